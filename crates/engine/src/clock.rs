@@ -4,21 +4,13 @@
 //! Leases, heartbeats, waits, backoffs and all other durations use it. Calendar times (`not_before`, `expires_at`, cron) use
 //! the wall clock, and so do all times shown to clients. The skew is the difference between the two.
 
-use crate::batch::Batch;
-use crate::context::{Change, Context};
-use crate::engine::Engine;
 use crate::ids::Timestamp;
-use crate::job::{Job, JobState, KeyUntil};
-use crate::schedule::Schedule;
 
 /// A change of skew up to this is ignored: two clocks are not read at the same moment, nor rounded alike.
 const JITTER_MS: u64 = 5;
 
 /// A change of skew beyond this is a step: it is journalled, and calendar times are checked again.
 const STEP_MS: u64 = 1_000;
-
-/// How old the engine's time in the journal may become, as long as there are commits.
-const AT_AGE_MS: u64 = 60_000;
 
 /// How the engine's time relates to other clocks. All zero means that both clocks agree: the default for a journal without
 /// clock data.
@@ -41,83 +33,9 @@ impl Clock {
         Self { skew_ms, boot: 0, ahead_ms: 0, at: Timestamp(0) }
     }
 
-    const fn differs(&self, other: &Self) -> bool {
+    /// Whether the journal must record this change.
+    pub(crate) const fn differs(&self, other: &Self) -> bool {
         self.boot != other.boot || self.ahead_ms != other.ahead_ms || self.skew_ms.abs_diff(other.skew_ms) > STEP_MS
-    }
-}
-
-/// A job that moves to another engine keeps its wall-clock times. These functions convert the times that use the engine's time.
-impl Job {
-    /// Moves all times that use the engine's time.
-    pub fn shift(&mut self, ms: i64) {
-        self.state.shift(ms);
-        if let Some(extra) = &mut self.extra {
-            extra.key_until.shift(ms);
-        }
-    }
-}
-
-impl JobState {
-    /// Moves its times, if they use the engine's time.
-    pub fn shift(&mut self, ms: i64) {
-        match self {
-            Self::Leased(lease) => {
-                for at in [&mut lease.taken_at, &mut lease.until, &mut lease.alarm_at] {
-                    *at = at.shifted(ms);
-                }
-            }
-            Self::Retrying(at) | Self::Dead(at) | Self::Done(at) => *at = at.shifted(ms),
-            Self::Ready | Self::Scheduled(_) | Self::Parked => {}
-        }
-    }
-}
-
-impl KeyUntil {
-    /// Moves its end, if it has one. The end uses the engine's time.
-    pub const fn shift(&mut self, ms: i64) {
-        match self {
-            Self::EndOr(at) | Self::StartOr(at) => *at = at.shifted(ms),
-            Self::End | Self::Start | Self::Gone => {}
-        }
-    }
-}
-
-impl Schedule {
-    /// Moves all times that use the engine's time.
-    pub const fn shift(&mut self, ms: i64) {
-        if !self.recurrence.by_wall() {
-            (self.anchor, self.next_at) = (self.anchor.shifted(ms), self.next_at.shifted(ms));
-        }
-    }
-}
-
-impl Batch {
-    /// Moves all times that use the engine's time.
-    pub const fn shift(&mut self, ms: i64) {
-        self.standing.since = self.standing.since.shifted(ms);
-    }
-}
-
-impl Engine {
-    /// The wall clock's time.
-    pub(crate) const fn wall(&self) -> Timestamp {
-        self.now.shifted(self.skew_ms)
-    }
-
-    /// Takes over the clocks of a turn. If the wall clock was set, the journal records it. If it was set back, calendar
-    /// schedules are computed again.
-    pub(crate) fn take_clock(&mut self, context: &mut Context) {
-        self.skew_ms = context.clock.skew_ms;
-        let before = self.head.clock;
-        if context.clock.differs(&before) {
-            self.head.clock = Clock { at: self.now, ..context.clock };
-            context.remember(Change::Head);
-            if context.clock.skew_ms < before.skew_ms {
-                self.rewind_schedules(context);
-            }
-        } else if before != Clock::default() && self.now.ms_since(before.at) > AT_AGE_MS {
-            self.head.clock.at = self.now;
-        }
     }
 }
 

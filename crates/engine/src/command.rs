@@ -5,18 +5,18 @@
 
 use bytes::Bytes;
 
-use crate::batch::NewBatch;
+use crate::batches::NewBatch;
 use crate::ids::{Priority, Protocol, Timestamp};
-use crate::isolation::Bridge;
-use crate::job::Failure;
+use crate::jobs::Failure;
 use crate::query::Query;
+use crate::queues::Bridge;
+use crate::queues::QueueRules;
+use crate::queues::Throttle;
 use crate::request::{
     ClientInfo, Cursor, Filter, JobRef, Mutation, NewJob, Note, Proof, QueueKind, RepayTo, Select, Subscription, Take,
     WorkerState,
 };
-use crate::rules::QueueRules;
-use crate::schedule::{NewSchedule, ScheduleRef};
-use crate::throttle::Throttle;
+use crate::schedules::{NewSchedule, ScheduleRef};
 
 /// One request from one client.
 #[derive(Clone, Debug)]

@@ -1,9 +1,12 @@
 //! A turn: the engine's input besides commands (time, a random seed) and its output (changes, events, warnings).
 
+use bytes::Bytes;
+
+use crate::change::Change;
 use crate::clock::Clock;
 use crate::event::{Event, Notice, Reply};
-use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
-use crate::warning::Warning;
+use crate::ids::{ClientId, Tag, Timestamp};
+use crate::warning::{Warning, WarningKind};
 
 /// The input and output of one visit to the engine. Create one per visit, or clear and reuse it.
 #[derive(Debug)]
@@ -16,7 +19,7 @@ pub struct Context {
     pub changes: Vec<Change>,
     /// Events to send, in order. The order of one client's events is binding.
     pub events: Vec<(ClientId, Event)>,
-    /// Notices for the operator, at most one of each kind.
+    /// Warnings for the operator, at most one of each kind.
     pub warnings: Vec<Warning>,
     rng: u64,
 }
@@ -42,6 +45,17 @@ impl Context {
         }
     }
 
+    /// Records an event. The first of its kind gives the example: the queue, the name and the failure.
+    pub fn warn(&mut self, kind: WarningKind, example: impl FnOnce() -> (Bytes, Bytes, Bytes)) {
+        match self.warnings.iter_mut().find(|warning| warning.kind.is_like(&kind)) {
+            Some(warning) => warning.times = warning.times.saturating_add(1),
+            None => {
+                let (queue, name, why) = example();
+                self.warnings.push(Warning { kind, times: 1, queue, name, why });
+            }
+        }
+    }
+
     /// Answers a client's command.
     pub(crate) fn reply(&mut self, client: ClientId, tag: Tag, reply: Reply) {
         self.events.push((client, Event::Reply(tag, reply)));
@@ -55,37 +69,4 @@ impl Context {
     pub(crate) fn remember(&mut self, change: Change) {
         self.changes.push(change);
     }
-}
-
-/// A change to journal. It names the changed thing; before the next turn the journal reads the current value from the engine
-/// ([`crate::Engine::job`], [`crate::Engine::queue`]).
-///
-/// If a job is put and removed within one turn, the journal finds no job and the pair cancels out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
-    /// A job is new, or a field outside [`Change::JobMoved`] changed.
-    JobPut(JobId),
-    /// A job's state changed: its place, sort key, position in a cycle, time of becoming ready, attempts, failures, last failure,
-    /// lost workers or progress.
-    JobMoved(JobId),
-    /// A job was removed.
-    JobGone(JobId),
-    /// A queue is new, or its settings or its serial changed.
-    QueueSet(QueueId),
-    /// A queue was removed with all its jobs. Each job has its own `JobGone` before this change.
-    QueueGone(QueueId),
-    /// A schedule is new, or a field other than its next run changed ([`crate::Engine::schedule`]).
-    SchedulePut(JobId),
-    /// A schedule's next run or its number of remaining runs changed.
-    ScheduleMoved(JobId),
-    /// A schedule was removed.
-    ScheduleGone(JobId),
-    /// A batch is new, or a field other than its progress changed ([`crate::Engine::batch`]).
-    BatchPut(JobId),
-    /// A batch's progress changed.
-    BatchMoved(JobId),
-    /// A batch was removed.
-    BatchGone(JobId),
-    /// Only the head changed: job numbers were reserved, or a clock was set ([`crate::Engine::head`]).
-    Head,
 }

@@ -6,12 +6,12 @@
 use bytes::Bytes;
 
 use crate::ids::{JobId, Tag};
-use crate::job::Failure;
+use crate::jobs::Failure;
 use crate::outcome::{End, Fate, Pushed, Taken};
-use crate::query::{BatchView, ClientRow, JobView, QueueRow, Stats, WorkerRow};
+use crate::query::{BatchView, ClientRow, JobView, Query, QueueRow, Stats, WorkerRow};
 use crate::refusal::Refusal;
 use crate::request::{Cursor, Note, WorkerState};
-use crate::schedule::Schedule;
+use crate::schedules::Schedule;
 
 /// One message to one client.
 #[derive(Clone, Debug, PartialEq)]
@@ -269,6 +269,22 @@ impl Reply {
             | Self::ScheduleSet { .. }
             | Self::Mutated { .. }
             | Self::Beaten(_) => 0,
+        }
+    }
+}
+
+impl Query {
+    /// The replies that answer each query.
+    pub(crate) fn answer(&self) -> fn(&Reply) -> bool {
+        match self {
+            Self::Job(_) => |reply| matches!(reply, Reply::Looked { .. }),
+            Self::Batch { .. } => |reply| matches!(reply, Reply::Batch(_)),
+            Self::Queue { .. } | Self::Queues { .. } => |reply| matches!(reply, Reply::Queues { .. }),
+            Self::Jobs { .. } => |reply| matches!(reply, Reply::Jobs { .. }),
+            Self::Workers { .. } => |reply| matches!(reply, Reply::Workers { .. }),
+            Self::Clients { .. } => |reply| matches!(reply, Reply::Clients { .. }),
+            Self::Schedules { .. } => |reply| matches!(reply, Reply::Schedules { .. }),
+            Self::Stats => |reply| matches!(reply, Reply::Stats(_)),
         }
     }
 }

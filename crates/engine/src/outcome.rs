@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use crate::ids::{JobId, Priority, Protocol, Timestamp, Token};
-use crate::job::Failure;
-use crate::rules::Codec;
+use crate::jobs::Failure;
+use crate::queues::Codec;
 
 /// What a push did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,12 +4,11 @@
 
 use bytes::Bytes;
 
-use crate::event::Reply;
 use crate::ids::{Priority, Protocol, Timestamp};
-use crate::job::{Job, JobStateKind};
+use crate::jobs::{Job, JobStateKind};
+use crate::queues::Throttle;
+use crate::queues::{Codec, QueueRules};
 use crate::request::{Cursor, Filter, JobRef, QueueKind, WorkerState};
-use crate::rules::{Codec, QueueRules};
-use crate::throttle::Throttle;
 
 /// State is read; nothing changes. Listings return a page at a time.
 #[derive(Clone, Debug)]
@@ -67,22 +66,6 @@ pub enum Query {
     },
     /// Return totals since the data directory was created, and current figures. Answer: `Stats`.
     Stats,
-}
-
-impl Query {
-    /// The replies that answer each query.
-    pub(crate) fn answer(&self) -> fn(&Reply) -> bool {
-        match self {
-            Self::Job(_) => |reply| matches!(reply, Reply::Looked { .. }),
-            Self::Batch { .. } => |reply| matches!(reply, Reply::Batch(_)),
-            Self::Queue { .. } | Self::Queues { .. } => |reply| matches!(reply, Reply::Queues { .. }),
-            Self::Jobs { .. } => |reply| matches!(reply, Reply::Jobs { .. }),
-            Self::Workers { .. } => |reply| matches!(reply, Reply::Workers { .. }),
-            Self::Clients { .. } => |reply| matches!(reply, Reply::Clients { .. }),
-            Self::Schedules { .. } => |reply| matches!(reply, Reply::Schedules { .. }),
-            Self::Stats => |reply| matches!(reply, Reply::Stats(_)),
-        }
-    }
 }
 
 /// One job in a listing or an answer to `Look`.

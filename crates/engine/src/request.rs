@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::ids::{JobId, Priority, Protocol, Timestamp, Token};
-use crate::job::{Job, JobState, JobStateKind, KeyUntil, OnExpiry, Retry};
+use crate::jobs::{Job, JobState, JobStateKind, KeyUntil, OnExpiry, Retry};
 
 /// The peer of a connection.
 #[derive(Clone, Debug, Default)]

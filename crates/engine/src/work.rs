@@ -3,7 +3,7 @@
 //!
 //! A unit is about the time to look at the next of many things that lie side by side, some 25 ns.
 
-use crate::engine::Engine;
+use std::cell::Cell;
 
 /// Look at the next of things that lie side by side.
 pub(crate) const STEP: u64 = 1;
@@ -25,7 +25,7 @@ pub(crate) const TEST: u64 = 40;
 pub(crate) const TEST_BYTES: u64 = 16;
 
 /// The base cost of any command.
-const COMMAND: u64 = 40;
+pub(crate) const COMMAND: u64 = 40;
 
 /// The limit of the search cost for each row of a page: a filter that matches little must not look at everything.
 pub(crate) const WORK_PER_ROW: u64 = 64;
@@ -33,19 +33,16 @@ pub(crate) const WORK_PER_ROW: u64 = 64;
 /// Queues that may be named for each client of a page.
 pub(crate) const NAMES_PER_ROW: usize = 16;
 
-impl Engine {
-    /// The estimated cost of all commands since the engine was created, in units of about 25 ns. For callers that must not keep
-    /// others waiting.
-    #[must_use]
-    pub const fn work(&self) -> u64 {
-        self.work.get()
+/// The cost of all commands so far. Readers count, too.
+#[derive(Debug, Default)]
+pub(crate) struct Work(Cell<u64>);
+
+impl Work {
+    pub(crate) const fn spent(&self) -> u64 {
+        self.0.get()
     }
 
     pub(crate) fn spend(&self, work: u64) {
-        self.work.set(self.work.get().wrapping_add(work));
-    }
-
-    pub(crate) fn spend_command(&self) {
-        self.spend(COMMAND);
+        self.0.set(self.0.get().wrapping_add(work));
     }
 }

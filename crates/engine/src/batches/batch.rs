@@ -1,0 +1,191 @@
+//! A batch: a group of jobs, and callbacks that are pushed once all of them have run.
+
+use bytes::Bytes;
+
+use crate::ids::{JobId, Protocol, Timestamp};
+use crate::jobs::Role;
+use crate::request::NewJob;
+
+/// A batch to create.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewBatch {
+    /// The protocol of its producer.
+    pub protocol: Protocol,
+    /// Its unique name.
+    pub name: Bytes,
+    /// The name of its parent, a batch of the same protocol. The parent's callbacks wait for this batch's callbacks.
+    pub parent: Option<Bytes>,
+    /// A description for people.
+    pub about: Bytes,
+    /// Bytes that the session gets back with the batch.
+    pub meta: Bytes,
+    /// Pushed once every job of the batch has run, with any outcome, or can no longer run, and every batch in it has completed.
+    /// Like `success`, it must be a durable job of a `work` queue without a listener and without a batch. If another job holds
+    /// its coalescing key, the callback is pushed without the key.
+    pub complete: Option<Box<NewJob>>,
+    /// Pushed once every job of the batch, every batch in it and the `complete` callback, if any, have succeeded.
+    pub success: Option<Box<NewJob>>,
+    /// The batch is forgotten if it is not committed within this many milliseconds.
+    pub expires_ms: u64,
+}
+
+/// A batch. Fields are public to read; only the engine writes them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// Its number, from the same sequence as job numbers.
+    pub id: JobId,
+    /// Its name.
+    pub name: Bytes,
+    /// The protocol of its producer.
+    pub protocol: Protocol,
+    /// Its parent, which may be forgotten by now.
+    pub parent: Option<JobId>,
+    /// The parent's name.
+    pub parent_name: Option<Bytes>,
+    /// Its nesting depth.
+    pub depth: u32,
+    /// A description for people.
+    pub about: Bytes,
+    /// Bytes that the session gets back with the batch.
+    pub meta: Bytes,
+    /// When it was created (wall clock).
+    pub created_at: Timestamp,
+    /// The callback, until it is pushed: see [`NewBatch::complete`].
+    pub complete: Option<Box<NewJob>>,
+    /// The callback, until it is pushed: see [`NewBatch::success`].
+    pub success: Option<Box<NewJob>>,
+    /// Its progress: changes while its jobs run.
+    pub standing: BatchStanding,
+}
+
+/// The progress of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchStanding {
+    /// Whether it may push its callbacks.
+    pub committed: bool,
+    /// Before the commit: when it is forgotten. After the commit: since when it is drained, if it is.
+    pub since: Timestamp,
+    /// Jobs that have joined, without callbacks and without the jobs of batches in it.
+    pub total: u64,
+    /// Of these, the jobs that have run, with any outcome, or that can no longer run.
+    pub ran: u64,
+    /// Of these, the jobs that have succeeded.
+    pub succeeded: u64,
+    /// Batches in it that are not yet complete.
+    pub incomplete: u32,
+    /// Batches in it that have not yet succeeded.
+    pub unsuccessful: u32,
+    /// The stage of `complete`.
+    pub complete: Stage,
+    /// The stage of `success`.
+    pub success: Stage,
+    /// The batch was opened again after its commit: it pushes nothing until it is committed again, or until this time.
+    pub held_until: Option<Timestamp>,
+}
+
+/// The stage of one callback of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The conditions for the callback are not met yet.
+    Waiting,
+    /// The callback was pushed and has not succeeded yet.
+    Enqueued,
+    /// The callback has succeeded.
+    Succeeded,
+    /// The batch had no such callback.
+    Passed,
+}
+
+impl Stage {
+    /// Whether the following step may happen.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Passed)
+    }
+}
+
+impl BatchStanding {
+    /// A new batch, to commit before `until`.
+    #[must_use]
+    pub const fn new(until: Timestamp) -> Self {
+        Self {
+            committed: false,
+            since: until,
+            total: 0,
+            ran: 0,
+            succeeded: 0,
+            incomplete: 0,
+            unsuccessful: 0,
+            complete: Stage::Waiting,
+            success: Stage::Waiting,
+            held_until: None,
+        }
+    }
+
+    /// Whether a stage is still waiting, with or without a callback.
+    pub(super) const fn has_stages_left(&self) -> bool {
+        matches!(self.complete, Stage::Waiting) || matches!(self.success, Stage::Waiting)
+    }
+
+    /// The stage of a role.
+    pub(crate) const fn stage(&self, role: Role) -> Stage {
+        match role {
+            Role::Success => self.success,
+            Role::Complete | Role::Job => self.complete,
+        }
+    }
+
+    pub(super) const fn stage_mut(&mut self, role: Role) -> &mut Stage {
+        match role {
+            Role::Success => &mut self.success,
+            Role::Complete | Role::Job => &mut self.complete,
+        }
+    }
+}
+
+impl Batch {
+    /// Moves all times that use the engine's time, for a move to another engine.
+    pub const fn shift(&mut self, ms: i64) {
+        self.standing.since = self.standing.since.shifted(ms);
+    }
+
+    /// Bytes counted for it in memory limits.
+    #[must_use]
+    pub fn weight_bytes(&self) -> u64 {
+        const FIXED: usize = 500;
+        let names = [Some(&self.name), self.parent_name.as_ref(), Some(&self.about), Some(&self.meta)];
+        let names: usize = names.into_iter().flatten().map(Bytes::len).sum();
+        let callbacks: u64 = [&self.complete, &self.success].into_iter().flatten().map(|job| job.weight_bytes()).sum();
+        (FIXED + names) as u64 + callbacks
+    }
+
+    /// Whether this state of a batch is possible.
+    pub(crate) fn is_possible(&self) -> bool {
+        let at = &self.standing;
+        let kept = |stage: Stage, callback: &Option<_>| stage != Stage::Waiting && callback.is_some();
+        at.succeeded <= at.ran
+            && at.ran <= at.total
+            && !kept(at.complete, &self.complete)
+            && !kept(at.success, &self.success)
+            && (at.success == Stage::Waiting || at.complete.is_over())
+            && (at.held_until.is_none() || at.committed && at.has_stages_left())
+    }
+
+    /// The callback that is due, if any.
+    pub(super) const fn due(&self) -> Option<Role> {
+        let at = &self.standing;
+        if !at.committed || at.held_until.is_some() {
+            None
+        } else if matches!(at.complete, Stage::Waiting) && at.ran == at.total && at.incomplete == 0 {
+            Some(Role::Complete)
+        } else if matches!(at.success, Stage::Waiting)
+            && at.complete.is_over()
+            && at.succeeded == at.total
+            && at.unsuccessful == 0
+        {
+            Some(Role::Success)
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Batches: groups of jobs with callbacks. [`Batches`] owns them, their progress and the time of their next check.
+
+mod batch;
+mod table;
+
+pub use batch::{Batch, BatchStanding, NewBatch, Stage};
+pub(crate) use table::Batches;

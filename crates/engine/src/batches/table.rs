@@ -1,0 +1,391 @@
+//! All batches: their progress, the time of their next check, and which of them may be advanced.
+//!
+//! An event that may advance a batch only marks it. Marked batches are advanced at the end of the visit, and their parents after
+//! them. The cost of a job's end does not depend on the number of jobs in its batch. Not here: what pushes a callback.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+
+use super::batch::{Batch, BatchStanding, Stage};
+use crate::change::Change;
+use crate::ids::{JobId, Timestamp};
+use crate::jobs::{JobStateKind, Member, Role};
+use crate::request::NewJob;
+
+/// A batch, and the engine's data about it that is not journalled.
+#[derive(Debug)]
+struct Kept {
+    batch: Batch,
+    /// Its unfinished jobs, callbacks included.
+    live: u32,
+    /// Batches in it that are not drained.
+    busy_children: u32,
+    /// When to retry a callback that could not be pushed.
+    retry_at: Timestamp,
+    /// When the engine checks it next.
+    due_at: Timestamp,
+    /// Whether it was drained when `due_at` was set.
+    rests: bool,
+}
+
+impl Kept {
+    /// Whether it is drained: nothing can advance it any more. A drained batch is kept for a while, for queries.
+    const fn is_at_rest(&self) -> bool {
+        let at = &self.batch.standing;
+        let is_open = !at.committed || at.held_until.is_some();
+        !is_open && self.live == 0 && self.busy_children == 0 && self.batch.due().is_none()
+    }
+}
+
+/// All batches, indexed by number, by name and by the time of their next check.
+#[derive(Debug, Default)]
+pub(crate) struct Batches {
+    by_id: BTreeMap<JobId, Kept>,
+    by_name: BTreeMap<Bytes, JobId>,
+    due: BTreeSet<(Timestamp, JobId)>,
+    /// Drained batches, by the time they were drained.
+    resting: BTreeSet<(Timestamp, JobId)>,
+    /// Batches that may have progressed, to advance at the end of the visit.
+    dirty: VecDeque<JobId>,
+    bytes: u64,
+}
+
+impl Batches {
+    // ---- reading ---------------------------------------------------------------------------------------------------
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn at(&self, id: JobId) -> Option<&Batch> {
+        self.by_id.get(&id).map(|kept| &kept.batch)
+    }
+
+    /// All batches with this number or a higher one, in order.
+    pub(crate) fn from(&self, first: JobId) -> impl DoubleEndedIterator<Item = &Batch> {
+        self.by_id.range(first..).map(|(_, kept)| &kept.batch)
+    }
+
+    pub(crate) fn named(&self, name: &[u8]) -> Option<&Batch> {
+        self.at(*self.by_name.get(name)?)
+    }
+
+    /// The batch to check first, and when.
+    pub(crate) fn next(&self) -> Option<(Timestamp, JobId)> {
+        self.due.first().copied()
+    }
+
+    /// The batch that has been drained for longest, except `but`.
+    pub(crate) fn longest_at_rest(&self, but: Option<JobId>) -> Option<JobId> {
+        self.resting.iter().map(|(_, id)| *id).find(|id| Some(*id) != but)
+    }
+
+    // ---- created and removed ---------------------------------------------------------------------------------------
+
+    /// Creates a batch, for which its parent waits from now on.
+    pub(crate) fn create(&mut self, batch: Batch, changes: &mut Vec<Change>) {
+        let (id, parent) = (batch.id, batch.parent);
+        self.insert(batch);
+        changes.push(Change::BatchPut(id));
+        self.mark(id);
+        if let Some(parent) = parent {
+            self.change(parent, changes, |at| {
+                (at.incomplete, at.unsuccessful) = (at.incomplete.saturating_add(1), at.unsuccessful.saturating_add(1));
+            });
+        }
+    }
+
+    /// Inserts a batch as it stands and counts it in its parent, if the parent exists.
+    pub(crate) fn insert(&mut self, batch: Batch) {
+        if let Some(parent) = batch.parent {
+            self.count_busy(parent, 1);
+        }
+        self.bytes += batch.weight_bytes();
+        self.by_name.insert(batch.name.clone(), batch.id);
+        let (id, due_at) = (batch.id, Timestamp::NEVER);
+        let retry_at = Timestamp(0);
+        self.by_id.insert(id, Kept { batch, live: 0, busy_children: 0, retry_at, due_at, rests: false });
+    }
+
+    /// Removes a batch. Its jobs and the batches in it live on. With `release`, its parent no longer waits for it.
+    pub(crate) fn forget(&mut self, id: JobId, release: bool, changes: &mut Vec<Change>) {
+        let Some(batch) = self.remove(id) else { return };
+        changes.push(Change::BatchGone(id));
+        let Some(parent) = batch.parent else { return };
+        let waits = |stage: Stage| u32::from(release && !stage.is_over());
+        let (complete, success) = (waits(batch.standing.complete), waits(batch.standing.success));
+        self.change(parent, changes, |at| {
+            at.incomplete = at.incomplete.saturating_sub(complete);
+            at.unsuccessful = at.unsuccessful.saturating_sub(success);
+        });
+    }
+
+    fn remove(&mut self, id: JobId) -> Option<Batch> {
+        let Kept { batch, due_at, rests, .. } = self.by_id.remove(&id)?;
+        self.bytes -= batch.weight_bytes();
+        self.by_name.remove(&batch.name);
+        self.due.remove(&(due_at, id));
+        self.resting.remove(&(batch.standing.since, id));
+        if let Some(parent) = batch.parent.filter(|_| !rests) {
+            self.count_busy(parent, -1);
+        }
+        Some(batch)
+    }
+
+    // ---- progress --------------------------------------------------------------------------------------------------
+
+    /// A batch was opened again. If it is committed and has anything left to push, it is held: the client that opens it will add
+    /// to it. The hold is limited in time, because that client may disappear. A drained batch is only kept for longer.
+    pub(crate) fn open(&mut self, id: JobId, hold_ms: u64, now: Timestamp, changes: &mut Vec<Change>) {
+        let Some(kept) = self.by_id.get_mut(&id) else { return };
+        let at = &mut kept.batch.standing;
+        if at.committed && at.has_stages_left() {
+            let until = now.after_ms(hold_ms).max(at.held_until.unwrap_or_default());
+            self.change(id, changes, |at| at.held_until = Some(until));
+        } else if kept.rests {
+            self.resting.remove(&(at.since, id));
+            at.since = now;
+            self.resting.insert((now, id));
+            changes.push(Change::BatchMoved(id));
+            self.mark(id);
+        }
+    }
+
+    pub(crate) fn commit(&mut self, id: JobId, now: Timestamp, changes: &mut Vec<Change>) {
+        let Some(at) = self.at(id).map(|batch| batch.standing) else { return };
+        if !at.committed || at.held_until.is_some() {
+            let since = if at.committed { at.since } else { now };
+            self.change(id, changes, |at| (at.committed, at.since, at.held_until) = (true, since, None));
+        }
+    }
+
+    /// A new job joins a batch.
+    pub(crate) fn join(&mut self, member: Member, changes: &mut Vec<Change>) {
+        if member.role == Role::Job {
+            self.change(member.batch, changes, |at| at.total += 1);
+        }
+    }
+
+    /// A job of a batch ended for the first time, or cannot run any more.
+    pub(crate) fn count_run(&mut self, id: JobId, changes: &mut Vec<Change>) {
+        self.change(id, changes, |at| at.ran += 1);
+    }
+
+    /// A job of a batch succeeded.
+    pub(crate) fn count_success(&mut self, member: Member, changes: &mut Vec<Change>) {
+        match member.role {
+            Role::Job => self.change(member.batch, changes, |at| at.succeeded += 1),
+            Role::Complete | Role::Success => self.end_stage(member.batch, member.role, Stage::Succeeded, changes),
+        }
+    }
+
+    /// A job of a batch entered a state (1) or left one (-1).
+    pub(crate) fn count_live(&mut self, member: Option<Member>, kind: JobStateKind, by: i32) {
+        let live = !matches!(kind, JobStateKind::Dead | JobStateKind::Done);
+        let Some(id) = member.filter(|_| live).map(|member| member.batch) else { return };
+        let Some(kept) = self.by_id.get_mut(&id) else { return };
+        let before = kept.live;
+        kept.live = before.saturating_add_signed(by);
+        if before == 0 || kept.live == 0 {
+            self.mark(id);
+        }
+    }
+
+    /// Changes the progress of a batch, which is advanced at the end of the visit.
+    fn change(&mut self, id: JobId, changes: &mut Vec<Change>, change: impl FnOnce(&mut BatchStanding)) {
+        if let Some(kept) = self.by_id.get_mut(&id) {
+            change(&mut kept.batch.standing);
+            changes.push(Change::BatchMoved(id));
+            self.mark(id);
+        }
+    }
+
+    /// Marks a batch that may have progressed.
+    fn mark(&mut self, id: JobId) {
+        if self.dirty.back() != Some(&id) {
+            self.dirty.push_back(id);
+        }
+    }
+
+    /// The next batch that may have progressed.
+    pub(crate) fn pop_dirty(&mut self) -> Option<JobId> {
+        self.dirty.pop_front()
+    }
+
+    // ---- callbacks -------------------------------------------------------------------------------------------------
+
+    /// The callback of a batch that is due, if any.
+    pub(crate) fn due_callback(&self, id: JobId, now: Timestamp) -> Option<Role> {
+        self.by_id.get(&id).filter(|kept| kept.retry_at <= now)?.batch.due()
+    }
+
+    /// Removes the callback of a role, for pushing it.
+    pub(crate) fn take_callback(&mut self, id: JobId, role: Role) -> Option<Box<NewJob>> {
+        let batch = &mut self.by_id.get_mut(&id)?.batch;
+        let callback = match role {
+            Role::Complete => batch.complete.take(),
+            Role::Success => batch.success.take(),
+            Role::Job => None,
+        };
+        self.bytes -= callback.as_ref().map_or(0, |job| job.weight_bytes());
+        callback
+    }
+
+    /// Restores a callback that could not be pushed, to retry at this time.
+    pub(crate) fn put_callback(&mut self, id: JobId, role: Role, job: Box<NewJob>, retry_at: Timestamp) {
+        let Some(kept) = self.by_id.get_mut(&id) else { return };
+        self.bytes += job.weight_bytes();
+        kept.retry_at = retry_at;
+        match role {
+            Role::Success => kept.batch.success = Some(job),
+            Role::Complete | Role::Job => kept.batch.complete = Some(job),
+        }
+    }
+
+    /// A callback was pushed.
+    pub(crate) fn callback_pushed(&mut self, id: JobId, role: Role, changes: &mut Vec<Change>) {
+        if let Some(kept) = self.by_id.get_mut(&id) {
+            *kept.batch.standing.stage_mut(role) = Stage::Enqueued;
+        }
+        changes.push(Change::BatchPut(id));
+    }
+
+    /// A callback of a batch has ended, or the batch has none, for which the parent may be waiting.
+    pub(crate) fn end_stage(&mut self, id: JobId, role: Role, end: Stage, changes: &mut Vec<Change>) {
+        let Some(batch) = self.at(id).filter(|batch| !batch.standing.stage(role).is_over()) else { return };
+        let parent = batch.parent;
+        self.change(id, changes, |at| *at.stage_mut(role) = end);
+        if let Some(parent) = parent {
+            self.change(parent, changes, |at| {
+                let waits = match role {
+                    Role::Success => &mut at.unsuccessful,
+                    Role::Complete | Role::Job => &mut at.incomplete,
+                };
+                *waits = waits.saturating_sub(1);
+            });
+        }
+    }
+
+    // ---- time ------------------------------------------------------------------------------------------------------
+
+    /// The time of a batch has come: it was not committed, or not committed again, was at rest long enough, or must try a
+    /// callback again.
+    pub(crate) fn come_due(&mut self, id: JobId, changes: &mut Vec<Change>) {
+        let Some(kept) = self.by_id.get(&id) else { return };
+        let committed = kept.batch.standing.committed;
+        if kept.batch.standing.held_until.is_some() {
+            self.change(id, changes, |at| at.held_until = None);
+        } else if committed && !kept.is_at_rest() {
+            self.mark(id);
+        } else {
+            // The parent does not wait for a batch that was never committed.
+            self.forget(id, !committed, changes);
+        }
+    }
+
+    /// A batch was advanced as far as possible: updates the time of its next check. If it drained or became active, its parent
+    /// is marked.
+    pub(crate) fn advanced(&mut self, id: JobId, keep_ms: u64, now: Timestamp, changes: &mut Vec<Change>) {
+        let (drained, parent) = self.set_due(id, keep_ms, Some(now));
+        if drained {
+            changes.push(Change::BatchMoved(id));
+        }
+        if let Some(parent) = parent {
+            self.mark(parent);
+        }
+    }
+
+    /// All batches were restored from the journal: sets the times of their next checks.
+    pub(crate) fn recalled(&mut self, keep_ms: u64) {
+        self.dirty.clear();
+        let batches: Vec<JobId> = self.by_id.keys().copied().collect();
+        // The youngest first: a batch may be part of an older one.
+        for id in batches.into_iter().rev() {
+            self.set_due(id, keep_ms, None);
+        }
+    }
+
+    /// Updates the time of a batch's next check. A batch that drains does so at `now`; with `None` its recorded time stays.
+    /// Returns whether it drained at `now`, and its parent if that must be checked because the batch drained or became active.
+    fn set_due(&mut self, id: JobId, keep_ms: u64, now: Option<Timestamp>) -> (bool, Option<JobId>) {
+        let Some(kept) = self.by_id.get_mut(&id) else { return (false, None) };
+        let (rests, rested) = (kept.is_at_rest(), kept.rests);
+        let comes_to_rest = rests && !rested && now.is_some();
+        let at = &mut kept.batch.standing;
+        if rested {
+            self.resting.remove(&(at.since, id));
+        }
+        if comes_to_rest {
+            at.since = now.unwrap_or(at.since);
+        }
+        if rests {
+            self.resting.insert((at.since, id));
+        }
+        let due_at = match (at.committed, rests) {
+            (false, _) => at.since,
+            (true, true) => at.since.after_ms(keep_ms),
+            (true, false) if kept.batch.due().is_some() => kept.retry_at,
+            (true, false) => kept.batch.standing.held_until.unwrap_or(Timestamp::NEVER),
+        };
+        self.due.remove(&(kept.due_at, id));
+        (kept.due_at, kept.rests) = (due_at, rests);
+        if due_at < Timestamp::NEVER {
+            self.due.insert((due_at, id));
+        }
+        let parent = kept.batch.parent.filter(|_| rests != rested);
+        if let Some(parent) = parent {
+            self.count_busy(parent, if rests { -1 } else { 1 });
+        }
+        (comes_to_rest, parent)
+    }
+
+    fn count_busy(&mut self, parent: JobId, by: i32) {
+        if let Some(kept) = self.by_id.get_mut(&parent) {
+            kept.busy_children = kept.busy_children.saturating_add_signed(by);
+        }
+    }
+
+    // ---- invariants ------------------------------------------------------------------------------------------------
+
+    /// Asserts that the indexes agree. `live` counts the unfinished jobs of each batch.
+    pub(crate) fn check(&self, keep_ms: u64, live: &BTreeMap<JobId, u32>) {
+        assert!(self.dirty.is_empty(), "batches are left to advance");
+        let bytes: u64 = self.by_id.values().map(|kept| kept.batch.weight_bytes()).sum();
+        assert_eq!(bytes, self.bytes, "bytes of batches");
+        assert_eq!(self.by_name.len(), self.by_id.len(), "batches by name");
+        let (mut resting, mut due) = (BTreeSet::new(), BTreeSet::new());
+        for (id, kept) in &self.by_id {
+            let (batch, at) = (&kept.batch, &kept.batch.standing);
+            assert_eq!((*id, self.by_name.get(&batch.name)), (batch.id, Some(id)), "{:?}", batch.name);
+            assert!(at.succeeded <= at.ran && at.ran <= at.total, "{id:?}: {at:?}");
+            assert!(at.complete == Stage::Waiting || batch.complete.is_none(), "{id:?} kept a pushed callback");
+            assert!(at.success == Stage::Waiting || batch.success.is_none(), "{id:?} kept a pushed callback");
+            assert!(at.success == Stage::Waiting || at.complete.is_over(), "{id:?} succeeded before it was complete");
+            let busy = self.by_id.values().filter(|child| child.batch.parent == Some(*id) && !child.is_at_rest());
+            assert_eq!(busy.count(), kept.busy_children as usize, "{id:?}: batches in it");
+            assert_eq!(kept.rests, kept.is_at_rest(), "{id:?} is drained");
+            assert_eq!(live.get(id).copied().unwrap_or_default(), kept.live, "{id:?}: jobs of it");
+            if kept.is_at_rest() {
+                resting.insert((at.since, *id));
+                assert_eq!(kept.due_at, at.since.after_ms(keep_ms), "{id:?} is drained");
+            } else if let Some(until) = at.held_until {
+                assert!(at.committed && at.has_stages_left(), "{id:?} is held without a callback left");
+                assert_eq!(kept.due_at, until, "{id:?} is held");
+            } else if at.committed {
+                assert!(batch.due().is_some() || kept.due_at == Timestamp::NEVER, "{id:?} has a needless timer");
+            } else {
+                assert_eq!(kept.due_at, at.since, "{id:?} is not committed");
+            }
+            if kept.due_at < Timestamp::NEVER {
+                due.insert((kept.due_at, *id));
+            }
+        }
+        assert_eq!(resting, self.resting, "drained batches");
+        assert_eq!(due, self.due, "batches by the time of their next check");
+    }
+}

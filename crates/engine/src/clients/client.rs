@@ -1,0 +1,228 @@
+//! One connection: what it serves, how it waits, and its credits.
+//!
+//! Not here: the state that only one connection sees (half-read bytes, handshakes). Its session keeps that. The jobs that it
+//! holds or listens to are in `jobs`.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::ids::{Protocol, QueueId, Tag, Timestamp};
+use crate::request::{ClientInfo, LeaseTerms, Select};
+
+/// How many takes of one client may be blocked at once.
+const BLOCKED_MAX: usize = 1 << 16;
+
+/// One connection.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    info: ClientInfo,
+    label: Bytes,
+    /// In the order of registration, with repetitions.
+    pub(super) subscriptions: Vec<Served>,
+    pub(super) waiting: Waiting,
+    pub(super) credit: Credit,
+    /// The number of the worker to which it belongs.
+    pub(super) worker: Option<u64>,
+    /// The birth number of the queue that gave it its last job, for round robin.
+    last_queue: Option<u64>,
+}
+
+/// A queue that a client serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Served {
+    pub(crate) queue: QueueId,
+    pub(crate) weight: u32,
+    pub(crate) lease: LeaseTerms,
+    pub(crate) unclaimed: Option<Protocol>,
+}
+
+/// How a client waits.
+#[derive(Debug, Default)]
+pub(super) enum Waiting {
+    #[default]
+    Nothing,
+    /// Blocked takes, one job each, in order of their turns; never empty. More than one only if none has a deadline.
+    Jobs(VecDeque<Blocked>),
+    /// It sleeps until woken, with this turn in every queue that it serves.
+    Asleep { turn: u64 },
+    /// It was woken for this queue and has not asked for work since.
+    Awake { queue: QueueId, turn: u64 },
+}
+
+/// A take that found no job and waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Blocked {
+    pub(crate) tag: Tag,
+    /// The queues that it takes from, in the taker's order.
+    pub(crate) sources: Vec<Served>,
+    pub(crate) worker: Bytes,
+    pub(crate) until: Timestamp,
+    pub(super) turn: u64,
+}
+
+/// How many jobs the engine may send a client unasked.
+#[derive(Debug, Default)]
+pub(super) struct Credit {
+    pub(super) left: u32,
+    pub(super) select: Option<Select>,
+    /// Its turn in every queue that it serves, while `left` is not 0.
+    pub(super) turn: u64,
+}
+
+impl Client {
+    pub(super) fn new(info: ClientInfo) -> Self {
+        Self { info, ..Self::default() }
+    }
+
+    pub(crate) const fn info(&self) -> &ClientInfo {
+        &self.info
+    }
+
+    pub(crate) const fn protocol(&self) -> Option<Protocol> {
+        self.info.protocol
+    }
+
+    /// The client's own name.
+    pub(crate) const fn label(&self) -> &Bytes {
+        &self.label
+    }
+
+    pub(crate) fn set_label(&mut self, label: Bytes) {
+        self.label = label;
+    }
+
+    /// The birth number of the queue that gave it its last job.
+    pub(crate) const fn last_queue(&self) -> Option<u64> {
+        self.last_queue
+    }
+
+    pub(crate) const fn set_last_queue(&mut self, birth: u64) {
+        self.last_queue = Some(birth);
+    }
+
+    /// The number of the worker to which it belongs.
+    pub(crate) const fn worker(&self) -> Option<u64> {
+        self.worker
+    }
+
+    // ---- subscriptions ---------------------------------------------------------------------------------------------
+
+    /// The queues that it serves, in the order of registration, with repetitions.
+    pub(crate) fn subscriptions(&self) -> &[Served] {
+        &self.subscriptions
+    }
+
+    /// Replaces the terms of its subscriptions of a queue. Returns how many there are.
+    pub(crate) fn renew(&mut self, queue: QueueId, lease: LeaseTerms) -> u32 {
+        let same = self.subscriptions.iter_mut().filter(|served| served.queue == queue);
+        same.map(|served| served.lease = lease).fold(0, |times, ()| times + 1)
+    }
+
+    pub(crate) fn subscribe(&mut self, served: Served) {
+        self.subscriptions.push(served);
+    }
+
+    /// Removes subscriptions and returns them. The caller ends its wait at their queues.
+    pub(crate) fn unsubscribe(&mut self, which: impl Fn(&Served) -> bool) -> Vec<Served> {
+        let (gone, kept) = self.subscriptions.drain(..).partition(|served| which(served));
+        self.subscriptions = kept;
+        gone
+    }
+
+    /// Removes the last `many` subscriptions and returns them. The caller ends its wait at their queues.
+    pub(crate) fn unsubscribe_last(&mut self, many: usize) -> Vec<Served> {
+        self.subscriptions.split_off(self.subscriptions.len().saturating_sub(many))
+    }
+
+    /// The subscriptions that take unclaimed jobs of this protocol with this weight.
+    pub(crate) fn takes_unclaimed(&self, protocol: Protocol, weight: u32) -> impl Iterator<Item = &Served> {
+        self.subscriptions.iter().filter(move |served| served.unclaimed == Some(protocol) && served.weight == weight)
+    }
+
+    // ---- waiting ---------------------------------------------------------------------------------------------------
+
+    /// Whether it waits for work in any way.
+    pub(crate) const fn waits(&self) -> bool {
+        matches!(self.waiting, Waiting::Jobs(_) | Waiting::Asleep { .. }) || self.has_credit()
+    }
+
+    pub(crate) const fn has_credit(&self) -> bool {
+        self.credit.left > 0
+    }
+
+    /// How its credits choose a queue.
+    pub(crate) fn select(&self) -> Select {
+        self.credit.select.unwrap_or(Select::BestPriority)
+    }
+
+    pub(crate) const fn is_asleep(&self) -> bool {
+        matches!(self.waiting, Waiting::Asleep { .. })
+    }
+
+    /// The queue for which it was woken, if it has not asked for work since.
+    pub(crate) const fn woken_for(&self) -> Option<QueueId> {
+        if let Waiting::Awake { queue, .. } = self.waiting { Some(queue) } else { None }
+    }
+
+    /// Whether it was woken at this turn, and has not asked for work since.
+    pub(crate) const fn is_awake(&self, since: u64) -> bool {
+        matches!(self.waiting, Waiting::Awake { turn, .. } if turn == since)
+    }
+
+    /// The queues from which it takes at this turn, and the worker's name. A sleep and credits have no name.
+    pub(crate) fn takes_from(&self, turn: u64) -> (&[Served], &[u8]) {
+        let blocked = self.blocked().and_then(|takes| takes.get(index_of(turn, takes)?));
+        blocked.map_or((&self.subscriptions, &[]), |blocked| (&blocked.sources, &blocked.worker))
+    }
+
+    /// The deadline of its blocked takes.
+    pub(crate) fn waits_until(&self) -> Option<Timestamp> {
+        self.blocked()?.front().map(|blocked| blocked.until)
+    }
+
+    /// How many takes are blocked.
+    pub(crate) fn blocked_count(&self) -> usize {
+        self.blocked().map_or(0, VecDeque::len)
+    }
+
+    /// Whether one more take without a deadline may be blocked: none of those before it may have one.
+    pub(super) fn may_block_more(&self) -> bool {
+        let endless = self.waits_until().is_none_or(|until| until == Timestamp::NEVER);
+        endless && self.blocked_count() < BLOCKED_MAX
+    }
+
+    /// Its blocked takes, if it has any.
+    pub(super) const fn blocked(&self) -> Option<&VecDeque<Blocked>> {
+        match &self.waiting {
+            Waiting::Jobs(takes) => Some(takes),
+            Waiting::Nothing | Waiting::Asleep { .. } | Waiting::Awake { .. } => None,
+        }
+    }
+
+    /// Adds a blocked take, behind those before it.
+    pub(super) fn block(&mut self, blocked: Blocked) {
+        if let Waiting::Jobs(takes) = &mut self.waiting {
+            takes.push_back(blocked);
+        } else {
+            let mut takes = VecDeque::with_capacity(1);
+            takes.push_back(blocked);
+            self.waiting = Waiting::Jobs(takes);
+        }
+    }
+
+    /// Removes the blocked take that has this turn.
+    pub(super) fn unblock(&mut self, turn: u64) -> Option<Blocked> {
+        let Waiting::Jobs(takes) = &mut self.waiting else { return None };
+        let blocked = takes.remove(index_of(turn, takes)?);
+        if takes.is_empty() {
+            self.waiting = Waiting::Nothing;
+        }
+        blocked
+    }
+}
+
+/// The index of the take that has this turn.
+fn index_of(turn: u64, takes: &VecDeque<Blocked>) -> Option<usize> {
+    takes.binary_search_by_key(&turn, |blocked| blocked.turn).ok()
+}

@@ -1,0 +1,12 @@
+//! Connections, the workers known by name, and how both wait for work. [`Clients`] and [`Workers`] own them; [`Waiters`]
+//! owns every wait.
+
+mod client;
+mod table;
+mod waiters;
+mod workers;
+
+pub(crate) use client::{Client, Served};
+pub(crate) use table::Clients;
+pub(crate) use waiters::{Waiters, check as check_waiters};
+pub(crate) use workers::{Worker, Workers};

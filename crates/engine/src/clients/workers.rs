@@ -1,0 +1,185 @@
+//! Workers known by name: they span connections, send heartbeats, and can be asked to go quiet or to terminate.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::client::Client;
+use crate::ids::{ClientId, Protocol, Timestamp};
+use crate::query::WorkerRow;
+use crate::request::WorkerState;
+use crate::timers::{Timer, Timers};
+
+/// A worker known by name.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    name: Box<[u8]>,
+    about: Bytes,
+    state: WorkerState,
+    beat_at: Timestamp,
+    /// When the engine next checks `beat_at`.
+    timer_at: Timestamp,
+    clients: BTreeSet<ClientId>,
+    /// Its protocol, if it gave one.
+    protocol: Option<Protocol>,
+}
+
+impl Worker {
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    pub(crate) const fn protocol(&self) -> Option<Protocol> {
+        self.protocol
+    }
+
+    /// Its row in a listing, while it holds this many jobs.
+    pub(crate) fn row(&self, held: usize) -> WorkerRow {
+        let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
+        WorkerRow {
+            name: Bytes::copy_from_slice(&self.name),
+            about: self.about.clone(),
+            protocol: self.protocol,
+            state: self.state,
+            beat_at: self.beat_at,
+            connections: count(self.clients.len()),
+            held: count(held),
+        }
+    }
+
+    pub(crate) fn clients(&self) -> impl Iterator<Item = ClientId> {
+        self.clients.iter().copied()
+    }
+}
+
+/// All workers known by name. Not here: the jobs that they hold.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    by_number: BTreeMap<u64, Worker>,
+    by_name: HashMap<Box<[u8]>, u64, FixedState>,
+    next: u64,
+}
+
+impl Workers {
+    pub(crate) fn new(seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Self { by_number: BTreeMap::new(), by_name: HashMap::with_hasher(hasher), next: 1 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_number.len()
+    }
+
+    pub(crate) fn named(&self, name: &[u8]) -> Option<u64> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The workers from a number on, in order of registration.
+    pub(crate) fn from(&self, first: u64) -> impl Iterator<Item = (u64, &Worker)> {
+        self.by_number.range(first..).map(|(number, worker)| (*number, worker))
+    }
+
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.by_number.keys().copied()
+    }
+
+    pub(crate) fn state(&self, number: u64) -> Option<WorkerState> {
+        self.by_number.get(&number).map(|worker| worker.state)
+    }
+
+    /// Whether a worker was asked to take no more: the one to which the client belongs, else the one of this name.
+    pub(crate) fn is_quiet(&self, client: Option<&Client>, name: &[u8]) -> bool {
+        let number = client.and_then(Client::worker).or_else(|| self.named(name));
+        number.and_then(|number| self.state(number)).is_some_and(|state| state > WorkerState::Running)
+    }
+
+    /// Adds a worker without connections, whose first heartbeat is now.
+    pub(crate) fn add(
+        &mut self,
+        name: &[u8],
+        protocol: Option<Protocol>,
+        now: Timestamp,
+        beat_ms: u64,
+        timers: &mut Timers,
+    ) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        let timer_at = now.after_ms(beat_ms);
+        let worker = Worker {
+            name: name.into(),
+            about: Bytes::new(),
+            state: WorkerState::Running,
+            beat_at: now,
+            timer_at,
+            clients: BTreeSet::new(),
+            protocol,
+        };
+        self.by_name.insert(name.into(), number);
+        self.by_number.insert(number, worker);
+        timers.set(timer_at, Timer::Beat(number));
+        number
+    }
+
+    pub(crate) fn join(&mut self, number: u64, client: ClientId, about: Bytes) {
+        if let Some(worker) = self.by_number.get_mut(&number) {
+            worker.about = about;
+            worker.clients.insert(client);
+        }
+    }
+
+    /// Removes a connection from a worker. Returns whether it was the last.
+    pub(crate) fn leave(&mut self, number: u64, client: ClientId) -> bool {
+        let Some(worker) = self.by_number.get_mut(&number) else { return false };
+        worker.clients.remove(&client);
+        worker.clients.is_empty()
+    }
+
+    /// Records a heartbeat.
+    pub(crate) fn beat(&mut self, number: u64, now: Timestamp) {
+        if let Some(worker) = self.by_number.get_mut(&number) {
+            worker.beat_at = now;
+        }
+    }
+
+    /// Moves a worker to a later state; never back. Returns its connections if it moved.
+    pub(crate) fn advance(&mut self, number: u64, state: WorkerState) -> Vec<ClientId> {
+        let Some(worker) = self.by_number.get_mut(&number).filter(|worker| worker.state < state) else {
+            return Vec::new();
+        };
+        worker.state = state;
+        worker.clients().collect()
+    }
+
+    /// The timer of a worker has fired. Returns its connections if it has missed its heartbeat; otherwise the timer is set anew.
+    pub(crate) fn miss_beat(
+        &mut self,
+        number: u64,
+        at: Timestamp,
+        beat_ms: u64,
+        timers: &mut Timers,
+    ) -> Option<Vec<ClientId>> {
+        let worker = self.by_number.get_mut(&number)?;
+        let due = worker.beat_at.after_ms(beat_ms);
+        if due <= at {
+            return Some(worker.clients().collect());
+        }
+        worker.timer_at = due;
+        timers.cancel(at);
+        timers.set(due, Timer::Beat(number));
+        None
+    }
+
+    pub(crate) fn remove(&mut self, number: u64, timers: &mut Timers) -> Option<Worker> {
+        let worker = self.by_number.remove(&number)?;
+        timers.cancel(worker.timer_at);
+        self.by_name.remove(&worker.name);
+        Some(worker)
+    }
+
+    /// Whether a timer of this worker that was set for this time is still live.
+    pub(crate) fn has_timer(&self, at: Timestamp, number: u64) -> bool {
+        self.by_number.get(&number).is_some_and(|worker| worker.timer_at == at)
+    }
+}

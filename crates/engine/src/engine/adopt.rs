@@ -1,0 +1,204 @@
+//! Takes over the contents of another engine: queue settings, jobs in any state, schedules, batches. Meant for imports, not for
+//! clients: the caller has the engine alone, and calls [`Engine::wake_up`] at the end.
+//!
+//! The daemon's limits apply. A queue's limits do not: a job that was accepted once is not refused when it returns. Nothing
+//! that is due runs here.
+
+use bytes::Bytes;
+
+use super::Engine;
+use super::batches::check_callback;
+use super::place::{count, recall_job, remember_put};
+use super::room::{check_bytes_for, check_room_for, drop_dead};
+use super::schedules::check_new_schedule;
+use super::state::{State, own};
+use crate::batches::{Batch, Stage};
+use crate::change::Change;
+use crate::context::Context;
+use crate::ids::{JobId, QueueId, Token};
+use crate::jobs::{Job, JobState, Lease, Role};
+use crate::queues::QueueImage;
+use crate::refusal::{Capacity, Refusal};
+use crate::request::QueueKind;
+use crate::schedules::{NewSchedule, Schedule};
+
+/// Higher numbers are replaced by new ones: a producer that invents numbers must not use up the number space.
+const KEPT_BELOW: u64 = 1 << 53;
+
+impl Engine {
+    /// Takes over a queue with its settings and returns true. If a queue of this name exists, it keeps its own settings, and
+    /// the result is false.
+    ///
+    /// # Errors
+    ///
+    /// The queue exists with the other kind, its name is too long, or there are too many queues.
+    pub fn adopt_queue(&mut self, image: QueueImage, context: &mut Context) -> Result<bool, Refusal> {
+        let state = &mut self.state;
+        state.check_name(&image.name)?;
+        let is_new = state.queues.named(&image.name).is_none();
+        let id = state.queues.find_or_make(&image.name, image.kind, state.limits.queues_max)?;
+        if is_new {
+            state.queues.recall(QueueImage { id, name: own(&image.name), ..image });
+            context.remember(Change::QueueSet(id));
+        } else {
+            raise_serial(state, id, image.serial, context);
+        }
+        Ok(is_new)
+    }
+
+    /// Takes over a job that was in a queue of this name. The job keeps its number if that number was never given here. Its
+    /// `rank` decides its position, so no other job may have that rank ([`Engine::reserve_ranks`]). It stays in its batch if
+    /// its `member` names a batch of this engine. If two jobs have the same key, the younger job gets the key, but jobs below
+    /// `first` keep theirs.
+    ///
+    /// # Errors
+    ///
+    /// Its key is held by a job that keeps it (`NotUnique`), its state is impossible, a limit does not allow it, or the queue
+    /// has the other kind.
+    pub fn adopt_job(
+        &mut self,
+        mut job: Job,
+        queue: &Bytes,
+        first: JobId,
+        context: &mut Context,
+    ) -> Result<JobId, Refusal> {
+        let state = &mut self.state;
+        let kind = if job.cycle().is_some() { QueueKind::Cycle } else { QueueKind::Work };
+        [queue, job.name(), job.key().unwrap_or_default()].into_iter().try_for_each(|name| state.check_name(name))?;
+        if !is_possible(&job.state, kind) {
+            return Err(Refusal::OutOfPlace);
+        }
+        check_room_for(state, job.body().len())?;
+        job.queue = state.queues.find_or_make(queue, kind, state.limits.queues_max)?;
+        let holder = job.key().and_then(|key| state.jobs.at(state.jobs.keyed(job.queue, job.protocol, key)?));
+        let keeps = |holder: &Job| holder.id < first || kind == QueueKind::Cycle;
+        if holder.is_some_and(|holder| keeps(holder) && job.wants_key()) {
+            return Err(Refusal::NotUnique);
+        }
+        job.id = adopt_number(state, job.id, context);
+        job.durable = true;
+        job.rank = job.rank.max(1);
+        if let Some(extra) = &mut job.extra {
+            extra.listeners.clear();
+            extra.member =
+                extra.member.filter(|member| kind == QueueKind::Work && is_called(state, member.batch, member.role));
+        }
+        if let JobState::Leased(lease) = &mut job.state {
+            let longest = state.now.after_ms(state.limits.lease_ms_max);
+            lease.until = lease.until.min(longest);
+            job.attempts = job.attempts.max(1);
+            if kind == QueueKind::Work {
+                lease.token = Token(job.attempts.into());
+            }
+        }
+        let (id, queue, serial) = (job.id, job.queue, job.cycle().map_or(0, |cycle| cycle.priority));
+        state.queues.make_known(queue, &state.jobs, &mut context.changes);
+        raise_serial(state, queue, serial, context);
+        let slot = recall_job(state, job);
+        count(state, slot, |totals| totals.pushed += 1);
+        remember_put(state, slot, context);
+        drop_dead(state, context);
+        state.queues.remember_dropped(&mut context.changes);
+        Ok(id)
+    }
+
+    /// Takes over a schedule, with its grid and its next run.
+    ///
+    /// # Errors
+    ///
+    /// A schedule of this name exists (`NotUnique`), or a client could not set this schedule here.
+    pub fn adopt_schedule(&mut self, mut schedule: Schedule, context: &mut Context) -> Result<JobId, Refusal> {
+        let state = &mut self.state;
+        let (key, job, recurrence) = (schedule.key.clone(), schedule.job.clone(), schedule.recurrence);
+        let new = NewSchedule { key, job, recurrence, at_once: false, keep_grid: false, runs: schedule.runs_left };
+        check_new_schedule(state, &new)?;
+        let queue = state.queues.find_or_make(&schedule.job.queue, schedule.job.kind, state.limits.queues_max)?;
+        state.queues.make_known(queue, &state.jobs, &mut context.changes);
+        schedule.id = adopt_number(state, schedule.id, context);
+        let id = schedule.id;
+        state.schedules.set(schedule, &mut context.changes);
+        Ok(id)
+    }
+
+    /// Takes over a batch as it stands. If its `parent` is not here, the batch goes on without a parent. Take over a batch
+    /// before its jobs.
+    ///
+    /// # Errors
+    ///
+    /// A batch of this name exists (`NotUnique`), its state is impossible, or a limit does not allow it.
+    pub fn adopt_batch(&mut self, mut batch: Batch, context: &mut Context) -> Result<JobId, Refusal> {
+        let state = &mut self.state;
+        state.check_name(&batch.name)?;
+        if state.batches.named(&batch.name).is_some() {
+            return Err(Refusal::NotUnique);
+        }
+        let callbacks = [&batch.complete, &batch.success].into_iter().flatten();
+        callbacks.clone().try_for_each(|job| check_callback(state, job))?;
+        if !batch.is_possible() {
+            return Err(Refusal::OutOfPlace);
+        }
+        let limit = state.limits.batches_max;
+        if state.batches.len() >= limit as usize {
+            return Err(Capacity::Batches.exceeded(limit, limit));
+        }
+        check_bytes_for(state, callbacks.map(|job| job.body.len() as u64).sum(), 0)?;
+        batch.id = adopt_number(state, batch.id, context);
+        // No batch has the number 0. With it, only the parent's name remains.
+        let here = batch.parent.filter(|parent| *parent < batch.id && state.batches.at(*parent).is_some());
+        batch.parent = batch.parent.map(|_| here.unwrap_or(JobId(0)));
+        let id = batch.id;
+        state.batches.insert(batch);
+        context.remember(Change::BatchPut(id));
+        Ok(id)
+    }
+
+    /// The engine gives no number below `next` from now on: clients may know those numbers.
+    pub fn adopt_numbers(&mut self, next: u64, context: &mut Context) {
+        let state = &mut self.state;
+        skip_numbers(state, next, context);
+    }
+
+    /// Reserves `many` ranks behind those of all jobs, for jobs to take over. Returns the first of these ranks.
+    pub const fn reserve_ranks(&mut self, many: u64) -> u64 {
+        let state = &mut self.state;
+        state.meta.reserve_ranks(many)
+    }
+}
+
+fn skip_numbers(state: &mut State, next: u64, context: &mut Context) {
+    if next < KEPT_BELOW && next > state.meta.next_job() {
+        state.meta.skip_numbers(next, &mut context.changes);
+    }
+}
+
+fn adopt_number(state: &mut State, wanted: JobId, context: &mut Context) -> JobId {
+    if wanted.0 < state.meta.next_job() || wanted.0 >= KEPT_BELOW {
+        return state.meta.new_job_id(&mut context.changes);
+    }
+    skip_numbers(state, wanted.0 + 1, context);
+    wanted
+}
+
+/// Whether a job can have this role in a batch of this engine.
+fn is_called(state: &State, batch: JobId, role: Role) -> bool {
+    state.batches.at(batch).is_some_and(|batch| match role {
+        Role::Job => true,
+        Role::Complete => batch.standing.complete != Stage::Waiting,
+        Role::Success => batch.standing.success != Stage::Waiting,
+    })
+}
+
+fn raise_serial(state: &mut State, queue: QueueId, serial: u64, context: &mut Context) {
+    if state.queues.at(queue).is_some_and(|queue| queue.image().serial < serial) {
+        state.queues.set(queue, |image| image.serial = serial, &state.jobs, &mut context.changes);
+    }
+}
+
+fn is_possible(state: &JobState, kind: QueueKind) -> bool {
+    match state {
+        JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) => true,
+        JobState::Leased(lease) => !Lease::connection_bound(lease),
+        JobState::Parked => kind == QueueKind::Cycle,
+        JobState::Done(_) => kind == QueueKind::Work,
+    }
+}

@@ -1,0 +1,159 @@
+//! Commands about batches, and the callbacks that batches push when they progress.
+
+use bytes::Bytes;
+
+use super::call::Call;
+use super::checks::{check_names, check_new_body};
+use super::push::{owned, push_internal};
+use super::room::{check_bytes_for, make_way};
+use super::state::{State, own};
+use crate::batches::{Batch, BatchStanding, NewBatch, Stage};
+use crate::context::Context;
+use crate::event::Reply;
+use crate::ids::JobId;
+use crate::jobs::{Member, Role};
+use crate::query::{BatchView, CallbackState};
+use crate::refusal::{Capacity, Refusal, Thing};
+use crate::request::{NewJob, QueueKind};
+
+/// The wait before a callback that could not be pushed is tried again: its queue may exist with the other kind.
+const RETRY_MS: u64 = 1_000;
+
+pub(super) fn new_batch(state: &mut State, new: NewBatch, call: &mut Call<'_>) -> Result<(), Refusal> {
+    state.check_name(&new.name)?;
+    if state.batches.named(&new.name).is_some() {
+        return Err(Refusal::NotUnique);
+    }
+    let (parent, depth) = parent_of(state, &new)?;
+    let callbacks = [&new.complete, &new.success].into_iter().flatten();
+    callbacks.clone().try_for_each(|job| check_callback(state, job))?;
+    let bytes: usize = callbacks.map(|job| job.body.len()).sum();
+    let bytes = (bytes + new.about.len() + new.meta.len()) as u64;
+    check_bytes_for(state, bytes, 0)?;
+    make_room_for_batch(state, parent, call.context)?;
+    make_way(state, 0, bytes, call.context);
+    let id = state.meta.new_job_id(&mut call.context.changes);
+    let batch = Batch {
+        id,
+        name: own(&new.name),
+        protocol: new.protocol,
+        parent,
+        parent_name: new.parent.as_ref().map(own),
+        depth,
+        about: own(&new.about),
+        meta: own(&new.meta),
+        created_at: state.wall(),
+        complete: new.complete.map(|job| Box::new(owned(*job))),
+        success: new.success.map(|job| Box::new(owned(*job))),
+        standing: BatchStanding::new(state.now.after_ms(new.expires_ms)),
+    };
+    state.batches.create(batch, &mut call.context.changes);
+    call.done();
+    Ok(())
+}
+
+/// The parent of a new batch, and the depth of the new batch.
+fn parent_of(state: &State, new: &NewBatch) -> Result<(Option<JobId>, u32), Refusal> {
+    let Some(name) = &new.parent else { return Ok((None, 0)) };
+    let same = |batch: &&Batch| batch.protocol == new.protocol;
+    let parent = state.batches.named(name).filter(same).ok_or(Refusal::NotFound(Thing::Batch))?;
+    let (depth, limit) = (parent.depth + 1, state.limits.batch_depth_max);
+    if depth > limit { Err(Capacity::BatchDepth.exceeded(limit, limit)) } else { Ok((Some(parent.id), depth)) }
+}
+
+pub(super) fn check_callback(state: &State, job: &NewJob) -> Result<(), Refusal> {
+    check_names(state, job)?;
+    if job.kind != QueueKind::Work {
+        return Err(Refusal::WrongKind);
+    }
+    if job.listen || !job.durable || job.batch.is_some() || job.past.is_some() {
+        Err(Refusal::OutOfPlace)
+    } else {
+        check_new_body(state, job)
+    }
+}
+
+/// If the limit of batches is reached, removes one that is at rest to make room for a new one.
+fn make_room_for_batch(state: &mut State, parent: Option<JobId>, context: &mut Context) -> Result<(), Refusal> {
+    let limit = state.limits.batches_max;
+    if state.batches.len() < limit as usize {
+        return Ok(());
+    }
+    let old = state.batches.longest_at_rest(parent);
+    state.batches.forget(old.ok_or(Capacity::Batches.exceeded(limit, limit))?, false, &mut context.changes);
+    if state.batches.len() < limit as usize { Ok(()) } else { Err(Capacity::Batches.exceeded(limit, limit)) }
+}
+
+pub(super) fn open_batch(state: &mut State, name: &Bytes, hold_ms: u64, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let batch = state.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?.id;
+    state.batches.open(batch, hold_ms, state.now, &mut call.context.changes);
+    call.done();
+    Ok(())
+}
+
+pub(super) fn commit_batch(state: &mut State, name: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let batch = state.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?.id;
+    state.batches.commit(batch, state.now, &mut call.context.changes);
+    call.done();
+    Ok(())
+}
+
+pub(super) fn look_batch(state: &State, name: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let batch = state.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?;
+    call.reply(Reply::Batch(Box::new(view(batch))));
+    Ok(())
+}
+
+/// Pushes the callbacks of a marked batch that are due.
+pub(super) fn advance(state: &mut State, id: JobId, context: &mut Context) {
+    while let Some(role) = state.batches.due_callback(id, state.now) {
+        if !call_back(state, id, role, context) {
+            break;
+        }
+    }
+    state.batches.advanced(id, state.limits.batch_keep_ms, state.now, &mut context.changes);
+}
+
+/// Pushes a callback, or passes a stage that has none. Returns whether that was possible.
+fn call_back(state: &mut State, id: JobId, role: Role, context: &mut Context) -> bool {
+    let Some(mut job) = state.batches.take_callback(id, role) else {
+        state.batches.end_stage(id, role, Stage::Passed, &mut context.changes);
+        return true;
+    };
+    // Journal the dropped queues first: a new queue may get the number of one of them.
+    state.queues.remember_dropped(&mut context.changes);
+    let Ok(queue) = state.queues.find_or_make(&job.queue, QueueKind::Work, state.limits.queues_max) else {
+        state.batches.put_callback(id, role, job, state.now.after_ms(RETRY_MS));
+        return false;
+    };
+    if job.unique.as_ref().is_some_and(|unique| state.jobs.keyed(queue, job.protocol, &unique.key).is_some()) {
+        job.unique = None;
+    }
+    // Limits do not apply: the job replaces the callback that the batch held.
+    push_internal(state, queue, &job, Some(Member { batch: id, role, ran: false }), context);
+    state.batches.callback_pushed(id, role, &mut context.changes);
+    true
+}
+
+fn view(batch: &Batch) -> BatchView {
+    let at = &batch.standing;
+    let state = |stage: Stage| match stage {
+        Stage::Waiting | Stage::Passed => CallbackState::None,
+        Stage::Enqueued => CallbackState::Enqueued,
+        Stage::Succeeded => CallbackState::Ok,
+    };
+    BatchView {
+        name: batch.name.clone(),
+        protocol: batch.protocol,
+        parent: batch.parent_name.clone(),
+        about: batch.about.clone(),
+        meta: batch.meta.clone(),
+        created_at: batch.created_at,
+        committed: at.committed,
+        total: at.total,
+        pending: at.total - at.succeeded,
+        failed: at.ran - at.succeeded,
+        complete: state(at.complete),
+        success: state(at.success),
+    }
+}

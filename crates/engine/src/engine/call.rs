@@ -1,0 +1,31 @@
+//! The context of one call: who sent the command, the tag that its reply repeats, and where the output goes.
+
+use crate::context::Context;
+use crate::event::Reply;
+use crate::ids::{ClientId, Tag};
+
+/// One command of one client.
+pub(super) struct Call<'a> {
+    pub(super) client: ClientId,
+    pub(super) tag: Tag,
+    pub(super) context: &'a mut Context,
+}
+
+impl Call<'_> {
+    /// Answers the command.
+    pub(super) fn reply(&mut self, reply: Reply) {
+        self.context.reply(self.client, self.tag, reply);
+    }
+
+    /// Acknowledges the command, if its client requested that.
+    pub(super) fn acknowledge(&mut self, reply: Reply) {
+        if self.tag.wants_answer() {
+            self.reply(reply);
+        }
+    }
+
+    /// Acknowledges a command without a reply of its own.
+    pub(super) fn done(&mut self) {
+        self.acknowledge(Reply::Done);
+    }
+}

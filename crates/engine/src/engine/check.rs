@@ -1,0 +1,137 @@
+//! Asserts every invariant between the owners; each owner asserts its own. Runs after every call in debug builds, in tests, the
+//! simulator and the fuzzers.
+
+use std::collections::BTreeMap;
+
+use super::due::{is_live, next_deadline};
+use super::room::has_dead_to_drop;
+use super::serve::{admits_waiter, next_served, next_unclaimed};
+use super::state::State;
+use crate::clients::check_waiters;
+use crate::ids::{ClientId, JobId, Protocol, QueueId};
+use crate::jobs::Job;
+use crate::queues::{Queue, WaitKey, WaitsAs};
+
+/// By queue and protocol: how many subscriptions there are, and how many sleepers were woken for it.
+type Hands = BTreeMap<(QueueId, Option<Protocol>), (u32, u32)>;
+
+/// How often a large engine is checked: the cost of checks stays in proportion to the work done.
+#[cfg(debug_assertions)]
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    skip: usize,
+}
+
+#[cfg(debug_assertions)]
+impl Pace {
+    /// Checks a small engine every time, a larger one as often as its size allows.
+    pub(super) fn check(&mut self, state: &State) {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return;
+        }
+        check(state);
+        let things = [state.jobs.len(), state.clients.len(), state.queues.len(), state.schedules.len()];
+        let size = things.into_iter().sum::<usize>() + state.batches.len();
+        self.skip = size.saturating_sub(64) / 4;
+    }
+}
+
+/// Asserts every invariant that the crate's page lists.
+pub(super) fn check(state: &State) {
+    state.jobs.check();
+    state.queues.check(&state.jobs, state.now);
+    state.clients.check();
+    state.schedules.check();
+    check_waiters(&state.clients, &state.workers, &state.queues);
+    check_batches(state);
+    check_jobs(state);
+    check_numbers(state);
+    let hands = hands(state);
+    for queue in state.queues.iter() {
+        check_consumers(queue, &hands);
+        check_served(state, queue);
+    }
+    assert!(next_unclaimed(state).is_none(), "an unclaimed job waits, and so does a client that takes it");
+    let due_at_once = next_deadline(state).is_some_and(|at| at <= state.now);
+    assert!(!has_dead_to_drop(state) || due_at_once, "too many dead jobs, and no tick is due");
+    state.timers.check(|at, timer| is_live(state, at, timer));
+    let things = state.jobs.len() * 3 + state.clients.len() + state.workers.len() + state.queues.len();
+    assert!(state.timers.len() <= 4 * things + 4096, "cancelled timers pile up");
+}
+
+fn jobs(state: &State) -> impl Iterator<Item = &Job> {
+    state.jobs.iter().map(|(_, job)| job)
+}
+
+fn check_batches(state: &State) {
+    let mut live = BTreeMap::new();
+    for job in jobs(state) {
+        let Some(member) = job.member() else { continue };
+        assert!(job.durable, "{:?} is in a batch but not durable", job.id);
+        *live.entry(member.batch).or_default() += u32::from(!job.is_over());
+    }
+    state.batches.check(state.limits.batch_keep_ms, &live);
+}
+
+/// A number names one thing, and was given.
+fn check_numbers(state: &State) {
+    let schedules = state.schedules.from(JobId(0)).map(|schedule| schedule.id);
+    let batches = state.batches.from(JobId(0)).map(|batch| batch.id);
+    let all: Vec<JobId> = jobs(state).map(|job| job.id).chain(schedules).chain(batches).collect();
+    assert!(all.iter().all(|id| id.0 < state.meta.next_job()), "a number is from the future");
+    let count = all.len();
+    assert_eq!(all.into_iter().collect::<std::collections::BTreeSet<_>>().len(), count, "a number names two things");
+}
+
+fn check_jobs(state: &State) {
+    for job in jobs(state) {
+        assert!(state.queues.at(job.queue).is_some(), "{:?} has no queue", job.id);
+        let lives = job.durable || !job.listeners().is_empty() || job.lease().is_some();
+        assert!(lives, "{:?} is not durable and has no listener", job.id);
+    }
+}
+
+/// By queue and protocol: subscriptions registered, clients woken.
+fn hands(state: &State) -> Hands {
+    let mut hands = Hands::new();
+    for (_, client) in state.clients.iter() {
+        for served in client.subscriptions() {
+            hands.entry((served.queue, client.protocol())).or_default().0 += 1;
+        }
+        if let Some(queue) = client.woken_for() {
+            hands.entry((queue, client.protocol())).or_default().1 += 1;
+        }
+    }
+    hands
+}
+
+fn check_consumers(queue: &Queue, hands: &Hands) {
+    let (id, name) = (queue.image().id, &queue.image().name);
+    let mut protocols = Vec::new();
+    for consumers in queue.consumers() {
+        let own = consumers.protocol();
+        assert!(!protocols.contains(&own), "{name:?} {own:?} twice");
+        protocols.push(own);
+        let there = hands.get(&(id, own)).copied().unwrap_or_default();
+        assert_eq!(there, (consumers.workers(), consumers.woken()), "{name:?}: subscriptions, woken sleepers");
+    }
+    for (_, own) in hands.keys().filter(|(other, _)| *other == id) {
+        assert!(protocols.contains(own), "{name:?} lacks the consumers of {own:?}");
+    }
+}
+
+/// If a ready job waits, no client waits that can see and take it.
+fn check_served(state: &State, queue: &Queue) {
+    if !queue.has_work() {
+        return;
+    }
+    let name = &queue.image().name;
+    let waits = |(key, id): (&WaitKey, &ClientId)| {
+        queue.ready().first_of(state.clients.protocol_of(*id)).is_some() && admits_waiter(state, queue, *id, *key)
+    };
+    let takers = queue.consumers().flat_map(|consumers| consumers.waiting(WaitsAs::Taker)).any(waits);
+    assert!(!takers, "{name:?} has work and a taker");
+    let next = next_served(state, queue.image().id);
+    assert!(next.is_none(), "{name:?} has work, and {next:?} waits");
+}

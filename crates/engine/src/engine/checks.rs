@@ -1,0 +1,70 @@
+//! Whether a command may proceed: names and bodies within their limits, the job that a command names, the lease that a worker
+//! claims. Changes nothing.
+
+use super::state::State;
+use crate::ids::{ClientId, QueueId};
+use crate::jobs::{Holder, Job, JobState, Slot};
+use crate::refusal::{Capacity, Refusal, Thing};
+use crate::request::{JobRef, NewJob, Proof, QueueKind};
+
+/// Checks the lengths of all names of a new job.
+pub(super) fn check_names(state: &State, new: &NewJob) -> Result<(), Refusal> {
+    state.check_name(&new.queue)?;
+    state.check_name(new.name.as_deref().unwrap_or_default())?;
+    state.check_name(new.batch.as_deref().unwrap_or_default())?;
+    state.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))
+}
+
+/// Checks the body of a new job, or of a schedule's or batch's template, against the limit of its queue.
+pub(super) fn check_new_body(state: &State, new: &NewJob) -> Result<(), Refusal> {
+    state.queues.named(&new.queue).map_or(Ok(()), |queue| check_body(state, queue, &new.body))
+}
+
+/// Checks a body against the limit of a queue.
+pub(super) fn check_body(state: &State, queue: QueueId, body: &[u8]) -> Result<(), Refusal> {
+    let rules = state.queues.at(queue).and_then(|queue| queue.image().rules.as_deref());
+    let Some(limit) = rules.and_then(|rules| rules.body_bytes_max) else { return Ok(()) };
+    let given = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    if given > limit { Err(Capacity::BodyBytes.exceeded(given, limit)) } else { Ok(()) }
+}
+
+/// Finds the job, in any state.
+pub(super) fn find(state: &State, job: &JobRef) -> Result<Slot, Refusal> {
+    let slot = match job {
+        JobRef::Id(id) => state.jobs.slot(*id),
+        JobRef::Name(name) => state.jobs.named(name),
+        JobRef::Key { queue, protocol, key } => {
+            state.queues.named(queue).and_then(|queue| state.jobs.keyed(queue, *protocol, key))
+        }
+        JobRef::KeyAnywhere { protocol, key } => state.jobs.keyed_anywhere(*protocol, key, state.queues.numbers()),
+    };
+    slot.ok_or(Refusal::NotFound(Thing::Job))
+}
+
+/// Finds the job, if it is leased and the proof holds.
+pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Result<Slot, Refusal> {
+    let slot = find(state, job)?;
+    let lease = state.jobs.at(slot).and_then(Job::lease).ok_or(Refusal::NotHeld)?;
+    let proved = match proof {
+        Proof::AnyLease => true,
+        Proof::Token(token) => lease.token == token,
+        Proof::Connection => matches!(lease.holder, Holder::Connection(holder) if holder == client),
+        Proof::Late => false,
+    };
+    if proved { Ok(slot) } else { Err(Refusal::NotHeld) }
+}
+
+/// Finds a job whose worker may have lost its lease, while no other worker holds the job. It must have had at least
+/// `attempts_min` deliveries.
+pub(super) fn left(state: &State, job: &JobRef, attempts_min: u32) -> Result<Slot, Refusal> {
+    let slot = find(state, job)?;
+    let waits = state.jobs.at(slot).is_some_and(|job| {
+        matches!(job.state, JobState::Ready | JobState::Retrying(_)) && job.attempts >= attempts_min
+    });
+    if waits { Ok(slot) } else { Err(Refusal::NotHeld) }
+}
+
+pub(super) fn must_be(state: &State, slot: Slot, kind: QueueKind) -> Result<(), Refusal> {
+    let queue = state.jobs.at(slot).and_then(|job| state.queues.at(job.queue));
+    if queue.is_some_and(|queue| queue.image().kind == kind) { Ok(()) } else { Err(Refusal::WrongKind) }
+}

@@ -1,0 +1,162 @@
+//! Jobs out: choosing a queue, granting the lease on its first job, sending the job.
+//!
+//! Not here: waiting when there is no job (`take`), and which waiting client is served (`serve`).
+
+use bytes::Bytes;
+
+use super::place::{count, move_job, remember_move};
+use super::state::State;
+use crate::clients::{Client, Served};
+use crate::context::Context;
+use crate::event::{Notice, Reply};
+use crate::ids::{ClientId, Protocol, Tag, Timestamp, Token};
+use crate::jobs::{Holder, Job, JobState, Jobs, Lease, Slot};
+use crate::outcome::Taken;
+use crate::queues::{Queue, Queues, SortKey, Whose};
+use crate::request::{LeaseTerms, Select};
+
+/// The job of a queue that a client of protocol `own` gets next, in the name of this worker.
+pub(super) fn first(
+    queues: &Queues,
+    (client, own): (ClientId, Option<Protocol>),
+    served: &Served,
+    worker: &[u8],
+) -> Option<(SortKey, Slot)> {
+    queues.at(served.queue)?.first_for(own, Whose::taking(client, served.lease.connection_bound, worker))
+}
+
+/// The unclaimed job that a client gets next on the terms of this subscription, if it takes any.
+pub(super) fn first_unclaimed(
+    queues: &Queues,
+    jobs: &Jobs,
+    (client, own): (ClientId, Option<Protocol>),
+    served: &Served,
+) -> Option<(SortKey, Slot)> {
+    let protocol = served.unclaimed?;
+    let whose = Whose::taking(client, served.lease.connection_bound, &[]);
+    let mut queues = queues.unclaimed(protocol).filter(|queue| queue.admits(whose));
+    queues.find_map(|queue| queue.first_unclaimed(jobs, protocol, own))
+}
+
+/// The queue and the job that a client gets next, given the `first` job that it would get of each queue.
+pub(super) fn choose(
+    state: &State,
+    client: ClientId,
+    sources: &[Served],
+    select: Select,
+    first: impl Fn(&Served) -> Option<(SortKey, Slot)>,
+) -> Option<(Served, Slot)> {
+    let last = state.clients.get(client).and_then(Client::last_queue);
+    let birth = |served: &Served| state.queues.at(served.queue).map(Queue::birth);
+    let next = last
+        .filter(|_| select == Select::RoundRobin)
+        .and_then(|last| sources.iter().position(|served| birth(served) == Some(last)))
+        .map_or(0, |at| at + 1);
+    // How far a queue is from the next one in the round.
+    let distance = |index: usize| (index + sources.len() - next) % sources.len().max(1);
+    let ready = sources.iter().enumerate().filter_map(|(index, served)| {
+        let (key, slot) = first(served)?;
+        Some((index, *served, key, slot))
+    });
+    let best = match select {
+        Select::ListOrder => ready.min_by_key(|(index, ..)| *index),
+        Select::BestPriority => ready.min_by_key(|(_, _, key, _)| *key),
+        Select::RoundRobin => ready.min_by_key(|(index, _, key, _)| (key.lane, distance(*index))),
+        Select::Weighted => ready.min_by_key(|(_, served, key, _)| (std::cmp::Reverse(served.weight), *key)),
+    };
+    best.map(|(_, served, _, slot)| (served, slot))
+}
+
+/// Leases a ready job to a client and sends it.
+pub(super) fn hand_out(
+    state: &mut State,
+    client: ClientId,
+    tag: Tag,
+    slot: Slot,
+    served: Served,
+    worker: &[u8],
+    context: &mut Context,
+) {
+    let token = lease_job(state, client, slot, served.lease, worker);
+    if let Some(known) = state.clients.get_mut(client)
+        && let Some(birth) = state.queues.add_protocol(served.queue, known.protocol())
+    {
+        known.set_last_queue(birth);
+    }
+    count(state, slot, |totals| totals.taken += 1);
+    let Some(job) = state.jobs.at(slot) else { return };
+    // A connection-bound lease ends with the daemon, so it is not journalled.
+    if job.lease().is_some_and(|lease| !lease.connection_bound()) {
+        remember_move(state, slot, context);
+    }
+    if let Some(taken) = taken(state, job, token).map(Box::new) {
+        match tag {
+            Tag::NONE => context.notify(client, Notice::Delivered(taken)),
+            tag => context.reply(client, tag, Reply::Taken(taken)),
+        }
+    }
+}
+
+fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms, worker: &[u8]) -> Token {
+    let now = state.now;
+    let Some(attempts) = state.jobs.count_attempt(slot) else { return Token(0) };
+    let Some(job) = state.jobs.at(slot) else { return Token(0) };
+    let token = match job.cycle() {
+        Some(_) => {
+            let starts = state.meta.head().starts;
+            Token(state.queues.at(job.queue).map_or(0, |queue| cycle_token(starts, queue)))
+        }
+        None => Token(attempts.into()),
+    };
+    let holder = match terms.connection_bound {
+        true => Holder::Connection(client),
+        false => Holder::Named(worker.into()),
+    };
+    let wish = terms.wish.and_then(|on_expiry| Some((job.extra.as_deref()?.lease_ms?, on_expiry)));
+    let (lease_ms, on_expiry) = wish.map_or((terms.lease_ms, terms.on_expiry), |(ms, on_expiry)| (Some(ms), on_expiry));
+    let until = match lease_ms {
+        // At least 1 ms: a lease that ends at once would loop while a client has credits.
+        Some(ms) => now.after_ms(ms.min(state.limits.lease_ms_max).max(1)),
+        None => Timestamp::NEVER,
+    };
+    let lease = Lease::new(holder, token, now, until, on_expiry);
+    move_job(state, slot, JobState::Leased(Box::new(lease)));
+    token
+}
+
+fn taken(state: &State, job: &Job, token: Token) -> Option<Taken> {
+    let queue = state.queues.at(job.queue)?;
+    Some(Taken {
+        id: job.id,
+        token,
+        queue: queue.image().name.clone(),
+        protocol: job.protocol,
+        priority: job.priority,
+        body: job.payload.share_body(),
+        codec: queue.image().rules().codec,
+        name: Bytes::copy_from_slice(job.name()),
+        meta: job.meta(),
+        key: job.key().map_or_else(Bytes::new, Bytes::copy_from_slice),
+        attempts: job.attempts,
+        failures: job.failures,
+        failures_max: job.retry.failures_max,
+        failure: job.extra.as_deref().and_then(|extra| extra.failure.clone()),
+        ready_at: job.ready_at,
+        until: job.lease().map_or(Timestamp::NEVER, |lease| lease.until),
+        heard: !job.listeners().is_empty(),
+    })
+}
+
+/// When the first job of a queue became ready. A job that returned is before younger ones.
+pub(super) fn oldest_ready(state: &State, queue: &Queue) -> Option<Timestamp> {
+    let (_, slot) = queue.ready().first()?;
+    state.jobs.at(slot).map(|job| job.ready_at)
+}
+
+/// The queue's serial number, with the daemon's start count in the bits above it. The start count keeps tokens unique: after a
+/// restart, serials that were not journalled are given again.
+const fn cycle_token(starts: u64, queue: &Queue) -> u64 {
+    // Room for 2^44 changes of a queue and 2^20 starts.
+    const SERIAL_BITS: u32 = 44;
+    (starts << SERIAL_BITS).wrapping_add(queue.image().serial)
+}

@@ -1,0 +1,120 @@
+//! The way of each command to the function that carries it out: one match for each family.
+
+use super::call::Call;
+use super::state::State;
+use super::{batches, edit, flush, leases, list, push, queues, schedules, stats, subscriptions, take, workers};
+use crate::command::{
+    BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, LeaseCommand, QueueCommand, ScheduleCommand,
+    TakeCommand, WorkerCommand,
+};
+use crate::event::Reply;
+use crate::query::Query;
+use crate::refusal::Refusal;
+
+#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>) -> Result<(), Refusal> {
+    match command {
+        Command::Client(command) => client(state, command, call),
+        Command::Job(command) => job(state, command, call),
+        Command::Take(command) => take(state, command, call),
+        Command::Lease(command) => lease(state, command, call),
+        Command::Query(query) => answer(state, query, call),
+        Command::Queue(command) => queue(state, command, call),
+        Command::Schedule(ScheduleCommand::Set(new)) => schedules::set_schedule(state, *new, call),
+        Command::Schedule(ScheduleCommand::Remove(which)) => schedules::remove_schedule(state, &which, call),
+        Command::Batch(BatchCommand::New(new)) => batches::new_batch(state, *new, call),
+        Command::Batch(BatchCommand::Open { batch, hold_ms }) => batches::open_batch(state, &batch, hold_ms, call),
+        Command::Batch(BatchCommand::Commit { batch }) => batches::commit_batch(state, &batch, call),
+        Command::Barrier => Ok(call.reply(Reply::Settled)),
+        Command::Bulk(BulkCommand::Mutate { filter, action, after, limit }) => {
+            Ok(list::mutate(state, &filter, action, (after, limit), call))
+        }
+        Command::Bulk(BulkCommand::Flush { protocol, after, limit }) => {
+            Ok(flush::flush(state, protocol, (after, limit), call))
+        }
+        Command::Worker(WorkerCommand::Register { worker, about }) => {
+            workers::register_worker(state, &worker, about, call)
+        }
+        Command::Worker(WorkerCommand::Beat { worker, state: to }) => workers::beat(state, &worker, to, call),
+        Command::Worker(WorkerCommand::SetState { worker, state: to }) => {
+            workers::set_worker_state(state, &worker, to, call)
+        }
+    }
+}
+
+#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+    match command {
+        ClientCommand::Open(info) => state.clients.open(call.client, info),
+        ClientCommand::Close => Ok(subscriptions::close(state, call.client, call.context)),
+        ClientCommand::SetName(label) => subscriptions::set_client_name(state, call.client, &label),
+        ClientCommand::Serve(new) => subscriptions::subscribe(state, call.client, new, call.context),
+        ClientCommand::Unserve { queue, requeue } => {
+            subscriptions::unserve(state, call.client, &queue, requeue, call.context)
+        }
+        ClientCommand::UnserveAll { requeue } => subscriptions::unserve_all(state, call.client, requeue, call.context),
+    }
+}
+
+fn job(state: &mut State, command: JobCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+    match command {
+        JobCommand::Push(job) => push::push(state, &job, call),
+        JobCommand::Track { job, progress, text, until } => edit::track(state, &job, (progress, text), until, call),
+        JobCommand::Replace { job, body } => edit::replace(state, &job, &body, call),
+        JobCommand::Cancel(job) => edit::cancel(state, &job, call),
+    }
+}
+
+#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+fn take(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+    match command {
+        TakeCommand::Take(take) => take::take(state, take, call),
+        TakeCommand::WaitForWork => take::wait_for_work(state, call.client, call.context),
+        TakeCommand::Credit { credits, select } => take::credit(state, call.client, credits, select, call.context),
+        TakeCommand::Unwait => Ok(take::unwait(state, call.client, call.context)),
+    }
+}
+
+fn lease(state: &mut State, command: LeaseCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+    match command {
+        LeaseCommand::Finish { job, proof, result } => leases::finish(state, &job, proof, &result, call),
+        LeaseCommand::Fail { job, proof, failure } => leases::fail(state, &job, proof, failure, call),
+        LeaseCommand::Unconvertible { job, proof, why } => leases::unconvertible(state, &job, proof, &why, call),
+        LeaseCommand::Release { job, proof, front } => leases::release(state, &job, proof, front, call),
+        LeaseCommand::Extend { job, proof, until, only_later } => {
+            leases::extend(state, &job, proof, (until, only_later), call)
+        }
+        LeaseCommand::Repay { job, proof, body, to } => leases::repay(state, &job, proof, (body, to), call),
+        LeaseCommand::Progress { job, proof, note } => leases::progress(state, &job, proof, note, call),
+    }
+}
+
+#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+fn queue(state: &mut State, command: QueueCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+    match command {
+        QueueCommand::Create { queue, kind } => queues::create_queue(state, &queue, kind, call),
+        QueueCommand::Remove { queue, only_idle } => queues::remove_queue(state, &queue, only_idle, call),
+        QueueCommand::Pause { queue, paused } => Ok(queues::pause_queue(state, &queue, paused, call)),
+        QueueCommand::Limit { queue, jobs_max } => queues::limit_queue(state, &queue, jobs_max, call),
+        QueueCommand::Throttle { queue, throttle } => queues::throttle_queue(state, &queue, throttle, call),
+        QueueCommand::Bridge(bridge) => Ok(queues::bridge(state, *bridge, call)),
+        QueueCommand::SetRules { queue, rules } => queues::rule_queue(state, &queue, rules, call),
+    }
+}
+
+#[expect(clippy::unit_arg, reason = "one line for each query is easiest to read")]
+fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Result<(), Refusal> {
+    match query {
+        Query::Job(job) => Ok(edit::look(state, &job, call)),
+        Query::Schedules { protocol, after, limit } => {
+            Ok(schedules::list_schedules(state, protocol, (after, limit), call))
+        }
+        Query::Batch { batch } => batches::look_batch(state, &batch, call),
+        Query::Queue { queue } => Ok(list::look_queue(state, &queue, call)),
+        Query::Queues { after, limit } => Ok(list::list_queues(state, (after, limit), call)),
+        Query::Jobs { filter, after, limit } => Ok(list::list_jobs(state, &filter, (after, limit), call)),
+        Query::Clients { after, limit } => Ok(list::list_clients(state, (after, limit), call)),
+        Query::Workers { after, limit } => Ok(list::list_workers(state, (after, limit), call)),
+        Query::Stats => Ok(stats::stats(state, call)),
+    }
+}

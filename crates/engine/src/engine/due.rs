@@ -1,0 +1,166 @@
+//! Time: everything due runs before the next command, in the order in which it fell due.
+
+use super::batches::advance;
+use super::ends::expire_job;
+use super::failures::expire_lease;
+use super::place::{count, remove_job};
+use super::requeue::make_ready;
+use super::room::{drop_dead, has_dead_to_drop};
+use super::schedules::run_schedule;
+use super::serve::{serve, serve_freed, serve_unclaimed};
+use super::state::State;
+use super::workers::miss_beat;
+use crate::context::Context;
+use crate::event::Reply;
+use crate::ids::{ClientId, JobId, Timestamp};
+use crate::jobs::JobState;
+use crate::timers::Timer;
+
+/// What is due next.
+enum Due {
+    Timer,
+    Job(JobId),
+    Wake,
+    Schedule(JobId),
+    Batch(JobId),
+}
+
+/// Advances the engine to `context.now`. A time in the past is ignored.
+pub(super) fn catch_up(state: &mut State, context: &mut Context) {
+    state.now = state.now.max(context.now);
+    context.now = state.now;
+    state.skew_ms = context.clock.skew_ms;
+    if state.meta.set_clock(context.clock, state.now, &mut context.changes) {
+        state.schedules.rewind(state.wall(), &mut context.changes);
+    }
+    let came = |id: ClientId, turn: u64| !state.clients.get(id).is_some_and(|client| client.is_awake(turn));
+    state.timers.drop_wakes(came);
+    while let Some(due) = next_due(state) {
+        match due {
+            Due::Timer => fire(state, context),
+            Due::Job(id) => job_due(state, id, context),
+            Due::Schedule(id) => run_schedule(state, id, context),
+            Due::Batch(id) => state.batches.come_due(id, &mut context.changes),
+            Due::Wake => wake_due(state, context),
+        }
+        settle(state, context);
+    }
+    if has_dead_to_drop(state) {
+        drop_dead(state, context);
+        settle(state, context);
+    }
+    state.queues.remember_dropped(&mut context.changes);
+    if state.timers.is_cluttered() {
+        sweep_timers(state);
+    }
+}
+
+/// Does the remaining work at the end of a visit. Nearly always there is none.
+pub(super) fn settle(state: &mut State, context: &mut Context) {
+    serve_freed(state, context);
+    loop {
+        while let Some(id) = state.batches.pop_dirty() {
+            advance(state, id, context);
+        }
+        // Handing out an unclaimed job marks its batch.
+        if !serve_unclaimed(state, context) {
+            break;
+        }
+    }
+}
+
+/// The next time at which work is due, if any.
+pub(super) fn next_deadline(state: &State) -> Option<Timestamp> {
+    let dead = has_dead_to_drop(state).then_some(state.now);
+    first_due(state).map(|(at, _)| at).into_iter().chain(dead).min()
+}
+
+fn next_due(state: &State) -> Option<Due> {
+    first_due(state).filter(|(at, _)| *at <= state.now).map(|(_, due)| due)
+}
+
+fn first_due(state: &State) -> Option<(Timestamp, Due)> {
+    let job = state.jobs.next_timed(state.skew_ms).map(|(at, id)| (at, Due::Job(id)));
+    let timer = state.timers.next(state.skew_ms).map(|(at, _)| (at, Due::Timer));
+    let wake = state.timers.next_wake().map(|at| (at, Due::Wake));
+    let schedule = state.schedules.next(state.skew_ms).map(|(at, id)| (at, Due::Schedule(id)));
+    let batch = state.batches.next().map(|(at, id)| (at, Due::Batch(id)));
+    [job, timer, wake, schedule, batch].into_iter().flatten().min_by_key(|(at, _)| *at)
+}
+
+/// The time of a job in a timed state has come.
+fn job_due(state: &mut State, id: JobId, context: &mut Context) {
+    let Some(slot) = state.jobs.slot(id) else { return };
+    match state.jobs.at(slot).map(|job| &job.state) {
+        Some(before @ (JobState::Scheduled(_) | JobState::Retrying(_))) => {
+            let first = matches!(before, JobState::Scheduled(_));
+            count(state, slot, |totals| *(if first { &mut totals.released } else { &mut totals.retried }) += 1);
+            let rank = state.meta.rank(false);
+            make_ready(state, slot, Some(rank), context);
+        }
+        Some(before @ (JobState::Dead(_) | JobState::Done(_))) => {
+            let dead = matches!(before, JobState::Dead(_));
+            count(state, slot, |totals| totals.purged += u64::from(dead));
+            remove_job(state, slot, context);
+        }
+        Some(JobState::Ready | JobState::Leased(_) | JobState::Parked) | None => {}
+    }
+}
+
+/// A woken sleeper has not come in time: its queue is served again.
+fn wake_due(state: &mut State, context: &mut Context) {
+    if let Some((client, turn)) = state.timers.pop_wake()
+        && let Some(queue) = state.waiters().overslept(client, turn)
+    {
+        serve(state, queue, context);
+    }
+}
+
+fn fire(state: &mut State, context: &mut Context) {
+    let Some((at, timer)) = state.timers.pop(state.skew_ms) else { return };
+    if !is_live(state, at, timer) {
+        return;
+    }
+    match timer {
+        Timer::Lease(id) => {
+            if let Some(slot) = state.jobs.lease_due(id, at, &mut state.timers) {
+                expire_lease(state, slot, context);
+            }
+        }
+        Timer::Expiry(id) => {
+            if let Some(slot) = state.jobs.slot(id) {
+                expire_job(state, slot, context);
+            }
+        }
+        Timer::Key(id) => {
+            if let Some(slot) = state.jobs.slot(id) {
+                state.jobs.release_key(slot, &mut state.timers);
+            }
+        }
+        Timer::Wait(client) => {
+            let now = state.now;
+            if let Some(blocked) = state.waiters().unblock_due(client, now) {
+                context.reply(client, blocked.tag, Reply::Empty);
+            }
+        }
+        Timer::Beat(worker) => miss_beat(state, worker, at, context),
+        Timer::Slots(queue) => state.queues.slots_due(queue, at, &state.jobs, &mut state.timers),
+    }
+}
+
+/// Whether a timer set for this time is still live.
+pub(super) fn is_live(state: &State, at: Timestamp, timer: Timer) -> bool {
+    match timer {
+        Timer::Lease(_) | Timer::Expiry(_) | Timer::Key(_) => state.jobs.has_timer(at, timer),
+        Timer::Wait(client) => state.clients.has_wait_timer(at, client),
+        Timer::Beat(worker) => state.workers.has_timer(at, worker),
+        Timer::Slots(queue) => state.queues.has_timer(at, queue),
+    }
+}
+
+/// Throws cancelled timers away.
+fn sweep_timers(state: &mut State) {
+    let mut timers = std::mem::take(&mut state.timers);
+    timers.sweep(|at, timer| is_live(state, at, timer));
+    state.timers = timers;
+}

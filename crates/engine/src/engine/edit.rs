@@ -1,0 +1,97 @@
+//! Commands about one job, whatever its state: inspect, track, replace, cancel.
+
+use bytes::Bytes;
+
+use super::call::Call;
+use super::checks::{check_body, find};
+use super::ends::discard;
+use super::leases::move_lease_end;
+use super::place::{remember_move, remember_put};
+use super::requeue::suits_anew;
+use super::state::{State, own};
+use crate::context::Context;
+use crate::event::{Notice, Reply};
+use crate::ids::Timestamp;
+use crate::jobs::{Job, Payload, Progress, Slot};
+use crate::query::JobView;
+use crate::refusal::Refusal;
+use crate::request::{JobRef, Note};
+
+pub(super) fn replace(state: &mut State, job: &JobRef, body: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let slot = find(state, job)?;
+    if let Some(job) = state.jobs.at(slot) {
+        check_body(state, job.queue, body)?;
+    }
+    state.jobs.update(slot, |job| job.payload = Payload::copy(job.key(), job.name(), body));
+    remember_put(state, slot, call.context);
+    suits_anew(state, slot, call.context);
+    call.done();
+    Ok(())
+}
+
+pub(super) fn cancel(state: &mut State, job: &JobRef, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let slot = find(state, job)?;
+    discard(state, slot, call.context);
+    call.done();
+    Ok(())
+}
+
+pub(super) fn look(state: &State, job: &JobRef, call: &mut Call<'_>) {
+    let schedule = match job {
+        JobRef::Id(id) => state.schedules.at(*id).cloned().map(Box::new),
+        JobRef::Name(_) | JobRef::Key { .. } | JobRef::KeyAnywhere { .. } => None,
+    };
+    let job = find(state, job).ok().and_then(|slot| view(state, state.jobs.at(slot)?)).map(Box::new);
+    call.reply(Reply::Looked { job, schedule });
+}
+
+pub(super) fn view(state: &State, job: &Job) -> Option<JobView> {
+    let queue = state.queues.at(job.queue)?.image();
+    Some(JobView { job: job.clone(), queue: queue.name.clone(), codec: queue.rules().codec })
+}
+
+pub(super) fn track(
+    state: &mut State,
+    job: &JobRef,
+    (progress, text): (Option<(u32, u32)>, Option<Bytes>),
+    until: Option<Timestamp>,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let slot = find(state, job)?;
+    if let Some(until) = until {
+        move_lease_end(state, slot, until, true);
+    }
+    if progress.is_some() || text.is_some() {
+        set_progress(state, slot, progress, text.as_ref(), call.context);
+    }
+    let now = state.wall();
+    state.jobs.update(slot, |job| job.touch(now));
+    remember_move(state, slot, call.context);
+    call.done();
+    Ok(())
+}
+
+fn set_progress(
+    state: &mut State,
+    slot: Slot,
+    so_far: Option<(u32, u32)>,
+    text: Option<&Bytes>,
+    context: &mut Context,
+) {
+    let progress = state.jobs.update(slot, |job| {
+        let progress = job.extra_mut().progress.get_or_insert_default();
+        if let Some((numerator, denominator)) = so_far {
+            (progress.numerator, progress.denominator) = (numerator, denominator);
+        }
+        if let Some(text) = text {
+            progress.text = own(text);
+        }
+        progress.clone()
+    });
+    let Some(Progress { numerator, denominator, text }) = progress else { return };
+    let Some(job) = state.jobs.at(slot).filter(|job| job.lease().is_some()) else { return };
+    let note = Note::Progress { numerator, denominator, raw: text };
+    for listener in job.listeners().iter().rev() {
+        context.notify(*listener, Notice::Progress { job: job.id, note: note.clone() });
+    }
+}

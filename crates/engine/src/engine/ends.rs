@@ -1,0 +1,93 @@
+//! Ends of jobs: into the dead-letter queue, kept for queries, or removed. Their listeners are notified.
+
+use bytes::Bytes;
+
+use super::place::{count, count_run, move_job, remember_move, remember_put, remove_job};
+use super::state::State;
+use super::warnings::{warn_end, warn_job};
+use crate::context::Context;
+use crate::event::Notice;
+use crate::ids::Timestamp;
+use crate::jobs::{Job, JobState, Slot};
+use crate::outcome::{End, Fate};
+use crate::warning::WarningKind;
+
+/// Gives up a job: to the dead-letter queue if its policy keeps it, otherwise it is removed.
+pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Context) -> Fate {
+    notify_end(state, slot, end, context);
+    let Some(job) = state.jobs.at(slot) else { return Fate::Discarded };
+    let kept = job.retry.failures_max != 0 && job.durable;
+    warn_end(state, slot, end, kept, context);
+    if !kept {
+        end_badly(state, slot, context);
+        return Fate::Discarded;
+    }
+    Fate::Buried(bury(state, slot, context))
+}
+
+/// Removes a job that did not succeed. If it is tracked, its end stays known for a while.
+pub(super) fn end_badly(state: &mut State, slot: Slot, context: &mut Context) {
+    let tracked = |job: &Job| job.extra.as_deref()?.track.filter(|_| job.durable);
+    let Some(track) = state.jobs.at(slot).and_then(tracked) else { return remove_job(state, slot, context) };
+    count_run(state, slot, context);
+    state.jobs.update(slot, |job| {
+        job.payload = job.payload.with_body(&Bytes::new());
+        let extra = job.extra_mut();
+        (extra.result, extra.result_by) = (None, None);
+    });
+    move_job(state, slot, JobState::Done(state.now.after_ms(track.keep_ms)));
+    remember_put(state, slot, context);
+}
+
+/// Moves a job to the dead-letter queue.
+pub(super) fn bury(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
+    let until = state.now.after_ms(state.limits.dead_ms);
+    count(state, slot, |totals| totals.buried += 1);
+    count_run(state, slot, context);
+    move_job(state, slot, JobState::Dead(until));
+    remember_move(state, slot, context);
+    until
+}
+
+/// Buries a job for an operator to see, whatever its policy is. A job that is not durable is removed instead.
+pub(super) fn bury_if_durable(state: &mut State, slot: Slot, context: &mut Context) {
+    if state.jobs.at(slot).is_some_and(|job| job.durable) {
+        bury(state, slot, context);
+    } else {
+        end_badly(state, slot, context);
+    }
+}
+
+/// Removes a job and notifies its listeners.
+pub(super) fn discard(state: &mut State, slot: Slot, context: &mut Context) {
+    count(state, slot, |totals| totals.cancelled += 1);
+    notify_end(state, slot, &End::Cancelled, context);
+    remove_job(state, slot, context);
+}
+
+/// A job's `expires_at` has come: the job is removed unless it is leased, dead, done or parked.
+pub(super) fn expire_job(state: &mut State, slot: Slot, context: &mut Context) {
+    // The timer has fired.
+    state.jobs.clear_expiry(slot, &mut state.timers);
+    match state.jobs.at(slot).map(|job| &job.state) {
+        Some(JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_)) => {
+            count(state, slot, |totals| totals.expired += 1);
+            warn_job(state, WarningKind::Expired, slot, context);
+            notify_end(state, slot, &End::Expired, context);
+            end_badly(state, slot, context);
+        }
+        // It was taken in time, which must hold after a restart too.
+        Some(JobState::Leased(_) | JobState::Dead(_) | JobState::Done(_) | JobState::Parked) => {
+            remember_put(state, slot, context);
+        }
+        None => {}
+    }
+}
+
+/// Notifies all listeners of a job's end, the newest first, once for each registration, and removes them.
+pub(super) fn notify_end(state: &mut State, slot: Slot, end: &End, context: &mut Context) {
+    let Some(job) = state.jobs.at(slot).filter(|job| !job.listeners().is_empty()).map(|job| job.id) else { return };
+    for listener in state.jobs.take_listeners(slot).into_iter().rev() {
+        context.notify(listener, Notice::Ended { job, end: end.clone() });
+    }
+}

@@ -1,0 +1,116 @@
+//! Removes everything of one protocol except its schedules, one page at a time.
+
+use super::call::Call;
+use super::ends::discard;
+use super::list::{matching, page_of_queues};
+use super::state::State;
+use crate::context::Context;
+use crate::event::Reply;
+use crate::ids::{JobId, Protocol, QueueId};
+use crate::jobs::JobStateKind;
+use crate::queues::Queue;
+use crate::request::{Cursor, Filter, QueueKind};
+use crate::work::CHANGE;
+
+/// The phases, in this order. Batches come first, so that the removal of their jobs pushes no callbacks.
+const BATCHES: u64 = 0;
+const JOBS: u64 = 1;
+const QUEUES: u64 = 2;
+
+pub(super) fn flush(state: &mut State, protocol: Protocol, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+    let limit = state.page(limit);
+    let Cursor(stage, at) = after;
+    let (changed, next) = match stage {
+        BATCHES => flush_batches(state, protocol, JobId(at), limit, call.context),
+        JOBS => flush_jobs(state, protocol, at, limit, call.context),
+        QUEUES => flush_queues(state, at, limit, call.context),
+        _ => (0, None),
+    };
+    let next = match next {
+        Some(at) => Some(Cursor(stage, at)),
+        None if stage < QUEUES => Some(Cursor(stage + 1, 0)),
+        None => None,
+    };
+    if next.is_none() {
+        state.meta.forget_protocol(protocol, &mut call.context.changes);
+    }
+    call.reply(Reply::Mutated { changed, next });
+}
+
+fn flush_batches(
+    state: &mut State,
+    protocol: Protocol,
+    first: JobId,
+    limit: usize,
+    context: &mut Context,
+) -> (u32, Option<u64>) {
+    let (page, next) = cut(state.batches.from(first).map(|batch| (batch.id, batch.protocol)), limit);
+    state.work.spend(CHANGE * page.len() as u64);
+    let doomed = page.into_iter().filter(|(_, other)| *other == protocol);
+    let changed = doomed.map(|(id, _)| state.batches.forget(id, false, &mut context.changes)).count_u32();
+    (changed, next.map(|(id, _)| id.0))
+}
+
+/// Removes jobs in any state, leased ones included.
+fn flush_jobs(
+    state: &mut State,
+    protocol: Protocol,
+    first: u64,
+    limit: usize,
+    context: &mut Context,
+) -> (u32, Option<u64>) {
+    let filter = Filter { protocol: Some(protocol), ..Filter::default() };
+    let (slots, next) = matching(state, &filter, Cursor(first, 0), limit);
+    state.work.spend(CHANGE * slots.len() as u64);
+    (slots.into_iter().map(|slot| discard(state, slot, context)).count_u32(), next.map(|next| next.0))
+}
+
+/// Removes queues that are empty, unserved and without limits. They do not count in the result.
+fn flush_queues(state: &mut State, first: u64, limit: usize, context: &mut Context) -> (u32, Option<u64>) {
+    let empty = |queue: &Queue| {
+        let image = queue.image();
+        image.known
+            && image.kind == QueueKind::Work
+            && queue.total() == 0
+            && queue.workers() == 0
+            && !image.is_limited()
+    };
+    // Each existing queue counts as a row, removed or not.
+    let looked = |id| state.queues.at(id).map(|queue| (id, empty(queue)));
+    let (page, next) = page_of_queues(state, first, limit, looked);
+    for (id, _) in page.into_iter().filter(|(_, empty)| *empty) {
+        state.work.spend(CHANGE);
+        state.queues.set(id, |image| (image.known, image.paused) = (false, false), &state.jobs, &mut context.changes);
+        state.queues.drop_if_unknown(id);
+    }
+    (0, next)
+}
+
+/// Removes the first ready jobs of a queue, as many as one visit may. If more remain, the error is the number removed.
+pub(super) fn discard_ready(state: &mut State, id: QueueId, context: &mut Context) -> Result<(), u32> {
+    let limit = state.page(u32::MAX);
+    let Some(queue) = state.queues.at(id) else { return Ok(()) };
+    let all = queue.jobs(JobStateKind::Ready) as usize <= limit;
+    let slots: Vec<_> = queue.ready().slots().take(limit).collect();
+    state.work.spend(CHANGE * slots.len() as u64);
+    let changed = slots.into_iter().map(|slot| discard(state, slot, context)).count_u32();
+    if all { Ok(()) } else { Err(changed) }
+}
+
+/// The first rows, and the row after them.
+fn cut<T>(rows: impl Iterator<Item = T>, limit: usize) -> (Vec<T>, Option<T>) {
+    let mut page: Vec<T> = rows.take(limit + 1).collect();
+    let next = if page.len() > limit { page.pop() } else { None };
+    (page, next)
+}
+
+/// Counts the removed items.
+trait Count {
+    fn count_u32(self) -> u32;
+}
+
+impl<I: Iterator> Count for I {
+    fn count_u32(self) -> u32 {
+        u32::try_from(self.count()).unwrap_or(u32::MAX)
+    }
+}

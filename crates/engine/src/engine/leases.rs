@@ -1,0 +1,210 @@
+//! Commands about a leased job: finished, failed, released, extended, repaid, its progress.
+
+use bytes::Bytes;
+
+use super::call::Call;
+use super::checks::{check_body, leased, left, must_be};
+use super::ends::notify_end;
+use super::failures::{bury_unconvertible, fail_job};
+use super::place::{count, count_success, move_job, remember_move, remember_put, remove_job};
+use super::requeue::{go_round, make_ready};
+use super::state::{State, own};
+use super::warnings::warn_unfit;
+use crate::context::Context;
+use crate::event::{Notice, Reply};
+use crate::ids::{Protocol, Timestamp};
+use crate::jobs::{Failure, Job, JobState, Progress, Slot, Unfit};
+use crate::outcome::End;
+use crate::queues::Queue;
+use crate::refusal::{Refusal, Thing};
+use crate::request::{JobRef, Note, Proof, QueueKind, RepayTo};
+
+pub(super) fn finish(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    result: &Bytes,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let slot = match (proof, leased(state, call.client, job, proof)) {
+        (Proof::Late, _) => left(state, job, 0)?,
+        (Proof::AnyLease, Err(Refusal::NotHeld)) => left(state, job, 1)?,
+        (_, leased) => leased?,
+    };
+    must_be(state, slot, QueueKind::Work)?;
+    let Some(job) = state.jobs.at(slot) else { return Err(Refusal::NotFound(Thing::Job)) };
+    let id = job.id;
+    // A job that is not durable keeps no result.
+    let extra = job.extra.as_deref().filter(|_| job.durable);
+    let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms);
+    let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
+    count(state, slot, |totals| totals.succeeded += 1);
+    let by = state.clients.protocol_of(call.client);
+    notify_end(state, slot, &End::Succeeded { result: result.clone(), by }, call.context);
+    count_success(state, slot, call.context);
+    if keep_ms > 0 {
+        let until = state.now.after_ms(keep_ms);
+        state.jobs.update(slot, |job| {
+            job.payload = job.payload.with_body(&Bytes::new());
+            let protocol = job.protocol;
+            let extra = job.extra_mut();
+            extra.result = Some(if result_keep_ms > 0 { own(result) } else { Bytes::new() });
+            extra.result_by = by.filter(|by| *by != protocol && result_keep_ms > 0);
+        });
+        move_job(state, slot, JobState::Done(until));
+        remember_put(state, slot, call.context);
+    } else {
+        remove_job(state, slot, call.context);
+    }
+    call.acknowledge(Reply::Finished(id));
+    Ok(())
+}
+
+pub(super) fn fail(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    failure: Box<Failure>,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let slot = leased(state, call.client, job, proof)?;
+    must_be(state, slot, QueueKind::Work)?;
+    let id = state.jobs.at(slot).map(|job| job.id).ok_or(Refusal::NotFound(Thing::Job))?;
+    let end = End::Failed(failure.clone());
+    let fate = fail_job(state, slot, failure, &end, call.context);
+    call.acknowledge(Reply::Failed { job: id, fate });
+    Ok(())
+}
+
+/// The job waits for a worker of another protocol. If no protocol is left, it goes to the dead-letter queue whatever its
+/// retry policy is, so that an operator can see the reason.
+pub(super) fn unconvertible(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    why: &Bytes,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let slot = leased(state, call.client, job, proof)?;
+    must_be(state, slot, QueueKind::Work)?;
+    count(state, slot, |totals| totals.misfits += 1);
+    let waits = mark_unfit(state, slot, state.clients.protocol_of(call.client));
+    warn_unfit(state, slot, why, !waits, call.context);
+    if waits {
+        make_ready(state, slot, None, call.context);
+    } else {
+        bury_unconvertible(state, slot, why, call.context);
+    }
+    call.done();
+    Ok(())
+}
+
+/// A worker of this protocol cannot take this leased job. Returns whether a worker of another protocol can.
+fn mark_unfit(state: &mut State, slot: Slot, own: Option<Protocol>) -> bool {
+    let Some(job) = state.jobs.at(slot) else { return false };
+    let Some(unfit) = own.and_then(|own| job.unfit.and(own)) else { return false };
+    let bridged = state.queues.at(job.queue).is_some_and(Queue::is_bridged);
+    let is_nobodys = match bridged {
+        true => Unfit::SHARING.iter().all(|protocol| unfit.has(*protocol)),
+        false => unfit.has(job.protocol),
+    };
+    state.jobs.update(slot, |job| job.unfit = unfit);
+    !is_nobodys
+}
+
+pub(super) fn release(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    front: bool,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let slot = leased(state, call.client, job, proof)?;
+    must_be(state, slot, QueueKind::Work)?;
+    let rank = front.then(|| state.meta.rank(true));
+    make_ready(state, slot, rank, call.context);
+    call.done();
+    Ok(())
+}
+
+pub(super) fn extend(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    (until, only_later): (Timestamp, bool),
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let slot = leased(state, call.client, job, proof)?;
+    move_lease_end(state, slot, until, only_later);
+    if state.jobs.at(slot).and_then(Job::lease).is_some_and(|lease| !lease.connection_bound()) {
+        remember_move(state, slot, call.context);
+    }
+    call.done();
+    Ok(())
+}
+
+pub(super) fn repay(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    (body, to): (Bytes, RepayTo),
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let slot = leased(state, call.client, job, proof)?;
+    must_be(state, slot, QueueKind::Cycle)?;
+    if let Some(job) = state.jobs.at(slot) {
+        check_body(state, job.queue, &body)?;
+    }
+    state.jobs.update(slot, |job| job.payload = job.payload.with_body(&body));
+    count(state, slot, |totals| totals.succeeded += 1);
+    if to == RepayTo::Drop && state.jobs.at(slot).is_some_and(Job::is_abandoned) {
+        remove_job(state, slot, call.context);
+    } else if to == RepayTo::Drop {
+        move_job(state, slot, JobState::Parked);
+    } else {
+        go_round(state, slot, to, call.context);
+    }
+    // Both the value and the sort key have changed.
+    remember_put(state, slot, call.context);
+    call.done();
+    Ok(())
+}
+
+/// Moves the end of a lease, if there is one, within the limits.
+pub(super) fn move_lease_end(state: &mut State, slot: Slot, until: Timestamp, only_later: bool) {
+    let until = until.min(state.now.after_ms(state.limits.lease_ms_max));
+    state.jobs.move_lease_end(slot, until, only_later, state.now, &mut state.timers);
+}
+
+pub(super) fn progress(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    note: Note,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let slot = leased(state, call.client, job, proof)?;
+    if let Note::Progress { numerator, denominator, raw } = &note {
+        let progress = Progress { numerator: *numerator, denominator: *denominator, text: own(raw) };
+        state.jobs.update(slot, |job| job.extra_mut().progress = Some(progress));
+        remember_track(state, slot, call.context);
+    }
+    if let Some(job) = state.jobs.at(slot) {
+        // The newest listener is notified first.
+        for listener in job.listeners().iter().rev() {
+            call.context.notify(*listener, Notice::Progress { job: job.id, note: note.clone() });
+        }
+    }
+    call.done();
+    Ok(())
+}
+
+/// Records when a worker reported on a tracked job.
+pub(super) fn remember_track(state: &mut State, slot: Slot, context: &mut Context) {
+    let now = state.wall();
+    let tracked = |job: &Job| job.extra.as_deref().is_some_and(|extra| extra.track.is_some());
+    if state.jobs.at(slot).is_some_and(tracked) {
+        state.jobs.update(slot, |job| job.touch(now));
+        remember_move(state, slot, context);
+    }
+}

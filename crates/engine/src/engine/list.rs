@@ -1,0 +1,283 @@
+//! Listings and bulk changes, a page at a time. No command shows or changes more than `page_max` rows, and its search costs at
+//! most [`WORK_PER_ROW`] for each row, so no command stalls the others.
+
+use bytes::Bytes;
+
+use super::call::Call;
+use super::deliver::oldest_ready;
+use super::edit::view;
+use super::ends::{bury, discard, notify_end};
+use super::requeue::make_ready;
+use super::state::State;
+use crate::clients::Worker;
+use crate::context::Context;
+use crate::event::Reply;
+use crate::ids::{ClientId, JobId, QueueId, Timestamp};
+use crate::jobs::{JobStateKind, Slot};
+use crate::outcome::End;
+use crate::query::{ClientRow, JobView, QueueRow, WorkerRow};
+use crate::queues::{Queue, SortKey};
+use crate::request::{Cursor, Filter, Mutation, QueueKind};
+use crate::work::{CHANGE, LOOKED_UP, NAME, NAMES_PER_ROW, ROW, STEP, TEST, TEST_BYTES, WORK_PER_ROW};
+
+pub(super) fn look_queue(state: &State, name: &[u8], call: &mut Call<'_>) {
+    let queue = state.queues.named(name).and_then(|id| state.queues.at(id)).filter(|queue| queue.image().known);
+    let rows = queue.map(|queue| queue_row(state, queue)).into_iter().collect();
+    call.reply(Reply::Queues { rows, next: None });
+}
+
+pub(super) fn list_queues(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+    // A queue that is dropped and created again has a new birth number. Queues created after the first page are left out.
+    let births = if after.1 == 0 { state.queues.births() } else { after.1 };
+    let row = |id| {
+        let queue = state.queues.at(id).filter(|queue| queue.image().known && queue.birth() < births)?;
+        state.work.spend(ROW);
+        Some(queue_row(state, queue))
+    };
+    let (rows, next): (Vec<QueueRow>, _) = page_of_queues(state, after.0, state.page(limit), row);
+    call.reply(Reply::Queues { rows, next: next.map(|next| Cursor(next, births)) });
+}
+
+fn queue_row(state: &State, queue: &Queue) -> QueueRow {
+    let image = queue.image();
+    QueueRow {
+        name: image.name.clone(),
+        kind: image.kind,
+        paused: image.paused,
+        throttle: image.throttle,
+        rules: image.rules(),
+        bridged: queue.is_bridged(),
+        slots_held: queue.slots_held(),
+        ready: queue.ready().counts(),
+        places: queue.states(),
+        workers: queue.workers(),
+        oldest_ready_at: oldest_ready(state, queue),
+    }
+}
+
+/// The first queues from a number on for which `row` returns a row, and the number at which to go on. Unused numbers cost a
+/// look too.
+pub(super) fn page_of_queues<T>(
+    state: &State,
+    first: u64,
+    limit: usize,
+    what: impl Fn(QueueId) -> Option<T>,
+) -> (Vec<T>, Option<u64>) {
+    let first = u32::try_from(first).unwrap_or(u32::MAX);
+    let (mut page, mut left) = (Vec::new(), limit as u64 * WORK_PER_ROW);
+    for id in first..state.queues.numbers() {
+        if left == 0 {
+            return (page, Some(id.into()));
+        }
+        state.work.spend(STEP);
+        left = left.saturating_sub(STEP);
+        let Some(row) = what(QueueId(id)) else { continue };
+        if page.len() == limit {
+            return (page, Some(id.into()));
+        }
+        page.push(row);
+    }
+    (page, None)
+}
+
+/// Lists clients. A client that serves more queues than one page may name gets several rows; the first has the queues that
+/// it named last.
+pub(super) fn list_clients(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+    let limit = state.page(limit);
+    let (mut rows, mut next) = (Vec::new(), None);
+    let mut names_left = limit * NAMES_PER_ROW;
+    for id in state.clients.ids_from(ClientId(after.0)) {
+        let skipped = if id.0 == after.0 { after.1 } else { 0 };
+        if rows.len() == limit || names_left == 0 {
+            next = Some(Cursor(id.0, skipped));
+            break;
+        }
+        let row = client_row(state, id, usize::try_from(skipped).unwrap_or(usize::MAX), names_left);
+        let Some(row) = row else { continue };
+        state.work.spend(ROW + NAME * row.subscriptions.len() as u64);
+        names_left -= row.subscriptions.len();
+        let more = row.goes_on.then_some(Cursor(id.0, skipped + row.subscriptions.len() as u64));
+        rows.push(row);
+        if more.is_some() {
+            next = more;
+            break;
+        }
+    }
+    call.reply(Reply::Clients { rows, next });
+}
+
+/// A client with at most `names_max` of the queues that it serves, without the last `skipped`, which earlier rows had.
+fn client_row(state: &State, id: ClientId, skipped: usize, names_max: usize) -> Option<ClientRow> {
+    let client = state.clients.get(id)?;
+    let left = client.subscriptions().len().saturating_sub(skipped);
+    let first = left.saturating_sub(names_max);
+    let name = |queue| state.queues.at(queue).map(|queue| queue.image().name.clone());
+    let named = client.subscriptions().get(first..left).unwrap_or_default();
+    Some(ClientRow {
+        number: client.info().number,
+        address: client.info().address.clone(),
+        label: client.label().clone(),
+        protocol: client.protocol(),
+        subscriptions: named.iter().filter_map(|served| name(served.queue)).collect(),
+        is_continued: skipped > 0,
+        goes_on: first > 0,
+        held: u32::try_from(state.jobs.held_count(id)).unwrap_or(u32::MAX),
+        waits: client.waits(),
+    })
+}
+
+pub(super) fn list_workers(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+    let mut workers = state.workers.from(after.0);
+    let row = |(_, worker): (u64, &Worker)| worker.row(state.jobs.held_by_worker(worker.name()));
+    let rows: Vec<WorkerRow> = workers.by_ref().take(state.page(limit)).map(row).collect();
+    state.work.spend(ROW * rows.len() as u64);
+    let next = workers.next().map(|(number, _)| Cursor(number, 0));
+    call.reply(Reply::Workers { rows, next });
+}
+
+pub(super) fn list_jobs(state: &State, filter: &Filter, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+    let limit = state.page(limit);
+    let (slots, next) = matching(state, filter, after, limit);
+    state.work.spend(ROW * slots.len() as u64);
+    let rows: Vec<JobView> = slots.into_iter().filter_map(|slot| view(state, state.jobs.at(slot)?)).collect();
+    call.reply(Reply::Jobs { rows, next });
+}
+
+pub(super) fn mutate(
+    state: &mut State,
+    filter: &Filter,
+    action: Mutation,
+    (after, limit): (Cursor, u32),
+    call: &mut Call<'_>,
+) {
+    let (slots, next) = matching(state, filter, after, state.page(limit));
+    state.work.spend(CHANGE * slots.len() as u64);
+    let mut changed = 0;
+    for slot in slots {
+        changed += u32::from(mutate_one(state, slot, action, call.context));
+    }
+    call.reply(Reply::Mutated { changed, next });
+}
+
+fn mutate_one(state: &mut State, slot: Slot, action: Mutation, context: &mut Context) -> bool {
+    let Some((kind, durable)) = state.jobs.at(slot).map(|job| (job.state.kind(), job.durable)) else { return false };
+    match (action, kind) {
+        (_, JobStateKind::Leased) => return false,
+        (Mutation::Discard, _) => discard(state, slot, context),
+        (Mutation::Kill, JobStateKind::Dead | JobStateKind::Done | JobStateKind::Parked) => return false,
+        // The dead-letter queue holds durable jobs only.
+        (Mutation::Kill, _) if !durable => discard(state, slot, context),
+        (Mutation::Kill, _) => {
+            notify_end(state, slot, &End::Cancelled, context);
+            bury(state, slot, context);
+        }
+        (Mutation::Requeue, JobStateKind::Ready | JobStateKind::Done | JobStateKind::Parked) => return false,
+        (Mutation::Requeue, _) => {
+            let rank = state.meta.rank(false);
+            make_ready(state, slot, Some(rank), context);
+        }
+    }
+    true
+}
+
+// ---- which jobs ------------------------------------------------------------------------------------------------
+
+/// A page of matching jobs, and where to go on. Names lead directly to their jobs. A timed state is read in order of time,
+/// the ready jobs of a queue in their order, anything else in slab order, which is arbitrary.
+pub(super) fn matching(state: &State, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+    if !filter.names.is_empty() {
+        return matching_names(state, filter, after, limit);
+    }
+    if let Some(set) = filter.state.and_then(|kind| state.jobs.timed(kind)) {
+        let from = (Timestamp(after.0), JobId(after.1));
+        let rows = set.range(from..).map(|(at, id)| (Cursor(at.0, id.0), state.jobs.slot(*id), LOOKED_UP));
+        return page_of(state, filter, rows, limit);
+    }
+    match (&filter.queue, filter.state) {
+        (Some(name), Some(JobStateKind::Ready)) => matching_ready(state, filter, name, after, limit),
+        (Some(_) | None, _) => {
+            let first = u32::try_from(after.0).unwrap_or(u32::MAX);
+            let rows = state.jobs.slots_from(first).map(|(state, job)| {
+                (Cursor(state.0.into(), 0), job.map(|_| state), if job.is_some() { STEP * 4 } else { STEP })
+            });
+            page_of(state, filter, rows, limit)
+        }
+    }
+}
+
+/// Each name once, its jobs by age. The cursor holds the name's index and the job's number.
+fn matching_names(state: &State, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+    let mut names: Vec<&[u8]> = filter.names.iter().map(AsRef::as_ref).collect();
+    names.sort_unstable();
+    names.dedup();
+    let first = usize::try_from(after.0).unwrap_or(usize::MAX);
+    let rows = (0_u64..).zip(names).skip(first).flat_map(|(index, name)| {
+        let oldest = if index == after.0 { JobId(after.1) } else { JobId(0) };
+        let jobs = state.jobs.all_named(name, oldest).map(move |(id, slot)| (Cursor(index, id.0), Some(slot)));
+        // A name without jobs costs a look too.
+        let looked_for = (Cursor(index, oldest.0), None);
+        std::iter::once(looked_for).chain(jobs).map(|(cursor, slot)| (cursor, slot, LOOKED_UP))
+    });
+    page_of(state, filter, rows, limit)
+}
+
+fn matching_ready(
+    state: &State,
+    filter: &Filter,
+    name: &[u8],
+    after: Cursor,
+    limit: usize,
+) -> (Vec<Slot>, Option<Cursor>) {
+    let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else { return (Vec::new(), None) };
+    // The cursor names the last sort key seen. A `cycle` queue does not use the key's lane, and a `work` queue does not use
+    // its minor part; the second half of the cursor holds the one in use.
+    let is_cycle = queue.image().kind == QueueKind::Cycle;
+    let from = (after != Cursor::default()).then(|| match is_cycle {
+        true => SortKey { lane: 0, major: after.0, minor: after.1 },
+        false => SortKey { lane: u8::try_from(after.1).unwrap_or(u8::MAX), major: after.0, minor: 0 },
+    });
+    let walk = std::iter::successors(queue.ready().after(from), |(at, _)| queue.ready().after(Some(*at)));
+    let mut last = after;
+    let rows = walk.map(|(at, slot)| {
+        let before = last;
+        last = Cursor(at.major, if is_cycle { at.minor } else { at.lane.into() });
+        (before, Some(slot), LOOKED_UP)
+    });
+    page_of(state, filter, rows, limit)
+}
+
+/// Takes rows until the page is full or the search has cost enough. Each row comes with its cursor and with the cost of
+/// getting to it.
+fn page_of(
+    state: &State,
+    filter: &Filter,
+    rows: impl Iterator<Item = (Cursor, Option<Slot>, u64)>,
+    limit: usize,
+) -> (Vec<Slot>, Option<Cursor>) {
+    let (mut page, mut left) = (Vec::new(), limit as u64 * WORK_PER_ROW);
+    for (cursor, slot, cost) in rows {
+        if page.len() >= limit || left == 0 {
+            return (page, Some(cursor));
+        }
+        let (matches, test_cost) = slot.map_or((false, 0), |slot| matches(state, filter, slot));
+        state.work.spend(cost + test_cost);
+        left = left.saturating_sub(cost + test_cost);
+        if matches {
+            page.extend(slot);
+        }
+    }
+    (page, None)
+}
+
+/// Whether a job matches in everything but its name, and the cost of the test.
+fn matches(state: &State, filter: &Filter, slot: Slot) -> (bool, u64) {
+    let Some(job) = state.jobs.at(slot) else { return (false, 0) };
+    let in_queue = |name: &Bytes| state.queues.named(name) == Some(job.queue);
+    let may_match = filter.state.is_none_or(|state| job.state.kind() == state)
+        && filter.queue.as_ref().is_none_or(in_queue)
+        && filter.protocol.is_none_or(|protocol| job.protocol == protocol);
+    match &filter.test {
+        Some(test) if may_match => ((test.0)(job), TEST + job.body().len() as u64 / TEST_BYTES),
+        Some(_) | None => (may_match, 0),
+    }
+}

@@ -1,0 +1,225 @@
+//! The engine: it applies commands to its state, and shows what can be read.
+//!
+//! `dispatch` maps each command to its function. Each function is in the file named after its topic; `state` lists them.
+
+mod adopt;
+mod batches;
+mod call;
+mod check;
+mod checks;
+mod deliver;
+mod dispatch;
+mod due;
+mod edit;
+mod ends;
+mod failures;
+mod flush;
+mod leases;
+mod list;
+mod part;
+mod place;
+mod push;
+mod queues;
+mod recall;
+mod requeue;
+mod room;
+mod schedules;
+mod serve;
+mod state;
+mod stats;
+mod subscriptions;
+mod take;
+mod warnings;
+mod workers;
+
+use self::call::Call;
+use self::dispatch::dispatch;
+use self::due::{catch_up, settle};
+use self::state::State;
+use crate::batches::Batch;
+use crate::command::Command;
+use crate::context::Context;
+use crate::event::Reply;
+use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
+use crate::jobs::Job;
+use crate::limits::Limits;
+use crate::meta::Head;
+use crate::queues::Queue;
+use crate::request::WorkerState;
+use crate::schedules::Schedule;
+use crate::work::COMMAND;
+
+pub use self::failures::{LOSSES, MISFIT};
+pub use self::state::DeadDropped;
+
+/// The queue engine.
+#[derive(Debug)]
+pub struct Engine {
+    state: State,
+    #[cfg(debug_assertions)]
+    pace: check::Pace,
+}
+
+impl Engine {
+    /// Creates an empty engine. `seed` protects the hash tables against crafted keys and does not affect any output.
+    #[must_use]
+    pub fn new(limits: Limits, seed: u64) -> Self {
+        Self {
+            state: State::new(limits, seed),
+            #[cfg(debug_assertions)]
+            pace: check::Pace::default(),
+        }
+    }
+
+    /// Does all due work, then the client's command. The direct answer repeats `tag`.
+    pub fn apply(&mut self, client: ClientId, tag: Tag, command: impl Into<Command>, context: &mut Context) {
+        self.apply_command(command.into(), Call { client, tag, context });
+    }
+
+    fn apply_command(&mut self, command: Command, mut call: Call<'_>) {
+        let state = &mut self.state;
+        state.work.spend(COMMAND);
+        catch_up(state, call.context);
+        if let Err(why) = dispatch(state, command, &mut call) {
+            call.reply(Reply::Refused(why));
+        }
+        settle(state, call.context);
+        state.queues.remember_dropped(&mut call.context.changes);
+        self.check_in_debug();
+    }
+
+    /// Does all work due at `context.now`. Call it at [`Engine::next_deadline`]. Optional, because `apply` does the same.
+    pub fn tick(&mut self, context: &mut Context) {
+        catch_up(&mut self.state, context);
+        self.check_in_debug();
+    }
+
+    /// Runs one page of a command that needs more than a page, and returns whether it did. If it did, call this again, and at
+    /// last apply the command itself, before any other command of this client. Call [`Engine::tick`] first: nothing due runs
+    /// here.
+    pub fn apply_in_part(&mut self, client: ClientId, command: &Command, context: &mut Context) -> bool {
+        part::apply_in_part(&mut self.state, client, command, context)
+    }
+
+    /// Asserts every invariant that the crate's page lists.
+    ///
+    /// # Panics
+    ///
+    /// If an invariant is broken: a bug in the engine, whatever the input was.
+    pub fn check(&self) {
+        check::check(&self.state);
+    }
+
+    fn check_in_debug(&mut self) {
+        #[cfg(debug_assertions)]
+        self.pace.check(&self.state);
+    }
+
+    // ---- what can be read ------------------------------------------------------------------------------------------
+
+    /// The next time at which work is due (engine's time), if any. A change of the wall clock may move it.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        due::next_deadline(&self.state)
+    }
+
+    /// A job by its number, in any state.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.state.jobs.get(id)
+    }
+
+    /// A job by its producer's public name: the one leased first, else the oldest that is neither dead nor done, else
+    /// the youngest.
+    #[must_use]
+    pub fn job_named(&self, name: &[u8]) -> Option<&Job> {
+        self.state.jobs.at(self.state.jobs.named(name)?)
+    }
+
+    /// All jobs, in arbitrary order.
+    pub fn jobs(&self) -> impl Iterator<Item = &Job> {
+        self.state.jobs.iter().map(|(_, job)| job)
+    }
+
+    /// The number of jobs in all states.
+    #[must_use]
+    pub fn job_count(&self) -> usize {
+        self.state.jobs.len()
+    }
+
+    /// A queue by its number.
+    #[must_use]
+    pub fn queue(&self, id: QueueId) -> Option<&Queue> {
+        self.state.queues.at(id)
+    }
+
+    /// All queues, by number.
+    pub fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.state.queues.iter()
+    }
+
+    /// The queues with a throttle or rules, by number.
+    pub fn special_queues(&self) -> impl Iterator<Item = &Queue> {
+        self.state.queues.special()
+    }
+
+    /// A schedule by its number.
+    #[must_use]
+    pub fn schedule(&self, id: JobId) -> Option<&Schedule> {
+        self.state.schedules.at(id)
+    }
+
+    /// All schedules, by number.
+    pub fn schedules(&self) -> impl Iterator<Item = &Schedule> {
+        self.state.schedules.from(JobId(0))
+    }
+
+    /// A batch by its number.
+    #[must_use]
+    pub fn batch(&self, id: JobId) -> Option<&Batch> {
+        self.state.batches.at(id)
+    }
+
+    /// All batches, by number.
+    pub fn batches(&self) -> impl Iterator<Item = &Batch> {
+        self.state.batches.from(JobId(0))
+    }
+
+    /// The engine's own values for the journal.
+    #[must_use]
+    pub const fn head(&self) -> &Head {
+        self.state.meta.head()
+    }
+
+    /// Whether no connection holds a job or listens to one, so that stopping interrupts no work. Jobs that wait do not count.
+    /// Time-bound leases outlive the daemon, and jobs that are not durable have listeners.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.state.jobs.is_at_rest()
+    }
+
+    /// The requested state of a named worker.
+    #[must_use]
+    pub fn worker_state(&self, name: &[u8]) -> Option<WorkerState> {
+        self.state.workers.state(self.state.workers.named(name)?)
+    }
+
+    /// Dead jobs dropped before their time, since the engine was created.
+    #[must_use]
+    pub const fn dead_dropped(&self) -> DeadDropped {
+        self.state.dead_dropped
+    }
+
+    /// Whether dead jobs must be dropped, because they or all jobs together exceed a limit.
+    #[must_use]
+    pub fn has_dead_to_drop(&self) -> bool {
+        room::has_dead_to_drop(&self.state)
+    }
+
+    /// The estimated cost of all commands since the engine was created, in units of about 25 ns. For callers that must not keep
+    /// others waiting.
+    #[must_use]
+    pub const fn work(&self) -> u64 {
+        self.state.work.spent()
+    }
+}

@@ -1,0 +1,73 @@
+//! Commands that are too long for one visit run in parts: the end of a connection that serves very many queues, or that holds
+//! or follows very many jobs.
+//!
+//! A part leaves everything consistent, as if a client had asked for that much, so other clients can have a turn after it.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+
+use super::failures::lose_job;
+use super::state::State;
+use super::subscriptions::{forget_served, stop_listening};
+use super::take::unwait;
+use crate::command::{ClientCommand, Command};
+use crate::context::Context;
+use crate::ids::{ClientId, JobId, QueueId};
+use crate::work::{CHANGE, STEP};
+
+/// Runs one page of a command that needs more than a page, and returns whether it did.
+pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Command, context: &mut Context) -> bool {
+    let limit = state.page(u32::MAX);
+    let ends = matches!(command, Command::Client(ClientCommand::Close));
+    let gives_back = ends || matches!(command, Command::Client(ClientCommand::UnserveAll { requeue: true }));
+    if !ends && !matches!(command, Command::Client(ClientCommand::UnserveAll { .. })) {
+        return false;
+    }
+    let Some(known) = state.clients.get(client) else { return false };
+    if ends && known.blocked_count() > limit {
+        state.waiters().unblock_last(client, limit);
+    } else if known.subscriptions().len() > limit {
+        // A sleeper leaves its queues one by one. Any other client could be given a job meanwhile.
+        if ends && (known.has_credit() || !known.is_asleep()) {
+            unwait(state, client, context);
+        }
+        forget_last_subscriptions(state, client, limit, context);
+    } else if ends && state.jobs.listened_count(client) > limit {
+        unwait(state, client, context);
+        let heard: Vec<JobId> = state.jobs.listened_by(client).take(limit).collect();
+        heard.into_iter().for_each(|job| stop_listening(state, job, client, context));
+    } else if gives_back && state.jobs.held_count(client) > limit && (ends || known.blocked_count() == 0) {
+        // A take that still waits may get such a job, and the next part would give that back, too.
+        if ends {
+            unwait(state, client, context);
+        }
+        forget_last_subscriptions(state, client, limit, context);
+        let held: Vec<JobId> = state.jobs.held_by(client).take(limit).collect();
+        held.into_iter().for_each(|job| lose_job(state, job, context));
+    } else {
+        return false;
+    }
+    state.work.spend(CHANGE * limit as u64);
+    true
+}
+
+/// Removes the last `limit` subscriptions. A client that sleeps or has credits still waits at its other queues, which may
+/// include one that was registered twice.
+fn forget_last_subscriptions(state: &mut State, id: ClientId, limit: usize, context: &mut Context) {
+    let Some(client) = state.clients.get_mut(id) else { return };
+    let gone = client.unsubscribe_last(limit);
+    let kept = client.subscriptions().iter().map(|served| (served.queue, served.weight));
+    let (queues, kept): (HashSet<QueueId, FixedState>, HashSet<(QueueId, u32), FixedState>) =
+        kept.map(|(queue, weight)| (queue, (queue, weight))).unzip();
+    let own = client.protocol();
+    state.work.spend(STEP * kept.len() as u64);
+    for served in &gone {
+        match kept.contains(&(served.queue, served.weight)) {
+            true => state.waiters().take_unclaimed_no_more(id, *served),
+            false => state.waiters().wait_no_more_at(id, *served),
+        }
+    }
+    let (still, gone): (Vec<_>, Vec<_>) = gone.into_iter().partition(|served| queues.contains(&served.queue));
+    still.iter().for_each(|served| state.queues.count_workers(served.queue, own, -1));
+    forget_served(state, id, gone, context);
+}

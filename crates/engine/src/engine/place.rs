@@ -1,0 +1,113 @@
+//! A job's state, and every owner that depends on it: nothing else inserts, moves or removes a job.
+
+use super::state::State;
+use crate::change::Change;
+use crate::context::Context;
+use crate::ids::JobId;
+use crate::jobs::{Job, JobState, Lease, Slot};
+use crate::query::Totals;
+
+/// Inserts a job in its state.
+pub(super) fn insert_job(state: &mut State, job: Job) -> Slot {
+    let slot = state.jobs.insert(job, &mut state.timers);
+    enter(state, slot);
+    note_unclaimed(state, slot);
+    slot
+}
+
+/// Inserts a job from a journal or another engine. What ended with the old connections is released.
+pub(super) fn recall_job(state: &mut State, mut job: Job) -> Slot {
+    if job.lease().is_some_and(Lease::connection_bound) {
+        job.state = JobState::Ready;
+    }
+    // If two jobs have one key, the younger was created after the older had released it.
+    if let Some(other) = job.key().and_then(|key| state.jobs.keyed(job.queue, job.protocol, key))
+        && job.wants_key()
+        && state.jobs.at(other).is_some_and(|other| other.id < job.id)
+    {
+        state.jobs.release_key(other, &mut state.timers);
+    }
+    state.meta.recall_rank(job.rank);
+    insert_job(state, job)
+}
+
+/// Removes a job, and from the journal if it was there. The caller notifies the listeners.
+pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
+    leave(state, slot);
+    note_unclaimed(state, slot);
+    count_run(state, slot, context);
+    let Some(job) = state.jobs.remove(slot, &mut state.timers) else { return };
+    if job.durable {
+        context.remember(Change::JobGone(job.id));
+    }
+    state.queues.drop_if_unknown(job.queue);
+}
+
+/// Moves a job to another state. The caller updates the journal and serves waiting clients.
+pub(super) fn move_job(state: &mut State, slot: Slot, to: JobState) {
+    leave(state, slot);
+    state.jobs.set_state(slot, to, state.now.shifted(state.skew_ms), &mut state.timers);
+    enter(state, slot);
+    note_unclaimed(state, slot);
+}
+
+fn enter(state: &mut State, slot: Slot) {
+    let Some(job) = state.jobs.at(slot) else { return };
+    state.queues.enter(job, slot, state.now, &mut state.timers);
+    state.batches.count_live(job.member(), job.state.kind(), 1);
+}
+
+fn leave(state: &mut State, slot: Slot) {
+    let Some(job) = state.jobs.at(slot) else { return };
+    state.queues.leave(job);
+    state.batches.count_live(job.member(), job.state.kind(), -1);
+}
+
+fn note_unclaimed(state: &mut State, slot: Slot) {
+    if state.queues.watches_unclaimed()
+        && let Some(queue) = state.jobs.at(slot).map(|job| job.queue)
+    {
+        state.queues.note_unclaimed(queue, &state.jobs);
+    }
+}
+
+/// Journals a job's new state, if the journal has the job.
+pub(super) fn remember_move(state: &State, slot: Slot, context: &mut Context) {
+    if let Some(job) = state.jobs.at(slot).filter(|job| job.durable) {
+        context.remember(Change::JobMoved(job.id));
+    }
+}
+
+/// Journals all of a job, if the job is durable.
+pub(super) fn remember_put(state: &State, slot: Slot, context: &mut Context) {
+    if let Some(job) = state.jobs.at(slot).filter(|job| job.durable) {
+        context.remember(Change::JobPut(job.id));
+    }
+}
+
+/// Counts an event of a job.
+pub(super) fn count(state: &mut State, slot: Slot, add: impl Fn(&mut Totals)) {
+    if let Some(job) = state.jobs.at(slot) {
+        state.meta.count(job.protocol, add);
+    }
+}
+
+/// A job ended, or cannot run any more: its batch counts it, the first time.
+pub(super) fn count_run(state: &mut State, slot: Slot, context: &mut Context) {
+    if let Some(batch) = state.jobs.set_ran(slot) {
+        state.batches.count_run(batch, &mut context.changes);
+    }
+}
+
+/// A job succeeded: its batch counts it.
+pub(super) fn count_success(state: &mut State, slot: Slot, context: &mut Context) {
+    count_run(state, slot, context);
+    if let Some(member) = state.jobs.at(slot).and_then(Job::member) {
+        state.batches.count_success(member, &mut context.changes);
+    }
+}
+
+/// Whether a number names a job, a schedule or a batch.
+pub(super) fn is_used(state: &State, id: JobId) -> bool {
+    state.jobs.slot(id).is_some() || state.schedules.at(id).is_some() || state.batches.at(id).is_some()
+}

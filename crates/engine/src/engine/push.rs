@@ -1,0 +1,267 @@
+//! Jobs in: limits, coalescing, creation.
+
+use bytes::Bytes;
+
+use super::call::Call;
+use super::checks::{check_body, check_names};
+use super::ends::expire_job;
+use super::place::{count, insert_job, remember_put};
+use super::room::{check_room_for, make_way};
+use super::serve::serve;
+use super::state::{State, own};
+use crate::context::Context;
+use crate::event::Reply;
+use crate::ids::{ClientId, JobId, QueueId, Token};
+use crate::jobs::{Cycle, Extra, Job, JobState, KeyUntil, Lease, Member, Payload, Role, Slot, Track, Unfit};
+use crate::outcome::Pushed;
+use crate::refusal::{Capacity, Refusal, Thing};
+use crate::request::{Clash, NewJob, Past, QueueKind};
+use crate::warning::WarningKind;
+
+pub(super) fn push(state: &mut State, new: &NewJob, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let pushed = push_job(state, call.client, new, call.context);
+    if let Err(why) = pushed
+        && why != Refusal::NotUnique
+    {
+        call.context.warn(WarningKind::Refused(why), || (own(&new.queue), Bytes::new(), Bytes::new()));
+    }
+    let (job, durable, how) = pushed?;
+    call.acknowledge(Reply::Pushed { job, how, durable });
+    Ok(())
+}
+
+/// Accepts a new job, or finds the job that holds its key. Returns the job, whether it is durable, and how it was pushed.
+pub(super) fn push_job(
+    state: &mut State,
+    client: ClientId,
+    new: &NewJob,
+    context: &mut Context,
+) -> Result<(JobId, bool, Pushed), Refusal> {
+    check_new(state, new)?;
+    let queue = state.queues.find_or_make(&new.queue, new.kind, state.limits.queues_max)?;
+    let outcome = check_body(state, queue, &new.body).and_then(|()| match clash(state, queue, new) {
+        Some((slot, clash)) => coalesce(state, client, slot, clash, new, context),
+        None => insert_new(state, client, queue, new, context),
+    });
+    state.queues.drop_if_unknown(queue);
+    outcome
+}
+
+fn check_new(state: &State, new: &NewJob) -> Result<(), Refusal> {
+    check_names(state, new)?;
+    if new.past.as_deref().is_some_and(|past| !is_possible(past, new)) {
+        return Err(Refusal::OutOfPlace);
+    }
+    match &new.name {
+        Some(name) if new.name_unique && state.jobs.named(name).is_some() => Err(Refusal::NotUnique),
+        Some(_) | None => membership(state, new).map(drop),
+    }
+}
+
+/// The job that holds the key of a new job.
+fn clash(state: &State, queue: QueueId, new: &NewJob) -> Option<(Slot, Clash)> {
+    let unique = new.unique.as_ref()?;
+    Some((state.jobs.keyed(queue, new.protocol, &unique.key)?, unique.clash))
+}
+
+/// The key is held by another job. The producer's [`Clash`] decides the answer.
+fn coalesce(
+    state: &mut State,
+    client: ClientId,
+    slot: Slot,
+    clash: Clash,
+    new: &NewJob,
+    context: &mut Context,
+) -> Result<(JobId, bool, Pushed), Refusal> {
+    let how = match clash {
+        Clash::Refuse => return Err(Refusal::NotUnique),
+        Clash::Keep => Pushed::Kept,
+        Clash::Attach => {
+            let is_done = state.jobs.at(slot).is_some_and(|job| matches!(job.state, JobState::Done(_)));
+            if new.listen && !is_done {
+                listen(state, client, slot)?;
+            }
+            // The job now has a producer that expects it to last, so it no longer lives only for its listeners.
+            if new.durable && state.jobs.at(slot).is_some_and(|job| !job.durable) {
+                state.jobs.update(slot, |job| job.durable = true);
+                remember_put(state, slot, context);
+            }
+            Pushed::Attached
+        }
+    };
+    let job = state.jobs.at(slot).ok_or(Refusal::NotFound(Thing::Job))?;
+    Ok((job.id, job.durable, how))
+}
+
+fn listen(state: &mut State, client: ClientId, slot: Slot) -> Result<(), Refusal> {
+    let Some(job) = state.jobs.at(slot) else { return Err(Refusal::NotFound(Thing::Job)) };
+    check_listeners(state, client, job.listeners().len())?;
+    state.jobs.listen(slot, client);
+    Ok(())
+}
+
+/// Checks that a client may listen to a job that has this many listeners.
+fn check_listeners(state: &State, client: ClientId, held: usize) -> Result<(), Refusal> {
+    state.clients.get(client).ok_or(Refusal::OutOfPlace)?;
+    let limit = state.limits.listeners_max;
+    if held >= limit as usize { Err(Capacity::QueueJobs.exceeded(limit, limit)) } else { Ok(()) }
+}
+
+fn insert_new(
+    state: &mut State,
+    client: ClientId,
+    queue: QueueId,
+    new: &NewJob,
+    context: &mut Context,
+) -> Result<(JobId, bool, Pushed), Refusal> {
+    if new.listen {
+        check_listeners(state, client, 0)?;
+    } else if !new.durable {
+        // No client would ever ask for its result.
+        return Err(Refusal::OutOfPlace);
+    }
+    check_room(state, queue, new)?;
+    let member = membership(state, new)?;
+    // Make the queue known first: dropping dead jobs may remove the last job of a queue that is not known.
+    state.queues.make_known(queue, &state.jobs, &mut context.changes);
+    make_way(state, 1, new.body.len() as u64, context);
+    let slot = place_new(state, queue, new, member, context);
+    if new.listen {
+        listen(state, client, slot)?;
+    }
+    let id = announce(state, slot, queue, context).ok_or(Refusal::NotFound(Thing::Job))?;
+    Ok((id, new.durable, Pushed::New))
+}
+
+/// Creates a job without a pushing client or a listener, regardless of limits.
+pub(super) fn push_internal(
+    state: &mut State,
+    queue: QueueId,
+    new: &NewJob,
+    member: Option<Member>,
+    context: &mut Context,
+) {
+    let slot = place_new(state, queue, new, member, context);
+    announce(state, slot, queue, context);
+}
+
+/// Creates a new job and inserts it in its state.
+fn place_new(state: &mut State, queue: QueueId, new: &NewJob, member: Option<Member>, context: &mut Context) -> Slot {
+    state.queues.make_known(queue, &state.jobs, &mut context.changes);
+    let job = make_job(state, queue, new, member, context);
+    let slot = insert_job(state, job);
+    if let Some(member) = member {
+        state.batches.join(member, &mut context.changes);
+    }
+    slot
+}
+
+/// Completes the insertion of a job: counts and journals it, and serves its queue.
+fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context) -> Option<JobId> {
+    let (id, expires_at) = state.jobs.at(slot).map(|job| (job.id, job.expiry()))?;
+    count(state, slot, |totals| totals.pushed += 1);
+    remember_put(state, slot, context);
+    // The job may have expired already. Then no waiting client must get it.
+    if expires_at <= state.wall() {
+        expire_job(state, slot, context);
+    }
+    serve(state, queue, context);
+    Some(id)
+}
+
+/// Checks all limits on the number and size of jobs.
+fn check_room(state: &State, queue: QueueId, new: &NewJob) -> Result<(), Refusal> {
+    check_room_for(state, new.body.len())?;
+    let Some(queue) = state.queues.at(queue) else { return Ok(()) };
+    match queue.image().jobs_max.get(new.priority.lane()).copied().flatten() {
+        Some(limit) if queue.live() >= limit => Err(Capacity::QueueJobs.exceeded(queue.live(), limit)),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn make_job(state: &mut State, queue: QueueId, new: &NewJob, member: Option<Member>, context: &mut Context) -> Job {
+    let wall = state.wall();
+    let cycle = match new.kind {
+        QueueKind::Work => None,
+        QueueKind::Cycle => {
+            let serial = state.queues.next_serial(queue, &state.jobs, &mut context.changes);
+            Some(Cycle { priority: if new.front { 0 } else { serial }, boost: 0 })
+        }
+    };
+    let unique = new.unique.as_ref();
+    let payload = Payload::new(unique.map(|unique| &*unique.key), new.name.as_deref().unwrap_or_default(), &new.body);
+    let extra = Extra {
+        meta: new.meta.clone(),
+        expires_at: new.expires_at,
+        key_until: unique.map_or(KeyUntil::End, |unique| unique.until),
+        cycle,
+        result_keep_ms: new.result_keep_ms,
+        lease_ms: new.lease_ms,
+        track: (new.track_ms > 0).then_some(Track { keep_ms: new.track_ms, updated_at: wall }),
+        member,
+        ..Extra::default()
+    };
+    let rule = state.queues.at(queue).and_then(|queue| queue.image().rules.as_deref()?.retry);
+    let Past { ready_at, failures, state: past } = new.past.as_deref().cloned().unwrap_or_default();
+    // Each failure was a delivery, and so is a current lease.
+    let attempts = failures.saturating_add(u32::from(matches!(past, Some(JobState::Leased(_)))));
+    let place = match (past, new.not_before) {
+        (Some(JobState::Leased(lease)), _) => JobState::Leased(Box::new(moved_lease(state, *lease, attempts))),
+        (Some(past), _) => past,
+        (None, Some(at)) if at > wall => JobState::Scheduled(at),
+        (None, Some(_) | None) => JobState::Ready,
+    };
+    Job {
+        id: state.meta.new_job_id(&mut context.changes),
+        queue,
+        protocol: new.protocol,
+        priority: new.priority,
+        durable: new.durable,
+        rank: state.meta.rank(new.front && new.kind == QueueKind::Work),
+        state: place,
+        ready_at: ready_at.unwrap_or(wall).min(wall),
+        payload,
+        attempts,
+        failures,
+        retry: rule.filter(|_| new.retry_default).unwrap_or(new.retry),
+        unfit: Unfit::NONE,
+        extra: (extra != Extra::default()).then(|| Box::new(extra)),
+    }
+}
+
+/// A lease granted by another server, cut to this daemon's limits.
+fn moved_lease(state: &State, lease: Lease, attempts: u32) -> Lease {
+    let until = lease.until.min(state.now.after_ms(state.limits.lease_ms_max));
+    Lease::new(lease.holder, Token(attempts.into()), lease.taken_at, until, lease.on_expiry)
+}
+
+/// The batch membership of a new job.
+pub(super) fn membership(state: &State, new: &NewJob) -> Result<Option<Member>, Refusal> {
+    let Some(name) = &new.batch else { return Ok(None) };
+    let batch = state.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?.id;
+    // A batch can only wait for durable jobs of `work` queues. A job with a past may already have ended in its batch.
+    if !new.durable || new.kind != QueueKind::Work || new.past.is_some() {
+        return Err(Refusal::OutOfPlace);
+    }
+    Ok(Some(Member { batch, role: Role::Job, ran: false }))
+}
+
+/// Whether a new job can have this past.
+fn is_possible(past: &Past, new: &NewJob) -> bool {
+    let state = match &past.state {
+        None | Some(JobState::Retrying(_) | JobState::Dead(_)) => true,
+        Some(JobState::Leased(lease)) => !lease.connection_bound(),
+        Some(JobState::Ready | JobState::Scheduled(_) | JobState::Parked | JobState::Done(_)) => false,
+    };
+    state && new.durable && new.kind == QueueKind::Work
+}
+
+/// Copies the names: the read buffer in which they arrived must not stay alive for them.
+pub(super) fn owned(job: NewJob) -> NewJob {
+    let own = |bytes: Bytes| Bytes::copy_from_slice(&bytes);
+    let mut job = NewJob { queue: own(job.queue), name: job.name.map(own), meta: own(job.meta), ..job };
+    if let Some(unique) = &mut job.unique {
+        unique.key = Bytes::copy_from_slice(&unique.key);
+    }
+    job
+}

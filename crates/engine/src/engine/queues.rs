@@ -1,0 +1,138 @@
+//! Commands about a queue's settings, and about which queues are bridged.
+
+use bytes::Bytes;
+
+use super::call::Call;
+use super::flush::discard_ready;
+use super::serve::serve;
+use super::state::State;
+use crate::event::Reply;
+use crate::ids::{Priority, QueueId};
+use crate::queues::{Bridge, QueueImage, QueueRules, Throttle};
+use crate::refusal::{Refusal, Thing};
+use crate::request::{Cursor, QueueKind};
+
+pub(super) fn create_queue(
+    state: &mut State,
+    name: &Bytes,
+    kind: QueueKind,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    state.check_name(name)?;
+    let queue = state.queues.find_or_make(name, kind, state.limits.queues_max)?;
+    state.queues.make_known(queue, &state.jobs, &mut call.context.changes);
+    call.done();
+    Ok(())
+}
+
+/// Removes the ready jobs with their queue. Leased, scheduled and retrying jobs keep the queue alive, unlisted, until they
+/// end.
+pub(super) fn remove_queue(
+    state: &mut State,
+    name: &Bytes,
+    only_idle: bool,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let known = |id: &QueueId| state.queues.at(*id).is_some_and(|queue| queue.image().known);
+    let id = state.queues.named(name).filter(known).ok_or(Refusal::NotFound(Thing::Queue))?;
+    let Some(queue) = state.queues.at(id) else { return Err(Refusal::NotFound(Thing::Queue)) };
+    if only_idle && (queue.workers() > 0 || queue.live() > 0) {
+        return Err(Refusal::InUse);
+    }
+    if let Err(changed) = discard_ready(state, id, call.context) {
+        call.reply(Reply::Mutated { changed, next: Some(Cursor(0, 0)) });
+        return Ok(());
+    }
+    let forget = |image: &mut QueueImage| {
+        (image.known, image.paused, image.jobs_max) = (false, false, [None; Priority::COUNT]);
+    };
+    state.queues.set(id, forget, &state.jobs, &mut call.context.changes);
+    state.queues.drop_if_unknown(id);
+    call.done();
+    Ok(())
+}
+
+pub(super) fn pause_queue(state: &mut State, name: &Bytes, paused: bool, call: &mut Call<'_>) {
+    if let Some(id) = state.queues.named(name)
+        && state.queues.at(id).is_some_and(|queue| queue.image().paused != paused)
+    {
+        state.queues.set(id, |image| image.paused = paused, &state.jobs, &mut call.context.changes);
+        serve(state, id, call.context);
+    }
+    call.done();
+}
+
+pub(super) fn limit_queue(
+    state: &mut State,
+    name: &Bytes,
+    jobs_max: [Option<u32>; Priority::COUNT],
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    state.check_name(name)?;
+    let id = state.queues.find_or_make(name, QueueKind::Work, state.limits.queues_max)?;
+    state.queues.set(
+        id,
+        |image| (image.known, image.jobs_max) = (true, jobs_max),
+        &state.jobs,
+        &mut call.context.changes,
+    );
+    call.done();
+    Ok(())
+}
+
+pub(super) fn throttle_queue(
+    state: &mut State,
+    name: &Bytes,
+    throttle: Option<Throttle>,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    if let Some(id) = find_special(state, name, throttle.is_none())?
+        && state.queues.at(id).is_some_and(|queue| queue.image().throttle != throttle)
+    {
+        state.queues.set(id, |image| image.throttle = throttle, &state.jobs, &mut call.context.changes);
+        state.queues.count_slots(id, &state.jobs, state.now, &mut state.timers);
+        serve(state, id, call.context);
+        state.queues.drop_if_unknown(id);
+    }
+    call.done();
+    Ok(())
+}
+
+pub(super) fn rule_queue(
+    state: &mut State,
+    name: &Bytes,
+    rules: QueueRules,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let plain = rules == QueueRules::default();
+    if let Some(id) = find_special(state, name, plain)?
+        && let Some(before) = state.queues.at(id).map(|queue| queue.image().rules()).filter(|before| *before != rules)
+    {
+        let set = |image: &mut QueueImage| image.rules = (!plain).then(|| Box::new(rules));
+        state.queues.set(id, set, &state.jobs, &mut call.context.changes);
+        if before.codec != rules.codec {
+            state.queues.clear_unfit(id, &mut state.jobs);
+            serve(state, id, call.context);
+        }
+        state.queues.drop_if_unknown(id);
+    }
+    call.done();
+    Ok(())
+}
+
+/// The queue for a throttle or rules. It is created if there is none, unless its settings would be plain.
+fn find_special(state: &mut State, name: &Bytes, plain: bool) -> Result<Option<QueueId>, Refusal> {
+    state.check_name(name)?;
+    match state.queues.named(name) {
+        Some(id) => Ok(Some(id)),
+        None if plain => Ok(None),
+        None => state.queues.find_or_make(name, QueueKind::Work, state.limits.queues_max).map(Some),
+    }
+}
+
+/// Replaces the set of queues that all protocols share.
+pub(super) fn bridge(state: &mut State, bridge: Bridge, call: &mut Call<'_>) {
+    let changed = state.queues.set_bridge(bridge, &state.jobs);
+    changed.into_iter().for_each(|queue| serve(state, queue, call.context));
+    call.done();
+}

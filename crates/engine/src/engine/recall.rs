@@ -1,0 +1,70 @@
+//! Recovery from the journal: the head, then queues, then batches by number, jobs and schedules, and at last
+//! [`Engine::wake_up`].
+
+use super::Engine;
+use super::place::{is_used, recall_job};
+use crate::batches::Batch;
+use crate::ids::QueueId;
+use crate::jobs::Job;
+use crate::meta::Head;
+use crate::queues::QueueImage;
+use crate::schedules::Schedule;
+
+impl Engine {
+    /// Restores the journal's head. `clean` means that the daemon stopped in order, so the journal has every job number in use.
+    pub fn recall_head(&mut self, head: Head, clean: bool) {
+        self.state.skew_ms = head.clock.skew_ms;
+        self.state.meta.recall(head, clean);
+    }
+
+    /// Restores a queue from the journal.
+    pub fn recall_queue(&mut self, image: QueueImage) {
+        self.state.queues.recall(image);
+    }
+
+    /// Restores a job from the journal. Its queue must already be restored and its number unused; returns whether both hold. The
+    /// journal does not keep connection-bound leases: such a job is ready.
+    pub fn recall_job(&mut self, job: Job) -> bool {
+        if self.state.queues.at(job.queue).is_none() || is_used(&self.state, job.id) {
+            return false;
+        }
+        self.state.meta.recall_number(job.id);
+        recall_job(&mut self.state, job);
+        true
+    }
+
+    /// Restores a schedule from the journal. Returns `false` if its number or its name is already used.
+    pub fn recall_schedule(&mut self, schedule: Schedule) -> bool {
+        let named = schedule.key.as_ref().and_then(|key| self.state.schedules.named(schedule.job.protocol, key));
+        if is_used(&self.state, schedule.id) || named.is_some() {
+            return false;
+        }
+        self.state.meta.recall_number(schedule.id);
+        self.state.schedules.put(schedule);
+        true
+    }
+
+    /// Restores a batch from the journal. Returns `false` if its number or its name is already used.
+    pub fn recall_batch(&mut self, batch: Batch) -> bool {
+        if is_used(&self.state, batch.id) || self.state.batches.named(&batch.name).is_some() {
+            return false;
+        }
+        self.state.meta.recall_number(batch.id);
+        self.state.batches.insert(batch);
+        true
+    }
+
+    /// The last step of recovery: drops unused queues and sets the timers of batches.
+    pub fn wake_up(&mut self) {
+        let unknown = self.state.queues.iter().filter(|queue| !queue.image().known).map(|queue| queue.image().id);
+        let unknown: Vec<QueueId> = unknown.collect();
+        unknown.into_iter().for_each(|queue| self.state.queues.drop_if_unknown(queue));
+        self.state.batches.recalled(self.state.limits.batch_keep_ms);
+        self.check_in_debug();
+    }
+
+    /// Called before an orderly stop: releases the reserved job numbers and records the time in the head.
+    pub fn settle_head(&mut self) {
+        self.state.meta.release_numbers(self.state.now);
+    }
+}

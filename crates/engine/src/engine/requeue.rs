@@ -1,0 +1,114 @@
+//! Jobs become ready again, in `work` queues and in `cycle` queues.
+//!
+//! Spec for `cycle` queues: `spiderq-protocol`, "Repay". With `min` as the head's priority and `region = serial + 1 - min`, a
+//! repaid entry goes to `min + (region >> boost)`: the tail for boost 0, half way for 1, a quarter of the way for 2.
+
+use super::place::{count, move_job, remember_move, remember_put, remove_job};
+use super::serve::serve;
+use super::state::State;
+use crate::context::Context;
+use crate::jobs::{Cycle, Job, JobState, Slot, Unfit};
+use crate::request::RepayTo;
+
+/// Makes a job ready: at its own position, or with a new rank, behind (or before) all its equals.
+pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, context: &mut Context) {
+    if state.jobs.at(slot).is_some_and(Job::is_abandoned) {
+        remove_job(state, slot, context);
+        return;
+    }
+    let now = state.wall();
+    let Some(job) = state.jobs.at(slot) else { return };
+    let (queue, was_off) = (job.queue, job.is_over());
+    if was_off {
+        // A client wants the job tried again.
+        state.jobs.update(slot, |job| {
+            job.unfit = Unfit::NONE;
+            job.extra.iter_mut().for_each(|extra| extra.losses = 0);
+        });
+    }
+    move_to_ready(state, slot, rank);
+    state.jobs.update(slot, |job| job.ready_at = now);
+    if was_off && state.jobs.reclaim_key(slot, state.now, &mut state.timers) {
+        remember_put(state, slot, context);
+    }
+    state.queues.make_known(queue, &state.jobs, &mut context.changes);
+    remember_move(state, slot, context);
+    serve(state, queue, context);
+}
+
+/// Moves a job to ready, and changes its rank while it is in no ready queue.
+fn move_to_ready(state: &mut State, slot: Slot, rank: Option<u64>) {
+    let Some(rank) = rank else { return move_job(state, slot, JobState::Ready) };
+    // A parked job is in no index that depends on its sort key.
+    move_job(state, slot, JobState::Parked);
+    state.jobs.update(slot, |job| job.rank = rank);
+    move_job(state, slot, JobState::Ready);
+}
+
+/// A job has a new body: clears its conversion errors, and serves its queue if the job is ready.
+pub(super) fn suits_anew(state: &mut State, slot: Slot, context: &mut Context) {
+    let Some(job) = state.jobs.at(slot).filter(|job| job.unfit != Unfit::NONE) else { return };
+    let (queue, is_ready) = (job.queue, job.state == JobState::Ready);
+    if is_ready {
+        // While the job is parked, it is in no ready queue.
+        move_job(state, slot, JobState::Parked);
+    }
+    state.jobs.update(slot, |job| job.unfit = Unfit::NONE);
+    if is_ready {
+        move_job(state, slot, JobState::Ready);
+        serve(state, queue, context);
+    }
+}
+
+/// Returns a repaid entry to its queue, at the position that its rewards decide.
+pub(super) fn go_round(state: &mut State, slot: Slot, to: RepayTo, context: &mut Context) {
+    let Some(job) = state.jobs.at(slot) else { return };
+    let (queue_id, boost) = (job.queue, job.cycle().map_or(0, |cycle| cycle.boost));
+    let Some(queue) = state.queues.at(queue_id) else { return };
+    let min = queue.ready().cycle_head();
+    let region = (queue.image().serial + 1).saturating_sub(min);
+    let boost = match to {
+        RepayTo::Penalty => boost.saturating_sub(1),
+        RepayTo::Reward if region.checked_shr(boost + 1).unwrap_or(0) != 0 => boost + 1,
+        RepayTo::Reward | RepayTo::Front | RepayTo::Drop => boost,
+    };
+    state.queues.next_serial(queue_id, &state.jobs, &mut context.changes);
+    let priority = match to {
+        RepayTo::Front => 0,
+        RepayTo::Penalty | RepayTo::Reward | RepayTo::Drop => min + region.checked_shr(boost).unwrap_or(0),
+    };
+    enter_cycle(state, slot, Cycle { priority, boost }, context);
+}
+
+/// Returns an entry whose lease ran out to the front, with its boost kept.
+pub(super) fn return_to_front(state: &mut State, slot: Slot, context: &mut Context) {
+    count(state, slot, |totals| totals.lost += 1);
+    let Some(job) = state.jobs.at(slot) else { return };
+    match job.cycle() {
+        None => {
+            let rank = state.meta.rank(true);
+            make_ready(state, slot, Some(rank), context);
+        }
+        Some(cycle) => {
+            let queue = job.queue;
+            state.queues.next_serial(queue, &state.jobs, &mut context.changes);
+            enter_cycle(state, slot, Cycle { priority: 0, boost: cycle.boost }, context);
+        }
+    }
+}
+
+/// A lease of a `cycle` entry ends without a repay. Its token must not be granted again.
+pub(super) fn void_token(state: &mut State, slot: Slot, context: &mut Context) {
+    if let Some(job) = state.jobs.at(slot).filter(|job| job.cycle().is_some()) {
+        state.queues.next_serial(job.queue, &state.jobs, &mut context.changes);
+    }
+}
+
+/// Puts an entry back into the ready queue with this sort key, behind its equals.
+fn enter_cycle(state: &mut State, slot: Slot, cycle: Cycle, context: &mut Context) {
+    // While the entry is parked, no index depends on its sort key.
+    move_job(state, slot, JobState::Parked);
+    state.jobs.update(slot, |job| job.extra_mut().cycle = Some(cycle));
+    let rank = state.meta.rank(false);
+    make_ready(state, slot, Some(rank), context);
+}

@@ -1,0 +1,87 @@
+//! The bounds of the dead-letter queue: how much of it is kept, and how it makes room for new jobs.
+//!
+//! Dead jobs are for inspection and must not cost other clients anything. Beyond `dead_max` or `dead_bytes_max` the oldest are
+//! dropped first: those that would expire first. Dead jobs never block a push: `jobs_max` and `jobs_bytes_max` are checked
+//! without them, and the oldest make room for new jobs.
+//!
+//! One command drops at most `page_max` dead jobs. Later commands and ticks drop the rest, which is due at once. Until then the
+//! limits may be exceeded, by at most the size of the dead-letter queue.
+
+use super::place::{count, remove_job};
+use super::state::State;
+use crate::context::Context;
+use crate::refusal::{Capacity, Refusal};
+use crate::work::CHANGE;
+
+/// Whether dead jobs must be dropped, because they or all jobs together exceed a limit.
+pub(super) fn has_dead_to_drop(state: &State) -> bool {
+    state.jobs.dead_count() > 0 && (is_dead_letter_queue_full(state) || is_short_of_room(state, 0, 0))
+}
+
+fn is_dead_letter_queue_full(state: &State) -> bool {
+    state.jobs.dead_count() > state.limits.dead_max || state.jobs.dead_bytes() > state.limits.dead_bytes_max
+}
+
+/// Whether `jobs` more jobs, with `bytes` more bytes, exceed a limit.
+fn is_short_of_room(state: &State, jobs: u64, bytes: u64) -> bool {
+    (state.jobs.len() as u64).saturating_add(jobs) > state.limits.jobs_max
+        || state.bytes().saturating_add(bytes) > state.limits.jobs_bytes_max
+}
+
+/// Drops the oldest dead jobs while a limit is exceeded, at most one page of them.
+pub(super) fn drop_dead(state: &mut State, context: &mut Context) {
+    for _ in 0..state.page(u32::MAX) {
+        if !has_dead_to_drop(state) {
+            return;
+        }
+        if is_dead_letter_queue_full(state) {
+            state.dead_dropped.full += 1;
+        } else {
+            state.dead_dropped.made_way += 1;
+        }
+        drop_oldest_dead(state, context);
+    }
+}
+
+/// Whether one more job with a body of this size fits, once dead jobs have made room.
+///
+/// # Errors
+///
+/// There would be too many jobs or too many bytes, even without the dead ones.
+pub(super) fn check_room_for(state: &State, body_bytes: usize) -> Result<(), Refusal> {
+    let (held, limit) = (state.jobs.len() as u64, state.limits.jobs_max);
+    if held.saturating_sub(state.jobs.dead_count()) >= limit {
+        return Err(Capacity::Jobs.exceeded(held, limit));
+    }
+    check_bytes_for(state, body_bytes as u64, 0)
+}
+
+/// Whether `bytes` more bytes fit, once dead jobs and `less` other bytes have made room.
+///
+/// # Errors
+///
+/// There would be too many bytes.
+pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Result<(), Refusal> {
+    let (held, limit) = (state.bytes(), state.limits.jobs_bytes_max);
+    let stays = held.saturating_sub(state.jobs.dead_bytes()).saturating_sub(less);
+    if stays.saturating_add(bytes) > limit { Err(Capacity::JobBytes.exceeded(held, limit)) } else { Ok(()) }
+}
+
+/// Drops the oldest dead jobs to make room for a new job, at most one page of them. A queue that is not known may be
+/// dropped with its last job.
+pub(super) fn make_way(state: &mut State, jobs: u64, bytes: u64, context: &mut Context) {
+    for _ in 0..state.page(u32::MAX) {
+        if state.jobs.dead_count() == 0 || !is_short_of_room(state, jobs, bytes) {
+            return;
+        }
+        state.dead_dropped.made_way += 1;
+        drop_oldest_dead(state, context);
+    }
+}
+
+fn drop_oldest_dead(state: &mut State, context: &mut Context) {
+    let Some(slot) = state.jobs.oldest_dead() else { return };
+    state.work.spend(CHANGE);
+    count(state, slot, |totals| totals.purged += 1);
+    remove_job(state, slot, context);
+}

@@ -1,0 +1,128 @@
+//! Commands about schedules, and their runs.
+
+use bytes::Bytes;
+
+use super::call::Call;
+use super::checks::{check_names, check_new_body};
+use super::push::{owned, push_job};
+use super::room::{check_bytes_for, make_way};
+use super::state::{State, own};
+use crate::context::Context;
+use crate::event::Reply;
+use crate::ids::{ClientId, JobId, Protocol, Timestamp};
+use crate::refusal::{Capacity, Refusal, Thing};
+use crate::request::Cursor;
+use crate::schedules::{NewSchedule, Recurrence, Schedule, ScheduleRef};
+use crate::warning::WarningKind;
+
+/// The client that pushes the job of a run: no connection.
+const NOBODY: ClientId = ClientId(u64::MAX);
+
+pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let before = new.key.as_ref().and_then(|key| state.schedules.named(new.job.protocol, key));
+    let (id, grid) = (before.map(|before| before.id), grid(state, &new, before));
+    check_schedule(state, &new, before)?;
+    let more = (new.job.body.len() as u64).saturating_sub(before.map_or(0, Schedule::weight_bytes));
+    // The queue is listed from now on, and keeps its kind.
+    let queue = state.queues.find_or_make(&new.job.queue, new.job.kind, state.limits.queues_max)?;
+    state.queues.make_known(queue, &state.jobs, &mut call.context.changes);
+    make_way(state, 0, more, call.context);
+    let schedule = Schedule {
+        id: id.unwrap_or_else(|| state.meta.new_job_id(&mut call.context.changes)),
+        key: new.key.as_ref().map(own),
+        job: owned(new.job),
+        recurrence: new.recurrence,
+        anchor: grid.0,
+        next_at: grid.1,
+        runs_left: new.runs,
+    };
+    let number = schedule.id;
+    state.schedules.set(schedule, &mut call.context.changes);
+    call.acknowledge(Reply::ScheduleSet { schedule: number, replaced: id.is_some() });
+    Ok(())
+}
+
+/// The anchor of a new schedule's grid, and the time of its first run.
+fn grid(state: &State, new: &NewSchedule, before: Option<&Schedule>) -> (Timestamp, Timestamp) {
+    match before.filter(|before| new.keep_grid && before.recurrence == new.recurrence) {
+        Some(before) => (before.anchor, before.next_at),
+        None => {
+            let now = now_for(state, new.recurrence);
+            (now, if new.at_once { now } else { new.recurrence.next_after(now, now) })
+        }
+    }
+}
+
+/// The time now, by the clock that a schedule uses.
+const fn now_for(state: &State, recurrence: Recurrence) -> Timestamp {
+    if recurrence.by_wall() { state.wall() } else { state.now }
+}
+
+/// Checks that a new schedule could be set, under a name that is free.
+pub(super) fn check_new_schedule(state: &State, new: &NewSchedule) -> Result<(), Refusal> {
+    if new.key.as_ref().is_some_and(|key| state.schedules.named(new.job.protocol, key).is_some()) {
+        return Err(Refusal::NotUnique);
+    }
+    check_schedule(state, new, None)
+}
+
+fn check_schedule(state: &State, new: &NewSchedule, before: Option<&Schedule>) -> Result<(), Refusal> {
+    state.check_name(new.key.as_deref().unwrap_or_default())?;
+    check_names(state, &new.job)?;
+    // Its runs join no batch: they would be refused once the batch is forgotten.
+    if new.job.listen || !new.job.durable || new.job.past.is_some() || new.job.batch.is_some() {
+        return Err(Refusal::OutOfPlace);
+    }
+    check_new_body(state, &new.job)?;
+    if !new.recurrence.happens() || new.runs == Some(0) {
+        return Err(Refusal::NeverDue);
+    }
+    let limit = state.limits.schedules_max;
+    if before.is_none() && state.schedules.len() >= limit as usize {
+        return Err(Capacity::Schedules.exceeded(limit, limit));
+    }
+    check_bytes_for(state, new.job.body.len() as u64, before.map_or(0, Schedule::weight_bytes))
+}
+
+pub(super) fn remove_schedule(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let id = state.schedules.find(which).ok_or(Refusal::NotFound(Thing::Schedule))?;
+    state.schedules.end(id, &mut call.context.changes);
+    call.done();
+    Ok(())
+}
+
+pub(super) fn list_schedules(
+    state: &State,
+    protocol: Option<Protocol>,
+    (after, limit): (Cursor, u32),
+    call: &mut Call<'_>,
+) {
+    let limit = state.page(limit);
+    let mut all = state.schedules.from(JobId(after.0));
+    let page =
+        all.by_ref().take(limit).filter(|schedule| protocol.is_none_or(|protocol| schedule.job.protocol == protocol));
+    let rows = page.cloned().collect();
+    let next = all.next().map(|schedule| Cursor(schedule.id.0, 0));
+    call.reply(Reply::Schedules { rows, next });
+}
+
+/// Runs a schedule that is due: one run, however many times were missed, then its next time after now.
+pub(super) fn run_schedule(state: &mut State, id: JobId, context: &mut Context) {
+    let Some(schedule) = state.schedules.at(id) else { return };
+    let (job, runs_left) = (schedule.run_at(state.now, state.wall()), schedule.runs_left);
+    let next_at = schedule.recurrence.next_after(schedule.anchor, now_for(state, schedule.recurrence));
+    // Journal the dropped queues first: this job may create a queue with the number of one of them.
+    state.queues.remember_dropped(&mut context.changes);
+    // A refused run does not count; there will be others.
+    let ran = push_job(state, NOBODY, &job, context);
+    if let Err(why) = ran {
+        let key = state.schedules.at(id).and_then(|schedule| schedule.key.as_ref()).map(own);
+        context.warn(WarningKind::RunRefused(why), || (job.queue.clone(), key.unwrap_or_default(), Bytes::new()));
+    }
+    let runs_left = runs_left.map(|left| left.saturating_sub(ran.is_ok().into()));
+    if runs_left == Some(0) {
+        state.schedules.end(id, &mut context.changes);
+    } else {
+        state.schedules.advance(id, next_at, runs_left, &mut context.changes);
+    }
+}

@@ -1,0 +1,133 @@
+//! Which client is served when work arrives.
+//!
+//! First come, first served; weights order the clients of one protocol among themselves. A queue wakes as many sleepers as it
+//! has jobs that no sleeper is woken for yet. A woken sleeper that does not come for its job in time is replaced by the next.
+
+use super::deliver::hand_out;
+use super::state::State;
+use super::warnings::warn_unserved;
+use crate::clients::Served;
+use crate::context::Context;
+use crate::event::Notice;
+use crate::ids::{ClientId, QueueId, Tag};
+use crate::jobs::Slot;
+use crate::queues::{Consumers, Queue, WaitKey, WaitsAs, Whose};
+
+/// The next step at a queue.
+#[derive(Debug)]
+pub(super) enum Next {
+    Wake(ClientId),
+    HandTo(ClientId, WaitKey),
+}
+
+/// Serves a queue after work arrived or a woken client gave up: hands out and wakes until jobs or clients run out.
+pub(super) fn serve(state: &mut State, queue: QueueId, context: &mut Context) {
+    while let Some(next) = next_served(state, queue) {
+        match next {
+            Next::Wake(client) => wake(state, client, queue, context),
+            Next::HandTo(client, key) => hand_to_waiting(state, client, key, queue, context),
+        }
+    }
+    warn_unserved(state, queue, context);
+}
+
+/// The next client to serve at a queue: the one of all protocols' candidates that has waited longest.
+pub(super) fn next_served(state: &State, id: QueueId) -> Option<Next> {
+    let queue = state.queues.at(id).filter(|queue| queue.has_work())?;
+    let candidates = queue.consumers().filter_map(|consumers| next_of(state, queue, consumers));
+    candidates.min_by_key(|(key, _)| key.turn()).map(|(_, next)| next)
+}
+
+/// The candidate of one protocol: the heaviest, and among equals the one that has waited longest. Other sleepers leave a
+/// job to the sleeper that was woken for it. A direct taker does not wait for a woken sleeper that may never come.
+fn next_of(state: &State, queue: &Queue, consumers: &Consumers) -> Option<(WaitKey, Next)> {
+    let (takers, sleepers) = (consumers.waiting(WaitsAs::Taker), consumers.waiting(WaitsAs::Sleeper));
+    if (takers.is_empty() && sleepers.is_empty()) || queue.ready().first_of(consumers.protocol()).is_none() {
+        return None;
+    }
+    let admitted = |(key, client): &(&WaitKey, &ClientId)| admits_waiter(state, queue, **client, **key);
+    let taker = takers.iter().find(admitted);
+    let unclaimed = !sleepers.is_empty() && queue.has_unclaimed_for(consumers);
+    let sleeper = if unclaimed { sleepers.iter().find(admitted) } else { None };
+    match (taker, sleeper) {
+        (Some((taken, client)), Some((slept, _))) if taken < slept => Some((*taken, Next::HandTo(*client, *taken))),
+        (_, Some((slept, client))) => Some((*slept, Next::Wake(*client))),
+        (Some((taken, client)), None) => Some((*taken, Next::HandTo(*client, *taken))),
+        (None, None) => None,
+    }
+}
+
+/// Whether a queue has a slot for a waiting client: for its blocked take if it is queued with this key, otherwise as a
+/// sleeper or on credit.
+pub(super) fn admits_waiter(state: &State, queue: &Queue, id: ClientId, key: WaitKey) -> bool {
+    if !queue.knows_workers_apart() {
+        return true;
+    }
+    let Some(client) = state.clients.get(id) else { return false };
+    let (sources, worker) = client.takes_from(key.turn());
+    let served = sources.iter().find(|served| served.queue == queue.image().id);
+    served.is_some_and(|served| queue.admits(Whose::taking(id, served.lease.connection_bound, worker)))
+}
+
+/// Wakes a sleeper for a queue.
+pub(super) fn wake(state: &mut State, id: ClientId, queue: QueueId, context: &mut Context) {
+    let by = state.now.after_ms(state.limits.wake_ms);
+    state.waiters().wake(id, queue, by);
+    context.notify(id, Notice::WorkAvailable);
+}
+
+/// Hands the first job to the client whose turn it is. The key decides whether its blocked take or its credit is used.
+fn hand_to_waiting(state: &mut State, id: ClientId, key: WaitKey, queue: QueueId, context: &mut Context) {
+    let Some(client) = state.clients.get(id) else { return };
+    let first = state.queues.at(queue).and_then(|queue| queue.ready().first_of(client.protocol()));
+    let Some((_, slot)) = first else { return };
+    let at_queue = |served: &&Served| served.queue == queue;
+    if let Some(blocked) = state.waiters().unblock(id, key.turn()) {
+        if let Some(served) = blocked.sources.iter().find(at_queue) {
+            hand_out(state, id, blocked.tag, slot, *served, &blocked.worker, context);
+        }
+        return;
+    }
+    let served = state.clients.get(id).and_then(|client| client.subscriptions().iter().find(at_queue).copied());
+    state.waiters().use_credit(id);
+    if let Some(served) = served {
+        hand_out(state, id, Tag::NONE, slot, served, &[], context);
+    }
+}
+
+/// Serves the throttled queues that have free slots again.
+pub(super) fn serve_freed(state: &mut State, context: &mut Context) {
+    while let Some(queue) = state.queues.pop_freed() {
+        serve(state, queue, context);
+    }
+}
+
+/// Hands unclaimed jobs to waiting clients: the first job first, to the client with the heaviest subscription, then to the
+/// first come. Returns whether there was one.
+pub(super) fn serve_unclaimed(state: &mut State, context: &mut Context) -> bool {
+    if !state.queues.may_serve_unclaimed() {
+        return false;
+    }
+    let mut any = false;
+    while let Some((id, served, slot)) = next_unclaimed(state) {
+        state.waiters().use_credit(id);
+        hand_out(state, id, Tag::NONE, slot, served, &[], context);
+        any = true;
+    }
+    state.queues.unclaimed_are_served();
+    any
+}
+
+pub(super) fn next_unclaimed(state: &State) -> Option<(ClientId, Served, Slot)> {
+    state.queues.unclaimed_waiters().find_map(|(protocol, waiters)| {
+        state.queues.unclaimed(protocol).find_map(|queue| {
+            waiters.iter().find_map(|(key, id)| {
+                let client = state.clients.get(*id)?;
+                let (_, slot) = queue.first_unclaimed(&state.jobs, protocol, client.protocol())?;
+                let mut takes = client.takes_unclaimed(protocol, key.weight());
+                let may = |served: &&Served| queue.admits(Whose::taking(*id, served.lease.connection_bound, &[]));
+                Some((*id, *takes.find(may)?, slot))
+            })
+        })
+    })
+}

@@ -1,0 +1,113 @@
+//! The state of the engine: its owners, side by side.
+//!
+//! Each owner keeps its fields to itself. A command that needs several of them is a function over the state; the modules of this
+//! folder call each other in one direction only: `place` (a job's state, and every owner that depends on it) · `deliver`, `serve`
+//! (jobs to clients) · `requeue`, `ends`, `failures` (what becomes of a job) · `push` · the commands · `due` · [`super::Engine`].
+
+use bytes::Bytes;
+
+use crate::batches::Batches;
+use crate::clients::{Clients, Waiters, Workers};
+use crate::ids::{ClientId, Timestamp};
+use crate::jobs::Jobs;
+use crate::limits::Limits;
+use crate::meta::Meta;
+use crate::queues::Queues;
+use crate::refusal::{Capacity, Refusal};
+use crate::schedules::Schedules;
+use crate::timers::Timers;
+use crate::work::Work;
+
+/// The owners.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) limits: Limits,
+    /// The engine's time.
+    pub(super) now: Timestamp,
+    /// The wall clock minus `now`.
+    pub(super) skew_ms: i64,
+    pub(super) jobs: Jobs,
+    pub(super) queues: Queues,
+    pub(super) clients: Clients,
+    pub(super) workers: Workers,
+    pub(super) schedules: Schedules,
+    pub(super) batches: Batches,
+    pub(super) timers: Timers,
+    pub(super) meta: Meta,
+    pub(super) work: Work,
+    pub(super) dead_dropped: DeadDropped,
+}
+
+impl State {
+    /// Nothing yet. `seed` protects the hash tables against crafted keys and does not affect any output.
+    pub(super) fn new(limits: Limits, seed: u64) -> Self {
+        Self {
+            limits,
+            now: Timestamp(0),
+            skew_ms: 0,
+            jobs: Jobs::new(seed),
+            queues: Queues::new(seed),
+            clients: Clients::new(seed),
+            workers: Workers::new(seed),
+            schedules: Schedules::default(),
+            batches: Batches::default(),
+            timers: Timers::default(),
+            meta: Meta::new(),
+            work: Work::default(),
+            dead_dropped: DeadDropped::default(),
+        }
+    }
+
+    /// The wall clock's time.
+    pub(super) const fn wall(&self) -> Timestamp {
+        self.now.shifted(self.skew_ms)
+    }
+
+    /// Bytes counted for jobs, schedules and batches.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.jobs.bytes() + self.schedules.bytes() + self.batches.bytes()
+    }
+
+    /// The waits of clients.
+    pub(super) const fn waiters(&mut self) -> Waiters<'_> {
+        Waiters::new(&mut self.clients, &self.workers, &mut self.queues, &mut self.timers)
+    }
+
+    /// Whether a worker was asked to take no more: the one to which the client belongs, else the one of this name.
+    pub(super) fn is_quiet(&self, client: ClientId, worker: &[u8]) -> bool {
+        self.workers.is_quiet(self.clients.get(client), worker)
+    }
+
+    /// How many rows a page has for which a client requested `limit`.
+    pub(super) fn page(&self, limit: u32) -> usize {
+        limit.clamp(1, self.limits.page_max.max(1)) as usize
+    }
+
+    pub(super) fn check_name(&self, name: &[u8]) -> Result<(), Refusal> {
+        let limit = self.limits.name_bytes_max;
+        let given = u32::try_from(name.len()).unwrap_or(u32::MAX);
+        if given > limit { Err(Capacity::NameBytes.exceeded(given, limit)) } else { Ok(()) }
+    }
+}
+
+/// Dead jobs dropped before their time, since the engine was created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeadDropped {
+    /// Because the dead-letter queue was full.
+    pub full: u64,
+    /// Because all jobs together had reached their limit of number or bytes.
+    pub made_way: u64,
+}
+
+impl DeadDropped {
+    /// Both together.
+    #[must_use]
+    pub const fn total(self) -> u64 {
+        self.full + self.made_way
+    }
+}
+
+/// Copies a name into its own memory. Otherwise a job would keep the whole read buffer of its command alive.
+pub(super) fn own(bytes: &Bytes) -> Bytes {
+    Bytes::copy_from_slice(bytes)
+}

@@ -1,0 +1,40 @@
+//! Figures: counters since the data directory was created, and what there is now; in total, and by the job's protocol.
+
+use std::collections::BTreeMap;
+
+use super::call::Call;
+use super::state::State;
+use crate::event::Reply;
+use crate::ids::Protocol;
+use crate::jobs::StateCounts;
+use crate::query::{ProtocolStats, Stats};
+
+pub(super) fn stats(state: &State, call: &mut Call<'_>) {
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let mut places = StateCounts::default();
+    for (_, of_protocol) in state.jobs.counts() {
+        places.iter_mut().zip(of_protocol).for_each(|(sum, n)| *sum += n);
+    }
+    let stats = Stats {
+        totals: state.meta.head().totals,
+        places,
+        protocols: protocol_stats(state),
+        jobs: state.jobs.len() as u64,
+        bytes: state.bytes(),
+        queues: state.queues.known(),
+        throttled: count(state.queues.special().filter(|queue| queue.image().throttle.is_some()).count()),
+        clients: count(state.clients.len()),
+        workers: count(state.workers.len()),
+        schedules: count(state.schedules.len()),
+        batches: count(state.batches.len()),
+    };
+    call.reply(Reply::Stats(Box::new(stats)));
+}
+
+/// The figures of each protocol that has, or had, any jobs.
+fn protocol_stats(state: &State) -> Vec<ProtocolStats> {
+    let had = state.meta.head().protocols.iter().map(|(protocol, _)| (*protocol, StateCounts::default()));
+    let all: BTreeMap<Protocol, StateCounts> = had.chain(state.jobs.counts()).collect();
+    let row = |(protocol, places)| ProtocolStats { protocol, totals: state.meta.totals_of(protocol), places };
+    all.into_iter().map(row).collect()
+}

@@ -1,0 +1,167 @@
+//! Connections open, subscribe to queues, and close.
+
+use bytes::Bytes;
+
+use super::failures::lose_job;
+use super::place::{count, remove_job};
+use super::serve::serve;
+use super::state::{State, own};
+use super::take::unwait;
+use super::workers::forget_worker;
+use crate::clients::Served;
+use crate::context::Context;
+use crate::ids::{ClientId, JobId, QueueId};
+use crate::refusal::{Capacity, Refusal};
+use crate::request::{QueueKind, Subscription};
+use crate::work::{LOOKED_UP, STEP};
+
+/// The most registrations of one queue by one client that count. Some workers register before each job.
+const SUBSCRIPTION_TIMES_MAX: u32 = 8;
+
+/// Ends everything that belongs to a connection; does nothing if it is not open. Long work is done in parts beforehand
+/// (`part`).
+pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
+    unwait(state, id, context);
+    unsubscribe(state, id, |_| true, context);
+    if state.clients.get(id).is_none() {
+        return;
+    }
+    // Remove it from the table first, so that it is given no more jobs.
+    let worker = state.clients.close(id);
+    // Stop listening before its jobs are lost: a job that lives only for its listeners must not be tried again.
+    let heard: Vec<JobId> = state.jobs.listened_by(id).collect();
+    heard.into_iter().for_each(|job| stop_listening(state, job, id, context));
+    let held: Vec<JobId> = state.jobs.held_by(id).collect();
+    held.into_iter().for_each(|job| lose_job(state, job, context));
+    state.jobs.forget_client(id);
+    if let Some(worker) = worker
+        && state.workers.leave(worker, id)
+    {
+        forget_worker(state, worker, context);
+    }
+}
+
+pub(super) fn set_client_name(state: &mut State, id: ClientId, label: &Bytes) -> Result<(), Refusal> {
+    state.check_name(label)?;
+    state.clients.opened(id)?.set_label(own(label));
+    Ok(())
+}
+
+pub(super) fn subscribe(
+    state: &mut State,
+    id: ClientId,
+    subscription: Subscription,
+    context: &mut Context,
+) -> Result<(), Refusal> {
+    state.check_name(&subscription.queue)?;
+    state.work.spend(STEP * subscriptions_of(state, id));
+    let limit = state.limits.abilities_max;
+    let known = state.queues.named(&subscription.queue);
+    let client = state.clients.opened(id)?;
+    // A second registration counts twice, but its terms replace those of the first.
+    let times = known.map_or(0, |known| client.renew(known, subscription.lease));
+    let is_full = client.subscriptions().len() >= limit as usize;
+    if let Some(known) = known.filter(|_| times >= SUBSCRIPTION_TIMES_MAX || (is_full && times > 0)) {
+        // The new terms may allow jobs that the old ones did not.
+        serve(state, known, context);
+        return Ok(());
+    }
+    if is_full {
+        return Err(Capacity::Subscriptions.exceeded(limit, limit));
+    }
+    let queue = state.queues.find_or_make(&subscription.queue, QueueKind::Work, state.limits.queues_max)?;
+    state.queues.make_known(queue, &state.jobs, &mut context.changes);
+    let served =
+        Served { queue, weight: subscription.weight, lease: subscription.lease, unclaimed: subscription.unclaimed };
+    let client = state.clients.opened(id)?;
+    client.subscribe(served);
+    state.queues.count_workers(queue, client.protocol(), 1);
+    state.queues.note_unclaimed(queue, &state.jobs);
+    if let Some(protocol) = served.unclaimed {
+        state.queues.watch_unclaimed(protocol, &state.jobs);
+    }
+    // If it sleeps or has credits, it now waits at this queue too.
+    state.waiters().wait_also_at(id, served);
+    serve(state, queue, context);
+    Ok(())
+}
+
+pub(super) fn unserve(
+    state: &mut State,
+    id: ClientId,
+    name: &Bytes,
+    requeue: bool,
+    context: &mut Context,
+) -> Result<(), Refusal> {
+    state.clients.opened(id)?;
+    if let Some(queue) = state.queues.named(name) {
+        unsubscribe(state, id, |served| served.queue == queue, context);
+        if requeue {
+            give_back(state, id, Some(queue), context);
+        }
+        state.queues.drop_if_unknown(queue);
+    }
+    Ok(())
+}
+
+pub(super) fn unserve_all(
+    state: &mut State,
+    id: ClientId,
+    requeue: bool,
+    context: &mut Context,
+) -> Result<(), Refusal> {
+    state.clients.opened(id)?;
+    unsubscribe(state, id, |_| true, context);
+    if requeue {
+        give_back(state, id, None, context);
+    }
+    Ok(())
+}
+
+/// Removes subscriptions. A client that sleeps or has credits keeps waiting at its other queues.
+fn unsubscribe(state: &mut State, id: ClientId, which: impl Fn(&Served) -> bool, context: &mut Context) {
+    let Some(client) = state.clients.get_mut(id) else { return };
+    let gone = client.unsubscribe(which);
+    state.work.spend(LOOKED_UP * gone.len() as u64 + STEP * subscriptions_of(state, id));
+    for served in &gone {
+        state.waiters().wait_no_more_at(id, *served);
+    }
+    forget_served(state, id, gone, context);
+}
+
+fn subscriptions_of(state: &State, id: ClientId) -> u64 {
+    state.clients.get(id).map_or(0, |client| client.subscriptions().len() as u64)
+}
+
+/// Updates queues that a client no longer serves, and at which it no longer waits.
+pub(super) fn forget_served(state: &mut State, id: ClientId, gone: Vec<Served>, context: &mut Context) {
+    let own = state.clients.protocol_of(id);
+    for served in gone {
+        state.queues.count_workers(served.queue, own, -1);
+        state.queues.note_unclaimed(served.queue, &state.jobs);
+        if state.waiters().unwake(id, served.queue) {
+            serve(state, served.queue, context);
+        }
+        state.queues.drop_if_unknown(served.queue);
+    }
+}
+
+/// Gives back the jobs that a connection holds, of one queue or of all.
+fn give_back(state: &mut State, id: ClientId, queue: Option<QueueId>, context: &mut Context) {
+    let held: Vec<JobId> = state.jobs.held_by(id).collect();
+    for job in held {
+        if queue.is_none() || state.jobs.get(job).map(|job| job.queue) == queue {
+            lose_job(state, job, context);
+        }
+    }
+}
+
+/// Removes a listener. A job that lives only for its listeners is removed with the last of them, unless it is leased.
+pub(super) fn stop_listening(state: &mut State, id: JobId, client: ClientId, context: &mut Context) {
+    let Some(slot) = state.jobs.slot(id) else { return };
+    state.jobs.unlisten(slot, client);
+    if state.jobs.at(slot).is_some_and(|job| job.is_abandoned() && job.lease().is_none()) {
+        count(state, slot, |totals| totals.cancelled += 1);
+        remove_job(state, slot, context);
+    }
+}

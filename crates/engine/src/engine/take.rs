@@ -1,0 +1,172 @@
+//! Commands that ask for work: take a job, wait for work, allow deliveries, stop waiting.
+
+use bytes::Bytes;
+
+use super::call::Call;
+use super::deliver::{choose, first, first_unclaimed, hand_out};
+use super::serve::{serve, wake};
+use super::state::State;
+use super::warnings::warn_unserved;
+use crate::clients::Served;
+use crate::context::Context;
+use crate::event::Reply;
+use crate::ids::{ClientId, Tag, Timestamp};
+use crate::refusal::{Capacity, Refusal};
+use crate::request::{From, LeaseTerms, QueueKind, Select, Take, Wait};
+
+pub(super) fn take(state: &mut State, take: Take, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let woken_for = state.waiters().stop_waking_to_take(call.client, take.wait)?;
+    let answer = take_or_wait(state, take, call);
+    // It may have taken a job of another queue than the one for which it was woken, or none.
+    if let Some(queue) = woken_for {
+        serve(state, queue, call.context);
+    }
+    answer
+}
+
+fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let quiet = state.is_quiet(call.client, &take.worker);
+    match take.from {
+        From::Subscriptions => {
+            let known = state.clients.get(call.client).ok_or(Refusal::OutOfPlace)?;
+            let subscriptions = known.subscriptions();
+            let who = (call.client, known.protocol());
+            let first = |served: &Served| first(&state.queues, who, served, &take.worker);
+            match choose(state, call.client, subscriptions, take.select, first).filter(|_| !quiet) {
+                Some((served, slot)) => {
+                    hand_out(state, call.client, call.tag, slot, served, &take.worker, call.context)
+                }
+                None => {
+                    let sources = if quiet || take.wait == Wait::No { Vec::new() } else { subscriptions.to_vec() };
+                    wait_for_job(state, sources, (take.wait, take.worker), call);
+                }
+            }
+        }
+        From::Listed { queues, lease } => {
+            let sources = listed(state, queues, lease)?;
+            take_from(state, &sources, (take.select, take.wait, take.worker), quiet, call);
+        }
+        From::Cycle { queue, lease } => {
+            state.check_name(&queue)?;
+            let queue = state.queues.find_or_make(&queue, QueueKind::Cycle, state.limits.queues_max)?;
+            let sources = [Served { queue, weight: 0, lease, unclaimed: None }];
+            take_from(state, &sources, (take.select, take.wait, take.worker), quiet, call);
+        }
+    }
+    Ok(())
+}
+
+fn take_from(
+    state: &mut State,
+    sources: &[Served],
+    (select, wait, worker): (Select, Wait, Bytes),
+    quiet: bool,
+    call: &mut Call<'_>,
+) {
+    let own = state.clients.protocol_of(call.client);
+    let first = |served: &Served| first(&state.queues, (call.client, own), served, &worker);
+    match choose(state, call.client, sources, select, first).filter(|_| !quiet) {
+        Some((served, slot)) => hand_out(state, call.client, call.tag, slot, served, &worker, call.context),
+        None => {
+            let at = if quiet || wait == Wait::No { Vec::new() } else { sources.to_vec() };
+            wait_for_job(state, at, (wait, worker), call);
+        }
+    }
+    sources.iter().for_each(|served| state.queues.drop_if_unknown(served.queue));
+}
+
+/// Resolves queue names, with the taker's lease terms. An unknown name becomes a queue to wait at.
+fn listed(state: &mut State, names: Vec<Bytes>, lease: LeaseTerms) -> Result<Vec<Served>, Refusal> {
+    let limit = state.limits.abilities_max;
+    if names.len() > limit as usize {
+        return Err(Capacity::Subscriptions.exceeded(limit, limit));
+    }
+    names.iter().try_for_each(|name| state.check_name(name))?;
+    let mut listed = Vec::with_capacity(names.len());
+    for name in names {
+        // A take that expects work skips `cycle` queues.
+        let kind = state.queues.named(&name).and_then(|id| state.queues.at(id)).map(|queue| queue.image().kind);
+        if kind == Some(QueueKind::Cycle) {
+            continue;
+        }
+        match state.queues.find_or_make(&name, QueueKind::Work, state.limits.queues_max) {
+            Ok(queue) => listed.push(Served { queue, weight: 0, lease, unclaimed: None }),
+            Err(why) => {
+                // Drop the queues that were created for this take alone.
+                listed.iter().for_each(|served| state.queues.drop_if_unknown(served.queue));
+                return Err(why);
+            }
+        }
+    }
+    Ok(listed)
+}
+
+/// A take found no job.
+fn wait_for_job(state: &mut State, sources: Vec<Served>, (wait, worker): (Wait, Bytes), call: &mut Call<'_>) {
+    let until = match wait {
+        Wait::No => None,
+        Wait::Until(at) => Some(at).filter(|at| *at > state.now),
+        Wait::Forever => Some(Timestamp::NEVER),
+    };
+    let Some(until) = until else {
+        return call.reply(Reply::Empty);
+    };
+    let queues: Vec<_> = sources.iter().map(|served| served.queue).collect();
+    state.waiters().block(call.client, call.tag, sources, worker, until);
+    queues.into_iter().for_each(|queue| warn_unserved(state, queue, call.context));
+}
+
+/// A client is about to sleep. If there is work, it is woken at once, every time it asks.
+pub(super) fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Result<(), Refusal> {
+    let woken_for = state.waiters().stop_waking(id)?;
+    let quiet = state.is_quiet(id, &[]);
+    let client = state.clients.get(id).ok_or(Refusal::OutOfPlace)?;
+    let who = (id, client.protocol());
+    let has_work = |served: &&Served| !quiet && first(&state.queues, who, served, &[]).is_some();
+    let work = client.subscriptions().iter().find(has_work).map(|served| served.queue);
+    match work {
+        Some(queue) => wake(state, id, queue, context),
+        None => state.waiters().sleep(id),
+    }
+    if let Some(queue) = woken_for {
+        serve(state, queue, context);
+    }
+    Ok(())
+}
+
+pub(super) fn credit(
+    state: &mut State,
+    id: ClientId,
+    credits: u32,
+    select: Select,
+    context: &mut Context,
+) -> Result<(), Refusal> {
+    state.waiters().add_credit(id, credits, select)?;
+    spend_credits(state, id, context);
+    Ok(())
+}
+
+/// Gives a client with credits the jobs that are ready, in the order of its own selection.
+fn spend_credits(state: &mut State, id: ClientId, context: &mut Context) {
+    while let Some(client) = state.clients.get(id).filter(|client| client.has_credit()) {
+        if state.is_quiet(id, &[]) {
+            return;
+        }
+        let who = (id, client.protocol());
+        let first = |served: &Served| {
+            let unclaimed = first_unclaimed(&state.queues, &state.jobs, who, served);
+            let candidates = [first(&state.queues, who, served, &[]), unclaimed];
+            candidates.into_iter().flatten().min_by_key(|(key, _)| *key)
+        };
+        let Some((served, slot)) = choose(state, id, client.subscriptions(), client.select(), first) else { return };
+        state.waiters().use_credit(id);
+        hand_out(state, id, Tag::NONE, slot, served, &[], context);
+    }
+}
+
+/// Ends all waits of a client without a notification.
+pub(super) fn unwait(state: &mut State, id: ClientId, context: &mut Context) {
+    if let Some(queue) = state.waiters().stop(id) {
+        serve(state, queue, context);
+    }
+}

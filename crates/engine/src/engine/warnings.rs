@@ -1,0 +1,57 @@
+//! Notices about jobs: what an operator should know of although no client asked.
+
+use bytes::Bytes;
+
+use super::state::{State, own};
+use crate::context::Context;
+use crate::ids::QueueId;
+use crate::jobs::Slot;
+use crate::outcome::End;
+use crate::warning::WarningKind;
+
+/// The longest text of an example, in bytes.
+const TEXT_BYTES_MAX: usize = 256;
+
+fn head(text: &[u8]) -> &[u8] {
+    text.get(..TEXT_BYTES_MAX).unwrap_or(text)
+}
+
+/// Records an event of a job, before the job is removed.
+pub(super) fn warn_job(state: &State, kind: WarningKind, slot: Slot, context: &mut Context) {
+    let Some(job) = state.jobs.at(slot) else { return };
+    context.warn(kind, || {
+        let queue = state.queues.at(job.queue).map(|queue| own(&queue.image().name)).unwrap_or_default();
+        let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
+        let why = failure.map_or_else(Bytes::new, |failure| match (head(&failure.kind), head(&failure.message)) {
+            (kind, b"") => Bytes::copy_from_slice(kind),
+            (b"", message) => Bytes::copy_from_slice(message),
+            (kind, message) => [kind, b": ", message].concat().into(),
+        });
+        (queue, Bytes::copy_from_slice(job.name()), why)
+    });
+}
+
+/// Records that a job could not be converted to a worker's protocol.
+pub(super) fn warn_unfit(state: &State, slot: Slot, why: &Bytes, is_dead: bool, context: &mut Context) {
+    let Some(job) = state.jobs.at(slot) else { return };
+    context.warn(WarningKind::Unfit { is_dead }, || {
+        let queue = state.queues.at(job.queue).map(|queue| own(&queue.image().name)).unwrap_or_default();
+        (queue, Bytes::copy_from_slice(job.name()), Bytes::copy_from_slice(head(why)))
+    });
+}
+
+/// Records that a job was given up.
+pub(super) fn warn_end(state: &State, slot: Slot, end: &End, kept: bool, context: &mut Context) {
+    if kept {
+        warn_job(state, WarningKind::Buried, slot, context);
+    } else if matches!(end, End::Lost) && state.jobs.at(slot).is_some_and(|job| job.durable) {
+        warn_job(state, WarningKind::LostForGood, slot, context);
+    }
+}
+
+/// Records that jobs of one protocol wait where only workers of others serve.
+pub(super) fn warn_unserved(state: &mut State, queue: QueueId, context: &mut Context) {
+    if let Some((name, jobs, workers)) = state.queues.take_unserved(queue, state.now) {
+        context.warn(WarningKind::Unserved { jobs, workers }, || (name, Bytes::new(), Bytes::new()));
+    }
+}

@@ -1,0 +1,111 @@
+//! Commands about workers known by name, and what follows when a worker misses its heartbeat.
+
+use bytes::Bytes;
+
+use super::call::Call;
+use super::failures::lose_job;
+use super::serve::serve;
+use super::state::State;
+use crate::context::Context;
+use crate::event::{Notice, Reply};
+use crate::ids::{ClientId, QueueId, Timestamp};
+use crate::refusal::{Refusal, Thing};
+use crate::request::WorkerState;
+
+pub(super) fn register_worker(
+    state: &mut State,
+    name: &Bytes,
+    about: Bytes,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    state.check_name(name)?;
+    // Connections that give no name do not form one worker.
+    if name.is_empty() {
+        return Err(Refusal::NotFound(Thing::Worker));
+    }
+    if state.clients.opened(call.client)?.worker().is_some() {
+        return Err(Refusal::OutOfPlace);
+    }
+    let number = state.workers.named(name).unwrap_or_else(|| {
+        state.jobs.add_worker(name);
+        let protocol = state.clients.protocol_of(call.client);
+        state.workers.add(name, protocol, state.now, state.limits.beat_ms, &mut state.timers)
+    });
+    state.clients.set_worker(std::iter::once(call.client), Some(number));
+    state.workers.join(number, call.client, about);
+    if state.is_quiet(call.client, name) {
+        hush(state, &[call.client], call.context);
+    }
+    call.done();
+    Ok(())
+}
+
+pub(super) fn beat(
+    state: &mut State,
+    name: &Bytes,
+    requested: Option<WorkerState>,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let number = state.workers.named(name).ok_or(Refusal::NotFound(Thing::Worker))?;
+    state.workers.beat(number, state.now);
+    if let Some(requested) = requested {
+        advance_worker(state, number, requested, call.context);
+    }
+    let state = state.workers.state(number).unwrap_or(WorkerState::Running);
+    call.reply(Reply::Beaten(state));
+    Ok(())
+}
+
+pub(super) fn set_worker_state(
+    state: &mut State,
+    name: &Bytes,
+    requested: WorkerState,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let numbers = match state.workers.named(name) {
+        Some(number) => vec![number],
+        None if name.is_empty() => state.workers.numbers().collect(),
+        None => return Err(Refusal::NotFound(Thing::Worker)),
+    };
+    numbers.into_iter().for_each(|number| advance_worker(state, number, requested, call.context));
+    call.done();
+    Ok(())
+}
+
+/// Moves a worker to a later state; never back. From quiet on, none of its connections is given work.
+fn advance_worker(state: &mut State, number: u64, requested: WorkerState, context: &mut Context) {
+    let clients = state.workers.advance(number, requested);
+    hush(state, &clients, context);
+}
+
+/// These clients take no more. Jobs for which they were woken go to other clients, but not to one of these.
+fn hush(state: &mut State, clients: &[ClientId], context: &mut Context) {
+    let woken_for: Vec<QueueId> = clients.iter().filter_map(|client| state.waiters().hush(*client)).collect();
+    woken_for.into_iter().for_each(|queue| serve(state, queue, context));
+}
+
+/// A worker may have missed its heartbeat. If so, its connections are dismissed.
+pub(super) fn miss_beat(state: &mut State, number: u64, at: Timestamp, context: &mut Context) {
+    let Some(clients) = state.workers.miss_beat(number, at, state.limits.beat_ms, &mut state.timers) else { return };
+    state.meta.count_dismissed(clients.first().and_then(|client| state.clients.protocol_of(*client)));
+    // A worker that counts as dead is given no more jobs.
+    let woken_for: Vec<QueueId> = clients.iter().filter_map(|client| state.waiters().stop(*client)).collect();
+    clients.into_iter().for_each(|client| context.notify(client, Notice::Dismissed));
+    woken_for.into_iter().for_each(|queue| serve(state, queue, context));
+    forget_worker(state, number, context);
+}
+
+/// Forgets a worker. Its time-bound leases on jobs of its own protocol continue, unless the configuration requeues them at
+/// once. Jobs of other protocols are requeued: their clients do not know such leases.
+pub(super) fn forget_worker(state: &mut State, number: u64, context: &mut Context) {
+    let Some(worker) = state.workers.remove(number, &mut state.timers) else { return };
+    state.clients.set_worker(worker.clients(), None);
+    let held = state.jobs.remove_worker(worker.name());
+    let all = state.limits.requeue_dead_workers;
+    for id in held {
+        let is_foreign = |own| state.jobs.get(id).is_some_and(|job| job.protocol != own && job.cycle().is_none());
+        if all || worker.protocol().is_some_and(is_foreign) {
+            lose_job(state, id, context);
+        }
+    }
+}

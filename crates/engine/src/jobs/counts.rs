@@ -1,0 +1,41 @@
+//! How many jobs there are by protocol and state.
+
+use super::state::JobStateKind;
+use crate::ids::Protocol;
+
+/// Jobs by state, in the order of [`JobStateKind::ALL`].
+pub(crate) type StateCounts = [u64; JobStateKind::ALL.len()];
+
+/// Jobs by protocol and state. There are few protocols, so a linear search is short.
+#[derive(Debug, Default)]
+pub(super) struct Counts(Vec<(Protocol, StateCounts)>);
+
+impl Counts {
+    /// Counts a job that enters a state (1) or leaves one (-1).
+    pub(super) fn count(&mut self, protocol: Protocol, state: JobStateKind, by: i64) {
+        let states = match self.0.iter_mut().find(|(other, _)| *other == protocol) {
+            Some((_, states)) => states,
+            None => {
+                let at = self.0.partition_point(|(other, _)| *other < protocol);
+                self.0.insert(at, (protocol, StateCounts::default()));
+                return self.count(protocol, state, by);
+            }
+        };
+        if let Some(n) = states.get_mut(state as usize) {
+            *n = n.saturating_add_signed(by);
+        }
+    }
+
+    /// The counts of each protocol that has any jobs, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Protocol, StateCounts)> {
+        self.0.iter().filter(|(_, states)| *states != StateCounts::default()).copied()
+    }
+
+    /// Asserts the counts of these jobs.
+    pub(super) fn check(&self, jobs: impl Iterator<Item = (Protocol, JobStateKind)>) {
+        let mut actual = Self::default();
+        jobs.for_each(|(protocol, state)| actual.count(protocol, state, 1));
+        let some = |counts: &Self| counts.iter().collect::<Vec<_>>();
+        assert_eq!(some(self), some(&actual), "jobs by protocol and state, left: counted, right: actual");
+    }
+}

@@ -1,0 +1,143 @@
+//! Fields that most jobs lack.
+
+use bytes::Bytes;
+
+use crate::ids::{ClientId, JobId, Protocol, Timestamp};
+
+/// Optional fields of a job. Boxed, so a job without them pays only eight bytes.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Extra {
+    /// Bytes that the producer's session gets back, in its own encoding.
+    pub meta: Bytes,
+    /// Discarded when taken or due after this time, by the wall clock.
+    pub expires_at: Option<Timestamp>,
+    /// When the coalescing key is released.
+    pub key_until: KeyUntil,
+    /// Its position in a `cycle` queue; unused in others.
+    pub cycle: Option<Cycle>,
+    /// Workers lost with it.
+    pub losses: u32,
+    /// The last failure.
+    pub failure: Option<Box<Failure>>,
+    /// The last progress reported.
+    pub progress: Option<Progress>,
+    /// How long the result is kept after the end, in milliseconds; 0 = not kept.
+    pub result_keep_ms: u64,
+    /// The lease that the job requests, in milliseconds.
+    pub lease_ms: Option<u64>,
+    /// The result of a done job.
+    pub result: Option<Bytes>,
+    /// The protocol in which the result is written, if it is not the job's own.
+    pub result_by: Option<Protocol>,
+    /// Set if it is tracked.
+    pub track: Option<Track>,
+    /// Its role in a batch.
+    pub member: Option<Member>,
+    /// Clients that listen to it, oldest first. A listener ends with its connection. Not journalled.
+    pub listeners: Vec<ClientId>,
+}
+
+/// Lets clients follow a job by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Track {
+    /// How long the job's outcome can be queried after its end, in milliseconds.
+    pub keep_ms: u64,
+    /// Time of the last visible change, by the wall clock. Taking the job under a connection-bound lease does not count.
+    pub updated_at: Timestamp,
+}
+
+/// When a job releases its coalescing key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum KeyUntil {
+    /// When the job is removed or done.
+    #[default]
+    End,
+    /// When the job is first taken.
+    Start,
+    /// When the job is removed or done, but no later than this time.
+    EndOr(Timestamp),
+    /// When the job is first taken, but no later than this time.
+    StartOr(Timestamp),
+    /// When the job is removed or dead. A done job holds its key while it is kept. A client that attaches to a done job receives
+    /// no further events, but can query the job.
+    Gone,
+}
+
+/// The position of an entry in a `cycle` queue (spiderq's queue algorithm).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cycle {
+    /// The smallest is leased first; equals in order of insertion.
+    pub priority: u64,
+    /// How many times a reward has halved the entry's distance to the tail.
+    pub boost: u32,
+}
+
+/// One failure, as the worker reported it. The session has already cut it to the protocol's limits. The engine sets the times, by
+/// the wall clock.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Failure {
+    /// When it happened.
+    pub at: Timestamp,
+    /// When the job failed first.
+    pub first_at: Timestamp,
+    /// The retry time that the last failure set, if a failure led to a retry. An earlier return does not change it. `None` in
+    /// records of older versions.
+    pub next_at: Option<Timestamp>,
+    /// The class of the error.
+    pub kind: Bytes,
+    /// The error message.
+    pub message: Bytes,
+    /// Lines of a stack trace.
+    pub backtrace: Vec<Bytes>,
+}
+
+/// A job's progress.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Units done, of [`Progress::denominator`].
+    pub numerator: u32,
+    /// Units in total.
+    pub denominator: u32,
+    /// A status text, if the protocol has one.
+    pub text: Bytes,
+}
+
+/// A job's membership in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The batch, which may be forgotten by now.
+    pub batch: JobId,
+    /// Its role.
+    pub role: Role,
+    /// Whether the batch has counted it as run.
+    pub ran: bool,
+}
+
+/// The role of a job in its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// One of the batch's own jobs.
+    Job,
+    /// [`crate::NewBatch::complete`].
+    Complete,
+    /// [`crate::NewBatch::success`].
+    Success,
+}
+
+impl KeyUntil {
+    /// Moves its end, if it has one. The end uses the engine's time.
+    pub const fn shift(&mut self, ms: i64) {
+        match self {
+            Self::EndOr(at) | Self::StartOr(at) => *at = at.shifted(ms),
+            Self::End | Self::Start | Self::Gone => {}
+        }
+    }
+}
+
+impl Extra {
+    pub(super) fn weight_bytes(&self) -> usize {
+        let told = self.progress.as_ref().map_or(0, |progress| progress.text.len());
+        let result = self.result.as_ref().map_or(0, Bytes::len);
+        200 + self.meta.len() + told + result
+    }
+}

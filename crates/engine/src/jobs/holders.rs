@@ -1,0 +1,114 @@
+//! The jobs of each client: those that it holds under a lease, and those that it listens to.
+
+use std::collections::BTreeSet;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::job::Job;
+use super::state::{Holder, Lease};
+use crate::ids::{ClientId, JobId};
+
+/// Jobs by the clients that hold them or listen to them.
+///
+/// The entry of a connection stays until the connection ends, so that a lease costs no allocation.
+#[derive(Debug)]
+pub(super) struct Holders {
+    /// Connection-bound leases.
+    by_connection: HashMap<ClientId, BTreeSet<JobId>, FixedState>,
+    /// Time-bound leases of the workers that are registered, taken since the registration.
+    by_worker: HashMap<Box<[u8]>, BTreeSet<JobId>, FixedState>,
+    by_listener: HashMap<ClientId, BTreeSet<JobId>, FixedState>,
+}
+
+impl Holders {
+    pub(super) fn new(hasher: &FixedState) -> Self {
+        Self {
+            by_connection: HashMap::with_hasher(hasher.clone()),
+            by_worker: HashMap::with_hasher(hasher.clone()),
+            by_listener: HashMap::with_hasher(hasher.clone()),
+        }
+    }
+
+    /// A lease of this job begins.
+    pub(super) fn hold(&mut self, id: JobId, lease: &Lease) {
+        match &lease.holder {
+            Holder::Connection(holder) => drop(self.by_connection.entry(*holder).or_default().insert(id)),
+            Holder::Named(name) => drop(self.by_worker.get_mut(name).map(|held| held.insert(id))),
+        }
+    }
+
+    /// A lease of this job ends.
+    pub(super) fn release(&mut self, id: JobId, lease: &Lease) {
+        let held = match &lease.holder {
+            Holder::Connection(holder) => self.by_connection.get_mut(holder),
+            Holder::Named(name) => self.by_worker.get_mut(name),
+        };
+        held.map(|held| held.remove(&id));
+    }
+
+    /// The jobs that a connection holds.
+    pub(super) fn of_connection(&self, client: ClientId) -> Option<&BTreeSet<JobId>> {
+        self.by_connection.get(&client)
+    }
+
+    /// From now on the leases of this worker are recorded.
+    pub(super) fn add_worker(&mut self, name: &[u8]) {
+        self.by_worker.insert(name.into(), BTreeSet::new());
+    }
+
+    /// The jobs that a worker has leased since it was added, and still holds.
+    pub(super) fn of_worker(&self, name: &[u8]) -> Option<&BTreeSet<JobId>> {
+        self.by_worker.get(name)
+    }
+
+    /// The jobs that a worker has leased since it was added, whose leases continue.
+    pub(super) fn remove_worker(&mut self, name: &[u8]) -> BTreeSet<JobId> {
+        self.by_worker.remove(name).unwrap_or_default()
+    }
+
+    pub(super) fn listen(&mut self, id: JobId, client: ClientId) {
+        self.by_listener.entry(client).or_default().insert(id);
+    }
+
+    pub(super) fn unlisten(&mut self, id: JobId, client: ClientId) {
+        self.by_listener.get_mut(&client).map(|jobs| jobs.remove(&id));
+    }
+
+    /// The jobs to which a client listens.
+    pub(super) fn of_listener(&self, client: ClientId) -> Option<&BTreeSet<JobId>> {
+        self.by_listener.get(&client)
+    }
+
+    /// Forgets a connection that holds nothing and listens to nothing.
+    pub(super) fn remove_connection(&mut self, client: ClientId) {
+        let left = [self.by_connection.remove(&client), self.by_listener.remove(&client)];
+        debug_assert!(left.into_iter().flatten().all(|jobs| jobs.is_empty()), "{client:?} has jobs");
+    }
+
+    /// Whether no connection holds a job or listens to one.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.by_connection.values().chain(self.by_listener.values()).all(BTreeSet::is_empty)
+    }
+
+    /// Asserts that the connections have these jobs and no others.
+    pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
+        let (mut held, mut heard) = (0, 0);
+        for job in jobs {
+            if let Some(Holder::Connection(holder)) = job.lease().map(|lease| &lease.holder) {
+                held += 1;
+                let jobs = self.by_connection.get(holder);
+                assert!(jobs.is_some_and(|held| held.contains(&job.id)), "{:?} is missing at {holder:?}", job.id);
+            }
+            let listeners: BTreeSet<ClientId> = job.listeners().iter().copied().collect();
+            heard += listeners.len();
+            for listener in listeners {
+                let jobs = self.by_listener.get(&listener);
+                assert!(jobs.is_some_and(|heard| heard.contains(&job.id)), "{:?} and its {listener:?}", job.id);
+            }
+        }
+        let sum =
+            |jobs: &HashMap<ClientId, BTreeSet<JobId>, FixedState>| jobs.values().map(BTreeSet::len).sum::<usize>();
+        assert_eq!((held, heard), (sum(&self.by_connection), sum(&self.by_listener)), "jobs held, jobs listened to");
+    }
+}

@@ -1,0 +1,257 @@
+//! A job: its payload, its state and its history so far.
+//!
+//! Not here: how jobs are found (`table`).
+
+use bytes::Bytes;
+
+use super::extra::{Cycle, Extra, KeyUntil, Member};
+use super::payload::Payload;
+use super::state::{JobState, Lease};
+use crate::ids::{ClientId, JobId, Priority, Protocol, QueueId, Timestamp};
+
+/// One job. Fields are public to read; only the engine writes them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Its number.
+    pub id: JobId,
+    /// Its queue; never changes.
+    pub queue: QueueId,
+    /// The protocol of its producer.
+    pub protocol: Protocol,
+    /// Never changes.
+    pub priority: Priority,
+    /// Whether the journal keeps it. A foreground Gearman job ends with the last client that waits for it.
+    pub durable: bool,
+    /// Its sort key among ready jobs of its priority: lower is taken first. A leased job keeps it, so a returned job resumes its
+    /// former position.
+    pub rank: u64,
+    /// Its state.
+    pub state: JobState,
+    /// When it became ready (or was created, if it never was ready), by the wall clock.
+    pub ready_at: Timestamp,
+    /// Its body, and its coalescing key and public name, if any. The key is unique within (queue, protocol).
+    pub payload: Payload,
+    /// Deliveries so far; also the fencing token of the current lease.
+    pub attempts: u32,
+    /// Failures so far; the retry budget counts them.
+    pub failures: u32,
+    /// What follows a failure or a lost worker.
+    pub retry: Retry,
+    /// Protocols in which a conversion error occurred for this job. Not journalled.
+    pub unfit: Unfit,
+    /// Fields that most jobs lack.
+    pub extra: Option<Box<Extra>>,
+}
+
+/// What follows when a job fails or its worker is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retry {
+    /// Retries after failures. `n` = `n` retries; 0 = the first failure discards the job; negative = the first failure sends it
+    /// to the dead-letter queue.
+    pub failures_max: i32,
+    /// Workers that may be lost with the job before it fails for good; after each loss it is retried at once. 0 = no limit of its
+    /// own: [`crate::Limits::losses_max`] applies.
+    pub losses_max: u32,
+    /// The wait before the next attempt.
+    pub backoff: Backoff,
+}
+
+impl Retry {
+    /// No retries, discarded on failure, and no limit of its own to lost workers.
+    pub const NONE: Self = Self { failures_max: 0, losses_max: 0, backoff: Backoff::None };
+}
+
+/// The wait before the next attempt after the `n`th failure (`n` from 0). A new protocol adds a variant here and an arm to
+/// `backoff_ms`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backoff {
+    /// No wait.
+    None,
+    /// A constant number of milliseconds.
+    Fixed(u32),
+    /// Doubles from this many milliseconds, at most an hour.
+    Doubling(u32),
+    /// Faktory's: `n^4 + 15 + random(0..30) * (n + 1)` seconds.
+    Faktory,
+}
+
+/// Protocols whose workers cannot take a job. Not journalled: after a restart the conversion fails again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Unfit(u8);
+
+impl Unfit {
+    /// No protocol.
+    pub const NONE: Self = Self(0);
+
+    /// The protocols whose jobs and workers share queues.
+    pub const SHARING: [Protocol; 3] = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ];
+
+    /// Whether this protocol is among them.
+    #[must_use]
+    pub const fn has(self, protocol: Protocol) -> bool {
+        protocol.0 < 8 && self.0 & (1 << protocol.0) != 0
+    }
+
+    /// These and one more; `None` if the engine does not have this protocol's number.
+    #[must_use]
+    pub const fn and(self, protocol: Protocol) -> Option<Self> {
+        if protocol.0 < 8 { Some(Self(self.0 | 1 << protocol.0)) } else { None }
+    }
+}
+
+impl Job {
+    /// The lease, if it is leased.
+    #[must_use]
+    pub fn lease(&self) -> Option<&Lease> {
+        match &self.state {
+            JobState::Leased(lease) => Some(lease),
+            JobState::Ready
+            | JobState::Scheduled(_)
+            | JobState::Retrying(_)
+            | JobState::Dead(_)
+            | JobState::Parked
+            | JobState::Done(_) => None,
+        }
+    }
+
+    /// Whether it succeeded; `None` if it has not ended, or is dead and can be retried.
+    #[must_use]
+    pub fn succeeded(&self) -> Option<bool> {
+        let result = self.extra.as_deref().and_then(|extra| extra.result.as_ref());
+        matches!(self.state, JobState::Done(_)).then_some(result.is_some())
+    }
+
+    /// Whether the job will not run again unless a client asks for it.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.state, JobState::Dead(_) | JobState::Done(_))
+    }
+
+    /// Whether it lives only for its listeners and they are all gone. Its current lease may run to the end, but it is not tried
+    /// again.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        !self.durable && self.listeners().is_empty()
+    }
+
+    /// When it expires.
+    pub(crate) fn expiry(&self) -> Timestamp {
+        self.extra.as_deref().and_then(|extra| extra.expires_at).unwrap_or(Timestamp::NEVER)
+    }
+
+    /// Whether it should hold its key in its state.
+    pub(crate) fn wants_key(&self) -> bool {
+        let until = self.extra.as_deref().map(|extra| extra.key_until).unwrap_or_default();
+        let is_free = match until {
+            KeyUntil::End | KeyUntil::EndOr(_) => self.is_over(),
+            KeyUntil::Start | KeyUntil::StartOr(_) => self.is_over() || self.attempts > 0,
+            KeyUntil::Gone => matches!(self.state, JobState::Dead(_)),
+        };
+        self.payload.has_key() && !is_free
+    }
+
+    /// When it releases its key at the latest.
+    pub(crate) fn key_limit(&self) -> Timestamp {
+        match self.extra.as_deref().map(|extra| extra.key_until) {
+            Some(KeyUntil::EndOr(at) | KeyUntil::StartOr(at)) => at,
+            Some(KeyUntil::End | KeyUntil::Start | KeyUntil::Gone) | None => Timestamp::NEVER,
+        }
+    }
+
+    /// Its role in a batch, if any.
+    pub(crate) fn member(&self) -> Option<Member> {
+        self.extra.as_deref().and_then(|extra| extra.member)
+    }
+
+    /// The fields on which an index depends.
+    #[cfg(debug_assertions)]
+    pub(super) fn indexed(&self) -> impl PartialEq + std::fmt::Debug + use<> {
+        let sorted = (self.state == JobState::Ready).then(|| (self.priority, self.rank, self.cycle(), self.unfit));
+        let lease = self.lease().map(|lease| (lease.holder.clone(), lease.taken_at, lease.until, lease.alarm_at));
+        let names = (self.key().map(<[u8]>::to_vec), self.name().to_vec());
+        let times = (self.expiry(), self.key_limit(), lease);
+        (self.id, self.queue, self.protocol, self.state.kind(), sorted, names, times, self.listeners().to_vec())
+    }
+
+    /// Records a visible change.
+    pub(crate) fn touch(&mut self, now: Timestamp) {
+        if let Some(track) = self.extra.as_deref_mut().and_then(|extra| extra.track.as_mut()) {
+            track.updated_at = now;
+        }
+    }
+
+    /// The coalescing key, if any.
+    #[must_use]
+    pub fn key(&self) -> Option<&[u8]> {
+        self.payload.key()
+    }
+
+    /// The producer's bytes, verbatim.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        self.payload.body()
+    }
+
+    /// The producer's public name (FWP `jid`, EventMQ msgid), empty if it has none. Not unique.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.payload.name()
+    }
+
+    /// The bytes that the producer's session attached.
+    #[must_use]
+    pub fn meta(&self) -> Bytes {
+        self.extra.as_deref().map_or_else(Bytes::new, |e| e.meta.clone())
+    }
+
+    /// The clients that listen to it.
+    #[must_use]
+    pub fn listeners(&self) -> &[ClientId] {
+        self.extra.as_deref().map_or(&[], |e| &e.listeners)
+    }
+
+    /// Its position in a `cycle` queue, if it is in one.
+    #[must_use]
+    pub fn cycle(&self) -> Option<Cycle> {
+        self.extra.as_deref().and_then(|e| e.cycle)
+    }
+
+    /// The optional fields, created if absent.
+    pub(crate) fn extra_mut(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    /// Bytes counted for this job in memory limits: its payload, metadata, progress and result, without failures, plus a fixed
+    /// amount.
+    #[must_use]
+    pub fn weight_bytes(&self) -> u64 {
+        const FIXED: usize = 250;
+        let extra = self.extra.as_deref().map_or(0, Extra::weight_bytes);
+        (FIXED + self.payload.len() + extra) as u64
+    }
+
+    /// Its bytes if it is dead.
+    pub(super) fn dead_bytes(&self) -> u64 {
+        if matches!(self.state, JobState::Dead(_)) { self.weight_bytes() } else { 0 }
+    }
+}
+
+/// A job that moves to another engine keeps its wall-clock times. These functions convert the times that use the engine's time.
+impl Job {
+    /// Moves all times that use the engine's time.
+    pub fn shift(&mut self, ms: i64) {
+        self.state.shift(ms);
+        if let Some(extra) = &mut self.extra {
+            extra.key_until.shift(ms);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A million jobs take a hundred megabytes here: growth of the type must be deliberate.
+    #[test]
+    fn a_job_takes_96_bytes() {
+        assert_eq!(size_of::<Option<Job>>(), 96);
+    }
+}

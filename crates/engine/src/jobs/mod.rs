@@ -1,0 +1,26 @@
+//! Jobs. [`Jobs`] owns all of them with every index that depends on a job alone.
+//!
+//! Reading order: `job`, `state`, `extra`, `payload` (the data) · `table` (the owner) · its parts: `slab` (memory), `keys`, `names`, `timed`, `holders`,
+//! `counts` (indexes), `numbered` (a map by job number).
+
+mod counts;
+mod extra;
+mod holders;
+mod job;
+mod keys;
+mod names;
+mod numbered;
+mod payload;
+mod slab;
+mod state;
+mod table;
+mod timed;
+
+pub(crate) use counts::StateCounts;
+pub use extra::*;
+pub use job::*;
+pub use numbered::Numbered;
+pub use payload::Payload;
+pub(crate) use slab::Slot;
+pub use state::*;
+pub(crate) use table::Jobs;

@@ -1,0 +1,123 @@
+//! The state of a job, and the lease of a job that is being worked on.
+
+use crate::ids::{ClientId, Timestamp, Token};
+
+/// A job's state. A job has exactly one; a removed job has none.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JobState {
+    /// Waiting to be taken.
+    Ready,
+    /// Taken and not finished.
+    Leased(Box<Lease>),
+    /// Not to be taken before this time, by the wall clock. The times of other states are in the engine's time.
+    Scheduled(Timestamp),
+    /// Failed; becomes ready again at this time.
+    Retrying(Timestamp),
+    /// Out of retries: in the dead-letter queue until this time.
+    Dead(Timestamp),
+    /// Parked: out of its `cycle` queue, its value still readable.
+    Parked,
+    /// Ended, and not retried. Until this time the result, or its absence, can be queried.
+    Done(Timestamp),
+}
+
+/// The kinds of [`JobState`] without their contents, for listings and figures.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[expect(missing_docs, reason = "each is documented at JobState")]
+pub enum JobStateKind {
+    Ready,
+    Leased,
+    Scheduled,
+    Retrying,
+    Dead,
+    Parked,
+    Done,
+}
+
+impl JobStateKind {
+    /// All kinds.
+    pub const ALL: [Self; 7] =
+        [Self::Ready, Self::Leased, Self::Scheduled, Self::Retrying, Self::Dead, Self::Parked, Self::Done];
+}
+
+impl JobState {
+    /// The kind of this state.
+    #[must_use]
+    pub const fn kind(&self) -> JobStateKind {
+        match self {
+            Self::Ready => JobStateKind::Ready,
+            Self::Leased(_) => JobStateKind::Leased,
+            Self::Scheduled(_) => JobStateKind::Scheduled,
+            Self::Retrying(_) => JobStateKind::Retrying,
+            Self::Dead(_) => JobStateKind::Dead,
+            Self::Parked => JobStateKind::Parked,
+            Self::Done(_) => JobStateKind::Done,
+        }
+    }
+}
+
+/// A worker's right to a job, and its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lease {
+    /// The worker.
+    pub holder: Holder,
+    /// Identifies the lease together with the job.
+    pub token: Token,
+    /// When it began.
+    pub taken_at: Timestamp,
+    /// When it ends by itself; [`Timestamp::NEVER`] if only its holder ends it.
+    pub until: Timestamp,
+    /// What happens when it runs out.
+    pub on_expiry: OnExpiry,
+    /// When the engine next checks `until`. It notices a later `until` only then.
+    pub(super) alarm_at: Timestamp,
+}
+
+impl Lease {
+    /// A lease from `taken_at` to `until`.
+    #[must_use]
+    pub const fn new(holder: Holder, token: Token, taken_at: Timestamp, until: Timestamp, on_expiry: OnExpiry) -> Self {
+        Self { holder, token, taken_at, until, on_expiry, alarm_at: Timestamp::NEVER }
+    }
+
+    /// Whether it ends with a connection. Such a lease is not journalled.
+    #[must_use]
+    pub const fn connection_bound(&self) -> bool {
+        matches!(self.holder, Holder::Connection(_))
+    }
+}
+
+/// The two kinds of lease; the taker's protocol chooses.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Holder {
+    /// Bound to a connection: ends with it and is not journalled.
+    Connection(ClientId),
+    /// Bound to time only: survives a reconnect and a restart. The name is the worker's, empty if it has none.
+    Named(Box<[u8]>),
+}
+
+/// What happens to a job when its lease runs out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnExpiry {
+    /// Counts as a failure (FWP; Gearman by the specification).
+    Fail,
+    /// Counts as a lost worker: the job returns to its own position (EventMQ; Gearman as deployed).
+    Requeue,
+    /// Returns to the front (spiderq).
+    Front,
+}
+
+impl JobState {
+    /// Moves its times, if they use the engine's time.
+    pub fn shift(&mut self, ms: i64) {
+        match self {
+            Self::Leased(lease) => {
+                for at in [&mut lease.taken_at, &mut lease.until, &mut lease.alarm_at] {
+                    *at = at.shifted(ms);
+                }
+            }
+            Self::Retrying(at) | Self::Dead(at) | Self::Done(at) => *at = at.shifted(ms),
+            Self::Ready | Self::Scheduled(_) | Self::Parked => {}
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! All jobs: the owner of every index that depends on a job alone.
+//!
+//! Not here: the order among ready jobs (`queues`), and what a change of state means to others (`place`).
+
+use std::collections::BTreeSet;
+
+use foldhash::fast::FixedState;
+
+use super::counts::{Counts, StateCounts};
+use super::extra::Role;
+use super::holders::Holders;
+use super::job::{Job, Unfit};
+use super::keys::Keys;
+use super::names::Names;
+use super::numbered::Numbered;
+use super::slab::{Slab, Slot};
+use super::state::{JobState, JobStateKind, Lease};
+use super::timed::Timed;
+use crate::ids::{ClientId, JobId, Protocol, QueueId, Timestamp};
+use crate::timers::{Timer, Timers};
+
+/// The jobs, and their indexes: by number, key, name, time of their state, holder and listener. The timers of a job are set and
+/// cancelled here, too.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    slab: Slab,
+    by_id: Numbered<Slot>,
+    keys: Keys,
+    by_state: ByState,
+    bytes: u64,
+}
+
+/// The indexes that depend on a job's state.
+#[derive(Debug)]
+struct ByState {
+    names: Names,
+    timed: Timed,
+    holders: Holders,
+    counts: Counts,
+    /// Bytes of dead jobs.
+    dead_bytes: u64,
+}
+
+impl ByState {
+    /// A job has entered its state.
+    fn enter(&mut self, job: &mut Job, timers: &mut Timers) {
+        self.counts.count(job.protocol, job.state.kind(), 1);
+        self.timed.insert(job.id, &job.state);
+        if let JobState::Leased(lease) = &mut job.state {
+            lease.alarm_at = lease.until;
+            timers.set(lease.until, Timer::Lease(job.id));
+            self.holders.hold(job.id, lease);
+        }
+        self.names.enter(job);
+        self.dead_bytes += job.dead_bytes();
+    }
+
+    /// A job is about to leave its state.
+    fn leave(&mut self, job: &Job, timers: &mut Timers) {
+        self.counts.count(job.protocol, job.state.kind(), -1);
+        self.timed.remove(job.id, &job.state);
+        if let JobState::Leased(lease) = &job.state {
+            timers.cancel(lease.alarm_at);
+            self.holders.release(job.id, lease);
+        }
+        self.names.leave(job);
+        self.dead_bytes -= job.dead_bytes();
+    }
+}
+
+impl Jobs {
+    pub(crate) fn new(seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Self {
+            slab: Slab::default(),
+            by_id: Numbered::new(Slot::NONE),
+            keys: Keys::new(hasher.clone()),
+            by_state: ByState {
+                holders: Holders::new(&hasher),
+                names: Names::new(hasher),
+                timed: Timed::default(),
+                counts: Counts::default(),
+                dead_bytes: 0,
+            },
+            bytes: 0,
+        }
+    }
+
+    // ---- reading ---------------------------------------------------------------------------------------------------
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) const fn dead_bytes(&self) -> u64 {
+        self.by_state.dead_bytes
+    }
+
+    pub(crate) fn dead_count(&self) -> u64 {
+        self.by_state.timed.dead().len() as u64
+    }
+
+    pub(crate) fn slot(&self, id: JobId) -> Option<Slot> {
+        self.by_id.get(id)
+    }
+
+    pub(crate) fn at(&self, slot: Slot) -> Option<&Job> {
+        self.slab.at(slot)
+    }
+
+    /// A job by its number.
+    pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
+        self.slab.at(self.by_id.get(id)?)
+    }
+
+    /// All jobs with their slots, in arbitrary order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Job)> {
+        self.slab.iter()
+    }
+
+    /// Slots from `first` on, in order, with their jobs. Of a range of unused slots possibly only the first.
+    pub(crate) fn slots_from(&self, first: u32) -> impl Iterator<Item = (Slot, Option<&Job>)> {
+        self.slab.slots_from(first)
+    }
+
+    /// The jobs in states of this kind by the time of their state, if such states have a time.
+    pub(crate) const fn timed(&self, kind: JobStateKind) -> Option<&BTreeSet<(Timestamp, JobId)>> {
+        self.by_state.timed.of(kind)
+    }
+
+    /// The first job whose state ends at a time, and when that is by the engine's time.
+    pub(crate) fn next_timed(&self, skew_ms: i64) -> Option<(Timestamp, JobId)> {
+        self.by_state.timed.next(skew_ms)
+    }
+
+    /// The dead job whose retention ends first.
+    pub(crate) fn oldest_dead(&self) -> Option<Slot> {
+        self.slot(self.by_state.timed.dead().first()?.1)
+    }
+
+    /// How many jobs there are by state, for each protocol that has any.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (Protocol, StateCounts)> {
+        self.by_state.counts.iter()
+    }
+
+    /// The job that holds a key.
+    pub(crate) fn keyed(&self, queue: QueueId, protocol: Protocol, key: &[u8]) -> Option<Slot> {
+        self.keys.find(&self.slab, queue, protocol, key)
+    }
+
+    /// A job that holds a key in any queue, always the same one while it stays. All queues have numbers below `queues`.
+    pub(crate) fn keyed_anywhere(&self, protocol: Protocol, key: &[u8], queues: u32) -> Option<Slot> {
+        self.keys.find_anywhere(&self.slab, protocol, key, queues)
+    }
+
+    fn holds_key(&self, slot: Slot, job: &Job) -> bool {
+        job.key().is_some_and(|key| self.keyed(job.queue, job.protocol, key) == Some(slot))
+    }
+
+    /// The job for a public name: the one leased first; if none is leased, the oldest. A dead or done job only if there is no
+    /// other; of those the youngest.
+    pub(crate) fn named(&self, name: &[u8]) -> Option<Slot> {
+        self.by_state
+            .names
+            .find(name, |id| self.slot(id).filter(|slot| self.at(*slot).is_some_and(|job| job.name() == name)))
+    }
+
+    /// All jobs with a public name from a number on, oldest first.
+    pub(crate) fn all_named<'a>(&'a self, name: &'a [u8], first: JobId) -> impl Iterator<Item = (JobId, Slot)> + 'a {
+        let slots = self.by_state.names.from(name, first).filter_map(|id| Some((id, self.slot(id)?)));
+        slots.filter(move |(_, slot)| self.at(*slot).is_some_and(|job| job.name() == name))
+    }
+
+    // ---- changes of state ------------------------------------------------------------------------------------------
+
+    /// Adds a job. It holds its key unless another job does.
+    pub(crate) fn insert(&mut self, mut job: Job, timers: &mut Timers) -> Slot {
+        let (id, has_key) = (job.id, job.payload.has_key());
+        self.bytes += job.weight_bytes();
+        timers.set(job.expiry(), Timer::Expiry(id));
+        self.by_state.names.insert(&job);
+        self.by_state.enter(&mut job, timers);
+        let slot = self.slab.insert(job);
+        self.by_id.set(id, slot);
+        if has_key {
+            self.claim_key(slot, timers);
+        }
+        slot
+    }
+
+    /// Removes a job from all indexes.
+    pub(crate) fn remove(&mut self, slot: Slot, timers: &mut Timers) -> Option<Job> {
+        if self.at(slot)?.payload.has_key() {
+            self.release_key(slot, timers);
+        }
+        let job = self.slab.remove(slot)?;
+        self.by_state.leave(&job, timers);
+        self.by_id.remove(job.id);
+        self.by_state.names.remove(&job);
+        job.listeners().iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
+        self.bytes -= job.weight_bytes();
+        timers.cancel(job.expiry());
+        if self.by_id.is_empty() {
+            self.slab.shrink_empty();
+        }
+        self.keys.shrink();
+        Some(job)
+    }
+
+    /// Moves a job to another state. Tracked jobs record the time, by the wall clock.
+    pub(crate) fn set_state(&mut self, slot: Slot, state: JobState, wall: Timestamp, timers: &mut Timers) {
+        let Some(job) = self.slab.at_mut(slot) else { return };
+        self.by_state.leave(job, timers);
+        job.state = state;
+        // A connection-bound lease is not journalled, so it must not change a journalled time.
+        if !job.lease().is_some_and(Lease::connection_bound) {
+            job.touch(wall);
+        }
+        self.by_state.enter(job, timers);
+        if job.payload.has_key() && !job.wants_key() {
+            self.release_key(slot, timers);
+        }
+    }
+
+    // ---- other changes ---------------------------------------------------------------------------------------------
+
+    /// Changes a job in a field on which no index depends: not its state, number, queue, protocol, key, name, time of expiry or
+    /// listeners; and while it is ready, not its sort key or its conversion errors.
+    pub(crate) fn update<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
+        #[cfg(debug_assertions)]
+        let indexed = self.at(slot).map(Job::indexed);
+        let out = self.change(slot, change);
+        #[cfg(debug_assertions)]
+        assert_eq!(indexed, self.at(slot).map(Job::indexed), "the fields of a job on which an index depends");
+        out
+    }
+
+    /// Changes a job, and counts its bytes anew.
+    fn change<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
+        let job = self.slab.at_mut(slot)?;
+        let (before, was_dead) = (job.weight_bytes(), job.dead_bytes());
+        let out = change(job);
+        self.bytes = self.bytes - before + job.weight_bytes();
+        self.by_state.dead_bytes = self.by_state.dead_bytes - was_dead + job.dead_bytes();
+        Some(out)
+    }
+
+    /// Counts a delivery of a job. Returns the deliveries so far.
+    pub(crate) fn count_attempt(&mut self, slot: Slot) -> Option<u32> {
+        let job = self.slab.at_mut(slot)?;
+        job.attempts = job.attempts.saturating_add(1);
+        Some(job.attempts)
+    }
+
+    /// Records that a job of a batch has run, unless it is recorded. Returns its batch if it was not.
+    pub(crate) fn set_ran(&mut self, slot: Slot) -> Option<JobId> {
+        let member = self.slab.at_mut(slot)?.extra.as_deref_mut()?.member.as_mut()?;
+        let first = member.role == Role::Job && !member.ran;
+        member.ran |= first;
+        first.then_some(member.batch)
+    }
+
+    /// Forgets the conversion errors of a ready job. Its ready queue must be sorted anew.
+    pub(crate) fn clear_unfit(&mut self, slot: Slot) {
+        self.change(slot, |job| job.unfit = Unfit::NONE);
+    }
+
+    /// Makes the job hold its key, if it wants it and no other job holds it. Returns whether the job holds it now.
+    fn claim_key(&mut self, slot: Slot, timers: &mut Timers) -> bool {
+        let Some(job) = self.slab.at(slot).filter(|job| job.wants_key()) else { return false };
+        let claimed = self.keys.claim(&self.slab, slot);
+        if claimed {
+            timers.set(job.key_limit(), Timer::Key(job.id));
+        }
+        claimed
+    }
+
+    /// Releases a job's key, if the job holds it.
+    pub(crate) fn release_key(&mut self, slot: Slot, timers: &mut Timers) {
+        if self.keys.release(&self.slab, slot)
+            && let Some(job) = self.slab.at(slot)
+        {
+            timers.cancel(job.key_limit());
+        }
+    }
+
+    /// A job that was over is live again: it takes its key again if no other job holds it, and loses the key otherwise. Returns
+    /// whether it lost its key.
+    pub(crate) fn reclaim_key(&mut self, slot: Slot, now: Timestamp, timers: &mut Timers) -> bool {
+        let Some(job) = self.at(slot) else { return false };
+        if !job.wants_key() || self.holds_key(slot, job) || (job.key_limit() > now && self.claim_key(slot, timers)) {
+            return false;
+        }
+        self.change(slot, |job| job.payload = job.payload.without_key());
+        true
+    }
+
+    /// Takes the time of a job's expiry away.
+    pub(crate) fn clear_expiry(&mut self, slot: Slot, timers: &mut Timers) {
+        let expiry = self.slab.at_mut(slot).and_then(|job| job.extra.as_deref_mut()?.expires_at.take());
+        timers.cancel(expiry.unwrap_or(Timestamp::NEVER));
+    }
+
+    /// Moves the end of a lease, if there is one. With `only_later` it never moves to an earlier time.
+    pub(crate) fn move_lease_end(
+        &mut self,
+        slot: Slot,
+        until: Timestamp,
+        only_later: bool,
+        now: Timestamp,
+        timers: &mut Timers,
+    ) {
+        let Some(job) = self.slab.at_mut(slot) else { return };
+        let JobState::Leased(lease) = &mut job.state else { return };
+        if only_later && until <= lease.until {
+            return;
+        }
+        lease.until = until;
+        // A later end is noticed when the timer fires; an earlier end needs its own timer.
+        if until < lease.alarm_at {
+            timers.cancel(lease.alarm_at);
+            lease.alarm_at = until.max(now);
+            timers.set(lease.alarm_at, Timer::Lease(job.id));
+        }
+    }
+
+    /// The timer of a lease has fired. Returns the job if the lease has run out. If its end has moved since, the timer is set
+    /// anew.
+    pub(crate) fn lease_due(&mut self, id: JobId, at: Timestamp, timers: &mut Timers) -> Option<Slot> {
+        let slot = self.slot(id)?;
+        let JobState::Leased(lease) = &mut self.slab.at_mut(slot)?.state else { return None };
+        if lease.until <= at {
+            return Some(slot);
+        }
+        lease.alarm_at = lease.until;
+        timers.cancel(at);
+        timers.set(lease.until, Timer::Lease(id));
+        None
+    }
+
+    /// Whether a job's timer that was set for this time is still live.
+    pub(crate) fn has_timer(&self, at: Timestamp, timer: Timer) -> bool {
+        match timer {
+            Timer::Lease(id) => self.get(id).and_then(Job::lease).is_some_and(|lease| lease.alarm_at == at),
+            Timer::Expiry(id) => self.get(id).is_some_and(|job| job.expiry() == at),
+            Timer::Key(id) => {
+                let keyed = self.slot(id).and_then(|slot| Some((slot, self.at(slot)?)));
+                keyed.is_some_and(|(slot, job)| job.key_limit() == at && self.holds_key(slot, job))
+            }
+            Timer::Wait(_) | Timer::Beat(_) | Timer::Slots(_) => false,
+        }
+    }
+
+    // ---- holders and listeners -------------------------------------------------------------------------------------
+
+    /// The jobs that a connection holds.
+    pub(crate) fn held_by(&self, client: ClientId) -> impl Iterator<Item = JobId> {
+        self.by_state.holders.of_connection(client).into_iter().flatten().copied()
+    }
+
+    pub(crate) fn held_count(&self, client: ClientId) -> usize {
+        self.by_state.holders.of_connection(client).map_or(0, BTreeSet::len)
+    }
+
+    /// The jobs to which a client listens.
+    pub(crate) fn listened_by(&self, client: ClientId) -> impl Iterator<Item = JobId> {
+        self.by_state.holders.of_listener(client).into_iter().flatten().copied()
+    }
+
+    pub(crate) fn listened_count(&self, client: ClientId) -> usize {
+        self.by_state.holders.of_listener(client).map_or(0, BTreeSet::len)
+    }
+
+    /// A client listens to a job. If it does so already, it listens once more.
+    pub(crate) fn listen(&mut self, slot: Slot, client: ClientId) {
+        let Some(job) = self.slab.at_mut(slot) else { return };
+        self.by_state.holders.listen(job.id, client);
+        self.change(slot, |job| job.extra_mut().listeners.push(client));
+    }
+
+    /// A client no longer listens to a job.
+    pub(crate) fn unlisten(&mut self, slot: Slot, client: ClientId) {
+        let Some(job) = self.slab.at_mut(slot) else { return };
+        self.by_state.holders.unlisten(job.id, client);
+        if let Some(extra) = job.extra.as_deref_mut() {
+            extra.listeners.retain(|listener| *listener != client);
+        }
+    }
+
+    /// Removes all listeners of a job and returns them, oldest first.
+    pub(crate) fn take_listeners(&mut self, slot: Slot) -> Vec<ClientId> {
+        let Some(job) = self.slab.at_mut(slot) else { return Vec::new() };
+        let listeners = job.extra.as_deref_mut().map(|extra| std::mem::take(&mut extra.listeners)).unwrap_or_default();
+        listeners.iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
+        listeners
+    }
+
+    /// Forgets a connection that holds nothing and listens to nothing.
+    pub(crate) fn forget_client(&mut self, client: ClientId) {
+        self.by_state.holders.remove_connection(client);
+    }
+
+    /// From now on the time-bound leases of this worker are recorded.
+    pub(crate) fn add_worker(&mut self, name: &[u8]) {
+        self.by_state.holders.add_worker(name);
+    }
+
+    /// How many jobs a worker holds that it has leased since it was added.
+    pub(crate) fn held_by_worker(&self, name: &[u8]) -> usize {
+        self.by_state.holders.of_worker(name).map_or(0, BTreeSet::len)
+    }
+
+    /// The jobs that a worker has leased since it was added, and still holds.
+    pub(crate) fn remove_worker(&mut self, name: &[u8]) -> BTreeSet<JobId> {
+        self.by_state.holders.remove_worker(name)
+    }
+
+    /// Whether no connection holds a job or listens to one.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.by_state.holders.is_at_rest()
+    }
+
+    // ---- invariants ------------------------------------------------------------------------------------------------
+
+    /// Asserts that every index agrees with the jobs.
+    pub(crate) fn check(&self) {
+        let jobs = || self.iter().map(|(_, job)| job);
+        let (mut count, mut keyed, mut bytes, mut dead_bytes) = (0, 0, 0, 0);
+        for (slot, job) in self.iter() {
+            count += 1;
+            bytes += job.weight_bytes();
+            dead_bytes += job.dead_bytes();
+            assert_eq!(self.slot(job.id), Some(slot), "{:?} is not where its number says", job.id);
+            let holds = self.holds_key(slot, job);
+            assert!(!holds || job.wants_key(), "{:?} holds a key it should have let go", job.id);
+            keyed += usize::from(holds);
+        }
+        assert_eq!(bytes, self.bytes, "bytes of jobs");
+        assert_eq!(dead_bytes, self.by_state.dead_bytes, "bytes of dead jobs");
+        assert_eq!(count, self.by_id.len(), "jobs by number");
+        assert_eq!(keyed, self.keys.len(), "jobs by key");
+        self.by_state.names.check(jobs());
+        self.by_state.timed.check(jobs());
+        self.by_state.holders.check(jobs());
+        self.by_state.counts.check(jobs().map(|job| (job.protocol, job.state.kind())));
+    }
+}

@@ -1,0 +1,72 @@
+//! Jobs in the states that have a time, sorted by it.
+
+use std::collections::BTreeSet;
+
+use super::job::Job;
+use super::state::{JobState, JobStateKind};
+use crate::ids::{JobId, Timestamp};
+
+/// Jobs by the time of their state: `scheduled` by the wall clock, the others by the engine's time.
+#[derive(Debug, Default)]
+pub(super) struct Timed {
+    scheduled: BTreeSet<(Timestamp, JobId)>,
+    retrying: BTreeSet<(Timestamp, JobId)>,
+    dead: BTreeSet<(Timestamp, JobId)>,
+    done: BTreeSet<(Timestamp, JobId)>,
+}
+
+impl Timed {
+    pub(super) fn insert(&mut self, id: JobId, state: &JobState) {
+        if let Some((set, at)) = self.of_mut(state) {
+            set.insert((at, id));
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: JobId, state: &JobState) {
+        if let Some((set, at)) = self.of_mut(state) {
+            set.remove(&(at, id));
+        }
+    }
+
+    /// The set for a state, and the time by which it sorts the job.
+    const fn of_mut(&mut self, state: &JobState) -> Option<(&mut BTreeSet<(Timestamp, JobId)>, Timestamp)> {
+        match state {
+            JobState::Scheduled(at) => Some((&mut self.scheduled, *at)),
+            JobState::Retrying(at) => Some((&mut self.retrying, *at)),
+            JobState::Dead(at) => Some((&mut self.dead, *at)),
+            JobState::Done(at) => Some((&mut self.done, *at)),
+            JobState::Ready | JobState::Leased(_) | JobState::Parked => None,
+        }
+    }
+
+    /// The jobs in states of this kind, if such states have a time.
+    pub(super) const fn of(&self, kind: JobStateKind) -> Option<&BTreeSet<(Timestamp, JobId)>> {
+        match kind {
+            JobStateKind::Scheduled => Some(&self.scheduled),
+            JobStateKind::Retrying => Some(&self.retrying),
+            JobStateKind::Dead => Some(&self.dead),
+            JobStateKind::Done => Some(&self.done),
+            JobStateKind::Ready | JobStateKind::Leased | JobStateKind::Parked => None,
+        }
+    }
+
+    /// The dead jobs.
+    pub(super) const fn dead(&self) -> &BTreeSet<(Timestamp, JobId)> {
+        &self.dead
+    }
+
+    /// The first job due in any set, and when that is by the engine's time.
+    pub(super) fn next(&self, skew_ms: i64) -> Option<(Timestamp, JobId)> {
+        let scheduled = self.scheduled.first().map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
+        let others = [&self.retrying, &self.dead, &self.done].into_iter().filter_map(|set| set.first().copied());
+        others.chain(scheduled).min()
+    }
+
+    /// Asserts that the sets hold these jobs and no others.
+    pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
+        let mut expected = Self::default();
+        jobs.for_each(|job| expected.insert(job.id, &job.state));
+        let sets = |timed: &Self| [&timed.scheduled, &timed.retrying, &timed.dead, &timed.done].map(Clone::clone);
+        assert_eq!(sets(self), sets(&expected), "jobs in states with a time, left: indexed, right: actual");
+    }
+}

@@ -1,0 +1,171 @@
+//! The engine's own values: the numbers that it gives, its counters, and its clock as the journal keeps it.
+
+use crate::change::Change;
+use crate::clock::Clock;
+use crate::ids::{JobId, Protocol, Timestamp};
+use crate::query::Totals;
+
+/// Job numbers are reserved in the journal in blocks of this size. After a crash, numbering continues after the block.
+const ID_BLOCK: u64 = 1 << 16;
+
+/// How old the engine's time in the journal may become, as long as there are commits.
+const AT_AGE_MS: u64 = 60_000;
+
+/// Sort keys start in the middle: jobs put to the front count down from here, others up.
+const RANK_MIDDLE: u64 = 1 << 62;
+
+/// The engine's own values in the journal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The next job's number.
+    pub next_job: u64,
+    /// Jobs that the journal does not keep may use numbers below this one.
+    pub reserved: u64,
+    /// How many times a daemon has opened this journal. It distinguishes the tokens of `cycle` queues between runs, because
+    /// tokens are sent before they are journalled.
+    pub starts: u64,
+    /// How the engine's time relates to other clocks.
+    pub clock: Clock,
+    /// The counters of all protocols together.
+    pub totals: Totals,
+    /// The counters of each protocol since its last flush, in order of protocol.
+    pub protocols: Vec<(Protocol, Totals)>,
+}
+
+/// The owner of the head, and of the ranks of jobs.
+#[derive(Debug)]
+pub(crate) struct Meta {
+    head: Head,
+    rank_back: u64,
+    rank_front: u64,
+}
+
+impl Meta {
+    pub(crate) fn new() -> Self {
+        let head = Head { next_job: 1, reserved: 1, ..Head::default() };
+        Self { head, rank_back: RANK_MIDDLE, rank_front: RANK_MIDDLE - 1 }
+    }
+
+    pub(crate) const fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Restores the journal's head. `clean` means that the daemon stopped in order, so the journal has every job number in use.
+    pub(crate) fn recall(&mut self, head: Head, clean: bool) {
+        let next_job = if clean { head.next_job } else { head.next_job.max(head.reserved) };
+        self.head = Head { next_job, reserved: next_job, starts: head.starts.saturating_add(1), ..head };
+    }
+
+    /// Before an orderly stop: releases the reserved job numbers and records the time.
+    pub(crate) fn release_numbers(&mut self, now: Timestamp) {
+        self.head.reserved = self.head.next_job;
+        if self.head.clock != Clock::default() {
+            self.head.clock.at = now;
+        }
+    }
+
+    /// Takes over the clocks of a context. Returns whether the wall clock was set back, which the journal records.
+    pub(crate) fn set_clock(&mut self, clock: Clock, now: Timestamp, changes: &mut Vec<Change>) -> bool {
+        let before = self.head.clock;
+        if clock.differs(&before) {
+            self.head.clock = Clock { at: now, ..clock };
+            changes.push(Change::Head);
+            return clock.skew_ms < before.skew_ms;
+        }
+        if before != Clock::default() && now.ms_since(before.at) > AT_AGE_MS {
+            self.head.clock.at = now;
+        }
+        false
+    }
+
+    // ---- numbers ---------------------------------------------------------------------------------------------------
+
+    pub(crate) fn new_job_id(&mut self, changes: &mut Vec<Change>) -> JobId {
+        let id = self.head.next_job;
+        self.head.next_job += 1;
+        if self.head.next_job > self.head.reserved {
+            self.head.reserved = self.head.next_job + ID_BLOCK;
+            changes.push(Change::Head);
+        }
+        JobId(id)
+    }
+
+    /// The lowest number that was never given.
+    pub(crate) const fn next_job(&self) -> u64 {
+        self.head.next_job
+    }
+
+    /// A job of this number was restored from the journal.
+    pub(crate) fn recall_number(&mut self, id: JobId) {
+        self.head.next_job = self.head.next_job.max(id.0 + 1);
+        self.head.reserved = self.head.reserved.max(self.head.next_job);
+    }
+
+    /// No number below `next` is given from now on.
+    pub(crate) fn skip_numbers(&mut self, next: u64, changes: &mut Vec<Change>) {
+        self.head.next_job = next;
+        self.head.reserved = self.head.reserved.max(next);
+        changes.push(Change::Head);
+    }
+
+    // ---- ranks -----------------------------------------------------------------------------------------------------
+
+    /// A rank before or behind those of all jobs.
+    pub(crate) const fn rank(&mut self, front: bool) -> u64 {
+        if front {
+            self.rank_front -= 1;
+            self.rank_front + 1
+        } else {
+            self.rank_back += 1;
+            self.rank_back - 1
+        }
+    }
+
+    /// Reserves `many` ranks behind those of all jobs. Returns the first of them.
+    pub(crate) const fn reserve_ranks(&mut self, many: u64) -> u64 {
+        self.rank_back += many;
+        self.rank_back - many
+    }
+
+    /// A job has this rank.
+    pub(crate) fn recall_rank(&mut self, rank: u64) {
+        self.rank_back = self.rank_back.max(rank + 1);
+        self.rank_front = self.rank_front.min(rank.saturating_sub(1));
+    }
+
+    // ---- counters --------------------------------------------------------------------------------------------------
+
+    /// Counts an event of a job of this protocol.
+    pub(crate) fn count(&mut self, protocol: Protocol, add: impl Fn(&mut Totals)) {
+        let protocols = &mut self.head.protocols;
+        let index = protocols.iter().position(|(other, _)| *other == protocol).unwrap_or_else(|| {
+            let at = protocols.partition_point(|(other, _)| *other < protocol);
+            protocols.insert(at, (protocol, Totals::default()));
+            at
+        });
+        if let Some((_, totals)) = protocols.get_mut(index) {
+            add(totals);
+        }
+        add(&mut self.head.totals);
+    }
+
+    /// Counts a worker that missed its heartbeats.
+    pub(crate) fn count_dismissed(&mut self, protocol: Option<Protocol>) {
+        match protocol {
+            Some(protocol) => self.count(protocol, |totals| totals.dismissed += 1),
+            None => self.head.totals.dismissed += 1,
+        }
+    }
+
+    /// The counters of one protocol.
+    pub(crate) fn totals_of(&self, protocol: Protocol) -> Totals {
+        let totals = self.head.protocols.iter().find(|(other, _)| *other == protocol);
+        totals.map(|(_, totals)| *totals).unwrap_or_default()
+    }
+
+    /// Forgets the counters of one protocol.
+    pub(crate) fn forget_protocol(&mut self, protocol: Protocol, changes: &mut Vec<Change>) {
+        self.head.protocols.retain(|(other, _)| *other != protocol);
+        changes.push(Change::Head);
+    }
+}

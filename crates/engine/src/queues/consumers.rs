@@ -1,0 +1,156 @@
+//! The consumers of a queue by protocol: how many clients serve it, and which of them wait there.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::audience::Audience;
+use crate::ids::{ClientId, Protocol};
+
+/// The consumers of one protocol at one queue.
+#[derive(Debug, Default)]
+pub(crate) struct Consumers {
+    /// The protocol. Clients without a protocol see all jobs.
+    protocol: Option<Protocol>,
+    /// Subscriptions registered.
+    workers: u32,
+    /// Sleepers that were woken for the queue and have not asked for work since.
+    woken: u32,
+    /// Clients that are handed jobs: blocked takes and clients with credits.
+    takers: BTreeMap<WaitKey, ClientId>,
+    /// Clients that sleep until woken.
+    sleepers: BTreeMap<WaitKey, ClientId>,
+}
+
+/// The order among waiting clients of one protocol: higher weight first, then first come, first served.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct WaitKey {
+    weight: Reverse<u32>,
+    turn: u64,
+}
+
+impl WaitKey {
+    pub(crate) const fn new(weight: u32, turn: u64) -> Self {
+        Self { weight: Reverse(weight), turn }
+    }
+
+    pub(crate) const fn weight(self) -> u32 {
+        self.weight.0
+    }
+
+    /// Its place in the order of arrival.
+    pub(crate) const fn turn(self) -> u64 {
+        self.turn
+    }
+}
+
+/// How a client waits at a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WaitsAs {
+    /// It is handed jobs: a blocked take, or credits.
+    Taker,
+    /// It sleeps until woken.
+    Sleeper,
+}
+
+impl Consumers {
+    pub(crate) const fn protocol(&self) -> Option<Protocol> {
+        self.protocol
+    }
+
+    pub(crate) const fn workers(&self) -> u32 {
+        self.workers
+    }
+
+    pub(crate) const fn woken(&self) -> u32 {
+        self.woken
+    }
+
+    pub(crate) const fn waiting(&self, role: WaitsAs) -> &BTreeMap<WaitKey, ClientId> {
+        match role {
+            WaitsAs::Taker => &self.takers,
+            WaitsAs::Sleeper => &self.sleepers,
+        }
+    }
+
+    const fn waiting_mut(&mut self, role: WaitsAs) -> &mut BTreeMap<WaitKey, ClientId> {
+        match role {
+            WaitsAs::Taker => &mut self.takers,
+            WaitsAs::Sleeper => &mut self.sleepers,
+        }
+    }
+
+    /// Whether there are any.
+    pub(super) fn are_there(&self) -> bool {
+        self.workers > 0 || self.woken > 0 || !self.takers.is_empty() || !self.sleepers.is_empty()
+    }
+}
+
+/// All consumers of a queue, in the order in which their protocols first appeared.
+#[derive(Debug, Default)]
+pub(super) struct AllConsumers(Vec<Consumers>);
+
+impl AllConsumers {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Consumers> {
+        self.0.iter()
+    }
+
+    /// The consumers of one protocol.
+    pub(super) fn of(&self, protocol: Option<Protocol>) -> Option<&Consumers> {
+        self.0.iter().find(|consumers| consumers.protocol == protocol)
+    }
+
+    /// The consumers of one protocol, which are created if absent.
+    fn of_mut(&mut self, protocol: Option<Protocol>) -> Option<&mut Consumers> {
+        let index = self.0.iter().position(|consumers| consumers.protocol == protocol);
+        let index = index.unwrap_or_else(|| {
+            self.0.push(Consumers { protocol, ..Consumers::default() });
+            self.0.len() - 1
+        });
+        self.0.get_mut(index)
+    }
+
+    /// Records that clients of this protocol take from the queue.
+    pub(super) fn add_protocol(&mut self, protocol: Option<Protocol>) {
+        self.of_mut(protocol);
+    }
+
+    pub(super) fn add(&mut self, protocol: Option<Protocol>, role: WaitsAs, key: WaitKey, client: ClientId) {
+        self.of_mut(protocol).map(|consumers| consumers.waiting_mut(role).insert(key, client));
+    }
+
+    pub(super) fn remove(&mut self, protocol: Option<Protocol>, role: WaitsAs, key: WaitKey) {
+        self.of_mut(protocol).map(|consumers| consumers.waiting_mut(role).remove(&key));
+    }
+
+    pub(super) fn count_workers(&mut self, protocol: Option<Protocol>, by: i32) {
+        if let Some(consumers) = self.of_mut(protocol) {
+            consumers.workers = consumers.workers.saturating_add_signed(by);
+        }
+    }
+
+    pub(super) fn count_woken(&mut self, protocol: Option<Protocol>, by: i32) {
+        if let Some(consumers) = self.of_mut(protocol) {
+            consumers.woken = consumers.woken.saturating_add_signed(by);
+        }
+    }
+
+    /// Subscriptions registered.
+    pub(super) fn workers(&self) -> u32 {
+        self.0.iter().map(|consumers| consumers.workers).sum()
+    }
+
+    /// Sleepers that were woken for the queue and have not asked for work since.
+    pub(super) fn woken(&self) -> u32 {
+        self.0.iter().map(|consumers| consumers.woken).sum()
+    }
+
+    /// Whether a client that sees these jobs has registered for the queue.
+    pub(super) fn serve(&self, audience: Audience) -> bool {
+        self.0.iter().any(|consumers| consumers.workers > 0 && audience.includes(consumers.protocol))
+    }
+
+    /// Whether any client of this protocol, or without a protocol, ever asked for jobs.
+    pub(super) fn have(&self, protocol: Protocol) -> bool {
+        self.0.iter().any(|consumers| consumers.protocol.is_none_or(|own| own == protocol))
+    }
+}

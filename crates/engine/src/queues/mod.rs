@@ -1,0 +1,25 @@
+//! Queues. [`Queues`] owns all of them: their settings, the order of their ready jobs, the slots of their throttles, and the
+//! clients that wait at them.
+//!
+//! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `audience`, `bridge` (which clients see which jobs) ·
+//! `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules` · `table` (the owner).
+
+mod audience;
+mod bridge;
+mod consumers;
+mod queue;
+mod ready;
+mod rules;
+mod table;
+mod throttle;
+mod unclaimed;
+mod watch;
+
+pub use bridge::{Bridge, matches};
+pub(crate) use consumers::{Consumers, WaitKey, WaitsAs};
+pub use queue::{Queue, QueueImage};
+pub(crate) use ready::SortKey;
+pub use rules::{Codec, QueueRules};
+pub(crate) use table::Queues;
+pub use throttle::Throttle;
+pub(crate) use throttle::Whose;

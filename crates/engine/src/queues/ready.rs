@@ -1,0 +1,375 @@
+//! The ready queue: the order in which the ready jobs of a queue are taken.
+//!
+//! Not here: where ranks come from. A ready queue only sorts slots and finds the first.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
+
+use super::audience::Audience;
+use crate::ids::{Priority, Protocol};
+use crate::jobs::{Job, Slot};
+use crate::request::QueueKind;
+
+/// A sort key: first the urgency, then the rank. Smaller is taken first.
+///
+/// For a `work` queue `(lane, rank, 0)`, for a `cycle` queue `(0, priority, rank)`. Ranks are unique in the engine, so sort
+/// keys are too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct SortKey {
+    pub(crate) lane: u8,
+    pub(crate) major: u64,
+    pub(crate) minor: u64,
+}
+
+impl SortKey {
+    pub(crate) fn of(job: &Job) -> Self {
+        match job.cycle() {
+            Some(cycle) => Self { lane: 0, major: cycle.priority, minor: job.rank },
+            None => Self { lane: u8::try_from(job.priority.lane()).unwrap_or(u8::MAX), major: job.rank, minor: 0 },
+        }
+    }
+}
+
+/// The ready jobs of a queue, in order.
+#[derive(Debug)]
+pub(crate) enum ReadyQueue {
+    /// A `work` queue: one set of lanes for each audience, in order of audiences. Nearly always there is one. An empty one is
+    /// kept.
+    Work(Vec<(Audience, Lanes)>),
+    /// A `cycle` queue: one tree by (priority, insertion).
+    Cycle(BTreeMap<(u64, u64), Slot>),
+}
+
+impl ReadyQueue {
+    pub(crate) const fn new(kind: QueueKind) -> Self {
+        match kind {
+            QueueKind::Work => Self::Work(Vec::new()),
+            QueueKind::Cycle => Self::Cycle(BTreeMap::new()),
+        }
+    }
+
+    /// Adds a job for this audience.
+    pub(crate) fn insert(&mut self, at: SortKey, audience: Audience, slot: Slot) {
+        match self {
+            Self::Cycle(jobs) => {
+                let before = jobs.insert((at.major, at.minor), slot);
+                debug_assert!(before.is_none(), "two jobs at {at:?}");
+            }
+            Self::Work(sets) => {
+                let index = sets.binary_search_by_key(&audience, |(other, _)| *other).unwrap_or_else(|index| {
+                    sets.insert(index, (audience, Lanes(Vec::new())));
+                    index
+                });
+                if let Some((_, lanes)) = sets.get_mut(index) {
+                    lanes.insert(at, slot);
+                }
+            }
+        }
+    }
+
+    /// Removes a job of this audience.
+    pub(crate) fn remove(&mut self, at: SortKey, audience: Audience) {
+        let gone = match self {
+            Self::Cycle(jobs) => jobs.remove(&(at.major, at.minor)).is_some(),
+            Self::Work(sets) => {
+                sets.iter_mut().find(|(other, _)| *other == audience).is_some_and(|(_, lanes)| lanes.remove(at))
+            }
+        };
+        debug_assert!(gone, "no job at {at:?}");
+    }
+
+    /// The next job.
+    pub(crate) fn first(&self) -> Option<(SortKey, Slot)> {
+        self.after(None)
+    }
+
+    /// The next job that a client of this protocol sees (`None`: a client that sees all).
+    pub(crate) fn first_of(&self, own: Option<Protocol>) -> Option<(SortKey, Slot)> {
+        match self {
+            Self::Work(sets) => first_among(seen_by(sets, own), None),
+            Self::Cycle(_) => self.first(),
+        }
+    }
+
+    /// The number of jobs that a client of this protocol sees (`None`: a client that sees all).
+    pub(crate) fn len_of(&self, own: Option<Protocol>) -> u32 {
+        match self {
+            Self::Work(sets) => seen_by(sets, own).map(Lanes::len).sum(),
+            Self::Cycle(jobs) => u32::try_from(jobs.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The audiences of the jobs in a `work` queue.
+    pub(crate) fn audiences(&self) -> impl Iterator<Item = Audience> {
+        self.firsts().map(|(audience, ..)| audience)
+    }
+
+    /// The first job of each audience in a `work` queue.
+    pub(crate) fn firsts(&self) -> impl Iterator<Item = (Audience, SortKey, Slot)> {
+        let sets = if let Self::Work(sets) = self { sets.as_slice() } else { &[] };
+        sets.iter().filter_map(|(audience, lanes)| lanes.after(None).map(|(at, slot)| (*audience, at, slot)))
+    }
+
+    /// The first job behind `at`.
+    pub(crate) fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
+        match self {
+            Self::Cycle(jobs) => {
+                let from = at.map_or(Unbounded, |at| Excluded((at.major, at.minor)));
+                let ((major, minor), slot) = jobs.range((from, Unbounded)).next()?;
+                Some((SortKey { lane: 0, major: *major, minor: *minor }, *slot))
+            }
+            Self::Work(sets) => first_among(sets.iter().map(|(_, lanes)| lanes), at),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first().is_none()
+    }
+
+    /// Jobs by lane. A `cycle` queue counts all jobs as normal.
+    pub(crate) fn counts(&self) -> [u32; Priority::COUNT] {
+        let mut counts = [0; Priority::COUNT];
+        match self {
+            Self::Cycle(jobs) => add(&mut counts, Priority::NORMAL.lane(), jobs.len()),
+            Self::Work(sets) => sets.iter().for_each(|(_, lanes)| lanes.count(&mut counts)),
+        }
+        counts
+    }
+
+    /// The smallest priority number of a `cycle` queue, 0 if it is empty.
+    pub(crate) fn cycle_head(&self) -> u64 {
+        self.first().map_or(0, |(at, _)| at.major)
+    }
+
+    /// All jobs, in order.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        std::iter::successors(self.first(), |(at, _)| self.after(Some(*at))).map(|(_, slot)| slot)
+    }
+}
+
+/// The lanes of the audiences to which this protocol belongs.
+fn seen_by(sets: &[(Audience, Lanes)], own: Option<Protocol>) -> impl Iterator<Item = &Lanes> {
+    sets.iter().filter(move |(audience, _)| audience.includes(own)).map(|(_, lanes)| lanes)
+}
+
+/// The first job in these lanes behind `at`.
+fn first_among<'a>(sets: impl Iterator<Item = &'a Lanes>, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
+    sets.filter_map(|lanes| lanes.after(at)).min_by_key(|(at, _)| *at)
+}
+
+fn add(counts: &mut [u32; Priority::COUNT], lane: usize, n: usize) {
+    if let Some(count) = counts.get_mut(lane) {
+        *count = count.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
+    }
+}
+
+/// One lane for each priority in use, most urgent first.
+#[derive(Debug)]
+pub(crate) struct Lanes(Vec<(u8, Lane)>);
+
+impl Lanes {
+    fn insert(&mut self, at: SortKey, slot: Slot) {
+        let Self(lanes) = self;
+        let index = lanes.binary_search_by_key(&at.lane, |(number, _)| *number).unwrap_or_else(|index| {
+            lanes.insert(index, (at.lane, Lane::default()));
+            index
+        });
+        if let Some((_, lane)) = lanes.get_mut(index) {
+            lane.insert(at.major, slot);
+        }
+    }
+
+    /// Removes a job, and returns whether there was one. Empty lanes are kept; there are at most nine.
+    fn remove(&mut self, at: SortKey) -> bool {
+        self.0.iter_mut().find(|(number, _)| *number == at.lane).is_some_and(|(_, lane)| lane.remove(at.major))
+    }
+
+    fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
+        self.0.iter().find_map(|(number, lane)| {
+            let after = match at {
+                Some(at) if *number < at.lane => return None,
+                Some(at) if *number == at.lane => Some(at.major),
+                Some(_) | None => None,
+            };
+            let (major, slot) = lane.after(after)?;
+            Some((SortKey { lane: *number, major, minor: 0 }, slot))
+        })
+    }
+
+    fn len(&self) -> u32 {
+        u32::try_from(self.0.iter().map(|(_, lane)| lane.len()).sum::<usize>()).unwrap_or(u32::MAX)
+    }
+
+    fn count(&self, counts: &mut [u32; Priority::COUNT]) {
+        self.0.iter().for_each(|(number, lane)| add(counts, (*number).into(), lane.len()));
+    }
+}
+
+/// The ready jobs of one priority, by rank.
+///
+/// Nearly every job joins at the back and leaves at the front. These jobs are in a ring, at eight bytes each. A job that leaves
+/// from the middle leaves a hole. A job that returns where the ring has no hole for it is in the tree.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    /// Sorted by rank, stored as the distance from `base`. The front is never a hole.
+    ring: VecDeque<(u32, Slot)>,
+    base: u64,
+    holes: usize,
+    tree: BTreeMap<u64, Slot>,
+}
+
+/// Up to this many holes are not worth closing.
+const HOLES_FEW: usize = 64;
+
+/// Ranks that fit behind the base after `make_room`.
+const ROOM: u64 = 1 << 31;
+
+impl Lane {
+    fn insert(&mut self, rank: u64, slot: Slot) {
+        if self.ring.is_empty() {
+            self.base = rank;
+        }
+        let back = self.ring.back().map(|(back, _)| self.base + u64::from(*back));
+        if back.is_none_or(|back| back < rank) {
+            if rank - self.base > u64::from(u32::MAX) {
+                self.make_room(rank);
+            }
+            let distance = u32::try_from(rank - self.base).unwrap_or(u32::MAX);
+            self.ring.push_back((distance, slot));
+            return;
+        }
+        match self.find(rank) {
+            Ok(index) => {
+                // It returns to the hole that it left.
+                if let Some(state) = self.ring.get_mut(index) {
+                    debug_assert_eq!(state.1, Slot::NONE, "two jobs at {rank}");
+                    state.1 = slot;
+                    self.holes = self.holes.saturating_sub(1);
+                }
+            }
+            Err(_) => {
+                let before = self.tree.insert(rank, slot);
+                debug_assert!(before.is_none(), "two jobs at {rank}");
+            }
+        }
+    }
+
+    /// Removes the job of this rank, and returns whether there was one.
+    fn remove(&mut self, rank: u64) -> bool {
+        match self.find(rank) {
+            Ok(0) => drop(self.ring.pop_front()),
+            Ok(index) => {
+                let Some(state) = self.ring.get_mut(index).filter(|state| state.1 != Slot::NONE) else { return false };
+                state.1 = Slot::NONE;
+                self.holes += 1;
+            }
+            Err(_) => return self.tree.remove(&rank).is_some(),
+        }
+        self.tidy();
+        true
+    }
+
+    /// The index of a rank in the ring, or the index at which it would be inserted.
+    fn find(&self, rank: u64) -> Result<usize, usize> {
+        let Some(distance) = rank.checked_sub(self.base) else { return Err(0) };
+        let Ok(distance) = u32::try_from(distance) else { return Err(self.ring.len()) };
+        match self.ring.front() {
+            Some((front, _)) if *front == distance => Ok(0),
+            Some(_) | None => self.ring.binary_search_by_key(&distance, |(distance, _)| *distance),
+        }
+    }
+
+    /// Moves the base up, so that a rank far behind it fits into the ring. Jobs too old for the new base move to the tree.
+    fn make_room(&mut self, rank: u64) {
+        let old = self.base;
+        let base = rank - ROOM;
+        while let Some((distance, slot)) = self.ring.front().filter(|(d, _)| old + u64::from(*d) < base).copied() {
+            self.ring.pop_front();
+            match slot {
+                Slot::NONE => self.holes = self.holes.saturating_sub(1),
+                slot => drop(self.tree.insert(old + u64::from(distance), slot)),
+            }
+        }
+        self.base = base;
+        for (distance, _) in &mut self.ring {
+            *distance = u32::try_from(old + u64::from(*distance) - base).unwrap_or(u32::MAX);
+        }
+        self.tidy();
+    }
+
+    /// Closes holes at the front, and all holes once they are most of the ring; then releases memory.
+    fn tidy(&mut self) {
+        while self.ring.front().is_some_and(|(_, slot)| *slot == Slot::NONE) {
+            self.ring.pop_front();
+            self.holes = self.holes.saturating_sub(1);
+        }
+        if self.holes > HOLES_FEW && self.holes > self.ring.len() / 2 {
+            self.ring.retain(|(_, slot)| *slot != Slot::NONE);
+            self.holes = 0;
+        }
+        if self.ring.capacity() > 1024 && self.ring.len() < self.ring.capacity() / 8 {
+            self.ring.shrink_to(self.ring.len() * 2);
+        }
+    }
+
+    /// The first job whose rank is greater than `rank`.
+    fn after(&self, rank: Option<u64>) -> Option<(u64, Slot)> {
+        let from = rank.map_or(0, |rank| self.find(rank).map_or_else(|index| index, |index| index + 1));
+        let ring = self.ring.range(from..).find(|(_, slot)| *slot != Slot::NONE);
+        let ring = ring.map(|(distance, slot)| (self.base + u64::from(*distance), *slot));
+        let tree =
+            self.tree.range((rank.map_or(Unbounded, Excluded), Unbounded)).next().map(|(rank, slot)| (*rank, *slot));
+        match (ring, tree) {
+            (Some(ring), Some(tree)) => Some(if ring.0 < tree.0 { ring } else { tree }),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.ring.len() - self.holes + self.tree.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Context;
+    use crate::ids::Timestamp;
+
+    /// Random operations on a lane, compared with a sorted map.
+    #[test]
+    fn a_lane_is_a_sorted_map() {
+        for seed in 0..200 {
+            let mut rng = Context::new(Timestamp(0), seed);
+            let (mut lane, mut model) = (Lane::default(), BTreeMap::new());
+            let (mut next, mut away) = (1_000_u64, Vec::new());
+            for step in 0..600 {
+                match rng.roll(5) {
+                    0 | 1 => {
+                        lane.insert(next, Slot(step));
+                        model.insert(next, Slot(step));
+                        // Sometimes a lane is idle while four billion jobs go to others.
+                        next += if rng.roll(50) == 0 { 3 << 30 } else { 1 + rng.roll(3) };
+                    }
+                    2 if !model.is_empty() => {
+                        let pick = if rng.roll(2) == 0 { 0 } else { rng.roll(model.len() as u64) };
+                        let rank = *model.keys().nth(usize::try_from(pick).unwrap()).unwrap();
+                        assert!(lane.remove(rank), "seed {seed}");
+                        away.push((rank, model.remove(&rank).unwrap()));
+                    }
+                    3 if !away.is_empty() => {
+                        let pick = usize::try_from(rng.roll(away.len() as u64)).unwrap();
+                        let (rank, slot) = away.swap_remove(pick);
+                        lane.insert(rank, slot);
+                        model.insert(rank, slot);
+                    }
+                    _ => assert!(!lane.remove(next + rng.roll(1 << 34)), "seed {seed}"),
+                }
+                let walk: Vec<_> =
+                    std::iter::successors(lane.after(None), |(rank, _)| lane.after(Some(*rank))).collect();
+                assert_eq!(walk, model.iter().map(|(r, s)| (*r, *s)).collect::<Vec<_>>(), "seed {seed} step {step}");
+                assert_eq!(lane.len(), model.len(), "seed {seed}");
+            }
+        }
+    }
+}

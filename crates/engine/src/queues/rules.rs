@@ -1,0 +1,30 @@
+//! The rules of a queue, which apply to its jobs in any protocol.
+//!
+//! Not here: limits on their number (`push`) and on parallel work (`throttle`), which clients may take them (`isolation`), and
+//! the codec's conversions: the engine only stores the codec for the sessions.
+
+use crate::jobs::Retry;
+
+/// The rules for a queue's jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct QueueRules {
+    /// How a job's bytes are converted for a worker of another protocol.
+    pub codec: Codec,
+    /// The retry policy for new jobs whose producer set none ([`crate::NewJob::retry_default`]), in place of the policy that comes
+    /// with the job. Existing jobs keep theirs.
+    pub retry: Option<Retry>,
+    /// The longest body of a new job, in bytes. Existing jobs stay.
+    pub body_bytes_max: Option<u32>,
+}
+
+/// How a job's bytes are converted for a worker of another protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Codec {
+    /// As text, where they are text.
+    #[default]
+    Text,
+    /// As JSON, which they must be.
+    Json,
+    /// As Base64, whatever they are.
+    Base64,
+}

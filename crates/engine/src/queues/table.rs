@@ -1,0 +1,460 @@
+//! All queues: the owner of their settings, their counts, their ready jobs and their consumers.
+//!
+//! Not here: what a job's change of state means to others, and which client is served when work arrives.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::bridge::Bridge;
+use super::consumers::{WaitKey, WaitsAs};
+use super::queue::{Queue, QueueImage};
+use super::ready::{ReadyQueue, SortKey};
+use super::throttle::Slots;
+use super::unclaimed::Unclaimed;
+use crate::change::Change;
+use crate::ids::{ClientId, Priority, Protocol, QueueId, Timestamp};
+use crate::jobs::{Job, JobState, JobStateKind, Jobs, Slot};
+use crate::refusal::{Capacity, Refusal};
+use crate::request::QueueKind;
+use crate::timers::Timers;
+
+/// The shortest interval between two notices about a queue.
+const NOTICE_PAUSE_MS: u64 = 60_000;
+
+/// All queues, by number and by name.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    by_id: Vec<Option<Queue>>,
+    free: Vec<u32>,
+    by_name: HashMap<Bytes, QueueId, FixedState>,
+    /// The number of known queues.
+    known: u32,
+    /// Queues with a throttle or rules.
+    special: BTreeSet<QueueId>,
+    births: u64,
+    bridge: Bridge,
+    pub(super) unclaimed: Unclaimed,
+    /// Throttled queues with newly free slots, to serve at the end of the visit.
+    freed: VecDeque<QueueId>,
+    /// Removed queues whose removal is not yet in the context's changes.
+    dropped: Vec<QueueId>,
+}
+
+impl Queues {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            by_id: Vec::new(),
+            free: Vec::new(),
+            by_name: HashMap::with_hasher(FixedState::with_seed(seed)),
+            known: 0,
+            special: BTreeSet::new(),
+            births: 0,
+            bridge: Bridge::default(),
+            unclaimed: Unclaimed::default(),
+            freed: VecDeque::new(),
+            dropped: Vec::new(),
+        }
+    }
+
+    // ---- reading ---------------------------------------------------------------------------------------------------
+
+    pub(crate) fn named(&self, name: &[u8]) -> Option<QueueId> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(crate) fn at(&self, id: QueueId) -> Option<&Queue> {
+        self.by_id.get(id.0 as usize)?.as_ref()
+    }
+
+    pub(super) fn at_mut(&mut self, id: QueueId) -> Option<&mut Queue> {
+        self.by_id.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// An upper bound of the numbers in use: the most queues that ever existed at once.
+    pub(crate) fn numbers(&self) -> u32 {
+        u32::try_from(self.by_id.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The number of queues ever created.
+    pub(crate) const fn births(&self) -> u64 {
+        self.births
+    }
+
+    /// The number of known queues.
+    pub(crate) const fn known(&self) -> u32 {
+        self.known
+    }
+
+    /// Queues with a throttle or rules.
+    pub(crate) fn special(&self) -> impl Iterator<Item = &Queue> {
+        self.special.iter().filter_map(|id| self.at(*id))
+    }
+
+    /// All queues, in order of their numbers.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Queue> {
+        self.by_id.iter().flatten()
+    }
+
+    /// Whether all protocols share a queue with this image. `cycle` queues are never shared.
+    fn bridges(&self, image: &QueueImage) -> bool {
+        image.kind == QueueKind::Work && self.bridge.includes(&image.name)
+    }
+
+    // ---- created, changed, removed ---------------------------------------------------------------------------------
+
+    /// The queue of this name. Creates it (not yet known) if there is none.
+    pub(crate) fn find_or_make(&mut self, name: &Bytes, kind: QueueKind, limit: u32) -> Result<QueueId, Refusal> {
+        if let Some(id) = self.named(name) {
+            let same = self.at(id).is_some_and(|queue| queue.image.kind == kind);
+            return if same { Ok(id) } else { Err(Refusal::WrongKind) };
+        }
+        let full = Capacity::Queues.exceeded(limit, limit);
+        if self.len() >= limit as usize {
+            return Err(full);
+        }
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None => u32::try_from(self.by_id.len()).map_err(|_| full)?,
+        };
+        // Copy the name: it outlives the read buffer in which it arrived.
+        let name = Bytes::copy_from_slice(name);
+        self.put(QueueImage {
+            id: QueueId(id),
+            name,
+            kind,
+            known: false,
+            paused: false,
+            jobs_max: [None; Priority::COUNT],
+            throttle: None,
+            rules: None,
+            serial: 1,
+        });
+        Ok(QueueId(id))
+    }
+
+    /// Puts a queue at its number.
+    fn put(&mut self, image: QueueImage) {
+        let index = image.id.0 as usize;
+        if index >= self.by_id.len() {
+            let first = u32::try_from(self.by_id.len()).unwrap_or(u32::MAX);
+            self.free.extend(first..image.id.0);
+            self.by_id.resize_with(index + 1, || None);
+        }
+        self.by_name.insert(image.name.clone(), image.id);
+        let (id, bridged) = (image.id, self.bridges(&image));
+        if let Some(state) = self.by_id.get_mut(index) {
+            let before = state.replace(Queue::new(image, self.births, bridged));
+            self.births += 1;
+            self.count_image(id, before.is_some_and(|queue| queue.image.known));
+        }
+    }
+
+    /// Restores a queue from the journal.
+    pub(crate) fn recall(&mut self, image: QueueImage) {
+        let id = image.id;
+        self.free.retain(|free| *free != id.0);
+        self.put(image);
+        if let Some(queue) = self.at_mut(id) {
+            queue.journalled = true;
+        }
+    }
+
+    /// Changes the part of a queue that the journal keeps. A new throttle takes effect with [`Queues::count_slots`].
+    pub(crate) fn set(
+        &mut self,
+        id: QueueId,
+        set: impl FnOnce(&mut QueueImage),
+        jobs: &Jobs,
+        changes: &mut Vec<Change>,
+    ) {
+        let Some(queue) = self.at_mut(id) else { return };
+        let was_known = queue.image.known;
+        set(&mut queue.image);
+        queue.journalled = true;
+        self.count_image(id, was_known);
+        changes.push(Change::QueueSet(id));
+        self.note_unclaimed(id, jobs);
+    }
+
+    /// Updates the counters after a queue was created or its image has changed.
+    fn count_image(&mut self, id: QueueId, was_known: bool) {
+        let Some(image) = self.at(id).map(|queue| &queue.image) else { return };
+        let (is_known, is_special) = (image.known, image.is_special());
+        self.known = self.known + u32::from(is_known) - u32::from(was_known);
+        if is_special {
+            self.special.insert(id);
+        } else {
+            self.special.remove(&id);
+        }
+    }
+
+    /// From now on the queue is listed and journalled.
+    pub(crate) fn make_known(&mut self, id: QueueId, jobs: &Jobs, changes: &mut Vec<Change>) {
+        if self.at(id).is_some_and(|queue| !queue.image.known) {
+            self.set(id, |image| image.known = true, jobs, changes);
+        }
+    }
+
+    /// The next serial number of a `cycle` queue.
+    pub(crate) fn next_serial(&mut self, id: QueueId, jobs: &Jobs, changes: &mut Vec<Change>) -> u64 {
+        self.set(id, |image| image.serial += 1, jobs, changes);
+        self.at(id).map_or(0, |queue| queue.image.serial)
+    }
+
+    /// Removes a queue that is not known, once nothing needs its name.
+    pub(crate) fn drop_if_unknown(&mut self, id: QueueId) {
+        let Some(queue) = self.at(id).filter(|queue| !queue.image.known && queue.is_idle()) else { return };
+        if queue.journalled {
+            self.dropped.push(id);
+        }
+        if let Some(queue) = self.by_id.get_mut(id.0 as usize).and_then(Option::take) {
+            self.by_name.remove(&queue.image.name);
+            self.special.remove(&id);
+            self.free.push(id.0);
+        }
+    }
+
+    /// Removes dropped queues from the journal too.
+    pub(crate) fn remember_dropped(&mut self, changes: &mut Vec<Change>) {
+        for queue in self.dropped.drain(..) {
+            changes.push(Change::QueueGone(queue));
+        }
+    }
+
+    // ---- jobs ------------------------------------------------------------------------------------------------------
+
+    /// Counts a job in its state, and gives it its place among the ready jobs or its slot.
+    pub(crate) fn enter(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
+        let Some(queue) = self.at_mut(job.queue) else { return };
+        queue.count(job.state.kind(), 1);
+        match &job.state {
+            JobState::Ready => queue.ready.insert(SortKey::of(job), queue.audience_of(job), slot),
+            JobState::Leased(lease) => {
+                if let Some(slots) = &mut queue.slots {
+                    slots.hold(job.id, lease, now, timers);
+                }
+            }
+            JobState::Scheduled(_)
+            | JobState::Retrying(_)
+            | JobState::Dead(_)
+            | JobState::Parked
+            | JobState::Done(_) => {}
+        }
+    }
+
+    /// A job is about to leave its state.
+    pub(crate) fn leave(&mut self, job: &Job) {
+        let Some(queue) = self.at_mut(job.queue) else { return };
+        queue.count(job.state.kind(), -1);
+        match &job.state {
+            JobState::Ready => queue.ready.remove(SortKey::of(job), queue.audience_of(job)),
+            JobState::Leased(lease) => {
+                let freed = queue.slots.as_deref_mut().is_some_and(|slots| slots.release(job.id, lease));
+                if freed && self.freed.back() != Some(&job.queue) {
+                    self.freed.push_back(job.queue);
+                }
+            }
+            JobState::Scheduled(_)
+            | JobState::Retrying(_)
+            | JobState::Dead(_)
+            | JobState::Parked
+            | JobState::Done(_) => {}
+        }
+    }
+
+    /// Replaces the set of queues that all protocols share. Returns the queues that changed. Looks at all queues, and at the
+    /// ready jobs of each queue that changes.
+    pub(crate) fn set_bridge(&mut self, bridge: Bridge, jobs: &Jobs) -> Vec<QueueId> {
+        self.bridge = bridge;
+        let changes = |queue: &&Queue| queue.bridged != self.bridges(&queue.image);
+        let changed: Vec<QueueId> = self.iter().filter(changes).map(|queue| queue.image.id).collect();
+        for id in &changed {
+            self.sort_anew(*id, |queue| queue.bridged = !queue.bridged, jobs);
+        }
+        changed
+    }
+
+    /// The codec of a queue has changed, which decides which protocols can express a job: forgets all conversion errors of its
+    /// ready jobs. Looks at all of them.
+    pub(crate) fn clear_unfit(&mut self, id: QueueId, jobs: &mut Jobs) {
+        let Some(queue) = self.at(id) else { return };
+        queue.ready.slots().for_each(|slot| jobs.clear_unfit(slot));
+        self.sort_anew(id, |_| {}, jobs);
+    }
+
+    /// Applies a change that decides which clients see the ready jobs of a queue. Looks at all of them.
+    fn sort_anew(&mut self, id: QueueId, change: impl FnOnce(&mut Queue), jobs: &Jobs) {
+        self.forget_unclaimed(id);
+        let Some(queue) = self.at_mut(id) else { return };
+        change(queue);
+        let mut ready = ReadyQueue::new(queue.image.kind);
+        for slot in queue.ready.slots() {
+            if let Some(job) = jobs.at(slot) {
+                ready.insert(SortKey::of(job), queue.audience_of(job), slot);
+            }
+        }
+        queue.ready = ready;
+        self.note_unclaimed(id, jobs);
+    }
+
+    // ---- throttles -------------------------------------------------------------------------------------------------
+
+    /// Recounts the slots of a queue after a change of its throttle. Looks at all jobs if the queue has leases.
+    pub(crate) fn count_slots(&mut self, id: QueueId, jobs: &Jobs, now: Timestamp, timers: &mut Timers) {
+        let Some(queue) = self.at_mut(id) else { return };
+        if let Some(slots) = queue.slots.take() {
+            timers.cancel(slots.timer_at());
+        }
+        if let Some(throttle) = queue.image.throttle {
+            let mut slots = Box::new(Slots::new(id, throttle));
+            let leases = jobs.iter().map(|(_, job)| job).filter(|job| job.queue == id);
+            let leases = leases.filter_map(|job| Some((job.id, job.lease()?)));
+            for (job, lease) in leases.take(queue.jobs(JobStateKind::Leased) as usize) {
+                slots.hold(job, lease, now, timers);
+            }
+            queue.slots = Some(slots);
+        }
+        self.note_unclaimed(id, jobs);
+    }
+
+    /// The timer of a queue has fired: releases the slots of leases that have timed out.
+    pub(crate) fn slots_due(&mut self, id: QueueId, at: Timestamp, jobs: &Jobs, timers: &mut Timers) {
+        timers.cancel(at);
+        let Some(slots) = self.at_mut(id).and_then(|queue| queue.slots.as_deref_mut()) else { return };
+        slots.release_due(at, |job| jobs.get(job)?.lease(), timers);
+        self.note_unclaimed(id, jobs);
+        self.freed.push_back(id);
+    }
+
+    /// Whether a timer of this queue that was set for this time is still live.
+    pub(crate) fn has_timer(&self, at: Timestamp, id: QueueId) -> bool {
+        self.at(id).and_then(|queue| queue.slots.as_deref()).is_some_and(|slots| slots.timer_at() == at)
+    }
+
+    /// The next throttled queue with newly free slots.
+    pub(crate) fn pop_freed(&mut self) -> Option<QueueId> {
+        self.freed.pop_front()
+    }
+
+    // ---- consumers -------------------------------------------------------------------------------------------------
+
+    /// A client waits at a queue.
+    pub(crate) fn add_waiter(
+        &mut self,
+        id: QueueId,
+        own: Option<Protocol>,
+        (role, key): (WaitsAs, WaitKey),
+        client: ClientId,
+    ) {
+        if let Some(queue) = self.at_mut(id) {
+            queue.consumers.add(own, role, key, client);
+        }
+    }
+
+    /// A client no longer waits at a queue.
+    pub(crate) fn remove_waiter(&mut self, id: QueueId, own: Option<Protocol>, (role, key): (WaitsAs, WaitKey)) {
+        if let Some(queue) = self.at_mut(id) {
+            queue.consumers.remove(own, role, key);
+        }
+    }
+
+    /// A client of this protocol registers for a queue (1), or takes a registration back (-1).
+    pub(crate) fn count_workers(&mut self, id: QueueId, own: Option<Protocol>, by: i32) {
+        if let Some(queue) = self.at_mut(id) {
+            queue.consumers.count_workers(own, by);
+        }
+    }
+
+    /// A sleeper of this protocol is woken for a queue (1), or has come or given up (-1).
+    pub(crate) fn count_woken(&mut self, id: QueueId, own: Option<Protocol>, by: i32) {
+        if let Some(queue) = self.at_mut(id) {
+            queue.consumers.count_woken(own, by);
+        }
+    }
+
+    /// Records that clients of this protocol take from a queue. Returns the queue's birth number.
+    pub(crate) fn add_protocol(&mut self, id: QueueId, own: Option<Protocol>) -> Option<u64> {
+        let queue = self.at_mut(id)?;
+        queue.consumers.add_protocol(own);
+        Some(queue.birth())
+    }
+
+    /// Jobs of one protocol that wait where only workers of others serve: an operator may have meant to bridge the queue. Returns
+    /// the queue's name, the protocol of the jobs and those of the workers, at most once a minute for each queue.
+    pub(crate) fn take_unserved(&mut self, id: QueueId, now: Timestamp) -> Option<(Bytes, Protocol, Vec<Protocol>)> {
+        let (jobs, workers) = self.at(id)?.unserved_beside_others()?;
+        if self.unclaimed.are_taken(jobs) {
+            return None;
+        }
+        let queue = self.at_mut(id)?;
+        let is_due = queue.unserved_noticed_at.is_none_or(|at| now >= at.after_ms(NOTICE_PAUSE_MS));
+        is_due.then(|| {
+            queue.unserved_noticed_at = Some(now);
+            (queue.image.name.clone(), jobs, workers)
+        })
+    }
+
+    // ---- invariants ------------------------------------------------------------------------------------------------
+
+    /// Asserts that the queues agree with their jobs.
+    pub(crate) fn check(&self, jobs: &Jobs, now: Timestamp) {
+        let known = self.iter().filter(|queue| queue.image.known).count();
+        assert_eq!(known, self.known as usize, "queues known");
+        let special: Vec<QueueId> =
+            self.iter().filter(|queue| queue.image.is_special()).map(|queue| queue.image.id).collect();
+        assert!(self.special.iter().eq(&special), "queues with a throttle or rules");
+        assert!(self.freed.is_empty(), "queues are left to serve");
+        for queue in self.iter() {
+            let name = &queue.image.name;
+            assert_eq!(self.named(name), Some(queue.image.id), "{name:?} is not found by name");
+            assert_eq!(queue.bridged, self.bridges(&queue.image), "{name:?} is bridged");
+            assert!(queue.image.known || !queue.is_idle(), "{name:?} is idle and not known");
+            check_ready(queue, jobs);
+            let throttle = queue.slots.as_deref().map(Slots::throttle);
+            assert_eq!(throttle, queue.image.throttle, "{name:?} is throttled");
+            if let Some(slots) = &queue.slots {
+                let leased = jobs.iter().map(|(_, job)| job).filter(|job| job.queue == queue.image.id);
+                slots.check(name, leased.filter_map(|job| Some((job.id, job.lease()?))), now);
+            }
+        }
+        self.check_unclaimed(jobs);
+    }
+}
+
+/// Asserts that the ready queue is in order, and that clients of each protocol see its jobs and no others.
+fn check_ready(queue: &Queue, jobs: &Jobs) {
+    let name = &queue.image.name;
+    let (mut ready, mut before) = (0, None);
+    for slot in queue.ready.slots() {
+        let job = jobs.at(slot);
+        let belongs = |job: &Job| job.state == JobState::Ready && job.queue == queue.image.id;
+        assert!(job.is_some_and(belongs), "{name:?} {slot:?}");
+        let at = job.map(SortKey::of);
+        assert!(before < at, "{name:?} out of order");
+        before = at;
+        ready += 1;
+    }
+    assert_eq!(ready, queue.jobs(JobStateKind::Ready), "{name:?}: ready queue and count");
+    assert_eq!(queue.ready.is_empty(), ready == 0);
+    assert_eq!(queue.ready.counts().iter().sum::<u32>(), ready, "{name:?}: {} lanes", Priority::COUNT);
+    for own in queue.consumers.iter().map(super::consumers::Consumers::protocol) {
+        let sees = |slot: &Slot| {
+            let Some(job) = jobs.at(*slot) else { return false };
+            let words = own.is_none_or(|own| job.protocol == own || (queue.bridged && !job.unfit.has(own)));
+            let own_words = !(queue.bridged && own.is_some_and(|own| job.unfit.has(own)));
+            queue.image.kind == QueueKind::Cycle || (words && own_words)
+        };
+        let mut seen = queue.ready.slots().filter(sees);
+        let first = queue.ready.first_of(own).map(|(_, slot)| slot);
+        assert_eq!(first, seen.next(), "{name:?}, the first job that {own:?} sees");
+        let many = u32::try_from(seen.count()).unwrap_or(u32::MAX) + u32::from(first.is_some());
+        assert_eq!(queue.ready.len_of(own), many, "{name:?}, jobs that {own:?} sees");
+    }
+}

@@ -1,0 +1,87 @@
+//! Unclaimed jobs: ready jobs of queues that no client serves, for clients whose credits include such jobs.
+//!
+//! A `work` queue that has work but no workers is an unclaimed queue of one protocol: that of the first job in its ready queue.
+//! The jobs behind the first are looked at when it is their turn. If its jobs have several audiences (`audience`), this holds for
+//! each audience separately. The unclaimed queues of a protocol are kept in order from the first subscription on that takes
+//! unclaimed jobs of this protocol, and then for the rest of the engine's life, so that subscriptions that come and go do not
+//! cause a scan of all queues. Before that, unclaimed jobs cost one comparison. They are handed out at the end of a visit, after
+//! the clients that wait at a queue itself have had their turn.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::audience::Audience;
+use super::consumers::WaitKey;
+use super::queue::Queue;
+use super::ready::SortKey;
+use crate::ids::{ClientId, Protocol, QueueId};
+use crate::jobs::{Jobs, Slot};
+use crate::request::QueueKind;
+
+/// Unclaimed queues, and the clients that wait for unclaimed jobs.
+#[derive(Debug, Default)]
+pub(super) struct Unclaimed {
+    /// By protocol; only protocols of which a subscription has taken unclaimed jobs.
+    pub(super) watched: BTreeMap<Protocol, Watch>,
+    /// An unclaimed queue and a client that waits for its jobs may now match.
+    pub(super) is_dirty: bool,
+}
+
+/// The unclaimed jobs of one protocol.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// By the sort key of the first job.
+    pub(super) queues: BTreeSet<(SortKey, QueueId)>,
+    /// Clients with credits, each with the weight of its subscription that takes unclaimed jobs.
+    pub(super) takers: BTreeMap<WaitKey, ClientId>,
+}
+
+impl Unclaimed {
+    /// Whether any subscription has ever taken unclaimed jobs of this protocol.
+    pub(super) fn are_taken(&self, protocol: Protocol) -> bool {
+        self.watched.contains_key(&protocol)
+    }
+
+    /// Moves a queue from its old sort keys to its new ones.
+    pub(super) fn move_queue(&mut self, id: QueueId, before: &[(Protocol, SortKey)], now: &[(Protocol, SortKey)]) {
+        for (protocol, at) in before.iter().filter(|unclaimed_job| !now.contains(unclaimed_job)) {
+            if let Some(watch) = self.watched.get_mut(protocol) {
+                watch.queues.remove(&(*at, id));
+            }
+        }
+        for (protocol, at) in now {
+            if let Some(watch) = self.watched.get_mut(protocol) {
+                watch.queues.insert((*at, id));
+                self.is_dirty |= !watch.takers.is_empty();
+            }
+        }
+    }
+
+    /// The protocols, among those watched, of which a queue has an unclaimed job, with the sort keys.
+    pub(super) fn of(&self, queue: &Queue, jobs: &Jobs) -> Vec<(Protocol, SortKey)> {
+        let unclaimed = firsts(queue, jobs).map(|(_, protocol, at, _)| (protocol, at));
+        unclaimed.filter(|(protocol, _)| self.are_taken(*protocol)).collect()
+    }
+}
+
+/// The first job, with its protocol, of each audience of a queue that no client serves.
+fn firsts<'a>(queue: &'a Queue, jobs: &'a Jobs) -> impl Iterator<Item = (Audience, Protocol, SortKey, Slot)> + 'a {
+    let queue = Some(queue).filter(|queue| queue.image.kind == QueueKind::Work && queue.has_work());
+    let firsts = queue
+        .into_iter()
+        .flat_map(|queue| queue.ready.firsts().filter(|(audience, ..)| !queue.consumers.serve(*audience)));
+    firsts.filter_map(|(audience, at, slot)| Some((audience, jobs.at(slot)?.protocol, at, slot)))
+}
+
+impl Queue {
+    /// The unclaimed job of protocol `wanted` that a client of protocol `own` gets from this queue, if it sees any.
+    pub(crate) fn first_unclaimed(
+        &self,
+        jobs: &Jobs,
+        wanted: Protocol,
+        own: Option<Protocol>,
+    ) -> Option<(SortKey, Slot)> {
+        let unclaimed =
+            firsts(self, jobs).filter(|(audience, protocol, ..)| *protocol == wanted && audience.includes(own));
+        unclaimed.map(|(.., at, slot)| (at, slot)).min_by_key(|(at, _)| *at)
+    }
+}

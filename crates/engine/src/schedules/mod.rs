@@ -1,0 +1,11 @@
+//! Schedules: jobs that are pushed again and again. [`Schedules`] owns them, sorted by their next runs.
+
+mod calendar;
+mod schedule;
+mod table;
+mod zone;
+
+pub use calendar::Cron;
+pub use schedule::{NewSchedule, Recurrence, Schedule, ScheduleRef};
+pub(crate) use table::Schedules;
+pub use zone::Zone;

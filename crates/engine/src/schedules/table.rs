@@ -1,0 +1,147 @@
+//! All schedules: by number, by name, by next run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use super::schedule::{Recurrence, Schedule, ScheduleRef};
+use crate::change::Change;
+use crate::ids::{JobId, Protocol, Timestamp};
+
+/// All schedules: by number, by name, by next run.
+#[derive(Debug, Default)]
+pub(crate) struct Schedules {
+    by_id: BTreeMap<JobId, Schedule>,
+    by_key: BTreeMap<(Protocol, Bytes), JobId>,
+    due: BTreeSet<(Timestamp, JobId)>,
+    /// The next runs of schedules that use the wall clock.
+    due_by_wall: BTreeSet<(Timestamp, JobId)>,
+    bytes: u64,
+}
+
+impl Schedules {
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn at(&self, id: JobId) -> Option<&Schedule> {
+        self.by_id.get(&id)
+    }
+
+    /// All schedules from a number on.
+    pub(crate) fn from(&self, first: JobId) -> impl Iterator<Item = &Schedule> {
+        self.by_id.range(first..).map(|(_, schedule)| schedule)
+    }
+
+    pub(crate) fn find(&self, which: &ScheduleRef) -> Option<JobId> {
+        match which {
+            ScheduleRef::Id(id) => self.by_id.get(id).map(|schedule| schedule.id),
+            ScheduleRef::Key { protocol, key } => self.by_key.get(&(*protocol, key.clone())).copied(),
+        }
+    }
+
+    /// The first schedule due, and when that is by the engine's time.
+    pub(crate) fn next(&self, skew_ms: i64) -> Option<(Timestamp, JobId)> {
+        let by_wall = self.due_by_wall.first().map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
+        self.due.first().copied().into_iter().chain(by_wall).min()
+    }
+
+    /// The schedule of this name.
+    pub(crate) fn named(&self, protocol: Protocol, key: &Bytes) -> Option<&Schedule> {
+        self.at(*self.by_key.get(&(protocol, key.clone()))?)
+    }
+
+    /// The wall clock was set back. A calendar schedule then waits at most for the second of its times after the new now: a
+    /// time that falls only once into the repeated hours does not run again, and a schedule that runs often does not wait until
+    /// they are over.
+    pub(crate) fn rewind(&mut self, wall: Timestamp, changes: &mut Vec<Change>) {
+        let by_wall: Vec<JobId> = self.due_by_wall.iter().map(|(_, id)| *id).collect();
+        for id in by_wall {
+            let Some(schedule) = self.at(id) else { continue };
+            let (anchor, runs_left, recurrence) = (schedule.anchor, schedule.runs_left, schedule.recurrence);
+            let second = recurrence.next_after(anchor, recurrence.next_after(anchor, wall));
+            if second < schedule.next_at {
+                self.advance(id, second, runs_left, changes);
+            }
+        }
+    }
+
+    /// Sets a schedule, which may replace the one with its number.
+    pub(crate) fn set(&mut self, schedule: Schedule, changes: &mut Vec<Change>) {
+        changes.push(Change::SchedulePut(schedule.id));
+        self.put(schedule);
+    }
+
+    /// Inserts a schedule, or replaces the one with its number. The journal has it.
+    pub(crate) fn put(&mut self, schedule: Schedule) {
+        self.remove(schedule.id);
+        self.bytes += schedule.weight_bytes();
+        if let Some(key) = &schedule.key {
+            self.by_key.insert((schedule.job.protocol, key.clone()), schedule.id);
+        }
+        self.due_at(schedule.recurrence, schedule.next_at, schedule.id);
+        self.by_id.insert(schedule.id, schedule);
+    }
+
+    /// Ends a schedule.
+    pub(crate) fn end(&mut self, id: JobId, changes: &mut Vec<Change>) {
+        self.remove(id);
+        changes.push(Change::ScheduleGone(id));
+    }
+
+    fn remove(&mut self, id: JobId) -> Option<Schedule> {
+        let schedule = self.by_id.remove(&id)?;
+        self.bytes -= schedule.weight_bytes();
+        if let Some(key) = &schedule.key {
+            self.by_key.remove(&(schedule.job.protocol, key.clone()));
+        }
+        self.due_of(schedule.recurrence).remove(&(schedule.next_at, id));
+        Some(schedule)
+    }
+
+    /// Sets a schedule's next run, and the runs left after it.
+    pub(crate) fn advance(&mut self, id: JobId, next_at: Timestamp, runs_left: Option<u64>, changes: &mut Vec<Change>) {
+        let Some(schedule) = self.by_id.get_mut(&id) else { return };
+        let (recurrence, before) = (schedule.recurrence, schedule.next_at);
+        (schedule.next_at, schedule.runs_left) = (next_at, runs_left);
+        self.due_of(recurrence).remove(&(before, id));
+        self.due_at(recurrence, next_at, id);
+        changes.push(Change::ScheduleMoved(id));
+    }
+
+    fn due_at(&mut self, recurrence: Recurrence, at: Timestamp, id: JobId) {
+        if at < Timestamp::NEVER {
+            self.due_of(recurrence).insert((at, id));
+        }
+    }
+
+    const fn due_of(&mut self, recurrence: Recurrence) -> &mut BTreeSet<(Timestamp, JobId)> {
+        if recurrence.by_wall() { &mut self.due_by_wall } else { &mut self.due }
+    }
+
+    /// Asserts that the indexes agree.
+    pub(crate) fn check(&self) {
+        let bytes: u64 = self.by_id.values().map(Schedule::weight_bytes).sum();
+        assert_eq!(bytes, self.bytes, "bytes of schedules");
+        let named = self.by_id.values().filter(|schedule| schedule.key.is_some());
+        assert_eq!(named.count(), self.by_key.len(), "schedules by name");
+        for ((protocol, key), id) in &self.by_key {
+            let named = self.at(*id).map(|schedule| (schedule.job.protocol, schedule.key.as_ref()));
+            assert_eq!(named, Some((*protocol, Some(key))), "{id:?} by name");
+        }
+        for (by_wall, indexed) in [(false, &self.due), (true, &self.due_by_wall)] {
+            let timed = self.by_id.values().filter(|schedule| schedule.next_at < Timestamp::NEVER);
+            let timed = timed.filter(|schedule| schedule.recurrence.by_wall() == by_wall);
+            let due: BTreeSet<_> = timed.map(|schedule| (schedule.next_at, schedule.id)).collect();
+            assert_eq!(due, *indexed, "schedules by when they run");
+        }
+        for (id, schedule) in &self.by_id {
+            assert_eq!(*id, schedule.id);
+            assert_ne!(schedule.runs_left, Some(0), "{id:?} has no run left");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Timers: one heap for each of the two clocks. [`Timers::cancel`] cancels a timer, which stays in its heap at first.
+//!
+//! A cancelled timer is dropped when it fires, or by a sweep once cancelled timers outnumber live ones. Not here: the times of
+//! jobs in states that have one, of schedules and of batches. Their owners sort them by time for listings anyway.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+
+use crate::ids::{ClientId, JobId, QueueId, Timestamp};
+
+/// What may be due.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Timer {
+    /// A lease may have run out.
+    Lease(JobId),
+    /// A job's `expires_at` may have come.
+    Expiry(JobId),
+    /// The time limit of a job's hold on its key may have come.
+    Key(JobId),
+    /// A blocked take may have reached its deadline.
+    Wait(ClientId),
+    /// A named worker may have missed its heartbeat.
+    Beat(u64),
+    /// A lease in a throttled queue may have outlived the throttle's timeout.
+    Slots(QueueId),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<(Timestamp, Timer)>>,
+    /// Timers by the wall clock: [`Timer::Expiry`].
+    by_wall: BinaryHeap<Reverse<(Timestamp, Timer)>>,
+    /// Timers in both heaps that are not cancelled.
+    live: usize,
+    /// Woken clients, with the time by which they must request work. In order of that time, because all get the same period.
+    woken: VecDeque<(Timestamp, ClientId, u64)>,
+}
+
+impl Timers {
+    pub(crate) fn set(&mut self, at: Timestamp, timer: Timer) {
+        if at < Timestamp::NEVER {
+            self.live += 1;
+            let by_wall = matches!(timer, Timer::Expiry(_));
+            let heap = if by_wall { &mut self.by_wall } else { &mut self.heap };
+            heap.push(Reverse((at, timer)));
+        }
+    }
+
+    /// Cancels an timer that was set for a time other than `NEVER`.
+    pub(crate) const fn cancel(&mut self, at: Timestamp) {
+        if at.0 < Timestamp::NEVER.0 {
+            self.live = self.live.saturating_sub(1);
+        }
+    }
+
+    /// The earliest timer, and when it fires by the engine's time.
+    pub(crate) fn next(&self, skew_ms: i64) -> Option<(Timestamp, Timer)> {
+        [self.heap.peek().map(|Reverse(entry)| *entry), self.next_by_wall(skew_ms)].into_iter().flatten().min()
+    }
+
+    /// Removes the earliest timer and returns it, with the time for which it was set. If it is live, its handler must call
+    /// [`Timers::cancel`].
+    pub(crate) fn pop(&mut self, skew_ms: i64) -> Option<(Timestamp, Timer)> {
+        let next = self.next(skew_ms)?;
+        let heap = if self.next_by_wall(skew_ms) == Some(next) { &mut self.by_wall } else { &mut self.heap };
+        heap.pop().map(|Reverse(entry)| entry)
+    }
+
+    fn next_by_wall(&self, skew_ms: i64) -> Option<(Timestamp, Timer)> {
+        self.by_wall.peek().map(|Reverse((at, timer))| (at.shifted(skew_ms.saturating_neg()), *timer))
+    }
+
+    /// Whether cancelled timers outnumber live ones so far that a sweep pays.
+    pub(crate) fn is_cluttered(&self) -> bool {
+        self.len() > 2 * self.live + 1024
+    }
+
+    /// Keeps the timers that are not cancelled.
+    pub(crate) fn sweep(&mut self, is_live: impl Fn(Timestamp, Timer) -> bool) {
+        self.heap.retain(|Reverse((at, timer))| is_live(*at, *timer));
+        self.by_wall.retain(|Reverse((at, timer))| is_live(*at, *timer));
+        self.live = self.len();
+    }
+
+    /// A client was woken at this turn, and must request work by this time.
+    pub(crate) fn set_wake(&mut self, by: Timestamp, client: ClientId, turn: u64) {
+        self.woken.push_back((by, client, turn));
+    }
+
+    /// When the first woken client must have requested work.
+    pub(crate) fn next_wake(&self) -> Option<Timestamp> {
+        self.woken.front().map(|(by, ..)| *by)
+    }
+
+    pub(crate) fn pop_wake(&mut self) -> Option<(ClientId, u64)> {
+        self.woken.pop_front().map(|(_, client, turn)| (client, turn))
+    }
+
+    /// Drops the first wake deadlines as long as their clients came for work. Nearly all come at once, and need no tick a second
+    /// later.
+    pub(crate) fn drop_wakes(&mut self, came: impl Fn(ClientId, u64) -> bool) {
+        while self.woken.front().is_some_and(|(_, client, turn)| came(*client, *turn)) {
+            self.woken.pop_front();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len() + self.by_wall.len()
+    }
+
+    /// Asserts the count of live timers. Two equal timers for the same time count once.
+    pub(crate) fn check(&self, is_live: impl Fn(Timestamp, Timer) -> bool) {
+        let all = self.heap.iter().chain(&self.by_wall).map(|Reverse(entry)| *entry);
+        let live: BTreeSet<(Timestamp, Timer)> = all.filter(|(at, timer)| is_live(*at, *timer)).collect();
+        assert_eq!(live.len(), self.live, "timers that mean something, left: set, right: counted");
+    }
+}
