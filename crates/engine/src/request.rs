@@ -89,7 +89,7 @@ pub struct NewJob {
     pub expires_at: Option<Timestamp>,
     /// What follows a failure.
     pub retry: Retry,
-    /// The producer set no retry policy: the queue's rule applies, if it has one ([`QueueRules::retry`]).
+    /// The producer set no retry policy: the queue's rule applies, if it has one ([`crate::QueueRules::retry`]).
     pub retry_default: bool,
     /// How long the result is kept, in milliseconds; 0 = not kept.
     pub result_keep_ms: u64,
@@ -279,11 +279,11 @@ pub enum Proof {
     Connection,
     /// The lease has this token.
     Token(Token),
-    /// The job is leased, by any client (FWP: any connection may `ACK`). [`LeaseCommand::Finish`] also accepts a job that was
+    /// The job is leased, by any client (FWP: any connection may `ACK`). [`crate::LeaseCommand::Finish`] also accepts a job that was
     /// delivered and has since become ready or retrying: its worker finished it late.
     AnyLease,
     /// The job was leased to a worker whose connection, or the daemon, ended before the worker could report success. Only for
-    /// [`LeaseCommand::Finish`]. The engine does not remember the lease: the claim holds if the job is ready or retrying.
+    /// [`crate::LeaseCommand::Finish`]. The engine does not remember the lease: the claim holds if the job is ready or retrying.
     Late,
 }
 
