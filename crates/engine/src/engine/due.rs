@@ -43,11 +43,11 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
             Due::Batch(id) => state.batches.come_due(id, &mut context.changes),
             Due::Wake => wake_due(state, context),
         }
-        settle(state, context);
+        end_visit(state, context);
     }
     if has_dead_to_drop(state) {
         drop_dead(state, context);
-        settle(state, context);
+        end_visit(state, context);
     }
     state.queues.remember_dropped(&mut context.changes);
     if state.timers.is_cluttered() {
@@ -56,7 +56,7 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
 }
 
 /// Does the remaining work at the end of a visit. Nearly always there is none.
-pub(super) fn settle(state: &mut State, context: &mut Context) {
+pub(super) fn end_visit(state: &mut State, context: &mut Context) {
     serve_freed(state, context);
     loop {
         while let Some(id) = state.batches.pop_dirty() {

@@ -34,7 +34,7 @@ mod workers;
 
 use self::call::Call;
 use self::dispatch::dispatch;
-use self::due::{catch_up, settle};
+use self::due::{catch_up, end_visit};
 use self::state::State;
 use crate::batches::Batch;
 use crate::command::Command;
@@ -83,7 +83,7 @@ impl Engine {
         if let Err(why) = dispatch(state, command, &mut call) {
             call.reply(Reply::Refused(why));
         }
-        settle(state, call.context);
+        end_visit(state, call.context);
         state.queues.remember_dropped(&mut call.context.changes);
         self.check_in_debug();
     }
