@@ -13,19 +13,30 @@
 //! A [`protocol::Protocol`] is what the server knows of a protocol: its listeners, how their sessions are made, and what the
 //! protocol adds to the daemon's state.
 //!
+//! Every protocol's session is a [`Conversation`], which owns what all connections have in common. A protocol is a [`Speaker`].
+//!
 //! The crate also holds code that several protocols share: [`cron`]; [`jid`], names for jobs without one; [`alias`], a session
 //! that translates queue names.
 
 pub mod alias;
+mod conversation;
 pub mod cron;
 pub mod jid;
+mod pending;
 pub mod protocol;
+mod speaker;
+mod talk;
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{Command, Event, Tag, Timestamp};
+
+pub use conversation::Conversation;
+pub use pending::Question;
+pub use speaker::{Read, Speaker, Transport};
+pub use talk::{LARGE_BYTES, Talk};
 
 /// One connection's side of a protocol.
 pub trait Session: Send + fmt::Debug {

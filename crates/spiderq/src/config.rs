@@ -10,7 +10,7 @@ use windlass_engine::{Clash, QueueKind};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, ServedQueue};
 use windlass_zmtp::{Login, Mechanism, Role, Zmtp};
 
-use crate::session::{Settings, SpiderqSession};
+use crate::session::{Settings, SpiderqSpeaker};
 use crate::wire;
 
 /// The protocol's name.
@@ -198,7 +198,7 @@ impl Configured {
         let settings = Arc::new(self.cycle_settings(cycle, daemon)?);
         let guarded = matches!(settings.zmtp.mechanism, Mechanism::Plain(_));
         let sessions = self.zmtp.sessions(move |info, registration, _| {
-            Box::new(SpiderqSession::new(Arc::clone(&settings), info, registration))
+            Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registration))
         });
         Ok(Endpoint { name: NAME, listen: cycle.listen.to_vec(), sessions, guarded, is_admin: |_| false })
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientId, Limits, Timestamp};
 use windlass_session::Reason;
-use windlass_spiderq::session::{Settings, SpiderqSession};
+use windlass_spiderq::session::{Settings, SpiderqSpeaker};
 use windlass_testkit::memory::MemoryHub;
 use windlass_zmtp::{Close, ConnectionRegistry, Event, Message, Peer, Role};
 
@@ -33,7 +33,7 @@ impl Server {
         let told = Arc::clone(&self.told);
         let registration = self.registry.enter(Arc::new(move |why| told.lock().unwrap().push(why)));
         let settings = Arc::clone(&self.settings);
-        self.hub.open(|info| Box::new(SpiderqSession::new(settings, info, registration)))
+        self.hub.open(|info| Box::new(SpiderqSpeaker::session(settings, info, registration)))
     }
 
     fn say(&mut self, peer: ClientId, bytes: &[u8]) -> String {

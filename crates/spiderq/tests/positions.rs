@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientCommand, ClientId, ClientInfo, Context, Engine, Limits, Tag, Timestamp};
 use windlass_session::{Item, Outbox, Session};
-use windlass_spiderq::session::{Settings, SpiderqSession};
+use windlass_spiderq::session::{Settings, SpiderqSession, SpiderqSpeaker};
 use windlass_spiderq::wire::{Patience, Reply, Request, Status};
 use windlass_store::{CheckpointLimits, Journal, Log as _, MemoryLog, MemoryTable, open_parts};
 use windlass_testkit::rng::Rng;
@@ -128,7 +128,11 @@ struct Daemon {
 const CLIENT: ClientId = ClientId(1);
 
 fn session(settings: &Arc<Settings>) -> SpiderqSession {
-    SpiderqSession::new(Arc::clone(settings), ClientInfo::default(), ConnectionRegistry::new(1).enter(Arc::new(|_| ())))
+    SpiderqSpeaker::session(
+        Arc::clone(settings),
+        ClientInfo::default(),
+        ConnectionRegistry::new(1).enter(Arc::new(|_| ())),
+    )
 }
 
 impl Daemon {

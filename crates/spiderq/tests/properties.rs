@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use windlass_engine::{ClientId, Limits, Timestamp};
-use windlass_spiderq::session::{Settings, SpiderqSession};
+use windlass_spiderq::session::{Settings, SpiderqSpeaker};
 use windlass_spiderq::wire::{Cut, Dialect, Mode, Patience, Reply, Request, Status, cut};
 use windlass_testkit::memory::MemoryHub;
 use windlass_zmtp::{ConnectionRegistry, Message, Peer, Role};
@@ -51,7 +51,7 @@ fn hub() -> (MemoryHub, ClientId) {
     let mut hub = MemoryHub::new(Limits::default(), Timestamp(1_000), 1);
     let settings = Arc::new(Settings { frame_bytes_max: 200, ..Settings::new(Bytes::from_static(b"tasks")) });
     let registry = ConnectionRegistry::new(9);
-    let peer = hub.open(|info| Box::new(SpiderqSession::new(settings, info, registry.enter(Arc::new(|_| ())))));
+    let peer = hub.open(|info| Box::new(SpiderqSpeaker::session(settings, info, registry.enter(Arc::new(|_| ())))));
     (hub, peer)
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_engine::{Limits, Timestamp};
-use windlass_spiderq::session::{Settings, SpiderqSession};
+use windlass_spiderq::session::{Settings, SpiderqSpeaker};
 use windlass_spiderq::wire::Dialect;
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{Framing, MemoryWire, Scene, Transcript, ZmtpWire};
@@ -44,7 +44,7 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
     let hub = MemoryHub::new(Limits::default(), Timestamp(1_700_000_000_000), 7);
     let registry = ConnectionRegistry::new(9);
     MemoryWire::new(hub, move |info| {
-        Box::new(SpiderqSession::new(Arc::clone(&settings), info, registry.enter(Arc::new(|_| ()))))
+        Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registry.enter(Arc::new(|_| ()))))
     })
 }
 

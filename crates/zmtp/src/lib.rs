@@ -6,7 +6,8 @@
 //! **Reading order.** [`wire`], the codec: [`wire::Greeting`], [`wire::Header`], [`wire::Command`], [`wire::Metadata`].
 //! [`Message`], one view of its read buffer. [`Peer`], the connection: greeting, handshake, traffic, heartbeats; its
 //! [`Settings`], and [`Close`], why it ends. [`ConnectionRegistry`], what the connections of one listener share: handshakes and identities.
-//! [`Subscriptions`], the topics of one subscriber. [`Zmtp`], the section of the configuration.
+//! [`Link`], a peer with its place in there. [`Subscriptions`], the topics of one subscriber. [`Zmtp`], the section of the
+//! configuration.
 //!
 //! **Invariants.** Where the stream is cut does not matter. A message's parts are views, never copies. All output is appended to
 //! the caller's buffer, so that everything sent in one visit leaves in one write.
@@ -14,6 +15,7 @@
 //! Spec: ZeroMQ RFC 37 (ZMTP 3.1); RFC 23 and 15 (3.0 and 2.0, older peers), 24 (PLAIN), 28 (identities), 29 (subscriptions).
 
 mod config;
+mod link;
 mod message;
 mod peer;
 mod registry;
@@ -21,6 +23,7 @@ mod subscriptions;
 pub mod wire;
 
 pub use config::Zmtp;
+pub use link::Link;
 pub use message::{Envelope, Message, Parts};
 pub use peer::{Close, Event, Limits, Login, Mechanism, Peer, Ready, Role, Settings, Unsent};
 pub use registry::{ConnectionRegistry, HangUp, Registration};

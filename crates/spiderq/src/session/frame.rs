@@ -3,20 +3,19 @@
 //! The engine copies keys and small values, so views of the read buffer are enough for them. A view of a larger value would keep
 //! the whole buffer alive. It is copied, unless the buffer was allocated for this request.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use windlass_engine::Payload;
 use windlass_zmtp::{Envelope, Message};
 
-/// A bare request this large is read into a buffer of its own.
-pub(super) const LARGE_BYTES: usize = 256 << 10;
+use super::Talk;
 
 /// A request's bytes.
 #[derive(Debug)]
 pub(super) enum Frame {
     /// The last part of a message.
     Message(Message),
-    /// All bytes of a bare request, and whether the buffer was allocated for it.
-    Bare(Bytes, bool),
+    /// All bytes of a bare request.
+    Bare(Bytes),
 }
 
 impl Frame {
@@ -24,7 +23,7 @@ impl Frame {
     pub(super) fn payload(&self) -> &[u8] {
         match self {
             Self::Message(message) => message.last(),
-            Self::Bare(bytes, _) => bytes,
+            Self::Bare(bytes) => bytes,
         }
     }
 
@@ -40,22 +39,16 @@ impl Frame {
     pub(super) fn view(&self, piece: &[u8]) -> Bytes {
         match self {
             Self::Message(message) => message.view(piece),
-            Self::Bare(bytes, _) => bytes.slice_ref(piece),
+            Self::Bare(bytes) => bytes.slice_ref(piece),
         }
     }
 
     /// A piece of the payload, for a command that keeps it unless it is small.
-    pub(super) fn value(&self, piece: &[u8]) -> Bytes {
+    pub(super) fn value(&self, piece: &[u8], talk: &Talk<'_>) -> Bytes {
         match self {
             _ if piece.len() <= Payload::COPY_MAX => self.view(piece),
             Self::Message(message) => message.keep(piece),
-            Self::Bare(bytes, true) if piece.len() >= LARGE_BYTES => bytes.slice_ref(piece),
-            Self::Bare(..) => Bytes::copy_from_slice(piece),
+            Self::Bare(bytes) => talk.keep(&bytes.slice_ref(piece)),
         }
     }
-}
-
-/// Moves the beginning of a large bare request into a buffer of its own. The buffer grows as the rest arrives.
-pub(super) fn dedicate(input: &mut BytesMut) {
-    *input = BytesMut::from(&**input);
 }

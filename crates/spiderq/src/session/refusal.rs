@@ -2,7 +2,7 @@
 
 use windlass_engine::{Capacity, Refusal, Thing};
 
-use super::asked::Ask;
+use super::ask::What;
 use crate::wire::Reply;
 
 /// The texts of `Trouble`.
@@ -17,11 +17,13 @@ const WRONG_KIND: &[u8] = b"queue of this listener is used for something else";
 const REFUSED: &[u8] = b"refused";
 
 /// The reply to a request that was refused.
-pub(super) const fn reply(ask: Ask, why: Refusal) -> Reply<'static> {
-    match (ask, why) {
-        (Ask::Update | Ask::Repay, Refusal::NotFound(Thing::Job | Thing::Queue) | Refusal::NotHeld) => Reply::NotFound,
-        (Ask::Heartbeat, Refusal::NotFound(Thing::Job | Thing::Queue) | Refusal::NotHeld) => Reply::Skipped,
-        (Ask::Remove, Refusal::NotFound(Thing::Job | Thing::Queue)) => Reply::NotRemoved,
+pub(super) const fn reply(what: What, why: Refusal) -> Reply<'static> {
+    match (what, why) {
+        (What::Update | What::Repay, Refusal::NotFound(Thing::Job | Thing::Queue) | Refusal::NotHeld) => {
+            Reply::NotFound
+        }
+        (What::Heartbeat, Refusal::NotFound(Thing::Job | Thing::Queue) | Refusal::NotHeld) => Reply::Skipped,
+        (What::Remove, Refusal::NotFound(Thing::Job | Thing::Queue)) => Reply::NotRemoved,
         (_, why) => Reply::Trouble(words(why)),
     }
 }

@@ -1,8 +1,9 @@
 //! The transport of requests and replies: ZMTP or bare. The first byte shows which.
 
-use windlass_session::{Outbox, Reason};
-use windlass_zmtp::{Envelope, Peer, Unsent};
+use windlass_session::Reason;
+use windlass_zmtp::{Envelope, Link, Unsent};
 
+use super::Talk;
 use crate::wire::Reply;
 
 /// The first byte of every ZMTP greeting. No request begins with it.
@@ -12,16 +13,11 @@ pub(super) const ZMTP_FIRST_BYTE: u8 = 0xFF;
 #[derive(Debug)]
 pub(super) enum Transport {
     /// No byte has come yet.
-    Unknown,
+    Unknown(Box<Link>),
     /// ZMTP messages.
-    Zmtp(Box<Peer>),
+    Zmtp(Box<Link>),
     /// Bare frames, back to back.
-    Bare {
-        /// The buffer was allocated for the request that is being read.
-        dedicated: bool,
-        /// Minimum number of bytes missing from that request.
-        wanted: usize,
-    },
+    Bare,
 }
 
 impl Transport {
@@ -30,11 +26,11 @@ impl Transport {
     /// # Errors
     ///
     /// The peer does not read its replies, and the output buffer is full.
-    pub(super) fn say(&self, envelope: &Envelope, reply: &Reply<'_>, out: &mut Outbox) -> Result<(), Reason> {
+    pub(super) fn write(&self, envelope: &Envelope, reply: &Reply<'_>, talk: &mut Talk<'_>) -> Result<(), Reason> {
         match self {
-            Self::Unknown | Self::Bare { .. } => reply.encode(out.bytes()),
-            Self::Zmtp(peer) => {
-                let sent = peer.reply(envelope, reply.bytes(), out.bytes(), |out| reply.encode(out));
+            Self::Unknown(_) | Self::Bare => reply.encode(talk.bytes()),
+            Self::Zmtp(link) => {
+                let sent = link.peer().reply(envelope, reply.bytes(), talk.bytes(), |out| reply.encode(out));
                 if sent == Err(Unsent::Full) {
                     return Err(Reason::Limit("outbound_bytes_max"));
                 }

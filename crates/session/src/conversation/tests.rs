@@ -1,0 +1,226 @@
+//! A toy protocol of one byte per message shows the life of a connection.
+
+use bytes::{Buf, Bytes};
+use windlass_engine::{Command, JobId, Protocol, Query, Refusal, Tag, Thing};
+
+use super::*;
+use crate::{Item, Question};
+
+const NOW: Timestamp = Timestamp(5);
+
+/// `q` asks; `w` asks without holding up reading, as a command that waits does; `s` sends without a question; `x` ends the
+/// connection; `!` is an error; `L` and four bytes announce a large body, which is kept. Other bytes come back.
+#[derive(Debug, Default)]
+struct Toy {
+    kept: Option<Bytes>,
+    body_bytes: Option<usize>,
+    ended: u32,
+}
+
+#[derive(Debug)]
+struct Asked(u8);
+
+impl Question for Asked {
+    const WEIGHT_MAX: usize = 2;
+
+    fn weight(&self) -> usize {
+        usize::from(self.0 == b'q')
+    }
+}
+
+impl Speaker for Toy {
+    const PROTOCOL: Protocol = Protocol::GEARMAN;
+
+    type Question = Asked;
+
+    fn read(&mut self, input: &mut BytesMut, talk: &mut Talk<'_, Asked>) -> Result<Read, Reason> {
+        let Some(first) = input.first().copied() else { return Ok(Read::Needs(0)) };
+        if first == b'L' && self.body_bytes.is_none() {
+            let Some(mut length) = input.get(1..5) else { return Ok(Read::Needs(5 - input.len())) };
+            self.body_bytes = Some(5 + length.get_u32() as usize);
+        }
+        let bytes = self.body_bytes.unwrap_or(1);
+        if input.len() < bytes {
+            return Ok(Read::Needs(bytes - input.len()));
+        }
+        let message = input.split_to(bytes).freeze();
+        match first {
+            b'L' => {
+                self.body_bytes = None;
+                self.kept = Some(talk.keep(&message));
+            }
+            b'q' | b'w' => talk.ask(Asked(first), Query::Stats),
+            b's' => talk.send_as(7, Query::Stats),
+            b'x' => talk.end(Reason::Ended),
+            b'!' => return Err(Reason::Protocol("no such message".to_owned())),
+            other => talk.bytes().extend_from_slice(&[other]),
+        }
+        Ok(Read::Message)
+    }
+
+    fn reply(&mut self, question: Asked, _: Reply, talk: &mut Talk<'_, Asked>) {
+        talk.bytes().extend_from_slice(&[question.0.to_ascii_uppercase()]);
+    }
+
+    fn refused(&mut self, code: u64, _: Refusal, talk: &mut Talk<'_, Asked>) {
+        talk.bytes().extend_from_slice(format!("refused {code}").as_bytes());
+    }
+
+    fn notice(&mut self, _: Notice, talk: &mut Talk<'_, Asked>) {
+        talk.bytes().extend_from_slice(b"notice");
+    }
+
+    fn leave(&mut self, talk: &mut Talk<'_, Asked>) {
+        talk.send_as(9, Query::Stats);
+    }
+
+    fn ended(&mut self) {
+        self.ended += 1;
+    }
+}
+
+struct Bench {
+    session: Conversation<Toy>,
+    input: BytesMut,
+    out: Outbox,
+}
+
+/// What happens to a connection.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Bytes(&'static str),
+    Done(u64),
+    Refused(u64),
+    Notice(bool),
+    Eof,
+}
+use Step::{Bytes as In, Done, Eof};
+
+/// Each with its output.
+type Steps = &'static [(Step, &'static str)];
+
+impl Bench {
+    fn new() -> Self {
+        let mut bench = Self {
+            session: Conversation::new(Toy::default(), ClientInfo::default()),
+            input: BytesMut::new(),
+            out: Outbox::default(),
+        };
+        bench.session.on_open(NOW, &mut bench.out);
+        let open = |item: Item| {
+            matches!(item, Item::Command(Tag::NONE, Command::Client(ClientCommand::Open(info)))
+                if info.protocol == Some(Protocol::GEARMAN))
+        };
+        assert!(bench.out.drain().all(open));
+        bench
+    }
+
+    /// What the step puts out, and why the connection ends.
+    fn step(&mut self, step: Step) -> String {
+        let Self { session, input, out } = self;
+        match step {
+            In(bytes) => {
+                input.extend_from_slice(bytes.as_bytes());
+                session.on_bytes(NOW, input, out);
+            }
+            Done(tag) => session.on_event(NOW, Event::Reply(Tag(tag), Reply::Done), out),
+            Step::Refused(code) => {
+                let why = Reply::Refused(Refusal::NotFound(Thing::Job));
+                session.on_event(NOW, Event::Reply(Tag::silent(code), why), out);
+            }
+            Step::Notice(true) => session.on_event(NOW, Event::Notice(Notice::Dismissed), out),
+            Step::Notice(false) => session.on_event(NOW, Event::Notice(Notice::WorkAvailable), out),
+            Eof => session.on_eof(NOW, out),
+        }
+        let reason = out.take_reason().map(|reason| format!("({reason})"));
+        let item = |item| match item {
+            Item::Command(tag, _) if tag.wants_answer() => format!("#{}", tag.0),
+            Item::Command(tag, _) => format!("-{}", tag.number()),
+            Item::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        };
+        let items: Vec<_> = out.drain().map(item).chain(reason).collect();
+        items.join(" ")
+    }
+}
+
+#[test]
+fn the_life_of_a_connection() {
+    let many = "a question holds up nothing until there are two";
+    let table: [(&str, Steps, &str); 12] = [
+        ("an idle peer leaves", &[(In("a"), "a"), (Eof, "-9 (peer closed)")], ""),
+        (many, &[(In("qaqb"), "#1 a #2"), (Done(1), "Q"), (In(""), "b"), (Done(2), "Q")], ""),
+        ("replies pass by", &[(In("wwqa"), "#1 #2 #3 a"), (Done(3), "Q"), (Done(2), "W"), (Done(1), "W")], ""),
+        (
+            "end of input does not wait for what holds up nothing",
+            &[(In("q"), "#1"), (Eof, "-9 (peer closed)"), (Done(1), "Q")],
+            "",
+        ),
+        (
+            "end of input waits where reading does",
+            &[(In("qq"), "#1 #2"), (Eof, ""), (Done(1), "Q -9 (peer closed)")],
+            "",
+        ),
+        (
+            "unread bytes come first",
+            &[(In("qqab"), "#1 #2"), (Eof, ""), (Done(2), "Q"), (In(""), "ab -9 (peer closed)")],
+            "",
+        ),
+        (
+            "they may ask again",
+            &[(In("qqqq"), "#1 #2"), (Eof, ""), (Done(1), "Q"), (In(""), "#3"), (Done(2), "Q"), (In(""), "#4")],
+            "",
+        ),
+        (
+            "a message cut short is dropped",
+            &[(In("qqL"), "#1 #2"), (Eof, ""), (Done(2), "Q"), (In(""), "-9 (peer closed)")],
+            "",
+        ),
+        ("nothing after the end is read", &[(In("xab"), "(session ended)"), (In("c"), ""), (Eof, "")], ""),
+        ("an error ends", &[(In("aq!b"), "a #1 (protocol error: no such message)"), (Done(1), "Q")], ""),
+        (
+            "a refusal has a code",
+            &[(In("s"), "-7"), (Step::Refused(7), "refused 7"), (Step::Notice(false), "notice")],
+            "",
+        ),
+        ("the engine dismisses", &[(In("q"), "#1"), (Step::Notice(true), "(dismissed)"), (In("a"), "")], ""),
+    ];
+    for (name, steps, left) in table {
+        let mut bench = Bench::new();
+        for (step, expected) in steps {
+            assert_eq!(bench.step(*step), *expected, "{name}: {step:?}");
+        }
+        assert_eq!(bench.input, left, "{name}: left in the buffer");
+        assert_eq!(bench.session.speaker.ended, u32::from(bench.session.state.over), "{name}: ended once");
+    }
+}
+
+#[test]
+fn a_large_body_is_read_into_a_buffer_of_its_own() {
+    let table = [(LARGE_BYTES, true), (LARGE_BYTES - 6, false)];
+    for (bytes, own) in table {
+        let mut bench = Bench::new();
+        bench.input.extend_from_slice(b"ab");
+        bench.input.reserve(1 << 20);
+        bench.input.extend_from_slice(b"L");
+        bench.input.extend_from_slice(&u32::try_from(bytes).unwrap().to_be_bytes());
+        assert_eq!(bench.step(In("")), "ab");
+        assert_eq!((bench.session.needs_bytes(), bench.session.messages()), (bytes, 2));
+        let (body, before) = (vec![7; bytes], bench.input.capacity());
+        assert_eq!(before < 1 << 20, own, "{bytes} bytes: the buffer is new");
+        bench.input.extend_from_slice(&body);
+        let at = bench.input.as_ptr();
+        assert_eq!(bench.step(In("c")), "c");
+        let kept = bench.session.speaker.kept.take().unwrap();
+        assert_eq!((kept.len(), kept.as_ptr() == at), (5 + bytes, own), "{bytes} bytes: kept without a copy");
+        assert_eq!((bench.session.needs_bytes(), bench.session.messages()), (0, 4));
+        assert!(!bench.session.state.dedicated);
+    }
+}
+
+#[test]
+fn an_unknown_tag_is_ignored() {
+    let mut bench = Bench::new();
+    bench.session.on_event(NOW, Event::Reply(Tag(1), Reply::Finished(JobId(1))), &mut bench.out);
+    bench.session.on_event(NOW, Event::Reply(Tag::NONE, Reply::Done), &mut bench.out);
+    assert!(bench.out.is_empty());
+}

@@ -1,0 +1,133 @@
+//! A speaker's way to the engine and to its peer during one call.
+
+use bytes::{Bytes, BytesMut};
+use windlass_engine::{Command, Tag, Timestamp};
+
+use crate::pending::Pending;
+use crate::{Outbox, Question, Reason, Stop};
+
+/// A body this large is read into a buffer of its own, and kept without a copy.
+pub const LARGE_BYTES: usize = 256 << 10;
+
+/// The output of one call, in the order in which it takes effect.
+#[derive(Debug)]
+pub struct Talk<'a, Q> {
+    pub(crate) now: Timestamp,
+    pub(crate) out: &'a mut Outbox,
+    pub(crate) state: &'a mut State<Q>,
+}
+
+/// A conversation without its speaker.
+#[derive(Debug)]
+pub(crate) struct State<Q> {
+    pub(crate) pending: Pending<Q>,
+    /// Number of messages on the bare stream.
+    pub(crate) messages: u64,
+    /// Bytes that an incomplete message lacks at least.
+    pub(crate) needs_bytes: usize,
+    /// The buffer was allocated for the message that is being read.
+    pub(crate) dedicated: bool,
+    /// The buffer holds unread bytes.
+    pub(crate) unread: bool,
+    /// The peer has closed its side.
+    pub(crate) eof: bool,
+    /// The connection is ending: nothing sent after the reason counts.
+    pub(crate) over: bool,
+}
+
+impl<Q> Default for State<Q> {
+    fn default() -> Self {
+        Self {
+            pending: Pending::default(),
+            messages: 0,
+            needs_bytes: 0,
+            dedicated: false,
+            unread: false,
+            eof: false,
+            over: false,
+        }
+    }
+}
+
+impl<Q: Question> Talk<'_, Q> {
+    /// The engine's time.
+    #[must_use]
+    pub const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// See [`Outbox::wall`].
+    #[must_use]
+    pub const fn wall(&self, at: Timestamp) -> Timestamp {
+        self.out.wall(at)
+    }
+
+    /// See [`Outbox::by_engine`].
+    #[must_use]
+    pub const fn by_engine(&self, at: Timestamp) -> Timestamp {
+        self.out.by_engine(at)
+    }
+
+    /// See [`Outbox::skew_ms`].
+    #[must_use]
+    pub const fn skew_ms(&self) -> i64 {
+        self.out.skew_ms()
+    }
+
+    /// The buffer for bytes to the peer. They are sent after the replies to earlier commands.
+    pub const fn bytes(&mut self) -> &mut BytesMut {
+        self.out.bytes()
+    }
+
+    /// Sends a command to the engine. [`Speaker::reply`](crate::Speaker::reply) gets the question back with the reply.
+    pub fn ask(&mut self, question: Q, command: impl Into<Command>) {
+        let tag = self.state.pending.push(question);
+        self.out.command(tag, command);
+    }
+
+    /// Sends a command that has no reply.
+    pub fn send(&mut self, command: impl Into<Command>) {
+        self.out.command(Tag::NONE, command);
+    }
+
+    /// Sends a command that has no reply unless it is refused; then [`Speaker::refused`](crate::Speaker::refused) gets the code,
+    /// which is below 2^63.
+    pub fn send_as(&mut self, code: u64, command: impl Into<Command>) {
+        self.out.command(Tag::silent(code), command);
+    }
+
+    /// Takes the last question back if it is such a one, and returns whether it was. Its reply, if it still comes, is ignored.
+    pub fn withdraw_last_if(&mut self, is_such: impl FnOnce(&Q) -> bool) -> bool {
+        self.state.pending.withdraw_last_if(is_such)
+    }
+
+    /// Bytes of the current message that outlive the input buffer: without a copy if the buffer was allocated for them.
+    #[must_use]
+    pub fn keep(&self, bytes: &Bytes) -> Bytes {
+        let own = self.state.dedicated && bytes.len() >= LARGE_BYTES;
+        if own { bytes.clone() } else { Bytes::copy_from_slice(bytes) }
+    }
+
+    /// See [`Outbox::stop_daemon`].
+    pub fn stop_daemon(&mut self, how: Stop) {
+        self.out.stop_daemon(how);
+    }
+
+    /// Ends the connection after everything put out before has been sent, including the replies to commands. Nothing more is
+    /// read.
+    pub fn end(&mut self, reason: Reason) {
+        self.state.over = true;
+        self.out.hang_up(reason);
+    }
+
+    pub(crate) const fn must_wait(&self) -> bool {
+        self.state.must_wait()
+    }
+}
+
+impl<Q: Question> State<Q> {
+    /// Whether reading must stop: until a reply has come, or for good.
+    pub(crate) const fn must_wait(&self) -> bool {
+        self.over || self.pending.is_full()
+    }
+}

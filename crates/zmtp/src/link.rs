@@ -1,0 +1,77 @@
+//! A peer of a listener, with its place in the registry: the transport of every session over ZMTP.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use windlass_engine::Timestamp;
+use windlass_session::{Reason, Transport};
+
+use crate::{Close, Event, Peer, Registration, Settings};
+
+/// A connection that a listener has accepted.
+#[derive(Debug)]
+pub struct Link {
+    peer: Peer,
+    registration: Registration,
+}
+
+impl Link {
+    /// A connection that has just been accepted.
+    #[must_use]
+    pub fn new(settings: Arc<Settings>, registration: Registration) -> Self {
+        Self { peer: Peer::new(settings), registration }
+    }
+
+    /// See [`Peer::open`].
+    pub fn open(&mut self, now: Timestamp, out: &mut BytesMut) {
+        self.peer.open(now, out);
+    }
+
+    /// See [`Peer::read`]. The end of the handshake settles the identity.
+    ///
+    /// # Errors
+    /// As there, and if the connection was closed in the handshake.
+    pub fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
+        let event = self.peer.read(now, input, out)?;
+        if let Some(Event::Ready(ready)) = &event
+            && self.registration.settle(ready.identity.clone(), now).is_none()
+        {
+            return Err(Close::Evicted);
+        }
+        Ok(event)
+    }
+
+    /// The peer, to send to.
+    #[must_use]
+    pub const fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The connection's identity, once the handshake is done.
+    #[must_use]
+    pub const fn identity(&self) -> Option<&Bytes> {
+        self.registration.identity()
+    }
+}
+
+impl Transport for Link {
+    fn messages(&self) -> u64 {
+        self.peer.messages()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.peer.held_bytes()
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.peer.next_deadline()
+    }
+
+    fn tick(&mut self, now: Timestamp, out: &mut BytesMut) -> Result<(), Reason> {
+        Ok(self.peer.tick(now, out)?)
+    }
+
+    fn reset_liveness(&mut self, now: Timestamp) {
+        self.peer.reset_liveness(now);
+    }
+}
