@@ -9,7 +9,7 @@ use arbitrary::Arbitrary;
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{ClientId, Limits, Timestamp};
-use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
+use windlass_gearman::session::{GearmanSpeaker, OnTimeout, Settings};
 use windlass_gearman::wire::{self, Frames, HandlePrefix, Magic, Message, Response};
 use windlass_testkit::memory::MemoryHub;
 
@@ -131,7 +131,7 @@ impl World {
 
     fn greet(&mut self) -> ClientId {
         let settings = Arc::clone(&self.settings);
-        self.hub.open(|info| Box::new(GearmanSession::new(settings, info)))
+        self.hub.open(|info| Box::new(GearmanSpeaker::session(settings, info)))
     }
 
     fn make(&mut self, next: &Move) {

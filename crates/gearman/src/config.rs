@@ -12,7 +12,7 @@ use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protoc
 pub use crate::session::TimeoutUnit;
 
 use crate::bridge::GearmanOrigin;
-use crate::session::{GearmanSession, OnTimeout as JobOnTimeout, Settings};
+use crate::session::{GearmanSpeaker, OnTimeout as JobOnTimeout, Settings};
 use crate::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefixError};
 
 const PORT: u16 = 4730;
@@ -194,7 +194,9 @@ impl Protocol for Gearman {
         Ok(vec![Endpoint {
             name: self.name(),
             listen: self.listen.clone(),
-            sessions: Arc::new(move |info, _| daemon.under_aliases(GearmanSession::new(Arc::clone(&settings), info))),
+            sessions: Arc::new(move |info, _| {
+                daemon.under_aliases(GearmanSpeaker::session(Arc::clone(&settings), info))
+            }),
             guarded: false,
             // Packets begin with NUL, lines of text with anything else.
             is_admin: |first| first != 0,

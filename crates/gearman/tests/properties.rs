@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use windlass_engine::{ClientId, Limits, Timestamp};
-use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
+use windlass_gearman::session::{GearmanSpeaker, OnTimeout, Settings};
 use windlass_gearman::wire::{
     AdminRequest, AssignForm, HandlePrefix, Priority, QueueLimits, Request, Schedule, Submission,
 };
@@ -204,7 +204,7 @@ impl World {
 
     fn greet(&mut self, peer: usize) {
         let settings = Arc::clone(&self.settings);
-        let client = self.hub.open(|info| Box::new(GearmanSession::new(settings, info)));
+        let client = self.hub.open(|info| Box::new(GearmanSpeaker::session(settings, info)));
         match self.peers.get_mut(peer) {
             Some(place) => *place = client,
             None => self.peers.push(client),

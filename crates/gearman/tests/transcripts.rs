@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use windlass_bridge::{Bridge, Side};
 use windlass_engine::{Limits, Protocol, Timestamp};
-use windlass_gearman::session::{GearmanSession, OnTimeout, Settings, TimeoutUnit};
+use windlass_gearman::session::{GearmanSpeaker, OnTimeout, Settings, TimeoutUnit};
 use windlass_gearman::wire::HandlePrefix;
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
@@ -54,7 +54,7 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
     let settings = Arc::new(settings(scene));
     let limits = Limits { queues_max: 100, listeners_max: 100, ..Limits::default() };
     let hub = MemoryHub::new(limits, Timestamp(START_S * 1_000), 7);
-    MemoryWire::new(hub, move |info| Box::new(GearmanSession::new(Arc::clone(&settings), info)))
+    MemoryWire::new(hub, move |info| Box::new(GearmanSpeaker::session(Arc::clone(&settings), info)))
 }
 
 /// Keys and values as in the daemon's configuration.

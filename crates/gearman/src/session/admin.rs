@@ -9,11 +9,11 @@ use windlass_engine::{
     Command, Cursor, JobCommand, JobId, JobRef, JobView, Priority, Query, QueueCommand, QueueKind, QueueRow, Refusal,
     Schedule, ScheduleCommand, ScheduleRef, Thing,
 };
-use windlass_session::{Outbox, Reason, Stop};
+use windlass_session::{Reason, Stop};
 
-use super::GearmanSession;
 use super::ask::Ask;
 use super::client::is_live;
+use super::{GearmanSpeaker, Talk};
 use crate::wire::{AdminReply, AdminRequest, QueueLimits};
 
 /// The text command being answered.
@@ -45,70 +45,70 @@ pub(super) enum Task {
     Confirm,
 }
 
-impl GearmanSession {
-    pub(super) fn line(&mut self, line: &Bytes, out: &mut Outbox) {
+impl GearmanSpeaker {
+    pub(super) fn line(&mut self, line: &Bytes, talk: &mut Talk<'_>) {
         match AdminRequest::parse(line) {
             Ok(AdminRequest::Shutdown { .. }) if !self.settings.shutdown => {
                 let verb = line.split(|byte| *byte == b' ').next().unwrap_or_default();
-                AdminReply::UnknownCommand { verb }.write(out.bytes());
+                AdminReply::UnknownCommand { verb }.write(talk.bytes());
             }
-            Ok(request) => self.admin(request, out),
+            Ok(request) => self.admin(request, talk),
             Err(error) => match error.reply() {
-                Some(reply) => reply.write(out.bytes()),
-                None => self.end(Reason::Protocol(error.to_string()), out),
+                Some(reply) => reply.write(talk.bytes()),
+                None => talk.end(Reason::Protocol(error.to_string())),
             },
         }
     }
 
-    fn admin(&mut self, request: AdminRequest, out: &mut Outbox) {
+    fn admin(&mut self, request: AdminRequest, talk: &mut Talk<'_>) {
         let settings = &self.settings;
         match request {
-            AdminRequest::Version => AdminReply::Version { version: &settings.version_text }.write(out.bytes()),
-            AdminRequest::Pid => AdminReply::Pid { pid: settings.pid }.write(out.bytes()),
-            AdminRequest::Verbosity => AdminReply::Verbosity { level: &settings.verbosity_text }.write(out.bytes()),
+            AdminRequest::Version => AdminReply::Version { version: &settings.version_text }.write(talk.bytes()),
+            AdminRequest::Pid => AdminReply::Pid { pid: settings.pid }.write(talk.bytes()),
+            AdminRequest::Verbosity => AdminReply::Verbosity { level: &settings.verbosity_text }.write(talk.bytes()),
             AdminRequest::Shutdown { graceful } => {
-                AdminReply::Done.write(out.bytes());
-                out.stop_daemon(if graceful { Stop::Gracefully } else { Stop::Now });
+                AdminReply::Done.write(talk.bytes());
+                talk.stop_daemon(if graceful { Stop::Gracefully } else { Stop::Now });
             }
-            AdminRequest::Status => self.list(Task::Status, out),
-            AdminRequest::PriorityStatus => self.list(Task::PriorityStatus, out),
-            AdminRequest::Workers => self.list(Task::Workers { amid_row: false }, out),
-            AdminRequest::ShowJobs => self.list(Task::Jobs, out),
-            AdminRequest::ShowUniqueJobs => self.list(Task::Uniques, out),
-            AdminRequest::ShowDeadJobs => self.list(Task::Dead, out),
+            AdminRequest::Status => self.list(Task::Status, talk),
+            AdminRequest::PriorityStatus => self.list(Task::PriorityStatus, talk),
+            AdminRequest::Workers => self.list(Task::Workers { amid_row: false }, talk),
+            AdminRequest::ShowJobs => self.list(Task::Jobs, talk),
+            AdminRequest::ShowUniqueJobs => self.list(Task::Uniques, talk),
+            AdminRequest::ShowDeadJobs => self.list(Task::Dead, talk),
             AdminRequest::RequeueJob { handle } => match self.job(&handle) {
-                Some(job) => self.requeue(job, Cursor::default(), out),
-                None => AdminReply::UnknownJob.write(out.bytes()),
+                Some(job) => self.requeue(job, Cursor::default(), talk),
+                None => AdminReply::UnknownJob.write(talk.bytes()),
             },
-            AdminRequest::DropFunction { function } => self.list(Task::Drop { wanted: function, found: None }, out),
-            AdminRequest::MaxQueue { function, limits } => self.list(Task::Limit { wanted: function, limits }, out),
+            AdminRequest::DropFunction { function } => self.list(Task::Drop { wanted: function, found: None }, talk),
+            AdminRequest::MaxQueue { function, limits } => self.list(Task::Limit { wanted: function, limits }, talk),
             AdminRequest::CreateFunction { function } => {
-                self.confirm(QueueCommand::Create { queue: function, kind: QueueKind::Work }, out);
+                self.confirm(QueueCommand::Create { queue: function, kind: QueueKind::Work }, talk);
             }
             AdminRequest::CancelJob { handle } => match self.job(&handle) {
-                Some(job) => self.begin(Task::Cancel(job), Query::Job(JobRef::Id(job)), out),
-                None => AdminReply::UnknownJob.write(out.bytes()),
+                Some(job) => self.begin(Task::Cancel(job), Query::Job(JobRef::Id(job)), talk),
+                None => AdminReply::UnknownJob.write(talk.bytes()),
             },
         }
     }
 
-    fn list(&mut self, task: Task, out: &mut Outbox) {
-        self.ask_page(task, Cursor::default(), out);
+    fn list(&mut self, task: Task, talk: &mut Talk<'_>) {
+        self.ask_page(task, Cursor::default(), talk);
     }
 
-    pub(super) fn begin(&mut self, task: Task, command: impl Into<Command>, out: &mut Outbox) {
+    pub(super) fn begin(&mut self, task: Task, command: impl Into<Command>, talk: &mut Talk<'_>) {
         self.task = Some(task);
-        out.command(Ask::Admin.tag(), command);
+        talk.ask(Ask::Admin, command);
     }
 
-    fn confirm(&mut self, command: impl Into<Command>, out: &mut Outbox) {
-        self.begin(Task::Confirm, command, out);
+    fn confirm(&mut self, command: impl Into<Command>, talk: &mut Talk<'_>) {
+        self.begin(Task::Confirm, command, talk);
     }
 
     /// Sends the last line of an answer, then the packets that waited for it.
-    pub(super) fn answer(&mut self, reply: AdminReply<'_>, out: &mut Outbox) {
-        reply.write(out.bytes());
-        self.finish_task(out.bytes());
+    pub(super) fn answer(&mut self, reply: AdminReply<'_>, talk: &mut Talk<'_>) {
+        reply.write(talk.bytes());
+        self.finish_task(talk.bytes());
     }
 
     fn finish_task(&mut self, out: &mut BytesMut) {
@@ -120,45 +120,50 @@ impl GearmanSession {
     // ---- the steps of a command ------------------------------------------------------------------------------------
 
     /// `None` if there is no such function. A function that holds jobs is not dropped: those jobs were acknowledged and must run.
-    pub(super) fn found_to_drop(&mut self, row: Option<&QueueRow>, out: &mut Outbox) {
+    pub(super) fn found_to_drop(&mut self, row: Option<&QueueRow>, talk: &mut Talk<'_>) {
         match row {
-            None => self.answer(AdminReply::FunctionNotFound, out),
-            Some(row) if row.workers > 0 || row.live() > 0 => self.answer(AdminReply::FunctionBusy, out),
-            Some(row) => self.confirm(QueueCommand::Remove { queue: row.name.clone(), only_idle: true }, out),
+            None => self.answer(AdminReply::FunctionNotFound, talk),
+            Some(row) if row.workers > 0 || row.live() > 0 => self.answer(AdminReply::FunctionBusy, talk),
+            Some(row) => self.confirm(QueueCommand::Remove { queue: row.name.clone(), only_idle: true }, talk),
         }
     }
 
     /// An unknown function cannot have a limit. That is not an error.
-    pub(super) fn found_to_limit(&mut self, row: Option<&QueueRow>, limits: QueueLimits, out: &mut Outbox) {
+    pub(super) fn found_to_limit(&mut self, row: Option<&QueueRow>, limits: QueueLimits, talk: &mut Talk<'_>) {
         match row {
-            None => self.answer(AdminReply::Done, out),
+            None => self.answer(AdminReply::Done, talk),
             Some(row) => {
                 let jobs_max = by_priority(limits);
-                self.confirm(QueueCommand::Limit { queue: row.name.clone(), jobs_max }, out);
+                self.confirm(QueueCommand::Limit { queue: row.name.clone(), jobs_max }, talk);
             }
         }
     }
 
-    pub(super) fn looked_to_cancel(&mut self, view: Option<&JobView>, schedule: Option<&Schedule>, out: &mut Outbox) {
+    pub(super) fn looked_to_cancel(
+        &mut self,
+        view: Option<&JobView>,
+        schedule: Option<&Schedule>,
+        talk: &mut Talk<'_>,
+    ) {
         let Some(Task::Cancel(job)) = self.task else { return };
         if view.is_some_and(|view| is_live(&view.job)) {
-            self.confirm(JobCommand::Cancel(JobRef::Id(job)), out);
+            self.confirm(JobCommand::Cancel(JobRef::Id(job)), talk);
         } else if schedule.is_some() {
-            self.confirm(ScheduleCommand::Remove(ScheduleRef::Id(job)), out);
+            self.confirm(ScheduleCommand::Remove(ScheduleRef::Id(job)), talk);
         } else {
-            self.answer(AdminReply::UnknownJob, out);
+            self.answer(AdminReply::UnknownJob, talk);
         }
     }
 
-    pub(super) fn admin_done(&mut self, out: &mut Outbox) {
-        self.answer(AdminReply::Done, out);
+    pub(super) fn admin_done(&mut self, talk: &mut Talk<'_>) {
+        self.answer(AdminReply::Done, talk);
     }
 
-    pub(super) fn admin_refused(&mut self, why: Refusal, out: &mut Outbox) {
+    pub(super) fn admin_refused(&mut self, why: Refusal, talk: &mut Talk<'_>) {
         match why {
-            Refusal::NotFound(Thing::Job | Thing::Schedule) => self.answer(AdminReply::UnknownJob, out),
-            Refusal::NotFound(Thing::Queue) => self.answer(AdminReply::FunctionNotFound, out),
-            Refusal::InUse => self.answer(AdminReply::FunctionBusy, out),
+            Refusal::NotFound(Thing::Job | Thing::Schedule) => self.answer(AdminReply::UnknownJob, talk),
+            Refusal::NotFound(Thing::Queue) => self.answer(AdminReply::FunctionNotFound, talk),
+            Refusal::InUse => self.answer(AdminReply::FunctionBusy, talk),
             Refusal::NotFound(Thing::Batch | Thing::Worker)
             | Refusal::Limit { .. }
             | Refusal::NeverDue
@@ -170,8 +175,8 @@ impl GearmanSession {
             | Refusal::Unknown => {
                 // gearmand's form: a code, and a sentence with its blanks replaced.
                 let sentence = why.to_string().replace(' ', "+");
-                out.bytes().extend_from_slice(format!("ERR QUEUE_ERROR {sentence}\r\n").as_bytes());
-                self.finish_task(out.bytes());
+                talk.bytes().extend_from_slice(format!("ERR QUEUE_ERROR {sentence}\r\n").as_bytes());
+                self.finish_task(talk.bytes());
             }
         }
     }

@@ -4,69 +4,69 @@
 
 use bytes::Bytes;
 use windlass_engine::{Job, JobId, JobRef, JobStateKind, JobView, Protocol, Query, Schedule};
-use windlass_session::Outbox;
 
-use super::ask::{Ask, JOB_NUMBER_END};
-use super::{GearmanSession, unique};
+use super::ask::Ask;
+use super::{GearmanSpeaker, Talk, unique};
 use crate::wire::{ErrorReply, Response, Status, is_exceptions};
 
 /// The engine's numbers begin at 1.
 const NO_JOB: JobId = JobId(0);
 
-impl GearmanSession {
+impl GearmanSpeaker {
     /// A handle of another server is unknown. It is sent back unchanged.
-    pub(super) fn get_status(&self, handle: &[u8], out: &mut Outbox) {
-        match self.job(handle).filter(|job| job.0 < JOB_NUMBER_END) {
-            Some(job) => out.command(Ask::Status(job).tag(), Query::Job(JobRef::Id(job))),
-            None => Response::StatusRes { handle, status: Status::default() }.encode(out.bytes()),
+    pub(super) fn get_status(&self, handle: &[u8], talk: &mut Talk<'_>) {
+        match self.job(handle) {
+            Some(job) => talk.ask(Ask::Status(job), Query::Job(JobRef::Id(job))),
+            None => Response::StatusRes { handle, status: Status::default() }.encode(talk.bytes()),
         }
     }
 
     /// A schedule is known as long as it exists. It is never running; its jobs are.
-    pub(super) fn tell_status(&self, id: JobId, view: Option<&JobView>, schedule: Option<&Schedule>, out: &mut Outbox) {
+    pub(super) fn tell_status(
+        &self,
+        id: JobId,
+        view: Option<&JobView>,
+        schedule: Option<&Schedule>,
+        talk: &mut Talk<'_>,
+    ) {
         let of_schedule = schedule.map(|_| Status { known: true, ..Status::default() });
         let status = view.map(|view| status(&view.job)).or(of_schedule).unwrap_or_default();
-        Response::StatusRes { handle: &self.handle(id), status }.encode(out.bytes());
+        Response::StatusRes { handle: &self.handle(id), status }.encode(talk.bytes());
     }
 
-    /// An invalid id matches no job. A valid id does not fit into a tag; the order of the answers identifies it.
-    pub(super) fn get_status_unique(&mut self, unique: &Bytes, out: &mut Outbox) {
+    /// An invalid id matches no job.
+    pub(super) fn get_status_unique(unique: &Bytes, talk: &mut Talk<'_>) {
         match unique::key(unique, b"") {
             Some(key) => {
-                self.uniques_open.push_back(Bytes::copy_from_slice(unique));
                 let job = JobRef::KeyAnywhere { protocol: Protocol::GEARMAN, key };
-                out.command(Ask::StatusUnique.tag(), Query::Job(job));
+                talk.ask(Ask::StatusUnique(unique.as_ref().into()), Query::Job(job));
             }
-            None => Response::StatusResUnique { unique, status: Status::default(), clients: 0 }.encode(out.bytes()),
+            None => Response::StatusResUnique { unique, status: Status::default(), clients: 0 }.encode(talk.bytes()),
         }
     }
 
-    pub(super) fn tell_status_unique(&mut self, view: Option<&JobView>, out: &mut Outbox) {
-        let Some(unique) = self.uniques_open.pop_front() else { return };
+    pub(super) fn tell_status_unique(unique: &[u8], view: Option<&JobView>, talk: &mut Talk<'_>) {
         let status = view.map(|view| status(&view.job)).unwrap_or_default();
         let clients = view.map_or(0, |view| view.job.listeners().len());
         let clients = u32::try_from(clients).unwrap_or(u32::MAX);
-        Response::StatusResUnique { unique: &unique, status, clients }.encode(out.bytes());
+        Response::StatusResUnique { unique, status, clients }.encode(talk.bytes());
     }
 
     /// Commands sent before may still yield an exception, which must follow the option's old value. So the option waits for an
     /// answer of the engine, which takes its place in the order.
-    pub(super) fn set_option(&mut self, name: Bytes, out: &mut Outbox) {
-        if !is_exceptions(&name) {
-            ErrorReply::UNKNOWN_OPTION.encode(out.bytes());
+    pub(super) fn set_option(&self, name: &Bytes, talk: &mut Talk<'_>) {
+        if !is_exceptions(name) {
+            ErrorReply::UNKNOWN_OPTION.encode(talk.bytes());
         } else if self.exceptions {
-            Response::OptionRes { name: &name }.encode(out.bytes());
+            Response::OptionRes { name }.encode(talk.bytes());
         } else {
-            self.option = Some(name);
-            out.command(Ask::Option.tag(), Query::Job(JobRef::Id(NO_JOB)));
+            talk.ask(Ask::Option(name.as_ref().into()), Query::Job(JobRef::Id(NO_JOB)));
         }
     }
 
-    pub(super) fn option_set(&mut self, out: &mut Outbox) {
-        if let Some(name) = self.option.take() {
-            self.exceptions = true;
-            Response::OptionRes { name: &name }.encode(out.bytes());
-        }
+    pub(super) fn option_set(&mut self, name: &[u8], talk: &mut Talk<'_>) {
+        self.exceptions = true;
+        Response::OptionRes { name }.encode(talk.bytes());
     }
 }
 

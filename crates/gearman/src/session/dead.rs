@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use windlass_engine::{BulkCommand, Cursor, Filter, JobId, JobStateKind, JobView, Mutation, Test};
-use windlass_session::Outbox;
 
-use super::GearmanSession;
 use super::admin::Task;
+use super::{GearmanSpeaker, Talk};
 use crate::wire::AdminReply;
 
 /// Jobs searched per round.
@@ -18,8 +17,8 @@ pub(super) fn filter() -> Filter {
     Filter { state: Some(JobStateKind::Dead), ..Filter::default() }
 }
 
-impl GearmanSession {
-    pub(super) fn dead_row(&self, view: &JobView, out: &mut Outbox) {
+impl GearmanSpeaker {
+    pub(super) fn dead_row(&self, view: &JobView, talk: &mut Talk<'_>) {
         let job = &view.job;
         let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
         let (kind, message) = failure.map_or_else(Default::default, |failure| (&*failure.kind, &*failure.message));
@@ -31,23 +30,23 @@ impl GearmanSession {
             kind,
             message,
         }
-        .write(out.bytes());
+        .write(talk.bytes());
     }
 
     /// Searches the dead-letter queue, which has no index by number.
-    pub(super) fn requeue(&mut self, job: JobId, after: Cursor, out: &mut Outbox) {
+    pub(super) fn requeue(&mut self, job: JobId, after: Cursor, talk: &mut Talk<'_>) {
         let test = Some(Test(Arc::new(move |candidate| candidate.id == job)));
         let filter = Filter { test, ..filter() };
         let action = Mutation::Requeue;
-        self.begin(Task::Requeue(job), BulkCommand::Mutate { filter, action, after, limit: PAGE }, out);
+        self.begin(Task::Requeue(job), BulkCommand::Mutate { filter, action, after, limit: PAGE }, talk);
     }
 
-    pub(super) fn requeued(&mut self, changed: u32, next: Option<Cursor>, out: &mut Outbox) {
+    pub(super) fn requeued(&mut self, changed: u32, next: Option<Cursor>, talk: &mut Talk<'_>) {
         let Some(Task::Requeue(job)) = self.task else { return };
         match next {
-            _ if changed > 0 => self.answer(AdminReply::Done, out),
-            Some(after) => self.requeue(job, after, out),
-            None => self.answer(AdminReply::UnknownJob, out),
+            _ if changed > 0 => self.answer(AdminReply::Done, talk),
+            Some(after) => self.requeue(job, after, talk),
+            None => self.answer(AdminReply::UnknownJob, talk),
         }
     }
 }

@@ -10,11 +10,10 @@ use bytes::BytesMut;
 use windlass_engine::{
     ClientRow, Command, Cursor, Filter, JobStateKind, JobView, Protocol, Query, QueueKind, QueueRow, Schedule,
 };
-use windlass_session::Outbox;
 
 use super::admin::Task;
 use super::client::is_live;
-use super::{GearmanSession, NAMELESS, dead, unique};
+use super::{GearmanSpeaker, NAMELESS, Talk, dead, unique};
 use crate::wire::{AdminReply, worker_row_begin, worker_row_end, worker_row_functions};
 
 /// Rows per page.
@@ -40,104 +39,105 @@ impl Task {
     }
 }
 
-impl GearmanSession {
-    pub(super) fn queues(&mut self, rows: &[QueueRow], next: Option<Cursor>, out: &mut Outbox) {
+impl GearmanSpeaker {
+    pub(super) fn queues(&mut self, rows: &[QueueRow], next: Option<Cursor>, talk: &mut Talk<'_>) {
         let mut rows = rows.iter().filter(|row| row.kind == QueueKind::Work);
         match self.task.take() {
             Some(task @ Task::PriorityStatus) => {
-                rows.for_each(|row| priority_row(row, out.bytes()));
-                self.turn_page(task, next, out);
+                rows.for_each(|row| priority_row(row, talk.bytes()));
+                self.turn_page(task, next, talk);
             }
             Some(Task::Drop { wanted, found }) => {
                 let exact = rows.clone().find(|row| row.name == wanted);
                 let found = found.or_else(|| rows.find(|row| row.name.eq_ignore_ascii_case(&wanted)).cloned());
                 match (exact, next) {
-                    (None, Some(next)) => self.ask_page(Task::Drop { wanted, found }, next, out),
-                    (row, _) => self.found_to_drop(row.or(found.as_ref()), out),
+                    (None, Some(next)) => self.ask_page(Task::Drop { wanted, found }, next, talk),
+                    (row, _) => self.found_to_drop(row.or(found.as_ref()), talk),
                 }
             }
             Some(Task::Limit { wanted, limits }) => match (rows.find(|row| row.name == wanted), next) {
-                (None, Some(next)) => self.ask_page(Task::Limit { wanted, limits }, next, out),
-                (row, _) => self.found_to_limit(row, limits, out),
+                (None, Some(next)) => self.ask_page(Task::Limit { wanted, limits }, next, talk),
+                (row, _) => self.found_to_limit(row, limits, talk),
             },
             Some(task) => {
-                rows.for_each(|row| status_row(row, out.bytes()));
-                self.turn_page(task, next, out);
+                rows.for_each(|row| status_row(row, talk.bytes()));
+                self.turn_page(task, next, talk);
             }
             None => {}
         }
     }
 
-    pub(super) fn jobs(&mut self, rows: &[JobView], next: Option<Cursor>, out: &mut Outbox) {
+    pub(super) fn jobs(&mut self, rows: &[JobView], next: Option<Cursor>, talk: &mut Talk<'_>) {
         let Some(task) = self.task.take() else { return };
         if matches!(task, Task::Dead) {
-            rows.iter().for_each(|view| self.dead_row(view, out));
-            return self.turn_page(task, next, out);
+            rows.iter().for_each(|view| self.dead_row(view, talk));
+            return self.turn_page(task, next, talk);
         }
         let uniques = matches!(task, Task::Uniques);
         for view in rows.iter().filter(|view| is_live(&view.job)) {
             if uniques {
                 let key = view.job.key().unwrap_or_default();
                 let unique = unique::submitted(view.job.protocol, key, &view.job.meta());
-                AdminReply::UniqueRow { unique }.write(out.bytes());
+                AdminReply::UniqueRow { unique }.write(talk.bytes());
             } else {
-                self.job_row(view, out.bytes());
+                self.job_row(view, talk.bytes());
             }
         }
         match next {
-            Some(_) => self.turn_page(task, next, out),
+            Some(_) => self.turn_page(task, next, talk),
             // The schedules follow, as further pages.
-            None => self.turn_page(Task::Schedules { uniques }, Some(Cursor::default()), out),
+            None => self.turn_page(Task::Schedules { uniques }, Some(Cursor::default()), talk),
         }
     }
 
     /// A schedule is shown as a background job that was never handed out.
-    pub(super) fn schedules(&mut self, rows: &[Schedule], next: Option<Cursor>, out: &mut Outbox) {
+    pub(super) fn schedules(&mut self, rows: &[Schedule], next: Option<Cursor>, talk: &mut Talk<'_>) {
         let Some(task) = self.task.take() else { return };
         for schedule in rows {
             let (job, handle) = (&schedule.job, self.handle(schedule.id));
             let key = job.unique.as_ref().map(|unique| &*unique.key).unwrap_or_default();
             if matches!(task, Task::Schedules { uniques: true }) {
-                AdminReply::UniqueRow { unique: unique::submitted(job.protocol, key, &job.meta) }.write(out.bytes());
+                AdminReply::UniqueRow { unique: unique::submitted(job.protocol, key, &job.meta) }.write(talk.bytes());
             } else {
-                AdminReply::JobRow { handle: &handle, retries: 0, ignored: false, background: true }.write(out.bytes());
+                AdminReply::JobRow { handle: &handle, retries: 0, ignored: false, background: true }
+                    .write(talk.bytes());
             }
         }
-        self.turn_page(task, next, out);
+        self.turn_page(task, next, talk);
     }
 
-    pub(super) fn clients(&mut self, rows: &[ClientRow], next: Option<Cursor>, out: &mut Outbox) {
+    pub(super) fn clients(&mut self, rows: &[ClientRow], next: Option<Cursor>, talk: &mut Talk<'_>) {
         let Some(Task::Workers { amid_row }) = self.task.take() else { return };
         let mut amid_row = amid_row;
         for row in rows.iter().filter(|row| concerns_gearman(row)) {
             // The last client of the previous page may be gone.
             if amid_row && !row.is_continued {
-                worker_row_end(out.bytes());
+                worker_row_end(talk.bytes());
             }
             if amid_row || !row.is_continued {
-                client_row(row, out.bytes());
+                client_row(row, talk.bytes());
                 amid_row = row.goes_on;
             }
         }
         if amid_row && next.is_none() {
-            worker_row_end(out.bytes());
+            worker_row_end(talk.bytes());
         }
-        self.turn_page(Task::Workers { amid_row }, next, out);
+        self.turn_page(Task::Workers { amid_row }, next, talk);
     }
 
-    pub(super) fn ask_page(&mut self, task: Task, after: Cursor, out: &mut Outbox) {
+    pub(super) fn ask_page(&mut self, task: Task, after: Cursor, talk: &mut Talk<'_>) {
         let command = task.page(after);
-        self.begin(task, command, out);
+        self.begin(task, command, talk);
     }
 
     /// Requests the next page, or ends the list.
-    fn turn_page(&mut self, task: Task, next: Option<Cursor>, out: &mut Outbox) {
+    fn turn_page(&mut self, task: Task, next: Option<Cursor>, talk: &mut Talk<'_>) {
         match next {
             Some(after) => {
                 self.amid_lines = true;
-                self.ask_page(task, after, out);
+                self.ask_page(task, after, talk);
             }
-            None => self.answer(AdminReply::End, out),
+            None => self.answer(AdminReply::End, talk),
         }
     }
 

@@ -4,7 +4,7 @@
 
 use windlass_engine::{Capacity, Refusal, Thing};
 
-use super::ask::Ask;
+use super::ask::{DATA, EXCEPTION};
 use crate::wire::ErrorReply;
 
 /// A worker's function name contains a NUL: no job could be submitted to it or assigned.
@@ -22,10 +22,10 @@ pub(super) const SCHEDULES_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", 
 pub(super) const NEVER_DUE: ErrorReply =
     ErrorReply { code: "INVALID_ARGUMENTS", text: "Schedule never comes due: no month of it has such a day" };
 
-/// The answer to a refused packet.
-pub(super) const fn reply(ask: Ask, why: Refusal) -> ErrorReply {
+/// The answer to a refused packet. `not_held` is the one for a job that the worker does not hold.
+pub(super) const fn reply(not_held: ErrorReply, why: Refusal) -> ErrorReply {
     match why {
-        Refusal::NotFound(Thing::Job) | Refusal::NotHeld => not_held(ask),
+        Refusal::NotFound(Thing::Job) | Refusal::NotHeld => not_held,
         Refusal::Limit { what, .. } => over(what),
         Refusal::NeverDue => NEVER_DUE,
         Refusal::WrongKind => WRONG_KIND,
@@ -51,17 +51,10 @@ const fn over(what: Capacity) -> ErrorReply {
 }
 
 /// The answer to a worker that reports on a job it does not hold: one text for each kind of packet.
-pub(super) const fn not_held(ask: Ask) -> ErrorReply {
-    match ask {
-        Ask::Data => ErrorReply::JOB_NOT_FOUND_FOR_DATA,
-        Ask::Exception => ErrorReply::JOB_NOT_FOUND_FOR_EXCEPTION,
-        Ask::Result
-        | Ask::Worker
-        | Ask::Submit
-        | Ask::Grab(_)
-        | Ask::Admin
-        | Ask::Option
-        | Ask::Status(_)
-        | Ask::StatusUnique => ErrorReply::JOB_NOT_FOUND_FOR_RESULT,
+pub(super) const fn not_held(code: u64) -> ErrorReply {
+    match code {
+        DATA => ErrorReply::JOB_NOT_FOUND_FOR_DATA,
+        EXCEPTION => ErrorReply::JOB_NOT_FOUND_FOR_EXCEPTION,
+        _ => ErrorReply::JOB_NOT_FOUND_FOR_RESULT,
     }
 }

@@ -7,26 +7,26 @@
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use windlass_engine::{NewSchedule, Recurrence, ScheduleCommand};
-use windlass_session::Outbox;
 use windlass_session::cron::{CronError, Week, compile};
 
 use super::ask::Ask;
-use super::submit::Manner;
-use super::{GearmanSession, unique};
+use super::submit::{Manner, new_job};
+use super::{GearmanSpeaker, Talk, unique};
 use crate::wire::{Priority, Response, Schedule, Submission};
 
-impl GearmanSession {
-    pub(super) fn submit_sched(&self, job: Submission, schedule: &Schedule, out: &mut Outbox) {
+impl GearmanSpeaker {
+    pub(super) fn submit_sched(&self, job: Submission, schedule: &Schedule, talk: &mut Talk<'_>) {
         let Schedule { minute, hour, day_of_month, month, day_of_week } = schedule;
         match compile([minute, hour, day_of_month, month, day_of_week], Week::FromMonday) {
             Ok(cron) => {
                 let key = key(&job);
-                let job = self.new_job(job, Manner::new(Priority::Normal, true));
+                let job = Submission { workload: talk.keep(&job.workload), ..job };
+                let job = new_job(&self.settings, job, Manner::new(Priority::Normal, true));
                 let recurrence = Recurrence::Cron(cron);
                 let new = NewSchedule { key, job, recurrence, at_once: false, keep_grid: true, runs: None };
-                out.command(Ask::Submit.tag(), ScheduleCommand::Set(Box::new(new)));
+                talk.ask(Ask::Submit, ScheduleCommand::Set(Box::new(new)));
             }
-            Err(error) => refuse(&error, out),
+            Err(error) => refuse(&error, talk),
         }
     }
 }
@@ -38,7 +38,7 @@ fn key(job: &Submission) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(&digest))
 }
 
-fn refuse(error: &CronError, out: &mut Outbox) {
+fn refuse(error: &CronError, talk: &mut Talk<'_>) {
     let text = format!("Schedule not understood: {error}");
-    Response::Error { code: b"INVALID_ARGUMENTS", text: text.as_bytes() }.encode(out.bytes());
+    Response::Error { code: b"INVALID_ARGUMENTS", text: text.as_bytes() }.encode(talk.bytes());
 }

@@ -8,10 +8,9 @@ use windlass_engine::{
     Backoff, Clash, JobCommand, JobId, KeyUntil, NewJob, Payload, Priority as Urgency, Protocol, Retry, Timestamp,
     Unique,
 };
-use windlass_session::Outbox;
 
 use super::ask::Ask;
-use super::{GearmanSession, Settings, unique};
+use super::{GearmanSpeaker, Settings, Talk, unique};
 use crate::wire::{Priority, Response, Submission};
 
 /// The properties of a submission beside function, id and workload.
@@ -38,24 +37,18 @@ impl Manner {
     }
 }
 
-impl GearmanSession {
-    pub(super) fn submit(&self, job: Submission, manner: Manner, out: &mut Outbox) {
+impl GearmanSpeaker {
+    pub(super) fn submit(&self, job: Submission, manner: Manner, talk: &mut Talk<'_>) {
         // The engine copies a small workload itself.
         let large = job.workload.len() > Payload::COPY_MAX;
-        let workload = if large { self.keep(&job.workload) } else { job.workload };
+        let workload = if large { talk.keep(&job.workload) } else { job.workload };
         let new = new_job(&self.settings, Submission { workload, ..job }, manner);
-        out.command(Ask::Submit.tag(), JobCommand::Push(Box::new(new)));
+        talk.ask(Ask::Submit, JobCommand::Push(Box::new(new)));
     }
 
-    /// The new job, with a workload that outlives its read buffer.
-    pub(super) fn new_job(&self, job: Submission, manner: Manner) -> NewJob {
-        let job = Submission { workload: self.keep(&job.workload), ..job };
-        new_job(&self.settings, job, manner)
-    }
-
-    pub(super) fn pushed(&self, job: JobId, out: &mut Outbox) {
+    pub(super) fn pushed(&self, job: JobId, talk: &mut Talk<'_>) {
         let handle = self.handle(job);
-        Response::JobCreated { handle: &handle }.encode(out.bytes());
+        Response::JobCreated { handle: &handle }.encode(talk.bytes());
     }
 }
 

@@ -8,9 +8,10 @@ use windlass_engine::{
     Capacity, ClientInfo, ClientRow, Command, Cursor, End, Event, JobCommand, JobId, Note, Notice, Payload, Priority,
     Protocol, Query, QueueCommand, QueueKind, QueueRow, QueueRules, Refusal, Reply, Tag, Thing, Timestamp,
 };
-use windlass_session::{Item, Outbox, Reason, Session};
+use windlass_session::{Item, LARGE_BYTES, Outbox, Question, Reason, Session};
 
-use super::{GRABS_OPEN_MAX, GearmanSession, HELD_BYTES_MAX, LARGE_BYTES, Settings};
+use super::ask::Ask;
+use super::{GearmanSession, GearmanSpeaker, HELD_BYTES_MAX, Settings};
 use crate::wire::{AssignForm, ErrorReply, HandlePrefix, Priority as Urgency, Request, Response, Submission};
 
 const NOW: Timestamp = Timestamp(1);
@@ -28,7 +29,7 @@ impl Bench {
     }
 
     fn with(settings: Settings) -> Self {
-        let session = GearmanSession::new(Arc::new(settings), ClientInfo::default());
+        let session = GearmanSpeaker::session(Arc::new(settings), ClientInfo::default());
         let mut bench = Self { session, input: BytesMut::new(), out: Outbox::default() };
         bench.session.on_open(NOW, &mut bench.out);
         assert_eq!(bench.commands().len(), 2);
@@ -256,11 +257,11 @@ fn a_refused_text_command_is_answered_in_one_line() {
 fn grabs_without_an_answer_are_bounded() {
     let mut bench = Bench::new();
     let grab = encoded(&Request::Grab(AssignForm::Plain));
-    for _ in 0..=GRABS_OPEN_MAX {
+    for _ in 0..=Ask::WEIGHT_MAX {
         bench.say(&grab);
     }
     let mut open = bench.commands();
-    assert_eq!(open.len(), GRABS_OPEN_MAX as usize);
+    assert_eq!(open.len(), Ask::WEIGHT_MAX);
     assert_eq!(bench.input, grab);
     bench.say(b"");
     assert!(bench.commands().is_empty());

@@ -7,87 +7,86 @@
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{Command, End, Failure, JobId, JobRef, LeaseCommand, Note, Proof, Protocol};
-use windlass_session::Outbox;
 
-use super::ask::Ask;
-use super::{GearmanSession, refusal};
+use super::ask::{DATA, EXCEPTION, RESULT};
+use super::{GearmanSpeaker, Talk, refusal};
 use crate::bridge;
 use crate::wire::{Response, status_number};
 
 /// The [`Failure::kind`] of a WORK_FAIL.
-const FAIL: &[u8] = b"GearmanFail";
-const EXCEPTION: &[u8] = b"GearmanException";
+const FAIL_KIND: &[u8] = b"GearmanFail";
+const EXCEPTION_KIND: &[u8] = b"GearmanException";
 
 /// Longest numerator or denominator that is forwarded verbatim. A longer one is forwarded as the number it stands for. 20 digits
 /// hold any 64-bit number.
 const STATUS_NUMBER_BYTES_MAX: usize = 20;
 
 /// Packets from the worker.
-impl GearmanSession {
-    pub(super) fn work_status(&self, handle: &[u8], numerator: &[u8], denominator: &[u8], out: &mut Outbox) {
+impl GearmanSpeaker {
+    pub(super) fn work_status(&self, handle: &[u8], numerator: &[u8], denominator: &[u8], talk: &mut Talk<'_>) {
         let verbatim = numerator.len().max(denominator.len()) <= STATUS_NUMBER_BYTES_MAX;
         let raw = if verbatim { [numerator, b"\0", denominator].concat().into() } else { Bytes::new() };
         let (numerator, denominator) = (status_number(numerator), status_number(denominator));
-        self.tell(handle, Ask::Result, Note::Progress { numerator, denominator, raw }, out);
+        self.tell(handle, RESULT, Note::Progress { numerator, denominator, raw }, talk);
     }
 
-    pub(super) fn work_data(&self, handle: &[u8], data: &Bytes, out: &mut Outbox) {
-        self.tell(handle, Ask::Data, Note::Data(self.keep(data)), out);
+    pub(super) fn work_data(&self, handle: &[u8], data: &Bytes, talk: &mut Talk<'_>) {
+        self.tell(handle, DATA, Note::Data(talk.keep(data)), talk);
     }
 
-    pub(super) fn work_warning(&self, handle: &[u8], data: &Bytes, out: &mut Outbox) {
-        self.tell(handle, Ask::Data, Note::Warning(self.keep(data)), out);
+    pub(super) fn work_warning(&self, handle: &[u8], data: &Bytes, talk: &mut Talk<'_>) {
+        self.tell(handle, DATA, Note::Warning(talk.keep(data)), talk);
     }
 
-    pub(super) fn work_complete(&self, handle: &[u8], data: &Bytes, out: &mut Outbox) {
-        let result = self.keep(data);
-        self.report(handle, Ask::Result, out, |job| {
+    pub(super) fn work_complete(&self, handle: &[u8], data: &Bytes, talk: &mut Talk<'_>) {
+        let result = talk.keep(data);
+        self.report(handle, RESULT, talk, |job| {
             Command::Lease(LeaseCommand::Finish { job, proof: Proof::Connection, result })
         });
     }
 
     /// Perl workers also send it after their WORK_EXCEPTION, when the job has already failed. That WORK_FAIL is ignored.
-    pub(super) fn work_fail(&mut self, handle: &[u8], out: &mut Outbox) {
+    pub(super) fn work_fail(&mut self, handle: &[u8], talk: &mut Talk<'_>) {
         let job = self.job(handle);
         if job.is_some() && self.excepted == job {
             self.excepted = None;
             return;
         }
-        self.fail(handle, Ask::Result, FAIL, Bytes::new(), out);
+        self.fail(handle, RESULT, FAIL_KIND, Bytes::new(), talk);
     }
 
-    pub(super) fn work_exception(&mut self, handle: &[u8], data: &Bytes, out: &mut Outbox) {
+    pub(super) fn work_exception(&mut self, handle: &[u8], data: &Bytes, talk: &mut Talk<'_>) {
         self.excepted = self.job(handle);
-        self.fail(handle, Ask::Exception, EXCEPTION, self.keep(data), out);
+        self.fail(handle, EXCEPTION, EXCEPTION_KIND, talk.keep(data), talk);
     }
 
-    fn fail(&self, handle: &[u8], ask: Ask, kind: &'static [u8], message: Bytes, out: &mut Outbox) {
+    fn fail(&self, handle: &[u8], code: u64, kind: &'static [u8], message: Bytes, talk: &mut Talk<'_>) {
         let failure = Box::new(Failure { kind: Bytes::from_static(kind), message, ..Failure::default() });
-        self.report(handle, ask, out, |job| {
+        self.report(handle, code, talk, |job| {
             Command::Lease(LeaseCommand::Fail { job, proof: Proof::Connection, failure })
         });
     }
 
-    fn tell(&self, handle: &[u8], ask: Ask, note: Note, out: &mut Outbox) {
-        self.report(handle, ask, out, |job| {
+    fn tell(&self, handle: &[u8], code: u64, note: Note, talk: &mut Talk<'_>) {
+        self.report(handle, code, talk, |job| {
             Command::Lease(LeaseCommand::Progress { job, proof: Proof::Connection, note })
         });
     }
 
     /// Only the connection that holds a job may report on it. No connection holds a job with a handle of another server.
-    fn report(&self, handle: &[u8], ask: Ask, out: &mut Outbox, command: impl FnOnce(JobRef) -> Command) {
+    fn report(&self, handle: &[u8], code: u64, talk: &mut Talk<'_>, command: impl FnOnce(JobRef) -> Command) {
         match self.job(handle) {
-            Some(job) => out.command(ask.tag(), command(JobRef::Id(job))),
-            None => refusal::not_held(ask).encode(out.bytes()),
+            Some(job) => talk.send_as(code, command(JobRef::Id(job))),
+            None => refusal::not_held(code).encode(talk.bytes()),
         }
     }
 }
 
 /// Packets to a waiting client.
-impl GearmanSession {
-    pub(super) fn told(&mut self, job: JobId, note: &Note, out: &mut Outbox) {
+impl GearmanSpeaker {
+    pub(super) fn told(&mut self, job: JobId, note: &Note, talk: &mut Talk<'_>) {
         let handle: &[u8] = &self.handle(job);
-        let out = self.unasked(out);
+        let out = self.unasked(talk);
         match note {
             Note::Progress { numerator, denominator, raw } => status(handle, (*numerator, *denominator), raw, out),
             Note::Data(data) => Response::WorkData { handle, data }.encode(out),
@@ -95,7 +94,7 @@ impl GearmanSession {
         }
     }
 
-    pub(super) fn ended(&mut self, job: JobId, end: &End, out: &mut Outbox) {
+    pub(super) fn job_ended(&mut self, job: JobId, end: &End, talk: &mut Talk<'_>) {
         let handle: &[u8] = &self.handle(job);
         let exceptions = self.exceptions;
         let result_text;
@@ -105,12 +104,12 @@ impl GearmanSession {
                 result_text = bridge::result(&self.settings.bridge, by, result);
                 Response::WorkComplete { handle, data: &result_text }
             }
-            End::Failed(failure) if exceptions && failure.kind != FAIL => {
+            End::Failed(failure) if exceptions && failure.kind != FAIL_KIND => {
                 Response::WorkException { handle, data: &failure.message }
             }
             End::Failed(_) | End::Lost | End::TimedOut | End::Expired | End::Cancelled => Response::WorkFail { handle },
         };
-        response.encode(self.unasked(out));
+        response.encode(self.unasked(talk));
     }
 }
 

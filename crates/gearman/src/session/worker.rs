@@ -4,10 +4,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{ClientCommand, ClientInfo, LeaseTerms, OnExpiry, Subscription, TakeCommand};
-use windlass_session::Outbox;
 
-use super::ask::Ask;
-use super::{GearmanSession, NAMELESS, OnTimeout, TimeoutUnit, refusal};
+use super::ask::WORKER;
+use super::{GearmanSpeaker, NAMELESS, OnTimeout, Talk, TimeoutUnit, refusal};
 
 /// gearmand's shortest timeout. Smaller numbers come from old workers that count seconds, and are raised to this.
 const TIMEOUT_MS_MIN: u64 = 1_000;
@@ -40,9 +39,9 @@ impl About {
     }
 }
 
-impl GearmanSession {
+impl GearmanSpeaker {
     /// The specification counts milliseconds, Perl's workers count seconds. The operator configures the unit.
-    pub(super) fn can_do_timeout(&mut self, function: Bytes, given: u64, out: &mut Outbox) {
+    pub(super) fn can_do_timeout(&mut self, function: Bytes, given: u64, talk: &mut Talk<'_>) {
         let timeout_ms = match self.settings.timeout_unit {
             TimeoutUnit::Milliseconds => given,
             TimeoutUnit::Seconds => given.saturating_mul(1_000),
@@ -57,13 +56,13 @@ impl GearmanSession {
                  gearman.timeout_unit = \"s\""
             );
         }
-        self.can_do(function, timeout_ms, out);
+        self.can_do(function, timeout_ms, talk);
     }
 
     /// `timeout_ms` 0 means no timeout.
-    pub(super) fn can_do(&self, function: Bytes, timeout_ms: u64, out: &mut Outbox) {
+    pub(super) fn can_do(&self, function: Bytes, timeout_ms: u64, talk: &mut Talk<'_>) {
         if function.contains(&0) {
-            return refusal::FUNCTION_WITH_NUL.encode(out.bytes());
+            return refusal::FUNCTION_WITH_NUL.encode(talk.bytes());
         }
         let on_expiry = match self.settings.on_timeout {
             OnTimeout::Fail => OnExpiry::Fail,
@@ -73,27 +72,24 @@ impl GearmanSession {
             0 => LeaseTerms::CONNECTION,
             ms => LeaseTerms { connection_bound: true, lease_ms: Some(ms.max(TIMEOUT_MS_MIN)), on_expiry, wish: None },
         };
-        out.command(
-            Ask::Worker.tag(),
-            ClientCommand::Serve(Subscription { queue: function, weight: 0, lease, unclaimed: None }),
-        );
+        talk.send_as(WORKER, ClientCommand::Serve(Subscription { queue: function, weight: 0, lease, unclaimed: None }));
     }
 
     /// Requeues the function's jobs that the worker holds: it will not finish them.
-    pub(super) fn cant_do(function: Bytes, out: &mut Outbox) {
-        out.command(Ask::Worker.tag(), ClientCommand::Unserve { queue: function, requeue: true });
+    pub(super) fn cant_do(function: Bytes, talk: &mut Talk<'_>) {
+        talk.send_as(WORKER, ClientCommand::Unserve { queue: function, requeue: true });
     }
 
-    pub(super) fn reset_abilities(out: &mut Outbox) {
-        out.command(Ask::Worker.tag(), ClientCommand::UnserveAll { requeue: true });
+    pub(super) fn reset_abilities(talk: &mut Talk<'_>) {
+        talk.send_as(WORKER, ClientCommand::UnserveAll { requeue: true });
     }
 
-    pub(super) fn set_client_id(&mut self, id: Bytes, out: &mut Outbox) {
+    pub(super) fn set_client_id(&mut self, id: Bytes, talk: &mut Talk<'_>) {
         self.about.id = Bytes::copy_from_slice(&id);
-        out.command(Ask::Worker.tag(), ClientCommand::SetName(id));
+        talk.send_as(WORKER, ClientCommand::SetName(id));
     }
 
-    pub(super) fn pre_sleep(out: &mut Outbox) {
-        out.command(Ask::Worker.tag(), TakeCommand::WaitForWork);
+    pub(super) fn pre_sleep(talk: &mut Talk<'_>) {
+        talk.send_as(WORKER, TakeCommand::WaitForWork);
     }
 }
