@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{ClientId, Limits, Timestamp};
-use windlass_faktory::session::{FaktorySession, Settings};
+use windlass_faktory::session::{FaktorySpeaker, Settings};
 use windlass_testkit::memory::MemoryHub;
 
 #[derive(Debug, Arbitrary)]
@@ -116,7 +116,7 @@ impl World {
     fn greet(&mut self, place: usize) -> ClientId {
         self.greeted += 1;
         let (settings, rng) = (Arc::clone(&self.settings), [self.greeted, 1]);
-        let client = self.hub.open(|info| Box::new(FaktorySession::new(settings, info, rng)));
+        let client = self.hub.open(|info| Box::new(FaktorySpeaker::session(settings, info, rng)));
         let hello = [r#"HELLO {"v":2}"#, r#"HELLO {"v":2,"wid":"w1"}"#, r#"HELLO {"v":2,"wid":"w1"}"#];
         self.hub.send(client, format!("{}\n", hello[place % hello.len()]).as_bytes());
         client

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;
 use windlass_engine::{ClientId, Limits, Timestamp};
-use windlass_faktory::session::{FaktorySession, Settings};
+use windlass_faktory::session::{FaktorySpeaker, Settings};
 use windlass_faktory::wire::{Glob, Lines, Mutate, Request, Text, Unit};
 use windlass_testkit::memory::MemoryHub;
 
@@ -147,7 +147,7 @@ impl World {
     fn greet(&mut self, peer: usize) {
         self.rng += 1;
         let (settings, rng) = (Arc::clone(&self.settings), [self.rng, 7]);
-        let client = self.hub.open(|info| Box::new(FaktorySession::new(settings, info, rng)));
+        let client = self.hub.open(|info| Box::new(FaktorySpeaker::session(settings, info, rng)));
         let hello: &[u8] = if peer == 0 { b"HELLO {\"v\":2}\n" } else { b"HELLO {\"v\":2,\"wid\":\"w1\"}\n" };
         self.hub.send(client, hello);
         match self.peers.get_mut(peer) {

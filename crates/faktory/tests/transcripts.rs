@@ -13,7 +13,7 @@ use windlass_engine::{
     ClientCommand, ClientInfo, Command, Event, Limits, NewSchedule, QueueCommand, Recurrence, ScheduleCommand, Tag,
     Throttle, Timestamp,
 };
-use windlass_faktory::session::{FaktorySession, Settings};
+use windlass_faktory::session::{FaktorySpeaker, Settings};
 use windlass_session::{Outbox, Session};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
@@ -64,7 +64,7 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
     let rng = Cell::new(0);
     let greet = move |info| -> Box<dyn windlass_session::Session> {
         rng.set(rng.get() + 1);
-        Box::new(FaktorySession::new(Arc::clone(&settings), info, [(0x1111 * rng.get()) << 1, rng.get()]))
+        Box::new(FaktorySpeaker::session(Arc::clone(&settings), info, [(0x1111 * rng.get()) << 1, rng.get()]))
     };
     let mut hub = MemoryHub::new(limits, START, 7);
     let commands = configured_schedules(scene)

@@ -19,7 +19,7 @@ use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protoc
 pub use cron::{Cron, CronJob, NotJson};
 
 use crate::bridge::FwpOrigin;
-use crate::session::{FaktorySession, Settings};
+use crate::session::{FaktorySpeaker, Settings};
 use crate::wire::is_queue_name;
 
 const MIB: u64 = 1 << 20;
@@ -213,7 +213,7 @@ impl Protocol for Faktory {
         let daemon = daemon.clone();
         let sessions = Arc::new(move |info, _| {
             let rng = [(daemon.random)(), (daemon.random)()];
-            daemon.under_aliases(FaktorySession::new(Arc::clone(&settings), info, rng))
+            daemon.under_aliases(FaktorySpeaker::session(Arc::clone(&settings), info, rng))
         });
         let listen = self.listen.clone();
         Ok(vec![Endpoint { name: self.name(), listen, sessions, guarded, is_admin: |_| false }])

@@ -9,38 +9,38 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use windlass_engine::{
-    BatchCommand, BatchView, CallbackState, NewBatch, NewJob, Protocol, Query, Refusal, Reply, Thing, Timestamp,
+    BatchCommand, BatchView, CallbackState, NewBatch, NewJob, Protocol, Query, Refusal, Reply, Thing,
 };
-use windlass_session::Outbox;
 
+use super::ask::Ask;
 use super::push::{Pushed, new_job, readable};
 use super::refusal;
-use super::{Answer, Ask, FaktorySession, Task};
+use super::{Answer, FaktorySpeaker, Talk};
 use crate::wire::{
     self, BatchText, Unit, UnitError, batch_name, callback_custom, echo, reply, time_text, time_text_ns,
 };
 
-impl FaktorySession {
-    pub(super) fn batch(&mut self, now: Timestamp, verb: &Bytes, rest: &Bytes, out: &mut Outbox) {
+impl FaktorySpeaker {
+    pub(super) fn batch(&mut self, verb: &Bytes, rest: &Bytes, talk: &mut Talk<'_>) {
         match verb.as_ref() {
-            b"NEW" => match self.new_batch(Pushed::at(now, out), rest) {
+            b"NEW" => match self.new_batch(Pushed::at(talk), rest) {
                 Ok(batch) => {
                     let (bid, parent) = (batch.name.clone(), batch.parent.clone());
-                    self.ask(Ask::Batch { bid: bid.clone(), said: Some(bid), parent }, BatchCommand::New(batch), out);
+                    talk.ask(Ask::Batch { bid: bid.clone(), said: Some(bid), parent }, BatchCommand::New(batch));
                 }
-                Err(error) => reply::error(error.to_string(), out.bytes()),
+                Err(error) => reply::error(error.to_string(), talk.bytes()),
             },
             b"OPEN" => {
                 let ask = Ask::Batch { bid: rest.clone(), said: Some(rest.clone()), parent: None };
                 let hold_ms = self.settings.batch_open_ms;
-                self.ask(ask, BatchCommand::Open { batch: rest.clone(), hold_ms }, out);
+                talk.ask(ask, BatchCommand::Open { batch: rest.clone(), hold_ms });
             }
             b"COMMIT" => {
                 let ask = Ask::Batch { bid: rest.clone(), said: None, parent: None };
-                self.ask(ask, BatchCommand::Commit { batch: rest.clone() }, out);
+                talk.ask(ask, BatchCommand::Commit { batch: rest.clone() });
             }
-            b"STATUS" => self.begin(Task::Batch(rest.clone()), Query::Batch { batch: rest.clone() }, out),
-            _ => reply::error([b"no such BATCH subcommand: ", echo(verb)].concat(), out.bytes()),
+            b"STATUS" => talk.ask(Ask::BatchStatus(rest.clone()), Query::Batch { batch: rest.clone() }),
+            _ => reply::error([b"no such BATCH subcommand: ", echo(verb)].concat(), talk.bytes()),
         }
     }
 
@@ -92,19 +92,19 @@ impl FaktorySession {
         hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    pub(super) fn batched(bid: &[u8], said: Option<&Bytes>, answer: &Answer, out: &mut Outbox) {
+    pub(super) fn batched(bid: &[u8], said: Option<&Bytes>, answer: &Answer, talk: &mut Talk<'_>) {
         match (answer, said) {
-            (Ok(_), Some(said)) => reply::bulk(said, out.bytes()),
-            (Ok(_), None) => reply::ok(out.bytes()),
-            (Err(why), _) => refused(bid, *why, out),
+            (Ok(_), Some(said)) => reply::bulk(said, talk.bytes()),
+            (Ok(_), None) => reply::ok(talk.bytes()),
+            (Err(why), _) => refused(bid, *why, talk),
         }
     }
 
-    pub(super) fn batch_looked(bid: &[u8], answer: &Answer, out: &mut Outbox) {
+    pub(super) fn batch_looked(bid: &[u8], answer: &Answer, talk: &mut Talk<'_>) {
         match answer {
-            Ok(Reply::Batch(batch)) => reply::bulk(&text(batch), out.bytes()),
-            Ok(_) => reply::null(out.bytes()),
-            Err(why) => refused(bid, *why, out),
+            Ok(Reply::Batch(batch)) => reply::bulk(&text(batch), talk.bytes()),
+            Ok(_) => reply::null(talk.bytes()),
+            Err(why) => refused(bid, *why, talk),
         }
     }
 }
@@ -114,10 +114,10 @@ pub(super) fn no_such(bid: &[u8]) -> String {
     format!("No such batch {}", readable(echo(bid)))
 }
 
-fn refused(bid: &[u8], why: Refusal, out: &mut Outbox) {
+fn refused(bid: &[u8], why: Refusal, talk: &mut Talk<'_>) {
     match why == Refusal::NotFound(Thing::Batch) {
-        true => reply::error(no_such(bid), out.bytes()),
-        false => refusal::write(why, out.bytes()),
+        true => reply::error(no_such(bid), talk.bytes()),
+        false => refusal::write(why, talk.bytes()),
     }
 }
 

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use windlass_bridge::{Bridge, Unconvertible};
 use windlass_engine::{
     Codec, Failure, From, JobId, JobRef, LeaseCommand, LeaseTerms, OnExpiry, Priority, Proof, Protocol, Reply, Select,
-    Tag, Take, TakeCommand, Taken, Timestamp, Wait,
+    Take, TakeCommand, Taken, Timestamp, Wait,
 };
-use windlass_session::Outbox;
 
+use super::ask::Ask;
 use super::refusal;
-use super::{Answer, FaktorySession, Task};
+use super::{Answer, FaktorySpeaker, Talk};
 use crate::bridge::{Unit, unconverted, unit};
 use crate::wire::{FailureText, Foreign, Text, is_queue_name, jid_of, number_of, reply, run_text};
 
@@ -25,17 +25,17 @@ const EXPIRED: &[u8] = b"ReservationExpired";
 const EXPIRED_MESSAGE: &[u8] = b"job reservation expired";
 const EXPIRED_WORDS: &str = "Faktory job reservation expired";
 
-impl FaktorySession {
-    pub(super) fn fetch(&mut self, now: Timestamp, queues: Option<Vec<Bytes>>, out: &mut Outbox) {
+impl FaktorySpeaker {
+    pub(super) fn fetch(&self, queues: Option<Vec<Bytes>>, talk: &mut Talk<'_>) {
         let Some(queues) = queues else {
-            return reply::error("must call fetch with at least one queue", out.bytes());
+            return reply::error("must call fetch with at least one queue", talk.bytes());
         };
         // Skip names that FWP does not allow, even if another protocol has such a queue.
         let queues = queues.into_iter().filter(|name| is_queue_name(name)).collect();
-        self.take(Fetch { queues, until: now.after_ms(self.settings.fetch_wait_ms) }, out);
+        self.take(Fetch { queues, until: talk.now().after_ms(self.settings.fetch_wait_ms) }, talk);
     }
 
-    fn take(&mut self, fetch: Fetch, out: &mut Outbox) {
+    fn take(&self, fetch: Fetch, talk: &mut Talk<'_>) {
         let on_expiry = OnExpiry::Fail;
         let lease =
             LeaseTerms { connection_bound: false, lease_ms: Some(RESERVE_MS), on_expiry, wish: Some(on_expiry) };
@@ -45,43 +45,35 @@ impl FaktorySession {
             wait: Wait::Until(fetch.until),
             worker: self.wid.clone(),
         };
-        self.begin(Task::Fetch(fetch), TakeCommand::Take(take), out);
+        talk.ask(Ask::Fetch(fetch), TakeCommand::Take(take));
     }
 
-    pub(super) fn fetched(&mut self, fetch: Fetch, answer: &Answer, out: &mut Outbox) {
+    pub(super) fn fetched(&self, fetch: Fetch, answer: &Answer, talk: &mut Talk<'_>) {
         match answer {
             Ok(Reply::Taken(job)) => {
-                if let Err(misfit) = deliver(&self.settings.bridge, job, out) {
+                if let Err(misfit) = deliver(&self.settings.bridge, job, talk) {
                     // FWP cannot express this job: return it for workers of other protocols, and wait for another one.
                     let (job, proof) = (JobRef::Id(job.id), Proof::Token(job.token));
-                    out.command(Tag::NONE, LeaseCommand::Unconvertible { job, proof, why: misfit.to_string().into() });
-                    self.take(fetch, out);
+                    talk.send(LeaseCommand::Unconvertible { job, proof, why: misfit.to_string().into() });
+                    self.take(fetch, talk);
                 }
             }
-            Ok(_) => reply::null(out.bytes()),
-            Err(why) => refusal::write(*why, out.bytes()),
+            Ok(_) => reply::null(talk.bytes()),
+            Err(why) => refusal::write(*why, talk.bytes()),
         }
-    }
-
-    /// Ends the wait early.
-    pub(super) fn stop_fetching(&mut self, out: &mut Outbox) {
-        self.task = None;
-        self.asked.clear();
-        out.command(Tag::NONE, TakeCommand::Unwait);
-        reply::null(out.bytes());
     }
 }
 
 /// The parameters of a FETCH.
 #[derive(Debug)]
-pub(super) struct Fetch {
+pub struct Fetch {
     /// Queues, in order of preference.
     queues: Vec<Bytes>,
     /// When the wait ends.
     until: Timestamp,
 }
 
-fn deliver(bridge: &Bridge, job: &Taken, out: &mut Outbox) -> Result<(), Unconvertible> {
+fn deliver(bridge: &Bridge, job: &Taken, talk: &mut Talk<'_>) -> Result<(), Unconvertible> {
     let failure = failure_text(job.failure.as_deref(), job.failures, job.failures_max, job.ready_at);
     let source = Source {
         id: job.id,
@@ -97,8 +89,8 @@ fn deliver(bridge: &Bridge, job: &Taken, out: &mut Outbox) -> Result<(), Unconve
     };
     let body = source.text(bridge)?;
     match Text::new(&body) {
-        Some(text) => text.deliver(failure.as_ref(), Some(job.ready_at.0), out.bytes()),
-        None => reply::bulk(&body, out.bytes()),
+        Some(text) => text.deliver(failure.as_ref(), Some(job.ready_at.0), talk.bytes()),
+        None => reply::bulk(&body, talk.bytes()),
     }
     Ok(())
 }

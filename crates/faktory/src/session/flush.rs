@@ -4,24 +4,24 @@
 //! deployed servers: they are configuration.
 
 use windlass_engine::{BulkCommand, Cursor, Protocol, Reply};
-use windlass_session::Outbox;
 
-use super::{Answer, FaktorySession, Task, refusal};
+use super::ask::Ask;
+use super::{Answer, FaktorySpeaker, Talk, refusal};
 use crate::wire::reply;
 
 /// Jobs, batches or queues removed in one visit.
 const PAGE_ROWS: u32 = 200;
 
-impl FaktorySession {
-    pub(super) fn flush(&mut self, after: Cursor, out: &mut Outbox) {
-        self.begin(Task::Flush, BulkCommand::Flush { protocol: Protocol::FAKTORY, after, limit: PAGE_ROWS }, out);
+impl FaktorySpeaker {
+    pub(super) fn flush(after: Cursor, talk: &mut Talk<'_>) {
+        talk.ask(Ask::Flush, BulkCommand::Flush { protocol: Protocol::FAKTORY, after, limit: PAGE_ROWS });
     }
 
-    pub(super) fn flush_step(&mut self, answer: &Answer, out: &mut Outbox) {
+    pub(super) fn flush_step(answer: &Answer, talk: &mut Talk<'_>) {
         match answer {
-            Ok(Reply::Mutated { next: Some(after), .. }) => self.flush(*after, out),
-            Ok(_) => reply::ok(out.bytes()),
-            Err(why) => refusal::write(*why, out.bytes()),
+            Ok(Reply::Mutated { next: Some(after), .. }) => Self::flush(*after, talk),
+            Ok(_) => reply::ok(talk.bytes()),
+            Err(why) => refusal::write(*why, talk.bytes()),
         }
     }
 }

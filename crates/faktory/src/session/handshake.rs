@@ -4,18 +4,15 @@
 //! reply.
 
 use bytes::Bytes;
-use windlass_engine::{Tag, Timestamp, WorkerCommand};
-use windlass_session::{Outbox, Reason};
+use windlass_engine::{Timestamp, WorkerCommand};
+use windlass_session::Reason;
 
 use super::settings::Counted;
-use super::{FaktorySession, Settings};
+use super::{FaktorySpeaker, Settings, Talk};
 use crate::wire::{Challenge, Hello, hi, password_matches, reply};
 
 /// Bytes of the longest line before HELLO.
 pub(super) const HELLO_BYTES_MAX: usize = 64 << 10;
-
-/// The tag of the one command without a reply.
-const ENLIST: Tag = Tag::silent(1);
 
 /// The state before HELLO.
 #[derive(Debug)]
@@ -31,9 +28,9 @@ impl Handshake {
     }
 
     /// Sends HI.
-    pub(super) fn begin(&mut self, now: Timestamp, settings: &Settings, out: &mut Outbox) {
-        self.deadline = Some(now.after_ms(settings.handshake_ms));
-        out.bytes().extend_from_slice(hi(self.challenge.as_ref()).as_bytes());
+    pub(super) fn begin(&mut self, settings: &Settings, talk: &mut Talk<'_>) {
+        self.deadline = Some(talk.now().after_ms(settings.handshake_ms));
+        talk.bytes().extend_from_slice(hi(self.challenge.as_ref()).as_bytes());
     }
 
     pub(super) const fn deadline(&self) -> Option<Timestamp> {
@@ -41,29 +38,29 @@ impl Handshake {
     }
 }
 
-impl FaktorySession {
+impl FaktorySpeaker {
     /// Handles the first line.
-    pub(super) fn greeted(&mut self, handshake: &Handshake, line: &[u8], out: &mut Outbox) {
+    pub(super) fn greeted(&mut self, handshake: &Handshake, line: &[u8], talk: &mut Talk<'_>) {
         let Some(hello) = std::str::from_utf8(line).ok().and_then(Hello::parse) else {
-            return self.end(Reason::Protocol("no HELLO".to_owned()), out);
+            return talk.end(Reason::Protocol("no HELLO".to_owned()));
         };
         if let Some(challenge) = &handshake.challenge
             && !password_matches(&self.settings.password, challenge, &hello)
         {
-            reply::error("Invalid password", out.bytes());
-            return self.end(Reason::WrongPassword, out);
+            reply::error("Invalid password", talk.bytes());
+            return talk.end(Reason::WrongPassword);
         }
-        reply::ok(out.bytes());
+        reply::ok(talk.bytes());
         let (counted, connections) = Counted::new(&self.settings.shared);
         if connections > self.settings.connections_max {
-            reply::error(format!("too many connections: {connections}"), out.bytes());
-            return self.end(Reason::Limit("connections_max"), out);
+            reply::error(format!("too many connections: {connections}"), talk.bytes());
+            return talk.end(Reason::Limit("connections_max"));
         }
         self.counted = Some(counted);
         if !hello.wid.is_empty() {
             let about = about(&hello);
             self.wid = Bytes::from(hello.wid);
-            out.command(ENLIST, WorkerCommand::Register { worker: self.wid.clone(), about });
+            talk.send(WorkerCommand::Register { worker: self.wid.clone(), about });
         }
     }
 }

@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, btree_map};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Cursor, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, Query, QueueKind, QueueRow, Reply, Stats, Timestamp,
+    Cursor, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, Query, QueueKind, QueueRow, Reply, Stats,
 };
-use windlass_session::Outbox;
 
-use super::{Answer, Ask, FAKTORY_VERSION, FaktorySession, Task, refusal};
+use super::ask::Ask;
+use super::{Answer, FAKTORY_VERSION, FaktorySpeaker, Talk, refusal};
 use crate::wire::{Chore, InfoText, is_queue_name, queue_member, reply};
 
 /// Bytes of queues in one part of the reply.
@@ -23,7 +23,7 @@ const PART_BYTES: usize = 64 * 1024;
 
 /// The counters read so far.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub struct Gathered {
     stats: Stats,
     queues: u64,
     waiting: u64,
@@ -36,17 +36,17 @@ pub(super) struct Gathered {
 
 /// A reply that is being sent.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub struct Leaving {
     members: btree_map::IntoValues<Bytes, Box<[u8]>>,
     end: String,
 }
 
-impl FaktorySession {
-    pub(super) fn info(&mut self, out: &mut Outbox) {
-        self.begin(Task::Info(Box::default()), Query::Stats, out);
+impl FaktorySpeaker {
+    pub(super) fn info(talk: &mut Talk<'_>) {
+        talk.ask(Ask::Info(Box::default()), Query::Stats);
     }
 
-    pub(super) fn info_step(&mut self, now: Timestamp, mut gathered: Box<Gathered>, answer: Answer, out: &mut Outbox) {
+    pub(super) fn info_step(&self, mut gathered: Box<Gathered>, answer: Answer, talk: &mut Talk<'_>) {
         let after = match answer {
             Ok(Reply::Stats(stats)) => {
                 gathered.stats = *stats;
@@ -57,51 +57,50 @@ impl FaktorySession {
                 next
             }
             Ok(_) => None,
-            Err(why) => return refusal::write(why, out.bytes()),
+            Err(why) => return refusal::write(why, talk.bytes()),
         };
         match after {
             Some(after) => {
-                self.task = Some(Task::Info(gathered));
-                self.ask(Ask::Step, Query::Queues { after, limit: u32::MAX }, out);
+                talk.ask(Ask::Info(gathered), Query::Queues { after, limit: u32::MAX });
             }
-            None => self.begin_info(now, *gathered, out),
+            None => self.begin_info(*gathered, talk),
         }
     }
 
     /// Starts the reply: all counters, and so its length, are known.
-    fn begin_info(&mut self, now: Timestamp, gathered: Gathered, out: &mut Outbox) {
-        let text = self.info_text(now, out.wall(now), &gathered);
+    fn begin_info(&self, gathered: Gathered, talk: &mut Talk<'_>) {
+        let text = self.info_text(&gathered, talk);
         let (begin, mut end) = (text.before_queues(), text.after_queues());
-        reply::bulk_head(begin.len() + gathered.bytes.saturating_sub(1) + end.len(), out.bytes());
-        out.bytes().extend_from_slice(begin.as_bytes());
+        reply::bulk_head(begin.len() + gathered.bytes.saturating_sub(1) + end.len(), talk.bytes());
+        talk.bytes().extend_from_slice(begin.as_bytes());
         end.push_str("\r\n");
-        self.go_on_with_info(Leaving { members: gathered.members.into_values(), end }, out);
+        Self::go_on_with_info(Leaving { members: gathered.members.into_values(), end }, talk);
     }
 
     /// Sends one part. The trivial question to the engine lets other clients have their turn before the next part.
-    pub(super) fn go_on_with_info(&mut self, mut leaving: Leaving, out: &mut Outbox) {
+    pub(super) fn go_on_with_info(mut leaving: Leaving, talk: &mut Talk<'_>) {
         let mut bytes = 0;
         while bytes < PART_BYTES {
             let Some(member) = leaving.members.next() else {
-                return out.bytes().extend_from_slice(leaving.end.as_bytes());
+                return talk.bytes().extend_from_slice(leaving.end.as_bytes());
             };
             bytes += member.len() + 1;
-            out.bytes().extend_from_slice(&member);
+            talk.bytes().extend_from_slice(&member);
             if leaving.members.len() > 0 {
-                out.bytes().extend_from_slice(b",");
+                talk.bytes().extend_from_slice(b",");
             }
         }
-        self.begin(Task::Leaving(leaving), Query::Job(JobRef::Id(JobId(0))), out);
+        talk.ask(Ask::Leaving(leaving), Query::Job(JobRef::Id(JobId(0))));
     }
 
-    fn info_text<'a>(&'a self, now: Timestamp, wall: Timestamp, gathered: &'a Gathered) -> InfoText<'a> {
+    fn info_text<'a>(&'a self, gathered: &'a Gathered, talk: &Talk<'_>) -> InfoText<'a> {
         let Gathered { stats, queues, waiting, waiting_in_default, .. } = gathered;
         let ours = stats.of(Protocol::FAKTORY);
         let ProtocolStats { totals, .. } = ours;
         let jobs = |state: JobStateKind| ours.places.get(state as usize).copied().unwrap_or_default();
         let shared = &self.settings.shared;
         InfoText {
-            now_ms: wall.0,
+            now_ms: talk.wall(talk.now()).0,
             queues: *queues,
             waiting: *waiting,
             waiting_in_default: *waiting_in_default,
@@ -115,7 +114,7 @@ impl FaktorySession {
             description: &self.settings.description,
             faktory_version: FAKTORY_VERSION,
             windlass_version: env!("CARGO_PKG_VERSION"),
-            uptime_s: shared.uptime_s(now),
+            uptime_s: shared.uptime_s(talk.now()),
             connections: shared.connections(),
             command_count: shared.commands(),
             used_memory_mb: (self.settings.memory_mb)(),

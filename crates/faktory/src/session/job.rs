@@ -6,34 +6,34 @@
 
 use bytes::Bytes;
 use windlass_engine::{JobCommand, JobStateKind, JobView, Query, Reply, Unfit};
-use windlass_session::Outbox;
 
+use super::ask::Ask;
 use super::fetch::{Source, job_ref};
 use super::mutate::{source, whole};
 use super::push::readable;
-use super::{Answer, Ask, FaktorySession, Task, refusal};
+use super::{Answer, FaktorySpeaker, Talk, refusal};
 use crate::bridge::result;
 use crate::wire::{JobText, Text, echo, reply};
 use windlass_bridge::Bridge;
 
-impl FaktorySession {
-    pub(super) fn job(&mut self, verb: &Bytes, jid: &Bytes, out: &mut Outbox) {
+impl FaktorySpeaker {
+    pub(super) fn job(verb: &Bytes, jid: &Bytes, talk: &mut Talk<'_>) {
         let job = job_ref(&readable(jid));
         match verb.as_ref() {
-            b"GET" => self.begin(Task::Look, Query::Job(job), out),
-            b"CANCEL" => self.ask(Ask::Report(jid.clone()), JobCommand::Cancel(job), out),
-            _ => reply::error([b"no such JOB subcommand: ", echo(verb)].concat(), out.bytes()),
+            b"GET" => talk.ask(Ask::Look, Query::Job(job)),
+            b"CANCEL" => talk.ask(Ask::Report(jid.clone()), JobCommand::Cancel(job)),
+            _ => reply::error([b"no such JOB subcommand: ", echo(verb)].concat(), talk.bytes()),
         }
     }
 
-    pub(super) fn looked(&self, answer: &Answer, out: &mut Outbox) {
+    pub(super) fn looked(&self, answer: &Answer, talk: &mut Talk<'_>) {
         match answer {
             Ok(Reply::Looked { job: Some(view), .. }) => {
-                let text = job_text(&self.settings.bridge, view, out.skew_ms());
-                reply::bulk(&text, out.bytes());
+                let text = job_text(&self.settings.bridge, view, talk.skew_ms());
+                reply::bulk(&text, talk.bytes());
             }
-            Ok(_) => reply::null(out.bytes()),
-            Err(why) => refusal::write(*why, out.bytes()),
+            Ok(_) => reply::null(talk.bytes()),
+            Err(why) => refusal::write(*why, talk.bytes()),
         }
     }
 }

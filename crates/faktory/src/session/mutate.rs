@@ -9,11 +9,11 @@ use bytes::Bytes;
 use windlass_engine::{
     BulkCommand, Codec, Cursor, Filter, Job, JobState, JobStateKind, Mutation, Protocol, Reply, Test,
 };
-use windlass_session::Outbox;
 
+use super::ask::Ask;
 use super::fetch::{Source, failure_text};
 use super::push::readable;
-use super::{Answer, FaktorySession, Task, refusal};
+use super::{Answer, FaktorySpeaker, Talk, refusal};
 use crate::wire::{Glob, Mutate, MutateCmd, MutateTarget, Text, number_of, reply};
 use windlass_bridge::Bridge;
 
@@ -25,7 +25,7 @@ const NAMES_MAX: usize = 500;
 
 /// A MUTATE in progress.
 #[derive(Debug)]
-pub(super) struct Mutating {
+pub struct Mutating {
     filter: Filter,
     action: Mutation,
     /// Names that remain.
@@ -34,12 +34,12 @@ pub(super) struct Mutating {
     numbers: BTreeSet<u64>,
 }
 
-impl FaktorySession {
-    pub(super) fn mutate(&mut self, text: Option<&Bytes>, out: &mut Outbox) {
-        let Some(text) = text else { return reply::error("invalid format", out.bytes()) };
+impl FaktorySpeaker {
+    pub(super) fn mutate(text: Option<&Bytes>, talk: &mut Talk<'_>) {
+        let Some(text) = text else { return reply::error("invalid format", talk.bytes()) };
         let mutate = match Mutate::parse(&readable(text)) {
             Ok(mutate) => mutate,
-            Err(error) => return reply::error(error.to_string(), out.bytes()),
+            Err(error) => return reply::error(error.to_string(), talk.bytes()),
         };
         let action = match mutate.cmd {
             MutateCmd::Clear | MutateCmd::Discard => Mutation::Discard,
@@ -54,7 +54,7 @@ impl FaktorySession {
         let filter = Filter {
             state: Some(state),
             protocol: Some(Protocol::FAKTORY),
-            test: test(mutate.regexp.as_deref(), mutate.jobtype, out.skew_ms()),
+            test: test(mutate.regexp.as_deref(), mutate.jobtype, talk.skew_ms()),
             ..Filter::default()
         };
         let numbers = mutate.jids.iter().filter_map(|jid| number_of(jid)).collect();
@@ -63,31 +63,31 @@ impl FaktorySession {
         if mutating.names.is_empty() {
             mutating.turn_to_numbers();
         }
-        self.mutate_some(mutating, Cursor::default(), out);
+        Self::mutate_some(mutating, Cursor::default(), talk);
     }
 
-    fn mutate_some(&mut self, mut mutating: Box<Mutating>, after: Cursor, out: &mut Outbox) {
+    fn mutate_some(mut mutating: Box<Mutating>, after: Cursor, talk: &mut Talk<'_>) {
         if mutating.filter.names.is_empty() {
             let count = mutating.names.len().min(NAMES_MAX);
             mutating.filter.names = mutating.names.drain(..count).collect();
         }
         let (filter, action) = (mutating.filter.clone(), mutating.action);
-        self.begin(Task::Mutate(mutating), BulkCommand::Mutate { filter, action, after, limit: PAGE_JOBS }, out);
+        talk.ask(Ask::Mutate(mutating), BulkCommand::Mutate { filter, action, after, limit: PAGE_JOBS });
     }
 
-    pub(super) fn mutate_step(&mut self, mut mutating: Box<Mutating>, answer: Answer, out: &mut Outbox) {
+    pub(super) fn mutate_step(mut mutating: Box<Mutating>, answer: &Answer, talk: &mut Talk<'_>) {
         match answer {
-            Ok(Reply::Mutated { next: Some(after), .. }) => self.mutate_some(mutating, after, out),
+            Ok(Reply::Mutated { next: Some(after), .. }) => Self::mutate_some(mutating, *after, talk),
             Ok(_) if !mutating.names.is_empty() => {
                 mutating.filter.names.clear();
-                self.mutate_some(mutating, Cursor::default(), out);
+                Self::mutate_some(mutating, Cursor::default(), talk);
             }
             Ok(_) if !mutating.numbers.is_empty() => {
                 mutating.turn_to_numbers();
-                self.mutate_some(mutating, Cursor::default(), out);
+                Self::mutate_some(mutating, Cursor::default(), talk);
             }
-            Ok(_) => reply::ok(out.bytes()),
-            Err(why) => refusal::write(why, out.bytes()),
+            Ok(_) => reply::ok(talk.bytes()),
+            Err(why) => refusal::write(*why, talk.bytes()),
         }
     }
 }

@@ -9,31 +9,31 @@ use sha2::{Digest, Sha256};
 use windlass_engine::{
     Backoff, Clash, JobCommand, KeyUntil, NewJob, Past, Priority, Protocol, Refusal, Retry, Thing, Timestamp, Unique,
 };
-use windlass_session::Outbox;
 
+use super::ask::Ask;
 use super::batch::no_such;
-use super::{Answer, Ask, FaktorySession, Settings};
+use super::{Answer, FaktorySpeaker, Settings, Talk};
 use super::{refusal, track};
 use crate::wire::{Expires, Text, Unit, UnitError, Wishes, canonical, json, reply, time_text};
 
 /// Bytes of the hash that identifies a unique job: enough to rule out collisions.
 const KEY_BYTES: usize = 16;
 
-impl FaktorySession {
-    pub(super) fn push(&mut self, now: Timestamp, line: &Bytes, out: &mut Outbox) {
-        let pushed = Pushed::at(now, out);
+impl FaktorySpeaker {
+    pub(super) fn push(&self, line: &Bytes, talk: &mut Talk<'_>) {
+        let pushed = Pushed::at(talk);
         let job = Unit::parse(&readable(line)).and_then(|unit| new_job(&self.settings, pushed, line, &unit));
         match job {
-            Ok(job) => self.ask(Ask::Push { bid: job.batch.clone() }, JobCommand::Push(Box::new(job)), out),
-            Err(error) => reply::error(error.to_string(), out.bytes()),
+            Ok(job) => talk.ask(Ask::Push { bid: job.batch.clone() }, JobCommand::Push(Box::new(job))),
+            Err(error) => reply::error(error.to_string(), talk.bytes()),
         }
     }
 
-    pub(super) fn pushed(bid: Option<&[u8]>, answer: &Answer, out: &mut Outbox) {
+    pub(super) fn pushed(bid: Option<&[u8]>, answer: &Answer, talk: &mut Talk<'_>) {
         match (answer, bid) {
-            (Ok(_), _) => reply::ok(out.bytes()),
-            (Err(Refusal::NotFound(Thing::Batch)), Some(bid)) => reply::error(no_such(bid), out.bytes()),
-            (Err(why), _) => refusal::write(*why, out.bytes()),
+            (Ok(_), _) => reply::ok(talk.bytes()),
+            (Err(Refusal::NotFound(Thing::Batch)), Some(bid)) => reply::error(no_such(bid), talk.bytes()),
+            (Err(why), _) => refusal::write(*why, talk.bytes()),
         }
     }
 }
@@ -49,8 +49,8 @@ pub(super) struct Pushed {
 
 impl Pushed {
     /// Now.
-    pub(super) const fn at(now: Timestamp, out: &Outbox) -> Self {
-        Self { wall: out.wall(now), skew_ms: out.skew_ms() }
+    pub(super) const fn at(talk: &Talk<'_>) -> Self {
+        Self { wall: talk.wall(talk.now()), skew_ms: talk.skew_ms() }
     }
 
     /// A time of the wall clock. Times derived from it are the wall clock's too.

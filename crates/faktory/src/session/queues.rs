@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use windlass_engine::{Cursor, Filter, JobStateKind, Query, QueueCommand, QueueKind, Refusal, Reply, Thing, Timestamp};
-use windlass_session::Outbox;
+use windlass_engine::{Cursor, Filter, JobStateKind, Query, QueueCommand, QueueKind, Refusal, Reply, Thing};
 
-use super::{Answer, Ask, FaktorySession, Task, refusal};
+use super::ask::Ask;
+use super::{Answer, FaktorySpeaker, Talk, Task, refusal};
 use crate::wire::{QueueRequest, echo, is_queue_name, reply, seconds_object};
 
 /// Queues in one visit.
@@ -18,14 +18,12 @@ const EVERY: &[u8] = b"*";
 
 /// A PAUSE, RESUME or REMOVE in progress.
 #[derive(Debug)]
-pub(super) struct Queues {
+pub struct Queues {
     what: What,
     /// Queues that remain.
     names: VecDeque<Bytes>,
     /// The next page of the list of all queues.
     next: Option<Cursor>,
-    /// The last command to the engine.
-    asked: Asked,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,145 +32,128 @@ enum What {
     Remove,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Asked {
-    /// List queues.
-    List,
-    /// Pause or resume; the number of answers that are due.
-    Pause(usize),
-    /// Remove this queue. Its jobs go a page at a time, the queue itself with the last page.
-    Remove(Bytes),
-}
-
 /// A LATENCY in progress.
 #[derive(Debug)]
 pub(super) struct Latency {
-    asked: VecDeque<Bytes>,
+    /// Queues that remain.
     names: VecDeque<Bytes>,
+    /// Queues that the engine has not answered yet.
+    open: usize,
     ages: BTreeMap<Bytes, f64>,
 }
 
-impl FaktorySession {
-    pub(super) fn queue(&mut self, request: QueueRequest, out: &mut Outbox) {
+impl FaktorySpeaker {
+    pub(super) fn queue(&mut self, request: QueueRequest, talk: &mut Talk<'_>) {
         match request {
-            QueueRequest::Pause(names) => self.each_queue(What::Pause(true), names, out),
-            QueueRequest::Resume(names) => self.each_queue(What::Pause(false), names, out),
-            QueueRequest::Remove(names) => self.each_queue(What::Remove, names, out),
+            QueueRequest::Pause(names) => self.each_queue(What::Pause(true), names, talk),
+            QueueRequest::Resume(names) => self.each_queue(What::Pause(false), names, talk),
+            QueueRequest::Remove(names) => self.each_queue(What::Remove, names, talk),
             QueueRequest::Latency(names) if names.iter().eq([EVERY]) => {
-                reply::error("QUEUE LATENCY does not support wildcards", out.bytes());
+                reply::error("QUEUE LATENCY does not support wildcards", talk.bytes());
             }
             QueueRequest::Latency(names) => {
-                let latency = Latency { asked: VecDeque::new(), names: names.into(), ages: BTreeMap::new() };
-                self.ask_ages(Box::new(latency), out);
+                let latency = Latency { names: names.into(), open: 0, ages: BTreeMap::new() };
+                self.ask_ages(Box::new(latency), talk);
             }
             QueueRequest::Unknown(verb) => {
-                reply::error([b"no such QUEUE subcommand: ", echo(&verb)].concat(), out.bytes());
+                reply::error([b"no such QUEUE subcommand: ", echo(&verb)].concat(), talk.bytes());
             }
         }
     }
 
     // ---- pause, resume, remove -------------------------------------------------------------------------------------
 
-    fn each_queue(&mut self, what: What, names: Vec<Bytes>, out: &mut Outbox) {
+    fn each_queue(&mut self, what: What, names: Vec<Bytes>, talk: &mut Talk<'_>) {
         let next = names.iter().any(|name| name == EVERY).then(Cursor::default);
         let names = names.into_iter().filter(|name| is_queue_name(name)).collect();
-        self.next_queue(Box::new(Queues { what, names, next, asked: Asked::List }), out);
+        self.next_queue(Box::new(Queues { what, names, next }), talk);
     }
 
     /// Handles the next name, then the next page of the list; replies at the end.
-    fn next_queue(&mut self, mut queues: Box<Queues>, out: &mut Outbox) {
-        let what = queues.what;
-        match (what, queues.names.len()) {
+    fn next_queue(&mut self, mut queues: Box<Queues>, talk: &mut Talk<'_>) {
+        match (queues.what, queues.names.len()) {
             (What::Pause(paused), count @ 1..) => {
                 let count = count.min(PAGE_ROWS as usize);
                 for queue in queues.names.drain(..count) {
-                    self.ask(Ask::Step, QueueCommand::Pause { queue, paused }, out);
+                    talk.ask(Ask::Pause, QueueCommand::Pause { queue, paused });
                 }
-                queues.asked = Asked::Pause(count);
-                self.task = Some(Task::Queues(queues));
+                self.task = Some(Task::Pause(queues, count));
             }
             (What::Remove, 1..) => {
                 let queue = queues.names.pop_front().unwrap_or_default();
-                self.remove_queue(queues, queue, out);
+                remove(queues, queue, talk);
             }
             (_, 0) => match queues.next.take() {
-                Some(after) => {
-                    queues.asked = Asked::List;
-                    self.begin(Task::Queues(queues), Query::Queues { after, limit: PAGE_ROWS }, out);
-                }
-                None => reply::ok(out.bytes()),
+                Some(after) => talk.ask(Ask::Queues(queues), Query::Queues { after, limit: PAGE_ROWS }),
+                None => reply::ok(talk.bytes()),
             },
         }
     }
 
-    fn remove_queue(&mut self, mut queues: Box<Queues>, queue: Bytes, out: &mut Outbox) {
-        queues.asked = Asked::Remove(queue.clone());
-        self.begin(Task::Queues(queues), QueueCommand::Remove { queue, only_idle: false }, out);
-    }
-
-    pub(super) fn queues_step(&mut self, mut queues: Box<Queues>, answer: Answer, out: &mut Outbox) {
-        match (queues.asked.clone(), answer) {
-            (Asked::List, Ok(Reply::Queues { rows, next, .. })) => {
+    pub(super) fn queues_listed(&mut self, mut queues: Box<Queues>, answer: Answer, talk: &mut Talk<'_>) {
+        match answer {
+            Ok(Reply::Queues { rows, next, .. }) => {
                 let ours = rows.into_iter().filter(|row| row.kind == QueueKind::Work && is_queue_name(&row.name));
                 queues.names.extend(ours.map(|row| row.name));
                 queues.next = next;
+                self.next_queue(queues, talk);
             }
-            (Asked::Pause(left @ 2..), Ok(_)) => {
-                queues.asked = Asked::Pause(left - 1);
-                self.task = Some(Task::Queues(queues));
-                return;
-            }
-            (Asked::Remove(queue), Ok(Reply::Mutated { next: Some(_), .. })) => {
-                return self.remove_queue(queues, queue, out);
-            }
-            (Asked::Remove(_), Err(Refusal::NotFound(Thing::Queue))) | (_, Ok(_)) => {}
-            (_, Err(why)) => return self.give_up(&queues.asked, why, out),
+            Ok(_) => self.next_queue(queues, talk),
+            Err(why) => refusal::write(why, talk.bytes()),
         }
-        self.next_queue(queues, out);
     }
 
-    /// Replies with an error, and ignores the answers that are still due.
-    fn give_up(&mut self, asked: &Asked, why: Refusal, out: &mut Outbox) {
-        refusal::write(why, out.bytes());
-        if let Asked::Pause(left @ 2..) = asked {
-            self.task = Some(Task::Ignore(left - 1));
+    pub(super) fn paused(&mut self, answer: &Answer, talk: &mut Talk<'_>) {
+        let Some(Task::Pause(queues, due)) = self.task.take() else { return };
+        match answer {
+            Ok(_) if due > 1 => self.task = Some(Task::Pause(queues, due - 1)),
+            Ok(_) => self.next_queue(queues, talk),
+            Err(why) => refusal::write(*why, talk.bytes()),
+        }
+    }
+
+    pub(super) fn queue_removed(&mut self, queues: Box<Queues>, queue: Bytes, answer: &Answer, talk: &mut Talk<'_>) {
+        match answer {
+            Ok(Reply::Mutated { next: Some(_), .. }) => remove(queues, queue, talk),
+            Ok(_) | Err(Refusal::NotFound(Thing::Queue)) => self.next_queue(queues, talk),
+            Err(why) => refusal::write(*why, talk.bytes()),
         }
     }
 
     // ---- latency ---------------------------------------------------------------------------------------------------
 
-    fn ask_ages(&mut self, mut latency: Box<Latency>, out: &mut Outbox) {
+    fn ask_ages(&mut self, mut latency: Box<Latency>, talk: &mut Talk<'_>) {
         let count = latency.names.len().min(PAGE_ROWS as usize);
         for name in latency.names.drain(..count) {
             let filter = Filter { state: Some(JobStateKind::Ready), queue: Some(name.clone()), ..Filter::default() };
-            self.ask(Ask::Step, Query::Jobs { filter, after: Cursor::default(), limit: 1 }, out);
-            latency.asked.push_back(name);
+            talk.ask(Ask::Age(name), Query::Jobs { filter, after: Cursor::default(), limit: 1 });
         }
-        match latency.asked.is_empty() {
-            true => reply::bulk(&seconds_object(&latency.ages), out.bytes()),
-            false => self.task = Some(Task::Latency(latency)),
+        latency.open = count;
+        match count {
+            0 => reply::bulk(&seconds_object(&latency.ages), talk.bytes()),
+            _ => self.task = Some(Task::Latency(latency)),
         }
     }
 
-    pub(super) fn latency_step(
-        &mut self,
-        now: Timestamp,
-        mut latency: Box<Latency>,
-        answer: &Answer,
-        out: &mut Outbox,
-    ) {
-        let name = latency.asked.pop_front().unwrap_or_default();
+    pub(super) fn age(&mut self, queue: &[u8], answer: &Answer, talk: &mut Talk<'_>) {
+        let Some(Task::Latency(mut latency)) = self.task.take() else { return };
         let first = match answer {
             Ok(Reply::Jobs { rows, .. }) => rows.first(),
             Ok(_) | Err(_) => None,
         };
-        let waited_ms = first.map_or(0, |view| out.wall(now).ms_since(view.job.ready_at));
+        let waited_ms = first.map_or(0, |view| talk.wall(talk.now()).ms_since(view.job.ready_at));
         #[expect(clippy::cast_precision_loss, reason = "milliseconds of many thousand years are exact")]
-        latency.ages.insert(Bytes::copy_from_slice(&name), waited_ms as f64 / 1_000.0);
-        if latency.asked.is_empty() {
-            self.ask_ages(latency, out);
+        latency.ages.insert(Bytes::copy_from_slice(queue), waited_ms as f64 / 1_000.0);
+        latency.open -= 1;
+        if latency.open == 0 {
+            self.ask_ages(latency, talk);
         } else {
             self.task = Some(Task::Latency(latency));
         }
     }
+}
+
+/// Removes a part of the queue.
+fn remove(queues: Box<Queues>, queue: Bytes, talk: &mut Talk<'_>) {
+    talk.ask(Ask::Remove(queues, queue.clone()), QueueCommand::Remove { queue, only_idle: false });
 }

@@ -4,12 +4,12 @@
 
 use bytes::Bytes;
 use windlass_engine::{Command, JobCommand, JobStateKind, JobView, Query, Reply, Timestamp};
-use windlass_session::Outbox;
 
+use super::ask::Ask;
 use super::fetch::job_ref;
 use super::push::readable;
 use super::refusal;
-use super::{Answer, Ask, FaktorySession, Task};
+use super::{Answer, FaktorySpeaker, Talk};
 use crate::wire::{TrackSet, TrackText, echo, reply};
 
 /// How long a job's end remains readable, in milliseconds.
@@ -18,32 +18,32 @@ pub(super) const KEEP_MS: u64 = 1_800_000;
 /// The longest extension of a reservation, in milliseconds from the command.
 const RESERVE_MS_MAX: u64 = 86_400_000;
 
-impl FaktorySession {
-    pub(super) fn track(&mut self, now: Timestamp, verb: &Bytes, rest: &Bytes, out: &mut Outbox) {
+impl FaktorySpeaker {
+    pub(super) fn track(verb: &Bytes, rest: &Bytes, talk: &mut Talk<'_>) {
         match verb.as_ref() {
-            b"GET" => self.begin(Task::Track(rest.clone()), Query::Job(job_ref(&readable(rest))), out),
+            b"GET" => talk.ask(Ask::Track(rest.clone()), Query::Job(job_ref(&readable(rest)))),
             b"SET" => {
                 let Some(TrackSet { jid, percent, desc, reserve_until_ms }) = TrackSet::parse(&readable(rest)) else {
-                    return reply::error([b"invalid TRACK SET ", echo(rest)].concat(), out.bytes());
+                    return reply::error([b"invalid TRACK SET ", echo(rest)].concat(), talk.bytes());
                 };
-                let longest = now.after_ms(RESERVE_MS_MAX);
+                let longest = talk.now().after_ms(RESERVE_MS_MAX);
                 let track = Command::Job(JobCommand::Track {
                     job: job_ref(&jid),
                     progress: percent.map(|percent| (percent, 100)),
                     text: desc.map(Bytes::from),
-                    until: reserve_until_ms.map(|until| out.by_engine(Timestamp(until)).min(longest)),
+                    until: reserve_until_ms.map(|until| talk.by_engine(Timestamp(until)).min(longest)),
                 });
-                self.ask(Ask::Report(jid.into()), track, out);
+                talk.ask(Ask::Report(jid.into()), track);
             }
-            _ => reply::error([b"no such TRACK subcommand: ", echo(verb)].concat(), out.bytes()),
+            _ => reply::error([b"no such TRACK subcommand: ", echo(verb)].concat(), talk.bytes()),
         }
     }
 
-    pub(super) fn tracked(jid: &[u8], answer: &Answer, out: &mut Outbox) {
+    pub(super) fn tracked(jid: &[u8], answer: &Answer, talk: &mut Talk<'_>) {
         match answer {
-            Ok(Reply::Looked { job: Some(view), .. }) => reply::bulk(&text(jid, view), out.bytes()),
-            Ok(_) => reply::bulk(&unknown(jid).write(), out.bytes()),
-            Err(why) => refusal::write(*why, out.bytes()),
+            Ok(Reply::Looked { job: Some(view), .. }) => reply::bulk(&text(jid, view), talk.bytes()),
+            Ok(_) => reply::bulk(&unknown(jid).write(), talk.bytes()),
+            Err(why) => refusal::write(*why, talk.bytes()),
         }
     }
 }
