@@ -9,8 +9,8 @@ use arbitrary::Arbitrary;
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{ClientId, Command, Event, Limits, Select, Timestamp};
-use windlass_eventmq::publish::{PublishSettings, SubscriberSession};
-use windlass_eventmq::session::{EventmqSession, Scheduler, Settings};
+use windlass_eventmq::publish::{PublishSettings, SubscriberSpeaker};
+use windlass_eventmq::session::{EventmqSpeaker, Scheduler, Settings};
 use windlass_eventmq::wire::{Command, Headers, Packet, PeerKind, Plan, Request};
 use windlass_session::{Dismiss, Post, Reason};
 use windlass_testkit::memory::MemoryHub;
@@ -155,13 +155,13 @@ fuzz_target!(|input: Input| {
     let greet = |hub: &mut MemoryHub| {
         Talker::new(hub, Role::Dealer, |hub, line| {
             let registration = registry.enter(Arc::new(|_| ()));
-            hub.open(|info| Box::new(EventmqSession::new(Arc::clone(&settings), info, registration, line, 1)))
+            hub.open(|info| Box::new(EventmqSpeaker::session(Arc::clone(&settings), info, registration, line, 1)))
         })
     };
     let line = Arc::<Line>::default();
     let subscriber = hub.open(|info| {
         let registration = registry.enter(Arc::new(|_| ()));
-        Box::new(SubscriberSession::new(Arc::clone(&subscriptions), info, registration, line.clone()))
+        Box::new(SubscriberSpeaker::session(&subscriptions, info, registration, line.clone()))
     });
     let mut hello = BytesMut::new();
     Peer::new(Arc::new(windlass_zmtp::Settings::new(Role::Dealer))).open(Timestamp(0), &mut hello);

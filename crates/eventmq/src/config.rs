@@ -13,8 +13,8 @@ use windlass_zmtp::{Role, Zmtp};
 pub use crate::session::Scheduler;
 
 use crate::bridge::EventmqOrigin;
-use crate::publish::{PublishSettings, SubscriberSession};
-use crate::session::{EventmqSession, Settings};
+use crate::publish::{PublishSettings, SubscriberSpeaker};
+use crate::session::{EventmqSpeaker, Settings};
 
 /// The protocol's name.
 const NAME: &str = "eventmq";
@@ -241,10 +241,10 @@ impl Protocol for Configured {
             let settings = Arc::clone(if role == ServedRole::Administrators { &admin } else { &everywhere });
             let sessions = self.zmtp.sessions(move |info, registration, line| {
                 if role == ServedRole::Subscribers {
-                    return Box::new(SubscriberSession::new(Arc::clone(&subscribers), info, registration, line));
+                    return Box::new(SubscriberSpeaker::session(&subscribers, info, registration, line));
                 }
                 let (settings, random) = (Arc::clone(&settings), (daemon.random)());
-                daemon.under_aliases(EventmqSession::new(settings, info, registration, line, random))
+                daemon.under_aliases(EventmqSpeaker::session(settings, info, registration, line, random))
             });
             Endpoint { name, listen: listen.to_vec(), sessions, guarded: false, is_admin: |_| false }
         };

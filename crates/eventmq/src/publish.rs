@@ -7,12 +7,13 @@
 //! Spec: "eMQP / Publisher"; ZeroMQ RFC 29 for the PUB side.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientCommand, ClientInfo, Event, Protocol, Tag, Timestamp};
-use windlass_session::{Outbox, Post, Reason, Session};
-use windlass_zmtp::{Close, Message, Peer, Registration, Subscriptions};
+use windlass_engine::{ClientInfo, Notice, Protocol, Reply};
+use windlass_session::{Conversation, Post, Read, Reason, Speaker, Talk, Transport};
+use windlass_zmtp::{Event, Link, Message, Registration, Subscriptions};
 
 /// All subscribers of the daemon.
 #[derive(Debug, Default)]
@@ -66,7 +67,11 @@ impl Exchange {
 
 impl Subscriber {
     fn wants(&self, topic: &[u8]) -> bool {
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner).wants(topic)
+        self.topics().wants(topic)
+    }
+
+    fn topics(&self) -> MutexGuard<'_, Subscriptions> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -84,127 +89,89 @@ pub struct PublishSettings {
 }
 
 /// The connection of one subscriber.
+pub type SubscriberSession = Conversation<SubscriberSpeaker>;
+
+/// The PUB's side of it.
 #[derive(Debug)]
-pub struct SubscriberSession {
-    settings: Arc<PublishSettings>,
-    /// Used when the connection opens.
-    info: ClientInfo,
-    registration: Registration,
-    peer: Peer,
+pub struct SubscriberSpeaker {
+    exchange: Arc<Exchange>,
+    link: Link,
     subscriber: Arc<Subscriber>,
     /// Its number in the exchange, once connected.
     entered: Option<u64>,
-    over: bool,
 }
 
-impl SubscriberSession {
-    /// A session for a connection that was just accepted. `registration` is its place in the listener's registry, `line` the way to its
-    /// mailbox.
+impl SubscriberSpeaker {
+    /// The session of a connection that was just accepted. `registration` is its place in the listener's registry, `line` the
+    /// way to its mailbox.
     #[must_use]
-    pub fn new(
-        settings: Arc<PublishSettings>,
+    pub fn session(
+        settings: &PublishSettings,
         info: ClientInfo,
         registration: Registration,
         line: Arc<dyn Post>,
-    ) -> Self {
-        let topics = Subscriptions::new(settings.topics_max, settings.topic_bytes_max);
-        Self {
-            info: ClientInfo { protocol: Some(Protocol::EVENTMQ), ..info },
-            registration,
-            peer: Peer::new(Arc::clone(&settings.zmtp)),
-            subscriber: Arc::new(Subscriber { topics: Mutex::new(topics), line }),
+    ) -> SubscriberSession {
+        let topics = Mutex::new(Subscriptions::new(settings.topics_max, settings.topic_bytes_max));
+        let speaker = Self {
+            exchange: Arc::clone(&settings.exchange),
+            link: Link::new(Arc::clone(&settings.zmtp), registration),
+            subscriber: Arc::new(Subscriber { topics, line }),
             entered: None,
-            over: false,
-            settings,
-        }
-    }
-
-    fn heard(&mut self, now: Timestamp, event: windlass_zmtp::Event, out: &mut Outbox) {
-        match event {
-            windlass_zmtp::Event::Ready(ready) => {
-                if self.registration.settle(ready.identity, now).is_none() {
-                    return self.end(Close::Evicted.into(), out);
-                }
-                self.entered = Some(self.settings.exchange.enter(&self.subscriber));
-            }
-            windlass_zmtp::Event::Subscribe(topic) => {
-                // Copied, because the frame is a slice of the read buffer and would keep it alive.
-                let topic = Bytes::copy_from_slice(&topic);
-                let added = self.subscriber.topics.lock().unwrap_or_else(PoisonError::into_inner).add(topic);
-                if let Err(too_many) = added {
-                    self.end(Reason::Limit(too_many.what), out);
-                }
-            }
-            windlass_zmtp::Event::Cancel(topic) => {
-                self.subscriber.topics.lock().unwrap_or_else(PoisonError::into_inner).cancel(&topic);
-            }
-            // A PUB ignores messages.
-            windlass_zmtp::Event::Message(_) => {}
-        }
-    }
-
-    fn end(&mut self, reason: Reason, out: &mut Outbox) {
-        self.over = true;
-        self.leave();
-        out.hang_up(reason);
-    }
-
-    fn leave(&mut self) {
-        if let Some(number) = self.entered.take() {
-            self.settings.exchange.leave(number);
-        }
+        };
+        Conversation::new(speaker, info)
     }
 }
 
-impl Drop for SubscriberSession {
+impl Drop for SubscriberSpeaker {
     fn drop(&mut self) {
-        self.leave();
+        self.ended();
     }
 }
 
-impl Session for SubscriberSession {
-    fn on_open(&mut self, now: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, ClientCommand::Open(std::mem::take(&mut self.info)));
-        self.peer.open(now, out.bytes());
+/// A subscriber sends no commands, so there are neither replies nor notices for it.
+impl Speaker for SubscriberSpeaker {
+    const PROTOCOL: Protocol = Protocol::EVENTMQ;
+
+    type Question = Infallible;
+
+    fn open(&mut self, talk: &mut Talk<'_, Infallible>) {
+        self.link.open(talk.now(), talk.bytes());
     }
 
-    fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
-        while !self.over {
-            match self.peer.read(now, input, out.bytes()) {
-                Ok(Some(event)) => self.heard(now, event, out),
-                Ok(None) => return,
-                Err(close) => self.end(close.into(), out),
+    fn read(&mut self, input: &mut BytesMut, talk: &mut Talk<'_, Infallible>) -> Result<Read, Reason> {
+        match self.link.read(talk.now(), input, talk.bytes())? {
+            Some(Event::Ready(_)) => self.entered = Some(self.exchange.enter(&self.subscriber)),
+            Some(Event::Subscribe(topic)) => {
+                // Copied, because the frame is a slice of the read buffer and would keep it alive.
+                let added = self.subscriber.topics().add(Bytes::copy_from_slice(&topic));
+                added.map_err(|too_many| Reason::Limit(too_many.what))?;
             }
+            Some(Event::Cancel(topic)) => self.subscriber.topics().cancel(&topic),
+            // A PUB ignores messages.
+            Some(Event::Message(_)) => {}
+            None => return Ok(Read::Needs(self.link.peer().bytes_wanted())),
         }
-        input.clear();
+        Ok(Read::Message)
     }
 
-    /// A subscriber sends no commands, so there are no events for it.
-    fn on_event(&mut self, _now: Timestamp, _event: Event, _out: &mut Outbox) {}
+    fn reply(&mut self, question: Infallible, _reply: Reply, _talk: &mut Talk<'_, Infallible>) {
+        match question {}
+    }
 
-    fn on_tick(&mut self, now: Timestamp, out: &mut Outbox) {
-        if let Err(close) = self.peer.tick(now, out.bytes()) {
-            self.end(close.into(), out);
+    fn notice(&mut self, _notice: Notice, _talk: &mut Talk<'_, Infallible>) {}
+
+    /// Leaves the exchange.
+    fn ended(&mut self) {
+        if let Some(number) = self.entered.take() {
+            self.exchange.leave(number);
         }
     }
 
-    fn next_deadline(&self) -> Option<Timestamp> {
-        if self.over { None } else { self.peer.next_deadline() }
+    fn transport(&self) -> Option<&dyn Transport> {
+        Some(&self.link)
     }
 
-    fn needs_bytes(&self) -> usize {
-        self.peer.bytes_wanted()
-    }
-
-    fn messages(&self) -> u64 {
-        self.peer.messages()
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.peer.held_bytes()
-    }
-
-    fn reset_liveness(&mut self, now: Timestamp) {
-        self.peer.reset_liveness(now);
+    fn transport_mut(&mut self) -> Option<&mut dyn Transport> {
+        Some(&mut self.link)
     }
 }

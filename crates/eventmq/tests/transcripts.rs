@@ -7,7 +7,7 @@ mod speech;
 use std::sync::Arc;
 
 use windlass_engine::{Limits, Select, Timestamp};
-use windlass_eventmq::session::{EventmqSession, Settings};
+use windlass_eventmq::session::{EventmqSpeaker, Settings};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{Framing, MemoryWire, Scene, Transcript, ZmtpWire};
 use windlass_zmtp::ConnectionRegistry;
@@ -38,7 +38,7 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
     let registry = ConnectionRegistry::new(9);
     MemoryWire::new(hub, move |info| {
         let registration = registry.enter(Arc::new(|_| ()));
-        Box::new(EventmqSession::new(Arc::clone(&settings), info, registration, Arc::new(speech::NoLine), 7))
+        Box::new(EventmqSpeaker::session(Arc::clone(&settings), info, registration, Arc::new(speech::NoLine), 7))
     })
 }
 

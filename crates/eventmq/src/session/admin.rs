@@ -1,27 +1,26 @@
 //! Administrators' commands. Not in the specification.
 
 use windlass_engine::{Cursor, JobStateKind, Query, QueueKind, QueueRow};
-use windlass_session::{Outbox, Stop};
+use windlass_session::Stop;
 
-use super::EventmqSession;
-use super::asked::Ask;
+use super::ask::Ask;
 use super::directory::text;
+use super::{EventmqSpeaker, Talk};
 use crate::wire::{self, Status};
 
 /// Queues in one page.
 const PAGE: u32 = 256;
 
-impl EventmqSession {
+impl EventmqSpeaker {
     /// `STATUS`
-    pub(super) fn status(&mut self, out: &mut Outbox) {
+    pub(super) fn status(&self, talk: &mut Talk<'_>) {
         let mut report = Box::<Status>::default();
         self.settings.directory.report_counters(&mut report);
-        self.ask_page(report, Cursor::default(), out);
+        Self::ask_page(report, Cursor::default(), talk);
     }
 
-    fn ask_page(&mut self, report: Box<Status>, after: Cursor, out: &mut Outbox) {
-        let tag = self.asked.push(Ask::Status { report });
-        out.command(tag, Query::Queues { after, limit: PAGE });
+    fn ask_page(report: Box<Status>, after: Cursor, talk: &mut Talk<'_>) {
+        talk.ask(Ask::Status { report }, Query::Queues { after, limit: PAGE });
     }
 
     /// Adds a page of queues to the report.
@@ -30,7 +29,7 @@ impl EventmqSession {
         mut report: Box<Status>,
         rows: &[QueueRow],
         next: Option<Cursor>,
-        out: &mut Outbox,
+        talk: &mut Talk<'_>,
     ) {
         for row in rows.iter().filter(|row| row.kind == QueueKind::Work) {
             let queue = text(&row.name);
@@ -38,36 +37,36 @@ impl EventmqSession {
             report.inflight.add(&queue, row.jobs(JobStateKind::Leased).into());
         }
         match next {
-            Some(after) => self.ask_page(report, after, out),
-            None => self.report(&report.to_json(), out),
+            Some(after) => Self::ask_page(report, after, talk),
+            None => self.report(&report.to_json(), talk),
         }
     }
 
     /// `ROUTER_SHOW_WORKERS`
-    pub(super) fn show_workers(&mut self, out: &mut Outbox) {
+    pub(super) fn show_workers(&mut self, talk: &mut Talk<'_>) {
         let report = self.settings.directory.report_workers();
-        self.report(&report.to_json(), out);
+        self.report(&report.to_json(), talk);
     }
 
     /// `ROUTER_SHOW_SCHEDULERS`
-    pub(super) fn show_schedulers(&mut self, out: &mut Outbox) {
+    pub(super) fn show_schedulers(&mut self, talk: &mut Talk<'_>) {
         let report = self.settings.directory.report_schedulers();
-        self.report(&report.to_json(), out);
+        self.report(&report.to_json(), talk);
     }
 
-    fn report(&mut self, json: &str, out: &mut Outbox) {
-        self.say(wire::Command::Reply { text: json.as_bytes(), of: None }, out);
+    fn report(&mut self, json: &str, talk: &mut Talk<'_>) {
+        self.say(wire::Command::Reply { text: json.as_bytes(), of: None }, talk);
     }
 
     /// `DISCONNECT`. If the configuration allows it, this stops the daemon, which then sends `KBYE` to all peers. Otherwise it
     /// ends the sender's registration only.
-    pub(super) fn disconnect(&mut self, id: &[u8], out: &mut Outbox) {
+    pub(super) fn disconnect(&mut self, id: &[u8], talk: &mut Talk<'_>) {
         if self.settings.disconnect {
-            self.say(wire::Command::Ack { of: id }, out);
-            out.stop_daemon(Stop::Now);
+            self.say(wire::Command::Ack { of: id }, talk);
+            talk.stop_daemon(Stop::Now);
         } else {
-            self.quit(out);
-            self.say(wire::Command::Kbye, out);
+            self.quit(talk);
+            self.say(wire::Command::Kbye, talk);
         }
     }
 }

@@ -4,17 +4,16 @@
 
 use bytes::Bytes;
 use windlass_engine::{Command, JobCommand, NewJob, Protocol, ScheduleCommand, ScheduleRef};
-use windlass_session::Outbox;
 use windlass_zmtp::Message;
 
-use super::asked::Ask;
+use super::ask::Ask;
 use super::schedule::{new_schedule, schedule_key};
-use super::{EventmqSession, Scheduler, ignored};
+use super::{EventmqSpeaker, Scheduler, Talk, ignored};
 use crate::wire::{Plan, Request};
 
-impl EventmqSession {
+impl EventmqSpeaker {
     /// `REQUEST`. A first reply follows when the job is durable, a second one with the result if the client has requested it.
-    pub(super) fn request(&mut self, id: &[u8], request: &Request<'_>, message: &Message, out: &mut Outbox) {
+    pub(super) fn request(&self, id: &[u8], request: &Request<'_>, message: &Message, talk: &mut Talk<'_>) {
         let (id, listen) = (message.view(id), request.headers.reply_requested());
         let job = NewJob {
             listen,
@@ -22,43 +21,41 @@ impl EventmqSession {
             result_keep_ms: self.settings.dedup_ms,
             ..self.settings.job(request, message)
         };
-        let tag = self.asked.push(Ask::Request { id, listen });
-        out.command(tag, JobCommand::Push(Box::new(job)));
+        talk.ask(Ask::Request { id, listen }, JobCommand::Push(Box::new(job)));
     }
 
     /// `SCHEDULE`. For the engine, or for a stock scheduler if so configured.
-    pub(super) fn schedule(&mut self, id: &[u8], plan: &Plan<'_>, message: &Message, out: &mut Outbox) {
+    pub(super) fn schedule(&self, id: &[u8], plan: &Plan<'_>, message: &Message, talk: &mut Talk<'_>) {
         if self.settings.scheduler == Scheduler::External {
             return self.forward(message);
         }
         let request = Request { queue: plan.queue, headers: plan.headers, job: plan.job };
         match new_schedule(plan, self.settings.job(&request, message)) {
             Ok(Some(schedule)) => {
-                self.plan(id, Command::Schedule(ScheduleCommand::Set(Box::new(schedule))), message, out)
+                Self::plan(id, Command::Schedule(ScheduleCommand::Set(Box::new(schedule))), message, talk)
             }
             // No runs at all: the same as removing the schedule.
-            Ok(None) => self.unschedule(id, plan, message, out),
+            Ok(None) => self.unschedule(id, plan, message, talk),
             Err(why) => ignored(&why),
         }
     }
 
     /// `UNSCHEDULE`. Jobs that were pushed already remain.
-    pub(super) fn unschedule(&mut self, id: &[u8], plan: &Plan<'_>, message: &Message, out: &mut Outbox) {
+    pub(super) fn unschedule(&self, id: &[u8], plan: &Plan<'_>, message: &Message, talk: &mut Talk<'_>) {
         if self.settings.scheduler == Scheduler::External {
             return self.forward_to_all(message);
         }
         match schedule_key(plan) {
             Ok(key) => {
                 let which = ScheduleRef::Key { protocol: Protocol::EVENTMQ, key };
-                self.plan(id, Command::Schedule(ScheduleCommand::Remove(which)), message, out);
+                Self::plan(id, Command::Schedule(ScheduleCommand::Remove(which)), message, talk);
             }
             Err(why) => ignored(&why),
         }
     }
 
-    fn plan(&mut self, id: &[u8], command: Command, message: &Message, out: &mut Outbox) {
-        let tag = self.asked.push(Ask::Plan { id: message.view(id) });
-        out.command(tag, command);
+    fn plan(id: &[u8], command: Command, message: &Message, talk: &mut Talk<'_>) {
+        talk.ask(Ask::Plan { id: message.view(id) }, command);
     }
 
     /// Sends a schedule to the newest scheduler.

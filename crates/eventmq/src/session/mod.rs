@@ -1,8 +1,8 @@
 //! One connection: turns each message into engine commands and each event into messages.
 //!
-//! Reading order: this file dispatches every message to `client`, `worker` or `admin`; `answer` handles every event. They use
+//! Reading order: this file dispatches every message to `client`, `worker` or `admin`; `answer` handles every reply. They use
 //! `rules` (headers to a job's terms), `schedule`, `held` (a worker's jobs and credits), `beat` (heartbeats and the nudge),
-//! `asked`, `msgid`, `directory` (workers and schedulers of the daemon), `settings`.
+//! `ask`, `msgid`, `directory` (workers and schedulers of the daemon), `settings`.
 //!
 //! Any listener serves every role. A peer that sends `INFORM` is a worker or a scheduler; all other peers are clients.
 //!
@@ -13,7 +13,7 @@
 
 mod admin;
 mod answer;
-mod asked;
+mod ask;
 mod beat;
 mod client;
 mod directory;
@@ -29,34 +29,33 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientCommand, ClientInfo, Event, JobId, Protocol, Tag, Timestamp};
-use windlass_session::{Outbox, Post, Reason, Session};
-use windlass_zmtp::{Close, Message, Peer, Registration, Unsent};
+use windlass_engine::{ClientInfo, JobId, Notice, Protocol, Refusal, Reply, Timestamp};
+use windlass_session::{Conversation, Post, Read, Reason, Speaker, Transport};
+use windlass_zmtp::{Event, Link, Message, Registration, Unsent};
 
 pub use directory::Directory;
 pub use settings::{Scheduler, Settings};
 
 use crate::wire::{Command, Packet, unix_seconds};
-use asked::Asked;
+use ask::Ask;
 use beat::Beat;
 use directory::{Listed, Tally};
 use held::{Credits, Held};
 use msgid::MessageIds;
 
-/// Unanswered commands to the engine at which the session stops reading.
-const ASKED_MAX: usize = 1_024;
+/// One connection's output.
+type Talk<'a> = windlass_session::Talk<'a, Ask>;
 
 /// One EventMQ connection.
+pub type EventmqSession = Conversation<EventmqSpeaker>;
+
+/// The protocol's side of a connection.
 #[derive(Debug)]
-pub struct EventmqSession {
+pub struct EventmqSpeaker {
     settings: Arc<Settings>,
-    /// Used when the connection opens.
-    info: ClientInfo,
-    /// Its identity, registered with its listener.
-    registration: Registration,
+    link: Link,
     /// The way to this connection's mailbox, for other connections.
     line: Arc<dyn Post>,
-    peer: Peer,
     ids: MessageIds,
     role: Role,
     /// The timers of a worker or scheduler.
@@ -68,15 +67,8 @@ pub struct EventmqSession {
     awaited: HashMap<JobId, Bytes, foldhash::fast::RandomState>,
     /// The queue of its last finished job, and the queue's counters.
     tally: Option<(Bytes, Arc<Tally>)>,
-    asked: Asked,
     /// The engine has refused a command, and the log has a warning. eMQP has no error reply.
     refused: bool,
-    /// The buffer has unread bytes.
-    unread: bool,
-    /// The peer has closed its side.
-    eof: bool,
-    /// The connection is ending: the session ignores further input.
-    over: bool,
 }
 
 /// A peer's role.
@@ -92,22 +84,21 @@ enum Role {
     Gone,
 }
 
-impl EventmqSession {
-    /// A session for a connection that was just accepted. `registration` is its place in the listener's registry, `line` the way to its
-    /// mailbox. `rng` is random, for identifiers of messages.
+impl EventmqSpeaker {
+    /// The session of a connection that was just accepted. `registration` is its place in the listener's registry, `line` the
+    /// way to its mailbox. `rng` is random, for identifiers of messages.
     #[must_use]
-    pub fn new(
+    pub fn session(
         settings: Arc<Settings>,
         info: ClientInfo,
         registration: Registration,
         line: Arc<dyn Post>,
         rng: u64,
-    ) -> Self {
-        Self {
-            info: ClientInfo { protocol: Some(Protocol::EVENTMQ), ..info },
-            registration,
+    ) -> EventmqSession {
+        let speaker = Self {
+            link: Link::new(Arc::clone(&settings.zmtp), registration),
+            settings,
             line,
-            peer: Peer::new(Arc::clone(&settings.zmtp)),
             ids: MessageIds::new(rng),
             role: Role::Client,
             beat: None,
@@ -115,55 +106,31 @@ impl EventmqSession {
             held: Held::default(),
             awaited: HashMap::default(),
             tally: None,
-            asked: Asked::default(),
             refused: false,
-            unread: false,
-            eof: false,
-            over: false,
-            settings,
-        }
+        };
+        Conversation::new(speaker, info)
     }
 
     // ---- messages --------------------------------------------------------------------------------------------------
 
-    /// Handles the next message. Returns whether there was one.
-    fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) -> bool {
-        match self.peer.read(now, input, out.bytes()) {
-            Ok(Some(windlass_zmtp::Event::Message(message))) => match Packet::decode(&message) {
-                Ok(packet) => self.packet(now, packet, &message, out),
-                Err(fault) => ignored(&fault),
-            },
-            Ok(Some(windlass_zmtp::Event::Ready(ready))) => {
-                if self.registration.settle(ready.identity, now).is_none() {
-                    self.end(Close::Evicted.into(), out);
-                }
-            }
-            // Subscriptions concern publishers only.
-            Ok(Some(windlass_zmtp::Event::Subscribe(_) | windlass_zmtp::Event::Cancel(_))) => {}
-            Ok(None) => return false,
-            Err(close) => self.end(close.into(), out),
-        }
-        true
-    }
-
     /// Dispatches a message, in the order of the specification.
-    fn packet(&mut self, now: Timestamp, packet: Packet<'_>, message: &Message, out: &mut Outbox) {
+    fn packet(&mut self, packet: Packet<'_>, message: &Message, talk: &mut Talk<'_>) {
         let id = packet.id;
         match packet.command {
-            Command::Request(request) => self.request(id, &request, message, out),
+            Command::Request(request) => self.request(id, &request, message, talk),
             Command::Ready => self.ready(),
-            Command::Reply { text, of } => self.reply(now, text, of, message, out),
+            Command::Reply { text, of } => self.result(text, of, message, talk),
             // Every message counts as a sign of life; these do nothing else.
             Command::Heartbeat { .. } | Command::Hello => {}
-            Command::Inform { queues, kind } => self.inform(now, id, queues, kind, out),
-            Command::Kbye => self.quit(out),
-            Command::Schedule(plan) => self.schedule(id, &plan, message, out),
-            Command::Unschedule(plan) => self.unschedule(id, &plan, message, out),
+            Command::Inform { queues, kind } => self.inform(id, queues, kind, talk),
+            Command::Kbye => self.quit(talk),
+            Command::Schedule(plan) => self.schedule(id, &plan, message, talk),
+            Command::Unschedule(plan) => self.unschedule(id, &plan, message, talk),
             Command::Publish { topic, text } => self.settings.exchange.publish(topic, text),
-            Command::Disconnect => self.disconnect(id, out),
-            Command::Status => self.status(out),
-            Command::ShowWorkers => self.show_workers(out),
-            Command::ShowSchedulers => self.show_schedulers(out),
+            Command::Disconnect => self.disconnect(id, talk),
+            Command::Status => self.status(talk),
+            Command::ShowWorkers => self.show_workers(talk),
+            Command::ShowSchedulers => self.show_schedulers(talk),
             // The daemon never sends `INFORM`, so this answers nothing.
             Command::Ack { .. } => {}
             Command::Unknown { name } => ignored(&format_args!("unknown command {}", name.escape_ascii())),
@@ -173,25 +140,25 @@ impl EventmqSession {
     // ---- shared ----------------------------------------------------------------------------------------------------
 
     /// Sends a message with a new identifier.
-    fn say(&mut self, command: Command<'_>, out: &mut Outbox) {
+    fn say(&mut self, command: Command<'_>, talk: &mut Talk<'_>) {
         let id = self.ids.next();
-        self.say_as(&id, command, out);
+        self.say_as(&id, command, talk);
     }
 
     /// Sends a message with this identifier.
-    fn say_as(&mut self, id: &[u8], command: Command<'_>, out: &mut Outbox) {
-        match self.peer.send(Packet { id, command }.frames(), out.bytes()) {
+    fn say_as(&mut self, id: &[u8], command: Command<'_>, talk: &mut Talk<'_>) {
+        match self.link.peer().send(Packet { id, command }.frames(), talk.bytes()) {
             Ok(()) | Err(Unsent::NotReady) => {}
-            Err(Unsent::Full) => self.end(Reason::Limit("outbound_bytes_max"), out),
+            Err(Unsent::Full) => talk.end(Reason::Limit("outbound_bytes_max")),
         }
     }
 
-    fn heartbeat(&mut self, now: Timestamp, out: &mut Outbox) {
+    fn heartbeat(&mut self, talk: &mut Talk<'_>) {
         if let Some(beat) = &mut self.beat {
-            beat.said(now);
+            beat.said(talk.now());
         }
-        let time = unix_seconds(out.wall(now).0);
-        self.say(Command::Heartbeat { time: time.as_bytes() }, out);
+        let time = unix_seconds(talk.wall(talk.now()).0);
+        self.say(Command::Heartbeat { time: time.as_bytes() }, talk);
     }
 
     /// Records a sign of life.
@@ -208,23 +175,6 @@ impl EventmqSession {
     fn is_busy(&self) -> bool {
         matches!(self.role, Role::Worker(_)) && self.credits.open() == 0 && self.held.len() > 0
     }
-
-    /// Whether the session must wait for an answer before it reads more.
-    fn must_wait(&self) -> bool {
-        self.over || self.asked.len() >= ASKED_MAX
-    }
-
-    fn end(&mut self, reason: Reason, out: &mut Outbox) {
-        self.over = true;
-        out.hang_up(reason);
-    }
-
-    /// Ends the connection when the peer has closed its side and all its messages have been read.
-    fn leave_if_done(&mut self, out: &mut Outbox) {
-        if self.eof && !self.unread && !self.must_wait() {
-            self.end(Reason::PeerClosed, out);
-        }
-    }
 }
 
 /// Logs a message that has no effect. eMQP has no error reply.
@@ -232,89 +182,83 @@ fn ignored(why: &dyn fmt::Display) {
     tracing::debug!(%why, "ignored a message");
 }
 
-impl Session for EventmqSession {
-    fn on_open(&mut self, now: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, windlass_engine::Command::Client(ClientCommand::Open(std::mem::take(&mut self.info))));
-        self.peer.open(now, out.bytes());
+impl Speaker for EventmqSpeaker {
+    const PROTOCOL: Protocol = Protocol::EVENTMQ;
+
+    type Question = Ask;
+
+    fn open(&mut self, talk: &mut Talk<'_>) {
+        self.link.open(talk.now(), talk.bytes());
     }
 
-    fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
-        let before = input.len();
-        while !self.must_wait() && self.read(now, input, out) {}
-        if input.len() < before {
-            self.heard(now, out.wall(now));
+    fn read(&mut self, input: &mut BytesMut, talk: &mut Talk<'_>) -> Result<Read, Reason> {
+        match self.link.read(talk.now(), input, talk.bytes())? {
+            Some(Event::Message(message)) => match Packet::decode(&message) {
+                Ok(packet) => self.packet(packet, &message, talk),
+                Err(fault) => ignored(&fault),
+            },
+            // Subscriptions concern publishers only.
+            Some(Event::Ready(_) | Event::Subscribe(_) | Event::Cancel(_)) => {}
+            None => return Ok(Read::Needs(self.link.peer().bytes_wanted())),
         }
-        self.lend_credits(out);
-        // Nothing is read after the end. A message that the peer cut short by closing stays unread.
-        if self.over || (self.eof && !self.must_wait()) {
-            input.clear();
-        }
-        self.unread = !input.is_empty();
-        self.leave_if_done(out);
+        Ok(Read::Message)
     }
 
-    fn on_event(&mut self, now: Timestamp, event: Event, out: &mut Outbox) {
-        self.event(now, event, out);
-        self.leave_if_done(out);
+    fn has_read(&mut self, took: bool, talk: &mut Talk<'_>) {
+        if took {
+            self.heard(talk.now(), talk.wall(talk.now()));
+        }
+        self.lend_credits(talk);
     }
 
-    fn on_tick(&mut self, now: Timestamp, out: &mut Outbox) {
-        if self.must_wait() {
-            // The session has stopped reading, so the peer's silence does not count.
-            self.reset_liveness(now);
+    fn reply(&mut self, ask: Ask, reply: Reply, talk: &mut Talk<'_>) {
+        self.replied(ask, reply, talk);
+    }
+
+    fn refused(&mut self, _code: u64, why: Refusal, _talk: &mut Talk<'_>) {
+        answer::refused(why);
+    }
+
+    fn notice(&mut self, notice: Notice, talk: &mut Talk<'_>) {
+        match notice {
+            Notice::Delivered(job) => self.taken(*job, talk),
+            Notice::Ended { job, end } => self.job_ended(job, &end, talk),
+            // eMQP has no progress.
+            Notice::Progress { .. } | Notice::WorkAvailable | Notice::Dismissed => {}
         }
-        if let Err(close) = self.peer.tick(now, out.bytes()) {
-            return self.end(close.into(), out);
-        }
-        let (busy, settings) = (self.is_busy(), Arc::clone(&self.settings));
+    }
+
+    fn tick(&mut self, talk: &mut Talk<'_>) {
+        let (now, busy) = (talk.now(), self.is_busy());
         match &self.beat {
-            Some(beat) if beat.dead_at(&settings) <= now => self.end(Reason::TimedOut("heartbeat_timeout"), out),
-            Some(beat) if beat.due_at(busy, &settings) <= now => self.heartbeat(now, out),
+            Some(beat) if beat.dead_at(&self.settings) <= now => talk.end(Reason::TimedOut("heartbeat_timeout")),
+            Some(beat) if beat.due_at(busy, &self.settings) <= now => self.heartbeat(talk),
             Some(_) | None => {}
         }
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        if self.over {
-            return None;
-        }
-        let beat = self.beat.as_ref().map(|beat| {
-            let settings = &self.settings;
-            beat.due_at(self.is_busy(), settings).min(beat.dead_at(settings))
-        });
-        self.peer.next_deadline().into_iter().chain(beat).min()
-    }
-
-    fn needs_bytes(&self) -> usize {
-        self.peer.bytes_wanted()
-    }
-
-    fn messages(&self) -> u64 {
-        self.peer.messages()
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.peer.held_bytes()
+        let beat = self.beat.as_ref()?;
+        Some(beat.due_at(self.is_busy(), &self.settings).min(beat.dead_at(&self.settings)))
     }
 
     fn reset_liveness(&mut self, now: Timestamp) {
-        self.peer.reset_liveness(now);
         if let Some(beat) = &mut self.beat {
             beat.heard(now);
         }
     }
 
-    /// A peer that has closed its side gets no replies, but what it has sent is done.
-    fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
-        self.eof = true;
-        // Unless a command holds up reading, the rest is an incomplete message.
-        self.unread &= self.must_wait();
-        self.leave_if_done(out);
+    fn shutdown(&mut self, talk: &mut Talk<'_>) {
+        if matches!(self.role, Role::Worker(_) | Role::Scheduler(_)) {
+            self.say(Command::Kbye, talk);
+        }
     }
 
-    fn on_shutdown(&mut self, _now: Timestamp, out: &mut Outbox) {
-        if matches!(self.role, Role::Worker(_) | Role::Scheduler(_)) {
-            self.say(Command::Kbye, out);
-        }
+    fn transport(&self) -> Option<&dyn Transport> {
+        Some(&self.link)
+    }
+
+    fn transport_mut(&mut self) -> Option<&mut dyn Transport> {
+        Some(&mut self.link)
     }
 }

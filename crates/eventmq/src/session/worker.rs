@@ -7,15 +7,15 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, Command, Failure, JobId, JobRef, LeaseCommand, Proof, Protocol, Subscription, Tag, TakeCommand,
-    Taken, Timestamp,
+    ClientCommand, Command, Failure, JobId, JobRef, LeaseCommand, Proof, Protocol, Subscription, TakeCommand, Taken,
+    Timestamp,
 };
-use windlass_session::{Outbox, jid};
+use windlass_session::jid;
 use windlass_zmtp::Message;
 
 use super::beat::Beat;
 use super::held::HeldJob;
-use super::{EventmqSession, Role, ignored};
+use super::{EventmqSpeaker, Role, Talk, ignored};
 use crate::bridge::message;
 use crate::wire::{self, Headers, PeerKind, Queue, Request};
 
@@ -28,9 +28,9 @@ const FAILURE_VALUE: &[u8] = b"FailureValue";
 /// Bytes kept of such a result.
 const MESSAGE_BYTES_MAX: usize = 1_000;
 
-impl EventmqSession {
+impl EventmqSpeaker {
     /// `INFORM`. Replaces the peer's earlier registration.
-    pub(super) fn inform(&mut self, now: Timestamp, id: &[u8], queues: &[u8], kind: PeerKind<'_>, out: &mut Outbox) {
+    pub(super) fn inform(&mut self, id: &[u8], queues: &[u8], kind: PeerKind<'_>, talk: &mut Talk<'_>) {
         let queues = match kind {
             PeerKind::Worker => match wire::queues(queues) {
                 Ok(queues) => Some(queues),
@@ -39,18 +39,18 @@ impl EventmqSession {
             PeerKind::Scheduler => None,
             PeerKind::Other(name) => return ignored(&format_args!("unknown role {}", name.escape_ascii())),
         };
-        self.quit(out);
+        self.quit(talk);
         for queue in queues.iter().flatten() {
-            out.command(Tag::NONE, ClientCommand::Serve(self.subscription(queue)));
+            talk.send(ClientCommand::Serve(self.subscription(queue)));
         }
         let is_worker = queues.is_some();
-        let identity = self.registration.identity().cloned().unwrap_or_default();
-        let listed = self.settings.directory.enter(identity, queues, self.line.clone(), out.wall(now));
+        let identity = self.link.identity().cloned().unwrap_or_default();
+        let listed = self.settings.directory.enter(identity, queues, self.line.clone(), talk.wall(talk.now()));
         self.role = if is_worker { Role::Worker(listed) } else { Role::Scheduler(listed) };
-        self.beat = Some(Beat::new(now));
-        self.say(wire::Command::Ack { of: id }, out);
+        self.beat = Some(Beat::new(talk.now()));
+        self.say(wire::Command::Ack { of: id }, talk);
         // The stock JobManager starts its processes at the first heartbeat.
-        self.heartbeat(now, out);
+        self.heartbeat(talk);
     }
 
     /// A subscription to a queue. Weights are shifted, so that negative ones keep their order.
@@ -73,21 +73,21 @@ impl EventmqSession {
     }
 
     /// Sends new credits to the engine, once for all messages that were read.
-    pub(super) fn lend_credits(&mut self, out: &mut Outbox) {
+    pub(super) fn lend_credits(&mut self, talk: &mut Talk<'_>) {
         let Role::Worker(listed) = &self.role else { return };
         let credits = self.credits.lend(self.held.len(), self.settings.jobs_max);
         if credits > 0 {
-            out.command(Tag::NONE, TakeCommand::Credit { credits, select: self.settings.select });
+            talk.send(TakeCommand::Credit { credits, select: self.settings.select });
         }
         listed.set_slots(self.credits.open());
     }
 
     /// Sends a job to the worker.
-    pub(super) fn taken(&mut self, now: Timestamp, job: Taken, out: &mut Outbox) {
+    pub(super) fn taken(&mut self, job: Taken, talk: &mut Talk<'_>) {
         let Role::Worker(listed) = &self.role else {
             // It has sent `KBYE` meanwhile.
             let job = JobRef::Id(job.id);
-            return out.command(Tag::NONE, LeaseCommand::Release { job, proof: Proof::Connection, front: false });
+            return talk.send(LeaseCommand::Release { job, proof: Proof::Connection, front: false });
         };
         self.credits.spend();
         listed.set_slots(self.credits.open());
@@ -96,40 +96,33 @@ impl EventmqSession {
             Err(misfit) => {
                 // EventMQ cannot express this job: return it for workers of other protocols, and keep the credit.
                 let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
-                out.command(Tag::NONE, LeaseCommand::Unconvertible { job, proof, why: misfit.to_string().into() });
+                talk.send(LeaseCommand::Unconvertible { job, proof, why: misfit.to_string().into() });
                 self.credits.add();
-                return self.lend_credits(out);
+                return self.lend_credits(talk);
             }
         };
         if let Some(beat) = &mut self.beat {
-            beat.worked(now);
+            beat.worked(talk.now());
         }
         let ours = job.protocol == Protocol::EVENTMQ;
         let id = if ours && !job.key.is_empty() { job.key.clone() } else { jid::jid_of(job.id.0).into() };
         let headers = Headers(if ours { &job.meta } else { b"" }).with_reply_requested();
         let request = Request { queue: &job.queue, headers: Headers(&headers), job: &body };
-        self.say_as(&id, wire::Command::Request(request), out);
-        self.held.insert(id, HeldJob { job: job.id, queue: job.queue, since: now, heard: job.heard });
+        self.say_as(&id, wire::Command::Request(request), talk);
+        self.held.insert(id, HeldJob { job: job.id, queue: job.queue, since: talk.now(), heard: job.heard });
     }
 
     /// `REPLY`: a job has ended. The specification's form has no identifier; it is valid if the worker has one job only.
-    pub(super) fn reply(
-        &mut self,
-        now: Timestamp,
-        text: &[u8],
-        of: Option<&[u8]>,
-        message: &Message,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn result(&mut self, text: &[u8], of: Option<&[u8]>, message: &Message, talk: &mut Talk<'_>) {
         let only = if of.is_none() { self.held.only() } else { None };
         let Some(of) = of.or(only.as_deref()) else { return ignored(&"a REPLY without a job") };
         let Some(held) = self.held.take(of) else {
-            return out.command(Tag::NONE, late(text, of, message));
+            return talk.send(late(text, of, message));
         };
         if let Some(beat) = &mut self.beat {
-            beat.worked(now);
+            beat.worked(talk.now());
         }
-        self.count(&held, now);
+        self.count(&held, talk.now());
         let (job, proof) = (JobRef::Id(held.job), Proof::Connection);
         let command = if wire::is_time_out(text) {
             let (kind, message) = (Bytes::from_static(TIME_OUT), Bytes::from_static(TIME_OUT));
@@ -150,7 +143,7 @@ impl EventmqSession {
             let result = if held.heard { message.keep(text) } else { message.view(text) };
             Command::Lease(LeaseCommand::Finish { job, proof, result })
         };
-        out.command(Tag::NONE, command);
+        talk.send(command);
     }
 
     fn count(&mut self, held: &HeldJob, now: Timestamp) {
@@ -166,10 +159,10 @@ impl EventmqSession {
     }
 
     /// Ends a peer's registration, for `KBYE` or a new `INFORM`. The peer keeps its jobs.
-    pub(super) fn quit(&mut self, out: &mut Outbox) {
+    pub(super) fn quit(&mut self, talk: &mut Talk<'_>) {
         if matches!(self.role, Role::Worker(_)) {
-            out.command(Tag::NONE, ClientCommand::UnserveAll { requeue: false });
-            out.command(Tag::NONE, TakeCommand::Unwait);
+            talk.send(ClientCommand::UnserveAll { requeue: false });
+            talk.send(TakeCommand::Unwait);
         }
         self.role = Role::Gone;
         self.beat = None;

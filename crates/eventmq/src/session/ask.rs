@@ -1,0 +1,23 @@
+//! What a command to the engine was for.
+
+use bytes::Bytes;
+use windlass_session::Question;
+
+use crate::wire::Status;
+
+/// A command that the engine has not answered yet.
+#[derive(Debug)]
+pub enum Ask {
+    /// A request's job with this identifier. `listen`: its client has requested the result.
+    Request { id: Bytes, listen: bool },
+    /// The result of an equal job that was stored before this request.
+    Look { id: Bytes },
+    /// A `SCHEDULE` or `UNSCHEDULE` with this identifier.
+    Plan { id: Bytes },
+    /// A page of queues for this report.
+    Status { report: Box<Status> },
+}
+
+impl Question for Ask {
+    const WEIGHT_MAX: usize = 1_024;
+}
