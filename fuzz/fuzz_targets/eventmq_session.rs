@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use arbitrary::Arbitrary;
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{ClientId, Command, Event, Limits, Select, Timestamp};
+use windlass_engine::{ClientId, Limits, Select, Timestamp};
 use windlass_eventmq::publish::{PublishSettings, SubscriberSpeaker};
 use windlass_eventmq::session::{EventmqSpeaker, Scheduler, Settings};
 use windlass_eventmq::wire::{Command, Headers, Packet, PeerKind, Plan, Request};

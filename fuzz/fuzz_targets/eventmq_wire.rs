@@ -5,7 +5,7 @@
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use windlass_engine::{Command, Timestamp};
+use windlass_engine::Timestamp;
 use windlass_eventmq::wire::{Command, Headers, Packet, QUEUES_MAX, Queue, When, identity, is_time_out, queues};
 use windlass_session::cron::croniter;
 use windlass_zmtp::Message;
