@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arbitrary::Arbitrary;
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{ClientId, Limits, Reply, Timestamp};
+use windlass_engine::{ClientId, Limits, Timestamp};
 use windlass_spiderq::session::{Settings, SpiderqSpeaker};
 use windlass_spiderq::wire::{Dialect, Patience, Reply, Request, Status};
 use windlass_testkit::memory::MemoryHub;
@@ -46,8 +46,9 @@ fuzz_target!(|input: Input| {
     });
     let registry = ConnectionRegistry::new(2);
     let greet = |hub: &mut MemoryHub, zmtp: bool| {
-        let peer = hub
-            .open(|info| Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registry.enter(Arc::new(|_| ())))));
+        let peer = hub.open(|info| {
+            Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registry.enter(Arc::new(|_| ()))))
+        });
         let mut hello = BytesMut::new();
         if zmtp {
             Peer::new(Arc::new(windlass_zmtp::Settings::new(Role::Dealer))).open(Timestamp(0), &mut hello);

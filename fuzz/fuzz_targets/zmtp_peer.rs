@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arbitrary::{Arbitrary, Unstructured};
 use bytes::{BufMut, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{Command, Event, JobCommand, Timestamp};
+use windlass_engine::Timestamp;
 use windlass_zmtp::wire::{Command, Flags, Greeting, Header, Metadata, SocketType};
 use windlass_zmtp::{Close, Event, Limits, Login, Mechanism, Message, Peer, Role, Settings};
 
@@ -97,7 +97,7 @@ fn stream(input: &Input<'_>) -> BytesMut {
             Part::Last(body) => frame(Flags::LAST, body, &mut out),
             Part::Ping(ttl_ds, context) => Command::Ping { ttl_ds: *ttl_ds, context }.encode(&mut out),
             Part::Subscribe(topic) => Command::Subscribe(topic).encode(&mut out),
-            Part::Cancel(topic) => Command::Job(JobCommand::Cancel(topic)).encode(&mut out),
+            Part::Cancel(topic) => Command::Cancel(topic).encode(&mut out),
             Part::Command(body) => frame(Flags::COMMAND, body, &mut out),
             Part::Announced(flags, length) => {
                 out.put_u8(flags % 8 | 2);
