@@ -1,7 +1,7 @@
 //! Log lines for the operator: the engine's warnings, closed connections, open addresses.
 
 use windlass_config::Address;
-use windlass_engine::{Refusal, Warning, WarningKind};
+use windlass_engine::{Capacity, Refusal, Thing, Warning, WarningKind};
 use windlass_session::Reason;
 
 use crate::logging::limited::{shown, warn_limited};
@@ -61,19 +61,47 @@ fn tell_one(Warning { kind, times, queue, name, why }: &Warning, names: &Protoco
             );
         }
         WarningKind::Refused(refusal) => {
-            let reason = format!("refused: {}", without_figures(*refusal));
+            let reason = format!("refused: {}", name_of(*refusal));
             warn_limited!(reason, times = *times, queue, why = %refusal, "a job was refused");
         }
         WarningKind::RunRefused(refusal) => {
-            let reason = format!("run refused: {}", without_figures(*refusal));
+            let reason = format!("run refused: {}", name_of(*refusal));
             warn_limited!(reason, times = *times, queue, schedule = name, why = %refusal, "a scheduled run was refused");
         }
     }
 }
 
-/// A refusal's name without its figures, so that it groups log lines.
-fn without_figures(refusal: Refusal) -> String {
-    if let Refusal::Limit { what, .. } = refusal { format!("{what:?}") } else { format!("{refusal:?}") }
+/// A refusal's name without its figures, as log lines group by it.
+const fn name_of(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::Limit { what, .. } => match what {
+            Capacity::QueueJobs => "QueueFull",
+            Capacity::Jobs => "JobsFull",
+            Capacity::JobBytes => "BytesFull",
+            Capacity::Queues => "QueuesFull",
+            Capacity::Schedules => "SchedulesFull",
+            Capacity::Batches => "BatchesFull",
+            Capacity::BatchDepth => "BatchTooDeep",
+            Capacity::Subscriptions => "AbilitiesFull",
+            Capacity::NameBytes => "NameTooLong",
+            Capacity::BodyBytes => "BodyTooLong",
+        },
+        Refusal::NotFound(thing) => match thing {
+            Thing::Job => "UnknownJob",
+            Thing::Schedule => "UnknownSchedule",
+            Thing::Batch => "UnknownBatch",
+            Thing::Queue => "UnknownQueue",
+            Thing::Worker => "UnknownWorker",
+        },
+        Refusal::NotUnique => "NotUnique",
+        Refusal::NotHeld => "NotHeld",
+        Refusal::InUse => "QueueInUse",
+        Refusal::WrongKind => "WrongKind",
+        Refusal::NeverDue => "NeverDue",
+        Refusal::OutOfPlace => "OutOfPlace",
+        Refusal::Unavailable => "Unavailable",
+        Refusal::Unknown => "Unknown",
+    }
 }
 
 /// Warns when the daemon closed a connection because of its peer.
