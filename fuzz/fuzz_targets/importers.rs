@@ -46,10 +46,12 @@ enum Stands {
 }
 
 static CONFIG: LazyLock<Config> = LazyLock::new(Config::default);
-static FAKTORY: LazyLock<Faktory> =
-    LazyLock::new(|| CONFIG.daemon(&CONFIG.faktory).and_then(|it| CONFIG.faktory.settings(&it)).expect("no file is named"));
-static GEARMAN: LazyLock<Gearman> =
-    LazyLock::new(|| CONFIG.daemon(&CONFIG.gearman).and_then(|it| CONFIG.gearman.settings(&it)).expect("no prefix is set"));
+static FAKTORY: LazyLock<Faktory> = LazyLock::new(|| {
+    CONFIG.daemon(&CONFIG.faktory).and_then(|it| CONFIG.faktory.settings(&it)).expect("no file is named")
+});
+static GEARMAN: LazyLock<Gearman> = LazyLock::new(|| {
+    CONFIG.daemon(&CONFIG.gearman).and_then(|it| CONFIG.gearman.settings(&it)).expect("no prefix is set")
+});
 static SPIDERQ: LazyLock<Spiderq> = LazyLock::new(|| {
     let spiderq = CONFIG.spiderq();
     CONFIG.daemon(&spiderq).and_then(|it| spiderq.settings(None, &it)).expect("one is served")
