@@ -13,7 +13,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long after a line further lines of its reason are held back.
@@ -44,24 +43,19 @@ pub(crate) struct Line {
     pub(crate) more: Option<u64>,
 }
 
-/// One for the process, as its log is.
-static LIMITER: Mutex<Limiter> = Mutex::new(Limiter::new());
-
 /// Whether a line of this reason may be logged now, for something that happened `times` times. If not, counts it.
 pub(crate) fn admit(reason: impl Into<Cow<'static, str>>, times: u64) -> Option<Line> {
-    limiter().admit(Instant::now(), reason.into(), times)
+    with_limiter(|limiter| limiter.admit(Instant::now(), reason.into(), times))
 }
 
 /// Logs the counts of all windows that have ended.
 pub(crate) fn flush() {
-    let due = limiter().flush(Instant::now());
-    tell(due);
+    tell(with_limiter(|limiter| limiter.flush(Instant::now())));
 }
 
 /// Logs all counts, at the end of the daemon.
 pub(crate) fn finish() {
-    let due = limiter().finish();
-    tell(due);
+    tell(with_limiter(Limiter::finish));
 }
 
 fn tell(due: Vec<(Cow<'static, str>, u64)>) {
@@ -70,8 +64,20 @@ fn tell(due: Vec<(Cow<'static, str>, u64)>) {
     }
 }
 
-fn limiter() -> MutexGuard<'static, Limiter> {
-    LIMITER.lock().unwrap_or_else(PoisonError::into_inner)
+/// One limiter for the process, as its log is.
+#[cfg(not(test))]
+fn with_limiter<T>(run: impl FnOnce(&mut Limiter) -> T) -> T {
+    static LIMITER: std::sync::Mutex<Limiter> = std::sync::Mutex::new(Limiter::new());
+    run(&mut LIMITER.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+/// One limiter for each thread: unit tests share a process, and must not hold back one another's lines.
+#[cfg(test)]
+fn with_limiter<T>(run: impl FnOnce(&mut Limiter) -> T) -> T {
+    std::thread_local! {
+        static LIMITER: std::cell::RefCell<Limiter> = const { std::cell::RefCell::new(Limiter::new()) };
+    }
+    LIMITER.with_borrow_mut(run)
 }
 
 /// Text from a peer, safe for the log: without control characters, and limited in length.
