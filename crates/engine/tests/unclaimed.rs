@@ -105,6 +105,20 @@ fn a_stray_keeps_its_queue_and_is_leased_on_the_terms_of_the_ability() {
 
 /// However the first job goes away, the next one becomes the stray.
 #[test]
+fn a_stray_is_handed_out_when_new_terms_of_a_subscription_allow_it() {
+    let mut broker = Broker::new();
+    let on = |lease| Subscription { queue: name("default"), weight: 0, lease, unclaimed: Some(Protocol::GEARMAN) };
+    broker.hear(1, ClientCommand::Serve(on(LeaseTerms::CONNECTION)));
+    broker.hear(1, credit(2));
+    broker.hear(4, throttle("q", None, Some(1), None));
+    // A connection may hold one job. Credits have no worker's name, so a time-bound lease counts for no worker.
+    broker.says(4, push("q"), ["4 new j1", "1 took j1.1"]);
+    broker.says(4, push("q"), ["4 new j2"]);
+    let renewed = Subscription { unclaimed: None, ..on(timed(500, OnExpiry::Requeue)) };
+    broker.says(1, Command::Client(ClientCommand::Serve(renewed)), ["1 took j2.1 until 1500"]);
+}
+
+#[test]
 fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
     type Away = fn(&mut Broker) -> Vec<(ClientId, Event)>;
     let table: [(&str, Away); 6] = [

@@ -61,6 +61,9 @@ pub(super) fn subscribe(
     // A second registration counts twice, but its terms replace those of the first.
     let times = known.map_or(0, |known| client.renew(known, subscription.lease));
     let is_full = client.subscriptions().len() >= limit as usize;
+    if times > 0 {
+        state.queues.retry_unclaimed();
+    }
     if let Some(known) = known.filter(|_| times >= SUBSCRIPTION_TIMES_MAX || (is_full && times > 0)) {
         // The new terms may allow jobs that the old ones did not.
         serve(state, known, context);

@@ -57,6 +57,12 @@ impl Queues {
         }
     }
 
+    /// A client that may wait for unclaimed jobs takes them on other terms now, which a throttle may admit.
+    pub(crate) fn retry_unclaimed(&mut self) {
+        let may_match = |watch: &Watch| !watch.takers.is_empty() && !watch.queues.is_empty();
+        self.unclaimed.is_dirty |= self.unclaimed.watched.values().any(may_match);
+    }
+
     /// A client stops waiting for unclaimed jobs of this protocol.
     pub(crate) fn remove_unclaimed_waiter(&mut self, protocol: Protocol, key: WaitKey) {
         if let Some(watch) = self.unclaimed.watched.get_mut(&protocol) {
