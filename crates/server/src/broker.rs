@@ -15,9 +15,8 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
     /// Opens a client: its mail goes to this mailbox.
     fn open(&self, client: ClientId, mailbox: Arc<Mailbox>);
 
-    /// Does a client's items in order, as far as one visit goes, and until the answers exceed `room`, in bytes. The rest stays in
-    /// `items`. The broker does not ring the client's own mailbox: its connection reads it next.
-    fn visit(&self, client: ClientId, now: &Reading, items: &mut VecDeque<Item>, room: usize) -> Visited;
+    /// Does the items of all these clients, each client's in order. Returns what the calling thread must do about the commit.
+    fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty;
 
     /// Takes the mail that may be read now, with this much `room`: see [`Mailbox::take`].
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize>;
@@ -35,6 +34,29 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
 
     /// Whether the broker serves.
     fn health(&self) -> Health;
+}
+
+/// The outstanding items of one client in a visit.
+#[derive(Debug)]
+pub(crate) struct Batch<'a> {
+    pub(crate) client: ClientId,
+    /// What the visit does not reach stays here.
+    pub(crate) items: &'a mut VecDeque<Item>,
+    /// The visit of this client ends when its answers have this many bytes.
+    pub(crate) room: usize,
+    /// How far the visit went.
+    pub(crate) visited: &'a mut Visited,
+}
+
+/// What a thread must do about the changes of its visit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum CommitDuty {
+    /// Nothing: another thread commits them, or they wait for no commit.
+    None,
+    /// Check a little later whether another reason for a commit has come.
+    Later,
+    /// Commit at the end of its turn.
+    Now,
 }
 
 /// How far a visit went.

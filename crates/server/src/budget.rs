@@ -139,10 +139,11 @@ mod tests {
     use super::*;
     use crate::mailbox::Mail;
     use crate::published::SharedBudget;
+    use crate::serving::nowhere;
 
     fn member(budget: &Arc<Budget>, client: u64) -> Arc<Mailbox> {
         let shared_budget = Arc::new(SharedBudget::new(0));
-        let mailbox = Arc::new(Mailbox::new(usize::MAX, shared_budget, Arc::clone(budget), Arc::default()));
+        let mailbox = Arc::new(Mailbox::new(usize::MAX, shared_budget, Arc::clone(budget), nowhere()));
         budget.enter(ClientId(client), Arc::clone(&mailbox));
         mailbox
     }

@@ -4,7 +4,6 @@
 //! the daemon. Details, and how it survives a restart: [`windlass_engine::Timekeeper`].
 
 use std::cell::Cell;
-use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -70,25 +69,9 @@ pub(crate) fn until(at: Timestamp) -> Duration {
     Duration::from_millis(at.ms_since(now()))
 }
 
-/// Sleeps until a moment of the engine's clock. Pauses of the daemon prolong the sleep.
-pub(crate) async fn sleep_until(at: Timestamp) {
-    loop {
-        let left = until(at);
-        if left.is_zero() {
-            return;
-        }
-        tokio::time::sleep(left).await;
-    }
-}
-
-/// Runs a future, or gives up after `max`. Pauses of the daemon do not count.
-pub(crate) async fn timeout<T>(max: Duration, does: impl Future<Output = T>) -> Option<T> {
-    let max_ms = u64::try_from(max.as_millis()).unwrap_or(u64::MAX);
-    tokio::select! {
-        biased;
-        done = does => Some(done),
-        () = sleep_until(now().after_ms(max_ms)) => None,
-    }
+/// The moment this long after another one.
+pub(crate) fn after(at: Timestamp, time: Duration) -> Timestamp {
+    at.after_ms(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn since_epoch() -> Duration {

@@ -1,37 +1,39 @@
-//! One connection: reads all that is there, visits the engine, writes once. Uses sockets; independent of the protocol.
+//! One connection: its socket, its session, and all that waits between them. Independent of the protocol.
+//!
+//! The connection never waits. Its thread calls it in turns, together with all others that have something to do: `hear` reads and
+//! lets the session make commands, the thread visits the engine with the commands of all, `answer` passes the session its mail and
+//! writes once, and `next` says what the connection waits for.
 //!
 //! Back-pressure: while the peer has not taken its answers, the connection reads nothing more, does no more of the requests it
 //! has read, and leaves mail in the mailbox, where its bytes are shared with others. It also reads nothing while too many of the
 //! peer's commands wait for the disk (`unacknowledged_max`).
 //!
-//! A connection with much to do does it in turns: between two visits to the engine, and after it has read or written much, the
-//! other connections of its thread come first (`work`). A paged answer leaves page by page.
+//! In one turn a connection visits the engine once, and reads and writes a bounded number of bytes. The rest waits for its next
+//! turn, so that other connections come first. A paged answer leaves page by page.
 //!
 //! A peer has a limited time to finish a message that it has begun: see `patience`.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use windlass_engine::{ClientId, Reading, Timestamp};
+use mio::event::Source;
+use windlass_engine::{Reading, Timestamp};
 use windlass_session::{Item, Outbox, Post, Reason, Session};
 
-use crate::alarm::Alarm;
-use crate::broker::{Broker, Health};
+use crate::broker::{Broker, Visited};
 use crate::budget::{Budget, SMALL_BYTES};
 use crate::clock;
 use crate::control::StopRequests;
+use crate::hub::Hub;
 use crate::mailbox::{Mail, Mailbox};
 use crate::output::Output;
 use crate::patience::{Patience, Pending};
 use crate::places::Guest;
 use crate::published::SharedBudget;
-use crate::ringer::Ringer;
+use crate::serving::{Ringer, Seat};
 use crate::stream::Stream;
 
 mod input;
@@ -59,9 +61,6 @@ pub(crate) struct Bounds {
 /// Reading stops while more than this waits to be written: the peer must take its answers first.
 const WRITE_HIGH_BYTES: usize = 256 * 1024;
 
-/// Other connections have a turn when one has read or written this many bytes.
-const TURN_BYTES: usize = 128 * 1024;
-
 /// Posted bytes are taken out of the mailbox while less than this waits to be written. They are shared in the mailbox and copied
 /// here: a peer that reads nothing must cost no more than one that does.
 const POSTED_HIGH_BYTES: usize = 32 * 1024;
@@ -82,17 +81,33 @@ pub(crate) struct Shared {
     pub(crate) budget: Arc<Budget>,
     pub(crate) shared_budget: Arc<SharedBudget>,
     pub(crate) stops: Arc<StopRequests>,
+    pub(crate) bounds: Bounds,
 }
 
+impl Shared {
+    pub(crate) fn new(hub: &Arc<Hub>, buffer_bytes_max: usize, bounds: Bounds) -> Self {
+        Self {
+            broker: Arc::<Hub>::clone(hub),
+            budget: Arc::clone(&hub.budget),
+            // Posts may take half as much memory again.
+            shared_budget: Arc::new(SharedBudget::new(buffer_bytes_max / 2)),
+            stops: Arc::default(),
+            bounds,
+        }
+    }
+}
+
+/// Makes the session of a connection. Others reach the connection through the [`Post`].
+pub(crate) type Greet = Box<dyn FnOnce(Arc<dyn Post>) -> Box<dyn Session> + Send>;
+
 /// One connection, with its stream, session and buffers.
-pub(crate) struct Connection<S> {
-    stream: S,
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: Box<dyn Stream>,
     session: Box<dyn Session>,
-    client: ClientId,
-    broker: Arc<dyn Broker>,
-    stops: Arc<StopRequests>,
+    seat: Seat,
+    shared: Shared,
     mailbox: Arc<Mailbox>,
-    bounds: Bounds,
     input: BytesMut,
     output: Output,
     outbox: Outbox,
@@ -100,155 +115,231 @@ pub(crate) struct Connection<S> {
     items: VecDeque<Item>,
     /// None of the items has been tried yet.
     is_new: bool,
-    /// The first item waits for another client's large job.
-    is_held_up: bool,
+    /// The broker's answer to the last visit.
+    visited: Visited,
     /// Bytes that the session consumed last: the items were made of them.
     fed_bytes: usize,
-    /// Since other connections had a turn: whether this one has visited the engine, and how many bytes it has moved.
-    visited: bool,
-    moved: usize,
     mail: Vec<Mail>,
     /// Posted mail was left in the mailbox, and with it other mail of this many bytes.
     left_behind: Option<usize>,
+    /// The socket may have bytes.
+    readable: bool,
+    /// The socket may take bytes.
+    writable: bool,
+    /// The end of the peer's bytes is in the socket.
+    closed: bool,
+    /// In this turn the peer has sent something, and something was written.
+    was_read: bool,
+    was_written: bool,
+    /// The TLS handshake must be complete then; `None` if it is.
+    shaking_until: Option<Timestamp>,
     /// The peer sends no more.
     eof: bool,
-    /// Why the connection ends, once it does.
+    /// Why the connection ends, once everything due is sent.
     ending: Option<Reason>,
+    /// Why the connection ends at once.
+    over: Option<End>,
     /// The session has been notified that the daemon stops.
     stopping: bool,
     /// The last bytes read end in a wait for a job.
     waits: bool,
     /// Reading is paused until the peer or the disk has caught up.
     paused: bool,
-    alarm: Alarm,
-    /// When the connection was last woken: reading the clock costs as much as a command.
     now: Timestamp,
-    reading: Reading,
     heard_at: Timestamp,
     /// The message that has begun and not ended.
     pending: Pending,
     /// The connection's place, which another connection may take while the peer is silent.
     guest: Guest,
-    budget: Arc<Budget>,
 }
 
-/// Why a connection woke.
-enum Woke {
-    Read(io::Result<usize>),
-    Wrote(io::Result<usize>),
-    Mail,
-    Alarm,
+/// The time of a turn, and the state of the daemon.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) reading: Reading,
+    pub(crate) stopping: bool,
 }
 
-impl<S: Stream> Connection<S> {
+/// What a connection waits for after a turn.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Its next turn: it has more to do.
+    Turn,
+    /// Its socket or its mailbox, until this deadline.
+    Wait(Option<Timestamp>),
+    /// Nothing: it is over.
+    Over(End),
+}
+
+/// How a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    #[error(transparent)]
+    Closed(#[from] Reason),
+    /// Its TLS handshake failed.
+    #[error(transparent)]
+    NoHandshake(#[from] io::Error),
+}
+
+impl Connection {
+    /// A connection that begins with a handshake of at most this long, if its stream has one.
     pub(crate) fn new(
-        stream: S,
-        greet: impl FnOnce(Arc<dyn Post>) -> Box<dyn Session>,
-        client: ClientId,
-        ringer: Arc<Ringer>,
-        Shared { broker, budget, shared_budget, stops }: Shared,
-        bounds: Bounds,
+        stream: Box<dyn Stream>,
+        handshake_max: Duration,
+        greet: Greet,
+        (ringer, seat): (Arc<Ringer>, Seat),
+        shared: &Shared,
         guest: Guest,
+        now: Timestamp,
     ) -> Self {
-        let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max, shared_budget, Arc::clone(&budget), ringer));
+        let Shared { broker, budget, shared_budget, bounds, .. } = shared;
+        let place = (ringer, seat);
+        let mailbox = Mailbox::new(bounds.outbound_bytes_max, Arc::clone(shared_budget), Arc::clone(budget), place);
+        let mailbox = Arc::new(mailbox);
         let session = greet(Arc::<Mailbox>::clone(&mailbox));
-        budget.enter(client, Arc::clone(&mailbox));
-        broker.open(client, Arc::clone(&mailbox));
+        budget.enter(seat.client, Arc::clone(&mailbox));
+        broker.open(seat.client, Arc::clone(&mailbox));
         guest.can_be_reached(&mailbox);
-        let reading = clock::read();
         Self {
             stream,
             session,
-            client,
-            broker,
-            stops,
+            seat,
+            shared: shared.clone(),
             mailbox,
-            bounds,
             input: BytesMut::new(),
             output: Output::default(),
-            outbox: Outbox::at(reading.clock.skew_ms),
+            outbox: Outbox::default(),
             items: VecDeque::new(),
             is_new: false,
-            is_held_up: false,
+            visited: Visited::All,
             fed_bytes: 0,
-            visited: false,
-            moved: 0,
             mail: Vec::new(),
             left_behind: None,
+            readable: true,
+            writable: true,
+            closed: false,
+            was_read: false,
+            was_written: false,
+            shaking_until: Some(clock::after(now, handshake_max)),
             eof: false,
             ending: None,
+            over: None,
             stopping: false,
             waits: false,
             paused: false,
-            alarm: Alarm::default(),
-            now: reading.now,
-            reading,
-            heard_at: reading.now,
+            now,
+            heard_at: now,
             pending: Pending::default(),
             guest,
-            budget,
         }
     }
 
-    /// Serves the connection to its end and returns why it ended.
-    pub(crate) async fn serve(mut self) -> Reason {
-        self.session.on_open(self.now, &mut self.outbox);
-        // The daemon may have begun to stop before the mailbox existed.
-        self.heed_shutdown();
-        self.settle().await;
-        loop {
-            if let Some(reason) = self.try_finish() {
-                return reason;
-            }
-            if self.moved > TURN_BYTES {
-                self.let_others_go_first().await;
-            }
-            let woke = self.wait().await;
-            self.read_clock();
-            let was_read = matches!(woke, Woke::Read(_));
-            self.visited = false;
-            match woke {
-                Woke::Read(Ok(read)) => {
-                    self.eof = read == 0;
-                    self.mailbox.ringer().turns().count_read();
-                    self.moved += read;
-                    self.heard(read);
-                }
-                Woke::Wrote(Ok(written)) if written > 0 => self.wrote(written),
-                Woke::Read(Err(_)) | Woke::Wrote(_) => return self.ending.take().unwrap_or(Reason::PeerClosed),
-                Woke::Mail => {
-                    self.is_held_up = false;
-                    self.heed_shutdown();
-                }
-                Woke::Alarm => {
-                    if let Some(reason) = self.times_out() {
-                        return reason;
-                    }
-                    self.tick();
-                }
-            }
-            self.settle().await;
-            if was_read && self.is_answered_with_nothing() {
-                self.stream.acknowledge();
-            }
+    pub(crate) const fn seat(&self) -> Seat {
+        self.seat
+    }
+
+    /// What the thread waits for on behalf of this connection.
+    pub(crate) fn source(&mut self) -> &mut dyn Source {
+        self.stream.source()
+    }
+
+    /// The kernel says that the socket has bytes, or takes bytes.
+    pub(crate) const fn notice(&mut self, readable: bool, writable: bool, closed: bool) {
+        self.readable |= readable;
+        self.writable |= writable;
+        self.closed |= closed;
+    }
+
+    /// The mailbox was rung.
+    pub(crate) fn rung(&mut self) {
+        if self.visited == Visited::UpToLarge {
+            self.visited = Visited::Part;
         }
     }
 
-    /// Whether the bytes just read get no answer, now or after a commit, although the peer may be about to send more.
-    fn is_answered_with_nothing(&self) -> bool {
-        let answered = !self.output.is_empty() || self.mailbox.len() > 0 || !self.items.is_empty();
-        !answered && !self.waits && !self.eof && self.ending.is_none()
+    /// Whether the kernel must say when the socket takes bytes.
+    pub(crate) const fn waits_to_write(&self) -> bool {
+        !self.writable
     }
 
-    fn read_clock(&mut self) {
-        self.reading = clock::read();
-        self.now = self.reading.now;
-        self.outbox.set_skew_ms(self.reading.clock.skew_ms);
+    /// Begins a turn: learns what has happened since the last one, and lets the session make commands of it.
+    pub(crate) fn hear(&mut self, turn: &Turn) {
+        self.now = turn.reading.now;
+        self.outbox.set_skew_ms(turn.reading.clock.skew_ms);
+        self.mailbox.attend();
+        (self.was_read, self.was_written) = (false, false);
+        if self.shaking_until.is_some() && !self.shake_hands(turn.stopping) {
+            return;
+        }
+        if turn.stopping && !self.stopping {
+            self.hear_of_the_stop();
+        }
+        let is_due = self.session.next_deadline().is_some_and(|at| at <= self.now);
+        self.read_socket();
+        // Bytes that waited in the socket count before a deadline does.
+        if !self.was_read
+            && let Some(why) = self.times_out()
+        {
+            self.end(why);
+        }
+        if is_due && self.ending.is_none() {
+            self.tick();
+        }
+        self.send_outbox();
+    }
+
+    /// Whether bytes, or their end, have arrived in this turn.
+    pub(crate) const fn has_read(&self) -> bool {
+        self.was_read
+    }
+
+    /// Goes on with the handshake. Returns whether the connection is open.
+    fn shake_hands(&mut self, stopping: bool) -> bool {
+        match self.stream.shake_hands() {
+            Ok(true) => {
+                self.shaking_until = None;
+                self.readable = true;
+                self.heard_at = self.now;
+                self.session.on_open(self.now, &mut self.outbox);
+                return true;
+            }
+            Ok(false) if stopping => self.end(Reason::Shutdown),
+            Ok(false) if self.shaking_until.is_some_and(|until| until <= self.now) => {
+                self.over = Some(End::NoHandshake(io::ErrorKind::TimedOut.into()));
+            }
+            // The kernel says when it takes the rest of our part.
+            Ok(false) => self.writable &= !self.stream.has_unwritten(),
+            Err(error) => self.over = Some(End::NoHandshake(error)),
+        }
+        false
+    }
+
+    fn hear_of_the_stop(&mut self) {
+        self.stopping = true;
+        self.heard_at = self.now;
+        self.session.on_shutdown(self.now, &mut self.outbox);
+        self.outbox.hang_up(Reason::Shutdown);
+    }
+
+    /// Reads, if the connection may, and passes the bytes to the session.
+    fn read_socket(&mut self) {
+        if !self.begin_reading() || !self.readable {
+            return;
+        }
+        match self.read() {
+            Ok(read) => {
+                self.was_read = true;
+                self.eof = read == 0;
+                self.heard(read);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.lose_peer(),
+        }
     }
 
     /// Handles bytes, or their end, that have arrived.
     fn heard(&mut self, read: usize) {
-        if self.bounds.idle_max.is_some() {
+        if self.shared.bounds.idle_max.is_some() {
             self.heard_at = self.now;
         }
         if let Some(reason) = self.guest.spoke(self.input.first().copied()) {
@@ -262,88 +353,92 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    fn wrote(&mut self, bytes: usize) {
-        self.moved += bytes;
-        self.output.advance(bytes);
-        if self.stopping {
-            self.heard_at = self.now;
-        }
-    }
-
-    /// Whether the daemon stops and this connection waits only for its peer.
-    fn stalls_the_stop(&self) -> bool {
-        self.stopping && !self.output.is_empty()
-    }
-
-    /// Why the connection ends, if a deadline has passed that ends it.
-    fn times_out(&mut self) -> Option<Reason> {
-        let is_silent = self.silent_until().is_some_and(|at| at <= self.now);
-        if is_silent && self.stalls_the_stop() {
-            Some(Reason::TimedOut("takes no answers while the daemon stops"))
-        } else if is_silent {
-            Some(self.ending.take().unwrap_or(Reason::TimedOut("idle")))
-        } else {
-            self.is_late().then_some(Reason::TimedOut("message incomplete"))
-        }
-    }
-
-    /// Calls the session if its deadline has passed.
-    fn tick(&mut self) {
-        if self.ending.is_some() || self.session.next_deadline().is_none_or(|at| at > self.now) {
+    /// Writes once, as much as one turn may.
+    fn write(&mut self) {
+        let output = self.output.next();
+        let output = output.get(..WRITE_HIGH_BYTES).unwrap_or(output);
+        if !self.writable || (output.is_empty() && !self.stream.has_unwritten()) {
             return;
         }
-        // The request that the session waits for may stand behind bytes that the connection has not read.
-        if self.paused || self.left_behind.is_some() {
-            self.session.reset_liveness(self.now);
+        match self.stream.write(output) {
+            Ok(0) if !output.is_empty() => self.lose_peer(),
+            Ok(written) => {
+                self.was_written = written > 0;
+                self.output.advance(written);
+                if self.stopping {
+                    self.heard_at = self.now;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => self.lose_peer(),
         }
-        self.session.on_tick(self.now, &mut self.outbox);
     }
 
-    fn heed_shutdown(&mut self) {
-        if self.broker.health() == Health::Stopping && !self.stopping {
-            self.stopping = true;
-            self.heard_at = self.now;
-            self.session.on_shutdown(self.now, &mut self.outbox);
-            self.outbox.hang_up(Reason::Shutdown);
-        }
+    /// The socket is of no use any more.
+    fn lose_peer(&mut self) {
+        let why = self.ending.take().unwrap_or(Reason::PeerClosed);
+        self.end(why);
     }
 
-    /// Lets other tasks of this thread, and threads that wait for the engine, go first.
-    async fn let_others_go_first(&mut self) {
-        tokio::task::yield_now().await;
-        self.read_clock();
-        (self.visited, self.moved) = (false, 0);
+    /// Ends the connection at once. The first reason counts.
+    pub(crate) fn end(&mut self, why: Reason) {
+        self.over.get_or_insert(End::Closed(why));
     }
 
-    /// Returns the reason if the connection is over: it ends, everything is sent, and no acknowledgement is still to come.
-    fn try_finish(&mut self) -> Option<Reason> {
-        if self.mailbox.overflowed() || self.output.len() > self.bounds.outbound_bytes_max {
-            return Some(Reason::Limit("outbound_bytes_max"));
+    /// What the connection waits for after its turn.
+    pub(crate) fn next(&mut self) -> Next {
+        self.check_limits();
+        if let Some(end) = self.over.take() {
+            return Next::Over(end);
         }
-        self.report();
-        if let Some(why) = self.mailbox.dismissed() {
-            return Some(why.clone());
+        if self.shaking_until.is_some() {
+            return Next::Wait(self.shaking_until);
         }
-        let quiet = self.items.is_empty() && self.mailbox.len() == 0;
-        let done = self.ending.is_some() && self.output.is_empty() && quiet;
-        if done { self.ending.take() } else { None }
+        if self.was_read && self.is_answered_with_nothing() {
+            self.stream.acknowledge();
+        }
+        let is_quiet = self.items.is_empty() && self.mailbox.len() == 0 && self.output.is_empty();
+        if is_quiet && let Some(why) = self.ending.take() {
+            return Next::Over(End::Closed(why));
+        }
+        let reading = self.begin_reading();
+        let may_write = self.writable && !self.output.is_empty();
+        if (reading && self.readable) || may_write || self.may_visit() || self.has_got_room() {
+            return Next::Turn;
+        }
+        Next::Wait(self.deadline(reading))
     }
 
-    /// Reports the memory that the connection holds, if it has changed much. Closes the largest connections if all hold too much.
-    fn report(&self) {
+    /// Whether the bytes just read get no answer, now or after a commit, although the peer may be about to send more.
+    fn is_answered_with_nothing(&self) -> bool {
+        let answered = self.was_written || !self.output.is_empty() || self.mailbox.len() > 0 || !self.items.is_empty();
+        !answered && !self.waits && !self.eof && self.ending.is_none()
+    }
+
+    /// Ends the connection if it holds more than it may, or if another part of the daemon requires it. Reports the memory that it
+    /// holds, if it has changed much.
+    fn check_limits(&mut self) {
+        let Bounds { outbound_bytes_max, .. } = self.shared.bounds;
+        if self.mailbox.overflowed() || self.output.len() > outbound_bytes_max {
+            return self.end(Reason::Limit("outbound_bytes_max"));
+        }
         let own = self.input.capacity() + self.output.allocated() + self.session.held_bytes();
         let to_do = if self.items.is_empty() { 0 } else { self.fed_bytes + size_of::<Item>() * self.items.len() };
         let held = own + to_do;
         self.mailbox.set_unsent(self.output.allocated());
         let before = self.mailbox.buffers().bytes();
         if held.abs_diff(before) >= SMALL_BYTES || (held < SMALL_BYTES && before > 0) {
-            self.budget.report(self.mailbox.buffers(), held);
+            self.shared.budget.report(self.mailbox.buffers(), held);
         }
-        self.budget.relieve();
+        self.shared.budget.relieve();
+        if let Some(why) = self.mailbox.dismissed() {
+            self.over.get_or_insert(End::Closed(why.clone()));
+        }
     }
 
     fn wants_to_read(&self) -> bool {
-        let room = self.input.len() < self.bounds.read_bytes_max || self.session.needs_bytes() > 0;
+        let room = self.input.len() < self.shared.bounds.read_bytes_max || self.session.needs_bytes() > 0;
         room && !self.eof && self.ending.is_none() && self.items.is_empty() && self.has_room()
     }
 
@@ -361,77 +456,63 @@ impl<S: Stream> Connection<S> {
         reading
     }
 
+    // ---- deadlines -------------------------------------------------------------------------------------------------
+
+    /// Calls the session, whose deadline has passed.
+    fn tick(&mut self) {
+        // The request that the session waits for may stand behind bytes that the connection has not read.
+        if self.paused || self.left_behind.is_some() {
+            self.session.reset_liveness(self.now);
+        }
+        self.session.on_tick(self.now, &mut self.outbox);
+    }
+
+    /// Why the connection ends, if a deadline has passed that ends it.
+    fn times_out(&mut self) -> Option<Reason> {
+        let is_silent = self.silent_until().is_some_and(|at| at <= self.now);
+        if is_silent && self.stalls_the_stop() {
+            Some(Reason::TimedOut("takes no answers while the daemon stops"))
+        } else if is_silent {
+            Some(self.ending.take().unwrap_or(Reason::TimedOut("idle")))
+        } else {
+            self.is_late().then_some(Reason::TimedOut("message incomplete"))
+        }
+    }
+
+    /// Whether the daemon stops and this connection waits only for its peer.
+    fn stalls_the_stop(&self) -> bool {
+        self.stopping && !self.output.is_empty()
+    }
+
     /// Whether the peer should have finished its message by now. It is not late while nothing is read from it.
     fn is_late(&self) -> bool {
         let is_read = !self.paused && !self.eof && self.ending.is_none();
-        is_read && self.pending.deadline(self.bounds.patience).is_some_and(|at| at <= self.now)
+        is_read && self.pending.deadline(self.shared.bounds.patience).is_some_and(|at| at <= self.now)
     }
 
     /// When the peer has been silent for too long.
     fn silent_until(&self) -> Option<Timestamp> {
         let silence_max = match &self.ending {
-            None => self.bounds.idle_max,
+            None => self.shared.bounds.idle_max,
             // It waits for the disk, not for the peer.
-            Some(_) if self.is_held_up => None,
+            Some(_) if self.visited == Visited::UpToLarge => None,
             Some(_) if self.stalls_the_stop() => Some(STOP_LINGER),
             Some(_) => Some(LINGER),
         };
-        silence_max.map(|max| self.heard_at.after_ms(u64::try_from(max.as_millis()).unwrap_or(u64::MAX)))
+        silence_max.map(|max| clock::after(self.heard_at, max))
     }
 
-    /// Waits for the first event; writing goes before reading.
-    async fn wait(&mut self) -> Woke {
-        let reading = self.begin_reading();
-        let deadline = self.session.next_deadline().filter(|_| self.ending.is_none());
-        let silent_until = self.silent_until();
-        let late = self.pending.deadline(self.bounds.patience).filter(|_| reading);
-        let mailbox = Arc::clone(&self.mailbox);
-        let mut bell = pin!(mailbox.rung());
-        self.alarm.set([deadline, silent_until, late].into_iter().flatten().min(), self.now);
-        poll_fn(|cx| {
-            let output = self.output.next();
-            let output = output.get(..WRITE_HIGH_BYTES).unwrap_or(output);
-            if !output.is_empty()
-                && let Poll::Ready(wrote) = Pin::new(&mut self.stream).poll_write(cx, output)
-            {
-                return Poll::Ready(Woke::Wrote(wrote));
-            }
-            if reading && let Poll::Ready(read) = self.poll_read(cx) {
-                return Poll::Ready(Woke::Read(read));
-            }
-            if bell.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Woke::Mail);
-            }
-            if self.alarm.poll(cx).is_ready() {
-                return Poll::Ready(Woke::Alarm);
-            }
-            Poll::Pending
-        })
-        .await
+    /// When the connection must have a turn at the latest.
+    fn deadline(&self, reading: bool) -> Option<Timestamp> {
+        let session = self.session.next_deadline().filter(|_| self.ending.is_none());
+        let late = self.pending.deadline(self.shared.bounds.patience).filter(|_| reading);
+        [session, self.silent_until(), late].into_iter().flatten().min()
     }
 }
 
-impl<S> Drop for Connection<S> {
+impl Drop for Connection {
     fn drop(&mut self) {
-        close(&self.broker, self.client);
-        self.budget.leave(self.client);
-        self.budget.report(self.mailbox.buffers(), 0);
+        self.shared.budget.leave(self.seat.client);
+        self.shared.budget.report(self.mailbox.buffers(), 0);
     }
-}
-
-/// Closes the client in the engine. A large client takes several turns.
-fn close(broker: &Arc<dyn Broker>, client: ClientId) {
-    if broker.close(client) {
-        return;
-    }
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-        while !broker.close(client) {}
-        return;
-    };
-    let broker = Arc::clone(broker);
-    runtime.spawn(async move {
-        while !broker.close(client) {
-            tokio::task::yield_now().await;
-        }
-    });
 }

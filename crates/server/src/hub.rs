@@ -15,11 +15,11 @@ use tokio::sync::Notify;
 use windlass_engine::{ClientId, Command, Context, Engine, Reading, Tag, Timestamp};
 use windlass_store::{Commit, Journal};
 
+use crate::broker::CommitDuty;
 use crate::budget::{Budget, Hold};
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
 use crate::protocols::ProtocolNames;
-use crate::ringer::Ringer;
 use crate::warnings;
 
 #[cfg(test)]
@@ -43,7 +43,7 @@ pub(crate) enum Durability {
 #[derive(Debug)]
 pub(crate) struct Hub {
     core: Mutex<Core>,
-    promise: Durability,
+    durability: Durability,
     /// A client gets its next job when the end of its last one is on the disk, whether or not that end is acknowledged.
     hand_out_after_commit: bool,
     /// The newest commit that is on the disk.
@@ -61,6 +61,8 @@ pub(crate) struct Hub {
     pub(crate) names: ProtocolNames,
     /// The daemon is about to stop.
     stopping: AtomicBool,
+    /// Serving threads look after the commits of their visits.
+    has_turns: AtomicBool,
     /// Serving threads commit at the end of their turns.
     commit_in_turns: AtomicBool,
     /// The committer has nothing to do and waits to be unparked.
@@ -76,17 +78,6 @@ pub(crate) struct Cut {
     pub(crate) commit: Commit,
     /// How many acknowledgements wait for it.
     pub(crate) acknowledgements: usize,
-}
-
-/// Which thread commits the pending changes.
-enum Wakes {
-    /// A thread that was notified before.
-    Nobody,
-    /// The serving thread of this ringer, if no other reason for a commit comes soon.
-    Gathering(Arc<Ringer>),
-    /// The serving thread of this ringer, at the end of its turn.
-    Turn(Arc<Ringer>),
-    Committer,
 }
 
 #[derive(Debug)]
@@ -114,7 +105,7 @@ struct Core {
 }
 
 impl Hub {
-    pub(crate) fn new(engine: Engine, journal: Journal, promise: Durability, rng: u64) -> Self {
+    pub(crate) fn new(engine: Engine, journal: Journal, durability: Durability, rng: u64) -> Self {
         // Recovered commits are on the disk; the next commit is not.
         let first = journal.pending_seq();
         let durable = AtomicU64::new(first.saturating_sub(1));
@@ -134,7 +125,7 @@ impl Hub {
         };
         Self {
             core: Mutex::new(core),
-            promise,
+            durability,
             hand_out_after_commit: false,
             durable,
             first,
@@ -144,6 +135,7 @@ impl Hub {
             room: AtomicU64::new(u64::MAX),
             names: ProtocolNames::default(),
             stopping: AtomicBool::new(false),
+            has_turns: AtomicBool::new(false),
             commit_in_turns: AtomicBool::new(false),
             committer_idle: AtomicBool::new(false),
             committer: Mutex::new(None),
@@ -154,7 +146,7 @@ impl Hub {
     /// Gives clients their next job only when the end of their last one is on the disk, even if that end is not acknowledged. Has
     /// no effect without [`Durability::Durable`]: nothing waits for the disk then.
     pub(crate) fn hand_out_after_commit(self, yes: bool) -> Self {
-        Self { hand_out_after_commit: yes && self.promise == Durability::Durable, ..self }
+        Self { hand_out_after_commit: yes && self.durability == Durability::Durable, ..self }
     }
 
     /// Sets the limit on the memory of all connections together.
@@ -175,19 +167,27 @@ impl Hub {
         engine.tick(context);
         let next = engine.next_deadline();
         core.ticks_at = next.unwrap_or(Timestamp::NEVER);
-        self.end(core, None);
+        self.end(core);
         next
     }
 
-    /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes.
-    fn end(&self, mut core: MutexGuard<'_, Core>, own: Option<ClientId>) {
+    /// Ends a visit of no serving thread.
+    fn end(&self, core: MutexGuard<'_, Core>) {
+        if self.end_in_turn(core) > CommitDuty::None {
+            self.wake_committer();
+        }
+    }
+
+    /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes. Returns what a serving thread must
+    /// do about the commit.
+    fn end_in_turn(&self, mut core: MutexGuard<'_, Core>) -> CommitDuty {
         let Core { engine, journal, context, .. } = &mut *core;
         journal.append(engine, &context.changes);
         let pending = !journal.is_empty();
         let to_commit = pending || journal.is_behind();
         // All changes up to now are on the disk when this commit is.
         let barrier = if pending { journal.pending_seq() } else { journal.pending_seq().saturating_sub(1) };
-        let gate = match self.promise {
+        let gate = match self.durability {
             Durability::Soon => 0,
             Durability::Durable => barrier,
         };
@@ -195,27 +195,22 @@ impl Hub {
         if std::mem::take(&mut core.large) {
             core.large_until = barrier;
         }
-        core.post((gate, barrier), self.durable.load(Ordering::Acquire), own, &self.budget);
+        core.post((gate, barrier), self.durable.load(Ordering::Acquire), &self.budget);
         let due = core.engine.next_deadline().unwrap_or(Timestamp::NEVER);
         let earlier = due < core.ticks_at;
         if earlier {
             core.ticks_at = due;
         }
         let noticed = std::mem::take(&mut core.context.warnings);
-        let durable = self.promise == Durability::Durable;
-        let wakes = if to_commit && durable { self.to_wake(&mut core, own) } else { Wakes::Nobody };
+        let durable = self.durability == Durability::Durable;
+        let duty = if to_commit && durable { self.duty(&mut core) } else { CommitDuty::None };
         drop(core);
         warnings::tell(noticed, &self.names);
         if earlier {
             self.deadline_moved.notify_one();
         }
-        match wakes {
-            Wakes::Nobody => {}
-            Wakes::Gathering(ringer) => ringer.turns().begin_commit(),
-            Wakes::Turn(ringer) => ringer.turns().end(),
-            Wakes::Committer => self.wake_committer(),
-        }
         self.budget.relieve();
+        duty
     }
 
     // ---- commits ---------------------------------------------------------------------------------------------------
@@ -225,16 +220,17 @@ impl Hub {
         *self.committer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
     }
 
-    /// Which thread commits the pending changes, if they do not wait for an interval.
-    fn to_wake(&self, core: &mut Core, own: Option<ClientId>) -> Wakes {
-        let ringer = own.and_then(|own| core.mailboxes.get(&own)).map(|mailbox| mailbox.ringer());
-        let ringer = ringer.filter(|ringer| ringer.turns().commit());
-        let is_urgent = core.is_urgent();
-        match ringer {
-            Some(ringer) if is_urgent && self.commits_in_turns() => Wakes::Turn(Arc::clone(ringer)),
-            Some(_) if !is_urgent && std::mem::replace(&mut core.gathers, true) => Wakes::Nobody,
-            Some(ringer) if !is_urgent => Wakes::Gathering(Arc::clone(ringer)),
-            Some(_) | None => Wakes::Committer,
+    /// What a serving thread must do about the pending changes.
+    fn duty(&self, core: &mut Core) -> CommitDuty {
+        let has_turns = self.has_turns.load(Ordering::Acquire);
+        if has_turns && !core.is_urgent() {
+            let is_known = std::mem::replace(&mut core.gathers, true);
+            if is_known { CommitDuty::None } else { CommitDuty::Later }
+        } else if has_turns && self.commits_in_turns() {
+            CommitDuty::Now
+        } else {
+            self.wake_committer();
+            CommitDuty::None
         }
     }
 
@@ -294,6 +290,11 @@ impl Hub {
         core.waiting.drain(..due).map(|(_, mailbox)| mailbox).collect()
     }
 
+    /// From now on serving threads look after the commits of their visits.
+    pub(crate) fn leave_commits_to_turns(&self) {
+        self.has_turns.store(true, Ordering::Release);
+    }
+
     /// Sets whether serving threads commit at the end of their turns, or leave that to the committing thread.
     pub(crate) fn set_commit_in_turns(&self, yes: bool) {
         self.commit_in_turns.store(yes, Ordering::Release);
@@ -334,8 +335,8 @@ impl Hub {
     pub(crate) fn set_failed(&self, failed: bool) {
         self.failed.store(failed, Ordering::Release);
         if failed {
-            let ring: Vec<_> = self.lock().waiting.drain(..).collect();
-            Ringer::ring_all(ring.into_iter().map(|(_, mailbox)| mailbox));
+            let waiting: Vec<_> = self.lock().waiting.drain(..).collect();
+            waiting.iter().for_each(|(_, mailbox)| mailbox.ring());
         }
     }
 
@@ -343,7 +344,7 @@ impl Hub {
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         let mailboxes: Vec<_> = self.lock().mailboxes.values().cloned().collect();
-        Ringer::ring_all(mailboxes);
+        mailboxes.iter().for_each(|mailbox| mailbox.ring());
     }
 
     pub(crate) fn stopping(&self) -> bool {
@@ -362,6 +363,8 @@ impl Hub {
 
 /// For tests.
 #[cfg(test)]
+use crate::broker::{Batch, Broker as _, Visited};
+#[cfg(test)]
 impl Hub {
     /// Does one visit with unlimited room for answers. Returns whether that did everything.
     pub(crate) fn visit_all(
@@ -370,8 +373,23 @@ impl Hub {
         now: &Reading,
         items: &mut VecDeque<windlass_session::Item>,
     ) -> bool {
-        use crate::broker::{Broker as _, Visited};
-        self.visit(client, now, items, usize::MAX) == Visited::All
+        self.visit_one(client, now, items, usize::MAX) == Visited::All
+    }
+
+    /// Visits with the items of one client.
+    pub(crate) fn visit_one(
+        &self,
+        client: ClientId,
+        now: &Reading,
+        items: &mut VecDeque<windlass_session::Item>,
+        room: usize,
+    ) -> Visited {
+        let mut visited = Visited::All;
+        let batch = Batch { client, items, room, visited: &mut visited };
+        if self.visit(now, &mut std::iter::once(batch)) > CommitDuty::None {
+            self.wake_committer();
+        }
+        visited
     }
 
     pub(crate) fn durable(&self) -> u64 {
@@ -431,39 +449,37 @@ impl Core {
         self.engine.apply(client, tag, command, &mut self.context);
     }
 
-    /// Puts the context's events and bytes into their clients' mailboxes. Rings them all but the visiting client's own.
-    fn post(&mut self, (gate, barrier): (u64, u64), durable: u64, own: Option<ClientId>, budget: &Arc<Budget>) {
+    /// Puts the context's events and bytes into their clients' mailboxes.
+    fn post(&mut self, (gate, barrier): (u64, u64), durable: u64, budget: &Arc<Budget>) {
         let mut events = std::mem::take(&mut self.context.events);
         let mut last = None;
         for (index, (client, event)) in events.drain(..).enumerate() {
-            self.post_words(index, own);
+            self.post_words(index);
             let gate = if event.is_barrier() { barrier } else { gate };
             let handed_out = event.handed_out().is_some();
             let needs = if handed_out { self.ends.gate(client) } else { u64::from(event.acknowledges()) * gate };
             let needs = if needs > durable { needs } else { 0 };
             let hold = Hold::on(&event, &mut last, budget);
-            self.deliver(client, needs, (Mail::Event(event), hold), own);
+            self.deliver(client, needs, Mail::Event(event), hold);
         }
         self.context.events = events;
-        self.post_words(usize::MAX, own);
+        self.post_words(usize::MAX);
     }
 
-    fn post_words(&mut self, before: usize, own: Option<ClientId>) {
+    fn post_words(&mut self, before: usize) {
         while self.words.front().is_some_and(|(place, ..)| *place <= before) {
             if let Some((_, client, bytes)) = self.words.pop_front() {
-                self.deliver(client, 0, (Mail::Bytes(bytes), None), own);
+                self.deliver(client, 0, Mail::Bytes(bytes), None);
             }
         }
     }
 
-    fn deliver(&mut self, client: ClientId, gate: u64, (mail, hold): (Mail, Option<Arc<Hold>>), own: Option<ClientId>) {
+    fn deliver(&mut self, client: ClientId, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) {
         let Some(mailbox) = self.mailboxes.get(&client) else { return };
         self.acknowledgements += usize::from(gate >= self.journal.pending_seq());
         if mailbox.push(gate, mail, hold) {
             self.waiting.push_back((gate, Arc::clone(mailbox)));
         }
-        if own != Some(client) {
-            mailbox.ring();
-        }
+        mailbox.ring();
     }
 }

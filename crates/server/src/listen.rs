@@ -9,28 +9,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use mio::net::{TcpStream, UnixStream};
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::Instrument;
 use windlass_config::{Address, ListenAddress};
 use windlass_engine::{ClientId, ClientInfo};
-use windlass_session::Reason;
 use windlass_session::protocol::Endpoint;
 
 use crate::broker::Broker;
 use crate::config::Server;
-use crate::connection::{Bounds, Connection, Shared};
+use crate::connection::Shared;
 use crate::control::StopRequests;
 use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
 use crate::places::{PlaceLimits, Places};
 use crate::protocols::Served;
-use crate::published::SharedBudget;
+use crate::serving::{Arrival, Label, ThreadSlots};
 use crate::stream::Stream;
-use crate::threads::ThreadSlots;
-use crate::warnings;
 
 /// Pause after the kernel fails to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -55,42 +52,27 @@ impl Drop for SocketFile {
     }
 }
 
-/// State that all connections share.
+/// Takes connections in, and passes them to the serving threads.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     pub(crate) hub: Arc<Hub>,
     thread_slots: ThreadSlots,
     shared: Shared,
-    bounds: Bounds,
     pub(crate) places: Arc<Places>,
+    /// Open connections.
     pub(crate) tasks: TaskTracker,
-    /// Cancelled when the daemon stops: pending handshakes end.
-    pub(crate) stop: CancellationToken,
-    /// Cancelled with `stop`, or before it: no more connections are accepted.
+    /// Cancelled when no more connections are accepted.
     pub(crate) closed: CancellationToken,
     next_client: AtomicU64,
 }
 
 impl Acceptor {
-    pub(crate) fn new(
-        hub: Arc<Hub>,
-        thread_slots: ThreadSlots,
-        bounds: Bounds,
-        places: PlaceLimits,
-        buffer_bytes_max: usize,
-    ) -> Self {
-        let stop = CancellationToken::new();
-        // Posts may take half as much memory again.
-        let shared_budget = Arc::new(SharedBudget::new(buffer_bytes_max / 2));
-        let (broker, budget): (Arc<dyn Broker>, _) = (Arc::<Hub>::clone(&hub), Arc::clone(&hub.budget));
-        let shared = Shared { broker, budget, shared_budget, stops: Arc::default() };
+    pub(crate) fn new(hub: Arc<Hub>, thread_slots: ThreadSlots, shared: Shared, places: PlaceLimits) -> Self {
         Self {
             hub,
             thread_slots,
             shared,
-            closed: stop.child_token(),
-            stop,
-            bounds,
+            closed: CancellationToken::new(),
             places: Places::new(places),
             tasks: TaskTracker::new(),
             next_client: AtomicU64::new(1),
@@ -112,54 +94,37 @@ impl Acceptor {
         &self.thread_slots
     }
 
-    /// Serves a connection in a task of its own on one of the threads, once its stream is ready there. Closes the connection if
-    /// there is no place for it.
-    fn enter<S: Stream + 'static>(
-        self: &Arc<Self>,
-        stream: impl Future<Output = io::Result<S>> + Send + 'static,
-        info: ClientInfo,
-        protocol: &Endpoint,
-    ) {
-        let guest = match self.places.take(protocol.name, &info.address, protocol.is_admin) {
+    /// Passes a connection to one of the threads. Closes it if there is no place for it.
+    fn enter(&self, socket: Accepted, info: ClientInfo, Served { endpoint, tls }: &Served) -> io::Result<()> {
+        let guest = match self.places.take(endpoint.name, &info.address, endpoint.is_admin) {
             Ok(guest) => guest,
             Err(limit) => {
-                let (protocol, peer) = (protocol.name, &*info.address);
-                return warn_limited!(limit, protocol, peer, limit, "too many connections: closed the new one");
+                let (protocol, peer) = (endpoint.name, &*info.address);
+                warn_limited!(limit, protocol, peer, limit, "too many connections: closed the new one");
+                return Ok(());
             }
         };
-        let Some(slot) = self.thread_slots.slot() else { return };
+        let (stream, handshake_max): (Box<dyn Stream>, _) = match (socket, tls) {
+            (Accepted::Tcp(socket), None) => (Box::new(TcpStream::from_std(socket)), Duration::ZERO),
+            (Accepted::Tcp(socket), Some(tls)) => {
+                (Box::new(tls.wrap(TcpStream::from_std(socket))?), tls.handshake_max())
+            }
+            (Accepted::Unix(socket), _) => (Box::new(UnixStream::from_std(socket)), Duration::ZERO),
+        };
         let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
-        let span =
-            tracing::debug_span!("connection", protocol = protocol.name, peer = %info.address, client = client.0);
-        let (greet, shared, bounds) = (Arc::clone(&protocol.sessions), self.shared.clone(), self.bounds);
-        let ringer = Arc::clone(&slot.ringer);
-        let (protocol, peer, stop) = (protocol.name, info.address.clone(), self.stop.clone());
-        let task = async move {
-            let stream = tokio::select! {
-                stream = stream => stream,
-                () = guest.evicted() => return warnings::hung_up(protocol, &peer, &Reason::Limit("connections_max")),
-            };
-            match stream {
-                Ok(stream) => {
-                    tracing::debug!("open");
-                    let greet = |line| greet(info, line);
-                    let reason = Connection::new(stream, greet, client, ringer, shared, bounds, guest).serve().await;
-                    tracing::debug!(%reason, "closed");
-                    warnings::hung_up(protocol, &peer, &reason);
-                }
-                Err(reason) if stop.is_cancelled() => tracing::debug!(%reason, "the TLS handshake was interrupted"),
-                Err(why) => {
-                    let reason = format!("TLS handshake failed: {why}");
-                    warn_limited!(reason, protocol, peer = &*peer, %why, "the TLS handshake failed: closed the connection")
-                }
-            }
-        };
-        let runtime = slot.runtime.clone();
-        let task = async move {
-            task.instrument(span).await;
-            drop(slot);
-        };
-        self.tasks.spawn_on(task, &runtime);
+        let (protocol, peer) = (endpoint.name, Arc::<str>::from(&*info.address));
+        let span = tracing::debug_span!("connection", protocol, %peer, client = client.0);
+        let sessions = Arc::clone(&endpoint.sessions);
+        self.thread_slots.serve(Arrival {
+            stream,
+            handshake_max,
+            greet: Box::new(move |post| sessions(info, post)),
+            client,
+            guest,
+            label: Label { span, protocol, peer },
+            token: self.tasks.token(),
+        });
+        Ok(())
     }
 }
 
@@ -271,33 +236,20 @@ impl Bound {
     }
 
     /// Accepts until the daemon stops.
-    pub(crate) async fn accept(self, acceptor: Arc<Acceptor>, Served { endpoint: protocol, tls }: Served) {
+    pub(crate) async fn accept(self, acceptor: Arc<Acceptor>, served: Served) {
         loop {
             let accepted = tokio::select! {
                 () = acceptor.closed.cancelled() => return,
                 accepted = self.next() => accepted,
             };
-            match accepted {
-                Ok(Accepted::Tcp(stream, info)) => match &tls {
-                    None => acceptor.enter(async { TcpStream::from_std(stream) }, info, &protocol),
-                    Some(tls) => {
-                        let (tls, stop) = (Arc::clone(tls), acceptor.stop.clone());
-                        let shaken = async move { tls.accept(TcpStream::from_std(stream)?, stop).await };
-                        acceptor.enter(shaken, info, &protocol);
-                    }
-                },
-                Ok(Accepted::Unix(stream, info)) => {
-                    acceptor.enter(async { UnixStream::from_std(stream) }, info, &protocol);
-                }
-                Err(error) => {
-                    warn_limited!("accept", %error, protocol = protocol.name, "could not accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+            if let Err(error) = accepted.and_then(|(socket, info)| acceptor.enter(socket, info, &served)) {
+                warn_limited!("accept", %error, protocol = served.endpoint.name, "could not accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 
-    async fn next(&self) -> io::Result<Accepted> {
+    async fn next(&self) -> io::Result<(Accepted, ClientInfo)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
@@ -306,21 +258,21 @@ impl Bound {
                 // Bytes that a peer does not read must wait here, where they are counted, and not in the kernel.
                 let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
                 let info = client_info(stream.as_raw_fd(), peer.ip().to_canonical().to_string());
-                Ok(Accepted::Tcp(stream.into_std()?, info))
+                Ok((Accepted::Tcp(stream.into_std()?), info))
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
                 let info = client_info(stream.as_raw_fd(), String::new());
-                Ok(Accepted::Unix(stream.into_std()?, info))
+                Ok((Accepted::Unix(stream.into_std()?), info))
             }
         }
     }
 }
 
-/// A socket that is not registered with a runtime yet.
+/// A socket that no thread waits for yet.
 enum Accepted {
-    Tcp(std::net::TcpStream, ClientInfo),
-    Unix(std::os::unix::net::UnixStream, ClientInfo),
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
 }
 
 fn client_info(fd: i32, address: String) -> ClientInfo {
@@ -345,7 +297,7 @@ mod tests {
         server.keepalive_count = 3;
         let bound = bind(&listen, &server).unwrap();
         let [Bound::Tcp(listener)] = &bound[..] else { panic!("{bound:?}") };
-        let _peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let _peer = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
         let socket = socket2::SockRef::from(&stream);
         assert!(socket.keepalive().unwrap());
@@ -367,7 +319,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(bind(&listen, &server).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         let [Bound::Unix(listener, _)] = &bound[..] else { panic!("{bound:?}") };
-        let _peer = UnixStream::connect(&path).await.unwrap();
+        let _peer = std::os::unix::net::UnixStream::connect(&path).unwrap();
         listener.accept().await.unwrap();
         drop(bound);
         assert!(!path.exists());

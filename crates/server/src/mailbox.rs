@@ -9,18 +9,17 @@
 //! are refused (`published`).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 use windlass_engine::{Event, Refusal, Reply};
 use windlass_session::{Dismiss, Post, Reason};
 
 use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
 use crate::connection::POSTED_ROOM_BYTES;
 use crate::published::{Published, SharedBudget};
-use crate::ringer::Ringer;
+use crate::serving::{Ringer, Seat};
 
 /// One thing for a client.
 #[derive(Debug)]
@@ -48,6 +47,11 @@ impl Mail {
     }
 }
 
+/// The owner's thread knows that there is something to read.
+const RUNG: u8 = 1;
+/// The owner will look in its turn.
+const ATTENDED: u8 = 2;
+
 /// A buffer for more letters than this is freed when it is empty.
 const KEPT_LETTERS_MAX: usize = 1 << 10;
 
@@ -55,8 +59,8 @@ const KEPT_LETTERS_MAX: usize = 1 << 10;
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     inner: Mutex<Inner>,
-    /// Rung when there is something to read.
-    bell: Notify,
+    /// [`RUNG`] and [`ATTENDED`].
+    bell: AtomicU8,
     overflowed: AtomicBool,
     /// Why the owner must end, if another part of the daemon requires it.
     dismissed: OnceLock<Reason>,
@@ -74,8 +78,9 @@ pub(crate) struct Mailbox {
     buffers: Share,
     /// Bytes of the owner's buffers that the peer must take.
     unsent: AtomicUsize,
-    /// The ringer of its owner's thread.
+    /// The owner's thread, and its place there.
     ringer: Arc<Ringer>,
+    seat: Seat,
 }
 
 #[derive(Debug, Default)]
@@ -119,11 +124,11 @@ impl Mailbox {
         bytes_max: usize,
         shared_budget: Arc<SharedBudget>,
         budget: Arc<Budget>,
-        ringer: Arc<Ringer>,
+        (ringer, seat): (Arc<Ringer>, Seat),
     ) -> Self {
         Self {
             inner: Mutex::default(),
-            bell: Notify::new(),
+            bell: AtomicU8::new(0),
             overflowed: AtomicBool::new(false),
             dismissed: OnceLock::new(),
             len: AtomicUsize::new(0),
@@ -135,6 +140,7 @@ impl Mailbox {
             buffers: Share::default(),
             unsent: AtomicUsize::new(0),
             ringer,
+            seat,
         }
     }
 
@@ -266,18 +272,27 @@ impl Mailbox {
         self.dismissed.get()
     }
 
-    /// Wakes the owner. To wake many from another thread, [`Ringer::ring_all`] is cheaper.
+    /// Makes the owner's thread look here.
     pub(crate) fn ring(&self) {
-        self.bell.notify_one();
+        if self.bell.fetch_or(RUNG, Ordering::AcqRel) == 0 {
+            self.ringer.ring(self.seat);
+        }
     }
 
-    pub(crate) const fn ringer(&self) -> &Arc<Ringer> {
-        &self.ringer
+    /// The owner has a turn, and will look here: until then its thread need not be told.
+    pub(crate) fn attend(&self) {
+        self.bell.store(ATTENDED, Ordering::Release);
     }
 
-    /// Returns when the bell has been rung since the last call.
-    pub(crate) async fn rung(&self) {
-        self.bell.notified().await;
+    /// The owner looks here next: its thread must be told of all mail that it does not find. Returns whether the mailbox was rung
+    /// in the owner's turn.
+    pub(crate) fn begin_look(&self) -> bool {
+        self.bell.swap(0, Ordering::AcqRel) & RUNG != 0
+    }
+
+    /// Whether the owner is on this thread.
+    pub(crate) fn is_on(&self, ringer: &Arc<Ringer>) -> bool {
+        Arc::ptr_eq(&self.ringer, ringer)
     }
 
     /// Passes all letters to `look`.
@@ -343,9 +358,10 @@ mod tests {
     use windlass_engine::{Notice, Tag};
 
     use super::*;
+    use crate::serving::nowhere;
 
     fn mailbox(bytes_max: usize) -> Mailbox {
-        Mailbox::new(bytes_max, Arc::new(SharedBudget::new(1 << 20)), Arc::new(Budget::new(usize::MAX)), Arc::default())
+        Mailbox::new(bytes_max, Arc::new(SharedBudget::new(1 << 20)), Arc::new(Budget::new(usize::MAX)), nowhere())
     }
 
     fn taken(mailbox: &Mailbox, durable: u64, failed: bool) -> Vec<String> {

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use foldhash::HashMap;
-use tokio::sync::Notify;
 use windlass_session::Reason;
 use windlass_session::protocol::IsAdmin;
 
@@ -59,8 +58,6 @@ struct Entry {
     /// It is beyond the limit, for administrators only.
     is_extra: bool,
     evicted: AtomicBool,
-    /// Notified on eviction, for a connection in its TLS handshake.
-    bell: Notify,
     mailbox: OnceLock<Arc<Mailbox>>,
 }
 
@@ -114,7 +111,6 @@ impl Places {
             address: address.into(),
             is_extra,
             evicted: AtomicBool::new(false),
-            bell: Notify::new(),
             mailbox: OnceLock::new(),
         });
         inner.count(&entry);
@@ -209,7 +205,6 @@ impl Entry {
     const WHY: Reason = Reason::Limit("connections_max");
 
     fn evict(&self) {
-        self.bell.notify_one();
         if let Some(mailbox) = self.mailbox.get() {
             mailbox.evict(Self::WHY);
         }
@@ -217,11 +212,6 @@ impl Entry {
 }
 
 impl Guest {
-    /// Returns if the place was given to another connection during the handshake.
-    pub(crate) async fn evicted(&self) {
-        self.entry.bell.notified().await;
-    }
-
     /// The connection exists: sets the mailbox through which it is evicted.
     pub(crate) fn can_be_reached(&self, mailbox: &Arc<Mailbox>) {
         let _ = self.entry.mailbox.set(Arc::clone(mailbox));

@@ -13,8 +13,8 @@ use windlass_store::{CheckpointLimits, Error as StoreError, OpenError, Opened, R
 use crate::checkpoints::Checkpoints;
 use crate::clock;
 use crate::commit::{Committer, Pace};
-use crate::config::{self, Config};
-use crate::connection::Bounds;
+use crate::config::{self, Config, Server};
+use crate::connection::{Bounds, Shared};
 use crate::control::{self, EarlySignals, Signals};
 use crate::dead::DropsTold;
 use crate::failure::Failure;
@@ -25,7 +25,7 @@ use crate::patience::Patience;
 use crate::places::PlaceLimits;
 use crate::protocols::{self, ProtocolNames, Served};
 use crate::reconcile::Desired;
-use crate::threads::Threads;
+use crate::serving::Threads;
 use crate::warnings;
 
 /// How long after a failed commit the committing thread tries the store again.
@@ -171,8 +171,11 @@ async fn serve(
     let buffers = config.server.buffer_bytes_max.bytes();
     let hub = Hub::new(engine, journal, promise, random_seed()).bounded(buffers).naming(ProtocolNames::of(config));
     let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit));
-    let (threads, thread_slots) = Threads::start(config.server.threads_or_default()).map_err(no_threads)?;
-    let acceptor = Arc::new(Acceptor::new(Arc::clone(&hub), thread_slots, bounds(config), places(config), buffers));
+    let shared = Shared::new(&hub, buffers, bounds(config));
+    let Server { poll, .. } = config.server;
+    let wanted_threads = config.server.threads_or_default();
+    let (threads, thread_slots) = Threads::start(wanted_threads, &shared, poll).map_err(no_threads)?;
+    let acceptor = Arc::new(Acceptor::new(Arc::clone(&hub), thread_slots, shared, places(config)));
     // The daemon binds all addresses before it serves or commits anything: a busy address leaves no trace.
     let served = protocols::all(config)?;
     let mut bound: Vec<(Bound, Served)> = Vec::new();
@@ -218,7 +221,7 @@ async fn serve(
         }
         why = watch(&committer, &hub, pace) => Err(Failure::Runtime(why.to_owned())),
     };
-    acceptor.stop.cancel();
+    acceptor.closed.cancel();
     if outcome.is_ok() {
         drain(&acceptor, config.server.shutdown_timeout.into()).await;
     }

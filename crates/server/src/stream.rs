@@ -6,66 +6,115 @@
 //! the acknowledgement itself after each read that led to no answer, and only then. A peer that waits for a job (`PRE_SLEEP`,
 //! `FETCH`, `READY`) sends nothing more, and the notification it gets carries the acknowledgement.
 
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 
-use crate::tls::TlsStream;
+/// A socket of any kind that never blocks.
+pub(crate) trait Stream: Send + fmt::Debug {
+    /// Goes on with the handshake. Returns whether it is complete.
+    ///
+    /// # Errors
+    ///
+    /// It has failed, or the peer is gone.
+    fn shake_hands(&mut self) -> io::Result<bool> {
+        Ok(true)
+    }
 
-/// A socket of any kind.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
+    /// Reads into the buffer, and returns how many bytes; 0 at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`]: nothing is there. Others: the peer is gone.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Whether a read that does not fill its buffer has taken all that was there.
+    fn is_drained_by_short_reads(&self) -> bool {
+        true
+    }
+
+    /// Writes, and returns how many bytes the kernel has taken. After an error the same bytes must be offered again, and there may
+    /// be more behind them.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`]: the kernel takes no more now. Others: the peer is gone.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
     /// Acknowledges the bytes just read at once, where acknowledgements are delayed. The kernel forgets the request, so each read
     /// needs a call.
     fn acknowledge(&self) {}
+
+    /// Whether the kernel must tell when it takes more bytes, although none are offered to `write`.
+    fn has_unwritten(&self) -> bool {
+        false
+    }
+
+    /// What a thread waits for.
+    fn source(&mut self) -> &mut dyn Source;
 }
 
 impl Stream for TcpStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Read::read(self, buffer)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Write::write(self, bytes)
+    }
+
     fn acknowledge(&self) {
         // If it fails, the peer waits a moment longer.
         let _ = SockRef::from(self).set_tcp_quickack(true);
     }
-}
 
-impl Stream for TlsStream {
-    fn acknowledge(&self) {
-        self.socket().acknowledge();
+    fn source(&mut self) -> &mut dyn Source {
+        self
     }
 }
 
-impl Stream for UnixStream {}
+impl Stream for UnixStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Read::read(self, buffer)
+    }
 
-#[cfg(test)]
-impl Stream for tokio::io::DuplexStream {}
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Write::write(self, bytes)
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        self
+    }
+}
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::pin::Pin;
+    use std::net::TcpListener;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::{Context, Poll};
 
     use bytes::BytesMut;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
-    use tokio::net::TcpListener;
     use windlass_engine::{
-        ClientCommand, ClientId, ClientInfo, Engine, Event, JobCommand, Limits, NewJob, Protocol, Query, Reply, Tag,
-        TakeCommand, Timestamp,
+        ClientCommand, ClientInfo, Engine, Event, JobCommand, Limits, NewJob, Protocol, Query, Reply, Tag, TakeCommand,
+        Timestamp,
     };
     use windlass_session::{Outbox, Session};
     use windlass_store::Journal;
 
     use super::*;
     use crate::broker::Broker as _;
-    use crate::connection::Connection;
-    use crate::connection::tests::{BOUNDS, guest, shared};
+    use crate::connection::tests::shared;
     use crate::hub::{Durability, Hub};
+    use crate::serving::tests::ByHand;
 
-    #[tokio::test]
-    async fn tcp_acknowledges_when_it_is_asked_to() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (peer, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        let (_peer, (stream, _)) = (peer.unwrap(), accepted.unwrap());
+    #[test]
+    fn tcp_acknowledges_when_it_is_asked_to() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = TcpStream::from_std(listener.accept().unwrap().0);
         // As after an exchange of requests and replies.
         SockRef::from(&stream).set_tcp_quickack(false).unwrap();
         assert!(!SockRef::from(&stream).tcp_quickack().unwrap());
@@ -74,31 +123,24 @@ mod tests {
     }
 
     /// Counts the calls of `acknowledge`.
-    struct Counting(DuplexStream, Arc<AtomicUsize>);
+    #[derive(Debug)]
+    struct Counting(UnixStream, Arc<AtomicUsize>);
 
     impl Stream for Counting {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            Stream::read(&mut self.0, buffer)
+        }
+
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Stream::write(&mut self.0, bytes)
+        }
+
         fn acknowledge(&self) {
             self.1.fetch_add(1, Ordering::Relaxed);
         }
-    }
 
-    impl AsyncRead for Counting {
-        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.0).poll_read(cx, buf)
-        }
-    }
-
-    impl AsyncWrite for Counting {
-        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-            Pin::new(&mut self.0).poll_write(cx, bytes)
-        }
-
-        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.0).poll_flush(cx)
-        }
-
-        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.0).poll_shutdown(cx)
+        fn source(&mut self) -> &mut dyn Source {
+            &mut self.0
         }
     }
 
@@ -132,49 +174,39 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn only_reads_without_an_answer_are_acknowledged_at_once() {
+    #[test]
+    fn only_reads_without_an_answer_are_acknowledged_at_once() {
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7));
-        let (ours, mut theirs) = duplex(1024);
+        let mut thread = ByHand::new(shared(&hub));
         let asked = Arc::new(AtomicUsize::new(0));
-        let stream = Counting(ours, Arc::clone(&asked));
-        let greet = |_| Box::new(Terse) as Box<dyn Session>;
-        let connection = Connection::new(stream, greet, ClientId(1), Arc::default(), shared(&hub), BOUNDS, guest());
-        let served = tokio::spawn(connection.serve());
+        let counter = Arc::clone(&asked);
+        let mut peer = thread.connect_as(|socket| Box::new(Counting(socket, counter)), |_| Box::new(Terse));
         let asked = || asked.load(Ordering::Relaxed);
 
-        theirs.write_all(b"?").await.unwrap();
-        assert_eq!(theirs.read_u8().await.unwrap(), b'.');
+        peer.write_all(b"?").unwrap();
+        assert_eq!(thread.read(&mut peer, 1), *b".");
         assert_eq!(asked(), 0, "an answer at once");
-        theirs.write_all(b"!").await.unwrap();
-        while !hub.with_journal(|engine, _| engine.job_count() == 1) {
-            tokio::task::yield_now().await;
-        }
-        // The rest of the daemon's turn: nothing else runs on this thread.
-        tokio::task::yield_now().await;
+        peer.write_all(b"!").unwrap();
+        thread.until(|| hub.with_journal(|engine, _| engine.job_count() == 1));
         assert_eq!(asked(), 0, "an answer that waits for the disk");
         let acknowledged = hub.committed(hub.cut().unwrap().commit.seq());
         acknowledged.iter().for_each(|mailbox| mailbox.ring());
-        assert_eq!(theirs.read_u8().await.unwrap(), b'+');
+        assert_eq!(thread.read(&mut peer, 1), *b"+");
         for silent in 1..=3 {
-            theirs.write_all(b"-").await.unwrap();
-            while asked() < silent {
-                tokio::task::yield_now().await;
-            }
-            theirs.write_all(b"-?").await.unwrap();
-            assert_eq!(theirs.read_u8().await.unwrap(), b'.');
+            peer.write_all(b"-").unwrap();
+            thread.until(|| asked() == silent);
+            peer.write_all(b"-?").unwrap();
+            assert_eq!(thread.read(&mut peer, 1), *b".");
             assert_eq!(asked(), silent, "once for each read without an answer");
         }
-        theirs.write_all(b"z").await.unwrap();
+        peer.write_all(b"z").unwrap();
         let list = || hub.ask(Query::Clients { after: windlass_engine::Cursor::default(), limit: 9 }.into());
-        while !matches!(list(), Ok(Reply::Clients { rows, .. }) if rows.iter().any(|row| row.waits)) {
-            tokio::task::yield_now().await;
-        }
-        theirs.write_all(b"?").await.unwrap();
-        assert_eq!(theirs.read_u8().await.unwrap(), b'.');
+        thread.until(|| matches!(list(), Ok(Reply::Clients { rows, .. }) if rows.iter().any(|row| row.waits)));
+        peer.write_all(b"?").unwrap();
+        assert_eq!(thread.read(&mut peer, 1), *b".");
         assert_eq!(asked(), 3, "a peer that waits for a job sends nothing more");
-        drop(theirs);
-        served.await.unwrap();
+        drop(peer);
+        thread.until_closed();
         assert_eq!(asked(), 3, "at the end it is not needed");
     }
 }

@@ -2,12 +2,13 @@
 //! Independent of the protocol.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
+
+use mio::event::Source;
+use mio::net::TcpStream;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
@@ -15,14 +16,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig, ServerConnection};
 use windlass_config::{Tls, TlsError};
 
-use crate::clock;
+use crate::stream::Stream;
 
 /// Turns the sockets of a listener into TLS streams. Can read its files again at any time.
 #[derive(Debug)]
@@ -53,17 +50,20 @@ impl Handshaker {
         Ok(())
     }
 
-    /// Shakes hands, unless it takes too long or the daemon stops meanwhile.
-    pub(crate) async fn accept(&self, socket: TcpStream, stop: CancellationToken) -> io::Result<TlsStream> {
+    /// Wraps a socket that has just been accepted.
+    ///
+    /// # Errors
+    ///
+    /// The certificates in force cannot be used.
+    pub(crate) fn wrap(&self, socket: TcpStream) -> io::Result<TlsStream> {
         let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
-        let shaken = clock::timeout(self.handshake_max, TlsAcceptor::from(current).accept(socket));
-        tokio::select! {
-            shaken = shaken => {
-                let inner = shaken.ok_or(io::ErrorKind::TimedOut)??;
-                Ok(TlsStream { inner, unconfirmed: 0 })
-            }
-            () = stop.cancelled() => Err(io::Error::other("the daemon stops")),
-        }
+        let session = ServerConnection::new(current).map_err(io::Error::other)?;
+        Ok(TlsStream { socket, session, unconfirmed: 0 })
+    }
+
+    /// How long a peer may take for its handshake.
+    pub(crate) const fn handshake_max(&self) -> Duration {
+        self.handshake_max
     }
 }
 
@@ -151,63 +151,107 @@ fn unusable(key: &'static str, path: &Path, reason: impl ToString) -> TlsError {
 
 /// A TLS connection.
 ///
-/// A write is complete when its bytes are with the kernel, not when they are encrypted, so that there is nothing to flush and no
-/// uncounted buffer. This requires something of the writer: while a write is pending, it must offer the same bytes again, and may
-/// offer more behind them.
+/// A write is complete when its bytes are with the kernel, not when they are encrypted, so that there is no uncounted buffer. This
+/// requires something of the writer: while a write is pending, it must offer the same bytes again, and may offer more behind them.
 #[derive(Debug)]
 pub(crate) struct TlsStream {
-    inner: tokio_rustls::server::TlsStream<TcpStream>,
+    socket: TcpStream,
+    session: ServerConnection,
     /// Bytes that are encrypted but not yet all with the kernel: the first of the next bytes offered.
     unconfirmed: usize,
 }
 
 impl TlsStream {
-    /// The socket below.
-    pub(crate) fn socket(&self) -> &TcpStream {
-        self.inner.get_ref().0
-    }
-}
-
-impl AsyncRead for TlsStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match ready!(Pin::new(&mut self.inner).poll_read(cx, buffer)) {
-            // The peer closed its socket without `close_notify`, as many do. The protocol notices a truncation: its messages have
-            // a length.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
-            done => Poll::Ready(done),
-        }
-    }
-}
-
-impl AsyncWrite for TlsStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.unconfirmed == 0 {
-            self.unconfirmed = ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
-        }
-        ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
-        Poll::Ready(Ok(std::mem::take(&mut self.unconfirmed)))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-}
-
-/// Sends `close_notify`, as far as the kernel takes it without waiting.
-impl Drop for TlsStream {
-    fn drop(&mut self) {
-        let (socket, session) = self.inner.get_mut();
-        session.send_close_notify();
-        let mut last = Vec::new();
-        while session.wants_write() {
-            if session.write_tls(&mut last).is_err() {
-                return;
+    /// Passes everything that is encrypted to the kernel.
+    fn flush(&mut self) -> io::Result<()> {
+        while self.session.wants_write() {
+            if self.session.write_tls(&mut self.socket)? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
             }
         }
-        let _ = socket.try_write(&last);
+        Ok(())
+    }
+
+    /// Decrypts more of the peer's bytes. Returns whether there were any: `false` at their end.
+    fn receive(&mut self) -> io::Result<bool> {
+        if self.session.read_tls(&mut self.socket)? == 0 {
+            return Ok(false);
+        }
+        if let Err(error) = self.session.process_new_packets() {
+            // The alert tells the peer why; it may be gone.
+            let _ = self.flush();
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+        Ok(true)
+    }
+}
+
+impl Stream for TlsStream {
+    fn shake_hands(&mut self) -> io::Result<bool> {
+        loop {
+            match self.flush() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                flushed => flushed?,
+            }
+            if !self.session.is_handshaking() {
+                return Ok(true);
+            }
+            match self.receive() {
+                Ok(true) => {}
+                Ok(false) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "tls handshake eof")),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.session.reader().read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The peer closed its socket without `close_notify`, as many do. The protocol notices a truncation: its messages
+                // have a length.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+            if !self.receive()? {
+                return Ok(self.session.reader().read(buffer).unwrap_or(0));
+            }
+        }
+    }
+
+    fn is_drained_by_short_reads(&self) -> bool {
+        false
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.unconfirmed == 0 {
+            self.flush()?;
+            self.unconfirmed = self.session.writer().write(bytes)?;
+        }
+        self.flush()?;
+        Ok(std::mem::take(&mut self.unconfirmed))
+    }
+
+    fn acknowledge(&self) {
+        self.socket.acknowledge();
+    }
+
+    fn has_unwritten(&self) -> bool {
+        self.session.wants_write()
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        &mut self.socket
+    }
+}
+
+/// Sends `close_notify` after a complete handshake, as far as the kernel takes it without waiting.
+impl Drop for TlsStream {
+    fn drop(&mut self) {
+        if !self.session.is_handshaking() {
+            self.session.send_close_notify();
+            let _ = self.flush();
+        }
     }
 }

@@ -21,11 +21,11 @@ use windlass_store::{Guard, Log};
 
 use self::policy::Policy;
 use self::room::Room;
-pub(crate) use self::turn::Turns;
+pub(crate) use self::turn::TurnCommits;
 use crate::clock;
 use crate::hub::{Cut, Hub};
 use crate::mailbox::Mailbox;
-use crate::ringer::Ringer;
+use crate::serving::Ringer;
 
 /// Times of the committing thread.
 #[derive(Clone, Copy, Debug)]
@@ -202,7 +202,7 @@ impl Commits {
             let again = tries > 0 || self.hub.failed();
             if let Some(acknowledged) = self.append(&mut writer, cut, again) {
                 drop(writer);
-                Ringer::ring_all(acknowledged);
+                acknowledged.iter().for_each(|mailbox| mailbox.ring());
                 return true;
             }
             tries += 1;

@@ -3,15 +3,12 @@
 //! A change that no client waits for, such as the lease of a `FETCH`, is not worth a commit of its own. It joins the next commit
 //! that a client waits for, or gets its own after [`GATHER`].
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
-
-use tokio::sync::Notify;
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use super::Commits;
-use crate::mailbox::Mailbox;
-use crate::ringer::Ringer;
+use crate::broker::CommitDuty;
+use crate::serving::Ringer;
 
 /// How long a change that no client waits for stays in memory before it gets a commit of its own.
 const GATHER: Duration = Duration::from_millis(1);
@@ -19,106 +16,113 @@ const GATHER: Duration = Duration::from_millis(1);
 /// The committing thread writes commits of more bytes.
 const BYTES_MAX: u64 = 128 << 10;
 
-/// The events of a serving thread's turns.
-#[derive(Debug, Default)]
-pub(crate) struct Turns {
-    /// Whether the thread commits at all.
-    commits: AtomicBool,
-    /// A client waits for the pending commit.
-    ended: Notify,
-    /// The pending commit has begun, and no client waits for it yet.
-    begun: Notify,
-    /// How often a connection of this thread has read something.
-    reads: AtomicUsize,
+/// A serving thread's part in commits.
+#[derive(Debug)]
+pub(crate) struct TurnCommits {
+    /// Where commits are written. Without it the thread does not commit.
+    commits: Arc<OnceLock<Arc<Commits>>>,
+    ringer: Arc<Ringer>,
+    /// The thread commits soon: at the end of the next turn, so that everything that is ready joins the same commit.
+    is_due: bool,
+    /// The thread commits at the end of this turn.
+    ends_turn: bool,
+    /// Changes gather until then.
+    gathers_until: Option<Instant>,
+    /// The last turn has committed, and acknowledged this many clients of this thread.
+    acknowledged: Option<usize>,
 }
 
-impl Turns {
-    /// Whether the thread commits at the ends of its turns.
-    pub(crate) fn commit(&self) -> bool {
-        self.commits.load(Ordering::Acquire)
+impl TurnCommits {
+    pub(crate) const fn new(commits: Arc<OnceLock<Arc<Commits>>>, ringer: Arc<Ringer>) -> Self {
+        Self { commits, ringer, is_due: false, ends_turn: false, gathers_until: None, acknowledged: None }
     }
 
-    /// Records that a client waits for a change of this turn.
-    pub(crate) fn end(&self) {
-        self.ended.notify_one();
+    /// The thread commits soon.
+    pub(crate) const fn make_due(&mut self) {
+        self.is_due = true;
     }
 
-    /// Records a change of this turn that no client waits for.
-    pub(crate) fn begin_commit(&self) {
-        self.begun.notify_one();
+    pub(crate) const fn is_due(&self) -> bool {
+        self.is_due
     }
 
-    /// Records that a connection has read something.
-    pub(crate) fn count_read(&self) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
+    /// Adds the duty of a visit.
+    pub(crate) fn add(&mut self, duty: CommitDuty) {
+        match duty {
+            CommitDuty::None => {}
+            CommitDuty::Later => self.gathers_until = Some(Instant::now() + GATHER),
+            CommitDuty::Now => self.is_due = true,
+        }
     }
 
-    fn reads(&self) -> usize {
-        self.reads.load(Ordering::Relaxed)
+    /// A turn begins, in which this many connections have read something. After a commit, that commit has held them up.
+    pub(crate) fn begin_turn(&mut self, reads: usize) {
+        self.ends_turn = std::mem::take(&mut self.is_due);
+        if let Some(acknowledged) = self.acknowledged.take()
+            && let Some(commits) = self.commits.get()
+        {
+            commits.decide(|policy| policy.committed_in_turn(acknowledged, reads));
+        }
     }
-}
 
-impl Commits {
-    /// Commits at the ends of turns: a task on the serving thread that this ringer belongs to.
-    pub(crate) async fn serve(self: Arc<Self>, ringer: Arc<Ringer>) {
-        ringer.turns().commits.store(true, Ordering::Release);
-        let gather = async {
-            loop {
-                ringer.turns().begun.notified().await;
-                tokio::time::sleep(GATHER).await;
-                if self.hub.is_gathering() {
-                    self.hub.unpark_committer();
-                }
+    /// Commits, if that is due.
+    pub(crate) fn end_turn(&mut self) {
+        if !self.ends_turn && self.gathers_until.is_none() {
+            return;
+        }
+        let Some(commits) = self.commits.get().map(Arc::clone) else { return };
+        if self.ends_turn && !self.commit(&commits) {
+            commits.hub.wake_committer();
+        }
+        if self.gathers_until.is_some_and(|until| until <= Instant::now()) {
+            self.gathers_until = None;
+            if commits.hub.is_gathering() {
+                commits.hub.unpark_committer();
             }
-        };
-        let commit = async {
-            loop {
-                ringer.turns().ended.notified().await;
-                // All other tasks that are ready on this thread go first, and join the same commit.
-                tokio::task::yield_now().await;
-                if !self.commit_here(&ringer).await {
-                    self.hub.wake_committer();
-                }
-            }
-        };
-        tokio::join!(gather, commit);
+        }
+    }
+
+    /// When the thread must have another turn for its commits.
+    pub(crate) fn due_in(&self) -> Option<Duration> {
+        self.gathers_until.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
     /// Commits on the calling thread. If another thread is writing, it will notify this one when it is done. Returns `false` if
     /// the committing thread must write the pending commit.
-    async fn commit_here(&self, ringer: &Arc<Ringer>) -> bool {
-        let reads_before = ringer.turns().reads();
+    fn commit(&mut self, commits: &Commits) -> bool {
+        let hub = &commits.hub;
         let acknowledged = {
-            let mut writer = match self.writer.try_lock() {
+            let mut writer = match commits.writer.try_lock() {
                 Ok(writer) => writer,
                 Err(TryLockError::WouldBlock) => {
-                    self.queue().push(Arc::clone(ringer));
+                    commits.queue().push(Arc::clone(&self.ringer));
                     return true;
                 }
                 Err(TryLockError::Poisoned(_)) => return false,
             };
-            let large = self.hub.with_journal(|_, journal| journal.uncommitted_bytes()) > BYTES_MAX;
-            if large || writer.failed.is_some() || !self.hub.commits_in_turns() || self.stopping() {
+            let large = hub.with_journal(|_, journal| journal.uncommitted_bytes()) > BYTES_MAX;
+            if large || writer.failed.is_some() || !hub.commits_in_turns() || commits.stopping() {
                 return false;
             }
-            let Some(cut) = self.hub.cut() else {
+            let Some(cut) = hub.cut() else {
                 drop(writer);
                 // Another thread may have queued meanwhile.
-                return self.pass_on();
+                return commits.pass_on();
             };
-            let Some(acknowledged) = self.append(&mut writer, cut, false) else { return false };
+            let Some(acknowledged) = commits.append(&mut writer, cut, false) else { return false };
             acknowledged
         };
-        let is_here = |mailbox: &Arc<Mailbox>| Arc::ptr_eq(ringer, mailbox.ringer());
-        let (ours, others): (Vec<_>, Vec<_>) = acknowledged.into_iter().partition(is_here);
-        Ringer::ring_all(others);
-        let passed_on = self.pass_on();
-        // This thread's write held up every client that sent something meanwhile.
-        tokio::task::yield_now().await;
-        let held_up = ringer.turns().reads().wrapping_sub(reads_before);
-        self.decide(|policy| policy.committed_in_turn(ours.len(), held_up));
-        ours.iter().for_each(|mailbox| mailbox.ring());
-        passed_on
+        // Its own clients have their next turn together with all that have sent something meanwhile.
+        acknowledged.iter().for_each(|mailbox| mailbox.ring());
+        self.acknowledged = Some(acknowledged.iter().filter(|mailbox| mailbox.is_on(&self.ringer)).count());
+        commits.pass_on()
+    }
+}
+
+impl Commits {
+    /// Serving threads look after commits from now on.
+    pub(crate) fn leave_to_turns(&self) {
+        self.hub.leave_commits_to_turns();
     }
 
     /// Passes the changes that gathered during a commit to a thread whose turn ended meanwhile. Returns `false` if there is no
@@ -129,7 +133,7 @@ impl Commits {
             return true;
         }
         let next = waiting.first().filter(|_| self.hub.commits_in_turns());
-        next.into_iter().for_each(|ringer| ringer.turns().end());
+        next.into_iter().for_each(|ringer| ringer.commit());
         next.is_some()
     }
 
@@ -141,22 +145,23 @@ impl Commits {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
     use std::thread;
 
-    use bytes::Bytes;
-    use windlass_engine::{ClientCommand, ClientId, Command, Engine, JobCommand, Limits, NewJob, Protocol, Tag};
-    use windlass_session::{Item, Outbox};
+    use bytes::{Bytes, BytesMut};
+    use windlass_engine::{
+        ClientCommand, ClientInfo, Engine, Event, JobCommand, Limits, NewJob, Protocol, Reply, Tag, Timestamp,
+    };
+    use windlass_session::{Outbox, Session};
     use windlass_store::{Commit, Error, Journal, Log, LogTail, MemoryLog};
 
     use super::*;
-    use crate::broker::Broker as _;
-    use crate::budget::Budget;
-    use crate::clock;
     use crate::commit::{Committer, Pace};
+    use crate::connection::tests::shared;
     use crate::hub::{Durability, Hub};
-    use crate::published::SharedBudget;
+    use crate::serving::tests::ByHand;
 
     /// A log that records which threads wrote to it.
     struct Witness(MemoryLog, Arc<Mutex<Vec<String>>>);
@@ -177,40 +182,40 @@ mod tests {
         }
     }
 
-    fn items(commands: impl IntoIterator<Item = (Tag, Command)>) -> VecDeque<Item> {
-        let mut outbox = Outbox::default();
-        commands.into_iter().for_each(|(tag, command)| outbox.command(tag, command));
-        outbox.drain().collect()
+    /// Pushes a job for each byte, and answers `w` once its job is on the disk.
+    #[derive(Debug)]
+    struct Pushes;
+
+    impl Session for Pushes {
+        fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
+            out.command(Tag::NONE, ClientCommand::Open(ClientInfo::default()));
+        }
+
+        fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
+            for byte in input.split() {
+                let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from_static(b"body"));
+                out.command(if byte == b'w' { Tag(1) } else { Tag::NONE }, JobCommand::Push(Box::new(job)));
+            }
+        }
+
+        fn on_event(&mut self, _: Timestamp, event: Event, out: &mut Outbox) {
+            if let Event::Reply(_, Reply::Pushed { .. }) = event {
+                out.bytes().extend_from_slice(b"+");
+            }
+        }
     }
 
-    fn push(tag: Tag) -> (Tag, Command) {
-        let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from_static(b"body"));
-        (tag, Command::Job(JobCommand::Push(Box::new(job))))
-    }
-
-    /// Runs a closure on a serving thread that commits, with a client of its own. Returns which threads committed.
-    fn on_a_serving_thread<F: Future<Output = ()>>(run: impl FnOnce(Arc<Hub>, Arc<Mailbox>) -> F) -> Vec<String> {
+    /// Runs a closure with a serving thread that commits, and a client of it. Returns which threads committed.
+    fn on_a_serving_thread(run: impl FnOnce(&Hub, &mut ByHand, &mut UnixStream)) -> Vec<String> {
         let (names, hour) = (Arc::<Mutex<Vec<String>>>::default(), Duration::from_secs(3600));
         let log = Box::new(Witness(MemoryLog::new(), Arc::clone(&names)));
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7));
         let pace = Pace { interval: None, retry: hour, timeout: hour, abort: hour };
         let committer = Committer::start(Arc::clone(&hub), log, None, pace).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let ringer = Ringer::start(runtime.handle());
-        runtime.spawn(Arc::clone(committer.commits()).serve(Arc::clone(&ringer)));
-        let budget = Arc::new(Budget::new(usize::MAX));
-        let mailbox = Arc::new(Mailbox::new(1 << 20, Arc::new(SharedBudget::new(1 << 20)), budget, ringer));
-        hub.open(ClientId(1), Arc::clone(&mailbox));
-        runtime.block_on(async {
-            tokio::task::yield_now().await;
-            hub.visit_all(
-                ClientId(1),
-                &clock::read(),
-                &mut items([(Tag::NONE, Command::Client(ClientCommand::Open(Default::default())))]),
-            );
-            run(Arc::clone(&hub), mailbox).await;
-        });
-        drop(runtime);
+        let mut thread = ByHand::committing(shared(&hub), committer.commits());
+        let mut peer = thread.connect(|_| Box::new(Pushes));
+        run(&hub, &mut thread, &mut peer);
+        drop(thread);
         assert!(committer.finish());
         let mut names = names.lock().unwrap();
         assert_eq!(names.pop().as_deref(), Some("commit"), "the last one");
@@ -220,17 +225,13 @@ mod tests {
     #[test]
     fn a_serving_thread_commits_what_its_clients_wait_for() {
         let here = thread::current().name().unwrap().to_owned();
-        let names = on_a_serving_thread(|hub, mailbox| async move {
+        let names = on_a_serving_thread(|hub, thread, peer| {
             // A log in memory is quick, unless the system let this thread wait for a processor.
             let mut in_turns = 0;
             while in_turns < 8 {
                 in_turns += u32::from(hub.commits_in_turns());
-                hub.visit_all(ClientId(1), &clock::read(), &mut items([push(Tag(1))]));
-                let mut mail = Vec::new();
-                while mail.is_empty() {
-                    mailbox.rung().await;
-                    hub.mail(&mailbox, usize::MAX, &mut mail);
-                }
+                peer.write_all(b"w").unwrap();
+                assert_eq!(thread.read(peer, 1), *b"+");
             }
         });
         assert!(names.contains(&here) && names.contains(&"commit".to_owned()), "{names:?}");
@@ -238,14 +239,12 @@ mod tests {
 
     #[test]
     fn changes_that_no_client_waits_for_are_committed_too() {
-        on_a_serving_thread(|hub, _| async move {
-            // The jobs are irrelevant: a push without a tag gets no acknowledgement.
-            for _ in 0..3 {
-                hub.visit_all(ClientId(1), &clock::read(), &mut items([push(Tag::NONE), push(Tag::NONE)]));
+        on_a_serving_thread(|hub, thread, peer| {
+            for pushed in 1..=3 {
+                peer.write_all(b"ss").unwrap();
+                thread.until(|| hub.with_journal(|engine, _| engine.job_count() == 2 * pushed));
                 let pending = hub.with_journal(|_, journal| journal.pending_seq());
-                while hub.durable() < pending {
-                    tokio::time::sleep(Duration::from_micros(100)).await;
-                }
+                thread.until(|| hub.durable() >= pending || hub.with_journal(|_, journal| journal.is_empty()));
             }
         });
     }

@@ -11,6 +11,7 @@ use windlass_config::{ByteSize, Period};
 use windlass_session::protocol::{Listener, Protocol};
 
 use super::file_mode::FileMode;
+use super::polling::Polling;
 use super::queues::Queue;
 
 const MIB: u64 = 1 << 20;
@@ -78,6 +79,8 @@ pub enum LogFormat {
 pub struct Server {
     /// Threads that serve connections; 0 = one per two cores.
     pub threads: usize,
+    /// Whether a serving thread looks for work for a moment before it sleeps.
+    pub poll: Polling,
     /// Connections of all listeners together.
     pub connections_max: usize,
     /// Of these, connections reserved for each protocol.
@@ -216,6 +219,7 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             threads: 0,
+            poll: Polling::Auto,
             connections_max: 10_000,
             connections_reserved: 16,
             connections_per_address_max: 0,

@@ -2,52 +2,87 @@
 //! own memory.
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use bytes::BytesMut;
-use tokio::io::ReadBuf;
 
 use super::Connection;
-use crate::stream::Stream;
 
 /// The most that a declared length reserves at once. Beyond it, memory grows with the bytes that have really arrived.
 const RESERVE_MAX: usize = 1024 * 1024;
 
 const SCRATCH_BYTES: usize = 64 * 1024;
 
+/// The most that one connection reads in a turn, and of a large message.
+const TURN_BYTES: usize = 128 * 1024;
+const LARGE_TURN_BYTES: usize = 1024 * 1024;
+
 std::thread_local! {
     static SCRATCH: std::cell::RefCell<Box<[u8]>> = std::cell::RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice());
 }
 
-impl<S: Stream> Connection<S> {
-    /// Reads all that is there, up to the bound. Small messages go through a buffer that the thread shares, so that an idle
-    /// connection holds none. The rest of a large message goes directly into its own memory.
-    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+impl Connection {
+    /// Reads what is there, up to the bounds of a turn, into the input. Small messages go through a buffer that the thread shares,
+    /// so that an idle connection holds none. The rest of a large message goes directly into its own memory.
+    pub(super) fn read(&mut self) -> io::Result<usize> {
         let needs = self.session.needs_bytes();
         if needs > SCRATCH_BYTES || (needs > 1 && self.input.len() > SCRATCH_BYTES) {
-            grow(&mut self.input, needs);
-            return tokio_util::io::poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.input);
+            return self.read_large(needs);
         }
         SCRATCH.with_borrow_mut(|scratch| {
             let mut total = 0;
             loop {
-                let mut buffer = ReadBuf::new(scratch);
-                match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
-                    Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Pending if total > 0 => return Poll::Ready(Ok(total)),
-                    Poll::Pending => return Poll::Pending,
-                }
-                let filled = buffer.filled().len();
-                self.input.extend_from_slice(buffer.filled());
-                total += filled;
-                // A short read means that there is no more; reading again would only cost a system call.
-                if filled < SCRATCH_BYTES || total >= self.bounds.read_bytes_max {
-                    return Poll::Ready(Ok(total));
+                let read = match self.read_some(scratch) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && total > 0 => return Ok(total),
+                    read => read?,
+                };
+                self.input.extend_from_slice(scratch.get(..read).unwrap_or_default());
+                total += read;
+                if read == 0 || !self.readable || total >= self.shared.bounds.read_bytes_max.min(TURN_BYTES) {
+                    return Ok(total);
                 }
             }
         })
+    }
+
+    /// Reads more of a message that needs this many bytes.
+    fn read_large(&mut self, needs: usize) -> io::Result<usize> {
+        grow(&mut self.input, needs);
+        let mut total = 0;
+        while self.input.len() < self.input.capacity() && total < LARGE_TURN_BYTES {
+            let held = self.input.len();
+            let mut input = std::mem::take(&mut self.input);
+            // The part that is about to be read stays in the processor's cache.
+            input.resize((held + SCRATCH_BYTES).min(input.capacity()), 0);
+            let read = self.read_some(input.get_mut(held..).unwrap_or_default());
+            input.truncate(held + read.as_ref().map_or(0, |read| *read));
+            self.input = input;
+            match read {
+                Ok(read) if read > 0 => total += read,
+                _ if total > 0 => break,
+                ended => return ended,
+            }
+            if !self.readable {
+                break;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Reads once. Records whether there can be more in the socket.
+    fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.stream.read(buffer);
+            match &read {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
+                // Reading again would only cost a system call, except to learn of the end.
+                Ok(read) if *read < buffer.len() && self.stream.is_drained_by_short_reads() => {
+                    self.readable = self.closed
+                }
+                Ok(_) | Err(_) => {}
+            }
+            return read;
+        }
     }
 }
 

@@ -1,18 +1,23 @@
-//! A connection at the end of a pipe.
+//! A connection, and what its peer sees of it.
 
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use windlass_engine::{ClientCommand, Engine, Event, Limits, Tag};
 use windlass_store::Journal;
 
 use super::*;
 use crate::hub::{Durability, Hub};
 use crate::places::{PlaceLimits, Places};
+use crate::serving::tests::ByHand;
 
-/// More than may wait when the pipe is full.
-const ANSWER_BYTES: usize = WRITE_HIGH_BYTES + 4096;
+/// What the kernel may hold of a connection's bytes.
+const SOCKET_BYTES: usize = 32 * 1024;
+
+/// More than may wait when the kernel takes no more.
+const ANSWER_BYTES: usize = WRITE_HIGH_BYTES + SOCKET_BYTES;
 
 /// The session's calls, in order.
 type Told = Arc<Mutex<Vec<&'static str>>>;
@@ -65,9 +70,7 @@ pub(crate) const BOUNDS: Bounds = Bounds {
 
 /// The shared state of connections on this hub.
 pub(crate) fn shared(hub: &Arc<Hub>) -> Shared {
-    let broker = Arc::<Hub>::clone(hub);
-    let shared_budget = Arc::new(SharedBudget::new(DEPOT_BYTES));
-    Shared { broker, budget: Arc::clone(&hub.budget), shared_budget, stops: Arc::default() }
+    Shared::new(hub, 2 * POSTED_BYTES, BOUNDS)
 }
 
 /// A place that no other connection uses.
@@ -77,84 +80,116 @@ pub(crate) fn guest() -> Guest {
 }
 
 /// How many posted bytes all mailboxes may hold.
-const DEPOT_BYTES: usize = 1 << 20;
+const POSTED_BYTES: usize = 1 << 20;
 
-/// A connection with such a session, the session's calls, and a handle to the mailbox.
-fn connection<S: Stream>(stream: S, answer_bytes: usize) -> (Connection<S>, Told, Arc<dyn Post>) {
-    let journal = Journal::new();
-    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), journal, Durability::Soon, 7));
-    let (told, mut handle) = (Told::default(), None);
-    let greet = |line| {
-        handle = Some(line);
-        Box::new(Talkative { answer_bytes, told: Arc::clone(&told), ticks_at: None }) as Box<dyn Session>
-    };
-    let connection = Connection::new(stream, greet, ClientId(1), Arc::default(), shared(&hub), BOUNDS, guest());
-    (connection, told, handle.unwrap())
+/// A connection with such a session on a thread of its own, the peer's end, the session's calls, and a handle to the mailbox.
+fn connection(answer_bytes: usize) -> (ByHand, UnixStream, Told, Arc<dyn Post>) {
+    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+    let (told, handle) = (Told::default(), Arc::new(Mutex::new(None)));
+    let (session_told, session_handle) = (Arc::clone(&told), Arc::clone(&handle));
+    let mut thread = ByHand::new(shared(&hub));
+    let peer = thread.connect(move |post| {
+        *session_handle.lock().unwrap() = Some(post);
+        Box::new(Talkative { answer_bytes, told: session_told, ticks_at: None })
+    });
+    thread.turns(1);
+    let post = handle.lock().unwrap().take().unwrap();
+    (thread, peer, told, post)
 }
 
-#[tokio::test]
-async fn liveness_is_reset_while_the_peer_is_not_read() {
-    let (ours, mut theirs) = duplex(1024);
-    let (connection, told, _) = connection(ours, ANSWER_BYTES);
-    let served = tokio::spawn(connection.serve());
-    theirs.write_all(b"1").await.unwrap();
-    while told.lock().unwrap().len() < 3 {
-        tokio::task::yield_now().await;
-    }
+#[test]
+fn liveness_is_reset_while_the_peer_is_not_read() {
+    let (mut thread, mut peer, told, _) = connection(ANSWER_BYTES);
+    peer.write_all(b"1").unwrap();
+    thread.until(|| told.lock().unwrap().len() == 3);
     assert_eq!(*told.lock().unwrap(), ["bytes", "excused", "tick"]);
-    theirs.write_all(b"2").await.unwrap();
-    let mut answer = vec![0; ANSWER_BYTES];
-    theirs.read_exact(&mut answer).await.unwrap();
-    while told.lock().unwrap().len() < 5 {
-        tokio::task::yield_now().await;
-    }
+    peer.write_all(b"2").unwrap();
+    thread.turns(9);
+    assert_eq!(told.lock().unwrap().len(), 3, "nothing is read from it");
+    thread.read(&mut peer, ANSWER_BYTES);
+    thread.until(|| told.lock().unwrap().len() == 5);
     assert_eq!(told.lock().unwrap()[3..], ["excused", "bytes"]);
-    drop(theirs);
-    assert_eq!(served.await.unwrap(), Reason::PeerClosed);
+    drop(peer);
+    thread.until_closed();
 }
 
-#[tokio::test]
-async fn a_dismissed_connection_ends_at_once_even_with_unsent_answers() {
-    let (ours, mut theirs) = duplex(1024);
-    let (connection, told, handle) = connection(ours, ANSWER_BYTES);
-    let served = tokio::spawn(connection.serve());
-    theirs.write_all(b"1").await.unwrap();
-    while told.lock().unwrap().len() < 3 {
-        tokio::task::yield_now().await;
-    }
-    handle.dismiss(Reason::Dismissed);
-    handle.dismiss(Reason::Ended);
-    assert_eq!(served.await.unwrap(), Reason::Dismissed);
+#[test]
+fn a_dismissed_connection_ends_at_once_even_with_unsent_answers() {
+    let (mut thread, mut peer, told, post) = connection(ANSWER_BYTES);
+    peer.write_all(b"1").unwrap();
+    thread.until(|| told.lock().unwrap().len() == 3);
+    post.dismiss(Reason::Dismissed);
+    post.dismiss(Reason::Ended);
+    thread.until_closed();
 }
 
-#[tokio::test]
-async fn a_peer_that_does_not_read_misses_posts_but_stays_connected() {
+#[test]
+fn a_peer_that_does_not_read_misses_posts_but_stays_connected() {
     const WORDS: usize = 4096;
-    let (ours, mut theirs) = duplex(1024);
-    let (connection, told, line) = connection(ours, 1);
-    let served = tokio::spawn(connection.serve());
+    let (mut thread, mut peer, told, post) = connection(1);
     let words = |number: usize| Bytes::from(vec![u8::try_from(number % 256).unwrap(); WORDS]);
     let mut posted = 0;
-    while line.post(words(posted)) {
+    while post.post(words(posted)) {
         posted += 1;
-        tokio::task::yield_now().await;
+        thread.turns(1);
     }
     // A mailbox's part of the free bytes, the bytes copied to be written, and the bytes that are written.
-    let held_max = DEPOT_BYTES / 8 + POSTED_HIGH_BYTES + WORDS + 1024;
+    let held_max = POSTED_BYTES / 8 + POSTED_HIGH_BYTES + WORDS + SOCKET_BYTES;
     assert!((BOUNDS.unacknowledged_max + 1..=held_max / WORDS).contains(&posted), "{posted}");
     // More posts wait than commands may wait for the disk: posts must not count as commands.
-    theirs.write_all(b"1").await.unwrap();
-    while told.lock().unwrap().len() < 3 {
-        tokio::task::yield_now().await;
-    }
+    peer.write_all(b"1").unwrap();
+    thread.until(|| told.lock().unwrap().len() == 3);
     assert_eq!(*told.lock().unwrap(), ["bytes", "excused", "tick"]);
-    let mut heard = vec![0; WORDS];
     for number in 0..posted {
-        theirs.read_exact(&mut heard).await.unwrap();
-        assert_eq!(heard, words(number), "{number}");
+        assert_eq!(thread.read(&mut peer, WORDS), words(number), "{number}");
     }
-    assert_eq!(theirs.read_u8().await.unwrap(), 0, "its answer is behind them");
-    assert!(line.post(words(0)), "there is room again");
-    drop(theirs);
-    assert_eq!(served.await.unwrap(), Reason::PeerClosed);
+    assert_eq!(thread.read(&mut peer, 1), [0], "its answer is behind them");
+    assert!(post.post(words(0)), "there is room again");
+    drop(peer);
+    thread.until_closed();
+}
+
+/// Panics at its second byte.
+#[derive(Debug)]
+struct Faulty(usize);
+
+impl Session for Faulty {
+    fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
+        out.command(Tag::NONE, ClientCommand::Open(windlass_engine::ClientInfo::default()));
+    }
+
+    fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
+        self.0 += input.len();
+        assert!(self.0 < 2, "a bug");
+        out.bytes().extend_from_slice(&input.split());
+    }
+
+    fn on_event(&mut self, _: Timestamp, _: Event, _: &mut Outbox) {}
+}
+
+#[test]
+fn a_connection_that_panics_ends_and_others_go_on() {
+    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+    let mut thread = ByHand::new(shared(&hub));
+    let mut peers = [(); 2].map(|()| thread.connect(|_| Box::new(Faulty(0))));
+    for peer in &mut peers {
+        peer.write_all(b"1").unwrap();
+        assert_eq!(thread.read(peer, 1), *b"1");
+    }
+    peers[0].write_all(b"2").unwrap();
+    thread.until_open(1);
+    assert_eq!(hub.mailboxes().len(), 1, "the engine has been told");
+}
+
+/// The end of the peer's bytes arrives together with its last ones.
+#[test]
+fn bytes_and_their_end_in_one_go() {
+    for bytes in [1, 64 * 1024, 64 * 1024 + 1] {
+        let (mut thread, mut peer, told, _) = connection(0);
+        peer.set_nonblocking(false).unwrap();
+        peer.write_all(&vec![7; bytes]).unwrap();
+        peer.shutdown(std::net::Shutdown::Both).unwrap();
+        thread.until_closed();
+        assert_eq!(told.lock().unwrap().first(), Some(&"bytes"), "{bytes}");
+    }
 }

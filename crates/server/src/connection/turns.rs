@@ -1,15 +1,17 @@
 //! Other connections have a turn while one has much to do.
 
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use windlass_engine::{ClientCommand, Command, Engine, Event, Limits, Query, QueueCommand, Reply, Tag};
 use windlass_store::Journal;
 
-use super::tests::{BOUNDS, guest, shared};
+use super::tests::shared;
 use super::*;
 use crate::hub::{Durability, Hub};
+use crate::serving::tests::ByHand;
 
 /// The sessions' calls, in order.
 type Told = Arc<Mutex<Vec<&'static str>>>;
@@ -60,43 +62,36 @@ fn hub_of_queues() -> Arc<Hub> {
 }
 
 /// A connection that asks for one of these when it gets a byte, which is there from the start.
-async fn asking(number: u64, everything: bool, told: &Told, shared: &Shared) -> tokio::io::DuplexStream {
-    let (ours, mut theirs) = duplex(1024);
-    let greet = |_| Box::new(Asks { everything, told: Arc::clone(told) }) as Box<dyn Session>;
-    let connection = Connection::new(ours, greet, ClientId(number), Arc::default(), shared.clone(), BOUNDS, guest());
-    theirs.write_all(b"1").await.unwrap();
-    tokio::spawn(connection.serve());
-    theirs
+fn asking(thread: &mut ByHand, everything: bool, told: &Told) -> UnixStream {
+    let told = Arc::clone(told);
+    let mut peer = thread.connect(move |_| Box::new(Asks { everything, told }));
+    peer.write_all(b"1").unwrap();
+    peer
 }
 
-#[tokio::test]
-async fn other_connections_have_a_turn_between_two_pages() {
-    let (told, shared) = (Told::default(), shared(&hub_of_queues()));
-    let mut lists = asking(1, true, &told, &shared).await;
-    let _other = asking(2, false, &told, &shared).await;
-    let mut answer = vec![0; PAGES as usize * PAGE_BYTES];
-    lists.read_exact(&mut answer).await.unwrap();
+#[test]
+fn other_connections_have_a_turn_between_two_pages() {
+    let (told, mut thread) = (Told::default(), ByHand::new(shared(&hub_of_queues())));
+    let mut lists = asking(&mut thread, true, &told);
+    let _other = asking(&mut thread, false, &told);
+    thread.read(&mut lists, PAGES as usize * PAGE_BYTES);
     let told = told.lock().unwrap();
     assert_eq!(told.len(), PAGES as usize + 1);
     let at = told.iter().position(|what| *what == "other").unwrap();
     assert!(at <= 2, "answered behind {at} pages");
 }
 
-#[tokio::test]
-async fn a_peer_that_does_not_read_its_list_is_not_sent_all_of_it() {
-    let (told, shared) = (Told::default(), shared(&hub_of_queues()));
-    let mut lists = asking(1, true, &told, &shared).await;
+#[test]
+fn a_peer_that_does_not_read_its_list_is_not_sent_all_of_it() {
+    let (told, mut thread) = (Told::default(), ByHand::new(shared(&hub_of_queues())));
+    let mut lists = asking(&mut thread, true, &told);
     let pages = || told.lock().unwrap().len();
-    while pages() < WRITE_HIGH_BYTES / PAGE_BYTES {
-        tokio::task::yield_now().await;
-    }
-    for _ in 0..1_000 {
-        tokio::task::yield_now().await;
-    }
-    let most = WRITE_HIGH_BYTES / PAGE_BYTES + 2;
+    thread.until(|| pages() >= WRITE_HIGH_BYTES / PAGE_BYTES);
+    thread.turns(300);
+    // Some are in the kernel.
+    let most = WRITE_HIGH_BYTES / PAGE_BYTES + 10;
     assert!(pages() <= most, "{} pages wait for a peer that does not read", pages());
-    let mut answer = vec![0; PAGES as usize * PAGE_BYTES];
-    lists.read_exact(&mut answer).await.unwrap();
+    thread.read(&mut lists, PAGES as usize * PAGE_BYTES);
     assert_eq!(pages(), PAGES as usize);
 }
 
@@ -108,7 +103,7 @@ fn a_visit_ends_when_it_has_lasted_long_enough() {
     items.push_back(Item::Command(Tag::NONE, Command::Client(ClientCommand::Open(Default::default()))));
     items.extend((0..10_000).map(|_| Item::Command(Tag::NONE, Command::Query(Query::Stats))));
     let mut visits = 1;
-    while !hub.visit_all(ClientId(1), &clock::read(), &mut items) {
+    while !hub.visit_all(windlass_engine::ClientId(1), &clock::read(), &mut items) {
         visits += 1;
     }
     assert!((10..1_000).contains(&visits), "{visits}");

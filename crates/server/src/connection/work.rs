@@ -1,32 +1,51 @@
-//! The work of a connection, in turns: its session's commands go to the engine, the engine's events to the session, and bytes to
-//! the output, until nothing is left or the peer must take its answers first.
+//! The work of a connection in a turn: its session's commands become items for the engine, the engine's events go to the session,
+//! and bytes to the output.
 //!
-//! All outstanding items stand in one queue. The connection does them a visit at a time. Between two visits it encodes the
-//! answers, to know how many bytes the peer must take, and other connections have a turn. While the queue is not empty, the
-//! connection reads nothing more, and new commands of the session go to the end of the queue.
+//! All outstanding items stand in one queue. While it is not empty, the connection reads nothing more, and new commands of the
+//! session go to its end.
 
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
 
 use super::{Connection, WRITE_HIGH_BYTES};
-use crate::broker::Visited;
+use crate::broker::{Batch, Visited};
 use crate::budget::SMALL_BYTES;
 use crate::mailbox::Mail;
 use crate::output::Output;
-use crate::stream::Stream;
 
 /// Larger buffers for mail or items are freed when they are empty.
 const KEPT_MAX: usize = 1 << 10;
 
-impl<S: Stream> Connection<S> {
-    /// Does everything as far as possible. Ends when the session has nothing more to do, the peer must take its answers first, or
-    /// the connection must wait for another client's large job.
-    pub(super) async fn settle(&mut self) {
+impl Connection {
+    /// The items for the engine, if there are any that may be done now.
+    pub(crate) fn batch(&mut self) -> Option<Batch<'_>> {
+        if !self.may_visit() {
+            return None;
+        }
+        let room = self.room().max(1);
+        self.is_new = false;
+        Some(Batch { client: self.seat.client, items: &mut self.items, room, visited: &mut self.visited })
+    }
+
+    /// Whether there are items that may be done now. New items get one visit even if the peer does not take its answers: most of
+    /// them have small answers.
+    pub(super) fn may_visit(&self) -> bool {
+        let may = !self.items.is_empty() && self.visited != Visited::UpToLarge && self.over.is_none();
+        may && (self.is_new || self.room() > 0) && self.mailbox.dismissed().is_none()
+    }
+
+    /// Passes the mail to the session, and writes once.
+    pub(crate) fn answer(&mut self) {
+        if self.mailbox.begin_look() {
+            self.rung();
+        }
+        if self.items.is_empty() && self.items.capacity() > KEPT_MAX {
+            self.items = VecDeque::new();
+        }
         loop {
             self.send_outbox();
-            let visited = self.visit().await;
-            if !self.read_mail() && !visited && !self.reread() {
+            if !self.read_mail() && !self.reread() {
                 break;
             }
         }
@@ -36,6 +55,12 @@ impl<S: Stream> Connection<S> {
         }
         let amid = self.session.needs_bytes() > 0 && self.ending.is_none();
         self.pending.look(amid, self.session.messages(), self.now);
+        self.write();
+    }
+
+    /// Whether the peer has taken some of its answers, and something waited for that.
+    pub(super) fn has_got_room(&self) -> bool {
+        self.was_written && (self.left_behind.is_some() || !self.items.is_empty() || !self.input.is_empty())
     }
 
     /// Passes the input to the session. Returns whether the session has consumed any of it.
@@ -47,7 +72,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Moves the session's commands and bytes to the end of the queue.
-    fn send_outbox(&mut self) {
+    pub(super) fn send_outbox(&mut self) {
         if let Some(reason) = self.outbox.take_reason()
             && self.ending.is_none()
         {
@@ -70,37 +95,16 @@ impl<S: Stream> Connection<S> {
         if self.items.is_empty()
             && let Some(how) = self.outbox.take_stop()
         {
-            tracing::info!(client = self.client.0, ?how, "a client has asked the daemon to stop");
-            self.stops.ask(how);
+            tracing::info!(client = self.seat.client.0, ?how, "a client has asked the daemon to stop");
+            self.shared.stops.ask(how);
         }
-    }
-
-    /// Visits the engine with the items, if it may. Returns whether it has.
-    ///
-    /// New items get one visit even if the peer does not take its answers: most of them have small answers.
-    async fn visit(&mut self) -> bool {
-        let may_be = self.is_new || self.room() > 0;
-        if self.items.is_empty() || self.is_held_up || !may_be || self.mailbox.dismissed().is_some() {
-            return false;
-        }
-        if self.visited {
-            self.let_others_go_first().await;
-        }
-        let room = self.room().max(1);
-        (self.visited, self.is_new) = (true, false);
-        let visited = self.broker.visit(self.client, &self.reading, &mut self.items, room);
-        self.is_held_up = visited == Visited::UpToLarge;
-        if self.items.is_empty() && self.items.capacity() > KEPT_MAX {
-            self.items = VecDeque::new();
-        }
-        true
     }
 
     /// Passes the mail to the session. Returns whether there was any.
     fn read_mail(&mut self) -> bool {
         let mut mail = std::mem::take(&mut self.mail);
         let room = WRITE_HIGH_BYTES.saturating_sub(self.output.len());
-        self.left_behind = self.broker.mail(&self.mailbox, room, &mut mail);
+        self.left_behind = self.shared.broker.mail(&self.mailbox, room, &mut mail);
         let any = !mail.is_empty();
         for mail in mail.drain(..) {
             match mail {
@@ -153,7 +157,7 @@ impl<S: Stream> Connection<S> {
     /// Whether the peer has taken enough of its answers, and the disk enough of its commands, to read more.
     pub(super) fn has_room(&self) -> bool {
         // Mail left behind waits for the peer and is limited by its bytes, not its count.
-        let acknowledged = self.left_behind.is_some() || self.mailbox.len() < self.bounds.unacknowledged_max;
+        let acknowledged = self.left_behind.is_some() || self.mailbox.len() < self.shared.bounds.unacknowledged_max;
         self.unread() < WRITE_HIGH_BYTES && acknowledged
     }
 }

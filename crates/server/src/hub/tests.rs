@@ -6,11 +6,12 @@ use windlass_session::Item;
 use super::visit::LARGE_BYTES;
 use super::*;
 use crate::broker::{Broker as _, Visited};
+use crate::published::SharedBudget;
+use crate::serving::nowhere;
 
 fn ring(mailboxes: Vec<Arc<Mailbox>>) {
     mailboxes.iter().for_each(|mailbox| mailbox.ring());
 }
-use crate::published::SharedBudget;
 
 const LARGE: usize = 3 * LARGE_BYTES;
 
@@ -23,11 +24,11 @@ fn items(commands: impl IntoIterator<Item = Command>) -> VecDeque<Item> {
     commands.into_iter().map(|command| Item::Command(Tag(1), command)).collect()
 }
 
-fn hub(promise: Durability, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
-    let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), promise, 7).bounded(1 << 30);
+fn hub(durability: Durability, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
+    let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), durability, 7).bounded(1 << 30);
     let mailboxes = (1..=clients).map(|client| {
         let shared_budget = Arc::new(SharedBudget::new(0));
-        let mailbox = Arc::new(Mailbox::new(usize::MAX, shared_budget, Arc::clone(&hub.budget), Arc::default()));
+        let mailbox = Arc::new(Mailbox::new(usize::MAX, shared_budget, Arc::clone(&hub.budget), nowhere()));
         hub.open(ClientId(client), Arc::clone(&mailbox));
         visit(&hub, client, &mut items([Command::Client(ClientCommand::Open(ClientInfo::default()))]));
         mailbox
@@ -39,7 +40,7 @@ fn hub(promise: Durability, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
 /// Visits until nothing more can be done. Returns whether a large job has to wait.
 fn visit(hub: &Hub, client: u64, items: &mut VecDeque<Item>) -> bool {
     loop {
-        match hub.visit(ClientId(client), &clock::read(), items, usize::MAX) {
+        match hub.visit_one(ClientId(client), &clock::read(), items, usize::MAX) {
             Visited::Part => {}
             visited @ (Visited::All | Visited::UpToLarge) => return visited == Visited::UpToLarge,
         }
@@ -115,7 +116,7 @@ fn a_visit_ends_when_its_answers_fill_the_room() {
     let take = || Command::Query(Query::Job(windlass_engine::JobRef::Id(windlass_engine::JobId(1))));
     let mut looks = items((0..9).map(|_| take()));
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 9);
-    assert!(hub.visit(ClientId(1), &clock::read(), &mut looks, 250_000) == Visited::Part);
+    assert!(hub.visit_one(ClientId(1), &clock::read(), &mut looks, 250_000) == Visited::Part);
     assert_eq!((looks.len(), acknowledged(&hub, &mailboxes[0])), (6, 3));
 }
 

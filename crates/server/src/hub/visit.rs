@@ -12,7 +12,7 @@ use windlass_engine::{ClientCommand, ClientId, ClientInfo, Command, Event, Readi
 use windlass_session::Item;
 
 use super::{ASKED, Core, Durability, Hub, OURSELVES};
-use crate::broker::{Broker, Health, Visited};
+use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
 
@@ -36,40 +36,37 @@ impl Broker for Hub {
         self.lock().mailboxes.insert(client, mailbox);
     }
 
-    /// A large job is alone in its commit, and there is one such commit at a time, so that small jobs wait for one large job at
-    /// most. The next large job stays in `items`, with everything behind it.
-    fn visit(&self, client: ClientId, now: &Reading, items: &mut VecDeque<Item>, mut room: usize) -> Visited {
-        let one_by_one = self.promise == Durability::Durable && !self.failed();
-        let (mut large, mut must_wait) = (false, false);
-        let mut core = self.lock();
-        core.begin(now);
-        let begun = core.engine.work();
-        while room > 0 && core.engine.work().wrapping_sub(begun) < VISIT_WORK_MAX {
-            if one_by_one && items.front().is_some_and(is_large) {
-                must_wait = large || core.must_wait_for_large(client, &self.durable);
-                if must_wait {
-                    break;
-                }
-                core.begin_commit();
-                large = true;
+    /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the lock before
+    /// the next client's go.
+    fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty {
+        let mut duty = CommitDuty::None;
+        let mut visit = None;
+        for Batch { client, items, room, visited } in batches {
+            let (core, begun) = visit.get_or_insert_with(|| {
+                let mut core = self.lock();
+                core.begin(now);
+                let begun = core.engine.work();
+                (core, begun)
+            });
+            let must_wait = self.go(core, client, items, room);
+            if !core.large && !must_wait && core.engine.work().wrapping_sub(*begun) < VISIT_WORK_MAX {
+                *visited = if items.is_empty() { Visited::All } else { Visited::Part };
+                continue;
             }
-            let answers_at = core.context.events.len();
-            let Some(item) = items.pop_front() else { break };
-            if let Some(rest) = self.do_one(&mut core, client, item) {
-                items.push_front(rest);
-            }
-            room = room.saturating_sub(core.answer_bytes(client, answers_at));
+            // The commit of a large job is known only when the visit has ended.
+            let was_large = core.large;
+            let ended = visit.take().map(|(core, _)| self.end_in_turn(core));
+            duty = duty.max(ended.unwrap_or(CommitDuty::None));
+            *visited = if must_wait && (!was_large || self.lock().must_wait_for_large(client, &self.durable)) {
+                Visited::UpToLarge
+            } else if items.is_empty() {
+                Visited::All
+            } else {
+                Visited::Part
+            };
         }
-        core.large |= large;
-        self.end(core, Some(client));
-        // The commit of our own large job is known only now.
-        if must_wait && (!large || self.lock().must_wait_for_large(client, &self.durable)) {
-            Visited::UpToLarge
-        } else if items.is_empty() {
-            Visited::All
-        } else {
-            Visited::Part
-        }
+        let ended = visit.map(|(core, _)| self.end_in_turn(core));
+        duty.max(ended.unwrap_or(CommitDuty::None))
     }
 
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
@@ -91,7 +88,7 @@ impl Broker for Hub {
         if !is_part {
             core.apply(client, Tag::NONE, close);
         }
-        self.end(core, None);
+        self.end(core);
         !is_part
     }
 
@@ -104,7 +101,7 @@ impl Broker for Hub {
         let events = std::mem::take(&mut core.context.events);
         let (ours, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(client, _)| *client == OURSELVES);
         core.context.events = others;
-        self.end(core, None);
+        self.end(core);
         let mut replies = ours.into_iter().filter_map(|(_, event)| match event {
             Event::Reply(ASKED, reply) => Some(reply),
             Event::Reply(..) | Event::Notice(_) => None,
@@ -122,6 +119,31 @@ impl Broker for Hub {
 }
 
 impl Hub {
+    /// Does a client's items, for as long as one client may. Returns whether the next one must wait for a large job.
+    ///
+    /// A large job is alone in its commit, and there is one such commit at a time, so that small jobs wait for one large job at
+    /// most. The next large job stays in `items`, with everything behind it.
+    fn go(&self, core: &mut Core, client: ClientId, items: &mut VecDeque<Item>, mut room: usize) -> bool {
+        let one_by_one = self.durability == Durability::Durable && !self.failed();
+        let begun = core.engine.work();
+        while room > 0 && core.engine.work().wrapping_sub(begun) < VISIT_WORK_MAX {
+            if one_by_one && items.front().is_some_and(is_large) {
+                if core.large || core.must_wait_for_large(client, &self.durable) {
+                    return true;
+                }
+                core.begin_commit();
+                core.large = true;
+            }
+            let answers_at = core.context.events.len();
+            let Some(item) = items.pop_front() else { break };
+            if let Some(rest) = self.do_one(core, client, item) {
+                items.push_front(rest);
+            }
+            room = room.saturating_sub(core.answer_bytes(client, answers_at));
+        }
+        false
+    }
+
     /// Does one item, or a part of it. Returns the item if there is more of it to do.
     fn do_one(&self, core: &mut Core, client: ClientId, item: Item) -> Option<Item> {
         match item {

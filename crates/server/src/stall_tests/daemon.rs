@@ -17,15 +17,15 @@ use tokio_util::sync::CancellationToken;
 use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Recovered, open_parts};
 
 use crate::commit::{Committer, Pace};
-use crate::config::{self, Config, fixture};
-use crate::connection::Bounds;
+use crate::config::{self, Config, Polling, fixture};
+use crate::connection::{Bounds, Shared};
 use crate::hub::{Durability, Hub};
 use crate::listen::{self, Acceptor};
 use crate::mailbox::Letter;
 use crate::patience::Patience;
 use crate::places::PlaceLimits;
 use crate::protocols;
-use crate::threads::Threads;
+use crate::serving::Threads;
 
 /// Nothing waits this long unless it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -171,8 +171,9 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
     };
     let hub = Hub::new(engine, journal, promise, 7).hand_out_after_commit(config.server.hand_out_after_commit);
     let hub = Arc::new(hub);
-    let (threads, thread_slots) = Threads::start(1).unwrap();
-    let acceptor = Arc::new(Acceptor::new(Arc::clone(&hub), thread_slots, BOUNDS, PLACES, 1 << 20));
+    let shared = Shared::new(&hub, 1 << 20, BOUNDS);
+    let (threads, thread_slots) = Threads::start(1, &shared, Polling::Auto).unwrap();
+    let acceptor = Arc::new(Acceptor::new(Arc::clone(&hub), thread_slots, shared, PLACES));
     let pace = Pace { interval, retry: PATIENCE, timeout: PATIENCE, abort: PATIENCE };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
     hub.first_commit().await;
@@ -184,7 +185,7 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
     }
     ready.send(hub).unwrap();
     stop.cancelled().await;
-    acceptor.stop.cancel();
+    acceptor.closed.cancel();
     drop(threads);
     assert!(tokio::task::spawn_blocking(move || committer.finish()).await.unwrap());
 }

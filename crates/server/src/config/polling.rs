@@ -1,0 +1,83 @@
+//! Whether serving threads look for work before they sleep: `"auto"`, `"off"`, or for how long: `"50us"`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest time, in microseconds: more than any core takes to wake.
+const US_MAX: u64 = 1_000;
+
+/// How a serving thread waits for work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Polling {
+    /// It polls for a moment while that pays.
+    #[default]
+    Auto,
+    /// It sleeps at once.
+    Off,
+    /// It always polls for this long first.
+    For(Duration),
+}
+
+/// A text that is not a way to wait.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a way to wait, expected \"auto\", \"off\" or a time from \"1us\" to \"{US_MAX}us\"")]
+pub struct PollingError(String);
+
+impl FromStr for Polling {
+    type Err = PollingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let time = || text.strip_suffix("us").and_then(|us| us.trim_end().parse().ok());
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ => match time() {
+                Some(us @ 1..=US_MAX) => Ok(Self::For(Duration::from_micros(us))),
+                Some(_) | None => Err(PollingError(text.to_owned())),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Polling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Off => f.write_str("off"),
+            Self::For(time) => write!(f, "{}us", time.as_micros()),
+        }
+    }
+}
+
+impl TryFrom<String> for Polling {
+    type Error = PollingError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Polling> for String {
+    fn from(polling: Polling) -> Self {
+        polling.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_to_wait_read_and_written() {
+        for text in ["auto", "off", "1us", "50us", "1000us"] {
+            assert_eq!(text.parse::<Polling>().map(|polling| polling.to_string()).as_deref(), Ok(text));
+        }
+        for text in ["", "on", "Auto", "0us", "1001us", "50", "50ms", "-1us", "1e2us", "99999999999999999999us"] {
+            assert_eq!(text.parse::<Polling>(), Err(PollingError(text.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The threads that serve connections. Each keeps its connections: no thread wakes another to share its work, which with small
+//! messages would cost more than the work.
+//!
+//! A thread serves in turns (`turn`). Other threads reach it through its `ringer`. Measured in `../README.md`.
+
+mod arrival;
+mod polling;
+mod ringer;
+#[cfg(test)]
+pub(crate) mod tests;
+mod timers;
+mod turn;
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use self::arrival::Place;
+pub(crate) use self::arrival::{Arrival, Label};
+#[cfg(test)]
+pub(crate) use self::ringer::nowhere;
+pub(crate) use self::ringer::{Ringer, Seat};
+use self::turn::Serving;
+use crate::commit::Commits;
+use crate::config::Polling;
+use crate::connection::Shared;
+
+/// How long a serving thread may run before others do, on a busy machine: it mostly waits for its peers, and they for it.
+const SLICE: Duration = Duration::from_micros(100);
+
+/// The serving threads. Dropping this ends them, and all connections that are still open.
+///
+/// The thread that starts them is not one of them: it accepts connections, keeps time and watches over commits, so it must never
+/// wait for the disk.
+#[derive(Debug)]
+pub(crate) struct Threads(Vec<(Arc<Ringer>, JoinHandle<()>)>);
+
+/// The serving threads, for new connections.
+#[derive(Debug)]
+pub(crate) struct ThreadSlots {
+    threads: Vec<ServingThread>,
+    commits: Arc<OnceLock<Arc<Commits>>>,
+}
+
+/// One thread, and how many connections it has.
+#[derive(Debug)]
+struct ServingThread {
+    ringer: Arc<Ringer>,
+    taken: Arc<AtomicUsize>,
+}
+
+impl Threads {
+    /// Starts this many threads.
+    pub(crate) fn start(wanted: usize, shared: &Shared, polling: Polling) -> io::Result<(Self, ThreadSlots)> {
+        let (mut threads, mut slots) = (Vec::new(), Vec::new());
+        let commits = Arc::<OnceLock<_>>::default();
+        for number in 0..wanted {
+            let serving = Serving::new(shared.clone(), polling, Arc::clone(&commits))?;
+            let ringer = Arc::clone(serving.ringer());
+            let serve = move || {
+                shorten_slices();
+                serving.run();
+            };
+            let thread = thread::Builder::new().name(format!("serve-{number}")).spawn(serve)?;
+            slots.push(ServingThread { ringer: Arc::clone(&ringer), taken: Arc::default() });
+            threads.push((ringer, thread));
+        }
+        Ok((Self(threads), ThreadSlots { threads: slots, commits }))
+    }
+}
+
+/// Lets the calling thread run soon after it wakes.
+fn shorten_slices() {
+    if let Err(error) = windlass_sched::shorten_slices(SLICE) {
+        tracing::debug!(%error, "cannot shorten the time slices of a serving thread");
+    }
+}
+
+impl ThreadSlots {
+    /// How many connections each thread has.
+    pub(crate) fn connections(&self) -> Vec<usize> {
+        self.threads.iter().map(|thread| thread.taken.load(Ordering::Relaxed)).collect()
+    }
+
+    /// From now on these threads commit at the end of their turns.
+    pub(crate) fn commit_in_turns(&self, commits: &Arc<Commits>) {
+        if self.commits.set(Arc::clone(commits)).is_ok() {
+            commits.leave_to_turns();
+        }
+    }
+
+    /// Serves a connection on the thread that has the fewest.
+    pub(crate) fn serve(&self, arrival: Arrival) {
+        let fewest = self.threads.iter().min_by_key(|thread| thread.taken.load(Ordering::Relaxed));
+        if let Some(ServingThread { ringer, taken }) = fewest {
+            ringer.arrive(arrival, Place::take(taken));
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|(ringer, _)| ringer.stop());
+        for (_, thread) in self.0.drain(..) {
+            // A thread that panicked has nothing left to end.
+            let _ = thread.join();
+        }
+    }
+}

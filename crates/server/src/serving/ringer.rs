@@ -1,0 +1,173 @@
+//! Wakes a serving thread: for mail, for a new connection, for a commit, at the end.
+//!
+//! A thread that runs looks here at the end of each of its turns, so only a sleeping thread costs a system call, and only the
+//! first ring after it fell asleep does.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use mio::{Registry, Token, Waker};
+use windlass_engine::ClientId;
+
+use super::arrival::{Arrival, Place};
+
+/// The token of the waker among a thread's sockets.
+pub(super) const WAKER: Token = Token(usize::MAX);
+
+/// A connection's place on its thread. A place is used again, a client number never is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Seat {
+    pub(crate) index: usize,
+    pub(crate) client: ClientId,
+}
+
+/// One serving thread, as others reach it. The default one belongs to no thread and keeps everything.
+#[derive(Debug, Default)]
+pub(crate) struct Ringer {
+    due: Mutex<Due>,
+    /// `due` holds something.
+    is_due: AtomicBool,
+    asleep: AtomicBool,
+    waker: Option<Waker>,
+}
+
+/// Everything that a thread must look at.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    /// Connections that have mail.
+    pub(crate) mail: Vec<Seat>,
+    /// New connections.
+    pub(super) arrivals: Vec<(Arrival, Place)>,
+    /// The thread may commit now: another thread has finished its commit.
+    pub(super) commit: bool,
+    /// The thread ends.
+    pub(super) stop: bool,
+}
+
+impl Ringer {
+    pub(super) fn new(registry: &Registry) -> io::Result<Self> {
+        Ok(Self { waker: Some(Waker::new(registry, WAKER)?), ..Self::default() })
+    }
+
+    /// A connection has mail.
+    pub(crate) fn ring(&self, seat: Seat) {
+        self.add(|due| due.mail.push(seat));
+    }
+
+    /// A connection is to be served.
+    pub(super) fn arrive(&self, arrival: Arrival, place: Place) {
+        self.add(|due| due.arrivals.push((arrival, place)));
+    }
+
+    /// The thread may commit.
+    pub(crate) fn commit(&self) {
+        self.add(|due| due.commit = true);
+    }
+
+    pub(super) fn stop(&self) {
+        self.add(|due| due.stop = true);
+    }
+
+    fn add(&self, add: impl FnOnce(&mut Due)) {
+        add(&mut self.lock());
+        self.is_due.store(true, Ordering::SeqCst);
+        if self.asleep.swap(false, Ordering::SeqCst)
+            && let Some(waker) = &self.waker
+            && let Err(error) = waker.wake()
+        {
+            tracing::error!(%error, "cannot wake a serving thread");
+        }
+    }
+
+    /// Whether there is something to look at.
+    pub(super) fn is_due(&self) -> bool {
+        self.is_due.load(Ordering::SeqCst)
+    }
+
+    /// Moves everything to `into`, which must be empty.
+    pub(crate) fn take(&self, into: &mut Due) {
+        if self.is_due.swap(false, Ordering::SeqCst) {
+            std::mem::swap(&mut *self.lock(), into);
+        }
+    }
+
+    /// The thread is about to sleep: from now on it is woken. Returns `false` if it must not sleep.
+    pub(super) fn fall_asleep(&self) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        !self.is_due()
+    }
+
+    pub(super) fn wake_up(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Due> {
+        // Nothing that holds this lock can panic half way through a change.
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of a mailbox on no thread.
+#[cfg(test)]
+pub(crate) fn nowhere() -> (std::sync::Arc<Ringer>, Seat) {
+    (std::sync::Arc::default(), Seat { index: 0, client: ClientId(1) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use mio::{Events, Poll};
+
+    use super::*;
+
+    const SEAT: Seat = Seat { index: 1, client: ClientId(7) };
+
+    fn taken(ringer: &Ringer) -> usize {
+        let mut due = Due::default();
+        ringer.take(&mut due);
+        due.mail.len()
+    }
+
+    #[test]
+    fn a_sleeping_thread_is_woken_once_and_a_running_one_is_not() {
+        let mut poll = Poll::new().unwrap();
+        let ringer = Ringer::new(poll.registry()).unwrap();
+        let mut events = Events::with_capacity(8);
+        let mut woken = |wait: Duration| {
+            poll.poll(&mut events, Some(wait)).unwrap();
+            events.iter().filter(|event| event.token() == WAKER).count()
+        };
+        ringer.ring(SEAT);
+        assert_eq!(woken(Duration::ZERO), 0, "it runs");
+        assert!(!ringer.fall_asleep(), "something is due");
+        ringer.wake_up();
+        assert_eq!(taken(&ringer), 1);
+        assert!(ringer.fall_asleep());
+        (0..3).for_each(|_| ringer.ring(SEAT));
+        assert_eq!(woken(Duration::from_secs(20)), 1);
+        assert_eq!(woken(Duration::ZERO), 0, "the first ring woke it");
+        assert_eq!((taken(&ringer), taken(&ringer)), (3, 0));
+    }
+
+    #[test]
+    fn no_ring_is_lost_between_a_look_and_sleep() {
+        let mut poll = Poll::new().unwrap();
+        let ringer = Arc::new(Ringer::new(poll.registry()).unwrap());
+        let theirs = Arc::clone(&ringer);
+        const RINGS: usize = 20_000;
+        let rings = std::thread::spawn(move || (0..RINGS).for_each(|_| theirs.ring(SEAT)));
+        let (mut events, mut seen) = (Events::with_capacity(8), 0);
+        while seen < RINGS {
+            if ringer.fall_asleep() {
+                poll.poll(&mut events, Some(Duration::from_secs(20))).unwrap();
+                assert!(ringer.is_due(), "woken for nothing, or never");
+            }
+            ringer.wake_up();
+            seen += taken(&ringer);
+        }
+        rings.join().unwrap();
+    }
+}
