@@ -1,9 +1,12 @@
 //! Whether a thread looks for work for a while before it sleeps.
 //!
-//! Waking a sleeping core can cost more than a job. So a thread that has nothing to do polls for a moment, if work has lately come
-//! that soon. It yields the core in between. A core that others want is given to them for long: then the thread sleeps at once for
-//! a while, because the kernel wakes a sleeping thread sooner than it returns to one that has yielded.
+//! Waking a sleeping core can cost more than a job. So a thread that has nothing to do polls for a moment, if polls have lately
+//! found work. It does not yield the core in between: the kernel charges each yield like a whole time slice. Instead it stops
+//! polling for a while if it has itself waited for its core, which means that others want it: then a thread that sleeps is sooner
+//! back on its core than one that has used it up.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use crate::config::Polling;
@@ -11,14 +14,15 @@ use crate::config::Polling;
 /// How long a thread polls with [`Polling::Auto`]: waking a core takes about as long.
 const AUTO: Duration = Duration::from_micros(50);
 
-/// A yield that takes longer has given the core to another thread. Each of them costs a time slice in the kernel's eyes.
-const YIELD_MAX: Duration = Duration::from_micros(10);
-
-/// A yield that takes longer than this has given it to a thread that computes.
-const COMPUTES_MIN: Duration = Duration::from_micros(250);
-
 /// After a poll without success the next 1, 3, 7, ... waits have none, up to this power of two.
 const FAILURES_MAX: u32 = 8;
+
+/// After this many polls, and this much time, the thread looks how long it has waited for its core.
+const LOOK_POLLS: u32 = 64;
+const LOOK_MIN: Duration = Duration::from_millis(5);
+
+/// Others want the core if the thread has waited for it for more than one `DELAY_PART`th of the time.
+const DELAY_PART: u32 = 10;
 
 /// How long a thread does not poll when others want the core. The time doubles as long as they do.
 const BARRED_MIN: Duration = Duration::from_millis(100);
@@ -32,25 +36,29 @@ pub(super) struct Idle {
     failures: u32,
     /// How many waits to come have no poll.
     skipped: u32,
+    /// Polls since the last look.
+    polls: u32,
+    /// The thread's line in `/proc`, once it has looked; `None` inside if the kernel has none.
+    schedstat: Option<Option<File>>,
+    /// When the thread looked last, and how long it had waited for its core by then.
+    looked: Option<(Instant, Duration)>,
     /// Others want the core until then.
     barred_until: Option<Instant>,
     barred_for: Duration,
 }
 
-/// How a poll ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Polled {
-    /// There is work.
-    Work,
-    /// There was none, or the core is shared.
-    Nothing,
-    /// Another thread computes on the core.
-    Contended,
-}
-
 impl Idle {
     pub(super) const fn new(mode: Polling) -> Self {
-        Self { mode, failures: 0, skipped: 0, barred_until: None, barred_for: BARRED_MIN }
+        Self {
+            mode,
+            failures: 0,
+            skipped: 0,
+            polls: 0,
+            schedstat: None,
+            looked: None,
+            barred_until: None,
+            barred_for: BARRED_MIN,
+        }
     }
 
     /// How long to poll in this wait; `None` = not at all.
@@ -60,58 +68,78 @@ impl Idle {
             Polling::For(duration) => return Some(duration),
             Polling::Auto => {}
         }
+        if let Some(left) = self.skipped.checked_sub(1) {
+            self.skipped = left;
+            return None;
+        }
         if self.barred_until.is_some_and(|until| now < until) {
             return None;
         }
-        match self.skipped.checked_sub(1) {
-            Some(left) => {
-                self.skipped = left;
-                None
+        self.polls += 1;
+        if self.polls >= LOOK_POLLS {
+            self.polls = 0;
+            if let Some(delay) = self.delay() {
+                self.look(now, delay);
             }
-            None => Some(AUTO),
+        }
+        Some(AUTO)
+    }
+
+    /// Records whether a poll has found work.
+    pub(super) fn end(&mut self, found: bool) {
+        if found {
+            self.failures = 0;
+        } else {
+            self.failures = (self.failures + 1).min(FAILURES_MAX);
+            self.skipped = (1 << self.failures) - 1;
         }
     }
 
-    /// Records how a poll ended.
-    pub(super) fn end(&mut self, now: Instant, polled: Polled) {
-        match polled {
-            Polled::Work => {
-                self.failures = 0;
-                // Others have stopped wanting the core a while ago.
-                if self.barred_until.is_some_and(|until| now > until + self.barred_for) {
-                    self.barred_for = BARRED_MIN;
-                }
-            }
-            Polled::Nothing => {
-                self.failures = (self.failures + 1).min(FAILURES_MAX);
-                self.skipped = (1 << self.failures) - 1;
-            }
-            Polled::Contended => {
-                self.barred_until = Some(now + self.barred_for);
-                self.barred_for = (self.barred_for * 2).min(BARRED_MAX);
-            }
+    /// How long the calling thread has waited for its core so far.
+    fn delay(&mut self) -> Option<Duration> {
+        let file = self.schedstat.get_or_insert_with(|| File::open("/proc/thread-self/schedstat").ok()).as_ref()?;
+        let mut line = [0; 64];
+        let read = file.read_at(&mut line, 0).ok()?;
+        run_delay(line.get(..read)?)
+    }
+
+    /// Stops polling for a while if the thread has had to wait for its core.
+    fn look(&mut self, now: Instant, delay: Duration) {
+        let Some((before, delay_before)) = self.looked else { return self.looked = Some((now, delay)) };
+        let passed = now - before;
+        if passed < LOOK_MIN {
+            return;
+        }
+        self.looked = Some((now, delay));
+        if self.barred_until.is_some_and(|until| before < until) {
+            return;
+        }
+        if delay.saturating_sub(delay_before) > passed / DELAY_PART {
+            self.barred_until = Some(now + self.barred_for);
+            self.barred_for = (self.barred_for * 2).min(BARRED_MAX);
+        } else if self.barred_until.is_some_and(|until| now > until + self.barred_for) {
+            self.barred_for = BARRED_MIN;
         }
     }
 }
 
-/// Yields, and looks for work in between, for as long as `limit`.
-pub(super) fn poll(limit: Duration, mut has_work: impl FnMut() -> bool) -> Polled {
+/// The time a thread has waited for its core, from its line in `/proc` (sched-stats.rst): the second number, in nanoseconds.
+fn run_delay(line: &[u8]) -> Option<Duration> {
+    let ns = std::str::from_utf8(line).ok()?.split(' ').nth(1)?;
+    ns.trim_end().parse().ok().map(Duration::from_nanos)
+}
+
+/// Looks for work until there is some, or until `limit` has passed. Returns whether there is.
+pub(super) fn poll(limit: Duration, mut has_work: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
-    let mut before = begun;
     loop {
         if has_work() {
-            return Polled::Work;
+            return true;
         }
-        std::thread::yield_now();
-        let now = Instant::now();
-        let yielded = now - before;
-        if yielded > COMPUTES_MIN {
-            return Polled::Contended;
+        if begun.elapsed() > limit {
+            return false;
         }
-        if now - begun > limit || yielded > YIELD_MAX {
-            return if has_work() { Polled::Work } else { Polled::Nothing };
-        }
-        before = now;
+        std::hint::spin_loop();
     }
 }
 
@@ -128,28 +156,33 @@ mod tests {
         let (now, mut idle) = (Instant::now(), Idle::new(Polling::Auto));
         for _ in 0..1000 {
             assert_eq!(idle.begin(now), Some(AUTO));
-            idle.end(now, Polled::Work);
+            idle.end(true);
         }
         let mut polled = 0;
         for _ in 0..100_000 {
             if idle.begin(now).is_some() {
-                idle.end(now, Polled::Nothing);
+                idle.end(false);
                 polled += 1;
             }
         }
         assert!((2..500).contains(&polled), "{polled}");
         // One success, and each wait has a poll again.
         while idle.begin(now).is_none() {}
-        idle.end(now, Polled::Work);
+        idle.end(true);
         assert_eq!(polls(&mut idle, now, 10), 10);
     }
 
     #[test]
     fn it_leaves_the_core_to_others_for_longer_and_longer() {
         let (mut now, mut idle) = (Instant::now(), Idle::new(Polling::Auto));
+        let mut delay = Duration::ZERO;
         let mut times = Vec::new();
         for _ in 0..7 {
-            idle.end(now, Polled::Contended);
+            // The time in which it did not poll does not count.
+            idle.look(now, delay);
+            now += LOOK_MIN;
+            delay += LOOK_MIN / 2;
+            idle.look(now, delay);
             let begun = now;
             while polls(&mut idle, now, 1) == 0 {
                 now += Duration::from_millis(10);
@@ -157,10 +190,14 @@ mod tests {
             times.push((now - begun).as_millis());
         }
         assert_eq!(times, [100, 200, 400, 800, 1600, 3000, 3000]);
-        // Long afterwards it begins anew.
-        now += Duration::from_secs(60);
-        idle.end(now, Polled::Work);
-        idle.end(now, Polled::Contended);
+        // A while without delays, and it begins anew.
+        for _ in 0..3 {
+            now += Duration::from_secs(4);
+            idle.look(now, delay);
+        }
+        now += LOOK_MIN;
+        idle.look(now, delay + LOOK_MIN);
+        assert_eq!(polls(&mut idle, now, 1), 0);
         assert_eq!(polls(&mut idle, now + BARRED_MIN, 1), 1);
     }
 
@@ -168,9 +205,9 @@ mod tests {
     fn other_modes_are_fixed() {
         let now = Instant::now();
         let (mut off, mut fixed) = (Idle::new(Polling::Off), Idle::new(Polling::For(Duration::from_micros(7))));
-        for polled in [Polled::Work, Polled::Nothing, Polled::Contended] {
-            off.end(now, polled);
-            fixed.end(now, polled);
+        for found in [true, false, false] {
+            off.end(found);
+            fixed.end(found);
             assert_eq!((off.begin(now), fixed.begin(now)), (None, Some(Duration::from_micros(7))));
         }
     }
@@ -182,8 +219,17 @@ mod tests {
             *looks += 1;
             *looks == 3
         };
-        let polled = poll(Duration::from_secs(20), || third(&mut looks));
-        assert!(matches!(polled, Polled::Work | Polled::Contended));
-        assert_ne!(poll(Duration::ZERO, || false), Polled::Work);
+        assert!(poll(Duration::from_secs(20), || third(&mut looks)));
+        assert!(!poll(Duration::ZERO, || false));
+    }
+
+    #[test]
+    fn the_kernels_line_about_a_thread() {
+        assert_eq!(run_delay(b"123456 7890 42\n"), Some(Duration::from_nanos(7890)));
+        for wrong in [&b""[..], b"12", b"a b c", b"1 -2 3", &[0xff; 30]] {
+            assert_eq!(run_delay(wrong), None);
+        }
+        let schedstat = std::fs::read("/proc/thread-self/schedstat");
+        assert!(schedstat.is_err() || schedstat.is_ok_and(|line| run_delay(&line).is_some()));
     }
 }

@@ -24,7 +24,7 @@ use windlass_engine::{ClientId, Reading};
 use windlass_session::Reason;
 
 use super::arrival::{Arrival, Label, Place};
-use super::polling::{self, Idle, Polled};
+use super::polling::{self, Idle};
 use super::ringer::{Due, Ringer, Seat, WAKER};
 use super::timers::{Timer, Timers};
 use crate::broker::Health;
@@ -125,12 +125,12 @@ impl Serving {
         }
         if let Some(limit) = idle.begin(Instant::now()) {
             let mut looked = Ok(());
-            let polled = polling::poll(limit, || {
+            let found = polling::poll(limit, || {
                 looked = poll.poll(events, Some(Duration::ZERO));
                 looked.is_err() || !events.is_empty() || ringer.is_due()
             });
-            idle.end(Instant::now(), polled);
-            if polled == Polled::Work {
+            idle.end(found);
+            if found {
                 return looked;
             }
         }
