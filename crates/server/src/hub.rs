@@ -282,9 +282,10 @@ impl Hub {
 
     /// Records that a commit is on the disk. Returns the mailboxes with acknowledgements that waited for it; the caller rings
     /// them.
-    pub(crate) fn committed(&self, seq: u64) -> Vec<Arc<Mailbox>> {
-        let mut core = self.lock();
+    pub(crate) fn committed(&self, commit: Commit) -> Vec<Arc<Mailbox>> {
+        let (mut core, seq) = (self.lock(), commit.seq());
         core.journal.committed(seq);
+        core.journal.reuse(commit);
         self.durable.store(seq, Ordering::Release);
         let due = core.waiting.iter().take_while(|(gate, _)| *gate <= seq).count();
         core.waiting.drain(..due).map(|(_, mailbox)| mailbox).collect()

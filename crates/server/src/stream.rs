@@ -189,7 +189,7 @@ mod tests {
         peer.write_all(b"!").unwrap();
         thread.until(|| hub.with_journal(|engine, _| engine.job_count() == 1));
         assert_eq!(asked(), 0, "an answer that waits for the disk");
-        let acknowledged = hub.committed(hub.cut().unwrap().commit.seq());
+        let acknowledged = hub.committed(hub.cut().unwrap().commit);
         acknowledged.iter().for_each(|mailbox| mailbox.ring());
         assert_eq!(thread.read(&mut peer, 1), *b"+");
         for silent in 1..=3 {

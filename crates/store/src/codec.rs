@@ -26,11 +26,20 @@ pub enum DecodeError {
 }
 
 pub(crate) fn put_u64(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(low_byte(value) | 0x80);
+    if value < 0x80 {
+        return out.push(low_byte(value));
+    }
+    let (mut bytes, mut len) = ([0; 10], 0);
+    for byte in &mut bytes {
+        len += 1;
+        if value < 0x80 {
+            *byte = low_byte(value);
+            break;
+        }
+        *byte = low_byte(value) | 0x80;
         value >>= 7;
     }
-    out.push(low_byte(value));
+    out.extend_from_slice(bytes.get(..len).unwrap_or_default());
 }
 
 pub(crate) fn put_u32(out: &mut Vec<u8>, value: u32) {

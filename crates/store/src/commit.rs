@@ -14,6 +14,8 @@ pub struct Commit {
     pub(crate) seq: u64,
     pub(crate) arena: Vec<u8>,
     pub(crate) pieces: Vec<Piece>,
+    /// Bytes of its records.
+    pub(crate) bytes: u64,
 }
 
 /// One record: bytes of the arena, and a tail that was too large to copy.
@@ -25,7 +27,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.len + self.tail.as_deref().map_or(0, Tail::len)
     }
 }
@@ -39,8 +41,8 @@ impl Commit {
 
     /// Bytes of its records.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.bytes() as u64).sum()
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Appends the records, each preceded by its length, to `out`. Large tails are not copied: they go to `tails`, each with
@@ -88,7 +90,7 @@ mod tests {
             arena.extend(vec![n + 200; inline]);
             arena.push(0xee);
         }
-        let commit = Commit { seq: 3, arena, pieces };
+        let commit = Commit { seq: 3, arena, pieces, bytes: 0 };
         let bytes = commit.records();
         let read: Vec<Vec<u8>> = records(&bytes).map(|record| record.unwrap().1.to_vec()).collect();
         assert_eq!(read, expected);

@@ -195,6 +195,11 @@ impl Journal {
         self.in_flight = None;
     }
 
+    /// Uses the memory of a commit that is on the disk for a later one.
+    pub fn reuse(&mut self, commit: Commit) {
+        self.pending.reuse(commit.arena);
+    }
+
     /// Prepares a clean shutdown (call [`Engine::settle_head`] first): the next commit, which now exists in any case, records
     /// it unless something else happens before.
     pub const fn stop_in_order(&mut self) {

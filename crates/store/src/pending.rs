@@ -18,6 +18,8 @@ const VOIDS_MAX: usize = 4096;
 /// Capacity reserved for a commit in advance, at most.
 const ROOM_BYTES_MAX: usize = 1 << 20;
 const ROOM_RECORDS_MAX: usize = 1 << 13;
+/// A buffer that a commit has filled to less than one part in `SPARE_PART` is not used again.
+const SPARE_PART: usize = 4;
 const NO_RECORD: u32 = u32::MAX;
 
 /// The kind of a record in the pending commit.
@@ -63,6 +65,8 @@ pub(crate) struct Pending {
     /// This number and higher ones were assigned in this commit. No other commit has them.
     first_new: JobId,
     arena: Vec<u8>,
+    /// The empty arena of an earlier commit.
+    spare: Vec<u8>,
     records: Vec<Written>,
     /// Bytes of valid records.
     bytes: u64,
@@ -79,6 +83,7 @@ impl Pending {
             index: Numbered::new(NO_RECORD),
             first_new,
             arena: Vec::new(),
+            spare: Vec::new(),
             records: Vec::new(),
             bytes: 0,
             holes: 0,
@@ -144,9 +149,11 @@ impl Pending {
 
     /// Returns the commit and begins the next. There, `first_new` and higher numbers are new.
     pub(crate) fn close(&mut self, first_new: JobId) -> Commit {
-        let room = (self.arena.len().min(ROOM_BYTES_MAX), self.records.len().min(ROOM_RECORDS_MAX));
-        let arena = std::mem::replace(&mut self.arena, Vec::with_capacity(room.0));
-        let records = std::mem::replace(&mut self.records, Vec::with_capacity(room.1));
+        let mut next = std::mem::take(&mut self.spare);
+        next.reserve(self.arena.len().min(ROOM_BYTES_MAX));
+        let arena = std::mem::replace(&mut self.arena, next);
+        let records = Vec::with_capacity(self.records.len().min(ROOM_RECORDS_MAX));
+        let records = std::mem::replace(&mut self.records, records);
         let mut pieces = Vec::with_capacity(records.len());
         for record in records {
             if record.kind != Kind::Other {
@@ -156,10 +163,19 @@ impl Pending {
                 pieces.push(Piece { at: record.at, len: record.len, tail: record.tail });
             }
         }
-        let seq = self.seq;
+        let (seq, bytes) = (self.seq, self.bytes);
         (self.seq, self.touched, self.first_new) = (seq + 1, false, first_new);
         (self.bytes, self.holes, self.voids) = (0, 0, 0);
-        Commit { seq, arena, pieces }
+        Commit { seq, arena, pieces, bytes }
+    }
+
+    /// Uses the buffer of a commit that is on the disk again, if the commit has needed it.
+    pub(crate) fn reuse(&mut self, mut arena: Vec<u8>) {
+        let is_needed = arena.len() >= arena.capacity() / SPARE_PART;
+        if is_needed && arena.capacity() > self.spare.capacity() {
+            arena.clear();
+            self.spare = arena;
+        }
     }
 
     // ---- one record --------------------------------------------------------------------------------------------------

@@ -265,9 +265,9 @@ impl Commits {
             self.hub.unpark_committer();
             return None;
         }
-        let acknowledged = self.hub.committed(cut.commit.seq());
-        self.decide(|policy| policy.committed(begun.elapsed(), cut.acknowledgements));
         writer.unseen = (writer.unseen.0 + 1, writer.unseen.1 + cut.commit.bytes());
+        let acknowledged = self.hub.committed(cut.commit);
+        self.decide(|policy| policy.committed(begun.elapsed(), cut.acknowledgements));
         if writer.unseen.0 >= LOOK_COMMITS || writer.unseen.1 >= LOOK_BYTES {
             writer.unseen = (0, 0);
             writer.room.look();

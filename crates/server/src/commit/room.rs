@@ -142,7 +142,7 @@ mod tests {
         while let Some(Cut { commit, .. }) = hub.cut() {
             assert!(!look_and_push(), "jobs on their way to the disk take room, too");
             log.append(&commit).unwrap();
-            hub.committed(commit.seq());
+            hub.committed(commit);
         }
         assert!(!hub.full(), "the disk is not full");
     }

@@ -50,8 +50,9 @@ fn visit(hub: &Hub, client: u64, items: &mut VecDeque<Item>) -> bool {
 /// Writes the next commit and returns its size in bytes.
 fn commit(hub: &Hub) -> u64 {
     let Cut { commit, .. } = hub.cut().unwrap();
-    ring(hub.committed(commit.seq()));
-    commit.bytes()
+    let bytes = commit.bytes();
+    ring(hub.committed(commit));
+    bytes
 }
 
 fn acknowledged(hub: &Hub, mailbox: &Mailbox) -> usize {
@@ -63,7 +64,7 @@ fn acknowledged(hub: &Hub, mailbox: &Mailbox) -> usize {
 #[test]
 fn small_jobs_wait_for_one_large_commit_at_most() {
     let (hub, mailboxes) = hub(Durability::Durable, 4);
-    while hub.cut().map(|cut| ring(hub.committed(cut.commit.seq()))).is_some() {}
+    while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
     let large = || [push(LARGE), push(LARGE)];
     let (mut one, mut other) = (items([push(10)].into_iter().chain(large())), items(large()));
     assert!(!visit(&hub, 3, &mut items([push(100)])));
@@ -99,7 +100,7 @@ fn large_jobs_do_not_wait_unless_acknowledgements_do() {
 #[test]
 fn a_refused_large_job_delays_nothing() {
     let (hub, mailboxes) = hub(Durability::Durable, 1);
-    while hub.cut().map(|cut| ring(hub.committed(cut.commit.seq()))).is_some() {}
+    while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
     hub.set_full(true);
     let mut pushes = items([push(LARGE), push(LARGE)]);
     while !pushes.is_empty() {
@@ -124,7 +125,7 @@ fn a_visit_ends_when_its_answers_fill_the_room() {
 #[test]
 fn jobs_before_a_refused_large_job_need_one_commit() {
     let (hub, mailboxes) = hub(Durability::Durable, 1);
-    while hub.cut().map(|cut| ring(hub.committed(cut.commit.seq()))).is_some() {}
+    while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
     hub.set_room(LARGE as u64 - 1);
     assert!(!visit(&hub, 1, &mut items([push(100), push(LARGE)])));
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 0);
