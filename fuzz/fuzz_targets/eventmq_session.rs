@@ -3,16 +3,15 @@
 //! no more jobs than it requested. Not tested here: whether they are the right ones; transcripts do.
 #![no_main]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{ClientId, Limits, Select, Timestamp};
 use windlass_eventmq::publish::{PublishSettings, SubscriberSpeaker};
 use windlass_eventmq::session::{EventmqSpeaker, Scheduler, Settings};
 use windlass_eventmq::wire::{Command, Headers, Packet, PeerKind, Plan, Request};
-use windlass_session::{Dismiss, Post, Reason};
 use windlass_testkit::memory::MemoryHub;
 use windlass_zmtp::wire::Command as Transport;
 use windlass_zmtp::{ConnectionRegistry, Event, Message, Peer, Role};
@@ -40,8 +39,6 @@ enum Move {
 }
 
 const PEERS: usize = 4;
-/// Bytes that a connection accepts from others.
-const POSTED_BYTES_MAX: usize = 400;
 
 const IDS: [&[u8]; 4] = [b"a", b"b", b"c", b"\xff"];
 const QUEUES: [&[u8]; 3] = [b"default", b"q", b""];
@@ -59,29 +56,9 @@ const JOBS: [&[u8]; 2] = [b"[\"run\",{}]", b"[\"run\",{\"path\":\"p\"}]"];
 const CRONS: [&[u8]; 3] = [b"* * * * *", b"0 0 30 2 *", b"0 0 29 2 mon#5"];
 const INFORMED: [&[u8]; 5] = [b"", b"[]", b"[[10,\"q\"],[20,\"default\"]]", b"[1,'q']", b"[[-9,\"\"]]"];
 
-/// A connection's mailbox: published bytes wait here until the peer reads them.
-#[derive(Debug, Default)]
-struct Line(Mutex<BytesMut>);
-
-impl Dismiss for Line {
-    fn dismiss(&self, _why: Reason) {}
-}
-
-impl Post for Line {
-    fn post(&self, words: Bytes) -> bool {
-        let mut posted = self.0.lock().unwrap();
-        let room = posted.len() + words.len() <= POSTED_BYTES_MAX;
-        if room {
-            posted.extend_from_slice(&words);
-        }
-        room
-    }
-}
-
 /// A peer that sends, and its received messages.
 struct Talker {
     client: ClientId,
-    line: Arc<Line>,
     peer: Peer,
     input: BytesMut,
     /// It has sent noise: the transport may be in any state.
@@ -93,23 +70,20 @@ struct Talker {
 }
 
 impl Talker {
-    fn new(hub: &mut MemoryHub, role: Role, greet: impl FnOnce(&mut MemoryHub, Arc<Line>) -> ClientId) -> Self {
-        let line = Arc::<Line>::default();
-        let client = greet(hub, Arc::clone(&line));
+    fn new(hub: &mut MemoryHub, role: Role, greet: impl FnOnce(&mut MemoryHub) -> ClientId) -> Self {
+        let client = greet(hub);
         let mut peer = Peer::new(Arc::new(windlass_zmtp::Settings::new(role)));
         let mut hello = BytesMut::new();
         peer.open(hub.now(), &mut hello);
         hub.send(client, &hello);
-        let mut talker =
-            Self { client, line, peer, input: BytesMut::new(), noisy: false, ready: false, credits: 0, jobs: 0 };
+        let mut talker = Self { client, peer, input: BytesMut::new(), noisy: false, ready: false, credits: 0, jobs: 0 };
         talker.hear(hub);
         talker
     }
 
-    /// Reads the output: first the session's, then publications of other connections, in the daemon's order.
+    /// Reads the output, publications of other connections included.
     fn hear(&mut self, hub: &mut MemoryHub) {
         self.input.unsplit(hub.take_output(self.client));
-        self.input.unsplit(self.line.0.lock().unwrap().split());
         if self.noisy {
             return self.input.clear();
         }
@@ -153,15 +127,14 @@ fuzz_target!(|input: Input| {
     });
     let registry = ConnectionRegistry::new(9);
     let greet = |hub: &mut MemoryHub| {
-        Talker::new(hub, Role::Dealer, |hub, line| {
+        Talker::new(hub, Role::Dealer, |hub| {
             let registration = registry.enter(Arc::new(|_| ()));
-            hub.open(|info| Box::new(EventmqSpeaker::session(Arc::clone(&settings), info, registration, line, 1)))
+            hub.open(|info| Box::new(EventmqSpeaker::session(Arc::clone(&settings), info, registration, 1)))
         })
     };
-    let line = Arc::<Line>::default();
     let subscriber = hub.open(|info| {
         let registration = registry.enter(Arc::new(|_| ()));
-        Box::new(SubscriberSpeaker::session(&subscriptions, info, registration, line.clone()))
+        Box::new(SubscriberSpeaker::session(&subscriptions, info, registration))
     });
     let mut hello = BytesMut::new();
     Peer::new(Arc::new(windlass_zmtp::Settings::new(Role::Dealer))).open(Timestamp(0), &mut hello);
@@ -204,7 +177,6 @@ fuzz_target!(|input: Input| {
         hub.engine().check();
         peers.iter_mut().for_each(|peer| peer.hear(&mut hub));
         hub.take_output(subscriber);
-        line.0.lock().unwrap().clear();
     }
 });
 

@@ -46,8 +46,8 @@ pub struct JobId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct QueueId(pub u32);
 
-/// A connection's number, assigned by the server. Never reused within one run of the daemon.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// A connection's number, assigned by the server. Never reused within one run of the daemon. No connection has 0.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u64);
 
 /// A session chooses a tag for each command; the direct answer repeats it.

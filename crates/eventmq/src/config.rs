@@ -239,12 +239,12 @@ impl Protocol for Configured {
         let endpoint = |RoleListen { role, name, listen, .. }: RoleListen<'_>| {
             let (subscribers, daemon) = (Arc::clone(&subscribers), daemon.clone());
             let settings = Arc::clone(if role == ServedRole::Administrators { &admin } else { &everywhere });
-            let sessions = self.zmtp.sessions(move |info, registration, line| {
+            let sessions = self.zmtp.sessions(move |info, registration| {
                 if role == ServedRole::Subscribers {
-                    return Box::new(SubscriberSpeaker::session(&subscribers, info, registration, line));
+                    return Box::new(SubscriberSpeaker::session(&subscribers, info, registration));
                 }
                 let (settings, random) = (Arc::clone(&settings), (daemon.random)());
-                daemon.under_aliases(EventmqSpeaker::session(settings, info, registration, line, random))
+                daemon.under_aliases(EventmqSpeaker::session(settings, info, registration, random))
             });
             Endpoint { name, listen: listen.to_vec(), sessions, guarded: false, is_admin: |_| false }
         };

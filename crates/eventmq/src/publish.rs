@@ -1,8 +1,8 @@
 //! Publish and subscribe: any client publishes messages with a topic, current subscribers of the topic get them. Nothing is
 //! stored.
 //!
-//! A message is encoded once and posted to every subscriber of its topic. A subscriber without room for the message misses it,
-//! as with every PUB socket.
+//! A message is encoded once and published to the connections of all subscribers of its topic. A subscriber without room for the
+//! message misses it, as with every PUB socket.
 //!
 //! Spec: "eMQP / Publisher"; ZeroMQ RFC 29 for the PUB side.
 
@@ -11,67 +11,42 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Notice, Protocol, Reply};
-use windlass_session::{Conversation, Post, Read, Reason, Speaker, Talk, Transport};
-use windlass_zmtp::{Event, Link, Message, Registration, Subscriptions};
+use windlass_engine::{ClientId, ClientInfo, Notice, Protocol, Reply};
+use windlass_session::{Conversation, Read, Reason, Speaker, Talk, Transport};
+use windlass_zmtp::{Event, Link, Registration, Subscriptions};
 
 /// All subscribers of the daemon.
 #[derive(Debug, Default)]
 pub struct Exchange {
-    subscribers: RwLock<Subscribers>,
+    subscribers: RwLock<BTreeMap<ClientId, Arc<Topics>>>,
 }
 
-#[derive(Debug, Default)]
-struct Subscribers {
-    next: u64,
-    all: BTreeMap<u64, Arc<Subscriber>>,
-}
-
-/// A subscriber's topics, and the way to its connection.
+/// The topics of one subscriber.
 #[derive(Debug)]
-struct Subscriber {
-    topics: Mutex<Subscriptions>,
-    line: Arc<dyn Post>,
-}
+struct Topics(Mutex<Subscriptions>);
 
 impl Exchange {
-    /// Sends a message to all subscribers of its topic.
-    pub fn publish(&self, topic: &[u8], text: &[u8]) {
+    /// The current subscribers of a topic.
+    pub fn subscribers(&self, topic: &[u8]) -> Vec<ClientId> {
         let subscribers = self.subscribers.read().unwrap_or_else(PoisonError::into_inner);
-        let mut wanting = subscribers.all.values().filter(|subscriber| subscriber.wants(topic)).peekable();
-        if wanting.peek().is_none() {
-            return;
-        }
-        let frames = Message::new([topic, text]).into_frames();
-        for subscriber in wanting {
-            if !subscriber.line.post(frames.clone()) {
-                tracing::debug!("a subscriber misses a message: its mailbox is full");
-            }
-        }
+        let wanting = subscribers.iter().filter(|(_, topics)| topics.lock().wants(topic));
+        wanting.map(|(client, _)| *client).collect()
     }
 
-    fn enter(&self, subscriber: &Arc<Subscriber>) -> u64 {
-        let mut subscribers = self.subscribers.write().unwrap_or_else(PoisonError::into_inner);
-        let number = subscribers.next;
-        subscribers.next += 1;
-        subscribers.all.insert(number, Arc::clone(subscriber));
-        number
+    fn enter(&self, client: ClientId, topics: &Arc<Topics>) {
+        self.subscribers.write().unwrap_or_else(PoisonError::into_inner).insert(client, Arc::clone(topics));
     }
 
-    fn leave(&self, number: u64) {
-        let gone = self.subscribers.write().unwrap_or_else(PoisonError::into_inner).all.remove(&number);
+    fn leave(&self, client: ClientId) {
+        let gone = self.subscribers.write().unwrap_or_else(PoisonError::into_inner).remove(&client);
         // Free it outside of the lock.
         drop(gone);
     }
 }
 
-impl Subscriber {
-    fn wants(&self, topic: &[u8]) -> bool {
-        self.topics().wants(topic)
-    }
-
-    fn topics(&self) -> MutexGuard<'_, Subscriptions> {
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+impl Topics {
+    fn lock(&self) -> MutexGuard<'_, Subscriptions> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,26 +71,20 @@ pub type SubscriberSession = Conversation<SubscriberSpeaker>;
 pub struct SubscriberSpeaker {
     exchange: Arc<Exchange>,
     link: Link,
-    subscriber: Arc<Subscriber>,
-    /// Its number in the exchange, once connected.
-    entered: Option<u64>,
+    topics: Arc<Topics>,
+    /// Its number, once it is in the exchange.
+    entered: Option<ClientId>,
 }
 
 impl SubscriberSpeaker {
-    /// The session of a connection that was just accepted. `registration` is its place in the listener's registry, `line` the
-    /// way to its mailbox.
+    /// The session of a connection that was just accepted. `registration` is its place in the listener's registry.
     #[must_use]
-    pub fn session(
-        settings: &PublishSettings,
-        info: ClientInfo,
-        registration: Registration,
-        line: Arc<dyn Post>,
-    ) -> SubscriberSession {
-        let topics = Mutex::new(Subscriptions::new(settings.topics_max, settings.topic_bytes_max));
+    pub fn session(settings: &PublishSettings, info: ClientInfo, registration: Registration) -> SubscriberSession {
+        let topics = Subscriptions::new(settings.topics_max, settings.topic_bytes_max);
         let speaker = Self {
             exchange: Arc::clone(&settings.exchange),
             link: Link::new(Arc::clone(&settings.zmtp), registration),
-            subscriber: Arc::new(Subscriber { topics, line }),
+            topics: Arc::new(Topics(Mutex::new(topics))),
             entered: None,
         };
         Conversation::new(speaker, info)
@@ -140,13 +109,16 @@ impl Speaker for SubscriberSpeaker {
 
     fn read(&mut self, input: &mut BytesMut, talk: &mut Talk<'_, Infallible>) -> Result<Read, Reason> {
         match self.link.read(talk.now(), input, talk.bytes())? {
-            Some(Event::Ready(_)) => self.entered = Some(self.exchange.enter(&self.subscriber)),
+            Some(Event::Ready(_)) => {
+                self.exchange.enter(talk.client(), &self.topics);
+                self.entered = Some(talk.client());
+            }
             Some(Event::Subscribe(topic)) => {
                 // Copied, because the frame is a slice of the read buffer and would keep it alive.
-                let added = self.subscriber.topics().add(Bytes::copy_from_slice(&topic));
+                let added = self.topics.lock().add(Bytes::copy_from_slice(&topic));
                 added.map_err(|too_many| Reason::Limit(too_many.what))?;
             }
-            Some(Event::Cancel(topic)) => self.subscriber.topics().cancel(&topic),
+            Some(Event::Cancel(topic)) => self.topics.lock().cancel(&topic),
             // A PUB ignores messages.
             Some(Event::Message(_)) => {}
             None => return Ok(Read::Needs(self.link.peer().bytes_wanted())),
@@ -162,8 +134,8 @@ impl Speaker for SubscriberSpeaker {
 
     /// Leaves the exchange.
     fn ended(&mut self) {
-        if let Some(number) = self.entered.take() {
-            self.exchange.leave(number);
+        if let Some(client) = self.entered.take() {
+            self.exchange.leave(client);
         }
     }
 

@@ -38,7 +38,7 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
     let registry = ConnectionRegistry::new(9);
     MemoryWire::new(hub, move |info| {
         let registration = registry.enter(Arc::new(|_| ()));
-        Box::new(EventmqSpeaker::session(Arc::clone(&settings), info, registration, Arc::new(speech::NoLine), 7))
+        Box::new(EventmqSpeaker::session(Arc::clone(&settings), info, registration, 7))
     })
 }
 

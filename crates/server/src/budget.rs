@@ -17,6 +17,7 @@ use windlass_engine::{ClientId, Event};
 use windlass_session::Reason;
 
 use crate::mailbox::Mailbox;
+use crate::published::SharedBudget;
 
 /// Smaller buffers of a connection are not counted: `connections_max` covers them.
 pub(crate) const SMALL_BYTES: usize = 4 * 1024;
@@ -26,6 +27,8 @@ pub(crate) const SMALL_BYTES: usize = 4 * 1024;
 pub(crate) struct Budget {
     held: AtomicUsize,
     bytes_max: usize,
+    /// Published bytes may take half as much memory again.
+    pub(crate) published: SharedBudget,
     members: Mutex<HashMap<ClientId, Arc<Mailbox>>>,
 }
 
@@ -42,7 +45,7 @@ pub(crate) struct Hold {
 
 impl Budget {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, ..Self::default() }
+        Self { bytes_max, published: SharedBudget::new(bytes_max / 2), ..Self::default() }
     }
 
     /// Adds a connection: from now on it can be the one that holds most.
@@ -138,12 +141,10 @@ mod tests {
 
     use super::*;
     use crate::mailbox::Mail;
-    use crate::published::SharedBudget;
     use crate::serving::nowhere;
 
     fn member(budget: &Arc<Budget>, client: u64) -> Arc<Mailbox> {
-        let shared_budget = Arc::new(SharedBudget::new(0));
-        let mailbox = Arc::new(Mailbox::new(usize::MAX, shared_budget, Arc::clone(budget), nowhere()));
+        let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(budget), nowhere()));
         budget.enter(ClientId(client), Arc::clone(&mailbox));
         mailbox
     }

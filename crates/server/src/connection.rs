@@ -21,7 +21,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use mio::event::Source;
 use windlass_engine::{Reading, Timestamp};
-use windlass_session::{Item, Outbox, Post, Reason, Session};
+use windlass_session::{Dismiss, Item, Outbox, Reason, Session};
 
 use crate::broker::{Broker, Visited};
 use crate::budget::{Budget, SMALL_BYTES};
@@ -32,7 +32,6 @@ use crate::mailbox::{Mail, Mailbox};
 use crate::output::Output;
 use crate::patience::{Patience, Pending};
 use crate::places::Guest;
-use crate::published::SharedBudget;
 use crate::serving::{Ringer, Seat};
 use crate::stream::Stream;
 
@@ -79,26 +78,18 @@ const STOP_LINGER: Duration = Duration::from_secs(1);
 pub(crate) struct Shared {
     pub(crate) broker: Arc<dyn Broker>,
     pub(crate) budget: Arc<Budget>,
-    pub(crate) shared_budget: Arc<SharedBudget>,
     pub(crate) stops: Arc<StopRequests>,
     pub(crate) bounds: Bounds,
 }
 
 impl Shared {
-    pub(crate) fn new(hub: &Arc<Hub>, buffer_bytes_max: usize, bounds: Bounds) -> Self {
-        Self {
-            broker: Arc::<Hub>::clone(hub),
-            budget: Arc::clone(&hub.budget),
-            // Posts may take half as much memory again.
-            shared_budget: Arc::new(SharedBudget::new(buffer_bytes_max / 2)),
-            stops: Arc::default(),
-            bounds,
-        }
+    pub(crate) fn new(hub: &Arc<Hub>, bounds: Bounds) -> Self {
+        Self { broker: Arc::<Hub>::clone(hub), budget: Arc::clone(&hub.budget), stops: Arc::default(), bounds }
     }
 }
 
-/// Makes the session of a connection. Others reach the connection through the [`Post`].
-pub(crate) type Greet = Box<dyn FnOnce(Arc<dyn Post>) -> Box<dyn Session> + Send>;
+/// Makes the session of a connection. Others can end the connection with the [`Dismiss`].
+pub(crate) type Greet = Box<dyn FnOnce(Arc<dyn Dismiss>) -> Box<dyn Session> + Send>;
 
 /// One connection, with its stream, session and buffers.
 #[derive(Debug)]
@@ -192,9 +183,9 @@ impl Connection {
         guest: Guest,
         now: Timestamp,
     ) -> Self {
-        let Shared { broker, budget, shared_budget, bounds, .. } = shared;
+        let Shared { broker, budget, bounds, .. } = shared;
         let place = (ringer, seat);
-        let mailbox = Mailbox::new(bounds.outbound_bytes_max, Arc::clone(shared_budget), Arc::clone(budget), place);
+        let mailbox = Mailbox::new(bounds.outbound_bytes_max, Arc::clone(budget), place);
         let mailbox = Arc::new(mailbox);
         let session = greet(Arc::<Mailbox>::clone(&mailbox));
         budget.enter(seat.client, Arc::clone(&mailbox));
@@ -208,7 +199,7 @@ impl Connection {
             mailbox,
             input: BytesMut::new(),
             output: Output::default(),
-            outbox: Outbox::default(),
+            outbox: Outbox::new(seat.client),
             items: VecDeque::new(),
             is_new: false,
             visited: Visited::All,

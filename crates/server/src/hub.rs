@@ -20,6 +20,7 @@ use crate::budget::{Budget, Hold};
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
 use crate::protocols::ProtocolNames;
+use crate::published::Publication;
 use crate::warnings;
 
 #[cfg(test)]
@@ -90,6 +91,8 @@ struct Core {
     context: Context,
     /// Bytes for peers, each with its index among the context's events.
     words: VecDeque<(usize, ClientId, Bytes)>,
+    /// Publications of this visit, with the mailboxes that they go to.
+    publications: Vec<(Bytes, Vec<Arc<Mailbox>>)>,
     /// Mailboxes to ring for a commit, in order of commits.
     waiting: VecDeque<(u64, Arc<Mailbox>)>,
     /// How many acknowledgements wait for the pending commit.
@@ -116,6 +119,7 @@ impl Hub {
             ends: Ends::default(),
             context: Context::new(clock::now(), rng),
             words: VecDeque::new(),
+            publications: Vec::new(),
             waiting: VecDeque::new(),
             acknowledgements: 0,
             gathers: false,
@@ -201,11 +205,13 @@ impl Hub {
         if earlier {
             core.ticks_at = due;
         }
+        let publications = std::mem::take(&mut core.publications);
         let noticed = std::mem::take(&mut core.context.warnings);
         let durable = self.durability == Durability::Durable;
         let duty = if to_commit && durable { self.duty(&mut core) } else { CommitDuty::None };
         drop(core);
         warnings::tell(noticed, &self.names);
+        publications.into_iter().for_each(|(words, to)| Publication::new(words, &self.budget).post(&to));
         if earlier {
             self.deadline_moved.notify_one();
         }

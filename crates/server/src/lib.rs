@@ -2,7 +2,7 @@
 //!
 //! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `listen` (accepts) ·
 //! `serving` (threads and their turns) · `connection` (one socket, no protocol) · `broker` and `hub` (the engine behind its lock; what a
-//! visit is) · `mailbox` (mail that waits for one client), `published` (bytes that one connection posts to others) and `output` (bytes
+//! visit is) · `mailbox` (mail that waits for one client), `published` (bytes that one connection publishes to others) and `output` (bytes
 //! that wait to be written) · `budget`, `places`, `patience` (limits on memory, connections and time) · `commit` (which thread
 //! commits, and when) · `protocols` (what protocols use of the daemon) · `warnings` (log lines for the operator) · `reconcile`,
 //! `recurring`, `rules`, `throttles` (engine state that comes from the configuration) · `stream` and `tls` (sockets) · `control`

@@ -5,8 +5,8 @@
 //! read, it closes the connection.
 //!
 //! While the peer has enough to read, mail stays here, where it shares its bytes with other mailboxes: the encoded form would be
-//! a copy. The bytes of all mailboxes are counted (`budget`). Posts of other connections have a narrower limit, beyond which they
-//! are refused (`published`).
+//! a copy. The bytes of all mailboxes are counted (`budget`). Publications of other connections have a narrower limit, beyond which
+//! they are refused (`published`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use windlass_engine::{Event, Refusal, Reply};
-use windlass_session::{Dismiss, Post, Reason};
+use windlass_session::{Dismiss, Reason};
 
 use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
 use crate::connection::POSTED_ROOM_BYTES;
-use crate::published::{Published, SharedBudget};
+use crate::published::{Publication, Published};
 use crate::serving::{Ringer, Seat};
 
 /// One thing for a client.
@@ -69,8 +69,6 @@ pub(crate) struct Mailbox {
     /// Bytes that wait, readable without the lock.
     weight: AtomicUsize,
     bytes_max: usize,
-    /// Posts of other connections count there too.
-    shared_budget: Arc<SharedBudget>,
     budget: Arc<Budget>,
     /// The bytes counted for the mail here, without parcels and without bytes that a hold counts.
     share: Share,
@@ -120,12 +118,7 @@ impl Inner {
 }
 
 impl Mailbox {
-    pub(crate) fn new(
-        bytes_max: usize,
-        shared_budget: Arc<SharedBudget>,
-        budget: Arc<Budget>,
-        (ringer, seat): (Arc<Ringer>, Seat),
-    ) -> Self {
+    pub(crate) fn new(bytes_max: usize, budget: Arc<Budget>, (ringer, seat): (Arc<Ringer>, Seat)) -> Self {
         Self {
             inner: Mutex::default(),
             bell: AtomicU8::new(0),
@@ -134,7 +127,6 @@ impl Mailbox {
             len: AtomicUsize::new(0),
             weight: AtomicUsize::new(0),
             bytes_max,
-            shared_budget,
             budget,
             share: Share::default(),
             buffers: Share::default(),
@@ -163,6 +155,28 @@ impl Mailbox {
         let new = gate > inner.registered;
         inner.registered = inner.registered.max(gate);
         new
+    }
+
+    /// Adds bytes of another connection and rings, if there is room for them.
+    #[must_use]
+    pub(crate) fn post(&self, publication: &Arc<Publication>) -> bool {
+        let mut inner = self.lock();
+        if self.dismissed().is_some() {
+            return false;
+        }
+        let Some(published) = publication.admit(inner.posted_bytes) else { return false };
+        let weight = published.weight();
+        // Only the engine's events may overflow a mailbox, never publications of other connections.
+        if inner.bytes.saturating_add(weight) > self.bytes_max {
+            return false;
+        }
+        inner.bytes += weight;
+        inner.posted_bytes += weight;
+        inner.mail.push_back(Letter { gate: 0, mail: Mail::Posted(published), hold: None });
+        self.count(&inner);
+        drop(inner);
+        self.ring();
+        true
     }
 
     /// Takes out the mail that may be read now. With `failed`, mail that waits for a commit comes out too, but as an unknown
@@ -321,28 +335,6 @@ impl Drop for Mailbox {
     }
 }
 
-impl Post for Mailbox {
-    fn post(&self, words: Bytes) -> bool {
-        let mut inner = self.lock();
-        if self.dismissed().is_some() {
-            return false;
-        }
-        let Some(published) = self.shared_budget.take_in(words, inner.posted_bytes) else { return false };
-        let weight = published.weight();
-        // Only the engine's events may overflow a mailbox, never posts of other connections.
-        if inner.bytes.saturating_add(weight) > self.bytes_max {
-            return false;
-        }
-        inner.bytes += weight;
-        inner.posted_bytes += weight;
-        inner.mail.push_back(Letter { gate: 0, mail: Mail::Posted(published), hold: None });
-        self.count(&inner);
-        drop(inner);
-        self.ring();
-        true
-    }
-}
-
 /// Turns an acknowledgement that can no longer be given into an unknown outcome.
 fn disclaim(mail: Mail) -> Mail {
     match mail {
@@ -361,7 +353,11 @@ mod tests {
     use crate::serving::nowhere;
 
     fn mailbox(bytes_max: usize) -> Mailbox {
-        Mailbox::new(bytes_max, Arc::new(SharedBudget::new(1 << 20)), Arc::new(Budget::new(usize::MAX)), nowhere())
+        Mailbox::new(bytes_max, Arc::new(Budget::new(2 << 20)), nowhere())
+    }
+
+    fn published(bytes: usize) -> Arc<Publication> {
+        Publication::new(Bytes::from(vec![0; bytes]), &Arc::new(Budget::new(2 << 20)))
     }
 
     fn taken(mailbox: &Mailbox, durable: u64, failed: bool) -> Vec<String> {
@@ -412,7 +408,7 @@ mod tests {
     #[test]
     fn posts_wait_in_order_until_there_is_room() {
         let mailbox = mailbox(1 << 20);
-        let post = |bytes: usize| mailbox.post(Bytes::from(vec![0; bytes]));
+        let post = |bytes: usize| mailbox.post(&published(bytes));
         assert!(post(10) && post(20));
         mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo")), None);
         assert!(post(30));
@@ -456,10 +452,10 @@ mod tests {
     #[test]
     fn posts_are_refused_before_they_overflow_the_mailbox() {
         let mailbox = mailbox(10_000);
-        let posted = (0..100).take_while(|_| mailbox.post(Bytes::from_static(&[0; 900]))).count();
+        let posted = (0..100).take_while(|_| mailbox.post(&published(900))).count();
         assert!((1..12).contains(&posted), "{posted}");
         assert!(!mailbox.overflowed());
         assert_eq!(taken(&mailbox, 0, false).len(), posted);
-        assert!(mailbox.post(Bytes::from_static(&[0; 900])));
+        assert!(mailbox.post(&published(900)));
     }
 }

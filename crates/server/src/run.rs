@@ -171,7 +171,7 @@ async fn serve(
     let buffers = config.server.buffer_bytes_max.bytes();
     let hub = Hub::new(engine, journal, promise, random_seed()).bounded(buffers).naming(ProtocolNames::of(config));
     let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit));
-    let shared = Shared::new(&hub, buffers, bounds(config));
+    let shared = Shared::new(&hub, bounds(config));
     let Server { poll, .. } = config.server;
     let wanted_threads = config.server.threads_or_default();
     let (threads, thread_slots) = Threads::start(wanted_threads, &shared, poll).map_err(no_threads)?;

@@ -50,7 +50,8 @@ impl<S: Speaker> Conversation<S> {
 
 /// Reads messages until reading must stop, or one is incomplete.
 fn read<S: Speaker>(speaker: &mut S, input: &mut BytesMut, talk: &mut Talk<'_, S::Question>) {
-    while !talk.must_wait() {
+    talk.state.recipients = 0;
+    while !talk.must_pause() {
         match speaker.read(input, talk) {
             Ok(Read::Message) => {
                 talk.state.messages += 1;
@@ -86,7 +87,7 @@ impl<S: Speaker> Session for Conversation<S> {
             read(speaker, input, talk);
             speaker.has_read(input.len() < before, talk);
             // Nothing after an end is read. The peer's end can leave a message cut short; no more bytes will complete it.
-            if talk.state.over || (talk.state.eof && !talk.must_wait()) {
+            if talk.state.over || (talk.state.eof && !talk.must_pause()) {
                 input.clear();
             }
             talk.state.unread = !input.is_empty();
@@ -156,7 +157,7 @@ impl<S: Speaker> Session for Conversation<S> {
         self.run(now, out, |speaker, talk| {
             speaker.on_eof(talk);
             // If reading is not held up, the remaining bytes are an incomplete message.
-            talk.state.unread &= talk.must_wait();
+            talk.state.unread &= talk.must_pause();
         });
     }
 

@@ -31,7 +31,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{Command, Event, Tag, Timestamp};
+use windlass_engine::{ClientId, Command, Event, Tag, Timestamp};
 
 pub use conversation::Conversation;
 pub use pending::Question;
@@ -94,17 +94,10 @@ pub trait Dismiss: Send + Sync + fmt::Debug {
     fn dismiss(&self, why: Reason);
 }
 
-/// A connection to which other connections can send messages.
-pub trait Post: Dismiss {
-    /// Appends whole messages after everything already queued for the peer. `false` means that there is no room and that nothing
-    /// was taken; the sender decides whether to drop the messages. Can be called from any thread.
-    #[must_use]
-    fn post(&self, words: Bytes) -> bool;
-}
-
 /// A session's output, in order.
 #[derive(Debug, Default)]
 pub struct Outbox {
+    client: ClientId,
     items: VecDeque<Item>,
     /// Bytes for the peer that are not an item yet; they become one item when something else follows.
     bytes: BytesMut,
@@ -130,6 +123,9 @@ pub enum Item {
     Command(Tag, Command),
     /// For the peer, sent after the answers to the preceding commands.
     Bytes(Bytes),
+    /// Whole messages for the peers of other connections, sent after everything already queued for them. A connection without
+    /// room for them misses them.
+    Publish(Box<[ClientId]>, Bytes),
 }
 
 /// Why a session ends its connection; used only in the log.
@@ -168,10 +164,16 @@ impl Outbox {
     /// Room for more items than this is freed.
     const KEPT_ITEMS_MAX: usize = 1 << 10;
 
-    /// An outbox for a session whose wall clock is `skew_ms` ahead of the engine's time.
+    /// An outbox for the session of this client.
     #[must_use]
-    pub fn at(skew_ms: i64) -> Self {
-        Self { skew_ms, ..Self::default() }
+    pub fn new(client: ClientId) -> Self {
+        Self { client, ..Self::default() }
+    }
+
+    /// The session's own number: other sessions can publish to it.
+    #[must_use]
+    pub const fn client(&self) -> ClientId {
+        self.client
     }
 
     /// Sets by how much the wall clock is now ahead of the engine's time, which sessions receive. The driver keeps it current.
@@ -202,6 +204,14 @@ impl Outbox {
         if self.hang_up.is_none() {
             self.flush_bytes();
             self.items.push_back(Item::Command(tag, command.into()));
+        }
+    }
+
+    /// Publishes whole messages to the peers of other connections. See [`Item::Publish`].
+    pub fn publish(&mut self, to: &[ClientId], bytes: Bytes) {
+        if self.hang_up.is_none() {
+            self.flush_bytes();
+            self.items.push_back(Item::Publish(to.into(), bytes));
         }
     }
 
@@ -279,14 +289,14 @@ impl Outbox {
         (self.items.is_empty() && !self.bytes.is_empty()).then(|| self.split_bytes())
     }
 
-    /// Removes the bytes before the first command, if there are any.
+    /// Removes the bytes before the first other item, if there are any.
     pub fn take_leading_bytes(&mut self) -> Option<Bytes> {
         if self.items.is_empty() {
             return self.take_bytes().map(BytesMut::freeze);
         }
         match self.items.pop_front()? {
             Item::Bytes(bytes) => Some(bytes),
-            item @ Item::Command(..) => {
+            item @ (Item::Command(..) | Item::Publish(..)) => {
                 self.items.push_front(item);
                 None
             }
@@ -342,6 +352,7 @@ mod tests {
         let name = |item| match item {
             Item::Command(tag, _) => format!("command {}", tag.0),
             Item::Bytes(bytes) => format!("{} bytes", bytes.len()),
+            Item::Publish(..) => "publication".to_owned(),
         };
         assert_eq!(items.len(), 4 + Outbox::KEPT_ITEMS_MAX);
         let first: Vec<_> = items.drain(..4).map(name).collect();
@@ -364,6 +375,7 @@ mod tests {
             .map(|item| match item {
                 Item::Command(tag, _) => format!("command {}", tag.0),
                 Item::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+                Item::Publish(..) => "publication".to_owned(),
             })
             .collect();
         assert_eq!(items, ["command 1", "c"]);

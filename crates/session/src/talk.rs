@@ -1,13 +1,16 @@
 //! A speaker's way to the engine and to its peer during one call.
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{Command, Tag, Timestamp};
+use windlass_engine::{ClientId, Command, Tag, Timestamp};
 
 use crate::pending::Pending;
 use crate::{Outbox, Question, Reason, Stop};
 
 /// A body this large is read into a buffer of its own, and kept without a copy.
 pub const LARGE_BYTES: usize = 256 << 10;
+
+/// Reading stops for a moment when the publications of one call have this many recipients.
+pub(crate) const RECIPIENTS_MAX: usize = 4 << 10;
 
 /// The output of one call, in the order in which it takes effect.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub struct Talk<'a, Q> {
 #[derive(Debug)]
 pub(crate) struct State<Q> {
     pub(crate) pending: Pending<Q>,
+    /// Recipients of the publications since reading began.
+    pub(crate) recipients: usize,
     /// Number of messages on the bare stream.
     pub(crate) messages: u64,
     /// Bytes that an incomplete message lacks at least.
@@ -39,6 +44,7 @@ impl<Q> Default for State<Q> {
     fn default() -> Self {
         Self {
             pending: Pending::default(),
+            recipients: 0,
             messages: 0,
             needs_bytes: 0,
             dedicated: false,
@@ -54,6 +60,12 @@ impl<Q: Question> Talk<'_, Q> {
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// The connection's own number.
+    #[must_use]
+    pub const fn client(&self) -> ClientId {
+        self.out.client()
     }
 
     /// See [`Outbox::wall`].
@@ -96,6 +108,12 @@ impl<Q: Question> Talk<'_, Q> {
         self.out.command(Tag::silent(code), command);
     }
 
+    /// Publishes whole messages to the peers of other connections. Those without room for them miss them.
+    pub fn publish(&mut self, to: &[ClientId], bytes: Bytes) {
+        self.state.recipients += to.len();
+        self.out.publish(to, bytes);
+    }
+
     /// Takes the last question back if it is such a one, and returns whether it was. Its reply, if it still comes, is ignored.
     pub fn withdraw_last_if(&mut self, is_such: impl FnOnce(&Q) -> bool) -> bool {
         self.state.pending.withdraw_last_if(is_such)
@@ -123,11 +141,20 @@ impl<Q: Question> Talk<'_, Q> {
     pub(crate) const fn must_wait(&self) -> bool {
         self.state.must_wait()
     }
+
+    pub(crate) const fn must_pause(&self) -> bool {
+        self.state.must_pause()
+    }
 }
 
 impl<Q: Question> State<Q> {
     /// Whether reading must stop: until a reply has come, or for good.
     pub(crate) const fn must_wait(&self) -> bool {
         self.over || self.pending.is_full()
+    }
+
+    /// Whether reading must stop at least until the driver has processed the output.
+    pub(crate) const fn must_pause(&self) -> bool {
+        self.must_wait() || self.recipients >= RECIPIENTS_MAX
     }
 }

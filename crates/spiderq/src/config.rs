@@ -197,7 +197,7 @@ impl Configured {
     fn endpoint(&self, cycle: &CycleListener<'_>, daemon: &Daemon) -> Result<Endpoint, Error> {
         let settings = Arc::new(self.cycle_settings(cycle, daemon)?);
         let guarded = matches!(settings.zmtp.mechanism, Mechanism::Plain(_));
-        let sessions = self.zmtp.sessions(move |info, registration, _| {
+        let sessions = self.zmtp.sessions(move |info, registration| {
             Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registration))
         });
         Ok(Endpoint { name: NAME, listen: cycle.listen.to_vec(), sessions, guarded, is_admin: |_| false })

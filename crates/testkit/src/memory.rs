@@ -79,7 +79,7 @@ impl MemoryHub {
             session: greet(ClientInfo { address: "127.0.0.1".into(), protocol: None, number }),
             input: BytesMut::new(),
             output: BytesMut::new(),
-            outbox: Outbox::default(),
+            outbox: Outbox::new(client),
             mail: VecDeque::new(),
             ending: None,
             ended: None,
@@ -221,12 +221,16 @@ impl MemoryHub {
         let Some(peer) = self.peers.get_mut(&client) else { return };
         peer.heed();
         self.stop = self.stop.max(peer.outbox.take_stop());
-        let mut words = VecDeque::new();
+        let (mut words, mut published) = (VecDeque::new(), Vec::new());
         for item in peer.outbox.drain() {
             match item {
                 Item::Command(tag, command) => self.engine.apply(client, tag, command, &mut self.context),
                 Item::Bytes(bytes) => words.push_back((self.context.events.len(), bytes)),
+                Item::Publish(to, bytes) => published.push((to, bytes)),
             }
+        }
+        for (to, bytes) in published {
+            to.into_iter().for_each(|client| deliver(&mut self.peers, client, Mail::Bytes(bytes.clone())));
         }
         self.post(client, words);
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Period, positive, senseless, within};
 use windlass_engine::ClientInfo;
 use windlass_session::protocol::SessionFactory;
-use windlass_session::{Post, Session};
+use windlass_session::{Dismiss, Session};
 
 use crate::{ConnectionRegistry, HangUp, Limits, Registration, Role, Settings};
 
@@ -87,13 +87,12 @@ impl Zmtp {
     /// Makes the sessions of one listener. All its connections share a registry.
     pub fn sessions<F>(&self, make: F) -> SessionFactory
     where
-        F: Fn(ClientInfo, Registration, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync + 'static,
+        F: Fn(ClientInfo, Registration) -> Box<dyn Session> + Send + Sync + 'static,
     {
         let registry = ConnectionRegistry::new(self.handshakes_max);
-        Arc::new(move |info, line: Arc<dyn Post>| {
-            let hung_up = Arc::clone(&line);
-            let hang_up: HangUp = Arc::new(move |close| hung_up.dismiss(close.into()));
-            make(info, registry.enter(hang_up), line)
+        Arc::new(move |info, connection: Arc<dyn Dismiss>| {
+            let hang_up: HangUp = Arc::new(move |close| connection.dismiss(close.into()));
+            make(info, registry.enter(hang_up))
         })
     }
 }

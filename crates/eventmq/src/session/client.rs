@@ -27,7 +27,7 @@ impl EventmqSpeaker {
     /// `SCHEDULE`. For the engine, or for a stock scheduler if so configured.
     pub(super) fn schedule(&self, id: &[u8], plan: &Plan<'_>, message: &Message, talk: &mut Talk<'_>) {
         if self.settings.scheduler == Scheduler::External {
-            return self.forward(message);
+            return self.forward(message, talk);
         }
         let request = Request { queue: plan.queue, headers: plan.headers, job: plan.job };
         match new_schedule(plan, self.settings.job(&request, message)) {
@@ -43,7 +43,9 @@ impl EventmqSpeaker {
     /// `UNSCHEDULE`. Jobs that were pushed already remain.
     pub(super) fn unschedule(&self, id: &[u8], plan: &Plan<'_>, message: &Message, talk: &mut Talk<'_>) {
         if self.settings.scheduler == Scheduler::External {
-            return self.forward_to_all(message);
+            // Any of them may have the schedule.
+            let schedulers = self.settings.directory.schedulers();
+            return talk.publish(&schedulers, Bytes::copy_from_slice(message.frames()));
         }
         match schedule_key(plan) {
             Ok(key) => {
@@ -59,20 +61,18 @@ impl EventmqSpeaker {
     }
 
     /// Sends a schedule to the newest scheduler.
-    fn forward(&self, message: &Message) {
-        let scheduler = self.settings.directory.newest_scheduler();
-        if !scheduler.is_some_and(|scheduler| scheduler.post(Bytes::copy_from_slice(message.frames()))) {
-            tracing::debug!("dropped a schedule: no scheduler takes it");
+    fn forward(&self, message: &Message, talk: &mut Talk<'_>) {
+        match self.settings.directory.newest_scheduler() {
+            Some(scheduler) => talk.publish(&[scheduler], Bytes::copy_from_slice(message.frames())),
+            None => tracing::debug!("dropped a schedule: there is no scheduler"),
         }
     }
 
-    /// Sends the message to all schedulers, because any of them may have the schedule.
-    fn forward_to_all(&self, message: &Message) {
-        let frames = Bytes::copy_from_slice(message.frames());
-        for scheduler in self.settings.directory.schedulers() {
-            if !scheduler.post(frames.clone()) {
-                tracing::debug!("a scheduler misses an UNSCHEDULE: its mailbox is full");
-            }
+    /// `PUBLISH`. To the current subscribers of the topic.
+    pub(super) fn publish(&self, topic: &[u8], text: &[u8], talk: &mut Talk<'_>) {
+        let subscribers = self.settings.exchange.subscribers(topic);
+        if !subscribers.is_empty() {
+            talk.publish(&subscribers, Message::new([topic, text]).into_frames());
         }
     }
 }

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use windlass_engine::Timestamp;
-use windlass_session::Post;
+use windlass_engine::{ClientId, Timestamp};
 
 use crate::wire::{Queue, Schedulers, Status, Worker, Workers};
 
@@ -37,7 +36,7 @@ struct Entry {
     identity: Bytes,
     /// `None` for a scheduler.
     queues: Option<Vec<Queue>>,
-    line: Arc<dyn Post>,
+    client: ClientId,
     heard_ms: AtomicU64,
     slots: AtomicU32,
     processed: AtomicU64,
@@ -65,13 +64,13 @@ impl Directory {
         self: &Arc<Self>,
         identity: Bytes,
         queues: Option<Vec<Queue>>,
-        line: Arc<dyn Post>,
+        client: ClientId,
         now: Timestamp,
     ) -> Listed {
         let entry = Arc::new(Entry {
             identity,
             queues,
-            line,
+            client,
             heard_ms: AtomicU64::new(now.0),
             slots: AtomicU32::new(0),
             processed: AtomicU64::new(0),
@@ -98,15 +97,14 @@ impl Directory {
     }
 
     /// The scheduler that registered last.
-    pub(super) fn newest_scheduler(&self) -> Option<Arc<dyn Post>> {
-        let inner = self.lock();
-        inner.entries.values().rev().find(|entry| entry.queues.is_none()).map(|entry| Arc::clone(&entry.line))
+    pub(super) fn newest_scheduler(&self) -> Option<ClientId> {
+        self.schedulers().pop()
     }
 
-    /// All schedulers.
-    pub(super) fn schedulers(&self) -> Vec<Arc<dyn Post>> {
+    /// All schedulers, in order of registration.
+    pub(super) fn schedulers(&self) -> Vec<ClientId> {
         let inner = self.lock();
-        inner.entries.values().filter(|entry| entry.queues.is_none()).map(|entry| Arc::clone(&entry.line)).collect()
+        inner.entries.values().filter(|entry| entry.queues.is_none()).map(|entry| entry.client).collect()
     }
 
     // ---- reports ---------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientInfo, JobId, Notice, Protocol, Refusal, Reply, Timestamp};
-use windlass_session::{Conversation, Post, Read, Reason, Speaker, Transport};
+use windlass_session::{Conversation, Read, Reason, Speaker, Transport};
 use windlass_zmtp::{Event, Link, Message, Registration, Unsent};
 
 pub use directory::Directory;
@@ -54,8 +54,6 @@ pub type EventmqSession = Conversation<EventmqSpeaker>;
 pub struct EventmqSpeaker {
     settings: Arc<Settings>,
     link: Link,
-    /// The way to this connection's mailbox, for other connections.
-    line: Arc<dyn Post>,
     ids: MessageIds,
     role: Role,
     /// The timers of a worker or scheduler.
@@ -85,20 +83,13 @@ enum Role {
 }
 
 impl EventmqSpeaker {
-    /// The session of a connection that was just accepted. `registration` is its place in the listener's registry, `line` the
-    /// way to its mailbox. `rng` is random, for identifiers of messages.
+    /// The session of a connection that was just accepted. `registration` is its place in the listener's registry. `rng` is
+    /// random, for identifiers of messages.
     #[must_use]
-    pub fn session(
-        settings: Arc<Settings>,
-        info: ClientInfo,
-        registration: Registration,
-        line: Arc<dyn Post>,
-        rng: u64,
-    ) -> EventmqSession {
+    pub fn session(settings: Arc<Settings>, info: ClientInfo, registration: Registration, rng: u64) -> EventmqSession {
         let speaker = Self {
             link: Link::new(Arc::clone(&settings.zmtp), registration),
             settings,
-            line,
             ids: MessageIds::new(rng),
             role: Role::Client,
             beat: None,
@@ -126,7 +117,7 @@ impl EventmqSpeaker {
             Command::Kbye => self.quit(talk),
             Command::Schedule(plan) => self.schedule(id, &plan, message, talk),
             Command::Unschedule(plan) => self.unschedule(id, &plan, message, talk),
-            Command::Publish { topic, text } => self.settings.exchange.publish(topic, text),
+            Command::Publish { topic, text } => self.publish(topic, text, talk),
             Command::Disconnect => self.disconnect(id, talk),
             Command::Status => self.status(talk),
             Command::ShowWorkers => self.show_workers(talk),

@@ -45,7 +45,7 @@ impl EventmqSpeaker {
         }
         let is_worker = queues.is_some();
         let identity = self.link.identity().cloned().unwrap_or_default();
-        let listed = self.settings.directory.enter(identity, queues, self.line.clone(), talk.wall(talk.now()));
+        let listed = self.settings.directory.enter(identity, queues, talk.client(), talk.wall(talk.now()));
         self.role = if is_worker { Role::Worker(listed) } else { Role::Scheduler(listed) };
         self.beat = Some(Beat::new(talk.now()));
         self.say(wire::Command::Ack { of: id }, talk);

@@ -1,7 +1,6 @@
 //! eMQP for transcripts: a command, and the frames behind it.
 
 use bytes::{Bytes, BytesMut};
-use windlass_session::{Dismiss, Post, Reason};
 use windlass_testkit::transcript::{Said, Speech, Spoken};
 use windlass_zmtp::Message;
 use windlass_zmtp::wire::Header;
@@ -38,19 +37,5 @@ impl Speech for Emqp {
 
     fn barrier(&self, _number: u64) -> (Bytes, Spoken) {
         panic!("eMQP has no message that every peer answers at once")
-    }
-}
-
-/// A way to a connection that accepts no messages.
-#[derive(Debug)]
-pub(crate) struct NoLine;
-
-impl Dismiss for NoLine {
-    fn dismiss(&self, _why: Reason) {}
-}
-
-impl Post for NoLine {
-    fn post(&self, _words: Bytes) -> bool {
-        false
     }
 }

@@ -53,7 +53,7 @@ impl Bench {
     fn commands(&mut self) -> Vec<(Tag, Command)> {
         let command = |item| match item {
             Item::Command(tag, command) => (tag, command),
-            Item::Bytes(bytes) => panic!("sent {bytes:?}"),
+            Item::Bytes(_) | Item::Publish(..) => panic!("sent {item:?}"),
         };
         self.out.drain().map(command).collect()
     }
@@ -68,7 +68,7 @@ impl Bench {
     fn said(&mut self) -> String {
         let bytes = |item| match item {
             Item::Bytes(bytes) => bytes,
-            Item::Command(..) => panic!("unexpected {item:?}"),
+            Item::Command(..) | Item::Publish(..) => panic!("unexpected {item:?}"),
         };
         self.out.drain().map(bytes).map(|bytes| bytes.escape_ascii().to_string()).collect()
     }

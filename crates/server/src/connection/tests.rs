@@ -11,6 +11,7 @@ use windlass_store::Journal;
 use super::*;
 use crate::hub::{Durability, Hub};
 use crate::places::{PlaceLimits, Places};
+use crate::published::Publication;
 use crate::serving::tests::ByHand;
 
 /// What the kernel may hold of a connection's bytes.
@@ -70,7 +71,7 @@ pub(crate) const BOUNDS: Bounds = Bounds {
 
 /// The shared state of connections on this hub.
 pub(crate) fn shared(hub: &Arc<Hub>) -> Shared {
-    Shared::new(hub, 2 * POSTED_BYTES, BOUNDS)
+    Shared::new(hub, BOUNDS)
 }
 
 /// A place that no other connection uses.
@@ -79,22 +80,19 @@ pub(crate) fn guest() -> Guest {
     Places::new(limits).take("any", "", |_| false).unwrap()
 }
 
-/// How many posted bytes all mailboxes may hold.
-const POSTED_BYTES: usize = 1 << 20;
+/// How many published bytes all mailboxes may hold.
+const PUBLISHED_BYTES: usize = 1 << 20;
 
-/// A connection with such a session on a thread of its own, the peer's end, the session's calls, and a handle to the mailbox.
-fn connection(answer_bytes: usize) -> (ByHand, UnixStream, Told, Arc<dyn Post>) {
-    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
-    let (told, handle) = (Told::default(), Arc::new(Mutex::new(None)));
-    let (session_told, session_handle) = (Arc::clone(&told), Arc::clone(&handle));
+/// A connection with such a session on a thread of its own, the peer's end, the session's calls, and the mailbox.
+fn connection(answer_bytes: usize) -> (ByHand, UnixStream, Told, Arc<Mailbox>) {
+    let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
+    let hub = Arc::new(hub.bounded(2 * PUBLISHED_BYTES));
+    let told = Told::default();
+    let session_told = Arc::clone(&told);
     let mut thread = ByHand::new(shared(&hub));
-    let peer = thread.connect(move |post| {
-        *session_handle.lock().unwrap() = Some(post);
-        Box::new(Talkative { answer_bytes, told: session_told, ticks_at: None })
-    });
+    let peer = thread.connect(move |_| Box::new(Talkative { answer_bytes, told: session_told, ticks_at: None }));
     thread.turns(1);
-    let post = handle.lock().unwrap().take().unwrap();
-    (thread, peer, told, post)
+    (thread, peer, told, hub.mailboxes().pop().unwrap())
 }
 
 #[test]
@@ -115,26 +113,28 @@ fn liveness_is_reset_while_the_peer_is_not_read() {
 
 #[test]
 fn a_dismissed_connection_ends_at_once_even_with_unsent_answers() {
-    let (mut thread, mut peer, told, post) = connection(ANSWER_BYTES);
+    let (mut thread, mut peer, told, mailbox) = connection(ANSWER_BYTES);
     peer.write_all(b"1").unwrap();
     thread.until(|| told.lock().unwrap().len() == 3);
-    post.dismiss(Reason::Dismissed);
-    post.dismiss(Reason::Ended);
+    mailbox.dismiss(Reason::Dismissed);
+    mailbox.dismiss(Reason::Ended);
     thread.until_closed();
 }
 
 #[test]
 fn a_peer_that_does_not_read_misses_posts_but_stays_connected() {
     const WORDS: usize = 4096;
-    let (mut thread, mut peer, told, post) = connection(1);
+    let (mut thread, mut peer, told, mailbox) = connection(1);
+    let budget = Arc::new(Budget::new(2 * PUBLISHED_BYTES));
+    let post = |words| mailbox.post(&Publication::new(words, &budget));
     let words = |number: usize| Bytes::from(vec![u8::try_from(number % 256).unwrap(); WORDS]);
     let mut posted = 0;
-    while post.post(words(posted)) {
+    while post(words(posted)) {
         posted += 1;
         thread.turns(1);
     }
     // A mailbox's part of the free bytes, the bytes copied to be written, and the bytes that are written.
-    let held_max = POSTED_BYTES / 8 + POSTED_HIGH_BYTES + WORDS + SOCKET_BYTES;
+    let held_max = PUBLISHED_BYTES / 8 + POSTED_HIGH_BYTES + WORDS + SOCKET_BYTES;
     assert!((BOUNDS.unacknowledged_max + 1..=held_max / WORDS).contains(&posted), "{posted}");
     // More posts wait than commands may wait for the disk: posts must not count as commands.
     peer.write_all(b"1").unwrap();
@@ -144,7 +144,7 @@ fn a_peer_that_does_not_read_misses_posts_but_stays_connected() {
         assert_eq!(thread.read(&mut peer, WORDS), words(number), "{number}");
     }
     assert_eq!(thread.read(&mut peer, 1), [0], "its answer is behind them");
-    assert!(post.post(words(0)), "there is room again");
+    assert!(post(words(0)), "there is room again");
     drop(peer);
     thread.until_closed();
 }

@@ -6,7 +6,6 @@ use windlass_session::Item;
 use super::visit::LARGE_BYTES;
 use super::*;
 use crate::broker::{Broker as _, Visited};
-use crate::published::SharedBudget;
 use crate::serving::nowhere;
 
 fn ring(mailboxes: Vec<Arc<Mailbox>>) {
@@ -27,8 +26,7 @@ fn items(commands: impl IntoIterator<Item = Command>) -> VecDeque<Item> {
 fn hub(durability: Durability, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
     let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), durability, 7).bounded(1 << 30);
     let mailboxes = (1..=clients).map(|client| {
-        let shared_budget = Arc::new(SharedBudget::new(0));
-        let mailbox = Arc::new(Mailbox::new(usize::MAX, shared_budget, Arc::clone(&hub.budget), nowhere()));
+        let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), nowhere()));
         hub.open(ClientId(client), Arc::clone(&mailbox));
         visit(&hub, client, &mut items([Command::Client(ClientCommand::Open(ClientInfo::default()))]));
         mailbox

@@ -162,6 +162,10 @@ impl Hub {
                 let place = core.context.events.len();
                 core.words.push_back((place, client, bytes));
             }
+            Item::Publish(to, bytes) => {
+                let mailboxes = to.iter().filter_map(|client| core.mailboxes.get(client)).cloned().collect();
+                core.publications.push((bytes, mailboxes));
+            }
         }
         None
     }

@@ -171,7 +171,7 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
     };
     let hub = Hub::new(engine, journal, promise, 7).hand_out_after_commit(config.server.hand_out_after_commit);
     let hub = Arc::new(hub);
-    let shared = Shared::new(&hub, 1 << 20, BOUNDS);
+    let shared = Shared::new(&hub, BOUNDS);
     let (threads, thread_slots) = Threads::start(1, &shared, Polling::Auto).unwrap();
     let acceptor = Arc::new(Acceptor::new(Arc::clone(&hub), thread_slots, shared, PLACES));
     let pace = Pace { interval, retry: PATIENCE, timeout: PATIENCE, abort: PATIENCE };

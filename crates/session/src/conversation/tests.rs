@@ -1,15 +1,16 @@
 //! A toy protocol of one byte per message shows the life of a connection.
 
 use bytes::{Buf, Bytes};
-use windlass_engine::{Command, JobId, Protocol, Query, Refusal, Tag, Thing};
+use windlass_engine::{ClientId, Command, JobId, Protocol, Query, Refusal, Tag, Thing};
 
 use super::*;
+use crate::talk::RECIPIENTS_MAX;
 use crate::{Item, Question};
 
 const NOW: Timestamp = Timestamp(5);
 
-/// `q` asks; `w` asks without holding up reading, as a command that waits does; `s` sends without a question; `x` ends the
-/// connection; `!` is an error; `L` and four bytes announce a large body, which is kept. Other bytes come back.
+/// `q` asks; `w` asks without holding up reading, as a command that waits does; `s` sends without a question; `p` publishes to
+/// half the recipients that may be open; `x` ends the connection; `!` is an error; `L` and four bytes announce a large body, which is kept. Other bytes come back.
 #[derive(Debug, Default)]
 struct Toy {
     kept: Option<Bytes>,
@@ -51,6 +52,7 @@ impl Speaker for Toy {
             }
             b'q' | b'w' => talk.ask(Asked(first), Query::Stats),
             b's' => talk.send_as(7, Query::Stats),
+            b'p' => talk.publish(&[ClientId(9); RECIPIENTS_MAX / 2], message),
             b'x' => talk.end(Reason::Ended),
             b'!' => return Err(Reason::Protocol("no such message".to_owned())),
             other => talk.bytes().extend_from_slice(&[other]),
@@ -136,7 +138,7 @@ impl Bench {
         let item = |item| match item {
             Item::Command(tag, _) if tag.wants_answer() => format!("#{}", tag.0),
             Item::Command(tag, _) => format!("-{}", tag.number()),
-            Item::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Item::Bytes(bytes) | Item::Publish(_, bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         };
         let items: Vec<_> = out.drain().map(item).chain(reason).collect();
         items.join(" ")
@@ -146,7 +148,7 @@ impl Bench {
 #[test]
 fn the_life_of_a_connection() {
     let many = "a question holds up nothing until there are two";
-    let table: [(&str, Steps, &str); 12] = [
+    let table: [(&str, Steps, &str); 15] = [
         ("an idle peer leaves", &[(In("a"), "a"), (Eof, "-9 (peer closed)")], ""),
         (many, &[(In("qaqb"), "#1 a #2"), (Done(1), "Q"), (In(""), "b"), (Done(2), "Q")], ""),
         ("replies pass by", &[(In("wwqa"), "#1 #2 #3 a"), (Done(3), "Q"), (Done(2), "W"), (Done(1), "W")], ""),
@@ -155,6 +157,9 @@ fn the_life_of_a_connection() {
             &[(In("q"), "#1"), (Eof, "-9 (peer closed)"), (Done(1), "Q")],
             "",
         ),
+        ("reading pauses for publications", &[(In("apaapa"), "a p aa p"), (In(""), "a"), (In("pa"), "p a")], ""),
+        ("the rest comes before the end", &[(In("ppa"), "p p"), (Eof, ""), (In(""), "a -9 (peer closed)")], ""),
+        ("publications alone do not hold up the end", &[(In("pp"), "p p"), (Eof, "-9 (peer closed)")], ""),
         (
             "end of input waits where reading does",
             &[(In("qq"), "#1 #2"), (Eof, ""), (Done(1), "Q -9 (peer closed)")],
