@@ -92,7 +92,7 @@ impl Engine {
             }
         }
         let (id, queue, serial) = (job.id, job.queue, job.cycle().map_or(0, |cycle| cycle.priority));
-        state.queues.make_known(queue, &state.jobs, &mut context.changes);
+        state.queues.make_known(queue, &mut context.changes);
         raise_serial(state, queue, serial, context);
         let slot = recall_job(state, job);
         count(state, slot, |totals| totals.pushed += 1);
@@ -113,7 +113,7 @@ impl Engine {
         let new = NewSchedule { key, job, recurrence, at_once: false, keep_grid: false, runs: schedule.runs_left };
         check_new_schedule(state, &new)?;
         let queue = state.queues.find_or_make(&schedule.job.queue, schedule.job.kind, state.limits.queues_max)?;
-        state.queues.make_known(queue, &state.jobs, &mut context.changes);
+        state.queues.make_known(queue, &mut context.changes);
         schedule.id = adopt_number(state, schedule.id, context);
         let id = schedule.id;
         state.schedules.set(schedule, &mut context.changes);
@@ -190,7 +190,7 @@ fn is_called(state: &State, batch: JobId, role: Role) -> bool {
 
 fn raise_serial(state: &mut State, queue: QueueId, serial: u64, context: &mut Context) {
     if state.queues.at(queue).is_some_and(|queue| queue.image().serial < serial) {
-        state.queues.set(queue, |image| image.serial = serial, &state.jobs, &mut context.changes);
+        state.queues.set(queue, |image| image.serial = serial, &mut context.changes);
     }
 }
 

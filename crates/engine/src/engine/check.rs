@@ -128,7 +128,7 @@ fn check_served(state: &State, queue: &Queue) {
     }
     let name = &queue.image().name;
     let waits = |(key, id): (&WaitKey, &ClientId)| {
-        queue.ready().first_of(state.clients.protocol_of(*id)).is_some() && admits_waiter(state, queue, *id, *key)
+        queue.first_of(state.clients.protocol_of(*id)).is_some() && admits_waiter(state, queue, *id, *key)
     };
     let takers = queue.consumers().flat_map(|consumers| consumers.waiting(WaitsAs::Taker)).any(waits);
     assert!(!takers, "{name:?} has work and a taker");

@@ -10,7 +10,7 @@ use crate::clients::{Client, Served};
 use crate::context::Context;
 use crate::event::{Notice, Reply};
 use crate::ids::{ClientId, Protocol, Tag, Timestamp, Token};
-use crate::jobs::{Holder, Job, JobState, Jobs, Lease, Slot};
+use crate::jobs::{Holder, Job, JobState, Lease, Slot};
 use crate::outcome::Taken;
 use crate::queues::{Queue, Queues, SortKey, Whose};
 use crate::request::{LeaseTerms, Select};
@@ -28,14 +28,13 @@ pub(super) fn first(
 /// The unclaimed job that a client gets next on the terms of this subscription, if it takes any.
 pub(super) fn first_unclaimed(
     queues: &Queues,
-    jobs: &Jobs,
     (client, own): (ClientId, Option<Protocol>),
     served: &Served,
 ) -> Option<(SortKey, Slot)> {
     let protocol = served.unclaimed?;
     let whose = Whose::taking(client, served.lease.connection_bound, &[]);
     let mut queues = queues.unclaimed(protocol).filter(|queue| queue.admits(whose));
-    queues.find_map(|queue| queue.first_unclaimed(jobs, protocol, own))
+    queues.find_map(|queue| queue.first_unclaimed(protocol, own))
 }
 
 /// The queue and the job that a client gets next, given the `first` job that it would get of each queue.

@@ -80,7 +80,7 @@ fn flush_queues(state: &mut State, first: u64, limit: usize, context: &mut Conte
     let (page, next) = page_of_queues(state, first, limit, looked);
     for (id, _) in page.into_iter().filter(|(_, empty)| *empty) {
         state.work.spend(CHANGE);
-        state.queues.set(id, |image| (image.known, image.paused) = (false, false), &state.jobs, &mut context.changes);
+        state.queues.set(id, |image| (image.known, image.paused) = (false, false), &mut context.changes);
         state.queues.drop_if_unknown(id);
     }
     (0, next)

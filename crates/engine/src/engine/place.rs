@@ -67,7 +67,7 @@ fn note_unclaimed(state: &mut State, slot: Slot) {
     if state.queues.watches_unclaimed()
         && let Some(queue) = state.jobs.at(slot).map(|job| job.queue)
     {
-        state.queues.note_unclaimed(queue, &state.jobs);
+        state.queues.note_unclaimed(queue);
     }
 }
 

@@ -123,7 +123,7 @@ fn insert_new(
     check_room(state, queue, new)?;
     let member = membership(state, new)?;
     // Make the queue known first: dropping dead jobs may remove the last job of a queue that is not known.
-    state.queues.make_known(queue, &state.jobs, &mut context.changes);
+    state.queues.make_known(queue, &mut context.changes);
     make_way(state, 1, new.body.len() as u64, context);
     let slot = place_new(state, queue, new, member, context);
     if new.listen {
@@ -147,7 +147,7 @@ pub(super) fn push_internal(
 
 /// Creates a new job and inserts it in its state.
 fn place_new(state: &mut State, queue: QueueId, new: &NewJob, member: Option<Member>, context: &mut Context) -> Slot {
-    state.queues.make_known(queue, &state.jobs, &mut context.changes);
+    state.queues.make_known(queue, &mut context.changes);
     let job = make_job(state, queue, new, member, context);
     let slot = insert_job(state, job);
     if let Some(member) = member {
@@ -184,7 +184,7 @@ fn make_job(state: &mut State, queue: QueueId, new: &NewJob, member: Option<Memb
     let cycle = match new.kind {
         QueueKind::Work => None,
         QueueKind::Cycle => {
-            let serial = state.queues.next_serial(queue, &state.jobs, &mut context.changes);
+            let serial = state.queues.next_serial(queue, &mut context.changes);
             Some(Cycle { priority: if new.front { 0 } else { serial }, boost: 0 })
         }
     };

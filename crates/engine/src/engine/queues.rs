@@ -20,7 +20,7 @@ pub(super) fn create_queue(
 ) -> Result<(), Refusal> {
     state.check_name(name)?;
     let queue = state.queues.find_or_make(name, kind, state.limits.queues_max)?;
-    state.queues.make_known(queue, &state.jobs, &mut call.context.changes);
+    state.queues.make_known(queue, &mut call.context.changes);
     call.done();
     Ok(())
 }
@@ -46,7 +46,7 @@ pub(super) fn remove_queue(
     let forget = |image: &mut QueueImage| {
         (image.known, image.paused, image.jobs_max) = (false, false, [None; Priority::COUNT]);
     };
-    state.queues.set(id, forget, &state.jobs, &mut call.context.changes);
+    state.queues.set(id, forget, &mut call.context.changes);
     state.queues.drop_if_unknown(id);
     call.done();
     Ok(())
@@ -56,7 +56,7 @@ pub(super) fn pause_queue(state: &mut State, name: &Bytes, paused: bool, call: &
     if let Some(id) = state.queues.named(name)
         && state.queues.at(id).is_some_and(|queue| queue.image().paused != paused)
     {
-        state.queues.set(id, |image| image.paused = paused, &state.jobs, &mut call.context.changes);
+        state.queues.set(id, |image| image.paused = paused, &mut call.context.changes);
         serve(state, id, call.context);
     }
     call.done();
@@ -70,12 +70,7 @@ pub(super) fn limit_queue(
 ) -> Result<(), Refusal> {
     state.check_name(name)?;
     let id = state.queues.find_or_make(name, QueueKind::Work, state.limits.queues_max)?;
-    state.queues.set(
-        id,
-        |image| (image.known, image.jobs_max) = (true, jobs_max),
-        &state.jobs,
-        &mut call.context.changes,
-    );
+    state.queues.set(id, |image| (image.known, image.jobs_max) = (true, jobs_max), &mut call.context.changes);
     call.done();
     Ok(())
 }
@@ -89,7 +84,7 @@ pub(super) fn throttle_queue(
     if let Some(id) = find_special(state, name, throttle.is_none())?
         && state.queues.at(id).is_some_and(|queue| queue.image().throttle != throttle)
     {
-        state.queues.set(id, |image| image.throttle = throttle, &state.jobs, &mut call.context.changes);
+        state.queues.set(id, |image| image.throttle = throttle, &mut call.context.changes);
         state.queues.count_slots(id, &state.jobs, state.now, &mut state.timers);
         serve(state, id, call.context);
         state.queues.drop_if_unknown(id);
@@ -109,7 +104,7 @@ pub(super) fn rule_queue(
         && let Some(before) = state.queues.at(id).map(|queue| queue.image().rules()).filter(|before| *before != rules)
     {
         let set = |image: &mut QueueImage| image.rules = (!plain).then(|| Box::new(rules));
-        state.queues.set(id, set, &state.jobs, &mut call.context.changes);
+        state.queues.set(id, set, &mut call.context.changes);
         if before.codec != rules.codec {
             state.queues.clear_unfit(id, &mut state.jobs);
             serve(state, id, call.context);
@@ -132,7 +127,7 @@ fn find_special(state: &mut State, name: &Bytes, plain: bool) -> Result<Option<Q
 
 /// Replaces the set of queues that all protocols share.
 pub(super) fn bridge(state: &mut State, bridge: Bridge, call: &mut Call<'_>) {
-    let changed = state.queues.set_bridge(bridge, &state.jobs);
+    let changed = state.queues.set_bridge(bridge);
     changed.into_iter().for_each(|queue| serve(state, queue, call.context));
     call.done();
 }

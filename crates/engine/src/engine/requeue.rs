@@ -31,7 +31,7 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     if was_off && state.jobs.reclaim_key(slot, state.now, &mut state.timers) {
         remember_put(state, slot, context);
     }
-    state.queues.make_known(queue, &state.jobs, &mut context.changes);
+    state.queues.make_known(queue, &mut context.changes);
     remember_move(state, slot, context);
     serve(state, queue, context);
 }
@@ -72,7 +72,7 @@ pub(super) fn go_round(state: &mut State, slot: Slot, to: RepayTo, context: &mut
         RepayTo::Reward if region.checked_shr(boost + 1).unwrap_or(0) != 0 => boost + 1,
         RepayTo::Reward | RepayTo::Front | RepayTo::Drop => boost,
     };
-    state.queues.next_serial(queue_id, &state.jobs, &mut context.changes);
+    state.queues.next_serial(queue_id, &mut context.changes);
     let priority = match to {
         RepayTo::Front => 0,
         RepayTo::Penalty | RepayTo::Reward | RepayTo::Drop => min + region.checked_shr(boost).unwrap_or(0),
@@ -91,7 +91,7 @@ pub(super) fn return_to_front(state: &mut State, slot: Slot, context: &mut Conte
         }
         Some(cycle) => {
             let queue = job.queue;
-            state.queues.next_serial(queue, &state.jobs, &mut context.changes);
+            state.queues.next_serial(queue, &mut context.changes);
             enter_cycle(state, slot, Cycle { priority: 0, boost: cycle.boost }, context);
         }
     }
@@ -100,7 +100,7 @@ pub(super) fn return_to_front(state: &mut State, slot: Slot, context: &mut Conte
 /// A lease of a `cycle` entry ends without a repay. Its token must not be granted again.
 pub(super) fn void_token(state: &mut State, slot: Slot, context: &mut Context) {
     if let Some(job) = state.jobs.at(slot).filter(|job| job.cycle().is_some()) {
-        state.queues.next_serial(job.queue, &state.jobs, &mut context.changes);
+        state.queues.next_serial(job.queue, &mut context.changes);
     }
 }
 

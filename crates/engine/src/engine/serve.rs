@@ -42,7 +42,7 @@ pub(super) fn next_served(state: &State, id: QueueId) -> Option<Next> {
 /// job to the sleeper that was woken for it. A direct taker does not wait for a woken sleeper that may never come.
 fn next_of(state: &State, queue: &Queue, consumers: &Consumers) -> Option<(WaitKey, Next)> {
     let (takers, sleepers) = (consumers.waiting(WaitsAs::Taker), consumers.waiting(WaitsAs::Sleeper));
-    if (takers.is_empty() && sleepers.is_empty()) || queue.ready().first_of(consumers.protocol()).is_none() {
+    if (takers.is_empty() && sleepers.is_empty()) || queue.first_of(consumers.protocol()).is_none() {
         return None;
     }
     let admitted = |(key, client): &(&WaitKey, &ClientId)| admits_waiter(state, queue, **client, **key);
@@ -79,7 +79,7 @@ pub(super) fn wake(state: &mut State, id: ClientId, queue: QueueId, context: &mu
 /// Hands the first job to the client whose turn it is. The key decides whether its blocked take or its credit is used.
 fn hand_to_waiting(state: &mut State, id: ClientId, key: WaitKey, queue: QueueId, context: &mut Context) {
     let Some(client) = state.clients.get(id) else { return };
-    let first = state.queues.at(queue).and_then(|queue| queue.ready().first_of(client.protocol()));
+    let first = state.queues.at(queue).and_then(|queue| queue.first_of(client.protocol()));
     let Some((_, slot)) = first else { return };
     let at_queue = |served: &&Served| served.queue == queue;
     if let Some(blocked) = state.waiters().unblock(id, key.turn()) {
@@ -123,7 +123,7 @@ pub(super) fn next_unclaimed(state: &State) -> Option<(ClientId, Served, Slot)> 
         state.queues.unclaimed(protocol).find_map(|queue| {
             waiters.iter().find_map(|(key, id)| {
                 let client = state.clients.get(*id)?;
-                let (_, slot) = queue.first_unclaimed(&state.jobs, protocol, client.protocol())?;
+                let (_, slot) = queue.first_unclaimed(protocol, client.protocol())?;
                 let mut takes = client.takes_unclaimed(protocol, key.weight());
                 let may = |served: &&Served| queue.admits(Whose::taking(*id, served.lease.connection_bound, &[]));
                 Some((*id, *takes.find(may)?, slot))

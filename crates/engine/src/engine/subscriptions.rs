@@ -73,15 +73,15 @@ pub(super) fn subscribe(
         return Err(Capacity::Subscriptions.exceeded(limit, limit));
     }
     let queue = state.queues.find_or_make(&subscription.queue, QueueKind::Work, state.limits.queues_max)?;
-    state.queues.make_known(queue, &state.jobs, &mut context.changes);
+    state.queues.make_known(queue, &mut context.changes);
     let served =
         Served { queue, weight: subscription.weight, lease: subscription.lease, unclaimed: subscription.unclaimed };
     let client = state.clients.opened(id)?;
     client.subscribe(served);
     state.queues.count_workers(queue, client.protocol(), 1);
-    state.queues.note_unclaimed(queue, &state.jobs);
+    state.queues.note_unclaimed(queue);
     if let Some(protocol) = served.unclaimed {
-        state.queues.watch_unclaimed(protocol, &state.jobs);
+        state.queues.watch_unclaimed(protocol);
     }
     // If it sleeps or has credits, it now waits at this queue too.
     state.waiters().wait_also_at(id, served);
@@ -141,7 +141,7 @@ pub(super) fn forget_served(state: &mut State, id: ClientId, gone: Vec<Served>, 
     let own = state.clients.protocol_of(id);
     for served in gone {
         state.queues.count_workers(served.queue, own, -1);
-        state.queues.note_unclaimed(served.queue, &state.jobs);
+        state.queues.note_unclaimed(served.queue);
         if state.waiters().unwake(id, served.queue) {
             serve(state, served.queue, context);
         }

@@ -154,7 +154,7 @@ fn spend_credits(state: &mut State, id: ClientId, context: &mut Context) {
         }
         let who = (id, client.protocol());
         let first = |served: &Served| {
-            let unclaimed = first_unclaimed(&state.queues, &state.jobs, who, served);
+            let unclaimed = first_unclaimed(&state.queues, who, served);
             let candidates = [first(&state.queues, who, served, &[]), unclaimed];
             candidates.into_iter().flatten().min_by_key(|(key, _)| *key)
         };

@@ -264,7 +264,7 @@ impl Jobs {
         first.then_some(member.batch)
     }
 
-    /// Forgets the conversion errors of a ready job. Its ready queue must be sorted anew.
+    /// Forgets the conversion errors of a ready job. Its ready queue has forgotten them already.
     pub(crate) fn clear_unfit(&mut self, slot: Slot) {
         self.change(slot, |job| job.unfit = Unfit::NONE);
     }

@@ -5,27 +5,47 @@
 //! of one protocol do not notice those of another. In a bridged queue all protocols share the jobs. If the conversion of a job
 //! to a protocol fails, the job is marked ([`Unfit`]), and no worker of that protocol sees it again.
 //!
-//! The ready queue implements both in one way: each job has an [`Audience`], the jobs of each audience form a queue of their
-//! own, and a take looks at the queues that its client sees. Nearly every queue has only one audience.
+//! The ready jobs of each [`Class`] form a queue of their own, so an isolated queue is a queue per protocol. A client takes the
+//! first job of the classes in its [`View`]. Bridging a queue changes the views of its clients and moves no job.
 
 use crate::ids::Protocol;
-use crate::jobs::Unfit;
+use crate::jobs::{Job, Unfit};
 
-/// The clients that may take a job.
+/// Jobs that the same clients see, whether their queue is bridged or not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Audience {
-    /// Only clients of this protocol: the queue is isolated.
-    Only(Protocol),
-    /// All clients except those of the unfit protocols: the queue is bridged.
-    AllBut(Unfit),
+pub(crate) struct Class {
+    pub(super) protocol: Protocol,
+    pub(super) unfit: Unfit,
 }
 
-impl Audience {
-    /// Whether a client of this protocol sees the job. A client without a protocol sees all jobs.
-    pub(crate) fn includes(self, own: Option<Protocol>) -> bool {
-        own.is_none_or(|own| match self {
-            Self::Only(protocol) => protocol == own,
-            Self::AllBut(unfit) => !unfit.has(own),
-        })
+/// The jobs of a queue that a client sees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum View {
+    /// All: the client has no protocol.
+    All,
+    /// The jobs of the client's own protocol: the queue is isolated.
+    Own(Protocol),
+    /// The jobs that the client's protocol can express: the queue is bridged.
+    Fit(Protocol),
+}
+
+impl Class {
+    pub(super) const fn of(job: &Job) -> Self {
+        Self { protocol: job.protocol, unfit: job.unfit }
+    }
+
+    /// Whether the same clients see both in an isolated, or in a bridged queue.
+    pub(super) fn has_audience_of(self, other: Self, bridged: bool) -> bool {
+        if bridged { self.unfit == other.unfit } else { self.protocol == other.protocol }
+    }
+}
+
+impl View {
+    pub(super) fn includes(self, class: Class) -> bool {
+        match self {
+            Self::All => true,
+            Self::Own(own) => class.protocol == own,
+            Self::Fit(own) => !class.unfit.has(own),
+        }
     }
 }

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::audience::Audience;
 use crate::ids::{ClientId, Protocol};
 
 /// The consumers of one protocol at one queue.
@@ -142,11 +141,6 @@ impl AllConsumers {
     /// Sleepers that were woken for the queue and have not asked for work since.
     pub(super) fn woken(&self) -> u32 {
         self.0.iter().map(|consumers| consumers.woken).sum()
-    }
-
-    /// Whether a client that sees these jobs has registered for the queue.
-    pub(super) fn serve(&self, audience: Audience) -> bool {
-        self.0.iter().any(|consumers| consumers.workers > 0 && audience.includes(consumers.protocol))
     }
 
     /// Whether any client of this protocol, or without a protocol, ever asked for jobs.

@@ -4,13 +4,13 @@
 
 use bytes::Bytes;
 
-use super::audience::Audience;
+use super::audience::{Class, View};
 use super::consumers::{AllConsumers, Consumers};
 use super::ready::{ReadyQueue, SortKey};
 use super::rules::QueueRules;
 use super::throttle::{Slots, Throttle, Whose};
 use crate::ids::{Priority, Protocol, QueueId, Timestamp};
-use crate::jobs::{Job, JobStateKind, Slot};
+use crate::jobs::{JobStateKind, Slot};
 use crate::request::QueueKind;
 
 /// The part of a queue that the journal keeps.
@@ -151,9 +151,25 @@ impl Queue {
         &self.ready
     }
 
-    /// The clients that may take this job of the queue.
-    pub(super) const fn audience_of(&self, job: &Job) -> Audience {
-        if self.bridged { Audience::AllBut(job.unfit) } else { Audience::Only(job.protocol) }
+    /// What a client of this protocol sees of the queue.
+    pub(super) const fn view(&self, own: Option<Protocol>) -> View {
+        match own {
+            None => View::All,
+            Some(own) if self.bridged => View::Fit(own),
+            Some(own) => View::Own(own),
+        }
+    }
+
+    /// The next job that a client of this protocol sees.
+    pub(crate) fn first_of(&self, own: Option<Protocol>) -> Option<(SortKey, Slot)> {
+        self.ready.first_of(self.view(own))
+    }
+
+    /// Whether a client that sees these jobs has registered for the queue.
+    pub(super) fn serves(&self, class: Class) -> bool {
+        self.consumers
+            .iter()
+            .any(|consumers| consumers.workers() > 0 && self.view(consumers.protocol()).includes(class))
     }
 
     /// Whether a job could be handed out, at least to some client.
@@ -163,7 +179,7 @@ impl Queue {
 
     /// The job that a client of this protocol gets next, for this worker.
     pub(crate) fn first_for(&self, own: Option<Protocol>, whose: Whose<'_>) -> Option<(SortKey, Slot)> {
-        if self.has_work() && self.admits(whose) { self.ready.first_of(own) } else { None }
+        if self.has_work() && self.admits(whose) { self.first_of(own) } else { None }
     }
 
     // ---- slots -----------------------------------------------------------------------------------------------------
@@ -212,7 +228,7 @@ impl Queue {
         let beside =
             |other: &&Consumers| self.bridged || own.is_none() || other.protocol().is_none() || other.protocol() == own;
         let woken: u32 = self.consumers.iter().filter(beside).map(Consumers::woken).sum();
-        self.free_slots() > self.consumers.woken() && self.ready.len_of(own) > woken
+        self.free_slots() > self.consumers.woken() && self.ready.len_of(self.view(own)) > woken
     }
 
     /// A protocol whose jobs wait although no client that sees them ever asked for them, and the protocols of the queue's
@@ -221,10 +237,8 @@ impl Queue {
         if self.bridged || self.image.kind != QueueKind::Work {
             return None;
         }
-        let waiting = self.ready.audiences().find_map(|audience| match audience {
-            Audience::Only(protocol) => Some(protocol).filter(|protocol| !self.consumers.have(*protocol)),
-            Audience::AllBut(_) => None,
-        })?;
+        let mut waiting = self.ready.firsts().map(|(class, ..)| class.protocol);
+        let waiting = waiting.find(|protocol| !self.consumers.have(*protocol))?;
         let others = self.consumers.iter().filter(|consumers| consumers.are_there());
         let others: Vec<Protocol> = others.filter_map(Consumers::protocol).collect();
         if others.is_empty() { None } else { Some((waiting, others)) }

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 
-use super::audience::Audience;
-use crate::ids::{Priority, Protocol};
-use crate::jobs::{Job, Slot};
+use super::audience::{Class, View};
+use crate::ids::Priority;
+use crate::jobs::{Job, Slot, Unfit};
 use crate::request::QueueKind;
 
 /// A sort key: first the urgency, then the rank. Smaller is taken first.
@@ -33,9 +33,8 @@ impl SortKey {
 /// The ready jobs of a queue, in order.
 #[derive(Debug)]
 pub(crate) enum ReadyQueue {
-    /// A `work` queue: one set of lanes for each audience, in order of audiences. Nearly always there is one. An empty one is
-    /// kept.
-    Work(Vec<(Audience, Lanes)>),
+    /// A `work` queue: one set of lanes for each class, in order of classes. Nearly always there is one. An empty one is kept.
+    Work(Vec<(Class, Lanes)>),
     /// A `cycle` queue: one tree by (priority, insertion).
     Cycle(BTreeMap<(u64, u64), Slot>),
 }
@@ -48,16 +47,16 @@ impl ReadyQueue {
         }
     }
 
-    /// Adds a job for this audience.
-    pub(crate) fn insert(&mut self, at: SortKey, audience: Audience, slot: Slot) {
+    /// Adds a job of this class.
+    pub(crate) fn insert(&mut self, at: SortKey, class: Class, slot: Slot) {
         match self {
             Self::Cycle(jobs) => {
                 let before = jobs.insert((at.major, at.minor), slot);
                 debug_assert!(before.is_none(), "two jobs at {at:?}");
             }
             Self::Work(sets) => {
-                let index = sets.binary_search_by_key(&audience, |(other, _)| *other).unwrap_or_else(|index| {
-                    sets.insert(index, (audience, Lanes(Vec::new())));
+                let index = sets.binary_search_by_key(&class, |(other, _)| *other).unwrap_or_else(|index| {
+                    sets.insert(index, (class, Lanes(Vec::new())));
                     index
                 });
                 if let Some((_, lanes)) = sets.get_mut(index) {
@@ -67,12 +66,12 @@ impl ReadyQueue {
         }
     }
 
-    /// Removes a job of this audience.
-    pub(crate) fn remove(&mut self, at: SortKey, audience: Audience) {
+    /// Removes a job of this class.
+    pub(crate) fn remove(&mut self, at: SortKey, class: Class) {
         let gone = match self {
             Self::Cycle(jobs) => jobs.remove(&(at.major, at.minor)).is_some(),
             Self::Work(sets) => {
-                sets.iter_mut().find(|(other, _)| *other == audience).is_some_and(|(_, lanes)| lanes.remove(at))
+                sets.iter_mut().find(|(other, _)| *other == class).is_some_and(|(_, lanes)| lanes.remove(at))
             }
         };
         debug_assert!(gone, "no job at {at:?}");
@@ -83,31 +82,40 @@ impl ReadyQueue {
         self.after(None)
     }
 
-    /// The next job that a client of this protocol sees (`None`: a client that sees all).
-    pub(crate) fn first_of(&self, own: Option<Protocol>) -> Option<(SortKey, Slot)> {
+    /// The next job in this view. All clients see all jobs of a `cycle` queue.
+    pub(crate) fn first_of(&self, view: View) -> Option<(SortKey, Slot)> {
         match self {
-            Self::Work(sets) => first_among(seen_by(sets, own), None),
+            Self::Work(sets) => first_among(in_view(sets, view), None),
             Self::Cycle(_) => self.first(),
         }
     }
 
-    /// The number of jobs that a client of this protocol sees (`None`: a client that sees all).
-    pub(crate) fn len_of(&self, own: Option<Protocol>) -> u32 {
+    /// The number of jobs in this view.
+    pub(crate) fn len_of(&self, view: View) -> u32 {
         match self {
-            Self::Work(sets) => seen_by(sets, own).map(Lanes::len).sum(),
+            Self::Work(sets) => in_view(sets, view).map(Lanes::len).sum(),
             Self::Cycle(jobs) => u32::try_from(jobs.len()).unwrap_or(u32::MAX),
         }
     }
 
-    /// The audiences of the jobs in a `work` queue.
-    pub(crate) fn audiences(&self) -> impl Iterator<Item = Audience> {
-        self.firsts().map(|(audience, ..)| audience)
+    /// The first job of each class in a `work` queue.
+    pub(crate) fn firsts(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
+        let sets = if let Self::Work(sets) = self { sets.as_slice() } else { &[] };
+        sets.iter().filter_map(|(class, lanes)| lanes.after(None).map(|(at, slot)| (*class, at, slot)))
     }
 
-    /// The first job of each audience in a `work` queue.
-    pub(crate) fn firsts(&self) -> impl Iterator<Item = (Audience, SortKey, Slot)> {
-        let sets = if let Self::Work(sets) = self { sets.as_slice() } else { &[] };
-        sets.iter().filter_map(|(audience, lanes)| lanes.after(None).map(|(at, slot)| (*audience, at, slot)))
+    /// Sorts all jobs of a `work` queue as if none had ever failed to convert. Returns those that did.
+    pub(crate) fn clear_unfit(&mut self) -> Vec<Slot> {
+        let Self::Work(sets) = self else { return Vec::new() };
+        let unfit: Vec<_> = sets.extract_if(.., |(class, _)| class.unfit != Unfit::NONE).collect();
+        let mut cleared = Vec::new();
+        for (class, lanes) in unfit {
+            for (at, slot) in std::iter::successors(lanes.after(None), |(at, _)| lanes.after(Some(*at))) {
+                self.insert(at, Class { unfit: Unfit::NONE, ..class }, slot);
+                cleared.push(slot);
+            }
+        }
+        cleared
     }
 
     /// The first job behind `at`.
@@ -147,9 +155,9 @@ impl ReadyQueue {
     }
 }
 
-/// The lanes of the audiences to which this protocol belongs.
-fn seen_by(sets: &[(Audience, Lanes)], own: Option<Protocol>) -> impl Iterator<Item = &Lanes> {
-    sets.iter().filter(move |(audience, _)| audience.includes(own)).map(|(_, lanes)| lanes)
+/// The lanes of the classes in this view.
+fn in_view(sets: &[(Class, Lanes)], view: View) -> impl Iterator<Item = &Lanes> {
+    sets.iter().filter(move |(class, _)| view.includes(*class)).map(|(_, lanes)| lanes)
 }
 
 /// The first job in these lanes behind `at`.

@@ -8,10 +8,11 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
+use super::audience::Class;
 use super::bridge::Bridge;
 use super::consumers::{WaitKey, WaitsAs};
 use super::queue::{Queue, QueueImage};
-use super::ready::{ReadyQueue, SortKey};
+use super::ready::SortKey;
 use super::throttle::Slots;
 use super::unclaimed::Unclaimed;
 use crate::change::Change;
@@ -167,20 +168,14 @@ impl Queues {
     }
 
     /// Changes the part of a queue that the journal keeps. A new throttle takes effect with [`Queues::count_slots`].
-    pub(crate) fn set(
-        &mut self,
-        id: QueueId,
-        set: impl FnOnce(&mut QueueImage),
-        jobs: &Jobs,
-        changes: &mut Vec<Change>,
-    ) {
+    pub(crate) fn set(&mut self, id: QueueId, set: impl FnOnce(&mut QueueImage), changes: &mut Vec<Change>) {
         let Some(queue) = self.at_mut(id) else { return };
         let was_known = queue.image.known;
         set(&mut queue.image);
         queue.journalled = true;
         self.count_image(id, was_known);
         changes.push(Change::QueueSet(id));
-        self.note_unclaimed(id, jobs);
+        self.note_unclaimed(id);
     }
 
     /// Updates the counters after a queue was created or its image has changed.
@@ -196,15 +191,15 @@ impl Queues {
     }
 
     /// From now on the queue is listed and journalled.
-    pub(crate) fn make_known(&mut self, id: QueueId, jobs: &Jobs, changes: &mut Vec<Change>) {
+    pub(crate) fn make_known(&mut self, id: QueueId, changes: &mut Vec<Change>) {
         if self.at(id).is_some_and(|queue| !queue.image.known) {
-            self.set(id, |image| image.known = true, jobs, changes);
+            self.set(id, |image| image.known = true, changes);
         }
     }
 
     /// The next serial number of a `cycle` queue.
-    pub(crate) fn next_serial(&mut self, id: QueueId, jobs: &Jobs, changes: &mut Vec<Change>) -> u64 {
-        self.set(id, |image| image.serial += 1, jobs, changes);
+    pub(crate) fn next_serial(&mut self, id: QueueId, changes: &mut Vec<Change>) -> u64 {
+        self.set(id, |image| image.serial += 1, changes);
         self.at(id).map_or(0, |queue| queue.image.serial)
     }
 
@@ -235,7 +230,7 @@ impl Queues {
         let Some(queue) = self.at_mut(job.queue) else { return };
         queue.count(job.state.kind(), 1);
         match &job.state {
-            JobState::Ready => queue.ready.insert(SortKey::of(job), queue.audience_of(job), slot),
+            JobState::Ready => queue.ready.insert(SortKey::of(job), Class::of(job), slot),
             JobState::Leased(lease) => {
                 if let Some(slots) = &mut queue.slots {
                     slots.hold(job.id, lease, now, timers);
@@ -254,7 +249,7 @@ impl Queues {
         let Some(queue) = self.at_mut(job.queue) else { return };
         queue.count(job.state.kind(), -1);
         match &job.state {
-            JobState::Ready => queue.ready.remove(SortKey::of(job), queue.audience_of(job)),
+            JobState::Ready => queue.ready.remove(SortKey::of(job), Class::of(job)),
             JobState::Leased(lease) => {
                 let freed = queue.slots.as_deref_mut().is_some_and(|slots| slots.release(job.id, lease));
                 if freed && self.freed.back() != Some(&job.queue) {
@@ -269,39 +264,26 @@ impl Queues {
         }
     }
 
-    /// Replaces the set of queues that all protocols share. Returns the queues that changed. Looks at all queues, and at the
-    /// ready jobs of each queue that changes.
-    pub(crate) fn set_bridge(&mut self, bridge: Bridge, jobs: &Jobs) -> Vec<QueueId> {
+    /// Replaces the set of queues that all protocols share. Returns the queues that changed. Looks at all queues, and at no jobs.
+    pub(crate) fn set_bridge(&mut self, bridge: Bridge) -> Vec<QueueId> {
         self.bridge = bridge;
         let changes = |queue: &&Queue| queue.bridged != self.bridges(&queue.image);
         let changed: Vec<QueueId> = self.iter().filter(changes).map(|queue| queue.image.id).collect();
         for id in &changed {
-            self.sort_anew(*id, |queue| queue.bridged = !queue.bridged, jobs);
+            if let Some(queue) = self.at_mut(*id) {
+                queue.bridged = !queue.bridged;
+            }
+            self.note_unclaimed(*id);
         }
         changed
     }
 
     /// The codec of a queue has changed, which decides which protocols can express a job: forgets all conversion errors of its
-    /// ready jobs. Looks at all of them.
+    /// ready jobs. Looks at those that have any.
     pub(crate) fn clear_unfit(&mut self, id: QueueId, jobs: &mut Jobs) {
-        let Some(queue) = self.at(id) else { return };
-        queue.ready.slots().for_each(|slot| jobs.clear_unfit(slot));
-        self.sort_anew(id, |_| {}, jobs);
-    }
-
-    /// Applies a change that decides which clients see the ready jobs of a queue. Looks at all of them.
-    fn sort_anew(&mut self, id: QueueId, change: impl FnOnce(&mut Queue), jobs: &Jobs) {
-        self.forget_unclaimed(id);
         let Some(queue) = self.at_mut(id) else { return };
-        change(queue);
-        let mut ready = ReadyQueue::new(queue.image.kind);
-        for slot in queue.ready.slots() {
-            if let Some(job) = jobs.at(slot) {
-                ready.insert(SortKey::of(job), queue.audience_of(job), slot);
-            }
-        }
-        queue.ready = ready;
-        self.note_unclaimed(id, jobs);
+        queue.ready.clear_unfit().into_iter().for_each(|slot| jobs.clear_unfit(slot));
+        self.note_unclaimed(id);
     }
 
     // ---- throttles -------------------------------------------------------------------------------------------------
@@ -321,7 +303,7 @@ impl Queues {
             }
             queue.slots = Some(slots);
         }
-        self.note_unclaimed(id, jobs);
+        self.note_unclaimed(id);
     }
 
     /// The timer of a queue has fired: releases the slots of leases that have timed out.
@@ -329,7 +311,7 @@ impl Queues {
         timers.cancel(at);
         let Some(slots) = self.at_mut(id).and_then(|queue| queue.slots.as_deref_mut()) else { return };
         slots.release_due(at, |job| jobs.get(job)?.lease(), timers);
-        self.note_unclaimed(id, jobs);
+        self.note_unclaimed(id);
         self.freed.push_back(id);
     }
 
@@ -424,7 +406,7 @@ impl Queues {
                 slots.check(name, leased.filter_map(|job| Some((job.id, job.lease()?))), now);
             }
         }
-        self.check_unclaimed(jobs);
+        self.check_unclaimed();
     }
 }
 
@@ -452,9 +434,9 @@ fn check_ready(queue: &Queue, jobs: &Jobs) {
             queue.image.kind == QueueKind::Cycle || (words && own_words)
         };
         let mut seen = queue.ready.slots().filter(sees);
-        let first = queue.ready.first_of(own).map(|(_, slot)| slot);
+        let first = queue.first_of(own).map(|(_, slot)| slot);
         assert_eq!(first, seen.next(), "{name:?}, the first job that {own:?} sees");
         let many = u32::try_from(seen.count()).unwrap_or(u32::MAX) + u32::from(first.is_some());
-        assert_eq!(queue.ready.len_of(own), many, "{name:?}, jobs that {own:?} sees");
+        assert_eq!(queue.ready.len_of(queue.view(own)), many, "{name:?}, jobs that {own:?} sees");
     }
 }

@@ -9,12 +9,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::audience::Audience;
+use super::audience::Class;
 use super::consumers::WaitKey;
 use super::queue::Queue;
 use super::ready::SortKey;
 use crate::ids::{ClientId, Protocol, QueueId};
-use crate::jobs::{Jobs, Slot};
+use crate::jobs::Slot;
 use crate::request::QueueKind;
 
 /// Unclaimed queues, and the clients that wait for unclaimed jobs.
@@ -57,31 +57,28 @@ impl Unclaimed {
     }
 
     /// The protocols, among those watched, of which a queue has an unclaimed job, with the sort keys.
-    pub(super) fn of(&self, queue: &Queue, jobs: &Jobs) -> Vec<(Protocol, SortKey)> {
-        let unclaimed = firsts(queue, jobs).map(|(_, protocol, at, _)| (protocol, at));
+    pub(super) fn of(&self, queue: &Queue) -> Vec<(Protocol, SortKey)> {
+        let unclaimed = queue.unclaimed_jobs().map(|(class, at, _)| (class.protocol, at));
         unclaimed.filter(|(protocol, _)| self.are_taken(*protocol)).collect()
     }
 }
 
-/// The first job, with its protocol, of each audience of a queue that no client serves.
-fn firsts<'a>(queue: &'a Queue, jobs: &'a Jobs) -> impl Iterator<Item = (Audience, Protocol, SortKey, Slot)> + 'a {
-    let queue = Some(queue).filter(|queue| queue.image.kind == QueueKind::Work && queue.has_work());
-    let firsts = queue
-        .into_iter()
-        .flat_map(|queue| queue.ready.firsts().filter(|(audience, ..)| !queue.consumers.serve(*audience)));
-    firsts.filter_map(|(audience, at, slot)| Some((audience, jobs.at(slot)?.protocol, at, slot)))
-}
-
 impl Queue {
     /// The unclaimed job of protocol `wanted` that a client of protocol `own` gets from this queue, if it sees any.
-    pub(crate) fn first_unclaimed(
-        &self,
-        jobs: &Jobs,
-        wanted: Protocol,
-        own: Option<Protocol>,
-    ) -> Option<(SortKey, Slot)> {
-        let unclaimed =
-            firsts(self, jobs).filter(|(audience, protocol, ..)| *protocol == wanted && audience.includes(own));
-        unclaimed.map(|(.., at, slot)| (at, slot)).min_by_key(|(at, _)| *at)
+    pub(crate) fn first_unclaimed(&self, wanted: Protocol, own: Option<Protocol>) -> Option<(SortKey, Slot)> {
+        let is_seen = |class: Class| class.protocol == wanted && self.view(own).includes(class);
+        let unclaimed = self.unclaimed_jobs().filter(|(class, ..)| is_seen(*class));
+        unclaimed.map(|(_, at, slot)| (at, slot)).min_by_key(|(at, _)| *at)
+    }
+
+    /// The first job of each audience that no client serves.
+    fn unclaimed_jobs(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
+        let queue = Some(self).filter(|queue| queue.image.kind == QueueKind::Work && queue.has_work());
+        let firsts = queue.into_iter().flat_map(|queue| queue.ready.firsts());
+        firsts.filter(|(class, at, _)| {
+            let precedes =
+                |(other, before, _): (Class, SortKey, Slot)| before < *at && class.has_audience_of(other, self.bridged);
+            !self.serves(*class) && !self.ready.firsts().any(precedes)
+        })
     }
 }

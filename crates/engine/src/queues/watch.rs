@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 
 use super::consumers::WaitKey;
 use super::queue::Queue;
-use super::ready::SortKey;
 use super::table::Queues;
 use super::unclaimed::Watch;
 use crate::ids::{ClientId, Protocol, QueueId};
-use crate::jobs::Jobs;
 
 impl Queues {
     /// Starts to keep the unclaimed queues of this protocol. Looks at all queues the first time.
-    pub(crate) fn watch_unclaimed(&mut self, protocol: Protocol, jobs: &Jobs) {
+    pub(crate) fn watch_unclaimed(&mut self, protocol: Protocol) {
         if !self.unclaimed.are_taken(protocol) {
             self.unclaimed.watched.insert(protocol, Watch::default());
-            (0..self.numbers()).for_each(|id| self.note_unclaimed(QueueId(id), jobs));
+            (0..self.numbers()).for_each(|id| self.note_unclaimed(QueueId(id)));
         }
     }
 
@@ -25,20 +23,11 @@ impl Queues {
     }
 
     /// Updates the unclaimed jobs of a queue after a change of its ready jobs, its free slots or its workers.
-    pub(crate) fn note_unclaimed(&mut self, id: QueueId, jobs: &Jobs) {
+    pub(crate) fn note_unclaimed(&mut self, id: QueueId) {
         if !self.watches_unclaimed() {
             return;
         }
-        let now = self.at(id).map_or_else(Vec::new, |queue| self.unclaimed.of(queue, jobs));
-        self.set_unclaimed(id, now);
-    }
-
-    /// Removes a queue from the unclaimed ones until it is noted again.
-    pub(super) fn forget_unclaimed(&mut self, id: QueueId) {
-        self.set_unclaimed(id, Vec::new());
-    }
-
-    fn set_unclaimed(&mut self, id: QueueId, now: Vec<(Protocol, SortKey)>) {
+        let now = self.at(id).map_or_else(Vec::new, |queue| self.unclaimed.of(queue));
         let Some(queue) = self.at_mut(id).filter(|queue| !(now.is_empty() && queue.unclaimed.is_empty())) else {
             return;
         };
@@ -92,11 +81,11 @@ impl Queues {
     }
 
     /// Asserts that the unclaimed queues are right.
-    pub(super) fn check_unclaimed(&self, jobs: &Jobs) {
+    pub(super) fn check_unclaimed(&self) {
         assert!(!self.unclaimed.is_dirty, "unclaimed jobs are left to serve");
         let mut queues = 0;
         for queue in self.iter() {
-            let unclaimed = self.unclaimed.of(queue, jobs);
+            let unclaimed = self.unclaimed.of(queue);
             assert_eq!(queue.unclaimed, unclaimed, "{:?}, left: recorded, right: actual", queue.image.name);
             for (protocol, at) in unclaimed {
                 let watch = self.unclaimed.watched.get(&protocol);
