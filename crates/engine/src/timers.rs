@@ -8,6 +8,11 @@ use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
 use crate::ids::{ClientId, JobId, QueueId, Timestamp};
 
+/// When the first of these things is due.
+pub(crate) fn first_at(due: &BTreeSet<(Timestamp, JobId)>) -> Timestamp {
+    due.first().map_or(Timestamp::NEVER, |(at, _)| *at)
+}
+
 /// What may be due.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Timer {
@@ -53,21 +58,20 @@ impl Timers {
         }
     }
 
-    /// The earliest timer, and when it fires by the engine's time.
-    pub(crate) fn next(&self, skew_ms: i64) -> Option<(Timestamp, Timer)> {
-        [self.heap.peek().map(|Reverse(entry)| *entry), self.next_by_wall(skew_ms)].into_iter().flatten().min()
+    /// When the earliest timer fires, by the engine's time.
+    pub(crate) fn next_at(&self, skew_ms: i64) -> Timestamp {
+        let at = |heap: &BinaryHeap<Reverse<(Timestamp, Timer)>>| heap.peek().map_or(Timestamp::NEVER, |next| next.0.0);
+        at(&self.heap).min(at(&self.by_wall).shifted(skew_ms.saturating_neg()))
     }
 
     /// Removes the earliest timer and returns it, with the time for which it was set. If it is live, its handler must call
     /// [`Timers::cancel`].
     pub(crate) fn pop(&mut self, skew_ms: i64) -> Option<(Timestamp, Timer)> {
-        let next = self.next(skew_ms)?;
-        let heap = if self.next_by_wall(skew_ms) == Some(next) { &mut self.by_wall } else { &mut self.heap };
+        let next = self.heap.peek().map(|Reverse(next)| *next);
+        let by_wall = self.by_wall.peek().map(|Reverse((at, timer))| (at.shifted(skew_ms.saturating_neg()), *timer));
+        let is_by_wall = by_wall.is_some_and(|by_wall| next.is_none_or(|next| by_wall <= next));
+        let heap = if is_by_wall { &mut self.by_wall } else { &mut self.heap };
         heap.pop().map(|Reverse(entry)| entry)
-    }
-
-    fn next_by_wall(&self, skew_ms: i64) -> Option<(Timestamp, Timer)> {
-        self.by_wall.peek().map(|Reverse((at, timer))| (at.shifted(skew_ms.saturating_neg()), *timer))
     }
 
     /// Whether cancelled timers outnumber live ones so far that a sweep pays.
@@ -88,8 +92,8 @@ impl Timers {
     }
 
     /// When the first woken client must have requested work.
-    pub(crate) fn next_wake(&self) -> Option<Timestamp> {
-        self.woken.front().map(|(by, ..)| *by)
+    pub(crate) fn next_wake_at(&self) -> Timestamp {
+        self.woken.front().map_or(Timestamp::NEVER, |(by, ..)| *by)
     }
 
     pub(crate) fn pop_wake(&mut self) -> Option<(ClientId, u64)> {

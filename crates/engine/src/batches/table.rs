@@ -12,6 +12,7 @@ use crate::change::Change;
 use crate::ids::{JobId, Timestamp};
 use crate::jobs::{JobStateKind, Member, Role};
 use crate::request::NewJob;
+use crate::timers::first_at;
 
 /// A batch, and the engine's data about it that is not journalled.
 #[derive(Debug)]
@@ -75,9 +76,9 @@ impl Batches {
         self.at(*self.by_name.get(name)?)
     }
 
-    /// The batch to check first, and when.
-    pub(crate) fn next(&self) -> Option<(Timestamp, JobId)> {
-        self.due.first().copied()
+    /// When a batch must be checked next.
+    pub(crate) fn next_at(&self) -> Timestamp {
+        first_at(&self.due)
     }
 
     /// The batch that has been drained for longest, except `but`.
@@ -275,7 +276,8 @@ impl Batches {
 
     /// The time of a batch has come: it was not committed, or not committed again, was at rest long enough, or must try a
     /// callback again.
-    pub(crate) fn come_due(&mut self, id: JobId, changes: &mut Vec<Change>) {
+    pub(crate) fn come_due(&mut self, changes: &mut Vec<Change>) {
+        let Some((_, id)) = self.due.first().copied() else { return };
         let Some(kept) = self.by_id.get(&id) else { return };
         let committed = kept.batch.standing.committed;
         if kept.batch.standing.held_until.is_some() {

@@ -12,17 +12,17 @@ use super::state::State;
 use super::workers::miss_beat;
 use crate::context::Context;
 use crate::event::Reply;
-use crate::ids::{ClientId, JobId, Timestamp};
+use crate::ids::{ClientId, Timestamp};
 use crate::jobs::JobState;
 use crate::timers::Timer;
 
 /// What is due next.
 enum Due {
+    Job,
     Timer,
-    Job(JobId),
     Wake,
-    Schedule(JobId),
-    Batch(JobId),
+    Schedule,
+    Batch,
 }
 
 /// Advances the engine to `context.now`. A time in the past is ignored.
@@ -35,13 +35,15 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
     }
     let came = |id: ClientId, turn: u64| !state.clients.get(id).is_some_and(|client| client.is_awake(turn));
     state.timers.drop_wakes(came);
-    while let Some(due) = next_due(state) {
+    while let (at, Some(due)) = next_due(state)
+        && at <= state.now
+    {
         match due {
+            Due::Job => job_due(state, context),
             Due::Timer => fire(state, context),
-            Due::Job(id) => job_due(state, id, context),
-            Due::Schedule(id) => run_schedule(state, id, context),
-            Due::Batch(id) => state.batches.come_due(id, &mut context.changes),
             Due::Wake => wake_due(state, context),
+            Due::Schedule => run_schedule(state, context),
+            Due::Batch => state.batches.come_due(&mut context.changes),
         }
         end_visit(state, context);
     }
@@ -71,26 +73,30 @@ pub(super) fn end_visit(state: &mut State, context: &mut Context) {
 
 /// The next time at which work is due, if any.
 pub(super) fn next_deadline(state: &State) -> Option<Timestamp> {
-    let dead = has_dead_to_drop(state).then_some(state.now);
-    first_due(state).map(|(at, _)| at).into_iter().chain(dead).min()
+    let (at, _) = next_due(state);
+    let at = if has_dead_to_drop(state) { at.min(state.now) } else { at };
+    (at < Timestamp::NEVER).then_some(at)
 }
 
-fn next_due(state: &State) -> Option<Due> {
-    first_due(state).filter(|(at, _)| *at <= state.now).map(|(_, due)| due)
-}
-
-fn first_due(state: &State) -> Option<(Timestamp, Due)> {
-    let job = state.jobs.next_timed(state.skew_ms).map(|(at, id)| (at, Due::Job(id)));
-    let timer = state.timers.next(state.skew_ms).map(|(at, _)| (at, Due::Timer));
-    let wake = state.timers.next_wake().map(|at| (at, Due::Wake));
-    let schedule = state.schedules.next(state.skew_ms).map(|(at, id)| (at, Due::Schedule(id)));
-    let batch = state.batches.next().map(|(at, id)| (at, Due::Batch(id)));
-    [job, timer, wake, schedule, batch].into_iter().flatten().min_by_key(|(at, _)| *at)
+/// What is due next, if anything, and when. Of things due at the same time, the first here comes first.
+fn next_due(state: &State) -> (Timestamp, Option<Due>) {
+    let mut next = (Timestamp::NEVER, None);
+    let mut or = |at, due| {
+        if at < next.0 {
+            next = (at, Some(due));
+        }
+    };
+    or(state.jobs.next_timed_at(state.skew_ms), Due::Job);
+    or(state.timers.next_at(state.skew_ms), Due::Timer);
+    or(state.timers.next_wake_at(), Due::Wake);
+    or(state.schedules.next_at(state.skew_ms), Due::Schedule);
+    or(state.batches.next_at(), Due::Batch);
+    next
 }
 
 /// The time of a job in a timed state has come.
-fn job_due(state: &mut State, id: JobId, context: &mut Context) {
-    let Some(slot) = state.jobs.slot(id) else { return };
+fn job_due(state: &mut State, context: &mut Context) {
+    let Some(slot) = state.jobs.next_timed(state.skew_ms) else { return };
     match state.jobs.at(slot).map(|job| &job.state) {
         Some(before @ (JobState::Scheduled(_) | JobState::Retrying(_))) => {
             let first = matches!(before, JobState::Scheduled(_));

@@ -107,7 +107,8 @@ pub(super) fn list_schedules(
 }
 
 /// Runs a schedule that is due: one run, however many times were missed, then its next time after now.
-pub(super) fn run_schedule(state: &mut State, id: JobId, context: &mut Context) {
+pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
+    let Some(id) = state.schedules.next(state.skew_ms) else { return };
     let Some(schedule) = state.schedules.at(id) else { return };
     let (job, runs_left) = (schedule.run_at(state.now, state.wall()), schedule.runs_left);
     let next_at = schedule.recurrence.next_after(schedule.anchor, now_for(state, schedule.recurrence));

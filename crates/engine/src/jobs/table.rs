@@ -132,9 +132,14 @@ impl Jobs {
         self.by_state.timed.of(kind)
     }
 
-    /// The first job whose state ends at a time, and when that is by the engine's time.
-    pub(crate) fn next_timed(&self, skew_ms: i64) -> Option<(Timestamp, JobId)> {
-        self.by_state.timed.next(skew_ms)
+    /// When the state of a job ends next, by the engine's time.
+    pub(crate) fn next_timed_at(&self, skew_ms: i64) -> Timestamp {
+        self.by_state.timed.next_at(skew_ms)
+    }
+
+    /// The job whose state ends next.
+    pub(crate) fn next_timed(&self, skew_ms: i64) -> Option<Slot> {
+        self.slot(self.by_state.timed.next(skew_ms)?)
     }
 
     /// The dead job whose retention ends first.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::schedule::{Recurrence, Schedule, ScheduleRef};
 use crate::change::Change;
 use crate::ids::{JobId, Protocol, Timestamp};
+use crate::timers::first_at;
 
 /// All schedules: by number, by name, by next run.
 #[derive(Debug, Default)]
@@ -44,10 +45,15 @@ impl Schedules {
         }
     }
 
-    /// The first schedule due, and when that is by the engine's time.
-    pub(crate) fn next(&self, skew_ms: i64) -> Option<(Timestamp, JobId)> {
+    /// When the first schedule is due, by the engine's time.
+    pub(crate) fn next_at(&self, skew_ms: i64) -> Timestamp {
+        first_at(&self.due).min(first_at(&self.due_by_wall).shifted(skew_ms.saturating_neg()))
+    }
+
+    /// The first schedule due.
+    pub(crate) fn next(&self, skew_ms: i64) -> Option<JobId> {
         let by_wall = self.due_by_wall.first().map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
-        self.due.first().copied().into_iter().chain(by_wall).min()
+        self.due.first().copied().into_iter().chain(by_wall).min().map(|(_, id)| id)
     }
 
     /// The schedule of this name.
