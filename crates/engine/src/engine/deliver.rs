@@ -45,10 +45,10 @@ pub(super) fn choose(
     select: Select,
     first: impl Fn(&Served) -> Option<(SortKey, Slot)>,
 ) -> Option<(Served, Slot)> {
-    let last = state.clients.get(client).and_then(Client::last_queue);
+    let client = if select == Select::RoundRobin { state.clients.get(client) } else { None };
     let birth = |served: &Served| state.queues.at(served.queue).map(Queue::birth);
-    let next = last
-        .filter(|_| select == Select::RoundRobin)
+    let next = client
+        .and_then(Client::last_queue)
         .and_then(|last| sources.iter().position(|served| birth(served) == Some(last)))
         .map_or(0, |at| at + 1);
     // How far a queue is from the next one in the round.

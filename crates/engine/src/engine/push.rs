@@ -141,13 +141,13 @@ pub(super) fn push_internal(
     member: Option<Member>,
     context: &mut Context,
 ) {
+    state.queues.make_known(queue, &mut context.changes);
     let slot = place_new(state, queue, new, member, context);
     announce(state, slot, queue, context);
 }
 
-/// Creates a new job and inserts it in its state.
+/// Creates a new job and inserts it in its state. Its queue is known.
 fn place_new(state: &mut State, queue: QueueId, new: &NewJob, member: Option<Member>, context: &mut Context) -> Slot {
-    state.queues.make_known(queue, &mut context.changes);
     let job = make_job(state, queue, new, member, context);
     let slot = insert_job(state, job);
     if let Some(member) = member {

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::jobs::{Cycle, Job, JobState, Slot, Unfit};
 use crate::request::RepayTo;
 
-/// Makes a job ready: at its own position, or with a new rank, behind (or before) all its equals.
+/// Makes a job ready that was in another state: at its own position, or with a new rank, behind (or before) all its equals.
 pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, context: &mut Context) {
     if state.jobs.at(slot).is_some_and(Job::is_abandoned) {
         remove_job(state, slot, context);
@@ -26,23 +26,15 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
             job.extra.iter_mut().for_each(|extra| extra.losses = 0);
         });
     }
-    move_to_ready(state, slot, rank);
-    state.jobs.update(slot, |job| job.ready_at = now);
+    // Until it is ready, no index depends on its rank.
+    state.jobs.update(slot, |job| (job.rank, job.ready_at) = (rank.unwrap_or(job.rank), now));
+    move_job(state, slot, JobState::Ready);
     if was_off && state.jobs.reclaim_key(slot, state.now, &mut state.timers) {
         remember_put(state, slot, context);
     }
     state.queues.make_known(queue, &mut context.changes);
     remember_move(state, slot, context);
     serve(state, queue, context);
-}
-
-/// Moves a job to ready, and changes its rank while it is in no ready queue.
-fn move_to_ready(state: &mut State, slot: Slot, rank: Option<u64>) {
-    let Some(rank) = rank else { return move_job(state, slot, JobState::Ready) };
-    // A parked job is in no index that depends on its sort key.
-    move_job(state, slot, JobState::Parked);
-    state.jobs.update(slot, |job| job.rank = rank);
-    move_job(state, slot, JobState::Ready);
 }
 
 /// A job has a new body: clears its conversion errors, and serves its queue if the job is ready.
@@ -106,8 +98,6 @@ pub(super) fn void_token(state: &mut State, slot: Slot, context: &mut Context) {
 
 /// Puts an entry back into the ready queue with this sort key, behind its equals.
 fn enter_cycle(state: &mut State, slot: Slot, cycle: Cycle, context: &mut Context) {
-    // While the entry is parked, no index depends on its sort key.
-    move_job(state, slot, JobState::Parked);
     state.jobs.update(slot, |job| job.extra_mut().cycle = Some(cycle));
     let rank = state.meta.rank(false);
     make_ready(state, slot, Some(rank), context);

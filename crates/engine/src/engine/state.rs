@@ -75,7 +75,7 @@ impl State {
 
     /// Whether a worker was asked to take no more: the one to which the client belongs, else the one of this name.
     pub(super) fn is_quiet(&self, client: ClientId, worker: &[u8]) -> bool {
-        self.workers.is_quiet(self.clients.get(client), worker)
+        self.workers.len() > 0 && self.workers.is_quiet(self.clients.get(client), worker)
     }
 
     /// How many rows a page has for which a client requested `limit`.

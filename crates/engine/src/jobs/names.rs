@@ -49,10 +49,11 @@ impl Names {
 
     /// The job has entered its state.
     pub(super) fn enter(&mut self, job: &Job) {
-        let Some(hash) = self.hash(job) else { return };
         if let Some(lease) = job.lease() {
-            self.leased.insert((hash, lease.taken_at, job.id));
-        } else if job.is_over() {
+            self.hash(job).map(|hash| self.leased.insert((hash, lease.taken_at, job.id)));
+        } else if job.is_over()
+            && let Some(hash) = self.hash(job)
+        {
             self.live.remove(&(hash, job.id));
             self.over.insert((hash, job.id));
         }
@@ -60,10 +61,11 @@ impl Names {
 
     /// The job is about to leave its state.
     pub(super) fn leave(&mut self, job: &Job) {
-        let Some(hash) = self.hash(job) else { return };
         if let Some(lease) = job.lease() {
-            self.leased.remove(&(hash, lease.taken_at, job.id));
-        } else if job.is_over() {
+            self.hash(job).map(|hash| self.leased.remove(&(hash, lease.taken_at, job.id)));
+        } else if job.is_over()
+            && let Some(hash) = self.hash(job)
+        {
             self.over.remove(&(hash, job.id));
             self.live.insert((hash, job.id));
         }

@@ -170,10 +170,12 @@ impl Queues {
     /// Changes the part of a queue that the journal keeps. A new throttle takes effect with [`Queues::count_slots`].
     pub(crate) fn set(&mut self, id: QueueId, set: impl FnOnce(&mut QueueImage), changes: &mut Vec<Change>) {
         let Some(queue) = self.at_mut(id) else { return };
-        let was_known = queue.image.known;
+        let before = (queue.image.known, queue.image.is_special());
         set(&mut queue.image);
         queue.journalled = true;
-        self.count_image(id, was_known);
+        if before != (queue.image.known, queue.image.is_special()) {
+            self.count_image(id, before.0);
+        }
         changes.push(Change::QueueSet(id));
         self.note_unclaimed(id);
     }
@@ -218,7 +220,7 @@ impl Queues {
 
     /// Removes dropped queues from the journal too.
     pub(crate) fn remember_dropped(&mut self, changes: &mut Vec<Change>) {
-        for queue in self.dropped.drain(..) {
+        for queue in std::mem::take(&mut self.dropped) {
             changes.push(Change::QueueGone(queue));
         }
     }
