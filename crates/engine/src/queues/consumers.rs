@@ -71,11 +71,19 @@ impl Consumers {
         }
     }
 
-    const fn waiting_mut(&mut self, role: WaitsAs) -> &mut BTreeMap<WaitKey, ClientId> {
+    pub(super) const fn waiting_mut(&mut self, role: WaitsAs) -> &mut BTreeMap<WaitKey, ClientId> {
         match role {
             WaitsAs::Taker => &mut self.takers,
             WaitsAs::Sleeper => &mut self.sleepers,
         }
+    }
+
+    pub(super) fn count_workers(&mut self, by: i32) {
+        self.workers = self.workers.saturating_add_signed(by);
+    }
+
+    pub(super) fn count_woken(&mut self, by: i32) {
+        self.woken = self.woken.saturating_add_signed(by);
     }
 
     /// Whether there are any.
@@ -99,38 +107,13 @@ impl AllConsumers {
     }
 
     /// The consumers of one protocol, which are created if absent.
-    fn of_mut(&mut self, protocol: Option<Protocol>) -> Option<&mut Consumers> {
+    pub(super) fn of_mut(&mut self, protocol: Option<Protocol>) -> Option<&mut Consumers> {
         let index = self.0.iter().position(|consumers| consumers.protocol == protocol);
         let index = index.unwrap_or_else(|| {
             self.0.push(Consumers { protocol, ..Consumers::default() });
             self.0.len() - 1
         });
         self.0.get_mut(index)
-    }
-
-    /// Records that clients of this protocol take from the queue.
-    pub(super) fn add_protocol(&mut self, protocol: Option<Protocol>) {
-        self.of_mut(protocol);
-    }
-
-    pub(super) fn add(&mut self, protocol: Option<Protocol>, role: WaitsAs, key: WaitKey, client: ClientId) {
-        self.of_mut(protocol).map(|consumers| consumers.waiting_mut(role).insert(key, client));
-    }
-
-    pub(super) fn remove(&mut self, protocol: Option<Protocol>, role: WaitsAs, key: WaitKey) {
-        self.of_mut(protocol).map(|consumers| consumers.waiting_mut(role).remove(&key));
-    }
-
-    pub(super) fn count_workers(&mut self, protocol: Option<Protocol>, by: i32) {
-        if let Some(consumers) = self.of_mut(protocol) {
-            consumers.workers = consumers.workers.saturating_add_signed(by);
-        }
-    }
-
-    pub(super) fn count_woken(&mut self, protocol: Option<Protocol>, by: i32) {
-        if let Some(consumers) = self.of_mut(protocol) {
-            consumers.woken = consumers.woken.saturating_add_signed(by);
-        }
     }
 
     /// Subscriptions registered.

@@ -13,7 +13,6 @@ mod rules;
 mod table;
 mod throttle;
 mod unclaimed;
-mod watch;
 
 pub use bridge::{Bridge, matches};
 pub(crate) use consumers::{Consumers, WaitKey, WaitsAs};

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 use super::audience::Class;
 use super::bridge::Bridge;
-use super::consumers::{WaitKey, WaitsAs};
+use super::consumers::{Consumers, WaitKey, WaitsAs};
 use super::queue::{Queue, QueueImage};
 use super::ready::SortKey;
 use super::throttle::Slots;
@@ -329,6 +329,10 @@ impl Queues {
 
     // ---- consumers -------------------------------------------------------------------------------------------------
 
+    fn consumers_mut(&mut self, id: QueueId, own: Option<Protocol>) -> Option<&mut Consumers> {
+        self.at_mut(id)?.consumers.of_mut(own)
+    }
+
     /// A client waits at a queue.
     pub(crate) fn add_waiter(
         &mut self,
@@ -337,36 +341,32 @@ impl Queues {
         (role, key): (WaitsAs, WaitKey),
         client: ClientId,
     ) {
-        if let Some(queue) = self.at_mut(id) {
-            queue.consumers.add(own, role, key, client);
-        }
+        self.consumers_mut(id, own).map(|consumers| consumers.waiting_mut(role).insert(key, client));
     }
 
     /// A client no longer waits at a queue.
     pub(crate) fn remove_waiter(&mut self, id: QueueId, own: Option<Protocol>, (role, key): (WaitsAs, WaitKey)) {
-        if let Some(queue) = self.at_mut(id) {
-            queue.consumers.remove(own, role, key);
-        }
+        self.consumers_mut(id, own).map(|consumers| consumers.waiting_mut(role).remove(&key));
     }
 
     /// A client of this protocol registers for a queue (1), or takes a registration back (-1).
     pub(crate) fn count_workers(&mut self, id: QueueId, own: Option<Protocol>, by: i32) {
-        if let Some(queue) = self.at_mut(id) {
-            queue.consumers.count_workers(own, by);
+        if let Some(consumers) = self.consumers_mut(id, own) {
+            consumers.count_workers(by);
         }
     }
 
     /// A sleeper of this protocol is woken for a queue (1), or has come or given up (-1).
     pub(crate) fn count_woken(&mut self, id: QueueId, own: Option<Protocol>, by: i32) {
-        if let Some(queue) = self.at_mut(id) {
-            queue.consumers.count_woken(own, by);
+        if let Some(consumers) = self.consumers_mut(id, own) {
+            consumers.count_woken(by);
         }
     }
 
     /// Records that clients of this protocol take from a queue. Returns the queue's birth number.
     pub(crate) fn add_protocol(&mut self, id: QueueId, own: Option<Protocol>) -> Option<u64> {
         let queue = self.at_mut(id)?;
-        queue.consumers.add_protocol(own);
+        queue.consumers.of_mut(own);
         Some(queue.birth())
     }
 
@@ -374,7 +374,7 @@ impl Queues {
     /// the queue's name, the protocol of the jobs and those of the workers, at most once a minute for each queue.
     pub(crate) fn take_unserved(&mut self, id: QueueId, now: Timestamp) -> Option<(Bytes, Protocol, Vec<Protocol>)> {
         let (jobs, workers) = self.at(id)?.unserved_beside_others()?;
-        if self.unclaimed.are_taken(jobs) {
+        if self.unclaimed.watched.contains_key(&jobs) {
             return None;
         }
         let queue = self.at_mut(id)?;
@@ -428,7 +428,7 @@ fn check_ready(queue: &Queue, jobs: &Jobs) {
     assert_eq!(ready, queue.jobs(JobStateKind::Ready), "{name:?}: ready queue and count");
     assert_eq!(queue.ready.is_empty(), ready == 0);
     assert_eq!(queue.ready.counts().iter().sum::<u32>(), ready, "{name:?}: {} lanes", Priority::COUNT);
-    for own in queue.consumers.iter().map(super::consumers::Consumers::protocol) {
+    for own in queue.consumers.iter().map(Consumers::protocol) {
         let sees = |slot: &Slot| {
             let Some(job) = jobs.at(*slot) else { return false };
             let words = own.is_none_or(|own| job.protocol == own || (queue.bridged && !job.unfit.has(own)));

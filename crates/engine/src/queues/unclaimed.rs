@@ -7,12 +7,14 @@
 //! cause a scan of all queues. Before that, unclaimed jobs cost one comparison. They are handed out at the end of a visit, after
 //! the clients that wait at a queue itself have had their turn.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::audience::Class;
 use super::consumers::WaitKey;
 use super::queue::Queue;
 use super::ready::SortKey;
+use super::table::Queues;
 use crate::ids::{ClientId, Protocol, QueueId};
 use crate::jobs::Slot;
 use crate::request::QueueKind;
@@ -23,26 +25,21 @@ pub(super) struct Unclaimed {
     /// By protocol; only protocols of which a subscription has taken unclaimed jobs.
     pub(super) watched: BTreeMap<Protocol, Watch>,
     /// An unclaimed queue and a client that waits for its jobs may now match.
-    pub(super) is_dirty: bool,
+    is_dirty: bool,
 }
 
 /// The unclaimed jobs of one protocol.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// By the sort key of the first job.
-    pub(super) queues: BTreeSet<(SortKey, QueueId)>,
+    queues: BTreeSet<(SortKey, QueueId)>,
     /// Clients with credits, each with the weight of its subscription that takes unclaimed jobs.
-    pub(super) takers: BTreeMap<WaitKey, ClientId>,
+    takers: BTreeMap<WaitKey, ClientId>,
 }
 
 impl Unclaimed {
-    /// Whether any subscription has ever taken unclaimed jobs of this protocol.
-    pub(super) fn are_taken(&self, protocol: Protocol) -> bool {
-        self.watched.contains_key(&protocol)
-    }
-
     /// Moves a queue from its old sort keys to its new ones.
-    pub(super) fn move_queue(&mut self, id: QueueId, before: &[(Protocol, SortKey)], now: &[(Protocol, SortKey)]) {
+    fn move_queue(&mut self, id: QueueId, before: &[(Protocol, SortKey)], now: &[(Protocol, SortKey)]) {
         for (protocol, at) in before.iter().filter(|unclaimed_job| !now.contains(unclaimed_job)) {
             if let Some(watch) = self.watched.get_mut(protocol) {
                 watch.queues.remove(&(*at, id));
@@ -57,9 +54,9 @@ impl Unclaimed {
     }
 
     /// The protocols, among those watched, of which a queue has an unclaimed job, with the sort keys.
-    pub(super) fn of(&self, queue: &Queue) -> Vec<(Protocol, SortKey)> {
+    fn of(&self, queue: &Queue) -> Vec<(Protocol, SortKey)> {
         let unclaimed = queue.unclaimed_jobs().map(|(class, at, _)| (class.protocol, at));
-        unclaimed.filter(|(protocol, _)| self.are_taken(*protocol)).collect()
+        unclaimed.filter(|(protocol, _)| self.watched.contains_key(protocol)).collect()
     }
 }
 
@@ -80,5 +77,92 @@ impl Queue {
                 |(other, before, _): (Class, SortKey, Slot)| before < *at && class.has_audience_of(other, self.bridged);
             !self.serves(*class) && !self.ready.firsts().any(precedes)
         })
+    }
+}
+
+impl Queues {
+    /// Starts to keep the unclaimed queues of this protocol. Looks at all queues the first time.
+    pub(crate) fn watch_unclaimed(&mut self, protocol: Protocol) {
+        if let Entry::Vacant(entry) = self.unclaimed.watched.entry(protocol) {
+            entry.insert(Watch::default());
+            (0..self.numbers()).for_each(|id| self.note_unclaimed(QueueId(id)));
+        }
+    }
+
+    /// Whether any subscription has ever taken unclaimed jobs.
+    pub(crate) fn watches_unclaimed(&self) -> bool {
+        !self.unclaimed.watched.is_empty()
+    }
+
+    /// Updates the unclaimed jobs of a queue after a change of its ready jobs, its free slots or its workers.
+    pub(crate) fn note_unclaimed(&mut self, id: QueueId) {
+        if !self.watches_unclaimed() {
+            return;
+        }
+        let now = self.at(id).map_or_else(Vec::new, |queue| self.unclaimed.of(queue));
+        let before = self.at_mut(id).map(|queue| std::mem::take(&mut queue.unclaimed)).unwrap_or_default();
+        self.unclaimed.move_queue(id, &before, &now);
+        if let Some(queue) = self.at_mut(id) {
+            queue.unclaimed = now;
+        }
+    }
+
+    /// A client with credits begins to wait for unclaimed jobs of this protocol.
+    pub(crate) fn add_unclaimed_waiter(&mut self, protocol: Protocol, key: WaitKey, client: ClientId) {
+        if let Some(watch) = self.unclaimed.watched.get_mut(&protocol) {
+            watch.takers.insert(key, client);
+            self.unclaimed.is_dirty |= !watch.queues.is_empty();
+        }
+    }
+
+    /// A client that may wait for unclaimed jobs takes them on other terms now, which a throttle may admit.
+    pub(crate) fn retry_unclaimed(&mut self) {
+        let may_match = |watch: &Watch| !watch.takers.is_empty() && !watch.queues.is_empty();
+        self.unclaimed.is_dirty |= self.unclaimed.watched.values().any(may_match);
+    }
+
+    /// A client stops waiting for unclaimed jobs of this protocol.
+    pub(crate) fn remove_unclaimed_waiter(&mut self, protocol: Protocol, key: WaitKey) {
+        if let Some(watch) = self.unclaimed.watched.get_mut(&protocol) {
+            watch.takers.remove(&key);
+        }
+    }
+
+    /// The queues with an unclaimed job of this protocol, in order of these jobs.
+    pub(crate) fn unclaimed(&self, protocol: Protocol) -> impl Iterator<Item = &Queue> {
+        let queues = self.unclaimed.watched.get(&protocol).into_iter().flat_map(|watch| &watch.queues);
+        queues.filter_map(|(_, queue)| self.at(*queue))
+    }
+
+    /// The protocols of which unclaimed jobs are waited for, with the waiting clients, those to serve first in front.
+    pub(crate) fn unclaimed_waiters(&self) -> impl Iterator<Item = (Protocol, &BTreeMap<WaitKey, ClientId>)> {
+        self.unclaimed.watched.iter().map(|(protocol, watch)| (*protocol, &watch.takers)).filter(|(_, t)| !t.is_empty())
+    }
+
+    /// Whether an unclaimed job and a client that waits for it may match.
+    pub(crate) const fn may_serve_unclaimed(&self) -> bool {
+        self.unclaimed.is_dirty
+    }
+
+    /// No unclaimed job matches a waiting client any more.
+    pub(crate) const fn unclaimed_are_served(&mut self) {
+        self.unclaimed.is_dirty = false;
+    }
+
+    /// Asserts that the unclaimed queues are right.
+    pub(super) fn check_unclaimed(&self) {
+        assert!(!self.unclaimed.is_dirty, "unclaimed jobs are left to serve");
+        let mut queues = 0;
+        for queue in self.iter() {
+            let unclaimed = self.unclaimed.of(queue);
+            assert_eq!(queue.unclaimed, unclaimed, "{:?}, left: recorded, right: actual", queue.image.name);
+            for (protocol, at) in unclaimed {
+                let watch = self.unclaimed.watched.get(&protocol);
+                assert!(watch.is_some_and(|watch| watch.queues.contains(&(at, queue.image.id))), "{protocol:?}");
+                queues += 1;
+            }
+        }
+        let watched = self.unclaimed.watched.values();
+        assert_eq!(queues, watched.map(|watch| watch.queues.len()).sum::<usize>(), "unclaimed queues");
     }
 }
