@@ -1,15 +1,17 @@
-//! The load as data, and the names of the cases. Each protocol brings a [`Catalogue`].
+//! The load as data, and the cases by name. The table itself is in [`crate::table`].
 
 use crate::driver::Plan;
 use crate::error::Error;
 use crate::metric::Sample;
-use crate::peers::Needs;
+use crate::protocol::Protocol;
 use crate::run::Run;
 use crate::servers::{Home, Server};
 use crate::tally::{Ending, Rules};
 
 /// More jobs in one queue must be a typing error.
 const JOBS_MAX: u64 = 50_000_000;
+/// The group of cases that run only by name.
+pub(crate) const EXTRA: &str = "queue";
 
 /// What a client's requests do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +24,8 @@ pub(crate) enum Request {
     Call,
     /// Take a job and put it back.
     Cycle,
-    /// Take a job and remove it.
-    Take,
+    /// Queue a job, take one, and finish it.
+    Job,
 }
 
 /// A load: the number of connections per role, and the event that completes a job.
@@ -50,33 +52,39 @@ pub(crate) struct Shape {
 impl Shape {
     /// Clients without workers.
     pub(crate) const fn clients(request: Request, clients: usize, window: usize) -> Self {
-        let ending = if matches!(request, Request::Submit) { Ending::Acknowledged } else { Ending::Answered };
+        let ending = match request {
+            Request::Submit => Ending::Acknowledged,
+            Request::Job => Ending::Worked,
+            Request::Echo | Request::Call | Request::Cycle => Ending::Answered,
+        };
         let (workers, eager, unique, backlog_max, queued) = (0, false, false, u64::MAX, 0);
         Shape { clients, request, window, workers, eager, unique, backlog_max, ending, queued }
     }
 
+    /// Jobs without workers.
+    pub(crate) const fn submit(clients: usize, window: usize) -> Self {
+        Self::clients(Request::Submit, clients, window)
+    }
+
     /// Jobs from submit to worker.
     pub(crate) const fn flow(clients: usize, window: usize, workers: usize, backlog_max: u64) -> Self {
-        Shape { workers, backlog_max, ending: Ending::Worked, ..Self::clients(Request::Submit, clients, window) }
+        Shape { workers, backlog_max, ending: Ending::Worked, ..Self::submit(clients, window) }
     }
 
     /// Workers alone, for a queue that is already full.
     pub(crate) const fn drain(workers: usize, ending: Ending) -> Self {
-        Shape { workers, ending, ..Self::clients(Request::Submit, 0, 1) }
-    }
-
-    pub(crate) const fn with_unique_ids(self) -> Self {
-        Shape { unique: true, ..self }
+        Shape { workers, ending, ..Self::submit(0, 1) }
     }
 
     /// The counting rules of this shape. A server that does not acknowledge every job has `acknowledges` unset.
-    pub(crate) fn rules(&self, acknowledges: bool) -> Rules {
-        let submits = self.clients > 0 && matches!(self.request, Request::Submit | Request::Call);
+    pub(crate) const fn rules(&self, acknowledges: bool) -> Rules {
+        let submits = matches!(self.request, Request::Submit | Request::Call | Request::Job) && self.clients > 0;
         Rules {
             ending: self.ending,
             backlog_max: self.backlog_max,
+            submits,
             acknowledged: submits && acknowledges,
-            worked: self.workers > 0,
+            worked: self.workers > 0 || matches!(self.request, Request::Job),
         }
     }
 }
@@ -92,13 +100,25 @@ pub(crate) enum Work {
     Fill { jobs: u64, unique: bool },
     /// Fill a queue, kill the server, and start it again.
     Restart { jobs: u64 },
-    /// A protocol's own work.
+    /// A protocol's own work, with a released program.
     Own { jobs: u64, run: fn(&Run<'_>, u64, &Server, &Home) -> Result<Sample, Error> },
+}
+
+/// What a case requires of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Speed without durability.
+    Memory,
+    /// Jobs that survive a crash.
+    Durability,
+    /// A count of waiting jobs, which the released router does not report.
+    Count,
 }
 
 /// One case.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
+    pub(crate) protocol: &'static Protocol,
     /// Its name on the command line.
     pub(crate) name: String,
     pub(crate) group: &'static str,
@@ -108,60 +128,44 @@ pub(crate) struct Case {
     pub(crate) work: Work,
 }
 
-/// A case without its name: its group, a description, what it needs, and its work.
-pub(crate) type Sized = (&'static str, String, Needs, Work);
-
-/// The cases of one protocol.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Catalogue {
-    /// Groups of cases, as `(name, description)`; the last one is the default.
-    pub(crate) groups: &'static [(&'static str, &'static str)],
-    /// Groups that are not in the default.
-    pub(crate) extra: &'static [&'static str],
-    /// The cases of a fixed load.
-    pub(crate) steady: fn() -> Vec<Case>,
-    /// The cases whose names end in a number of jobs.
-    pub(crate) sized: fn(kind: &str, jobs: u64) -> Option<Sized>,
-    /// The names of such cases that are listed.
-    pub(crate) examples: &'static [&'static str],
+/// The cases with these names, out of `all`: groups, single cases, and cases with another number of jobs, like `fill-2m`.
+/// [`Error::Usage`] for an unknown name.
+pub(crate) fn by_names(all: &[Case], names: &[String]) -> Result<Vec<Case>, Error> {
+    let mut found = Vec::new();
+    for name in names {
+        let before = found.len();
+        let is_meant = |case: &&Case| match name.as_str() {
+            "default" => case.group != EXTRA,
+            _ => case.name == *name || case.group == name,
+        };
+        found.extend(all.iter().filter(is_meant).cloned());
+        if found.len() == before {
+            let sized = all.iter().find_map(|case| case.sized(name));
+            found.push(sized.ok_or_else(|| Error::Usage(format!("no case or group {name:?}; see --list")))?);
+        }
+    }
+    Ok(found)
 }
 
-impl Catalogue {
-    /// The cases with these names: groups, single cases, and names with a number of jobs, like `fill-100k`.
-    /// [`Error::Usage`] for an unknown name.
-    pub(crate) fn by_names(&self, names: &[String]) -> Result<Vec<Case>, Error> {
-        let mut found = Vec::new();
-        for name in names {
-            let before = found.len();
-            let is_meant = |case: &Case| match name.as_str() {
-                "default" => !self.extra.contains(&case.group),
-                _ => case.name == *name || case.group == name,
-            };
-            found.extend(self.named().into_iter().filter(is_meant));
-            if found.len() == before {
-                let sized = self.by_size(name);
-                found.push(sized.ok_or_else(|| Error::Usage(format!("no case or group {name:?}; see --list")))?);
-            }
-        }
-        Ok(found)
-    }
+/// The cases as text, with their groups.
+pub(crate) fn list(all: &[Case]) -> String {
+    let line = |case: &Case| format!("{:<12}{:<24}{}\n", case.group, case.name, case.about);
+    all.iter().map(line).collect::<String>()
+        + "\nAny number of jobs can be asked for where a name ends in one: fill-2m.\n"
+}
 
-    /// Every case with a fixed name.
-    pub(crate) fn named(&self) -> Vec<Case> {
-        (self.steady)().into_iter().chain(self.examples.iter().filter_map(|name| self.by_size(name))).collect()
-    }
-
-    /// Groups and cases as text.
-    pub(crate) fn list(&self) -> String {
-        let groups = self.groups.iter().map(|(name, about)| format!("{name:<22}{about}\n"));
-        let cases = self.named().into_iter().map(|case| format!("{:<22}{}\n", case.name, case.about));
-        format!("groups\n{}\ncases\n{}", groups.collect::<String>(), cases.collect::<String>())
-    }
-
-    fn by_size(&self, name: &str) -> Option<Case> {
+impl Case {
+    /// This case under another name, which ends in another number of jobs.
+    fn sized(&self, name: &str) -> Option<Self> {
         let (kind, count) = name.rsplit_once('-')?;
-        let (group, about, needs, work) = (self.sized)(kind, count_of(count)?)?;
-        Some(Case { name: name.to_owned(), group, about, needs, work })
+        let jobs = count_of(count).filter(|_| self.name.rsplit_once('-').is_some_and(|(own, _)| own == kind))?;
+        let work = match self.work {
+            Work::Fill { unique, .. } => Work::Fill { jobs, unique },
+            Work::Restart { .. } => Work::Restart { jobs },
+            Work::Own { run, .. } => Work::Own { jobs, run },
+            Work::Load(_) | Work::Idle(..) => return None,
+        };
+        Some(Self { name: name.to_owned(), work, ..self.clone() })
     }
 }
 
@@ -178,65 +182,47 @@ fn count_of(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{eventmq, faktory, gearman, spiderq};
+    use crate::table::{eventmq, faktory, gearman, spiderq, summary};
 
-    const ALL: [&Catalogue; 4] = [&gearman::CASES, &faktory::CASES, &spiderq::CASES, &eventmq::CASES];
-
-    fn names(cases: Vec<Case>) -> Vec<String> {
-        cases.into_iter().map(|case| case.name).collect()
+    fn count(cases: &[Case], name: &str) -> Result<usize, Error> {
+        by_names(cases, &[name.to_owned()]).map(|cases| cases.len())
     }
 
     #[test]
     fn names_are_unique_and_found() {
-        for catalogue in ALL {
-            let all = names(catalogue.named());
-            let distinct: std::collections::BTreeSet<_> = all.iter().collect();
-            assert_eq!(distinct.len(), all.len());
-            assert_eq!(names(catalogue.by_names(&all).unwrap()), all);
-            assert_eq!(catalogue.groups.last().unwrap().0, "default");
-            for (group, _) in catalogue.groups {
-                assert!(!catalogue.by_names(&[(*group).to_owned()]).unwrap().is_empty(), "{group}");
-            }
-            assert!(catalogue.list().contains(&all[0]));
+        for all in [gearman(), faktory(), spiderq(), eventmq(), summary()] {
+            let names: Vec<_> = all.iter().map(|case| case.name.clone()).collect();
+            let distinct: std::collections::BTreeSet<_> = names.iter().collect();
+            assert_eq!(distinct.len(), names.len());
+            assert!(by_names(&all, &names).unwrap().iter().map(|case| &case.name).eq(&names));
+            assert!(list(&all).contains(&names[0]));
+            let wrong =
+                ["", "fill", "fill-", "fill-0", "fill-k", "fill-99m", "drain-1k", "bg-2", "-1k", "e2e-", "ping-1x2"];
+            assert!(wrong.iter().all(|name| count(&all, name).is_err()));
         }
     }
 
     #[test]
     fn groups_and_sizes() {
-        let count = |catalogue: &Catalogue, name: &str| catalogue.by_names(&[name.to_owned()]).map(|cases| cases.len());
-        let [gearman, faktory, spiderq, eventmq] = ALL;
         let table = [
-            (gearman, "default", 22),
-            (gearman, "queue", 3),
-            (gearman, "fill-plain-2k", 1),
-            (faktory, "default", 9),
-            (faktory, "restart-1m", 1),
-            (spiderq, "cycle", 3),
-            (spiderq, "default", 10),
-            (eventmq, "request", 3),
-            (eventmq, "default", 9),
-            (eventmq, "jobmanager-5k", 1),
+            (gearman(), "default", 28),
+            (gearman(), "queue", 3),
+            (gearman(), "fill-plain-2k", 1),
+            (faktory(), "default", 12),
+            (faktory(), "restart-1m", 1),
+            (spiderq(), "cycle", 3),
+            (spiderq(), "default", 10),
+            (eventmq(), "request", 3),
+            (eventmq(), "default", 9),
+            (eventmq(), "jobmanager-5k", 1),
+            (summary(), "default", 18),
+            (summary(), "faktory", 6),
         ];
-        for (catalogue, name, expected) in table {
-            assert_eq!(count(catalogue, name).unwrap(), expected, "{name}");
-        }
-        let wrong =
-            ["", "fill", "fill-", "fill-0", "fill-k", "fill-99m", "drain-1k", "bg-2", "-1k", "e2e-", "ping-1x2"];
-        for name in wrong {
-            assert!(ALL.iter().all(|catalogue| count(catalogue, name).is_err()), "{name}");
+        for (all, name, expected) in table {
+            assert_eq!(count(&all, name).unwrap(), expected, "{name}");
         }
         for (text, jobs) in [("500", 500), ("2k", 2_000), ("1m", 1_000_000)] {
             assert_eq!(count_of(text), Some(jobs));
         }
-    }
-
-    #[test]
-    fn rules_bound_a_run() {
-        let flow = Shape::flow(4, 64, 2, 256);
-        let rules = Rules { ending: Ending::Worked, backlog_max: 256, acknowledged: true, worked: true };
-        assert_eq!(flow.rules(true), rules);
-        assert_eq!(flow.rules(false), Rules { acknowledged: false, ..rules });
-        let alone = Shape::clients(Request::Submit, 4, 64).rules(true);
-        assert_eq!(alone, Rules { ending: Ending::Acknowledged, backlog_max: u64::MAX, worked: false, ..rules });
     }
 }

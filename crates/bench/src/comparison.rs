@@ -1,5 +1,6 @@
 //! Runs of cases, interleaved: peer A, peer B, A, B… so that changes in the machine's speed affect both alike.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,9 +12,8 @@ use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::links::Idle;
 use crate::metric::{Metric, Sample};
-use crate::peers::{Durability, Peer, PeerName, Programs};
+use crate::peers::{Peer, Programs};
 use crate::process;
-use crate::protocol::Protocol;
 use crate::report::Report;
 use crate::run::Run;
 
@@ -28,11 +28,10 @@ const SECONDS_MAX: f64 = 3600.0;
 /// What to run, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Comparison {
-    /// Cases and groups of cases.
-    pub(crate) cases: Vec<String>,
-    pub(crate) peers: Vec<PeerName>,
-    /// Durabilities of `windlass`.
-    pub(crate) durabilities: Vec<Durability>,
+    pub(crate) cases: Vec<Case>,
+    pub(crate) peers: Vec<Peer>,
+    /// Peers and cases whose programs are missing are left out instead of failing.
+    pub(crate) skips_missing: bool,
     /// Runs per case and peer.
     pub(crate) runs: usize,
     /// Length of a steady load's window, s.
@@ -51,44 +50,42 @@ pub(crate) struct Comparison {
 impl Comparison {
     /// Runs everything and passes each case to `show` as soon as it is finished.
     /// [`Error::Usage`] and [`Error::Missing`] before the first run; [`Error::Interrupted`]. Failures of runs are in the report.
-    pub(crate) fn hold(
-        &self,
-        protocol: &Protocol,
-        interrupt: &Interrupt,
-        mut show: impl FnMut(&CaseResult),
-    ) -> Result<Report, Error> {
+    pub(crate) fn hold(&self, interrupt: &Interrupt, mut show: impl FnMut(&CaseResult)) -> Result<Report, Error> {
         let plan = self.plan()?;
         let programs = Programs::new(self.windlass_bin.clone(), self.venv.clone());
-        let peers = Peer::expand(&self.peers, &self.durabilities);
-        let needs_venv = |case: &Case| matches!(case.work, Work::Own { .. });
-        let (cases, left_out): (Vec<_>, Vec<_>) = protocol
-            .cases
-            .by_names(&self.cases)?
-            .into_iter()
-            .partition(|case| self.venv.is_some() || !needs_venv(case));
         let mut report = Report { facts: self.facts(&plan)?, cases: Vec::new() };
-        for peer in &peers {
-            report.facts.push((peer.to_string(), programs.version(*peer)?));
-        }
-        report.facts.extend(protocol.client.map(|client| ("client".to_owned(), client.to_owned())));
-        if let (Some(router), None) = (protocol.released, &self.venv) {
-            if cases.is_empty() {
-                programs.venv()?;
+        let (mut peers, mut left_out) = (Vec::new(), Vec::new());
+        for peer in self.peers.iter().filter(|peer| self.cases.iter().any(|case| peer.fits(case))) {
+            match programs.version(*peer) {
+                Ok(version) => {
+                    report.facts.push((peer.to_string(), version));
+                    peers.push(*peer);
+                }
+                Err(missing @ Error::Missing { .. }) if self.skips_missing && !peer.is_ours() => {
+                    left_out.push(format!("{peer} ({missing})"));
+                }
+                Err(error) => return Err(error),
             }
-            let names = std::iter::once(router).chain(left_out.iter().map(|case| &*case.name));
-            let text = format!("{}: there is no --eventmq-venv", names.collect::<Vec<_>>().join(", "));
-            report.facts.push(("left out".to_owned(), text));
         }
-        eprint!("{}", report.facts_text());
-        let (data_root, idle) = (&*self.data_root, self.idle);
-        let run = Run { protocol, programs: &programs, data_root, plan, idle, interrupt };
-        for case in &cases {
-            let entrants: Vec<Peer> = peers.iter().copied().filter(|peer| peer.fits(case.needs)).collect();
+        let needs_venv = |case: &Case| matches!(case.work, Work::Own { .. });
+        let (unable, cases): (Vec<_>, Vec<_>) =
+            self.cases.iter().partition(|case| self.venv.is_none() && needs_venv(case));
+        if cases.is_empty() {
+            programs.venv()?;
+        }
+        left_out.extend(unable.iter().map(|case| format!("{} (there is no --eventmq-venv)", case.name)));
+        report.facts.extend(left_out.into_iter().map(|what| ("left out".to_owned(), what)));
+        let clients = cases.iter().filter_map(|case| case.protocol.client).collect::<BTreeSet<_>>();
+        report.facts.extend(clients.into_iter().map(|client| ("client".to_owned(), client.to_owned())));
+        eprint!("{}", report.text());
+        let run = Run { programs: &programs, data_root: &self.data_root, plan, idle: self.idle, interrupt };
+        for case in cases {
+            let entrants: Vec<Peer> = peers.iter().copied().filter(|peer| peer.fits(case)).collect();
             let contestant = |peer: &Peer| Contestant { name: peer.to_string(), ours: peer.is_ours() };
             let contestants = entrants.iter().map(contestant);
             let mut result = CaseResult::new(case.name.clone(), case.about.clone(), contestants);
             result.run(self.runs, |index| match entrants.get(index) {
-                Some(peer) => run.of(&case.work, *peer),
+                Some(peer) => run.of(case, *peer),
                 None => Err(Error::Usage("a contestant without a peer".to_owned())),
             })?;
             show(&result);

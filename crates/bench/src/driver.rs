@@ -24,7 +24,7 @@ pub(crate) trait Speaker {
 pub(crate) enum Plan {
     /// By time.
     Timed { warm: Duration, window: Duration },
-    /// By jobs; this also limits the jobs submitted.
+    /// By jobs; this also limits the requests.
     Counted { warm: u64, window: u64 },
 }
 
@@ -144,7 +144,7 @@ impl Driver {
     pub(crate) fn measured(self) -> Result<Measured, Error> {
         match self.phase {
             Phase::Closing(measured) if measured.jobs > 0 => {
-                Ok(Measured { submitted: self.tally.submitted, tenths: self.tenths, ..measured })
+                Ok(Measured { left: self.tally.left(), tenths: self.tenths, ..measured })
             }
             Phase::Closing(_) => Err(Error::Mismatch("no job was done in the window; make it longer".to_owned())),
             Phase::Warming | Phase::Measuring { .. } => Err(Error::Mismatch("the window never closed".to_owned())),
@@ -175,7 +175,7 @@ impl Driver {
                 wakes: self.tally.wakes - wakes,
                 resident_mib: process::resident_mib(self.server_pid)?,
                 tenths: Vec::new(),
-                submitted: 0,
+                left: 0,
             });
         }
         Ok(())
@@ -195,21 +195,11 @@ pub(crate) struct Measured {
     resident_mib: f64,
     /// When each tenth of a counted window was complete, ns since its start.
     tenths: Vec<u64>,
-    /// Jobs submitted in the whole run, warm-up and closing included.
-    pub(crate) submitted: u64,
+    /// Jobs that the server must still have.
+    pub(crate) left: u64,
 }
 
 impl Measured {
-    /// Jobs per second.
-    pub(crate) fn rate(&self) -> f64 {
-        self.jobs as f64 / self.seconds()
-    }
-
-    /// Server CPU per job, µs.
-    pub(crate) fn server_micros_per_job(&self) -> f64 {
-        self.per_job(self.cpu.server)
-    }
-
     /// The server's share of one core, %.
     pub(crate) fn server_busy_percent(&self) -> f64 {
         self.percent(self.cpu.server)
@@ -223,8 +213,8 @@ impl Measured {
     /// The columns every load has.
     pub(crate) fn sample(&self) -> Sample {
         let mut sample = Sample::from([
-            (Metric::JobsPerSecond, self.rate()),
-            (Metric::ServerMicrosPerJob, self.server_micros_per_job()),
+            (Metric::JobsPerSecond, self.jobs as f64 / self.seconds()),
+            (Metric::ServerMicrosPerJob, self.per_job(self.cpu.server)),
             (Metric::ClientMicrosPerJob, self.per_job(self.cpu.client)),
             (Metric::ClientBusyPercent, self.percent(self.cpu.client)),
             (Metric::OthersBusyPercent, self.percent(self.cpu.others()) / process::cores() as f64),
@@ -274,13 +264,14 @@ mod tests {
             wakes: 500,
             resident_mib: 0.0,
             tenths,
-            submitted: 1000,
+            left: 0,
         };
         let found = measured(vec![1_000_000_000, 2_000_000_000, 4_000_000_000]);
         let expected = [(Metric::FirstTenthPerSecond, 100.0), (Metric::LastTenthPerSecond, 50.0)];
         assert_eq!(found.tenth_rates(), expected);
         assert!(measured(Vec::new()).tenth_rates().is_empty());
-        let figures = (found.rate(), found.server_micros_per_job(), found.server_busy_percent(), found.wakes_per_job());
-        assert_eq!(figures, (250.0, 1000.0, 25.0, 0.5));
+        let sample = found.sample();
+        let figures = (sample[&Metric::JobsPerSecond], sample[&Metric::ServerMicrosPerJob], found.wakes_per_job());
+        assert_eq!(figures, (250.0, 1000.0, 0.5));
     }
 }

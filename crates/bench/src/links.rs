@@ -226,8 +226,9 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+    use crate::cases::{Request, Shape};
     use crate::driver::{Plan, Speaker};
-    use crate::tally::{Ending, Rules, Tally};
+    use crate::tally::Tally;
 
     /// A request is a byte, and so is its answer.
     struct Bytes(bool);
@@ -252,13 +253,13 @@ mod tests {
         mut accept: impl FnMut() -> S,
         answers: u64,
     ) -> Result<u64, Error> {
-        let rules = Rules { ending: Ending::Answered, backlog_max: u64::MAX, acknowledged: false, worked: false };
+        let shape = Shape::clients(Request::Echo, 2, 1);
         // A busy machine is slow, and does not stall.
         let stall = if answers == 0 { Duration::from_millis(100) } else { STALL };
         let mut links = Links::open([endpoint, endpoint], Idle::Sleep, stall)?;
         let mut driver = Driver::new(
             vec![Box::new(Bytes(false)), Box::new(Bytes(false))],
-            rules,
+            shape.rules(false),
             &Plan::counted(100),
             0,
             std::process::id(),
@@ -278,7 +279,7 @@ mod tests {
             drop(links);
             ended
         })?;
-        Ok(driver.measured()?.submitted)
+        Ok(driver.measured()?.jobs)
     }
 
     #[test]
@@ -297,7 +298,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = Endpoint::Tcp(listener.local_addr().unwrap());
         for (answers, expected) in
-            [(10, "the server closed connection"), (0, "stalled: nothing arrived for 100ms (sub")]
+            [(10, "the server closed connection"), (0, "stalled: nothing arrived for 100ms (sta")]
         {
             let error = run(&endpoint, || listener.accept().unwrap().0, answers).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");

@@ -4,12 +4,12 @@
 //! It is not a test of correctness, but it reports no figure for a run unless all jobs are accounted for: a job that is
 //! lost, doubled or answered with another's result fails the run.
 //!
-//! Reading order: [`cases`] (the load as data), [`comparison`] (cases × peers × runs), [`run`] (one run of one case),
-//! [`driver`] and [`tally`] (all connections of a run: the measured window, and what has happened to the jobs), [`links`]
-//! (the connections), [`protocol`] (what a protocol adds); then one module per protocol: [`gearman`], [`faktory`], [`spiderq`]
-//! and [`eventmq`]. Beside these: [`peers`] and [`servers`] (the servers under load), [`process`] (their cost), [`metric`],
-//! [`stats`] and [`report`] (figures, tables, ratios). Each protocol has a codec of its own, separate from the daemon's, so that
-//! both cannot share a mistake. Only ZeroMQ's transport ([`zmtp`]), under the last two, is the daemon's own.
+//! Reading order: [`cases`] and [`table`] (the load as data), [`comparison`] (cases × peers × runs), [`run`] (one run of one
+//! case), [`driver`] and [`tally`] (all connections of a run: the measured window, and what has happened to the jobs), [`load`]
+//! (the work of one connection, whatever its protocol), [`protocol`] and then a module per protocol, which adds bytes:
+//! [`gearman`], [`faktory`], [`spiderq`], [`eventmq`], [`redis`], [`beanstalkd`], with [`resp`] and [`zmtp`] under them. Beside
+//! these: [`links`] (sockets), [`peers`] and [`servers`] (the servers under load), [`process`] (their cost), [`metric`], [`stats`]
+//! and [`report`] (figures, tables, ratios). The codecs share no code with the daemon's, so that both cannot share a mistake.
 //!
 //! Invariants: every server is a child on loopback with its data in a temporary directory, and dies with its
 //! [`servers::Server`]; the client side is one thread, so that its cost can be separated from the server's.
@@ -19,17 +19,19 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, ValueEnum};
 
+use crate::cases::Case;
 use crate::comparison::{CaseResult, Comparison};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::links::Idle;
-use crate::peers::{Durability, Peer, PeerName};
+use crate::peers::{Durability, Peer};
 use crate::report::Report;
 
 #[cfg(test)]
 mod accounting;
+mod beanstalkd;
 mod cases;
 mod comparison;
 mod driver;
@@ -39,16 +41,20 @@ mod faktory;
 mod gearman;
 mod interrupt;
 mod links;
+mod load;
 mod metric;
 mod peers;
 mod process;
 mod protocol;
+mod redis;
 mod report;
+mod resp;
 mod run;
 mod servers;
 mod spiderq;
 mod stamp;
 mod stats;
+mod table;
 mod tally;
 mod zmtp;
 
@@ -56,55 +62,15 @@ mod zmtp;
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
-    #[command(subcommand)]
-    protocol: Protocol,
-}
-
-#[derive(Debug, Subcommand)]
-enum Protocol {
-    /// Gearman: windlass and gearmand.
-    Gearman(GearmanArgs),
-    /// Faktory's work protocol: windlass alone.
-    Faktory(CommonArgs),
-    /// spiderq over ZeroMQ's transport: windlass alone.
-    Spiderq(CommonArgs),
-    /// EventMQ over ZeroMQ's transport: windlass and the released router.
-    Eventmq(EventmqArgs),
-}
-
-#[derive(Debug, Args)]
-struct GearmanArgs {
-    /// Servers to compare: windlass, windlass-unix (over a Unix socket), gearmand, gearmand-tN (N threads), gearmand-sqlite.
-    #[arg(
-        long,
-        value_name = "NAME,…",
-        value_delimiter = ',',
-        value_parser = PeerName::gearman,
-        default_value = "windlass,gearmand-t0,gearmand-t1,gearmand-t4,gearmand-sqlite"
-    )]
-    peers: Vec<PeerName>,
-    #[command(flatten)]
-    common: CommonArgs,
-}
-
-#[derive(Debug, Args)]
-struct EventmqArgs {
-    /// Servers to compare: windlass, router [default: windlass, and router with --eventmq-venv].
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = PeerName::eventmq)]
-    peers: Vec<PeerName>,
-    /// The virtual environment with the released programs (see the README); without it there is no router and no
-    /// JobManager.
-    #[arg(long, value_name = "DIR")]
-    eventmq_venv: Option<PathBuf>,
-    #[command(flatten)]
-    common: CommonArgs,
-}
-
-#[derive(Debug, Args)]
-struct CommonArgs {
+    /// Whose cases to run.
+    cases_of: Set,
     /// Cases and groups of cases; --list names them.
     #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',', default_value = "default")]
     cases: Vec<String>,
+    /// Servers to compare: windlass, windlass-unix (over a Unix socket), gearmand, gearmand-tN (N threads), gearmand-sqlite,
+    /// redis-{no,everysec,always}, beanstalkd, beanstalkd-{no,50ms,always}, router [default: all that are installed].
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    peers: Vec<String>,
     /// Runs per case and server; figures are medians over them.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
@@ -124,6 +90,10 @@ struct CommonArgs {
     /// The daemon [default: `windlass` beside this program].
     #[arg(long, value_name = "PATH")]
     windlass_bin: Option<PathBuf>,
+    /// The virtual environment with EventMQ's released programs (see the README); without it there is no router and no
+    /// JobManager.
+    #[arg(long, value_name = "DIR")]
+    eventmq_venv: Option<PathBuf>,
     /// The folder for the servers' data, on the disk to measure [default: the folder for temporary files].
     #[arg(long, value_name = "DIR")]
     data_root: Option<PathBuf>,
@@ -138,33 +108,71 @@ struct CommonArgs {
     list: bool,
 }
 
-impl CommonArgs {
-    /// Runs or lists the cases of a protocol. Returns whether every run succeeded.
-    fn run(&self, protocol: &protocol::Protocol, peers: &[PeerName], venv: Option<&Path>) -> Result<bool, Error> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Set {
+    /// Gearman: windlass and gearmand; also redis and beanstalkd.
+    Gearman,
+    /// Faktory's work protocol: windlass alone.
+    Faktory,
+    /// spiderq over ZeroMQ's transport: windlass alone.
+    Spiderq,
+    /// EventMQ over ZeroMQ's transport: windlass and the released router.
+    Eventmq,
+    /// The rows that say where windlass stands, with all peers, also over a Unix socket.
+    Summary,
+}
+
+/// All peers; a case has those that speak its protocol.
+const PEERS: &str = "windlass,gearmand-t0,gearmand-t1,gearmand-t4,gearmand-sqlite,redis-no,redis-everysec,redis-always,\
+                     beanstalkd,beanstalkd-no,beanstalkd-50ms,beanstalkd-always,router";
+
+impl Cli {
+    fn all_cases(&self) -> Vec<Case> {
+        match self.cases_of {
+            Set::Gearman => table::gearman(),
+            Set::Faktory => table::faktory(),
+            Set::Spiderq => table::spiderq(),
+            Set::Eventmq => table::eventmq(),
+            Set::Summary => table::summary(),
+        }
+    }
+
+    fn peers(&self) -> Result<Vec<Peer>, Error> {
+        let unix = (self.cases_of == Set::Summary).then_some("windlass-unix");
+        let names: Vec<&str> = match self.peers.as_slice() {
+            [] => unix.into_iter().chain(PEERS.split(',')).collect(),
+            named => named.iter().map(String::as_str).collect(),
+        };
+        let named = |name| {
+            let unknown = || Error::Usage(format!("unknown peer {name:?}; see --help"));
+            Peer::named(name, &self.durability).ok_or_else(unknown)
+        };
+        Ok(names.into_iter().map(named).collect::<Result<Vec<_>, _>>()?.concat())
+    }
+
+    /// Runs or lists cases. Returns whether every run succeeded.
+    fn run(self) -> Result<bool, Error> {
+        let all = self.all_cases();
         if self.list {
-            io::stdout().write_all(protocol.cases.list().as_bytes()).map_err(Error::io("write the list"))?;
+            io::stdout().write_all(cases::list(&all).as_bytes()).map_err(Error::io("write the list"))?;
             return Ok(true);
         }
         let comparison = Comparison {
-            cases: self.cases.clone(),
-            peers: peers.to_vec(),
-            durabilities: self.durability.clone(),
+            cases: cases::by_names(&all, &self.cases)?,
+            peers: self.peers()?,
+            skips_missing: self.peers.is_empty(),
             runs: usize::try_from(self.runs).unwrap_or(1),
             seconds: self.seconds,
             jobs: self.jobs,
             idle: if self.spin { Idle::Spin } else { Idle::Sleep },
-            windlass_bin: self.windlass_bin.clone(),
-            venv: venv.map(Path::to_owned),
-            data_root: self.data_root.clone().unwrap_or_else(std::env::temp_dir),
+            windlass_bin: self.windlass_bin,
+            venv: self.eventmq_venv,
+            data_root: self.data_root.unwrap_or_else(std::env::temp_dir),
         };
-        self.keep(comparison.hold(protocol, &Interrupt::install()?, show)?)
-    }
-
-    /// Writes the requested files. Returns whether every run succeeded.
-    fn keep(&self, mut report: Report) -> Result<bool, Error> {
+        let mut report = comparison.hold(&Interrupt::install()?, show)?;
         report.facts.push(("command".to_owned(), std::env::args().skip(1).collect::<Vec<_>>().join(" ")));
         if let Some(path) = &self.out {
-            write(path, &report.to_markdown())?;
+            write(path, &report.text())?;
         }
         if let Some(path) = &self.json {
             write(path, &json(&report)?)?;
@@ -174,21 +182,7 @@ impl CommonArgs {
 }
 
 fn main() -> ExitCode {
-    let windlass = [PeerName::WINDLASS];
-    let outcome = match Cli::parse().protocol {
-        Protocol::Gearman(args) => args.common.run(&gearman::GEARMAN, &args.peers, None),
-        Protocol::Faktory(common) => common.run(&faktory::FAKTORY, &windlass, None),
-        Protocol::Spiderq(common) => common.run(&spiderq::SPIDERQ, &windlass, None),
-        Protocol::Eventmq(args) => {
-            let released = args.eventmq_venv.as_ref().map(|_| PeerName::One(Peer::Router));
-            let peers = match args.peers.as_slice() {
-                [] => windlass.into_iter().chain(released).collect(),
-                named => named.to_vec(),
-            };
-            args.common.run(&eventmq::EVENTMQ, &peers, args.eventmq_venv.as_deref())
-        }
-    };
-    outcome.map_or_else(
+    Cli::parse().run().map_or_else(
         |error| {
             eprintln!("windlass-bench: {error}");
             ExitCode::FAILURE
@@ -223,10 +217,11 @@ mod tests {
     #[test]
     fn lists_are_split_at_commas() {
         let words = ["windlass-bench", "gearman", "--case", "bg-1,pipe-8", "--peers", "gearmand-t0,windlass"];
-        let Protocol::Gearman(args) = Cli::try_parse_from(words).unwrap().protocol else { panic!() };
-        assert_eq!(args.common.cases, ["bg-1", "pipe-8"]);
-        assert_eq!(args.peers, [PeerName::One(Peer::Gearmand { threads: Some(0) }), PeerName::WINDLASS]);
-        assert_eq!(args.common.durability, [Durability::Sync, Durability::Interval]);
-        assert!(Cli::try_parse_from(["windlass-bench", "gearman", "--peers", "nobody"]).is_err());
+        let cli = Cli::try_parse_from(words).unwrap();
+        assert_eq!(cli.cases, ["bg-1", "pipe-8"]);
+        let names: Vec<_> = cli.peers().unwrap().iter().map(Peer::to_string).collect();
+        assert_eq!(names, ["gearmand-t0", "windlass-sync", "windlass-interval"]);
+        assert!(Cli::try_parse_from(["windlass-bench", "gearman", "--peers", "nobody"]).unwrap().peers().is_err());
+        assert_eq!(Cli::try_parse_from(["windlass-bench", "summary"]).unwrap().peers().unwrap().len(), 16);
     }
 }

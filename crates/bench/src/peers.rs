@@ -1,5 +1,5 @@
 //! The compared servers: their names on the command line and how each is started. Only this module uses our daemon's
-//! configuration keys, gearmand's options and the settings of EventMQ's released programs.
+//! configuration keys, the peers' options and the settings of EventMQ's released programs.
 //!
 //! The released programs are in Python, in a virtual environment that the caller has made; see the crate's README.
 
@@ -11,14 +11,22 @@ use std::process::Command;
 
 use clap::ValueEnum;
 
+use crate::cases::{Case, Needs, Request, Shape, Work};
 use crate::error::Error;
 use crate::links::Endpoint;
+use crate::protocol::Protocol;
 use crate::servers::{self, Home, Launch, loopback};
+use crate::{beanstalkd, redis};
 
 /// The path in distributions; not on every user's PATH.
 const GEARMAND: &str = "/usr/sbin/gearmand";
-/// The backlog is the same for both servers, large enough for a thousand connections at once.
-const GEARMAND_ARGS: [&str; 4] = ["--listen=127.0.0.1", "--backlog=1024", "--log-file=stderr", "--verbose=ERROR"];
+/// The backlog is the same as the daemon's, large enough for a thousand connections at once.
+const GEARMAND_ARGS: &str = "--listen=127.0.0.1 --backlog=1024 --log-file=stderr --verbose=ERROR";
+const REDIS: &str = "redis-server";
+/// An append-only file that is not rewritten during a run, and no snapshots.
+const REDIS_ARGS: &str =
+    "--bind 127.0.0.1 --save 3600 1000000000 --appendonly yes --auto-aof-rewrite-percentage 0 --loglevel warning";
+const BEANSTALKD: &str = "beanstalkd";
 /// The remedy for a missing daemon.
 const BUILD: &str =
     "build it with `cargo build --release`, say where it is with --windlass-bin, or leave it out of --peers";
@@ -45,40 +53,15 @@ pub(crate) enum Durability {
     Interval,
 }
 
-/// A name after `--peers`.
+/// When a peer's journal reaches the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PeerName {
-    /// One peer per durability.
-    Windlass { unix: bool },
-    /// A server with one setting.
-    One(Peer),
-}
-
-impl PeerName {
-    pub(crate) const WINDLASS: Self = Self::Windlass { unix: false };
-
-    /// A server that speaks Gearman. [`Error::Usage`] for any other name.
-    pub(crate) fn gearman(text: &str) -> Result<Self, Error> {
-        match (text, text.strip_prefix("gearmand-t").map(str::parse)) {
-            ("windlass", _) => Ok(Self::WINDLASS),
-            ("windlass-unix", _) => Ok(Self::Windlass { unix: true }),
-            ("gearmand", _) => Ok(Self::One(Peer::Gearmand { threads: None })),
-            ("gearmand-sqlite", _) => Ok(Self::One(Peer::GearmandSqlite)),
-            (_, Some(Ok(count))) => Ok(Self::One(Peer::Gearmand { threads: Some(count) })),
-            _ => Err(Error::Usage(format!(
-                "unknown peer {text:?}: windlass, windlass-unix, gearmand, gearmand-tN, gearmand-sqlite"
-            ))),
-        }
-    }
-
-    /// A server that speaks eMQP. [`Error::Usage`] for any other name.
-    pub(crate) fn eventmq(text: &str) -> Result<Self, Error> {
-        match text {
-            "windlass" => Ok(Self::WINDLASS),
-            "router" => Ok(Self::One(Peer::Router)),
-            _ => Err(Error::Usage(format!("peer {text:?} is neither windlass nor router"))),
-        }
-    }
+pub(crate) enum Fsync {
+    /// When the kernel writes it.
+    No,
+    /// Within a second (redis) or 50 ms (beanstalkd).
+    Late,
+    /// Before the reply.
+    Always,
 }
 
 /// One server with one setting.
@@ -90,20 +73,36 @@ pub(crate) enum Peer {
     Gearmand { threads: Option<u8> },
     /// gearmand with its libsqlite3 queue.
     GearmandSqlite,
+    /// Redis with an append-only file.
+    Redis(Fsync),
+    /// beanstalkd, jobs in memory or in a journal.
+    Beanstalkd(Option<Fsync>),
     /// The released `emq-router`, jobs in memory.
     Router,
 }
 
+/// The peers with a fixed name.
+const NAMED: [(&str, Peer); 10] = [
+    ("gearmand", Peer::Gearmand { threads: None }),
+    ("gearmand-sqlite", Peer::GearmandSqlite),
+    ("redis-no", Peer::Redis(Fsync::No)),
+    ("redis-everysec", Peer::Redis(Fsync::Late)),
+    ("redis-always", Peer::Redis(Fsync::Always)),
+    ("beanstalkd", Peer::Beanstalkd(None)),
+    ("beanstalkd-no", Peer::Beanstalkd(Some(Fsync::No))),
+    ("beanstalkd-50ms", Peer::Beanstalkd(Some(Fsync::Late))),
+    ("beanstalkd-always", Peer::Beanstalkd(Some(Fsync::Always))),
+    ("router", Peer::Router),
+];
+
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Peer::Windlass { durability, unix } => {
-                write!(f, "windlass-{}{}", if *unix { "unix-" } else { "" }, durability.name())
-            }
-            Peer::Gearmand { threads: None } => f.write_str("gearmand"),
-            Peer::Gearmand { threads: Some(count) } => write!(f, "gearmand-t{count}"),
-            Peer::GearmandSqlite => f.write_str("gearmand-sqlite"),
-            Peer::Router => f.write_str("router"),
+        if let Peer::Windlass { durability, unix } = self {
+            write!(f, "windlass-{}{}", if *unix { "unix-" } else { "" }, durability.name())
+        } else if let Peer::Gearmand { threads: Some(count) } = self {
+            write!(f, "gearmand-t{count}")
+        } else {
+            f.write_str(NAMED.iter().find(|(_, peer)| peer == self).map_or("", |(name, _)| name))
         }
     }
 }
@@ -117,27 +116,26 @@ impl Durability {
     }
 }
 
-/// What a case requires of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Needs {
-    /// Speed without durability.
-    Memory,
-    /// Jobs that survive a crash.
-    Durability,
-    /// A count of waiting jobs, which the released router does not report.
-    Count,
-}
-
 impl Peer {
-    /// The peers with these names, with one `windlass` per durability.
-    pub(crate) fn expand(names: &[PeerName], durabilities: &[Durability]) -> Vec<Peer> {
-        let expand = |name: &PeerName| match *name {
-            PeerName::Windlass { unix } => {
-                durabilities.iter().map(|durability| Peer::Windlass { durability: *durability, unix }).collect()
-            }
-            PeerName::One(peer) => vec![peer],
-        };
-        names.iter().flat_map(expand).collect()
+    /// The peers with a name after `--peers`: for `windlass` and `windlass-unix` one per durability. `None` for an unknown name.
+    pub(crate) fn named(name: &str, durabilities: &[Durability]) -> Option<Vec<Peer>> {
+        let windlass =
+            |unix| durabilities.iter().map(move |durability| Peer::Windlass { durability: *durability, unix });
+        Some(match (name, name.strip_prefix("gearmand-t").map(str::parse)) {
+            ("windlass", _) => windlass(false).collect(),
+            ("windlass-unix", _) => windlass(true).collect(),
+            (_, Some(Ok(count))) => vec![Peer::Gearmand { threads: Some(count) }],
+            _ => vec![NAMED.iter().find(|(found, _)| *found == name)?.1],
+        })
+    }
+
+    /// The protocol it speaks in a case of `protocol`.
+    pub(crate) fn protocol(self, protocol: &'static Protocol) -> &'static Protocol {
+        match self {
+            Peer::Redis(_) => &redis::REDIS,
+            Peer::Beanstalkd(_) => &beanstalkd::BEANSTALKD,
+            Peer::Windlass { .. } | Peer::Gearmand { .. } | Peer::GearmandSqlite | Peer::Router => protocol,
+        }
     }
 
     /// Whether this is the daemon the others are compared with.
@@ -147,7 +145,7 @@ impl Peer {
 
     /// Whether its jobs survive a crash.
     pub(crate) fn is_durable(self) -> bool {
-        self.is_ours() || self == Peer::GearmandSqlite
+        !matches!(self, Peer::Gearmand { .. } | Peer::Beanstalkd(None) | Peer::Router)
     }
 
     /// Whether an acknowledged job may not be on the disk yet.
@@ -155,12 +153,20 @@ impl Peer {
         matches!(self, Peer::Windlass { durability: Durability::Interval, .. })
     }
 
+    /// Whether it acknowledges every job.
+    pub(crate) fn acknowledges(self) -> bool {
+        self != Peer::Router
+    }
+
     /// Whether it can take part in a case.
-    pub(crate) fn fits(self, needs: Needs) -> bool {
-        match needs {
-            Needs::Memory => self != Peer::GearmandSqlite,
-            Needs::Durability => self.is_durable(),
-            Needs::Count => self.is_ours(),
+    pub(crate) fn fits(self, case: &Case) -> bool {
+        let cycles = matches!(case.work, Work::Load(Shape { request: Request::Job, .. }));
+        match self {
+            Peer::Windlass { unix, .. } => !(unix && matches!(case.work, Work::Own { .. })),
+            Peer::Gearmand { .. } => case.protocol.name == "gearman" && case.needs == Needs::Memory,
+            Peer::GearmandSqlite => case.protocol.name == "gearman" && case.needs == Needs::Durability,
+            Peer::Redis(_) | Peer::Beanstalkd(_) => case.protocol.name == "gearman" && cycles,
+            Peer::Router => case.protocol.name == "eventmq" && case.needs == Needs::Memory,
         }
     }
 }
@@ -182,44 +188,62 @@ impl Programs {
         Self { windlass: absolute(windlass), venv: venv.map(absolute) }
     }
 
-    /// The virtual environment. [`Error::Usage`] if none was given.
+    /// The virtual environment. [`Error::Missing`] if none was given.
     pub(crate) fn venv(&self) -> Result<&Path, Error> {
-        let missing =
-            || Error::Usage(format!("the released programs are needed and --eventmq-venv is not there; {REMEDY}"));
+        let missing = || Error::Missing { program: "--eventmq-venv".into(), remedy: REMEDY.to_owned() };
         self.venv.as_deref().ok_or_else(missing)
     }
 
     /// A peer's version. Checks first whether the program exists. [`Error::Missing`] with a remedy; [`Error::Usage`].
     pub(crate) fn version(&self, peer: Peer) -> Result<String, Error> {
+        let packaged = |program: &str, flag, package| {
+            let remedy = format!("install Debian's package {package}, or leave it out of --peers");
+            servers::version(Path::new(program), flag, &remedy)
+        };
         match peer {
-            Peer::Windlass { .. } => servers::version(&self.windlass, BUILD),
-            Peer::Gearmand { .. } | Peer::GearmandSqlite => {
-                let remedy = "install Debian's package gearman-job-server, or leave it out of --peers";
-                servers::version(Path::new(GEARMAND), remedy)
-            }
+            Peer::Windlass { .. } => servers::version(&self.windlass, "--version", BUILD),
+            Peer::Gearmand { .. } | Peer::GearmandSqlite => packaged(GEARMAND, "--version", "gearman-job-server"),
+            Peer::Redis(_) => packaged(REDIS, "--version", "redis-server"),
+            Peer::Beanstalkd(_) => packaged(BEANSTALKD, "-v", "beanstalkd"),
             Peer::Router => versions(self.venv()?),
         }
     }
 
     /// The command that starts a peer with one front-end (`gearman`, `faktory`, `spiderq`, `eventmq`) on fresh ports and its
-    /// data in `home`. Writes the configuration there. [`Error::Io`], [`Error::Usage`].
+    /// data in `home`. Writes the configuration there. [`Error::Io`], [`Error::Missing`].
     pub(crate) fn launch(&self, peer: Peer, front_end: &str, home: &Home) -> Result<Launch, Error> {
         let addr = loopback(servers::free_port()?);
-        let threads = match peer {
+        let (port, data) = (addr.port(), home.path().display());
+        let (program, args) = match peer {
             Peer::Windlass { durability, unix } => return self.windlass(durability, unix, front_end, addr, home),
             Peer::Router => return self.router(addr),
-            Peer::Gearmand { threads } => threads.map(|count| format!("--threads={count}")),
-            Peer::GearmandSqlite => None,
+            Peer::Gearmand { threads } => {
+                let threads = threads.map_or(String::new(), |count| format!(" --threads={count}"));
+                (GEARMAND, format!("{GEARMAND_ARGS} --port={port} --pid-file={data}/gearmand.pid{threads}"))
+            }
+            Peer::GearmandSqlite => {
+                let queue = format!("--queue-type=libsqlite3 --libsqlite3-db={data}/queue.sqlite");
+                (GEARMAND, format!("{GEARMAND_ARGS} --port={port} --pid-file={data}/gearmand.pid {queue}"))
+            }
+            Peer::Redis(fsync) => {
+                let fsync = match fsync {
+                    Fsync::No => "no",
+                    Fsync::Late => "everysec",
+                    Fsync::Always => "always",
+                };
+                (REDIS, format!("{REDIS_ARGS} --port {port} --dir {data} --appendfsync {fsync}"))
+            }
+            Peer::Beanstalkd(journal) => {
+                let journal = match journal {
+                    None => String::new(),
+                    Some(Fsync::No) => format!(" -b {data} -F"),
+                    Some(Fsync::Late) => format!(" -b {data} -f 50"),
+                    Some(Fsync::Always) => format!(" -b {data} -f 0"),
+                };
+                (BEANSTALKD, format!("-l 127.0.0.1 -p {port}{journal}"))
+            }
         };
-        let mut args = GEARMAND_ARGS.map(str::to_owned).to_vec();
-        args.push(format!("--port={}", addr.port()));
-        args.push(format!("--pid-file={}", home.path().join("gearmand.pid").display()));
-        args.extend(threads);
-        if peer == Peer::GearmandSqlite {
-            let file = home.path().join("queue.sqlite");
-            args.extend(["--queue-type=libsqlite3".to_owned(), format!("--libsqlite3-db={}", file.display())]);
-        }
-        Ok(Launch::new(PathBuf::from(GEARMAND), args, addr))
+        Ok(Launch::new(PathBuf::from(program), args.split_whitespace().map(str::to_owned).collect(), addr))
     }
 
     /// The load may use a Unix socket in `home`. The TCP port then serves only administrative requests.
@@ -306,36 +330,47 @@ fn configuration(home: &Path, front_end: &str, durability: Durability, addresses
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::{eventmq, faktory, gearman};
 
     #[test]
     fn names_lead_to_peers_and_back() {
-        let cases: [(&str, &[&str]); 7] = [
-            ("windlass", &["windlass-sync", "windlass-interval"]),
-            ("windlass-unix", &["windlass-unix-sync", "windlass-unix-interval"]),
-            ("gearmand", &["gearmand"]),
-            ("gearmand-t0", &["gearmand-t0"]),
-            ("gearmand-t16", &["gearmand-t16"]),
-            ("gearmand-sqlite", &["gearmand-sqlite"]),
-            ("router", &["router"]),
-        ];
-        for (name, expected) in cases {
-            let found = if name == "router" { PeerName::eventmq(name) } else { PeerName::gearman(name) };
-            let peers = Peer::expand(&[found.unwrap()], &[Durability::Sync, Durability::Interval]);
-            assert_eq!(peers.iter().map(Peer::to_string).collect::<Vec<_>>(), expected, "{name}");
+        let both = [Durability::Sync, Durability::Interval];
+        let found = |name| Some(Peer::named(name, &both)?.iter().map(Peer::to_string).collect::<Vec<_>>());
+        for name in NAMED.map(|(name, _)| name).into_iter().chain(["gearmand-t0", "gearmand-t16"]) {
+            assert_eq!(found(name).unwrap(), [name]);
         }
-        for wrong in ["", "gearmand-t", "gearmand-t300", "gearmand-x", "Windlass"] {
-            assert!(PeerName::gearman(wrong).is_err() && PeerName::eventmq(wrong).is_err(), "{wrong}");
+        assert_eq!(found("windlass").unwrap(), ["windlass-sync", "windlass-interval"]);
+        assert_eq!(found("windlass-unix").unwrap(), ["windlass-unix-sync", "windlass-unix-interval"]);
+        for wrong in ["", "gearmand-t", "gearmand-t300", "gearmand-x", "Windlass", "redis"] {
+            assert_eq!(found(wrong), None, "{wrong}");
         }
     }
 
     #[test]
     fn peers_take_part_where_it_means_something() {
-        let windlass = Peer::Windlass { durability: Durability::Sync, unix: false };
-        let gearmand = Peer::Gearmand { threads: None };
-        let table = [(windlass, [true; 3]), (gearmand, [true, false, false]), (Peer::Router, [true, false, false])];
-        for (peer, expected) in table.into_iter().chain([(Peer::GearmandSqlite, [false, true, false])]) {
-            let found = [Needs::Memory, Needs::Durability, Needs::Count].map(|needs| peer.fits(needs));
-            assert_eq!(found, expected, "{peer}");
+        let cases = [gearman(), faktory(), eventmq()].concat();
+        let case = |name: &str, protocol: &str| {
+            cases.iter().find(|case| case.name == name && case.protocol.name == protocol).unwrap()
+        };
+        let cases = [
+            case("bg-1", "gearman"),
+            case("durable-bg-1", "gearman"),
+            case("cycle-8", "gearman"),
+            case("cycle-8", "faktory"),
+            case("e2e-1x1", "eventmq"),
+            case("request-1x1", "eventmq"),
+        ];
+        let table = [
+            ("windlass-unix", [true; 6]),
+            ("gearmand", [true, false, true, false, false, false]),
+            ("gearmand-sqlite", [false, true, false, false, false, false]),
+            ("redis-no", [false, false, true, false, false, false]),
+            ("beanstalkd", [false, false, true, false, false, false]),
+            ("router", [false, false, false, false, true, false]),
+        ];
+        for (name, expected) in table {
+            let peer = Peer::named(name, &[Durability::Sync]).unwrap()[0];
+            assert_eq!(cases.map(|case| peer.fits(case)), expected, "{name}");
         }
     }
 
@@ -344,7 +379,7 @@ mod tests {
         let windlass = Peer::Windlass { durability: Durability::Sync, unix: false };
         let table = [
             (windlass, None, "/nowhere/windlass: not found; build it with"),
-            (Peer::Router, None, "the released programs are needed and --eventmq-venv is not there; make a virtual"),
+            (Peer::Router, None, "--eventmq-venv: not found; make a virtual"),
             (Peer::Router, Some(PathBuf::from("/nowhere")), "/nowhere/bin/python: not found; make a virtual"),
         ];
         for (peer, venv, expected) in table {
@@ -352,28 +387,5 @@ mod tests {
             let error = programs.version(peer).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
-    }
-
-    #[test]
-    fn the_router_gets_its_ports() {
-        let home = Home::new(&std::env::temp_dir()).unwrap();
-        let programs = Programs::new(None, Some(PathBuf::from("/nowhere")));
-        let launch = programs.launch(Peer::Router, "eventmq", &home).unwrap();
-        assert_eq!(launch.args, ["-Wignore", "/nowhere/bin/emq-router"]);
-        let addresses = launch.env.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>();
-        let Endpoint::Tcp(front) = launch.ports.front else { panic!() };
-        assert_eq!((addresses[0], addresses[2]), (&*url(front), &*url(launch.ports.admin)));
-        assert!(launch.quiet);
-    }
-
-    #[test]
-    fn the_configuration() {
-        let addresses = ["127.0.0.1:5555".to_owned(), "unix:/tmp/a/socket".to_owned()];
-        let text = configuration(Path::new("/tmp/a \"b\""), "spiderq", Durability::Interval, &addresses);
-        let expected = "data_dir = \"/tmp/a \\\"b\\\"/data\"\ndurability = \"interval\"\ncommit_interval = \"100ms\"\n\n\
-                        [limits]\njobs_bytes_max = \"64GiB\"\n\n[gearman]\nlisten = []\n\n[faktory]\nlisten = []\n\n\
-                        [spiderq]\nlisten = [\"127.0.0.1:5555\", \"unix:/tmp/a/socket\"]\ndialect = \"1.4\"\n\n\
-                        [eventmq]\nlisten = []\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = []\n";
-        assert_eq!(text, expected);
     }
 }

@@ -6,6 +6,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use procfs::process::Process;
+use procfs::{CpuInfo, Current as _, CurrentSI as _, KernelStats, LoadAverage, ProcError};
+
 use crate::error::Error;
 
 /// CPU time used so far by the server, by the generator, and by the whole machine.
@@ -22,12 +25,15 @@ pub(crate) struct CpuTimes {
 impl CpuTimes {
     /// Reads all three now. [`Error::Io`] if the server has ended or `/proc` is missing.
     pub(crate) fn now(server_pid: u32) -> Result<Self, Error> {
-        let of_process = |path: &str| read(path).map(|text| process_ticks(&text));
-        Ok(Self {
-            server: ticks(of_process(&format!("/proc/{server_pid}/stat"))?),
-            client: ticks(of_process("/proc/self/stat")?),
-            machine: ticks(machine_ticks(&read("/proc/stat")?)),
-        })
+        let of = |process: Result<Process, ProcError>| {
+            let stat = process.and_then(|process| process.stat()).map_err(unread)?;
+            Ok(ticks(stat.utime + stat.stime))
+        };
+        let all = KernelStats::current().map_err(unread)?.total;
+        // Not idle, not waiting for a disk, and not the guest time that is part of user.
+        let interrupts = [all.irq, all.softirq, all.steal].iter().flatten().sum::<u64>();
+        let machine = ticks(all.user + all.nice + all.system + interrupts);
+        Ok(Self { server: of(process(server_pid))?, client: of(Process::myself())?, machine })
     }
 
     /// The CPU time since `earlier`.
@@ -47,9 +53,8 @@ impl CpuTimes {
 
 /// Resident memory of a process, MiB. [`Error::Io`] if the process has ended.
 pub(crate) fn resident_mib(pid: u32) -> Result<f64, Error> {
-    let text = read(&format!("/proc/{pid}/status"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    Ok(first_number(line) as f64 / 1024.0)
+    let status = process(pid).and_then(|process| process.status()).map_err(unread)?;
+    Ok(status.vmrss.unwrap_or(0) as f64 / 1024.0)
 }
 
 /// The number of cores available to this process.
@@ -73,36 +78,22 @@ pub(crate) fn disk_bytes(folder: &Path) -> u64 {
         .sum()
 }
 
-/// The type of the file system of `folder` (`ext4`, `tmpfs`…), from `/proc/mounts`.
+/// The type of the file system of `folder` (`ext4`, `tmpfs`…).
 pub(crate) fn file_system(folder: &Path) -> String {
-    let (Ok(folder), Ok(mounts)) = (folder.canonicalize(), read("/proc/mounts")) else {
-        return "unknown".to_owned();
-    };
-    mounts
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split(' ').skip(1);
-            Some((words.next()?, words.next()?))
-        })
-        .filter(|(point, _)| folder.starts_with(point))
-        .max_by_key(|(point, _)| point.len())
-        .map_or("unknown", |(_, kind)| kind)
-        .to_owned()
+    let mounts = Process::myself().and_then(|process| process.mountinfo()).map(|mounts| mounts.0).unwrap_or_default();
+    let folder = folder.canonicalize().unwrap_or_default();
+    let around = mounts.into_iter().filter(|mount| folder.starts_with(&mount.mount_point));
+    around.max_by_key(|mount| mount.mount_point.as_os_str().len()).map_or("unknown".to_owned(), |mount| mount.fs_type)
 }
 
 /// Facts that figures depend on, as `(name, value)`: processor, cores, kernel, load.
 pub(crate) fn machine_facts() -> Vec<(String, String)> {
-    let cpu = read("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
-    let kernel = read("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let load = read("/proc/loadavg").unwrap_or_default();
-    let fact = |name: &str, value: &str| (name.to_owned(), value.trim_matches([':', '\t', ' ', '\n']).to_owned());
-    vec![
-        fact("processor", model),
-        fact("cores", &cores().to_string()),
-        fact("kernel", &kernel),
-        fact("load at the start", load.split(' ').next().unwrap_or_default()),
-    ]
+    let model = CpuInfo::current().ok().and_then(|cpu| cpu.model_name(0).map(str::to_owned)).unwrap_or_default();
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+    let load = LoadAverage::current().map(|load| load.one.to_string()).unwrap_or_default();
+    [("processor", model), ("cores", cores().to_string()), ("kernel", kernel), ("load at the start", load)]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
 }
 
 /// Raises this process's limit of open files to at least `wanted`; servers it starts inherit the limit. [`Error::Usage`]
@@ -119,26 +110,12 @@ pub(crate) fn raise_open_files(wanted: u64) -> Result<(), Error> {
     })
 }
 
-fn read(path: &str) -> Result<String, Error> {
-    fs::read_to_string(path).map_err(Error::io(format!("read {path}")))
+fn process(pid: u32) -> Result<Process, ProcError> {
+    Process::new(i32::try_from(pid).unwrap_or(i32::MAX))
 }
 
-/// `utime + stime` of `/proc/PID/stat`. The name in parentheses may contain anything, so counting starts after it.
-fn process_ticks(stat: &str) -> u64 {
-    let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    behind_name.split_ascii_whitespace().skip(11).take(2).map(first_number).sum()
-}
-
-/// Busy ticks of the first line of `/proc/stat`: user, nice, system, irq, softirq, steal; not idle, not iowait, and not
-/// the guest time that is part of user.
-fn machine_ticks(stat: &str) -> u64 {
-    let line = stat.lines().next().unwrap_or_default();
-    let fields = line.split_ascii_whitespace().skip(1).take(8).map(first_number);
-    fields.zip(0..).filter(|(_, index)| ![3, 4].contains(index)).map(|(value, _)| value).sum()
-}
-
-fn first_number(text: &str) -> u64 {
-    text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
+fn unread(error: ProcError) -> Error {
+    Error::io("read /proc")(std::io::Error::other(error))
 }
 
 fn ticks(count: u64) -> Duration {
@@ -149,18 +126,6 @@ fn ticks(count: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn process_ticks_skip_a_name_with_spaces_and_parentheses() {
-        let stat = "12 (a ) b) S 1 12 12 0 -1 4194560 100 0 0 0 250 17 0 0 20 0 5 0 8 1000 20";
-        assert_eq!(process_ticks(stat), 267);
-        assert_eq!(process_ticks("garbage"), 0);
-    }
-
-    #[test]
-    fn machine_ticks_leave_out_waiting_and_guests() {
-        assert_eq!(machine_ticks("cpu  1 20 300 4000 50000 600000 7000000 80000000 9 9\ncpu0 5 5\n"), 87_600_321);
-    }
 
     #[test]
     fn this_process_has_memory_and_time() {

@@ -1,16 +1,19 @@
-//! What a protocol adds to the common load: its cases, its speakers, and the question for a server's own count.
+//! What a protocol adds to the common load: its connections, and the question for a server's own count.
 
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::cases::{Catalogue, Shape};
+use crate::cases::Shape;
 use crate::driver::Speaker;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::peers::Peer;
-use crate::servers::Ports;
+use crate::load::Seat;
 
 /// The time between two questions.
 const ASK_EVERY: Duration = Duration::from_millis(2);
+/// A server that replays or frees a million jobs answers late.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// One protocol, as data.
 #[derive(Debug, Clone, Copy)]
@@ -19,46 +22,28 @@ pub(crate) struct Protocol {
     pub(crate) name: &'static str,
     /// The client's software, if figures depend on it.
     pub(crate) client: Option<&'static str>,
-    /// The peer, also of the protocol's own work, that comes out of a virtual environment.
-    pub(crate) released: Option<&'static str>,
-    pub(crate) cases: &'static Catalogue,
     /// The load that fills a queue.
     pub(crate) fill: Shape,
     /// The load that empties it.
     pub(crate) empty: Shape,
     /// Sleeping workers are woken, and count that.
     pub(crate) wakes: bool,
-    /// The client's side for a fresh server.
-    pub(crate) open: fn(Peer) -> Box<dyn Client>,
+    /// A connection's side of the protocol.
+    pub(crate) speaker: fn(Seat) -> Box<dyn Speaker>,
+    /// The server's own count of its jobs. `acknowledges`: the server acknowledges every job.
+    pub(crate) count: fn(SocketAddr, acknowledges: bool) -> Result<u64, Error>,
 }
 
-/// The client's side of one server: the state that all runs on it share.
-pub(crate) trait Client {
+impl Protocol {
     /// The speakers of a load, workers first, so that they are connected when jobs arrive.
-    fn speakers(&self, shape: &Shape) -> Vec<Box<dyn Speaker>>;
-
-    /// Asks the server for its own counts. Returns what differs if they are not those of `left` unfinished jobs.
-    /// [`Error::Io`], [`Error::Protocol`].
-    fn difference(&self, ports: &Ports, left: u64) -> Result<Option<String>, Error>;
-
-    /// Whether the server acknowledges every job.
-    fn is_acknowledged(&self) -> bool {
-        true
-    }
-
-    /// Jobs in the queue that the closing phase of a load must take out and check.
-    fn remaining(&self) -> u64 {
-        0
+    pub(crate) fn speakers(&self, shape: &Shape, acknowledges: bool) -> Vec<Box<dyn Speaker>> {
+        let seat =
+            |index| (self.speaker)(Seat { shape: *shape, is_worker: index < shape.workers, index, acknowledges });
+        (0..shape.workers + shape.clients).map(seat).collect()
     }
 }
 
-/// The usual difference: one count.
-pub(crate) fn differs(found: u64, expected: u64) -> Option<String> {
-    (found != expected).then(|| format!("the server counts {found} jobs, {expected} were expected"))
-}
-
-/// Waits until there is no difference. Counts agree at once, unless messages at the end of a run were sent without waiting for
-/// their answers.
+/// Waits until there is no difference.
 /// [`Error::Mismatch`] if there still is one after `patience`; the errors of `difference`; [`Error::Interrupted`].
 pub(crate) fn await_agreement(
     patience: Duration,
@@ -74,4 +59,30 @@ pub(crate) fn await_agreement(
         std::thread::sleep(ASK_EVERY);
     }
     Ok(())
+}
+
+/// A connection for questions. [`Error::Io`].
+pub(crate) fn connect(addr: SocketAddr) -> Result<TcpStream, Error> {
+    let stream = TcpStream::connect(addr).map_err(Error::io("connect with a question"))?;
+    stream.set_read_timeout(Some(ANSWER_WITHIN)).map_err(Error::io("set a timeout"))?;
+    Ok(stream)
+}
+
+/// Sends a question, and reads until `read` finds the answer in the received bytes. [`Error::Io`], [`Error::Protocol`].
+pub(crate) fn ask<T>(
+    stream: &mut TcpStream,
+    question: &[u8],
+    mut read: impl FnMut(&[u8]) -> Result<Option<T>, Error>,
+) -> Result<T, Error> {
+    stream.write_all(question).map_err(Error::io("ask"))?;
+    let (mut bytes, mut scratch) = (Vec::new(), [0; 4096]);
+    loop {
+        if let Some(answer) = read(&bytes)? {
+            return Ok(answer);
+        }
+        match stream.read(&mut scratch).map_err(Error::io("read an answer"))? {
+            0 => return Err(Error::Protocol(format!("no answer to {}", question.escape_ascii()))),
+            count => bytes.extend_from_slice(scratch.get(..count).unwrap_or_default()),
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Reports: aligned tables for the terminal, the same tables as Markdown, and ratios. Pure.
+//! Reports: tables in Markdown, aligned for the terminal, and ratios. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,25 +19,10 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// The facts and all cases as Markdown.
-    pub(crate) fn to_markdown(&self) -> String {
-        let mut text = String::new();
-        for (name, value) in &self.facts {
-            let _ = writeln!(text, "- {name}: {value}");
-        }
-        for case in &self.cases {
-            let _ = write!(text, "\n### {}\n\n{}\n", case.name, case.about);
-            for table in case_tables(case) {
-                let _ = write!(text, "\n{}", table.to_markdown());
-            }
-            failures(case, &mut text);
-        }
-        text
-    }
-
-    /// The facts for the terminal.
-    pub(crate) fn facts_text(&self) -> String {
-        self.facts.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
+    /// The facts and all cases.
+    pub(crate) fn text(&self) -> String {
+        let facts = self.facts.iter().map(|(name, value)| format!("- {name}: {value}\n"));
+        facts.chain(self.cases.iter().map(case_text)).collect()
     }
 
     /// Whether any run of any case failed.
@@ -46,58 +31,44 @@ impl Report {
     }
 }
 
-/// One case for the terminal.
+/// One case.
 pub(crate) fn case_text(case: &CaseResult) -> String {
-    let mut text = format!("\n{}: {}\n", case.name, case.about);
-    for table in case_tables(case) {
-        text.push_str(&table.to_text());
+    let tables = case_tables(case).iter().map(|rows| format!("\n{}", table(rows))).collect::<String>();
+    let mut text = format!("\n### {}\n\n{}\n{tables}", case.name, case.about);
+    for row in &case.rows {
+        if let Some(failure) = &row.failure {
+            let _ = writeln!(text, "\n**FAILED** {} in {}: {failure}", row.contestant.name, case.name);
+        }
     }
-    failures(case, &mut text);
     text
 }
 
-/// A grid of words; the first column is left aligned, the others right.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Table {
-    rows: Vec<Vec<String>>,
-}
+/// A table: rows of cells, of which the first one is left aligned and the others right.
+type Rows = Vec<Vec<String>>;
 
-impl Table {
-    /// Aligned with spaces.
-    pub(crate) fn to_text(&self) -> String {
-        let widths = self.widths();
-        let line = |row: &Vec<String>| {
-            let cells = row.iter().zip(&widths).enumerate();
-            let padded = cells.map(
-                |(at, (cell, width))| {
-                    if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-                },
-            );
-            padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-        };
-        self.rows.iter().map(|row| format!("  {}", line(row))).collect()
-    }
-
-    /// With pipes.
-    pub(crate) fn to_markdown(&self) -> String {
-        let mut text = String::new();
-        for (at, row) in self.rows.iter().enumerate() {
-            let _ = writeln!(text, "| {} |", row.join(" | "));
-            if at == 0 {
-                let _ = writeln!(text, "|---|{}", "---:|".repeat(row.len().saturating_sub(1)));
-            }
+fn table(rows: &Rows) -> String {
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len))
+        .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for (number, row) in rows.iter().enumerate() {
+        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let _ = if at == 0 { write!(text, "| {cell:<width$} |") } else { write!(text, " {cell:>width$} |") };
         }
-        text
+        text.push('\n');
+        for (at, width) in widths.iter().enumerate().take(if number == 0 { widths.len() } else { 0 }) {
+            let _ = if at == 0 {
+                write!(text, "|-{}-|", "-".repeat(*width))
+            } else {
+                write!(text, "-{}:|", "-".repeat(*width))
+            };
+        }
+        text.push_str(if number == 0 { "\n" } else { "" });
     }
-
-    fn widths(&self) -> Vec<usize> {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |at: usize| self.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
-        (0..columns).map(|at| width(at).unwrap_or(0)).collect()
-    }
+    text
 }
 
-fn case_tables(case: &CaseResult) -> Vec<Table> {
+fn case_tables(case: &CaseResult) -> Vec<Rows> {
     let metrics = metrics_of(case);
     let comparable: Vec<Metric> =
         metrics.iter().copied().filter(|metric| metric.column().1 != Direction::Context).collect();
@@ -109,7 +80,7 @@ fn case_tables(case: &CaseResult) -> Vec<Table> {
     if !ratios.is_empty() {
         let mut rows = vec![header("ratio (of pairs)", &comparable)];
         rows.extend(ratios);
-        tables.push(Table { rows });
+        tables.push(rows);
     }
     tables
 }
@@ -120,7 +91,7 @@ fn metrics_of(case: &CaseResult) -> Vec<Metric> {
 }
 
 /// Medians, one row per contestant, and the spread of the runs in the case's first metric.
-fn figures(case: &CaseResult, metrics: &[Metric]) -> Table {
+fn figures(case: &CaseResult, metrics: &[Metric]) -> Rows {
     let mut titles = header(&format!("median of {}", most_runs(case)), metrics);
     titles.push("spread".to_owned());
     let mut rows = vec![titles];
@@ -131,7 +102,7 @@ fn figures(case: &CaseResult, metrics: &[Metric]) -> Table {
         cells.push(spread.map_or("–".to_owned(), |percent| format!("{percent:.0} %")));
         rows.push(cells);
     }
-    Table { rows }
+    rows
 }
 
 /// The median, with an exclamation mark if it casts doubt on the row.
@@ -195,14 +166,6 @@ fn header(first: &str, metrics: &[Metric]) -> Vec<String> {
     std::iter::once(first.to_owned()).chain(metrics.iter().map(title)).collect()
 }
 
-fn failures(case: &CaseResult, text: &mut String) {
-    for row in &case.rows {
-        if let Some(failure) = &row.failure {
-            let _ = writeln!(text, "\n**FAILED** {} in {}: {failure}", row.contestant.name, case.name);
-        }
-    }
-}
-
 fn most_runs(case: &CaseResult) -> usize {
     case.rows.iter().map(|row| row.samples.len()).max().unwrap_or(0)
 }
@@ -254,29 +217,31 @@ mod tests {
             row("fast", false, &[15_000.0, 15_000.0, 15_000.0], 20.0),
         ]));
         let expected = "
-bg-1: one at a time
-  median of 3  jobs/s ↑  server µs/job ↓  spread
-  ours           30,000             10.0    67 %
-  slow           10,000             5.00     0 %
-  fast           15,000             20.0     0 %
-  ratio (of pairs)      jobs/s ↑  server µs/job ↓
-  ours / slow       3.00× (3.00)     2.00× (2.00)
-  ours / fast       2.00× (2.00)     0.50× (0.50)
-  ours / best of 2  2.00× (2.00)     2.00× (2.00)
+### bg-1
+
+one at a time
+
+| median of 3 | jobs/s ↑ | server µs/job ↓ | spread |
+|-------------|---------:|----------------:|-------:|
+| ours        |   30,000 |            10.0 |   67 % |
+| slow        |   10,000 |            5.00 |    0 % |
+| fast        |   15,000 |            20.0 |    0 % |
+
+| ratio (of pairs) |     jobs/s ↑ | server µs/job ↓ |
+|------------------|-------------:|----------------:|
+| ours / slow      | 3.00× (3.00) |    2.00× (2.00) |
+| ours / fast      | 2.00× (2.00) |    0.50× (0.50) |
+| ours / best of 2 | 2.00× (2.00) |    2.00× (2.00) |
 ";
         assert_eq!(text, expected, "{text}");
     }
 
     #[test]
     fn without_ours_the_first_is_compared() {
-        let markdown = Report {
-            facts: vec![("cores".into(), "2".into())],
-            cases: vec![case(vec![row("a", false, &[10.0], 1.0), row("b", false, &[20.0], 1.0)])],
-        }
-        .to_markdown();
-        assert!(markdown.starts_with("- cores: 2\n\n### bg-1\n\none at a time\n\n| median of 1 |"), "{markdown}");
-        assert!(markdown.contains("|---|---:|---:|---:|\n"), "{markdown}");
-        assert!(markdown.contains("| a / b | 0.50× (0.50) | 1.00× (1.00) |"), "{markdown}");
+        let cases = vec![case(vec![row("a", false, &[10.0], 1.0), row("b", false, &[20.0], 1.0)])];
+        let text = Report { facts: vec![("cores".into(), "2".into())], cases }.text();
+        assert!(text.starts_with("- cores: 2\n\n### bg-1\n\none at a time\n\n| median of 1 |"), "{text}");
+        assert!(text.contains("| a / b            | 0.50× (0.50) |    1.00× (1.00) |"), "{text}");
     }
 
     #[test]
@@ -299,7 +264,7 @@ bg-1: one at a time
         row.samples[0].insert(Metric::OthersBusyPercent, 48.0);
         row.samples[0].insert(Metric::ClientBusyPercent, 48.0);
         let text = case_text(&case(vec![row]));
-        assert!(text.contains(" 48.0     48.0!  "), "{text}");
+        assert!(text.contains(" 48.0 |    48.0! |"), "{text}");
     }
 
     #[test]

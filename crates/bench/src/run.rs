@@ -5,7 +5,7 @@ use std::iter::repeat_n;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::cases::{Shape, Work};
+use crate::cases::{Case, Shape, Work};
 use crate::driver::{Driver, Measured, Plan};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
@@ -13,7 +13,7 @@ use crate::links::{Idle, Links, STALL};
 use crate::metric::{Metric, Sample};
 use crate::peers::{Peer, Programs};
 use crate::process;
-use crate::protocol::{Client, Protocol, await_agreement};
+use crate::protocol::{Protocol, await_agreement};
 use crate::servers::{Home, Server};
 use crate::tally::Ending;
 
@@ -27,7 +27,6 @@ const COUNTS_WITHIN: Duration = Duration::from_secs(120);
 /// Everything a run needs besides its work and its peer.
 #[derive(Debug)]
 pub(crate) struct Run<'a> {
-    pub(crate) protocol: &'a Protocol,
     /// How servers are started.
     pub(crate) programs: &'a Programs,
     /// The folder for the servers' data.
@@ -41,12 +40,12 @@ pub(crate) struct Run<'a> {
 
 impl Run<'_> {
     /// The run. Any error leaves it without figures; unaccounted jobs are [`Error::Mismatch`].
-    pub(crate) fn of(&self, work: &Work, peer: Peer) -> Result<Sample, Error> {
+    pub(crate) fn of(&self, case: &Case, peer: Peer) -> Result<Sample, Error> {
         let home = Home::new(self.data_root)?;
-        let server = self.start(peer, &home)?.0;
-        let client = (self.protocol.open)(peer);
-        let bout = Bout { run: self, server: &server, client: &*client };
-        let mut sample = match *work {
+        let protocol = peer.protocol(case.protocol);
+        let server = self.start(peer, protocol, &home)?.0;
+        let bout = Bout { run: self, protocol, server: &server, acknowledges: peer.acknowledges() };
+        let mut sample = match case.work {
             Work::Load(shape) => bout.load(&shape)?,
             Work::Idle(shape, plan) => {
                 let measured = bout.drive(&shape, &plan, 0)?;
@@ -56,7 +55,7 @@ impl Run<'_> {
             Work::Fill { jobs, unique } => bout.fill_and_drain(jobs, unique)?,
             Work::Restart { jobs } => {
                 bout.fill(jobs, true)?;
-                return self.restart(jobs, peer, server, &home, &*client);
+                return self.restart(jobs, peer, protocol, server, &home);
             }
             Work::Own { jobs, run } => run(self, jobs, &server, &home)?,
         };
@@ -70,17 +69,17 @@ impl Run<'_> {
         &self,
         jobs: u64,
         peer: Peer,
+        protocol: &Protocol,
         server: Server,
         home: &Home,
-        client: &dyn Client,
     ) -> Result<Sample, Error> {
         if peer.writes_late() {
             std::thread::sleep(SETTLE);
         }
         server.kill();
         let begun = Instant::now();
-        let (server, accepted) = self.start(peer, home)?;
-        let bout = Bout { run: self, server: &server, client };
+        let (server, accepted) = self.start(peer, protocol, home)?;
+        let bout = Bout { run: self, protocol, server: &server, acknowledges: true };
         bout.agree(jobs)?;
         let restarted = begun.elapsed();
         let sample = Sample::from([
@@ -91,40 +90,42 @@ impl Run<'_> {
         ]);
         if peer.is_ours() {
             // A counted job is not yet a taken one: every job must come out, exactly once.
-            bout.drive(&self.protocol.empty, &Plan::counted(jobs), jobs)?;
+            bout.drive(&protocol.empty, &Plan::counted(jobs), jobs)?;
         }
         Ok(sample)
     }
 
-    fn start(&self, peer: Peer, home: &Home) -> Result<(Server, Duration), Error> {
-        Server::start(&self.programs.launch(peer, self.protocol.name, home)?, home, self.interrupt)
+    fn start(&self, peer: Peer, protocol: &Protocol, home: &Home) -> Result<(Server, Duration), Error> {
+        Server::start(&self.programs.launch(peer, protocol.name, home)?, home, self.interrupt)
     }
 }
 
 /// A run's part on one running server.
 struct Bout<'a> {
     run: &'a Run<'a>,
+    protocol: &'a Protocol,
     server: &'a Server,
-    client: &'a dyn Client,
+    /// The server acknowledges every job.
+    acknowledges: bool,
 }
 
 impl Bout<'_> {
     fn load(&self, shape: &Shape) -> Result<Sample, Error> {
-        if shape.queued > 0 {
-            self.fill(shape.queued, false)?;
+        let queued = shape.queued;
+        if queued > 0 {
+            self.fill(queued, false)?;
         }
-        let measured = if shape.clients == 0 {
-            let (jobs, warm) = (shape.queued, shape.queued / 10);
-            self.drive(shape, &Plan::Counted { warm, window: jobs - warm }, jobs)?
-        } else {
-            self.drive(shape, &self.run.plan, 0)?
+        let plan = match shape.clients {
+            0 => Plan::Counted { warm: queued / 10, window: queued - queued / 10 },
+            _ => self.run.plan,
         };
-        let remaining = self.client.remaining();
-        if remaining > 0 {
-            self.drive(&self.run.protocol.empty, &Plan::counted(remaining), 0)?;
+        let measured = self.drive(shape, &plan, queued)?;
+        if queued > 0 && measured.left > 0 {
+            // They were put back: every one must come out, exactly once.
+            self.drive(&self.protocol.empty, &Plan::counted(queued), queued)?;
         }
         let mut sample = measured.sample();
-        if self.run.protocol.wakes && shape.ending == Ending::Worked {
+        if self.protocol.wakes && shape.ending == Ending::Worked {
             sample.insert(Metric::WakesPerJob, measured.wakes_per_job());
         }
         Ok(sample)
@@ -132,14 +133,14 @@ impl Bout<'_> {
 
     fn fill_and_drain(&self, jobs: u64, unique: bool) -> Result<Sample, Error> {
         let resident_mib = || process::resident_mib(self.server.pid());
-        let empty = &self.run.protocol.empty;
+        let empty = &self.protocol.empty;
         self.fill(WARM_JOBS, false)?;
         self.drive(empty, &Plan::counted(WARM_JOBS), WARM_JOBS)?;
         let before_mib = resident_mib()?;
         let filled = self.fill(jobs, unique)?;
         let full_mib = resident_mib()?;
         let growth_mib = (full_mib - before_mib).max(0.0);
-        let drained = self.drive(empty, &Plan::counted(jobs), jobs)?;
+        let drained = self.drive(empty, &Plan::counted(jobs), jobs)?.sample();
         let mut sample = filled.sample();
         // Latencies of a fill in batches add nothing to its rates.
         sample.retain(|metric, _| !matches!(metric, Metric::P50Micros | Metric::P99Micros));
@@ -147,33 +148,38 @@ impl Bout<'_> {
         sample.extend([
             (Metric::RssMib, full_mib),
             (Metric::BytesPerJob, growth_mib * 1024.0 * 1024.0 / jobs as f64),
-            (Metric::DrainPerSecond, drained.rate()),
-            (Metric::DrainMicrosPerJob, drained.server_micros_per_job()),
             (Metric::RssAfterDrainMib, resident_mib()?),
         ]);
+        let drains =
+            [(Metric::DrainPerSecond, Metric::JobsPerSecond), (Metric::DrainMicrosPerJob, Metric::ServerMicrosPerJob)];
+        sample.extend(drains.iter().filter_map(|(to, from)| Some((*to, *drained.get(from)?))));
         Ok(sample)
     }
 
     fn fill(&self, jobs: u64, unique: bool) -> Result<Measured, Error> {
-        self.drive(&Shape { unique, ..self.run.protocol.fill }, &Plan::counted(jobs), 0)
+        self.drive(&Shape { unique, ..self.protocol.fill }, &Plan::counted(jobs), 0)
     }
 
     /// One load, while `queued` jobs are in the queue for its workers.
     fn drive(&self, shape: &Shape, plan: &Plan, queued: u64) -> Result<Measured, Error> {
-        let rules = shape.rules(self.client.is_acknowledged());
-        let mut driver = Driver::new(self.client.speakers(shape), rules, plan, queued, self.server.pid())?;
+        let speakers = self.protocol.speakers(shape, self.acknowledges);
+        let mut driver = Driver::new(speakers, shape.rules(self.acknowledges), plan, queued, self.server.pid())?;
         let ports = self.server.ports();
         let workers = repeat_n(&ports.back, shape.workers);
         let mut links = Links::open(workers.chain(repeat_n(&ports.front, shape.clients)), self.run.idle, STALL)?;
         links.drive(&mut driver, self.run.interrupt)?;
         let measured = driver.measured()?;
         // While the connections are open, so that the server handles the last messages on them.
-        self.agree(if shape.ending == Ending::Acknowledged { measured.submitted } else { 0 })?;
+        self.agree(measured.left)?;
         Ok(measured)
     }
 
+    /// Waits until the server counts this number of jobs. Counts agree at once, unless messages at the end of a run were sent
+    /// without waiting for their answers.
     fn agree(&self, left: u64) -> Result<(), Error> {
-        let ports = self.server.ports();
-        await_agreement(COUNTS_WITHIN, self.run.interrupt, || self.client.difference(ports, left))
+        await_agreement(COUNTS_WITHIN, self.run.interrupt, || {
+            let found = (self.protocol.count)(self.server.ports().admin, self.acknowledges)?;
+            Ok((found != left).then(|| format!("the server counts {found} jobs, {left} were expected")))
+        })
     }
 }

@@ -136,11 +136,11 @@ impl Drop for Server {
     }
 }
 
-/// The first line of a program's `--version`. Checks first whether the program exists.
+/// The first line that a program prints for its version. Checks first whether the program exists.
 /// [`Error::Missing`] with `remedy`.
-pub(crate) fn version(program: &Path, remedy: &str) -> Result<String, Error> {
+pub(crate) fn version(program: &Path, flag: &str, remedy: &str) -> Result<String, Error> {
     let missing = |_| Error::Missing { program: program.to_owned(), remedy: remedy.to_owned() };
-    let output = Command::new(program).arg("--version").output().map_err(missing)?;
+    let output = Command::new(program).arg(flag).output().map_err(missing)?;
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().find(|line| !line.trim().is_empty()).unwrap_or("no version").trim().to_owned())
 }

@@ -2,6 +2,8 @@
 
 /// A unique id has the form of a UUID: 32 hexadecimal digits and 4 hyphens, as stock clients write it.
 pub(crate) const UNIQUE_BYTES: usize = 36;
+/// The size of a binary job: a stamp, and filler bytes.
+pub(crate) const BODY_BYTES: usize = 100;
 /// Both numbers of a stamp as hexadecimal digits.
 pub(crate) const STAMP_DIGITS: usize = 32;
 /// Where a UUID has its hyphens.
@@ -17,17 +19,22 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// The 16 bytes at the start of a binary body.
+    /// The body of a binary job.
     #[inline]
-    pub(crate) fn to_bytes(self) -> [u8; 16] {
-        (u128::from(self.sent_nanos) << 64 | u128::from(self.number)).to_le_bytes()
+    pub(crate) fn to_body(self) -> [u8; BODY_BYTES] {
+        let mut body = [b'x'; BODY_BYTES];
+        let stamp = (u128::from(self.sent_nanos) << 64 | u128::from(self.number)).to_le_bytes();
+        body.iter_mut().zip(stamp).for_each(|(place, byte)| *place = byte);
+        body
     }
 
-    /// Reads the stamp of a binary body.
+    /// Reads the stamp of a binary job. `None` if the rest of the body is another one.
     #[inline]
-    pub(crate) fn of(body: &[u8]) -> Option<Self> {
+    pub(crate) fn of_body(body: &[u8]) -> Option<Self> {
         let (number, rest) = body.split_first_chunk()?;
-        Some(Self { number: u64::from_le_bytes(*number), sent_nanos: u64::from_le_bytes(*rest.first_chunk()?) })
+        let (sent_nanos, filler) = rest.split_first_chunk()?;
+        let stamp = Self { number: u64::from_le_bytes(*number), sent_nanos: u64::from_le_bytes(*sent_nanos) };
+        (body.len() == BODY_BYTES && filler.iter().all(|byte| *byte == b'x')).then_some(stamp)
     }
 
     /// The digits in a body of JSON.
@@ -121,14 +128,14 @@ mod tests {
         #[test]
         fn stamps_and_numbers_survive(number: u64, sent_nanos: u64) {
             let stamp = Stamp { number, sent_nanos };
-            prop_assert_eq!(Stamp::of(&stamp.to_bytes()), Some(stamp));
+            prop_assert_eq!(Stamp::of_body(&stamp.to_body()), Some(stamp));
             prop_assert_eq!(Stamp::of_digits(&stamp.to_digits()), Some(stamp));
             prop_assert_eq!(low_of(&uuid(sent_nanos, number)), Some(number));
         }
 
         #[test]
         fn noise_never_panics(noise: Vec<u8>) {
-            let _ = (Stamp::of(&noise), Stamp::of_digits(&noise), low_of(&noise));
+            let _ = (Stamp::of_body(&noise), Stamp::of_digits(&noise), low_of(&noise));
         }
     }
 }

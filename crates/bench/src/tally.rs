@@ -1,6 +1,5 @@
-//! The common counters of a run's connections: when they may submit, and what has happened to the jobs. No bytes, no clock.
-
-use std::collections::VecDeque;
+//! The common counters of a run's connections: when they may start a request, and what has happened to the jobs. No bytes, no
+//! clock.
 
 use hdrhistogram::Histogram;
 
@@ -24,69 +23,75 @@ pub(crate) struct Rules {
     pub(crate) ending: Ending,
     /// Most jobs submitted and not yet worked; submitting pauses there and resumes at half of it.
     pub(crate) backlog_max: u64,
-    /// Every job must be acknowledged before the run ends.
+    /// Every request of a client makes a job.
+    pub(crate) submits: bool,
+    /// Every submitted job must be acknowledged before the run ends.
     pub(crate) acknowledged: bool,
     /// Every job must be worked before the run ends.
     pub(crate) worked: bool,
 }
 
-/// The counters, and the only way to start a job.
+/// The counters, and the only way to start a request.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    pub(crate) rules: Rules,
+    rules: Rules,
     /// The time, ns since the run began.
     pub(crate) now_nanos: u64,
     /// For unique ids.
     pub(crate) rng: Random,
-    pub(crate) submitted: u64,
+    /// Requests that clients have started.
+    pub(crate) started: u64,
     pub(crate) done: u64,
     /// Sleeping workers that were woken.
     pub(crate) wakes: u64,
-    /// No further jobs.
+    /// No further requests.
     pub(crate) stopping: bool,
     /// Within 1 %, ns.
     pub(crate) latency: Histogram<u64>,
-    jobs_max: u64,
+    started_max: u64,
+    /// Jobs in the queue before the run: those with the lowest numbers.
+    queued: u64,
     acknowledged: u64,
     worked: u64,
     /// The backlog was full and is not yet half empty.
     paused: bool,
     /// Paused producers may resume.
     resume: bool,
-    seen: Seen,
+    taken: Taken,
 }
 
 impl Tally {
-    /// Counters for at most `jobs_max` jobs, of which the first `queued` are acknowledged already.
-    pub(crate) fn new(rules: Rules, jobs_max: u64, queued: u64) -> Result<Self, Error> {
+    /// Counters for at most `started_max` requests. Jobs 0 to `queued` are queued already.
+    pub(crate) fn new(rules: Rules, started_max: u64, queued: u64) -> Result<Self, Error> {
         let latency = Histogram::new(2).map_err(|error| Error::Usage(error.to_string()))?;
         Ok(Self {
             rules,
             now_nanos: 0,
             rng: Random::new(1),
-            submitted: queued,
+            started: 0,
             done: 0,
             wakes: 0,
             stopping: false,
             latency,
-            jobs_max,
-            acknowledged: queued,
+            started_max,
+            queued,
+            acknowledged: 0,
             worked: 0,
             paused: false,
             resume: false,
-            seen: Seen::default(),
+            taken: Taken::default(),
         })
     }
 
-    /// The stamp of the next job, if submitting is allowed now.
+    /// The stamp of a client's next request, and of the job it makes, if one is allowed now.
     #[inline]
     pub(crate) fn next_stamp(&mut self) -> Option<Stamp> {
-        if self.stopping || self.paused || self.submitted >= self.jobs_max {
+        if self.stopping || self.paused || self.started >= self.started_max {
             return None;
         }
-        let stamp = Stamp { number: self.submitted, sent_nanos: self.now_nanos };
-        self.submitted += 1;
-        self.paused = self.submitted - self.worked >= self.rules.backlog_max;
+        let stamp = Stamp { number: self.queued + self.started, sent_nanos: self.now_nanos };
+        self.started += 1;
+        self.paused = self.jobs() - self.worked >= self.rules.backlog_max;
         Some(stamp)
     }
 
@@ -103,23 +108,29 @@ impl Tally {
         self.end(Ending::Answered, sent);
     }
 
-    /// A worker has received a job. [`Error::Mismatch`] if it was never submitted or has been worked before.
+    /// A connection has received a job. [`Error::Mismatch`] if it was never submitted or has been taken before.
     #[inline]
-    pub(crate) fn worked(&mut self, sent: Stamp) -> Result<(), Error> {
-        if sent.number >= self.submitted {
-            return Err(Error::Mismatch(format!("job {} was never submitted", sent.number)));
+    pub(crate) fn worked(&mut self, job: Stamp) -> Result<(), Error> {
+        if job.number >= self.jobs() {
+            return Err(Error::Mismatch(format!("job {} was never submitted", job.number)));
         }
-        if !self.seen.insert(sent.number) {
-            return Err(Error::Mismatch(format!("job {} was worked twice", sent.number)));
+        if !self.taken.insert(job.number) {
+            return Err(Error::Mismatch(format!("job {} was worked twice", job.number)));
         }
         self.worked += 1;
-        let half_empty = self.paused && self.submitted - self.worked <= self.rules.backlog_max / 2;
+        let half_empty = self.paused && self.jobs() - self.worked <= self.rules.backlog_max / 2;
         if half_empty || self.is_forgotten() {
             self.paused = false;
             self.resume = true;
         }
-        self.end(Ending::Worked, sent);
+        self.end(Ending::Worked, job);
         Ok(())
+    }
+
+    /// A job goes back to the queue.
+    #[inline]
+    pub(crate) fn put_back(&mut self, job: Stamp) {
+        self.worked -= u64::from(self.taken.remove(job.number));
     }
 
     #[inline]
@@ -131,10 +142,21 @@ impl Tally {
         }
     }
 
+    /// All jobs so far.
+    #[inline]
+    fn jobs(&self) -> u64 {
+        self.queued + if self.rules.submits { self.started } else { 0 }
+    }
+
+    /// Jobs that the server must still have.
+    pub(crate) fn left(&self) -> u64 {
+        self.jobs() - self.worked
+    }
+
     /// Nothing is outstanding, and no acknowledgement will ever make a producer submit. This can happen below a full backlog, if
     /// the first jobs were worked before the last producer had connected.
     fn is_forgotten(&self) -> bool {
-        self.rules.ending == Ending::Worked && !self.rules.acknowledged && self.worked == self.submitted
+        self.rules.ending == Ending::Worked && !self.rules.acknowledged && self.left() == 0
     }
 
     /// Whether producers may resume; true once per pause.
@@ -142,101 +164,45 @@ impl Tally {
         std::mem::take(&mut self.resume)
     }
 
-    /// Every submitted job is complete, and nothing is outstanding.
+    /// Every request and every job is complete, and nothing is outstanding.
     pub(crate) fn is_settled(&self) -> bool {
-        let acknowledged = !self.rules.acknowledged || self.acknowledged == self.submitted;
-        let worked = !self.rules.worked || self.worked == self.submitted;
-        acknowledged && worked && self.done == self.submitted
+        let acknowledged = !self.rules.acknowledged || self.acknowledged == self.started;
+        let expected = self.started + if self.rules.worked { self.queued } else { 0 };
+        acknowledged && self.done == expected && (!self.rules.worked || self.left() == 0)
     }
 
     /// What is outstanding, for the message about a stalled run.
     pub(crate) fn state(&self) -> String {
-        let Self { submitted, acknowledged, worked, done, .. } = self;
-        format!("submitted {submitted}, acknowledged {acknowledged}, worked {worked}, done {done}")
+        let Self { started, acknowledged, worked, done, .. } = self;
+        format!("started {started}, acknowledged {acknowledged}, worked {worked}, done {done}")
     }
 }
 
-/// A set of numbers, one bit each.
+/// A set of job numbers, one bit each.
 #[derive(Debug, Default)]
-struct Seen(Vec<u64>);
+struct Taken(Vec<u64>);
 
-impl Seen {
+impl Taken {
     /// Adds a number; returns whether it is new. The caller bounds it.
     #[inline]
     fn insert(&mut self, number: u64) -> bool {
-        let (word, bit) = (usize::try_from(number / 64).unwrap_or(usize::MAX), 1_u64 << (number % 64));
+        let (word, bit) = Self::place(number);
         if word >= self.0.len() {
             self.0.resize((word + 1).next_power_of_two(), 0);
         }
-        let Some(bits) = self.0.get_mut(word) else {
-            return false;
-        };
-        let new = *bits & bit == 0;
-        *bits |= bit;
-        new
-    }
-}
-
-/// The unanswered requests of one connection, oldest first.
-#[derive(Debug)]
-pub(crate) struct Window {
-    size: usize,
-    refill_at: usize,
-    /// Under the key that the answer repeats: for most requests the job's number.
-    pending: VecDeque<(u64, Stamp)>,
-}
-
-impl Window {
-    /// Room for `size` requests. It is refilled when at most `refill_at` of them are unanswered.
-    pub(crate) fn new(size: usize, refill_at: usize) -> Self {
-        Self { size, refill_at, pending: VecDeque::with_capacity(size) }
+        self.0.get_mut(word).is_some_and(|bits| std::mem::replace(bits, *bits | bit) & bit == 0)
     }
 
-    /// The same, refilled when half is free, so that pipelined requests leave in large writes.
-    pub(crate) fn by_halves(size: usize) -> Self {
-        Self::new(size, size / 2)
-    }
-
-    /// Calls `put` for each job that may be submitted now.
+    /// Removes a number; returns whether it was there.
     #[inline]
-    pub(crate) fn refill(&mut self, tally: &mut Tally, mut put: impl FnMut(Stamp, &mut Random)) {
-        if self.pending.len() > self.refill_at {
-            return;
-        }
-        while self.pending.len() < self.size {
-            let Some(stamp) = tally.next_stamp() else {
-                return;
-            };
-            put(stamp, &mut tally.rng);
-            self.hold(stamp.number, stamp);
-        }
+    fn remove(&mut self, number: u64) -> bool {
+        let (word, bit) = Self::place(number);
+        self.0.get_mut(word).is_some_and(|bits| std::mem::replace(bits, *bits & !bit) & bit != 0)
     }
 
-    /// Adds a request.
     #[inline]
-    pub(crate) fn hold(&mut self, key: u64, stamp: Stamp) {
-        self.pending.push_back((key, stamp));
-    }
-
-    /// The oldest request.
-    pub(crate) fn oldest(&self) -> Option<Stamp> {
-        self.pending.front().map(|(_, stamp)| *stamp)
-    }
-
-    /// Removes the oldest request, where answers come in the order of requests.
-    #[inline]
-    pub(crate) fn take_oldest(&mut self) -> Option<Stamp> {
-        self.pending.pop_front().map(|(_, stamp)| stamp)
-    }
-
-    /// Removes the request with this key, where answers come in any order.
-    /// [`Error::Mismatch`] without such a request; `reply` is shown.
-    #[inline]
-    pub(crate) fn take(&mut self, key: Option<u64>, reply: &[u8]) -> Result<Stamp, Error> {
-        let at = key.and_then(|key| self.pending.iter().position(|(pending, _)| *pending == key));
-        at.and_then(|at| self.pending.remove(at))
-            .map(|(_, stamp)| stamp)
-            .ok_or_else(|| Error::Mismatch(format!("a reply to no request, or a second one: {}", reply.escape_ascii())))
+    fn place(number: u64) -> (usize, u64) {
+        (usize::try_from(number / 64).unwrap_or(usize::MAX), 1 << (number % 64))
     }
 }
 
@@ -244,20 +210,17 @@ impl Window {
 mod tests {
     use super::*;
 
-    const RULES: Rules = Rules { ending: Ending::Worked, backlog_max: 4, acknowledged: false, worked: true };
-
     #[test]
     fn producers_pause_at_a_full_backlog_and_resume_at_half_of_it() {
-        let mut tally = Tally::new(RULES, 5, 0).unwrap();
-        let mut window = Window::by_halves(8);
-        window.refill(&mut tally, |_, _| ());
-        assert_eq!((tally.submitted, tally.take_resume()), (4, false));
+        let rules = Rules { ending: Ending::Worked, backlog_max: 4, submits: true, acknowledged: false, worked: true };
+        let mut tally = Tally::new(rules, 5, 0).unwrap();
+        let submit = |tally: &mut Tally| std::iter::from_fn(|| tally.next_stamp()).count();
+        assert_eq!((submit(&mut tally), tally.take_resume()), (4, false));
         for (number, resumes) in [(3, false), (0, true)] {
             tally.worked(Stamp { number, sent_nanos: 0 }).unwrap();
             assert_eq!(tally.take_resume(), resumes, "{number}");
         }
-        window.refill(&mut tally, |_, _| ());
-        assert_eq!((tally.submitted, tally.next_stamp()), (5, None), "no more than five");
+        assert_eq!(submit(&mut tally), 1, "five in all");
         assert!(!tally.is_settled());
         for number in [1, 2, 4] {
             tally.worked(Stamp { number, sent_nanos: 0 }).unwrap();
@@ -266,22 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_refilled_when_half_of_it_is_free() {
-        let rules = Rules { backlog_max: u64::MAX, ..RULES };
-        let (mut tally, mut window) = (Tally::new(rules, u64::MAX, 0).unwrap(), Window::by_halves(4));
-        let mut refill = |window: &mut Window| {
-            let mut put = Vec::new();
-            window.refill(&mut tally, |stamp, _| put.push(stamp.number));
-            put
-        };
-        assert_eq!(refill(&mut window), [0, 1, 2, 3]);
-        assert_eq!(window.take_oldest().map(|stamp| stamp.number), Some(0));
-        assert!(refill(&mut window).is_empty());
-        assert_eq!(window.take(Some(2), b"").unwrap().number, 2);
-        assert_eq!(refill(&mut window), [4, 5]);
-        for wrong in [Some(2), Some(6), None] {
-            let error = window.take(wrong, b"x").unwrap_err().to_string();
-            assert_eq!(error, "count mismatch: a reply to no request, or a second one: x");
-        }
+    fn a_job_that_was_put_back_can_be_taken_again() {
+        let rules =
+            Rules { ending: Ending::Answered, backlog_max: 9, submits: false, acknowledged: false, worked: false };
+        let mut tally = Tally::new(rules, 9, 2).unwrap();
+        let job = |number| Stamp { number, sent_nanos: 0 };
+        tally.worked(job(1)).unwrap();
+        assert_eq!((tally.left(), tally.next_stamp()), (1, Some(job(2))));
+        assert_eq!(tally.worked(job(1)).unwrap_err().to_string(), "count mismatch: job 1 was worked twice");
+        assert_eq!(tally.worked(job(2)).unwrap_err().to_string(), "count mismatch: job 2 was never submitted");
+        tally.put_back(job(1));
+        tally.worked(job(1)).unwrap();
+        assert_eq!(tally.left(), 1);
     }
 }

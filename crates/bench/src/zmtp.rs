@@ -1,187 +1,194 @@
-//! ZeroMQ's transport, in the role of a DEALER: under a speaker, and on a blocking connection for questions. The codec is
-//! [`windlass_zmtp`], as in the daemon; its own tests run it against libzmq.
+//! ZeroMQ's transport, in the role of a DEALER. Deliberately shares no code with the daemon's codec; the tests speak with that.
+//!
+//! Spec: ZMTP 3.0, without security.
 
-use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use windlass_engine::Timestamp;
-use windlass_zmtp::{Event, Message, Peer, Role, Settings};
-
-use crate::driver::Speaker;
 use crate::error::Error;
-use crate::tally::Tally;
+use crate::load::strange;
+use crate::protocol;
 
-/// How long an answer, a handshake or a write may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-const READ_BYTES: usize = 64 * 1024;
+/// More than any server has reason to send here; a larger frame means that the stream is out of step.
+const FRAME_BYTES_MAX: u64 = 16 << 20;
+const GREETING_BYTES: usize = 64;
+/// Version 3.0, mechanism NULL.
+const GREETING: &[u8; 32] = b"\xff\0\0\0\0\0\0\0\0\x7f\x03\0NULL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+const MORE: u8 = 1;
+const LONG: u8 = 2;
+const COMMAND: u8 = 4;
 
-/// A speaker above the transport.
-pub(crate) trait Talk {
-    /// The connection's identity; empty for none.
-    fn identity(&self, _tally: &mut Tally) -> Bytes {
-        Bytes::new()
-    }
-
-    /// Sends as much as is allowed now: after the handshake, and when clients may resume.
-    fn begin(&mut self, line: &mut Line<'_>, tally: &mut Tally);
-
-    /// Answers a message. For errors see [`Speaker::on_bytes`].
-    fn on_message(&mut self, message: &Message, line: &mut Line<'_>, tally: &mut Tally) -> Result<(), Error>;
-}
-
-/// The output of a [`Talk`].
-pub(crate) struct Line<'a> {
-    peer: &'a Peer,
-    output: &'a mut BytesMut,
-}
-
-impl Line<'_> {
-    /// Fails only before the handshake, or with 128 MiB queued; then no answer comes and the run stalls.
-    #[inline]
-    pub(crate) fn send<const N: usize>(&mut self, parts: [&[u8]; N]) {
-        let unsent = self.peer.send(parts, self.output);
-        debug_assert_eq!(unsent, Ok(()));
-    }
-}
-
-/// A speaker with its side of the transport.
-pub(crate) struct Dealer<T> {
-    talk: T,
-    peer: Peer,
+/// One connection's side.
+#[derive(Debug, Default)]
+pub(crate) struct Dealer {
     greeted: bool,
-    /// Received bytes of an incomplete message.
-    input: BytesMut,
-    /// Bytes for the next write.
-    output: BytesMut,
 }
 
-impl<T: Talk + 'static> Dealer<T> {
-    /// The speaker of a new connection.
-    pub(crate) fn boxed(talk: T) -> Box<dyn Speaker> {
-        let (input, output) = (BytesMut::new(), BytesMut::new());
-        Box::new(Self { talk, peer: dealer(), greeted: false, input, output })
-    }
-
-    fn drain(&mut self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.output);
-        self.output.clear();
-    }
+/// What the server has sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event<'a> {
+    /// A part of the handshake.
+    Greeting,
+    /// Messages may follow.
+    Ready,
+    Message(Message<'a>),
 }
 
-impl<T: Talk + 'static> Speaker for Dealer<T> {
-    fn on_wake(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
-        if !self.greeted {
-            self.greeted = true;
-            let identity = self.talk.identity(tally);
-            self.peer.open_as(identity, now(tally), &mut self.output);
-        } else if self.peer.is_ready() {
-            self.talk.begin(&mut Line { peer: &self.peer, output: &mut self.output }, tally);
-        }
-        self.drain(out);
-    }
+/// All frames of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Message<'a>(&'a [u8]);
 
+impl<'a> Message<'a> {
+    /// The bodies of its frames.
     #[inline]
-    fn on_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>, tally: &mut Tally) -> Result<usize, Error> {
-        self.input.extend_from_slice(bytes);
-        let now = now(tally);
-        while let Some(event) = self.peer.read(now, &mut self.input, &mut self.output).map_err(closed)? {
-            let mut line = Line { peer: &self.peer, output: &mut self.output };
-            match event {
-                Event::Message(message) => self.talk.on_message(&message, &mut line, tally)?,
-                Event::Ready(_) => self.talk.begin(&mut line, tally),
-                // Only publishers receive subscriptions.
-                Event::Subscribe(_) | Event::Cancel(_) => {}
+    pub(crate) fn parts(self) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let (_, body, after) = frame(rest).ok()??;
+            rest = after;
+            Some(body)
+        })
+    }
+}
+
+impl Dealer {
+    /// Appends the handshake. Messages must wait for the server's part of it.
+    pub(crate) fn open(identity: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(GREETING);
+        out.extend_from_slice(&[0; GREETING_BYTES - GREETING.len()]);
+        let mut ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity".to_vec();
+        ready.extend_from_slice(&u32::try_from(identity.len()).unwrap_or(0).to_be_bytes());
+        ready.extend_from_slice(identity);
+        put_frame(out, COMMAND, &ready);
+    }
+
+    /// The first event in `bytes` and the bytes after it, or `None` if more bytes are needed. [`Error::Protocol`].
+    #[inline]
+    pub(crate) fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(Event<'a>, &'a [u8])>, Error> {
+        if !self.greeted {
+            let Some((greeting, rest)) = bytes.split_first_chunk::<GREETING_BYTES>() else { return Ok(None) };
+            self.greeted = greeting.first() == Some(&0xff) && greeting.get(10) >= Some(&3);
+            return if self.greeted { Ok(Some((Event::Greeting, rest))) } else { Err(strange(bytes)) };
+        }
+        let mut rest = bytes;
+        while let Some((flags, body, after)) = frame(rest)? {
+            rest = after;
+            if flags & COMMAND != 0 {
+                return if body.starts_with(b"\x05READY") {
+                    Ok(Some((Event::Ready, rest)))
+                } else {
+                    Err(strange(bytes))
+                };
+            }
+            if flags & MORE == 0 {
+                let whole = bytes.split_at_checked(bytes.len() - rest.len()).unwrap_or((bytes, b"")).0;
+                return Ok(Some((Event::Message(Message(whole)), rest)));
             }
         }
-        self.drain(out);
-        Ok(bytes.len())
+        Ok(None)
     }
 }
 
-/// A connection that is not measured: messages one after the other, blocking.
-pub(crate) struct Desk {
-    stream: TcpStream,
-    peer: Peer,
-    input: BytesMut,
-    output: BytesMut,
-    scratch: Vec<u8>,
+/// Appends a message.
+#[inline]
+pub(crate) fn put<const PARTS: usize>(out: &mut Vec<u8>, parts: [&[u8]; PARTS]) {
+    for (left, part) in (0..PARTS).rev().zip(parts) {
+        put_frame(out, if left > 0 { MORE } else { 0 }, part);
+    }
 }
 
-impl Desk {
-    /// Connects. [`Error::Io`], [`Error::Protocol`].
-    pub(crate) fn open(addr: SocketAddr, identity: &[u8]) -> Result<Self, Error> {
-        let stream = TcpStream::connect(addr).map_err(Error::io("connect"))?;
-        stream.set_nodelay(true).map_err(Error::io("set no delay"))?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(Error::io("set a timeout"))?;
-        let (input, output, scratch) = (BytesMut::new(), BytesMut::new(), vec![0; READ_BYTES]);
-        let mut desk = Self { stream, peer: dealer(), input, output, scratch };
-        desk.peer.open_as(Bytes::copy_from_slice(identity), Timestamp(0), &mut desk.output);
-        match desk.event(PATIENCE)? {
-            Some(Event::Ready(_)) => Ok(desk),
-            other => Err(Error::Protocol(format!("{other:?} instead of a handshake"))),
+/// A connection for questions, after its handshake. [`Error::Io`], [`Error::Protocol`].
+pub(crate) fn connect(addr: SocketAddr, identity: &[u8]) -> Result<TcpStream, Error> {
+    let (mut stream, mut out) = (protocol::connect(addr)?, Vec::new());
+    Dealer::open(identity, &mut out);
+    protocol::ask(&mut stream, &out, |bytes| {
+        let (mut dealer, mut rest) = (Dealer::default(), bytes);
+        while let Some((event, after)) = dealer.read(rest)? {
+            if event == Event::Ready {
+                return Ok(Some(()));
+            }
+            rest = after;
+        }
+        Ok(None)
+    })?;
+    Ok(stream)
+}
+
+/// The answer to a question on a connection of its own. [`Error::Io`], [`Error::Protocol`].
+pub(crate) fn question<T, const PARTS: usize>(
+    admin: SocketAddr,
+    identity: &[u8],
+    parts: [&[u8]; PARTS],
+    read: impl Fn(Message<'_>) -> Option<T>,
+) -> Result<T, Error> {
+    let mut out = Vec::new();
+    put(&mut out, parts);
+    protocol::ask(&mut connect(admin, identity)?, &out, |bytes| match (Dealer { greeted: true }).read(bytes)? {
+        Some((Event::Message(message), _)) => read(message).map(Some).ok_or_else(|| strange(bytes)),
+        _ => Ok(None),
+    })
+}
+
+#[inline]
+fn put_frame(out: &mut Vec<u8>, flags: u8, body: &[u8]) {
+    match u8::try_from(body.len()) {
+        Ok(size) => out.extend_from_slice(&[flags, size]),
+        Err(_) => {
+            out.push(flags | LONG);
+            out.extend_from_slice(&(body.len() as u64).to_be_bytes());
         }
     }
+    out.extend_from_slice(body);
+}
 
-    /// Sets a message aside, to leave with the next call of any other method.
-    pub(crate) fn put<const N: usize>(&mut self, parts: [&[u8]; N]) {
-        Line { peer: &self.peer, output: &mut self.output }.send(parts);
+/// A frame's flags and body, and the bytes after it.
+type Frame<'a> = (u8, &'a [u8], &'a [u8]);
+
+/// The first frame.
+#[inline]
+fn frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, Error> {
+    let (flags, size, rest) = match bytes {
+        [flags, rest @ ..] if flags & LONG != 0 => {
+            let Some((size, rest)) = rest.split_first_chunk() else { return Ok(None) };
+            (*flags, u64::from_be_bytes(*size), rest)
+        }
+        [flags, size, rest @ ..] => (*flags, u64::from(*size), rest),
+        _ => return Ok(None),
+    };
+    if flags > (MORE | LONG | COMMAND) || size > FRAME_BYTES_MAX {
+        return Err(strange(bytes));
     }
+    let cut = rest.split_at_checked(usize::try_from(size).unwrap_or(usize::MAX));
+    Ok(cut.map(|(body, rest)| (flags, body, rest)))
+}
 
-    /// The answer to a question, which is named in errors. [`Error::Io`], [`Error::Protocol`].
-    pub(crate) fn ask<const N: usize>(&mut self, name: &str, parts: [&[u8]; N]) -> Result<Message, Error> {
-        self.put(parts);
-        self.receive(PATIENCE)?.ok_or_else(|| Error::Protocol(format!("no answer to {name}")))
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// The next message, if one arrives within this time, which must not be zero.
-    /// [`Error::Io`]; [`Error::Protocol`], also if the server hangs up.
-    pub(crate) fn receive(&mut self, within: Duration) -> Result<Option<Message>, Error> {
-        match self.event(within)? {
-            Some(Event::Message(message)) => Ok(Some(message)),
-            None => Ok(None),
-            other @ Some(Event::Ready(_) | Event::Subscribe(_) | Event::Cancel(_)) => {
-                Err(Error::Protocol(format!("{other:?} instead of a message")))
+    #[test]
+    fn messages_of_any_size_are_read_wherever_they_are_cut() {
+        let large = [7; 300];
+        let mut bytes = vec![0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3];
+        bytes.resize(GREETING_BYTES, 0);
+        bytes.extend(b"\x04\x06\x05READY");
+        put(&mut bytes, [&b""[..], &large, b"end"]);
+        for piece in [1, 2, 7, 63, 64, 65, 1000] {
+            let (mut dealer, mut carry, mut found) = (Dealer::default(), Vec::new(), Vec::new());
+            for piece in bytes.chunks(piece) {
+                carry.extend_from_slice(piece);
+                while let Some((event, rest)) = dealer.read(&carry).unwrap() {
+                    found.push(match event {
+                        Event::Message(message) => message.parts().map(<[u8]>::to_vec).collect(),
+                        Event::Greeting | Event::Ready => Vec::new(),
+                    });
+                    carry = rest.to_vec();
+                }
             }
+            assert_eq!(found, [vec![], vec![], vec![vec![], large.to_vec(), b"end".to_vec()]], "{piece}");
+        }
+        let mut dealer = Dealer { greeted: true };
+        for wrong in [&b"\x08\0"[..], b"\x02\xff\0\0\0\0\0\0\0", b"\x04\x05\x04PING"] {
+            assert!(dealer.read(wrong).is_err(), "{}", wrong.escape_ascii());
         }
     }
-
-    fn event(&mut self, within: Duration) -> Result<Option<Event>, Error> {
-        let begun = Instant::now();
-        loop {
-            // The codec's deadlines are not used here.
-            let event = self.peer.read(Timestamp(0), &mut self.input, &mut self.output).map_err(closed)?;
-            self.stream.write_all(&self.output).map_err(Error::io("write"))?;
-            self.output.clear();
-            let left = within.saturating_sub(begun.elapsed());
-            if event.is_some() || left.is_zero() {
-                return Ok(event);
-            }
-            self.stream.set_read_timeout(Some(left)).map_err(Error::io("set a timeout"))?;
-            match self.stream.read(&mut self.scratch) {
-                Ok(0) => return Err(Error::Protocol("the server hung up".to_owned())),
-                Ok(count) => self.input.extend_from_slice(self.scratch.get(..count).unwrap_or_default()),
-                Err(refusal) if is_no_answer(&refusal) => {}
-                Err(refusal) => return Err(Error::io("read")(refusal)),
-            }
-        }
-    }
-}
-
-fn is_no_answer(refusal: &io::Error) -> bool {
-    matches!(refusal.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
-}
-
-fn dealer() -> Peer {
-    Peer::new(Arc::new(Settings::new(Role::Dealer)))
-}
-
-fn closed(close: windlass_zmtp::Close) -> Error {
-    Error::Protocol(format!("ZMTP: {close}"))
-}
-
-fn now(tally: &Tally) -> Timestamp {
-    Timestamp(tally.now_nanos / 1_000_000)
 }

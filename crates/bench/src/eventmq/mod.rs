@@ -1,121 +1,147 @@
-//! EventMQ's eMQP over ZeroMQ's transport: load for `windlass` and for the released router, which is in Python. The messages
-//! have a codec here, separate from the daemon's. The released router and its JobManager use libzmq.
+//! EventMQ's eMQP over ZeroMQ's transport: load for `windlass` and for the released router, which is in Python. Deliberately
+//! shares no code with the daemon's codec. The released router and its JobManager use libzmq.
 //!
-//! Reading order: [`wire`] (messages), [`speakers`] (kinds of connections), [`jobmanager`] (the released one at work), then the
-//! cases and the server's own counts, here.
-//!
-//! Spec: EventMQ's `protocol.rst`; where the released programs differ in their frames, theirs. Not in it: `STATUS` and
-//! `ROUTER_SHOW_WORKERS` of the released router, which are answered with JSON in a `REPLY`, as `emq-cli` has it.
+//! Spec: EventMQ's `protocol.rst`, "Global Frames", "eMQP / Client" and "eMQP / Worker"; where the released programs differ in
+//! their frames, theirs. Not in it: `STATUS` and `ROUTER_SHOW_WORKERS` of the released router, which are answered with JSON in a
+//! `REPLY`, as `emq-cli` has it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::Deserialize;
 
-use crate::cases::{self, Case, Catalogue, Request, Shape, Work};
-use crate::driver::Speaker;
+use crate::cases::Shape;
 use crate::error::Error;
-use crate::eventmq::wire::Incoming;
-use crate::peers::Needs;
-use crate::protocol::{Client, Protocol, differs};
-use crate::servers::Ports;
-use crate::stamp::Random;
-use crate::zmtp::Desk;
+use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
+use crate::protocol::Protocol;
+use crate::stamp::{Random, STAMP_DIGITS, Stamp, UNIQUE_BYTES, low_of, uuid};
+use crate::table::WORKERS;
+use crate::zmtp::{self, Dealer, Event};
 
-#[cfg(test)]
-mod accounting;
-mod jobmanager;
-mod speakers;
-mod wire;
+pub(crate) mod jobmanager;
 
 /// See the module.
 pub(crate) static EVENTMQ: Protocol = Protocol {
     name: "eventmq",
-    client: Some("eMQP over tcp:// by windlass-zmtp, as DEALERs with identities; not libzmq, but in the JobManager"),
-    released: Some("the released router"),
-    cases: &CASES,
-    fill: Shape::clients(Request::Submit, 4, 64),
+    client: Some(
+        "eMQP over tcp:// by the generator's own codec, as DEALERs with identities; not libzmq, but in the JobManager",
+    ),
+    fill: Shape::submit(4, 64),
     empty: Shape::flow(0, 1, WORKERS, u64::MAX),
     wakes: false,
-    open: |peer| Box::new(Eventmq { is_acknowledged: peer.is_ours() }),
+    speaker: |seat| {
+        Connection::boxed(Eventmq { seat, dealer: Dealer::default(), informed: [0; UNIQUE_BYTES] }, seat, CREDITS)
+    },
+    count,
 };
 
-pub(crate) static CASES: Catalogue = Catalogue {
-    groups: &[
-        ("e2e", "requests up to workers, in five shapes"),
-        ("request", "requests without workers, in three shapes; windlass alone"),
-        ("default", "e2e, request and jobmanager-500; any number can be asked for: jobmanager-5k"),
-    ],
-    extra: &[],
-    steady,
-    sized,
-    examples: &["jobmanager-500"],
-};
-
-/// Workers of the first group.
-const WORKERS: usize = 2;
-/// Shapes as (clients, in flight on each, description), those of the second group first.
-const SHAPES: [(usize, usize, &str); 5] = [
-    (1, 1, "1 client, one at a time"),
-    (8, 1, "8 clients, one at a time each"),
-    (4, 64, "4 clients, 64 in flight each"),
-    (1, 256, "1 client, 256 in flight"),
-    (8, 256, "8 clients, 256 in flight each"),
-];
-const ALONE: usize = 3;
+/// Jobs that a worker can have at once.
+const CREDITS: usize = 64;
+/// The queue of all jobs: the released router's default for workers without queues.
+const QUEUE: &[u8] = b"default";
+const VERSION: &[u8] = b"eMQP/1.0";
+/// A worker's queues with their weights.
+const QUEUES: &[u8] = br#"[[10, "default"]]"#;
+const RESULT: &[u8] = br#"{"value": null}"#;
+/// A job calls `windlass_tasks.done` with its stamp.
+const JOB_HEAD: &[u8] = br#"["run", {"callable": "done", "path": "windlass_tasks", "args": [""#;
+const JOB_TAIL: &[u8] = br#""], "kwargs": {}, "class_args": [], "class_kwargs": {}}]"#;
+const JOB_BYTES: usize = JOB_HEAD.len() + STAMP_DIGITS + JOB_TAIL.len();
 /// A seed that gives other identities than the load's.
 const SEED: u64 = 77;
 
-/// A request is in flight until a worker has received it.
-fn flow(clients: usize, in_flight: usize, workers: usize) -> Shape {
-    let on_their_way = u64::try_from(clients.saturating_mul(in_flight)).unwrap_or(u64::MAX);
-    Shape::flow(clients, in_flight, workers, on_their_way)
-}
-
-fn steady() -> Vec<Case> {
-    let e2e = SHAPES.iter().map(|(clients, in_flight, shape)| Case {
-        name: format!("e2e-{clients}x{in_flight}"),
-        group: "e2e",
-        about: format!("request up to the worker, which answers; {shape}; {WORKERS} workers of 64 credits"),
-        needs: Needs::Memory,
-        work: Work::Load(flow(*clients, *in_flight, WORKERS)),
-    });
-    let request = SHAPES.iter().take(ALONE).map(|(clients, in_flight, shape)| Case {
-        name: format!("request-{clients}x{in_flight}"),
-        group: "request",
-        about: format!("request up to its acceptance, without workers; {shape}"),
-        needs: Needs::Count,
-        work: Work::Load(Shape::clients(Request::Submit, *clients, *in_flight)),
-    });
-    e2e.chain(request).collect()
-}
-
-fn sized(kind: &str, jobs: u64) -> Option<cases::Sized> {
-    let about = format!("{jobs} requests at once to the released JobManager with 2 processes, until all are done");
-    let work = Work::Own { jobs, run: jobmanager::run };
-    (kind == "jobmanager").then_some(("jobmanager", about, Needs::Memory, work))
-}
-
-/// One server. The released router does not acknowledge every request.
+/// A message's identifier is a UUID as text, as stock clients have it. That of a request ends with its number.
 struct Eventmq {
-    is_acknowledged: bool,
+    seat: Seat,
+    dealer: Dealer,
+    /// The identifier of a worker's `INFORM`.
+    informed: [u8; UNIQUE_BYTES],
 }
 
-impl Client for Eventmq {
-    fn speakers(&self, shape: &Shape) -> Vec<Box<dyn Speaker>> {
-        speakers::of(shape, self.is_acknowledged)
+impl Wire for Eventmq {
+    fn open(&mut self, cx: &mut Context<'_>) -> bool {
+        Dealer::open(&cx.tally.rng.unique(), cx.out);
+        false
     }
 
-    fn difference(&self, ports: &Ports, left: u64) -> Result<Option<String>, Error> {
-        let status: Status = ask(ports.admin, "STATUS")?;
-        // The released router counts every request without a requested reply as in flight for ever.
-        let in_flight = if self.is_acknowledged { status.in_flight.values().sum() } else { 0 };
-        Ok(differs(status.waiting.values().sum::<u64>() + in_flight, left))
+    #[inline]
+    fn read<'a>(&mut self, bytes: &'a [u8], cx: &mut Context<'_>) -> Read<'a> {
+        let Some((event, rest)) = self.dealer.read(bytes)? else { return Ok(None) };
+        let mut of = None;
+        let reply = match event {
+            Event::Greeting => Reply::None,
+            Event::Ready if self.seat.is_worker => {
+                self.informed = cx.tally.rng.unique();
+                zmtp::put(cx.out, [b"", VERSION, b"INFORM", &self.informed, QUEUES, b"worker"]);
+                Reply::None
+            }
+            Event::Ready => Reply::Ready,
+            Event::Message(message) => {
+                let mut parts = message.parts();
+                let head = [parts.next(), parts.next(), parts.next(), parts.next()];
+                let body = [parts.next(), parts.next(), parts.next(), parts.next()];
+                let [Some(b""), Some(VERSION), Some(command), Some(id)] = head else { return Err(strange(bytes)) };
+                match (command, body) {
+                    (b"REQUEST", [Some(QUEUE), Some(_), Some(job), None]) if self.seat.is_worker => {
+                        let stamp = stamp_of(job).filter(|stamp| low_of(id) == Some(stamp.number));
+                        Reply::Job(Job { lease: id, stamp: stamp.ok_or_else(|| strange(bytes))? })
+                    }
+                    (b"REPLY", [Some(text), None, None, None]) if !self.seat.is_worker => {
+                        of = low_of(text);
+                        if self.seat.acknowledges { Reply::Accepted } else { Reply::None }
+                    }
+                    // The server expects no answer, but regular heartbeats.
+                    (b"HEARTBEAT", [Some(time), None, None, None]) => {
+                        zmtp::put(cx.out, [b"", VERSION, b"HEARTBEAT", &cx.tally.rng.unique(), time]);
+                        Reply::None
+                    }
+                    (b"ACK", [Some(of), None, None, None]) if *of == self.informed => Reply::Ready,
+                    _ => return Err(strange(bytes)),
+                }
+            }
+        };
+        Ok(Some(Incoming { reply, of, rest }))
     }
 
-    fn is_acknowledged(&self) -> bool {
-        self.is_acknowledged
+    #[inline]
+    fn push(&mut self, jobs: &[Stamp], cx: &mut Context<'_>) {
+        jobs.iter().for_each(|stamp| put_request(cx.out, *stamp, &mut cx.tally.rng));
     }
+
+    /// One credit more.
+    #[inline]
+    fn take(&mut self, _: Stamp, cx: &mut Context<'_>) {
+        zmtp::put(cx.out, [b"", VERSION, b"READY", &cx.tally.rng.unique()]);
+    }
+
+    #[inline]
+    fn finish(&mut self, _: Stamp, job: &Job<'_>, cx: &mut Context<'_>) -> bool {
+        zmtp::put(cx.out, [b"", VERSION, b"REPLY", &cx.tally.rng.unique(), RESULT, job.lease]);
+        false
+    }
+}
+
+/// `REQUEST`: a job into [`QUEUE`], with no headers.
+#[inline]
+fn put_request(out: &mut Vec<u8>, stamp: Stamp, rng: &mut Random) {
+    zmtp::put(out, [b"", VERSION, b"REQUEST", &uuid(rng.next(), stamp.number), QUEUE, b"", &job_of(stamp)]);
+}
+
+#[inline]
+fn job_of(stamp: Stamp) -> [u8; JOB_BYTES] {
+    let mut job = [0; JOB_BYTES];
+    let (head, rest) = job.split_at_mut(JOB_HEAD.len());
+    let (digits, tail) = rest.split_at_mut(STAMP_DIGITS);
+    head.copy_from_slice(JOB_HEAD);
+    digits.copy_from_slice(&stamp.to_digits());
+    tail.copy_from_slice(JOB_TAIL);
+    job
+}
+
+/// The stamp of a job, if the job is one of ours, byte for byte.
+#[inline]
+fn stamp_of(job: &[u8]) -> Option<Stamp> {
+    Stamp::of_digits(job.strip_prefix(JOB_HEAD)?.strip_suffix(JOB_TAIL)?)
 }
 
 /// The fields used of the answer to `STATUS`.
@@ -127,14 +153,40 @@ struct Status {
     in_flight: BTreeMap<String, u64>,
 }
 
+/// Waiting jobs, and those in flight. The released router counts every request without a requested reply as in flight for ever.
+fn count(admin: SocketAddr, acknowledges: bool) -> Result<u64, Error> {
+    let status: Status = status(admin, "STATUS")?;
+    let in_flight = if acknowledges { status.in_flight.values().sum() } else { 0 };
+    Ok(status.waiting.values().sum::<u64>() + in_flight)
+}
+
 /// The answer to an administrative request.
-fn ask<T: for<'de> Deserialize<'de>>(admin: SocketAddr, command: &str) -> Result<T, Error> {
+fn status<T: for<'de> Deserialize<'de>>(admin: SocketAddr, command: &str) -> Result<T, Error> {
     let mut rng = Random::new(SEED);
-    let mut desk = Desk::open(admin, &rng.unique())?;
-    let message = desk.ask(command, wire::question(&rng.unique(), command))?;
-    let strange = |found: String| Error::Protocol(format!("{command} was answered with {found}"));
-    let Incoming::Reply { text } = Incoming::read(&message)? else {
-        return Err(strange(format!("{message:?}")));
-    };
-    serde_json::from_slice(text).map_err(|error| strange(format!("{}: {error}", text.escape_ascii())))
+    let (identity, id) = (rng.unique(), rng.unique());
+    zmtp::question(admin, &identity, [b"", VERSION, command.as_bytes(), &id], |message| {
+        let parts: Vec<_> = message.parts().collect();
+        let [b"", VERSION, b"REPLY", _, text] = *parts else { return None };
+        serde_json::from_slice(text).ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_json_that_names_its_function() {
+        let stamp = Stamp { number: 0x1f, sent_nanos: 0xabc };
+        let job = job_of(stamp);
+        let value: serde_json::Value = serde_json::from_slice(&job).unwrap();
+        assert_eq!(value[0], "run");
+        assert_eq!((&value[1]["path"], &value[1]["callable"]), (&"windlass_tasks".into(), &"done".into()));
+        assert_eq!(value[1]["args"][0], "000000000000001f0000000000000abc");
+        for at in 0..job.len() {
+            let mut spoilt = job;
+            spoilt[at] ^= 1;
+            assert_ne!(stamp_of(&spoilt), stamp_of(&job), "{at}");
+        }
+    }
 }
