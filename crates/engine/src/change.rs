@@ -31,6 +31,6 @@ pub enum Change {
     BatchMoved(JobId),
     /// A batch was removed.
     BatchGone(JobId),
-    /// Only the head changed: job numbers were reserved, or a clock was set ([`crate::Engine::head`]).
-    Head,
+    /// Only the engine meta changed: job numbers were reserved, or a clock was set ([`crate::Engine::meta`]).
+    Meta,
 }

@@ -67,7 +67,7 @@ pub use event::*;
 pub use ids::*;
 pub use jobs::*;
 pub use limits::Limits;
-pub use meta::Head;
+pub use meta::EngineMeta;
 pub use outcome::*;
 pub use query::*;
 pub use queues::{Bridge, Codec, Queue, QueueImage, QueueRules, Throttle, matches};

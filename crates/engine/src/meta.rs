@@ -16,14 +16,14 @@ const RANK_MIDDLE: u64 = 1 << 62;
 
 /// The engine's own values in the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Head {
+pub struct EngineMeta {
     /// The next job's number.
     pub next_job: u64,
     /// Jobs that the journal does not keep may use numbers below this one.
     pub reserved: u64,
     /// How many times a daemon has opened this journal. It distinguishes the tokens of `cycle` queues between runs, because
     /// tokens are sent before they are journalled.
-    pub starts: u64,
+    pub boot_count: u64,
     /// How the engine's time relates to other clocks.
     pub clock: Clock,
     /// The counters of all protocols together.
@@ -32,48 +32,48 @@ pub struct Head {
     pub protocols: Vec<(Protocol, Totals)>,
 }
 
-/// The owner of the head, and of the ranks of jobs.
+/// The owner of the engine meta, and of the ranks of jobs.
 #[derive(Debug)]
 pub(crate) struct Meta {
-    head: Head,
+    kept: EngineMeta,
     rank_back: u64,
     rank_front: u64,
 }
 
 impl Meta {
     pub(crate) fn new() -> Self {
-        let head = Head { next_job: 1, reserved: 1, ..Head::default() };
-        Self { head, rank_back: RANK_MIDDLE, rank_front: RANK_MIDDLE - 1 }
+        let kept = EngineMeta { next_job: 1, reserved: 1, ..EngineMeta::default() };
+        Self { kept, rank_back: RANK_MIDDLE, rank_front: RANK_MIDDLE - 1 }
     }
 
-    pub(crate) const fn head(&self) -> &Head {
-        &self.head
+    pub(crate) const fn kept(&self) -> &EngineMeta {
+        &self.kept
     }
 
-    /// Restores the journal's head. `clean` means that the daemon stopped in order, so the journal has every job number in use.
-    pub(crate) fn recall(&mut self, head: Head, clean: bool) {
-        let next_job = if clean { head.next_job } else { head.next_job.max(head.reserved) };
-        self.head = Head { next_job, reserved: next_job, starts: head.starts.saturating_add(1), ..head };
+    /// Restores the engine meta. `clean` means that the daemon stopped in order, so the journal has every job number in use.
+    pub(crate) fn recall(&mut self, kept: EngineMeta, clean: bool) {
+        let next_job = if clean { kept.next_job } else { kept.next_job.max(kept.reserved) };
+        self.kept = EngineMeta { next_job, reserved: next_job, boot_count: kept.boot_count.saturating_add(1), ..kept };
     }
 
     /// Before an orderly stop: releases the reserved job numbers and records the time.
     pub(crate) fn release_numbers(&mut self, now: Timestamp) {
-        self.head.reserved = self.head.next_job;
-        if self.head.clock != Clock::default() {
-            self.head.clock.at = now;
+        self.kept.reserved = self.kept.next_job;
+        if self.kept.clock != Clock::default() {
+            self.kept.clock.at = now;
         }
     }
 
     /// Takes over the clocks of a context. Returns whether the wall clock was set back, which the journal records.
     pub(crate) fn set_clock(&mut self, clock: Clock, now: Timestamp, changes: &mut Vec<Change>) -> bool {
-        let before = self.head.clock;
+        let before = self.kept.clock;
         if clock.differs(&before) {
-            self.head.clock = Clock { at: now, ..clock };
-            changes.push(Change::Head);
+            self.kept.clock = Clock { at: now, ..clock };
+            changes.push(Change::Meta);
             return clock.skew_ms < before.skew_ms;
         }
         if before != Clock::default() && now.ms_since(before.at) > AT_AGE_MS {
-            self.head.clock.at = now;
+            self.kept.clock.at = now;
         }
         false
     }
@@ -81,31 +81,31 @@ impl Meta {
     // ---- numbers ---------------------------------------------------------------------------------------------------
 
     pub(crate) fn new_job_id(&mut self, changes: &mut Vec<Change>) -> JobId {
-        let id = self.head.next_job;
-        self.head.next_job += 1;
-        if self.head.next_job > self.head.reserved {
-            self.head.reserved = self.head.next_job + ID_BLOCK;
-            changes.push(Change::Head);
+        let id = self.kept.next_job;
+        self.kept.next_job += 1;
+        if self.kept.next_job > self.kept.reserved {
+            self.kept.reserved = self.kept.next_job + ID_BLOCK;
+            changes.push(Change::Meta);
         }
         JobId(id)
     }
 
     /// The lowest number that was never given.
     pub(crate) const fn next_job(&self) -> u64 {
-        self.head.next_job
+        self.kept.next_job
     }
 
     /// A job of this number was restored from the journal.
     pub(crate) fn recall_number(&mut self, id: JobId) {
-        self.head.next_job = self.head.next_job.max(id.0 + 1);
-        self.head.reserved = self.head.reserved.max(self.head.next_job);
+        self.kept.next_job = self.kept.next_job.max(id.0 + 1);
+        self.kept.reserved = self.kept.reserved.max(self.kept.next_job);
     }
 
     /// No number below `next` is given from now on.
     pub(crate) fn skip_numbers(&mut self, next: u64, changes: &mut Vec<Change>) {
-        self.head.next_job = next;
-        self.head.reserved = self.head.reserved.max(next);
-        changes.push(Change::Head);
+        self.kept.next_job = next;
+        self.kept.reserved = self.kept.reserved.max(next);
+        changes.push(Change::Meta);
     }
 
     // ---- ranks -----------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ impl Meta {
 
     /// Counts an event of a job of this protocol.
     pub(crate) fn count(&mut self, protocol: Protocol, add: impl Fn(&mut Totals)) {
-        let protocols = &mut self.head.protocols;
+        let protocols = &mut self.kept.protocols;
         let index = protocols.iter().position(|(other, _)| *other == protocol).unwrap_or_else(|| {
             let at = protocols.partition_point(|(other, _)| *other < protocol);
             protocols.insert(at, (protocol, Totals::default()));
@@ -146,26 +146,26 @@ impl Meta {
         if let Some((_, totals)) = protocols.get_mut(index) {
             add(totals);
         }
-        add(&mut self.head.totals);
+        add(&mut self.kept.totals);
     }
 
     /// Counts a worker that missed its heartbeats.
     pub(crate) fn count_dismissed(&mut self, protocol: Option<Protocol>) {
         match protocol {
             Some(protocol) => self.count(protocol, |totals| totals.dismissed += 1),
-            None => self.head.totals.dismissed += 1,
+            None => self.kept.totals.dismissed += 1,
         }
     }
 
     /// The counters of one protocol.
     pub(crate) fn totals_of(&self, protocol: Protocol) -> Totals {
-        let totals = self.head.protocols.iter().find(|(other, _)| *other == protocol);
+        let totals = self.kept.protocols.iter().find(|(other, _)| *other == protocol);
         totals.map(|(_, totals)| *totals).unwrap_or_default()
     }
 
     /// Forgets the counters of one protocol.
     pub(crate) fn forget_protocol(&mut self, protocol: Protocol, changes: &mut Vec<Change>) {
-        self.head.protocols.retain(|(other, _)| *other != protocol);
-        changes.push(Change::Head);
+        self.kept.protocols.retain(|(other, _)| *other != protocol);
+        changes.push(Change::Meta);
     }
 }

@@ -146,7 +146,7 @@ fn a_step_of_the_wall_clock_is_journalled() {
         let mut context = Context::new(Timestamp(now), 1);
         context.clock = clock;
         engine.tick(&mut context);
-        (context.changes.len(), engine.head().clock)
+        (context.changes.len(), engine.meta().clock)
     };
     let clock = Clock { skew_ms: 5_000, boot: 3, ahead_ms: -4, at: Timestamp(0) };
     let kept = |clock: Clock, at| Clock { at: Timestamp(at), ..clock };

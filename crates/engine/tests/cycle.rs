@@ -245,7 +245,7 @@ fn cycle_queues_refuse_the_commands_of_work_queues() {
 fn a_lend_key_is_not_granted_again_by_another_run() {
     let lent_by = |starts| {
         let mut broker = Broker::new();
-        (0..starts).for_each(|_| broker.engine.recall_head(broker.engine.head().clone(), true));
+        (0..starts).for_each(|_| broker.engine.recall_meta(broker.engine.meta().clone(), true));
         broker.hear(1, push("c").cycle());
         lent(&broker.hear(2, lend())).map(|(_, token)| token)
     };

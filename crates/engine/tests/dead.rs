@@ -167,7 +167,7 @@ fn a_journal_with_more_than_is_allowed_now_is_cut_down_a_page_at_a_time() {
     die(&mut broker, 1_000, 10);
     let limits = Limits { dead_max: 5, page_max: 100, ..Limits::default() };
     let mut engine = Engine::new(limits, 7);
-    engine.recall_head(broker.engine.head().clone(), true);
+    engine.recall_meta(broker.engine.meta().clone(), true);
     broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
     broker.engine.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
     engine.wake_up();

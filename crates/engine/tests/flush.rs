@@ -177,7 +177,7 @@ fn totals_are_counted_for_each_protocol() {
     assert_eq!(figures(&mut broker, Protocol::GEARMAN).totals, Totals { pushed: 1, ..Totals::default() });
     flush(&mut broker, 1_000);
     assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals, Totals::default());
-    assert_eq!(broker.engine.head().totals, Totals { pushed: 4, ..expected });
+    assert_eq!(broker.engine.meta().totals, Totals { pushed: 4, ..expected });
 }
 
 #[test]
@@ -189,5 +189,5 @@ fn dismissed_workers_count_for_their_protocol() {
     broker.says(1, enlist("v"), ["1 done"]);
     broker.at(1_000 + Limits::default().beat_ms, ["9 dismissed", "1 dismissed"]);
     assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals.dismissed, 1);
-    assert_eq!(broker.engine.head().totals.dismissed, 2);
+    assert_eq!(broker.engine.meta().totals.dismissed, 2);
 }

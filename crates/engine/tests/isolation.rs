@@ -228,7 +228,7 @@ fn after_a_conversion_error_a_job_waits_at_its_position_for_another_protocol() {
     // For another protocol it is still the first.
     broker.says(12, release(2, false), ["12 done"]);
     broker.says(21, take(["b"]), ["21 took j1.2"]);
-    let totals = broker.engine.head().totals;
+    let totals = broker.engine.meta().totals;
     assert_eq!((totals.misfits, totals.buried, totals.failed, totals.lost), (1, 0, 0, 0));
 }
 

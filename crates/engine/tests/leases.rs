@@ -275,7 +275,7 @@ fn a_worker_whose_connection_was_lost_may_finish_late() {
         if expected == "2 finished j1" {
             assert_eq!(said, ["4 ended j1 succeeded result", expected], "{name}");
             assert_eq!(broker.place(1), "done until 6000", "{name}");
-            assert_eq!(broker.engine.head().totals.succeeded, 1, "{name}");
+            assert_eq!(broker.engine.meta().totals.succeeded, 1, "{name}");
             broker.says(2, late(), ["2 refused: lease not held"]);
         }
     }

@@ -154,9 +154,9 @@ fn a_job_with_a_conversion_error_is_dead_lettered() {
         let job = broker.engine.job_named(b"").or_else(|| broker.engine.jobs().next()).unwrap();
         assert_eq!((job.state.kind(), job.failures, job.attempts), (JobStateKind::Dead, 0, 1), "{failures_max}");
         assert_eq!(job.extra.as_deref().and_then(|extra| extra.failure.clone()).as_ref(), Some(failure));
-        let totals = broker.engine.head().totals;
+        let totals = broker.engine.meta().totals;
         assert_eq!((totals.misfits, totals.buried, totals.failed), (1, 1, 0));
-        assert_eq!(broker.engine.head().protocols, [(Protocol::GEARMAN, totals)]);
+        assert_eq!(broker.engine.meta().protocols, [(Protocol::GEARMAN, totals)]);
         // It can be tried again, by a worker that can take it.
         broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
         broker.says(3, take(["q"]), ["3 took j1.2"]);
@@ -202,7 +202,7 @@ fn rules_and_their_effects_survive_a_restart() {
         broker.hear(1, push("q").with(|job| job.protocol = protocol));
     }
     let mut engine = Engine::new(Limits::default(), 1);
-    engine.recall_head(broker.engine.head().clone(), true);
+    engine.recall_meta(broker.engine.meta().clone(), true);
     broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
     broker.engine.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
     engine.wake_up();

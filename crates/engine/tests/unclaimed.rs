@@ -294,7 +294,7 @@ fn after_a_restart_strays_are_there_before_their_takers() {
     broker.hear(4, push("q"));
     let old = broker.engine;
     let mut engine = Engine::new(Limits::default(), 1);
-    engine.recall_head(old.head().clone(), true);
+    engine.recall_meta(old.meta().clone(), true);
     old.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
     old.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
     engine.wake_up();

@@ -102,7 +102,7 @@ pub(crate) fn store_config(config: &Config) -> StoreConfig {
 fn try_open(config: &Config) -> Result<Opened, OpenError> {
     let started = Instant::now();
     let opened = windlass_store::open(&store_config(config), config.engine_limits(), random_seed())?;
-    clock::start(&opened.recovered.engine.head().clock);
+    clock::start(&opened.recovered.engine.meta().clock);
     let (ms, report) = (started.elapsed().as_millis(), &opened.recovered.report);
     let (jobs, schedules, clean) = (report.jobs, report.schedules, report.clean);
     tracing::info!(jobs, schedules, clean, ms, data_dir = %config.data_dir.display(), "opened");

@@ -189,7 +189,7 @@ impl Daemon {
             let mut context = Context::new(Timestamp(self.now), 0);
             self.engine.apply(CLIENT, Tag::NONE, ClientCommand::Close, &mut context);
             self.journal.append(&self.engine, &context.changes);
-            self.engine.settle_head();
+            self.engine.finish_meta();
             self.journal.stop_in_order();
         }
         self.commit();

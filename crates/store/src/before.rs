@@ -1,7 +1,7 @@
 //! Data directories of version 0.1.0, which stored its journal in sled: they are read once and taken over.
 //!
-//! Each commit of that version is split into values of at most 4 KiB under consecutive keys (`frame`, `replay`), and its last
-//! head counts the existing commits. sled's file is read by `sled_file`.
+//! Each commit of that version is split into values of at most 4 KiB under consecutive keys (`frame`, `replay`), and its engine
+//! meta counts the existing commits. sled's file is read by `sled_file`.
 
 mod frame;
 mod opening;
@@ -111,7 +111,7 @@ fn try_load(file: &SledFile, upto: Option<u64>) -> Result<Result<(Replay, u64), 
         Err(why) => return Ok(Err(why)),
     };
     // A torn commit may have removed old values: then the count is lower, and nothing is lost.
-    let expected = replay.head().and_then(|head| head.counted).filter(|_| torn.is_none());
+    let expected = replay.meta().and_then(|meta| meta.counted).filter(|_| torn.is_none());
     Ok(match expected.filter(|expected| *expected != count) {
         Some(expected) => Err(Refusal::Lost { expected: expected.commits, found: count.commits }),
         None => Ok((replay, last_seq)),
@@ -182,8 +182,8 @@ pub(crate) fn salvage(folder: &Path, show: &mut ShowCommit<'_>) -> Result<u64, E
         if frame.part + 1 == frame.parts {
             found += 1;
             for record in Record::all(&commit).map_while(Result::ok) {
-                if let Record::Head(head) = record {
-                    expected = head.counted.map(|counted| counted.commits);
+                if let Record::Meta(meta) = record {
+                    expected = meta.counted.map(|counted| counted.commits);
                 }
             }
             show(Ok(&commit));

@@ -58,7 +58,7 @@ impl Digest {
     /// Reads the commits after `after` up to `upto`, or fewer if they hold many records. A number of at least `born_from` was
     /// assigned after commit `after`.
     pub(crate) fn read(tail: &dyn LogTail, after: u64, upto: u64, born_from: JobId) -> Result<Self, Error> {
-        let (mut seen, mut seq, mut head, mut damage) = (Vec::new(), after, None, None);
+        let (mut seen, mut seq, mut meta, mut damage) = (Vec::new(), after, None, None);
         tail.read(after, &mut |entry| {
             if entry.seq > upto || seen.len() >= RECORDS_MAX {
                 return ControlFlow::Break(());
@@ -66,8 +66,8 @@ impl Digest {
             for record in records(entry.records) {
                 let taken = record.and_then(|(at, record)| {
                     let tag = Tag::of(record)?;
-                    if tag.subject == Subject::Head {
-                        head = Some(record.to_vec());
+                    if tag.subject == Subject::Meta {
+                        meta = Some(record.to_vec());
                     }
                     let (place, len) =
                         (Position(entry.place.0 + at as u64), u32::try_from(record.len()).unwrap_or(u32::MAX));
@@ -88,7 +88,7 @@ impl Digest {
         seen.sort_unstable_by_key(|seen| (seen.subject, seen.number, seen.place));
         let same = |one: &Seen, two: &Seen| (one.subject, one.number) == (two.subject, two.number);
         let updates = seen.chunk_by(same).filter_map(|records| fold(records, born_from)).collect();
-        Ok(Self { updates, seq, next_job: head.as_deref().and_then(next_job) })
+        Ok(Self { updates, seq, next_job: meta.as_deref().and_then(next_job) })
     }
 }
 
@@ -111,9 +111,9 @@ fn fold(records: &[Seen], born_from: JobId) -> Option<Update> {
     (!is_nothing).then_some(update)
 }
 
-fn next_job(head: &[u8]) -> Option<JobId> {
-    match Record::decode(&mut Reader::new(head)) {
-        Ok(Record::Head(head)) => Some(JobId(head.head.next_job)),
+fn next_job(meta: &[u8]) -> Option<JobId> {
+    match Record::decode(&mut Reader::new(meta)) {
+        Ok(Record::Meta(meta)) => Some(JobId(meta.meta.next_job)),
         _ => None,
     }
 }

@@ -33,7 +33,7 @@ impl Salvage {
     /// An error of the writer.
     pub fn export(&self, to: &mut dyn Write) -> io::Result<()> {
         // Of two queues with the same name the younger counts: the other was deleted.
-        let skew_ms = self.head().map_or(0, |head| head.head.clock.skew_ms);
+        let skew_ms = self.meta().map_or(0, |meta| meta.meta.clock.skew_ms);
         let queues: BTreeMap<_, _> = self.queues.values().map(|image| (&image.name, image)).collect();
         for image in queues.into_values() {
             to.write_all(queue_line(image).as_bytes())?;
@@ -53,10 +53,10 @@ impl Salvage {
         for (_, other) in others {
             to.write_all(other.line(skew_ms).as_bytes())?;
         }
-        if let Some(head) = self.head() {
+        if let Some(meta) = self.meta() {
             let mut line = Line::default();
             // After a kill, numbers that were only reserved may have been assigned.
-            let given = if head.clean { head.head.next_job } else { head.head.next_job.max(head.head.reserved) };
+            let given = if meta.clean { meta.meta.next_job } else { meta.meta.next_job.max(meta.meta.reserved) };
             line.number("next_number", given);
             to.write_all(line.finish().as_bytes())?;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_engine::{Batch, Engine, Head, Job, JobId, JobStateKind, QueueId, QueueImage, Schedule};
+use windlass_engine::{Batch, Engine, EngineMeta, Job, JobId, JobStateKind, QueueId, QueueImage, Schedule};
 
 use crate::journal::is_worth_remembering;
 use crate::record::Record;
@@ -19,8 +19,8 @@ pub struct Fingerprint {
     pub schedules: BTreeMap<JobId, Schedule>,
     /// Every batch.
     pub batches: BTreeMap<JobId, Batch>,
-    /// The head's counters. Its numbers only grow.
-    pub head: Head,
+    /// The engine meta's counters. Its numbers only grow.
+    pub meta: EngineMeta,
 }
 
 impl Fingerprint {
@@ -40,7 +40,7 @@ impl Fingerprint {
             .collect();
         let schedules = engine.schedules().map(|schedule| (schedule.id, schedule.clone())).collect();
         let batches = engine.batches().map(|batch| (batch.id, batch.clone())).collect();
-        Self { jobs, queues, schedules, batches, head: engine.head().clone() }
+        Self { jobs, queues, schedules, batches, meta: engine.meta().clone() }
     }
 }
 
@@ -62,8 +62,8 @@ impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ready = self.jobs.values().filter(|job| job.state.kind() == JobStateKind::Ready).count();
         let (jobs, queues) = (self.jobs.len(), self.queues.len());
-        let (schedules, batches, head) = (self.schedules.len(), self.batches.len(), &self.head);
-        write!(f, "{jobs} jobs ({ready} ready), {queues} queues, {schedules} schedules, {batches} batches, {head:?}")
+        let (schedules, batches, meta) = (self.schedules.len(), self.batches.len(), &self.meta);
+        write!(f, "{jobs} jobs ({ready} ready), {queues} queues, {schedules} schedules, {batches} batches, {meta:?}")
     }
 }
 
@@ -99,8 +99,8 @@ impl Fingerprint {
                 return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
             }
         }
-        let totals = |head: &Head| (head.totals, head.protocols.clone());
-        let (one, two) = (totals(&self.head), totals(&other.head));
+        let totals = |meta: &EngineMeta| (meta.totals, meta.protocols.clone());
+        let (one, two) = (totals(&self.meta), totals(&other.meta));
         (one != two).then(|| format!("totals:\n  {one:?}\n  {two:?}"))
     }
 }

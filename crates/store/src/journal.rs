@@ -6,7 +6,7 @@
 //! commit:    lock { journal.cut(&engine) } → log.append(&commit) → lock { journal.committed(seq) }
 //! ```
 //!
-//! A change names its subject. Jobs are read from the engine and encoded at once, queues and the head when the commit is cut.
+//! A change names its subject. Jobs are read from the engine and encoded at once, queues and the engine meta when the commit is cut.
 //! One commit is in flight at a time, and is written again unchanged until it is on the disk.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use windlass_engine::{Batch, Change, Engine, Job, JobId, JobStateKind, Queue, Qu
 use crate::commit::Commit;
 use crate::pending::{INLINE_BYTES_MAX, Pending};
 use crate::record::{
-    HeadRecord, Tail, encode_batch, encode_batch_moved, encode_head, encode_moved, encode_next_run, encode_put,
+    MetaRecord, Tail, encode_batch, encode_batch_moved, encode_meta, encode_moved, encode_next_run, encode_put,
     encode_queue, encode_queue_gone, encode_schedule,
 };
 
@@ -73,13 +73,13 @@ impl Journal {
                 Change::QueueSet(id) | Change::QueueGone(id) => {
                     self.pending.queues.insert(id);
                 }
-                Change::Head => {}
+                Change::Meta => {}
             }
         }
         self.pending.touched = true;
         self.clean = false;
         self.pending.tidy_if_cluttered();
-        // Not before the next visit's changes: queues and the head are read from the engine, which would then be ahead of the
+        // Not before the next visit's changes: queues and the engine meta are read from the engine, which would then be ahead of the
         // jobs in this commit. A deleted queue could be missing from it.
         if self.pending.bytes() > COMMIT_BYTES_MAX {
             let commit = self.close(engine);
@@ -135,7 +135,7 @@ impl Journal {
             | Change::BatchGone(_)
             | Change::QueueSet(_)
             | Change::QueueGone(_)
-            | Change::Head => false,
+            | Change::Meta => false,
         })
     }
 
@@ -151,7 +151,7 @@ impl Journal {
         self.pending.seq
     }
 
-    /// Bytes that wait to be cut, without queues and head.
+    /// Bytes that wait to be cut, without queues and engine meta.
     #[must_use]
     pub const fn pending_bytes(&self) -> u64 {
         self.pending.bytes()
@@ -200,7 +200,7 @@ impl Journal {
         self.pending.reuse(commit.arena);
     }
 
-    /// Prepares a clean shutdown (call [`Engine::settle_head`] first): the next commit, which now exists in any case, records
+    /// Prepares a clean shutdown (call [`Engine::finish_meta`] first): the next commit, which now exists in any case, records
     /// it unless something else happens before.
     pub const fn stop_in_order(&mut self) {
         self.pending.touched = true;
@@ -235,9 +235,9 @@ impl Journal {
                 None => {}
             }
         }
-        let head = HeadRecord { head: engine.head().clone(), clean: self.clean, counted: None };
-        self.pending.append(|out| encode_head(&head, out));
-        self.pending.close(JobId(engine.head().next_job))
+        let meta = MetaRecord { meta: engine.meta().clone(), clean: self.clean, counted: None };
+        self.pending.append(|out| encode_meta(&meta, out));
+        self.pending.close(JobId(engine.meta().next_job))
     }
 }
 

@@ -85,7 +85,7 @@ pub use journal::Journal;
 pub use log::memory::{Fault, MemoryLog};
 pub use log::records;
 pub use parts::open_parts;
-pub use record::{BatchMoved, Counted, HeadRecord, Moved, NextRun, Record};
+pub use record::{BatchMoved, Counted, MetaRecord, Moved, NextRun, Record};
 pub use recover::{Recovered, Report};
 pub use salvage::{Salvage, Verdict, accept_loss, salvage, verify};
 pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Table};

@@ -28,7 +28,7 @@ pub(crate) fn load(
     candidate: usize,
     show: &mut dyn FnMut(&[u8]) -> Result<(), DecodeError>,
 ) -> Result<Loaded, Error> {
-    let mut loader = Loader { show, point: None, head: None, census: 0, pages: 0, waiting: VecDeque::new() };
+    let mut loader = Loader { show, point: None, meta: None, census: 0, pages: 0, waiting: VecDeque::new() };
     let mut damage = None;
     let there = scan.each(candidate, &mut |key, value| match loader.take(key, value) {
         Ok(()) => ControlFlow::Continue(()),
@@ -55,8 +55,8 @@ enum Waiting {
 struct Loader<'a> {
     show: &'a mut dyn FnMut(&[u8]) -> Result<(), DecodeError>,
     point: Option<Point>,
-    /// The head's page, which precedes the point.
-    head: Option<(Vec<u8>, Vec<u8>)>,
+    /// The engine meta's page, which precedes the point.
+    meta: Option<(Vec<u8>, Vec<u8>)>,
     census: u64,
     pages: u64,
     waiting: VecDeque<Waiting>,
@@ -65,10 +65,10 @@ struct Loader<'a> {
 impl Loader<'_> {
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
         match Key::of(key) {
-            Key::Page if self.point.is_none() => self.head = Some((key.to_vec(), value.to_vec())),
+            Key::Page if self.point.is_none() => self.meta = Some((key.to_vec(), value.to_vec())),
             Key::Point => {
                 self.point = Some(Point::decode(value).map_err(|why| format!("its point cannot be read: {why}"))?);
-                if let Some((key, value)) = self.head.take() {
+                if let Some((key, value)) = self.meta.take() {
                     self.page(&key, &value)?;
                 }
             }

@@ -1,4 +1,4 @@
-//! Pages: how the table stores jobs, queues and the head. Pure.
+//! Pages: how the table stores jobs, queues and the engine meta. Pure.
 //!
 //! Records of neighbouring numbers share one value, so that the jobs of a queue that is processed in order are stored and
 //! removed together. A record that is too large for that is stored beside its page, in pieces.
@@ -64,7 +64,7 @@ pub(crate) enum PageError {
 /// The key of the page that holds this number.
 pub(crate) fn page_key(subject: Subject, number: u64) -> Vec<u8> {
     let kind = match subject {
-        Subject::Head => return HEAD_KEY.to_vec(),
+        Subject::Meta => return HEAD_KEY.to_vec(),
         Subject::Queue => 1,
         Subject::Entity => 2,
     };
@@ -209,10 +209,10 @@ pub(crate) struct Large {
 }
 
 impl Large {
-    /// Whether a record is stored beside its page. Never the head: it has no space there and is never large.
+    /// Whether a record is stored beside its page. Never the engine meta: it has no space there and is never large.
     pub(crate) const fn applies(record: &[u8], tag: Tag) -> bool {
         match (tag.subject, tag.effect) {
-            (Subject::Head, _) => false,
+            (Subject::Meta, _) => false,
             (_, Effect::Part) => record.len() > LARGE_PART_BYTES,
             (_, Effect::Whole | Effect::Gone) => record.len() > LARGE_BYTES,
         }
@@ -407,7 +407,7 @@ mod tests {
             (Subject::Entity, Effect::Whole, LARGE_BYTES),
             (Subject::Entity, Effect::Part, LARGE_PART_BYTES),
             (Subject::Queue, Effect::Whole, LARGE_BYTES),
-            (Subject::Head, Effect::Whole, usize::MAX),
+            (Subject::Meta, Effect::Whole, usize::MAX),
         ];
         for (subject, effect, longest) in table {
             let tag = Tag { subject, number: 7, effect };

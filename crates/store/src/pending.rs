@@ -33,7 +33,7 @@ enum Kind {
     Gone,
     /// A cancelled record.
     Void,
-    /// A queue, or the head.
+    /// A queue, or the engine meta.
     Other,
 }
 

@@ -1,4 +1,4 @@
-//! Facts and their bytes: a whole job, a job's standing, a job's deletion, a queue, a queue's deletion, the head; a whole
+//! Facts and their bytes: a whole job, a job's standing, a job's deletion, a queue, a queue's deletion, the engine meta; a whole
 //! schedule, a schedule's next run; a whole batch, a batch's standing. Schedules and batches share the numbers of jobs, and are
 //! deleted by the same record.
 //!
@@ -13,8 +13,8 @@ mod template;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, Clock, Codec, Head, Job, JobId, Priority, Protocol, QueueId, QueueImage, QueueKind, QueueRules, Schedule,
-    Throttle, Totals,
+    Batch, Clock, Codec, EngineMeta, Job, JobId, Priority, Protocol, QueueId, QueueImage, QueueKind, QueueRules,
+    Schedule, Throttle, Totals,
 };
 
 use crate::codec::{DecodeError, Reader, put_bytes, put_i64, put_time, put_u32, put_u64};
@@ -65,14 +65,14 @@ pub enum Record {
     /// How a batch stands; the rest of it is unchanged.
     BatchMoved(BatchMoved),
     /// The engine's own numbers. Every commit has one.
-    Head(HeadRecord),
+    Meta(MetaRecord),
 }
 
 /// Journalled state besides jobs and queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeadRecord {
+pub struct MetaRecord {
     /// The engine's numbers.
-    pub head: Head,
+    pub meta: EngineMeta,
     /// The daemon stopped cleanly after this commit.
     pub clean: bool,
     /// The commits that exist, as version 0.1.0 counted them.
@@ -100,7 +100,7 @@ pub(crate) const fn census_share(seq: u64) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Subject {
     /// The engine's own numbers.
-    Head,
+    Meta,
     /// A queue, by number.
     Queue,
     /// A job, a schedule or a batch: they share one range of numbers.
@@ -137,7 +137,7 @@ impl Tag {
             QUEUE_SET => (Subject::Queue, Effect::Whole),
             QUEUE_GONE => (Subject::Queue, Effect::Gone),
             OLD_HEAD | COUNTED_HEAD | HEAD => {
-                return Ok(Self { subject: Subject::Head, number: 0, effect: Effect::Whole });
+                return Ok(Self { subject: Subject::Meta, number: 0, effect: Effect::Whole });
             }
             kind => return Err(DecodeError::Kind(kind)),
         };
@@ -200,21 +200,24 @@ fn encode_rules(rules: &QueueRules, out: &mut Vec<u8>) {
     body_bytes_max.into_iter().for_each(|max| put_u32(out, max));
 }
 
-pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
-    let HeadRecord { head, clean, counted } = record;
+pub(crate) fn encode_meta(record: &MetaRecord, out: &mut Vec<u8>) {
+    let MetaRecord { meta, clean, counted } = record;
     out.push(if counted.is_some() { COUNTED_HEAD } else { HEAD });
-    let starts = Some(head.starts).filter(|starts| *starts > 0);
-    let clock = Some(head.clock).filter(|clock| *clock != Clock::default());
-    let misfits = head.totals.misfits > 0 || head.protocols.iter().any(|(_, totals)| totals.misfits > 0);
+    let boot_count = Some(meta.boot_count).filter(|boot_count| *boot_count > 0);
+    let clock = Some(meta.clock).filter(|clock| *clock != Clock::default());
+    let misfits = meta.totals.misfits > 0 || meta.protocols.iter().any(|(_, totals)| totals.misfits > 0);
     out.push(
-        u8::from(*clean) | u8::from(starts.is_some()) << 1 | u8::from(misfits) << 2 | u8::from(clock.is_some()) << 3,
+        u8::from(*clean)
+            | u8::from(boot_count.is_some()) << 1
+            | u8::from(misfits) << 2
+            | u8::from(clock.is_some()) << 3,
     );
-    starts.into_iter().for_each(|starts| put_u64(out, starts));
-    put_u64(out, head.next_job);
-    put_u64(out, head.reserved);
-    put_totals(&head.totals, misfits, out);
-    put_u64(out, head.protocols.len() as u64);
-    for (protocol, totals) in &head.protocols {
+    boot_count.into_iter().for_each(|boot_count| put_u64(out, boot_count));
+    put_u64(out, meta.next_job);
+    put_u64(out, meta.reserved);
+    put_totals(&meta.totals, misfits, out);
+    put_u64(out, meta.protocols.len() as u64);
+    for (protocol, totals) in &meta.protocols {
         out.push(protocol.0);
         put_totals(totals, misfits, out);
     }
@@ -230,7 +233,7 @@ pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
     }
 }
 
-/// `told`: whether `misfits` is written, because one of the head's totals has some.
+/// `told`: whether `misfits` is written, because one of the totals has some.
 fn put_totals(totals: &Totals, told: bool, out: &mut Vec<u8>) {
     let Totals {
         pushed,
@@ -249,7 +252,7 @@ fn put_totals(totals: &Totals, told: bool, out: &mut Vec<u8>) {
         misfits,
     } = *totals;
     let first = [pushed, taken, succeeded, failed, buried, lost, expired, cancelled];
-    // Fields that an old head lacks.
+    // Fields that old engine meta lack.
     let rest = [released, retried, purged, timed_out, dismissed];
     let misfits = Some(misfits).filter(|_| told);
     first.into_iter().chain(rest).chain(misfits).for_each(|n| put_u64(out, n));
@@ -264,7 +267,7 @@ impl Record {
             GONE => from.below("a job's number", COUNT_MAX).map(|id| Self::Gone(JobId(id))),
             QUEUE_SET => decode_queue(from).map(Self::QueueSet),
             QUEUE_GONE => from.u32("a queue's number").map(|id| Self::QueueGone(QueueId(id))),
-            kind @ (OLD_HEAD | COUNTED_HEAD | HEAD) => decode_head(from, kind).map(Self::Head),
+            kind @ (OLD_HEAD | COUNTED_HEAD | HEAD) => decode_meta(from, kind).map(Self::Meta),
             SCHEDULE => schedule::decode_schedule(from).map(|schedule| Self::Schedule(Box::new(schedule))),
             NEXT_RUN => schedule::decode_next_run(from).map(Self::NextRun),
             BATCH => batch::decode_batch(from).map(|batch| Self::Batch(Box::new(batch))),
@@ -299,7 +302,7 @@ impl Record {
             Self::NextRun(next) => next.encode(out),
             Self::Batch(batch) => encode_batch(batch, out),
             Self::BatchMoved(moved) => moved.encode(out),
-            Self::Head(head) => encode_head(head, out),
+            Self::Meta(meta) => encode_meta(meta, out),
         }
     }
 }
@@ -348,11 +351,11 @@ fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {
     Ok(Throttle { leased_max, per_worker_max, timeout_ms })
 }
 
-fn decode_head(from: &mut Reader<'_>, kind: u8) -> Result<HeadRecord, DecodeError> {
+fn decode_meta(from: &mut Reader<'_>, kind: u8) -> Result<MetaRecord, DecodeError> {
     let old = kind == OLD_HEAD;
-    let flags = from.below("the head's flags", if old { 4 } else { 16 })?;
+    let flags = from.below("the engine meta's flags", if old { 4 } else { 16 })?;
     let misfits = flags & 4 != 0;
-    let starts = if flags & 2 != 0 { from.below("the start count", COUNT_MAX)? } else { 0 };
+    let boot_count = if flags & 2 != 0 { from.below("the boot count", COUNT_MAX)? } else { 0 };
     let next_job = from.below("the next job's number", COUNT_MAX)?;
     let reserved = from.below("the reserved numbers", COUNT_MAX)?;
     let totals = read_totals(from, old, misfits)?;
@@ -367,8 +370,8 @@ fn decode_head(from: &mut Reader<'_>, kind: u8) -> Result<HeadRecord, DecodeErro
     }
     let counted = if kind == HEAD { None } else { Some(read_counted(from)?) };
     let clock = if flags & 8 != 0 { read_clock(from)? } else { Clock::default() };
-    let head = Head { next_job, reserved, starts, clock, totals, protocols };
-    Ok(HeadRecord { head, clean: flags & 1 != 0, counted })
+    let meta = EngineMeta { next_job, reserved, boot_count, clock, totals, protocols };
+    Ok(MetaRecord { meta, clean: flags & 1 != 0, counted })
 }
 
 fn read_clock(from: &mut Reader<'_>) -> Result<Clock, DecodeError> {

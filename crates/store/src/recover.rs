@@ -14,7 +14,7 @@ use crate::journal::Journal;
 use crate::load::{Loaded, load};
 use crate::log::records;
 use crate::page::Point;
-use crate::record::{HeadRecord, Record};
+use crate::record::{MetaRecord, Record};
 use crate::salvage::Salvage;
 use crate::store::{Entry, Scan};
 
@@ -85,7 +85,7 @@ pub(crate) struct Replay {
     queues: BTreeMap<QueueId, QueueImage>,
     schedules: BTreeMap<JobId, Schedule>,
     batches: BTreeMap<JobId, Batch>,
-    head: Option<HeadRecord>,
+    meta: Option<MetaRecord>,
 }
 
 impl Replay {
@@ -97,7 +97,7 @@ impl Replay {
             queues: BTreeMap::new(),
             schedules: BTreeMap::new(),
             batches: BTreeMap::new(),
-            head: None,
+            meta: None,
         }
     }
 
@@ -111,9 +111,9 @@ impl Replay {
         taken.map_err(|why| Damage::of("", format!("commit {} cannot be read: {why}", entry.seq)))
     }
 
-    /// The last head, if there was one.
-    pub(crate) const fn head(&self) -> Option<&HeadRecord> {
-        self.head.as_ref()
+    /// The last engine meta, if there was one.
+    pub(crate) const fn meta(&self) -> Option<&MetaRecord> {
+        self.meta.as_ref()
     }
 
     pub(crate) fn apply(&mut self, record: Record) {
@@ -146,7 +146,7 @@ impl Replay {
                     batch.standing = moved.standing;
                 }
             }
-            Record::Head(head) => self.head = Some(head),
+            Record::Meta(meta) => self.meta = Some(meta),
         }
     }
 
@@ -191,9 +191,9 @@ impl Replay {
         self.check_batches().map_err(nonsense)?;
         drop(self.index);
         let mut engine = Engine::new(limits, seed);
-        let clean = self.head.as_ref().is_some_and(|head| head.clean);
-        if let Some(head) = self.head {
-            engine.recall_head(head.head, head.clean);
+        let clean = self.meta.as_ref().is_some_and(|meta| meta.clean);
+        if let Some(meta) = self.meta {
+            engine.recall_meta(meta.meta, meta.clean);
         }
         let known: Vec<QueueId> = self.queues.keys().copied().collect();
         self.queues.into_values().for_each(|image| engine.recall_queue(image));
@@ -218,7 +218,7 @@ impl Replay {
             torn: false,
             harmless: Vec::new(),
         };
-        let journal = Journal::resume(last_seq + 1, engine.head().next_job, known.into_iter());
+        let journal = Journal::resume(last_seq + 1, engine.meta().next_job, known.into_iter());
         Ok(Recovered { engine, journal, report })
     }
 
@@ -315,8 +315,8 @@ fn check_queues(queues: &BTreeMap<QueueId, QueueImage>, queues_max: u32) -> Resu
 /// An engine with the salvaged contents. Contradictory parts are left out.
 pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
     let mut engine = Engine::new(limits, seed);
-    if let Some(head) = found.head() {
-        engine.recall_head(head.head.clone(), false);
+    if let Some(meta) = found.meta() {
+        engine.recall_meta(meta.meta.clone(), false);
     }
     let mut names = BTreeMap::new();
     for (id, image) in &found.queues {

@@ -20,7 +20,7 @@ use crate::log::entry::LogId;
 use crate::log::records;
 use crate::log::scan::scan_loosely;
 use crate::page::{Item, Key, Large, Page, Point, items};
-use crate::record::{HeadRecord, Record};
+use crate::record::{MetaRecord, Record};
 use crate::recover::{Report, repaired};
 use crate::sled_file::SledFile;
 use crate::store::{Error, Table as _};
@@ -91,7 +91,7 @@ pub struct Salvage {
     pub commits_missing: u64,
     /// The parts that could not be read, and why.
     pub unreadable: Vec<String>,
-    head: Option<HeadRecord>,
+    meta: Option<MetaRecord>,
     /// Deleted queues. One of them may be the only source of the name of a job's queue.
     gone: BTreeSet<QueueId>,
 }
@@ -148,8 +148,8 @@ impl Salvage {
         found
     }
 
-    pub(crate) const fn head(&self) -> Option<&HeadRecord> {
-        self.head.as_ref()
+    pub(crate) const fn meta(&self) -> Option<&MetaRecord> {
+        self.meta.as_ref()
     }
 
     /// Reads the table. Returns how far it has come. If the store is not in order, a complete table may be an outdated one that
@@ -358,7 +358,7 @@ impl Salvage {
                 self.queues.insert(image.id, image);
             }
             Record::QueueGone(id) => drop(self.gone.insert(id)),
-            Record::Head(head) => self.head = Some(head),
+            Record::Meta(meta) => self.meta = Some(meta),
         }
     }
 }

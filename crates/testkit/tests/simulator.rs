@@ -94,7 +94,7 @@ fn everything_happens(tally: &Tally) {
         (
             "Change",
             "JobPut JobMoved JobGone QueueSet QueueGone SchedulePut ScheduleMoved ScheduleGone BatchPut BatchMoved \
-             BatchGone Head",
+             BatchGone Meta",
         ),
         ("Daemon", "Crashed Restarted"),
     ];

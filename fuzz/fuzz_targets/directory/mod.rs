@@ -137,7 +137,7 @@ impl Directory {
             let old = JobId(1 + n * 5 % 17);
             let command = match n % 4 {
                 0 | 1 => {
-                    bodies.entry(JobId(engine.head().next_job)).or_default().push(body.clone());
+                    bodies.entry(JobId(engine.meta().next_job)).or_default().push(body.clone());
                     let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from(body));
                     Command::Job(JobCommand::Push(Box::new(job)))
                 }

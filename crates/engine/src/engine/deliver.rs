@@ -102,8 +102,8 @@ fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms,
     let Some(job) = state.jobs.at(slot) else { return Token(0) };
     let token = match job.cycle() {
         Some(_) => {
-            let starts = state.meta.head().starts;
-            Token(state.queues.at(job.queue).map_or(0, |queue| cycle_token(starts, queue)))
+            let boot_count = state.meta.kept().boot_count;
+            Token(state.queues.at(job.queue).map_or(0, |queue| cycle_token(boot_count, queue)))
         }
         None => Token(attempts.into()),
     };
@@ -154,8 +154,8 @@ pub(super) fn oldest_ready(state: &State, queue: &Queue) -> Option<Timestamp> {
 
 /// The queue's serial number, with the daemon's start count in the bits above it. The start count keeps tokens unique: after a
 /// restart, serials that were not journalled are given again.
-const fn cycle_token(starts: u64, queue: &Queue) -> u64 {
-    // Room for 2^44 changes of a queue and 2^20 starts.
+const fn cycle_token(boot_count: u64, queue: &Queue) -> u64 {
+    // Room for 2^44 changes of a queue and 2^20 starts of the daemon.
     const SERIAL_BITS: u32 = 44;
-    (starts << SERIAL_BITS).wrapping_add(queue.image().serial)
+    (boot_count << SERIAL_BITS).wrapping_add(queue.image().serial)
 }

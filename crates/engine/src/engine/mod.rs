@@ -43,7 +43,7 @@ use crate::event::Reply;
 use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
 use crate::jobs::Job;
 use crate::limits::Limits;
-use crate::meta::Head;
+use crate::meta::EngineMeta;
 use crate::queues::Queue;
 use crate::request::WorkerState;
 use crate::schedules::Schedule;
@@ -187,8 +187,8 @@ impl Engine {
 
     /// The engine's own values for the journal.
     #[must_use]
-    pub const fn head(&self) -> &Head {
-        self.state.meta.head()
+    pub const fn meta(&self) -> &EngineMeta {
+        self.state.meta.kept()
     }
 
     /// Whether no connection holds a job or listens to one, so that stopping interrupts no work. Jobs that wait do not count.

@@ -1,4 +1,4 @@
-//! Recovery from the journal: the head, then queues, then batches by number, jobs and schedules, and at last
+//! Recovery from the journal: the engine meta, then queues, then batches by number, jobs and schedules, and at last
 //! [`Engine::wake_up`].
 
 use super::Engine;
@@ -6,15 +6,15 @@ use super::place::{is_used, recall_job};
 use crate::batches::Batch;
 use crate::ids::QueueId;
 use crate::jobs::Job;
-use crate::meta::Head;
+use crate::meta::EngineMeta;
 use crate::queues::QueueImage;
 use crate::schedules::Schedule;
 
 impl Engine {
-    /// Restores the journal's head. `clean` means that the daemon stopped in order, so the journal has every job number in use.
-    pub fn recall_head(&mut self, head: Head, clean: bool) {
-        self.state.skew_ms = head.clock.skew_ms;
-        self.state.meta.recall(head, clean);
+    /// Restores the engine meta. `clean` means that the daemon stopped in order, so the journal has every job number in use.
+    pub fn recall_meta(&mut self, meta: EngineMeta, clean: bool) {
+        self.state.skew_ms = meta.clock.skew_ms;
+        self.state.meta.recall(meta, clean);
     }
 
     /// Restores a queue from the journal.
@@ -63,8 +63,8 @@ impl Engine {
         self.check_in_debug();
     }
 
-    /// Called before an orderly stop: releases the reserved job numbers and records the time in the head.
-    pub fn settle_head(&mut self) {
+    /// Called before an orderly stop: releases the reserved job numbers and records the time in the engine meta.
+    pub fn finish_meta(&mut self) {
         self.state.meta.release_numbers(self.state.now);
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn stats(state: &State, call: &mut Call<'_>) {
         places.iter_mut().zip(of_protocol).for_each(|(sum, n)| *sum += n);
     }
     let stats = Stats {
-        totals: state.meta.head().totals,
+        totals: state.meta.kept().totals,
         places,
         protocols: protocol_stats(state),
         jobs: state.jobs.len() as u64,
@@ -33,7 +33,7 @@ pub(super) fn stats(state: &State, call: &mut Call<'_>) {
 
 /// The figures of each protocol that has, or had, any jobs.
 fn protocol_stats(state: &State) -> Vec<ProtocolStats> {
-    let had = state.meta.head().protocols.iter().map(|(protocol, _)| (*protocol, StateCounts::default()));
+    let had = state.meta.kept().protocols.iter().map(|(protocol, _)| (*protocol, StateCounts::default()));
     let all: BTreeMap<Protocol, StateCounts> = had.chain(state.jobs.counts()).collect();
     let row = |(protocol, places)| ProtocolStats { protocol, totals: state.meta.totals_of(protocol), places };
     all.into_iter().map(row).collect()

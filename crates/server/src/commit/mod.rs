@@ -169,7 +169,7 @@ impl Commits {
             }
         }
         self.hub.with_journal(|engine, journal| {
-            engine.settle_head();
+            engine.finish_meta();
             journal.stop_in_order();
         });
         // At least the commit that records the clean stop.

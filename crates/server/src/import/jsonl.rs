@@ -153,7 +153,7 @@ impl Fields {
             | Record::QueueGone(_)
             | Record::NextRun(_)
             | Record::BatchMoved(_)
-            | Record::Head(_) => Err(LineError::Record("it is not a job, schedule, batch or queue".to_owned())),
+            | Record::Meta(_) => Err(LineError::Record("it is not a job, schedule, batch or queue".to_owned())),
         }
     }
 

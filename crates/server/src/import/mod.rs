@@ -97,7 +97,7 @@ impl Importer {
         let Opened { log, recovered, guard, .. } = run::open(config)?;
         let mut record =
             Record::open(&config.data_dir, source, again).map_err(|why| Failure::data(&config.data_dir, why))?;
-        let first = *record.first.get_or_insert(recovered.engine.head().next_job);
+        let first = *record.first.get_or_insert(recovered.engine.meta().next_job);
         let to = To { data_dir: config.data_dir.as_path().into(), log, record, _guard: guard };
         let importer = Self::new(config, recovered.engine, recovered.journal, Some(to));
         Ok(Self { first: JobId(first), ..importer })
@@ -114,7 +114,7 @@ impl Importer {
         let reading = clock::read();
         let mut context = Context::new(reading.now, run::random_seed());
         context.clock = reading.clock;
-        let first = JobId(engine.head().next_job);
+        let first = JobId(engine.meta().next_job);
         let (adoption, protocols) = (Adoption::default(), config.protocols.clone());
         let mut importer = Self { engine, journal, context, to, batch_jobs: 0, first, adoption, protocols };
         importer.apply(Tag::NONE, ClientCommand::Open(ClientInfo::default()));
@@ -205,7 +205,7 @@ impl Importer {
     pub fn finish(mut self) -> Result<(), Failure> {
         self.apply(Tag::NONE, ClientCommand::Close);
         self.commit()?;
-        self.engine.settle_head();
+        self.engine.finish_meta();
         self.journal.stop_in_order();
         self.commit()?;
         self.to.as_mut().map_or(Ok(()), |to| to.log.close().map_err(|why| cannot_write(&to.data_dir, why)))

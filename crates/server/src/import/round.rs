@@ -259,7 +259,7 @@ fn contents(config: &Config) -> Contents {
         schedules: engine.schedules().cloned().collect(),
         batches: engine.batches().cloned().collect(),
         queues,
-        next: engine.head().next_job,
+        next: engine.meta().next_job,
     }
 }
 

@@ -19,7 +19,7 @@ fn push(daemon: &mut Daemon, body: &[u8]) -> JobId {
     let job = NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"q"), Bytes::copy_from_slice(body));
     daemon.apply(JobCommand::Push(Box::new(job)));
     daemon.commit();
-    JobId(daemon.engine.head().next_job - 1)
+    JobId(daemon.engine.meta().next_job - 1)
 }
 
 /// The entries of the log by file: their commits, and the range of bytes of each.

@@ -56,7 +56,7 @@ impl Daemon {
             keep_grid: false,
             runs: None,
         })));
-        JobId(self.engine.head().next_job - 1)
+        JobId(self.engine.meta().next_job - 1)
     }
 
     pub(crate) fn push(&mut self, body: &[u8]) -> JobId {
@@ -65,7 +65,7 @@ impl Daemon {
 
     pub(crate) fn push_job(&mut self, job: NewJob) -> JobId {
         self.apply(JobCommand::Push(Box::new(job)));
-        JobId(self.engine.head().next_job - 1)
+        JobId(self.engine.meta().next_job - 1)
     }
 
     pub(crate) fn take(&mut self, connection_bound: bool) -> JobId {

@@ -134,7 +134,7 @@ impl Daemon {
 
     /// Stops cleanly. Returns the durable state.
     pub(crate) fn stop(mut self) -> Fingerprint {
-        self.engine.settle_head();
+        self.engine.finish_meta();
         self.journal.stop_in_order();
         self.commit();
         self.log.close().unwrap();

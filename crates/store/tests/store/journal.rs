@@ -23,10 +23,10 @@ fn records_of(commit: &Commit) -> Vec<Record> {
     framed.into_iter().map(one).collect()
 }
 
-/// The records of a commit as short texts, without the head.
+/// The records of a commit as short texts, without the engine meta.
 fn words(commit: &Commit) -> Vec<String> {
     let records = records_of(commit);
-    assert!(matches!(records.last(), Some(Record::Head(_))), "every commit has a head");
+    assert!(matches!(records.last(), Some(Record::Meta(_))), "every commit has an engine meta");
     let words = records.iter().filter_map(|record| match record {
         Record::Put(job) => Some(format!("put {}", job.id.0)),
         Record::Moved(moved) => Some(format!("moved {}", moved.job.0)),
@@ -37,7 +37,7 @@ fn words(commit: &Commit) -> Vec<String> {
         Record::Batch(batch) => Some(format!("batch {}", batch.id.0)),
         Record::BatchMoved(moved) => Some(format!("batch moved {}", moved.batch.0)),
         Record::NextRun(next) => Some(format!("next run {}", next.schedule.0)),
-        Record::Head(_) => None,
+        Record::Meta(_) => None,
     });
     words.collect()
 }
@@ -406,18 +406,18 @@ fn numbers_are_not_used_again() {
     let foreground = NewJob { durable: false, listen: true, ..NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::new()) };
     let unheard = daemon.push_job(foreground);
     let mut daemon = daemon.again();
-    assert!(daemon.engine.head().next_job > unheard.0, "after a crash");
+    assert!(daemon.engine.meta().next_job > unheard.0, "after a crash");
     let first = daemon.push(b"after the crash");
     assert!(first > last);
 
-    daemon.engine.settle_head();
+    daemon.engine.finish_meta();
     daemon.journal.stop_in_order();
     daemon.commit();
     let report = recovered(&daemon.log, &daemon.table).unwrap().report;
-    let next = daemon.engine.head().next_job;
+    let next = daemon.engine.meta().next_job;
     assert!(report.clean);
     let mut daemon = daemon.again();
-    assert_eq!(daemon.engine.head().next_job, next, "after a stop in order");
+    assert_eq!(daemon.engine.meta().next_job, next, "after a stop in order");
     assert!(!daemon.journal.is_empty(), "the running state must be written at once");
     daemon.commit();
     assert!(!recovered(&daemon.log, &daemon.table).unwrap().report.clean);
@@ -426,7 +426,7 @@ fn numbers_are_not_used_again() {
 #[test]
 fn a_clean_stop_is_recorded_by_its_own_commit_unless_a_change_follows() {
     let clean = |commit: &Commit| match records_of(commit).pop() {
-        Some(Record::Head(head)) => head.clean,
+        Some(Record::Meta(meta)) => meta.clean,
         other => panic!("{other:?}"),
     };
     let mut daemon = Daemon::new();

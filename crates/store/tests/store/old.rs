@@ -37,8 +37,8 @@ pub(crate) fn values(commit: &Commit, key: &mut u64, count: &mut Counted) -> Vec
     let mut bytes = Vec::new();
     for record in records(&commit.records()) {
         let mut record = Record::all(record.unwrap().1).next().unwrap().unwrap();
-        if let Record::Head(head) = &mut record {
-            head.counted = Some(*count);
+        if let Record::Meta(meta) = &mut record {
+            meta.counted = Some(*count);
         }
         record.encode(&mut bytes);
     }

@@ -89,7 +89,7 @@ impl Life {
             }
         }
         if self.rng.one_in(3) {
-            daemon.engine.settle_head();
+            daemon.engine.finish_meta();
             daemon.journal.stop_in_order();
             ended = matches!(self.commit(&mut daemon, &watcher, known), Committed::Yes(_));
         }

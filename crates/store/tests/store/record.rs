@@ -7,12 +7,12 @@ use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchStanding, Clash, ClientId, Clock, Codec, Cron, Cycle, Extra, Failure, Head, Holder, Job,
+    Backoff, Batch, BatchStanding, Clash, ClientId, Clock, Codec, Cron, Cycle, EngineMeta, Extra, Failure, Holder, Job,
     JobId, JobState, KeyUntil, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, QueueId,
     QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Totals,
     Track, Unique, Zone,
 };
-use windlass_store::{BatchMoved, Counted, DecodeError, HeadRecord, Moved, NextRun, Record};
+use windlass_store::{BatchMoved, Counted, DecodeError, MetaRecord, Moved, NextRun, Record};
 
 use crate::jobs;
 
@@ -36,7 +36,7 @@ fn any_record() -> impl Strategy<Value = Record> {
         1 => (0..1u64 << 63).prop_map(|id| Record::Gone(JobId(id))),
         1 => jobs::any_queue().prop_map(Record::QueueSet),
         1 => any::<u32>().prop_map(|id| Record::QueueGone(QueueId(id))),
-        1 => any_head().prop_map(Record::Head),
+        1 => any_head().prop_map(Record::Meta),
         2 => jobs::any_batch().prop_map(|batch| Record::Batch(Box::new(batch))).boxed(),
         1 => jobs::any_batch().prop_map(|b| Record::BatchMoved(BatchMoved { batch: b.id, standing: b.standing })).boxed(),
         2 => jobs::any_schedule().prop_map(|schedule| Record::Schedule(Box::new(schedule))).boxed(),
@@ -68,7 +68,7 @@ fn any_moved() -> impl Strategy<Value = Moved> {
     })
 }
 
-fn any_head() -> impl Strategy<Value = HeadRecord> {
+fn any_head() -> impl Strategy<Value = MetaRecord> {
     let count = || 0..1u64 << 63;
     let protocols = prop::collection::btree_map(any::<u8>(), any_totals(), 0..4);
     let counted = option::of((count(), any::<u64>()).prop_map(|(commits, census)| Counted { commits, census }));
@@ -82,9 +82,9 @@ fn any_head() -> impl Strategy<Value = HeadRecord> {
         }),
     ];
     ((count(), count(), count()), any_totals(), protocols, (any::<bool>(), clock), counted).prop_map(
-        |((next_job, reserved, starts), totals, protocols, (clean, clock), counted)| {
+        |((next_job, reserved, boot_count), totals, protocols, (clean, clock), counted)| {
             let protocols = protocols.into_iter().map(|(protocol, totals)| (Protocol(protocol), totals)).collect();
-            HeadRecord { head: Head { next_job, reserved, starts, clock, totals, protocols }, clean, counted }
+            MetaRecord { meta: EngineMeta { next_job, reserved, boot_count, clock, totals, protocols }, clean, counted }
         },
     )
 }
@@ -375,30 +375,30 @@ fn golden() -> Vec<(&'static str, Record)> {
     let again = Failure { first_at: Timestamp(1_600_000_000_000), ..failure.clone() };
     let retried = Failure { next_at: Some(Timestamp(1_700_000_015_000)), ..failure.clone() };
     let retried_extra = Extra { failure: Some(Box::new(retried.clone())), ..Extra::default() };
-    let head = Head {
+    let meta = EngineMeta {
         protocols: vec![
             (Protocol::FAKTORY, totals()),
             (Protocol::EVENTMQ, Totals { retried: 300, ..Totals::default() }),
         ],
-        ..old_head()
+        ..old_meta()
     };
     let counted = Some(Counted { commits: 3, census: 7 });
-    let started = HeadRecord { head: Head { starts: 300, ..head.clone() }, clean: false, counted };
-    let misfits = HeadRecord {
-        head: Head { totals: Totals { misfits: 300, ..head.totals }, ..head.clone() },
+    let started = MetaRecord { meta: EngineMeta { boot_count: 300, ..meta.clone() }, clean: false, counted };
+    let misfits = MetaRecord {
+        meta: EngineMeta { totals: Totals { misfits: 300, ..meta.totals }, ..meta.clone() },
         clean: false,
         counted,
     };
-    let uncounted = |record: &HeadRecord, clean| HeadRecord { clean, counted: None, ..record.clone() };
+    let uncounted = |record: &MetaRecord, clean| MetaRecord { clean, counted: None, ..record.clone() };
     let (plain_head, started_head, misfits_head) = (
-        HeadRecord { head: old_head(), clean: false, counted: None },
+        MetaRecord { meta: old_meta(), clean: false, counted: None },
         uncounted(&started, true),
         uncounted(&misfits, false),
     );
     let clock = Clock { skew_ms: -3_600_000, boot: 0x0123_4567_89ab_cdef, ahead_ms: 1_700_000_000_000, at };
-    let clocked = HeadRecord { head: Head { clock, ..old_head() }, clean: false, counted: None };
+    let clocked = MetaRecord { meta: EngineMeta { clock, ..old_meta() }, clean: false, counted: None };
     let counted = Some(Counted { commits: 3, census: 0x0123_4567_89ab_cdef });
-    let head = |clean| HeadRecord { head: head.clone(), clean, counted };
+    let meta = |clean| MetaRecord { meta: meta.clone(), clean, counted };
     vec![
         ("put_plain", Record::Put(jobs::plain())),
         ("put_full", Record::Put(full)),
@@ -464,15 +464,15 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("moved_to_be_retried", Record::Moved(Moved { failure: Some(Box::new(retried)), ..moved_ran })),
         ("put_to_be_retried", Record::Put(Job { extra: Some(Box::new(retried_extra)), ..jobs::plain() })),
         ("queue_gone", Record::QueueGone(QueueId(3))),
-        ("head_origins", Record::Head(head(false))),
-        ("head_origins_clean", Record::Head(head(true))),
-        ("head_started", Record::Head(started)),
-        ("head_misfits", Record::Head(misfits)),
-        ("head_uncounted_plain", Record::Head(plain_head)),
-        ("head_uncounted_clean", Record::Head(uncounted(&head(false), true))),
-        ("head_uncounted_started", Record::Head(started_head)),
-        ("head_uncounted_misfits", Record::Head(misfits_head)),
-        ("head_clock", Record::Head(clocked)),
+        ("head_origins", Record::Meta(meta(false))),
+        ("head_origins_clean", Record::Meta(meta(true))),
+        ("head_started", Record::Meta(started)),
+        ("head_misfits", Record::Meta(misfits)),
+        ("head_uncounted_plain", Record::Meta(plain_head)),
+        ("head_uncounted_clean", Record::Meta(uncounted(&meta(false), true))),
+        ("head_uncounted_started", Record::Meta(started_head)),
+        ("head_uncounted_misfits", Record::Meta(misfits_head)),
+        ("head_clock", Record::Meta(clocked)),
         ("schedule_zoned", Record::Schedule(Box::new(zoned_schedule))),
         ("schedule_seconds", Record::Schedule(Box::new(to_the_second))),
         ("schedule_retry_default", Record::Schedule(Box::new(silent_schedule))),
@@ -499,17 +499,17 @@ fn totals() -> Totals {
 }
 
 /// From before totals were kept by origin.
-fn old_head() -> Head {
+fn old_meta() -> EngineMeta {
     let (released, retried, purged, timed_out, dismissed) = (0, 0, 0, 0, 0);
     let totals = Totals { released, retried, purged, timed_out, dismissed, ..totals() };
-    Head { next_job: 12, reserved: 65_548, totals, ..Head::default() }
+    EngineMeta { next_job: 12, reserved: 65_548, totals, ..EngineMeta::default() }
 }
 
 /// Records that are written differently today.
 fn golden_of_old() -> Vec<(&'static str, Record)> {
     let record = |clean, commits, census| {
         let counted = Some(Counted { commits, census });
-        Record::Head(HeadRecord { head: old_head(), clean, counted })
+        Record::Meta(MetaRecord { meta: old_meta(), clean, counted })
     };
     // It also isolated the protocols from one another.
     let is_ruled = |(name, _): &(&str, Record)| *name == "queue_set_ruled_again";

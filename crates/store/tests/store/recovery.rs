@@ -8,11 +8,11 @@ use std::process::Command as Process;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Batch, BatchStanding, Extra, Head, Job, JobCommand, JobId, Limits, Member, NewJob, Protocol, QueueId, QueueImage,
-    QueueKind, Role, Schedule, Stage, Timestamp,
+    Batch, BatchStanding, EngineMeta, Extra, Job, JobCommand, JobId, Limits, Member, NewJob, Protocol, QueueId,
+    QueueImage, QueueKind, Role, Schedule, Stage, Timestamp,
 };
 use windlass_store::{
-    BatchMoved, Error, Fingerprint, HeadRecord, Log as _, Loss, MemoryLog, MemoryTable, Moved, NextRun, OpenError,
+    BatchMoved, Error, Fingerprint, Log as _, Loss, MemoryLog, MemoryTable, MetaRecord, Moved, NextRun, OpenError,
     Record, Recovered, open, verify,
 };
 
@@ -23,13 +23,13 @@ use crate::jobs;
 
 // ---- commits of arbitrary records -------------------------------------------------------------------------------------
 
-/// A log of commits with these records and a head.
+/// A log of commits with these records and an engine meta.
 fn framed(commits: &[Vec<Record>]) -> MemoryLog {
-    let head = Head { next_job: 20, reserved: 20, ..Head::default() };
-    let head = Record::Head(HeadRecord { head, clean: false, counted: None });
+    let meta = EngineMeta { next_job: 20, reserved: 20, ..EngineMeta::default() };
+    let meta = Record::Meta(MetaRecord { meta, clean: false, counted: None });
     let framed = |records: &Vec<Record>| {
         let mut bytes = Vec::new();
-        for record in records.iter().chain([&head]) {
+        for record in records.iter().chain([&meta]) {
             let mut one = Vec::new();
             record.encode(&mut one);
             put_length(one.len(), &mut bytes);

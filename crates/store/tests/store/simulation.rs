@@ -195,7 +195,7 @@ impl Daemon {
             panic!("seed {seed}: recovered (first) and durable (second) differ: {difference}");
         }
         recovered.engine.check();
-        let (next, was) = (recovered.engine.head().next_job, self.durable.head.next_job);
+        let (next, was) = (recovered.engine.meta().next_job, self.durable.meta.next_job);
         assert!(next >= was, "seed {seed}: numbers would be used again");
         self.seen.recoveries += 1;
         (self.engine, self.journal, self.checkpointer) = (recovered.engine, recovered.journal, checkpointer);
@@ -265,7 +265,7 @@ fn live(seed: u64) -> Seen {
     let first = daemon.checkpoint_all(true);
     daemon.checkpoint_all(false);
     let keys = daemon.table.values().into_keys();
-    // The first byte of a key shows whether it is about the head, queues or jobs (`page`).
+    // The first byte of a key shows whether it is about the engine meta, queues or jobs (`page`).
     let jobs: Vec<Vec<u8>> = keys.filter(|key| key.first() == Some(&2)).collect();
     assert!(jobs.is_empty(), "seed {seed}: the table holds {jobs:02x?} when there are no jobs");
     let kept = daemon.log.seqs();

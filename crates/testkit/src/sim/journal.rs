@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use windlass_engine::{
-    Batch, Change, Engine, Extra, Head, Job, JobId, JobState, Lease, Limits, QueueId, QueueImage, Schedule, Unfit,
+    Batch, Change, Engine, EngineMeta, Extra, Job, JobId, JobState, Lease, Limits, QueueId, QueueImage, Schedule, Unfit,
 };
 
 /// The records.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    head: Option<Head>,
+    meta: Option<EngineMeta>,
     queues: BTreeMap<QueueId, QueueImage>,
     jobs: BTreeMap<JobId, Job>,
     schedules: BTreeMap<JobId, Schedule>,
@@ -73,20 +73,20 @@ impl Journal {
                 Change::BatchGone(id) => {
                     self.batches.remove(&id);
                 }
-                Change::Head => {}
+                Change::Meta => {}
             }
         }
-        // Every commit includes the head.
-        self.head = Some(engine.head().clone());
+        // Every commit includes the engine meta.
+        self.meta = Some(engine.meta().clone());
         self.compare(engine);
     }
 
     /// Asserts that no required record is missing or stale.
     fn compare(&self, engine: &Engine) {
-        let clock = |head: &Head| (head.clock.skew_ms, head.clock.boot, head.clock.ahead_ms);
+        let clock = |meta: &EngineMeta| (meta.clock.skew_ms, meta.clock.boot, meta.clock.ahead_ms);
         assert_eq!(
-            self.head.as_ref().map(clock),
-            Some(clock(engine.head())),
+            self.meta.as_ref().map(clock),
+            Some(clock(engine.meta())),
             "left: the journal's clock, right: the engine's"
         );
         let durable = engine.jobs().filter(|job| job.durable);
@@ -118,8 +118,8 @@ impl Journal {
     /// The engine after a restart. `clean`: the daemon was stopped; otherwise it crashed.
     pub(crate) fn recover(&self, limits: Limits, hash_seed: u64, clean: bool) -> Engine {
         let mut engine = Engine::new(limits, hash_seed);
-        if let Some(head) = self.head.clone() {
-            engine.recall_head(head, clean);
+        if let Some(meta) = self.meta.clone() {
+            engine.recall_meta(meta, clean);
         }
         self.queues.values().for_each(|queue| engine.recall_queue(queue.clone()));
         for batch in self.batches.values() {

@@ -430,7 +430,7 @@ impl Life {
         self.note(if clean { "restart" } else { "crash" });
         self.tally.note_restart(clean);
         if clean {
-            self.engine.settle_head();
+            self.engine.finish_meta();
         }
         self.journal.write(&self.engine, &std::mem::take(&mut self.context.changes));
         self.engine = self.journal.recover(self.world.limits.clone(), self.plan.hash_seed.wrapping_add(1), clean);
@@ -461,6 +461,6 @@ impl Life {
                 self.laws.forget_leases();
             }
         }
-        self.machine.start(&self.engine.head().clock);
+        self.machine.start(&self.engine.meta().clock);
     }
 }

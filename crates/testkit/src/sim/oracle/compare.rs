@@ -40,10 +40,10 @@ impl Oracle {
         let batches: Vec<_> = engine.batches().cloned().collect();
         let expected: Vec<_> = self.live_batches().collect();
         assert_eq!(batches, expected, "left: the engine's batches, right: the oracle's");
-        let head = engine.head();
-        assert_eq!((head.totals, head.next_job), (self.totals, self.next_job), "the engine's totals and numbers");
+        let meta = engine.meta();
+        assert_eq!((meta.totals, meta.next_job), (self.totals, self.next_job), "the engine's totals and numbers");
         let protocols: Vec<_> = self.protocols.iter().map(|(protocol, totals)| (*protocol, *totals)).collect();
-        assert_eq!(head.protocols, protocols, "left: the engine's totals by protocol, right: the oracle's");
+        assert_eq!(meta.protocols, protocols, "left: the engine's totals by protocol, right: the oracle's");
         for worker in &self.workers {
             assert_eq!(engine.worker_state(&worker.name), Some(worker.state), "{:?}", worker.name);
         }
@@ -106,7 +106,7 @@ impl Oracle {
         self.clients.clear();
         self.bridge = Bridge::default();
         self.queues.iter_mut().for_each(|queue| queue.bridged = false);
-        self.starts += 1;
+        self.boot_count += 1;
         self.workers.clear();
         self.next_worker = 1;
         self.awake.clear();
@@ -133,8 +133,8 @@ impl Oracle {
         self.settle_keys();
         self.slots_survive();
         self.forget_idle_queues();
-        assert!(engine.head().next_job >= self.next_job, "a number is used again");
-        self.next_job = engine.head().next_job;
+        assert!(engine.meta().next_job >= self.next_job, "a number is used again");
+        self.next_job = engine.meta().next_job;
     }
 
     /// Of several jobs that might hold a key, the youngest holds it: it was pushed after the others had released the key.

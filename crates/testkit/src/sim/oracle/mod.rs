@@ -72,7 +72,7 @@ pub(crate) struct Oracle {
     pub(crate) protocols: BTreeMap<Protocol, Totals>,
     pub(crate) next_job: u64,
     /// The number of restarts.
-    pub(crate) starts: u64,
+    pub(crate) boot_count: u64,
     next_worker: u64,
     /// Ranks: behind all others, counting up; before all others, counting down.
     back: u64,
@@ -121,7 +121,7 @@ impl Oracle {
             totals: Totals::default(),
             protocols: BTreeMap::new(),
             next_job: 1,
-            starts: 0,
+            boot_count: 0,
             next_worker: 1,
             back: MIDDLE,
             front: MIDDLE,

@@ -142,7 +142,7 @@ impl Oracle {
             self.see("Isolation::Passed");
         }
         // Beyond the numbers of earlier runs of the daemon.
-        let serial = self.queue(queue).serial + self.starts * (1 << 44);
+        let serial = self.queue(queue).serial + self.boot_count * (1 << 44);
         let memo = self.job_mut(id);
         memo.job.attempts += 1;
         let token = Token(if memo.job.cycle().is_some() { serial } else { memo.job.attempts.into() });
