@@ -57,7 +57,7 @@ mod timers;
 mod warning;
 mod work;
 
-pub use batches::{Batch, BatchStanding, NewBatch, Stage};
+pub use batches::{Batch, BatchProgress, NewBatch, Stage};
 pub use change::Change;
 pub use clock::{Clock, Reading, TICK_MS, Timekeeper};
 pub use command::*;

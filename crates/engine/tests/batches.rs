@@ -404,7 +404,7 @@ fn a_long_chain_of_batches_completes_in_one_visit() {
         }
     }
     broker.hear(1, BatchCommand::Commit { batch: named(DEEP - 1) });
-    assert!(broker.engine.batches().all(|batch| batch.standing.success.is_over()));
+    assert!(broker.engine.batches().all(|batch| batch.progress.success.is_over()));
     broker.at(1_000 + 7 * 86_400_000 - 1, []);
     assert_eq!(broker.engine.batches().count(), DEEP as usize);
     broker.at(1_000 + 7 * 86_400_000, []);

@@ -144,8 +144,8 @@ fn batch_line(batch: &Batch) -> String {
     let mut line = Line::default();
     line.number("batch", batch.id.0);
     line.number("origin", batch.protocol.0.into());
-    line.number("jobs", batch.standing.total);
-    line.number("succeeded", batch.standing.succeeded);
+    line.number("jobs", batch.progress.total);
+    line.number("succeeded", batch.progress.succeeded);
     line.text("name", &batch.name);
     if let Some(parent) = &batch.parent_name {
         line.text("parent", parent);

@@ -1,5 +1,5 @@
 //! Facts and their bytes: a whole job, a job's standing, a job's deletion, a queue, a queue's deletion, the engine meta; a whole
-//! schedule, a schedule's next run; a whole batch, a batch's standing. Schedules and batches share the numbers of jobs, and are
+//! schedule, a schedule's next run; a whole batch, a batch's progress. Schedules and batches share the numbers of jobs, and are
 //! deleted by the same record.
 //!
 //! The encoding is written by hand and never derived from the engine's types, so that renaming a field cannot break a disk. A
@@ -62,7 +62,7 @@ pub enum Record {
     NextRun(NextRun),
     /// A whole batch. It replaces all earlier records of this batch.
     Batch(Box<Batch>),
-    /// How a batch stands; the rest of it is unchanged.
+    /// The progress of a batch; the rest of it is unchanged.
     BatchMoved(BatchMoved),
     /// The engine's own numbers. Every commit has one.
     Meta(MetaRecord),

@@ -143,7 +143,7 @@ impl Replay {
             Record::Batch(batch) => drop(self.batches.insert(batch.id, *batch)),
             Record::BatchMoved(moved) => {
                 if let Some(batch) = self.batches.get_mut(&moved.batch) {
-                    batch.standing = moved.standing;
+                    batch.progress = moved.progress;
                 }
             }
             Record::Meta(meta) => self.meta = Some(meta),
@@ -281,7 +281,7 @@ type Open = BTreeMap<JobId, (u64, u64)>;
 
 /// Checks that a batch is consistent.
 fn check_batch(batch: &Batch, (unran, open): (u64, u64)) -> Result<(), String> {
-    let (id, at) = (batch.id, &batch.standing);
+    let (id, at) = (batch.id, &batch.progress);
     if unran > at.total - at.ran || open > at.total - at.succeeded {
         return Err(format!("{id:?} has more jobs than it counts"));
     }

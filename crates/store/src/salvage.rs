@@ -350,7 +350,7 @@ impl Salvage {
             Record::Batch(batch) => drop(self.batches.insert(batch.id, *batch)),
             Record::BatchMoved(moved) => {
                 if let Some(batch) = self.batches.get_mut(&moved.batch) {
-                    batch.standing = moved.standing;
+                    batch.progress = moved.progress;
                 }
             }
             Record::QueueSet(image) => {

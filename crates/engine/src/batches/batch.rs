@@ -55,12 +55,12 @@ pub struct Batch {
     /// The callback, until it is pushed: see [`NewBatch::success`].
     pub success: Option<Box<NewJob>>,
     /// Its progress: changes while its jobs run.
-    pub standing: BatchStanding,
+    pub progress: BatchProgress,
 }
 
 /// The progress of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchStanding {
+pub struct BatchProgress {
     /// Whether it may push its callbacks.
     pub committed: bool,
     /// Before the commit: when it is forgotten. After the commit: since when it is drained, if it is.
@@ -104,7 +104,7 @@ impl Stage {
     }
 }
 
-impl BatchStanding {
+impl BatchProgress {
     /// A new batch, to commit before `until`.
     #[must_use]
     pub const fn new(until: Timestamp) -> Self {
@@ -146,7 +146,7 @@ impl BatchStanding {
 impl Batch {
     /// Moves all times that use the engine's time, for a move to another engine.
     pub const fn shift(&mut self, ms: i64) {
-        self.standing.since = self.standing.since.shifted(ms);
+        self.progress.since = self.progress.since.shifted(ms);
     }
 
     /// Bytes counted for it in memory limits.
@@ -161,7 +161,7 @@ impl Batch {
 
     /// Whether this state of a batch is possible.
     pub(crate) fn is_possible(&self) -> bool {
-        let at = &self.standing;
+        let at = &self.progress;
         let kept = |stage: Stage, callback: &Option<_>| stage != Stage::Waiting && callback.is_some();
         at.succeeded <= at.ran
             && at.ran <= at.total
@@ -173,7 +173,7 @@ impl Batch {
 
     /// The callback that is due, if any.
     pub(super) const fn due(&self) -> Option<Role> {
-        let at = &self.standing;
+        let at = &self.progress;
         if !at.committed || at.held_until.is_some() {
             None
         } else if matches!(at.complete, Stage::Waiting) && at.ran == at.total && at.incomplete == 0 {

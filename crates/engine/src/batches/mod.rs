@@ -3,5 +3,5 @@
 mod batch;
 mod table;
 
-pub use batch::{Batch, BatchStanding, NewBatch, Stage};
+pub use batch::{Batch, BatchProgress, NewBatch, Stage};
 pub(crate) use table::Batches;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
-use super::batch::{Batch, BatchStanding, Stage};
+use super::batch::{Batch, BatchProgress, Stage};
 use crate::change::Change;
 use crate::ids::{JobId, Timestamp};
 use crate::jobs::{JobStateKind, Member, Role};
@@ -33,7 +33,7 @@ struct Kept {
 impl Kept {
     /// Whether it is drained: nothing can advance it any more. A drained batch is kept for a while, for queries.
     const fn is_at_rest(&self) -> bool {
-        let at = &self.batch.standing;
+        let at = &self.batch.progress;
         let is_open = !at.committed || at.held_until.is_some();
         !is_open && self.live == 0 && self.busy_children == 0 && self.batch.due().is_none()
     }
@@ -119,7 +119,7 @@ impl Batches {
         changes.push(Change::BatchGone(id));
         let Some(parent) = batch.parent else { return };
         let waits = |stage: Stage| u32::from(release && !stage.is_over());
-        let (complete, success) = (waits(batch.standing.complete), waits(batch.standing.success));
+        let (complete, success) = (waits(batch.progress.complete), waits(batch.progress.success));
         self.change(parent, changes, |at| {
             at.incomplete = at.incomplete.saturating_sub(complete);
             at.unsuccessful = at.unsuccessful.saturating_sub(success);
@@ -131,7 +131,7 @@ impl Batches {
         self.bytes -= batch.weight_bytes();
         self.by_name.remove(&batch.name);
         self.due.remove(&(due_at, id));
-        self.resting.remove(&(batch.standing.since, id));
+        self.resting.remove(&(batch.progress.since, id));
         if let Some(parent) = batch.parent.filter(|_| !rests) {
             self.count_busy(parent, -1);
         }
@@ -144,7 +144,7 @@ impl Batches {
     /// to it. The hold is limited in time, because that client may disappear. A drained batch is only kept for longer.
     pub(crate) fn open(&mut self, id: JobId, hold_ms: u64, now: Timestamp, changes: &mut Vec<Change>) {
         let Some(kept) = self.by_id.get_mut(&id) else { return };
-        let at = &mut kept.batch.standing;
+        let at = &mut kept.batch.progress;
         if at.committed && at.has_stages_left() {
             let until = now.after_ms(hold_ms).max(at.held_until.unwrap_or_default());
             self.change(id, changes, |at| at.held_until = Some(until));
@@ -158,7 +158,7 @@ impl Batches {
     }
 
     pub(crate) fn commit(&mut self, id: JobId, now: Timestamp, changes: &mut Vec<Change>) {
-        let Some(at) = self.at(id).map(|batch| batch.standing) else { return };
+        let Some(at) = self.at(id).map(|batch| batch.progress) else { return };
         if !at.committed || at.held_until.is_some() {
             let since = if at.committed { at.since } else { now };
             self.change(id, changes, |at| (at.committed, at.since, at.held_until) = (true, since, None));
@@ -198,9 +198,9 @@ impl Batches {
     }
 
     /// Changes the progress of a batch, which is advanced at the end of the visit.
-    fn change(&mut self, id: JobId, changes: &mut Vec<Change>, change: impl FnOnce(&mut BatchStanding)) {
+    fn change(&mut self, id: JobId, changes: &mut Vec<Change>, change: impl FnOnce(&mut BatchProgress)) {
         if let Some(kept) = self.by_id.get_mut(&id) {
-            change(&mut kept.batch.standing);
+            change(&mut kept.batch.progress);
             changes.push(Change::BatchMoved(id));
             self.mark(id);
         }
@@ -251,14 +251,14 @@ impl Batches {
     /// A callback was pushed.
     pub(crate) fn callback_pushed(&mut self, id: JobId, role: Role, changes: &mut Vec<Change>) {
         if let Some(kept) = self.by_id.get_mut(&id) {
-            *kept.batch.standing.stage_mut(role) = Stage::Enqueued;
+            *kept.batch.progress.stage_mut(role) = Stage::Enqueued;
         }
         changes.push(Change::BatchPut(id));
     }
 
     /// A callback of a batch has ended, or the batch has none, for which the parent may be waiting.
     pub(crate) fn end_stage(&mut self, id: JobId, role: Role, end: Stage, changes: &mut Vec<Change>) {
-        let Some(batch) = self.at(id).filter(|batch| !batch.standing.stage(role).is_over()) else { return };
+        let Some(batch) = self.at(id).filter(|batch| !batch.progress.stage(role).is_over()) else { return };
         let parent = batch.parent;
         self.change(id, changes, |at| *at.stage_mut(role) = end);
         if let Some(parent) = parent {
@@ -279,8 +279,8 @@ impl Batches {
     pub(crate) fn come_due(&mut self, changes: &mut Vec<Change>) {
         let Some((_, id)) = self.due.first().copied() else { return };
         let Some(kept) = self.by_id.get(&id) else { return };
-        let committed = kept.batch.standing.committed;
-        if kept.batch.standing.held_until.is_some() {
+        let committed = kept.batch.progress.committed;
+        if kept.batch.progress.held_until.is_some() {
             self.change(id, changes, |at| at.held_until = None);
         } else if committed && !kept.is_at_rest() {
             self.mark(id);
@@ -318,7 +318,7 @@ impl Batches {
         let Some(kept) = self.by_id.get_mut(&id) else { return (false, None) };
         let (rests, rested) = (kept.is_at_rest(), kept.rests);
         let comes_to_rest = rests && !rested && now.is_some();
-        let at = &mut kept.batch.standing;
+        let at = &mut kept.batch.progress;
         if rested {
             self.resting.remove(&(at.since, id));
         }
@@ -332,7 +332,7 @@ impl Batches {
             (false, _) => at.since,
             (true, true) => at.since.after_ms(keep_ms),
             (true, false) if kept.batch.due().is_some() => kept.retry_at,
-            (true, false) => kept.batch.standing.held_until.unwrap_or(Timestamp::NEVER),
+            (true, false) => kept.batch.progress.held_until.unwrap_or(Timestamp::NEVER),
         };
         self.due.remove(&(kept.due_at, id));
         (kept.due_at, kept.rests) = (due_at, rests);
@@ -362,7 +362,7 @@ impl Batches {
         assert_eq!(self.by_name.len(), self.by_id.len(), "batches by name");
         let (mut resting, mut due) = (BTreeSet::new(), BTreeSet::new());
         for (id, kept) in &self.by_id {
-            let (batch, at) = (&kept.batch, &kept.batch.standing);
+            let (batch, at) = (&kept.batch, &kept.batch.progress);
             assert_eq!((*id, self.by_name.get(&batch.name)), (batch.id, Some(id)), "{:?}", batch.name);
             assert!(at.succeeded <= at.ran && at.ran <= at.total, "{id:?}: {at:?}");
             assert!(at.complete == Stage::Waiting || batch.complete.is_none(), "{id:?} kept a pushed callback");

@@ -183,8 +183,8 @@ fn adopt_number(state: &mut State, wanted: JobId, context: &mut Context) -> JobI
 fn is_called(state: &State, batch: JobId, role: Role) -> bool {
     state.batches.at(batch).is_some_and(|batch| match role {
         Role::Job => true,
-        Role::Complete => batch.standing.complete != Stage::Waiting,
-        Role::Success => batch.standing.success != Stage::Waiting,
+        Role::Complete => batch.progress.complete != Stage::Waiting,
+        Role::Success => batch.progress.success != Stage::Waiting,
     })
 }
 

@@ -7,7 +7,7 @@ use super::checks::{check_names, check_new_body};
 use super::push::{owned, push_internal};
 use super::room::{check_bytes_for, make_way};
 use super::state::{State, own};
-use crate::batches::{Batch, BatchStanding, NewBatch, Stage};
+use crate::batches::{Batch, BatchProgress, NewBatch, Stage};
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::JobId;
@@ -45,7 +45,7 @@ pub(super) fn new_batch(state: &mut State, new: NewBatch, call: &mut Call<'_>) -
         created_at: state.wall(),
         complete: new.complete.map(|job| Box::new(owned(*job))),
         success: new.success.map(|job| Box::new(owned(*job))),
-        standing: BatchStanding::new(state.now.after_ms(new.expires_ms)),
+        progress: BatchProgress::new(state.now.after_ms(new.expires_ms)),
     };
     state.batches.create(batch, &mut call.context.changes);
     call.done();
@@ -136,7 +136,7 @@ fn call_back(state: &mut State, id: JobId, role: Role, context: &mut Context) ->
 }
 
 fn view(batch: &Batch) -> BatchView {
-    let at = &batch.standing;
+    let at = &batch.progress;
     let state = |stage: Stage| match stage {
         Stage::Waiting | Stage::Passed => CallbackState::None,
         Stage::Enqueued => CallbackState::Enqueued,

@@ -197,7 +197,7 @@ impl Importer {
         if self.meet_batch(&batch) {
             return Ok(false);
         }
-        let (number, at) = (batch.id, batch.standing);
+        let (number, at) = (batch.id, batch.progress);
         let parent = batch.parent.and_then(|parent| self.adoption.batches.get(&parent)).map(|members| members.id);
         batch.parent = batch.parent.map(|_| parent.unwrap_or(JobId(0)));
         batch.shift(self.ahead_ms());
@@ -217,7 +217,7 @@ impl Importer {
             (&other.name, other.protocol, other.created_at) == (&batch.name, batch.protocol, batch.created_at)
         };
         let Some(here) = self.engine.batches().find(same) else { return false };
-        let (id, at) = (here.id, here.standing);
+        let (id, at) = (here.id, here.progress);
         let mut members = Members { id, unran: at.total - at.ran, open: at.total - at.succeeded };
         for job in self.engine.jobs() {
             let member = job.extra.as_deref().and_then(|extra| extra.member);

@@ -1,16 +1,16 @@
-//! A batch's bytes: whole, with its pending callbacks, or only how it stands.
+//! A batch's bytes: whole, with its pending callbacks, or only its progress.
 //!
 //! ```text
 //! batch       = 9 id bits protocol depth name [parent-id parent-name] about meta created-at
-//!               [template body-len body] [template body-len body] standing
-//! batch-moved = 10 id standing
-//! standing    = flags since [held-until] total ran succeeded incomplete unsuccessful
+//!               [template body-len body] [template body-len body] progress
+//! batch-moved = 10 id progress
+//! progress    = flags since [held-until] total ran succeeded incomplete unsuccessful
 //! ```
 //!
 //! The flags are: committed, two bits for the stage of `complete`, two for that of `success`, held.
 
 use bytes::Bytes;
-use windlass_engine::{Batch, BatchStanding, JobId, NewJob, Protocol, Stage};
+use windlass_engine::{Batch, BatchProgress, JobId, NewJob, Protocol, Stage};
 
 use super::template::{put_template, read_template};
 use super::{BATCH, BATCH_MOVED, COUNT_MAX};
@@ -25,20 +25,20 @@ mod has {
     pub(super) const END: u64 = 1 << 3;
 }
 
-/// How a batch stands: the part that changes while its jobs are processed.
+/// The progress of a batch: the part that changes while its jobs are processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchMoved {
     /// The batch.
     pub batch: JobId,
-    /// How it stands.
-    pub standing: BatchStanding,
+    /// Its progress.
+    pub progress: BatchProgress,
 }
 
 impl BatchMoved {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.push(BATCH_MOVED);
         put_u64(out, self.batch.0);
-        put_standing(&self.standing, out);
+        put_progress(&self.progress, out);
     }
 }
 
@@ -64,17 +64,17 @@ pub(crate) fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
         put_template(job, None, out);
         put_bytes(out, &job.body);
     }
-    put_standing(&batch.standing, out);
+    put_progress(&batch.progress, out);
 }
 
-/// Appends how a batch stands.
+/// Appends the progress of a batch.
 pub(crate) fn encode_batch_moved(batch: &Batch, out: &mut Vec<u8>) {
-    BatchMoved { batch: batch.id, standing: batch.standing }.encode(out);
+    BatchMoved { batch: batch.id, progress: batch.progress }.encode(out);
 }
 
-fn put_standing(standing: &BatchStanding, out: &mut Vec<u8>) {
-    let BatchStanding { committed, since, total, ran, succeeded, incomplete, unsuccessful, .. } = *standing;
-    let BatchStanding { complete, success, held_until, .. } = *standing;
+fn put_progress(progress: &BatchProgress, out: &mut Vec<u8>) {
+    let BatchProgress { committed, since, total, ran, succeeded, incomplete, unsuccessful, .. } = *progress;
+    let BatchProgress { complete, success, held_until, .. } = *progress;
     let held = u8::from(held_until.is_some());
     out.push(u8::from(committed) | stage_code(complete) << 1 | stage_code(success) << 3 | held << 5);
     put_time(out, since);
@@ -102,14 +102,14 @@ pub(super) fn decode_batch(from: &mut Reader<'_>) -> Result<Batch, DecodeError> 
     let (about, meta, created_at) = (from.owned()?, from.owned()?, from.time()?);
     let complete = if bits & has::COMPLETE == 0 { None } else { Some(read_callback(from)?) };
     let success = if bits & has::SUCCESS == 0 { None } else { Some(read_callback(from)?) };
-    let standing = read_standing(from)?;
+    let progress = read_progress(from)?;
     let (parent, parent_name) = parent.unzip();
-    Ok(Batch { id, name, protocol, parent, parent_name, depth, about, meta, created_at, complete, success, standing })
+    Ok(Batch { id, name, protocol, parent, parent_name, depth, about, meta, created_at, complete, success, progress })
 }
 
 pub(super) fn decode_batch_moved(from: &mut Reader<'_>) -> Result<BatchMoved, DecodeError> {
     let batch = JobId(from.below("a batch's number", COUNT_MAX)?);
-    Ok(BatchMoved { batch, standing: read_standing(from)? })
+    Ok(BatchMoved { batch, progress: read_progress(from)? })
 }
 
 /// A batch is younger than its parent.
@@ -122,7 +122,7 @@ fn read_callback(from: &mut Reader<'_>) -> Result<Box<NewJob>, DecodeError> {
     Ok(Box::new(NewJob { body: from.owned()?, ..job }))
 }
 
-fn read_standing(from: &mut Reader<'_>) -> Result<BatchStanding, DecodeError> {
+fn read_progress(from: &mut Reader<'_>) -> Result<BatchProgress, DecodeError> {
     let flags = from.below("a batch's flags", 1 << 6)?;
     let since = from.time()?;
     let held_until = if flags & 1 << 5 == 0 { None } else { Some(from.time()?) };
@@ -141,6 +141,6 @@ fn read_standing(from: &mut Reader<'_>) -> Result<BatchStanding, DecodeError> {
     if held_until.is_some() && !(committed && (complete == Stage::Waiting || success == Stage::Waiting)) {
         return Err(DecodeError::Range { field: "a batch's flags", value: flags });
     }
-    let counted = BatchStanding { total, ran, succeeded, incomplete, unsuccessful, ..BatchStanding::new(since) };
-    Ok(BatchStanding { committed, complete, success, held_until, ..counted })
+    let counted = BatchProgress { total, ran, succeeded, incomplete, unsuccessful, ..BatchProgress::new(since) };
+    Ok(BatchProgress { committed, complete, success, held_until, ..counted })
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchStanding, Clash, Codec, Cron, Cycle, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil,
+    Backoff, Batch, BatchProgress, Clash, Codec, Cron, Cycle, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil,
     Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, QueueId, QueueImage, QueueKind, QueueRules,
     Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique, Zone,
 };
@@ -132,8 +132,8 @@ pub(crate) fn any_batch() -> impl Strategy<Value = Batch> {
     let texts = (any_bytes(), any_bytes(), any_bytes());
     let callback = || option::of(any_schedule().prop_map(|schedule| Box::new(schedule.job)));
     let numbers = (any::<u8>(), any::<u32>(), any_time());
-    (number, parent, texts, (callback(), callback()), numbers, any_standing()).prop_map(
-        |(id, parent, (name, about, meta), (complete, success), (protocol, depth, created_at), standing)| {
+    (number, parent, texts, (callback(), callback()), numbers, any_progress()).prop_map(
+        |(id, parent, (name, about, meta), (complete, success), (protocol, depth, created_at), progress)| {
             let older = |index: prop::sample::Index| JobId(index.index(usize::MAX) as u64 % id);
             let (parent, parent_name) = parent.map(|(index, name)| (older(index), name)).unzip();
             let (id, protocol) = (JobId(id), Protocol(protocol));
@@ -149,13 +149,13 @@ pub(crate) fn any_batch() -> impl Strategy<Value = Batch> {
                 created_at,
                 complete,
                 success,
-                standing,
+                progress,
             }
         },
     )
 }
 
-fn any_standing() -> impl Strategy<Value = BatchStanding> {
+fn any_progress() -> impl Strategy<Value = BatchProgress> {
     let stage =
         || prop_oneof![Just(Stage::Waiting), Just(Stage::Enqueued), Just(Stage::Succeeded), Just(Stage::Passed)];
     let counts = (0..1u64 << 62, 0..1u64 << 10, 0..1u64 << 10);
@@ -167,8 +167,8 @@ fn any_standing() -> impl Strategy<Value = BatchStanding> {
             let can_be_held = committed && (complete == Stage::Waiting || success == Stage::Waiting);
             let held_until = held_until.filter(|_| can_be_held);
             let counted =
-                BatchStanding { total, ran, succeeded, incomplete, unsuccessful, ..BatchStanding::new(since) };
-            BatchStanding { committed, complete, success, held_until, ..counted }
+                BatchProgress { total, ran, succeeded, incomplete, unsuccessful, ..BatchProgress::new(since) };
+            BatchProgress { committed, complete, success, held_until, ..counted }
         },
     )
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchStanding, Clash, ClientId, Clock, Codec, Cron, Cycle, EngineMeta, Extra, Failure, Holder, Job,
+    Backoff, Batch, BatchProgress, Clash, ClientId, Clock, Codec, Cron, Cycle, EngineMeta, Extra, Failure, Holder, Job,
     JobId, JobState, KeyUntil, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, QueueId,
     QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Totals,
     Track, Unique, Zone,
@@ -38,7 +38,7 @@ fn any_record() -> impl Strategy<Value = Record> {
         1 => any::<u32>().prop_map(|id| Record::QueueGone(QueueId(id))),
         1 => any_head().prop_map(Record::Meta),
         2 => jobs::any_batch().prop_map(|batch| Record::Batch(Box::new(batch))).boxed(),
-        1 => jobs::any_batch().prop_map(|b| Record::BatchMoved(BatchMoved { batch: b.id, standing: b.standing })).boxed(),
+        1 => jobs::any_batch().prop_map(|b| Record::BatchMoved(BatchMoved { batch: b.id, progress: b.progress })).boxed(),
         2 => jobs::any_schedule().prop_map(|schedule| Record::Schedule(Box::new(schedule))).boxed(),
         1 => jobs::any_schedule().prop_map(|s| Record::NextRun(next_run(&s))).boxed(),
     ]
@@ -324,18 +324,18 @@ fn golden() -> Vec<(&'static str, Record)> {
         created_at: at,
         complete: None,
         success: None,
-        standing: BatchStanding::new(at),
+        progress: BatchProgress::new(at),
     };
-    let over = BatchStanding {
+    let over = BatchProgress {
         committed: true,
         total: 3,
         ran: 3,
         succeeded: 3,
         complete: Stage::Passed,
         success: Stage::Succeeded,
-        ..BatchStanding::new(at)
+        ..BatchProgress::new(at)
     };
-    let held = BatchStanding { success: Stage::Waiting, held_until: Some(Timestamp(1_700_000_900_000)), ..over };
+    let held = BatchProgress { success: Stage::Waiting, held_until: Some(Timestamp(1_700_000_900_000)), ..over };
     let full_batch = Batch {
         id: JobId(1 << 40),
         name: Bytes::from_static(b"b-2"),
@@ -346,14 +346,14 @@ fn golden() -> Vec<(&'static str, Record)> {
         meta: Bytes::from_static(b"meta"),
         complete: Some(Box::new(full_schedule.job.clone())),
         success: Some(Box::new(plain_schedule.job.clone())),
-        standing: BatchStanding {
+        progress: BatchProgress {
             committed: true,
             total: 300,
             ran: 200,
             succeeded: 100,
             incomplete: 2,
             unsuccessful: 3,
-            ..BatchStanding::new(at)
+            ..BatchProgress::new(at)
         },
         ..plain_batch.clone()
     };
@@ -449,9 +449,9 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("next_run_counted", Record::NextRun(next_run(&full_schedule))),
         ("batch_plain", Record::Batch(Box::new(plain_batch.clone()))),
         ("batch_full", Record::Batch(Box::new(full_batch.clone()))),
-        ("batch_moved", Record::BatchMoved(BatchMoved { batch: JobId(1 << 40), standing: full_batch.standing })),
-        ("batch_moved_held", Record::BatchMoved(BatchMoved { batch: JobId(9), standing: held })),
-        ("batch_moved_over", Record::BatchMoved(BatchMoved { batch: JobId(9), standing: over })),
+        ("batch_moved", Record::BatchMoved(BatchMoved { batch: JobId(1 << 40), progress: full_batch.progress })),
+        ("batch_moved_held", Record::BatchMoved(BatchMoved { batch: JobId(9), progress: held })),
+        ("batch_moved_over", Record::BatchMoved(BatchMoved { batch: JobId(9), progress: over })),
         ("put_member", Record::Put(Job { extra: Some(Box::new(member)), ..jobs::plain() })),
         ("moved_ran", Record::Moved(Moved { ran: true, ..moved_ran.clone() })),
         ("put_result", Record::Put(Job { extra: Some(Box::new(result)), state: JobState::Done(at), ..jobs::plain() })),

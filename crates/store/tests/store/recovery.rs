@@ -8,7 +8,7 @@ use std::process::Command as Process;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Batch, BatchStanding, EngineMeta, Extra, Job, JobCommand, JobId, Limits, Member, NewJob, Protocol, QueueId,
+    Batch, BatchProgress, EngineMeta, Extra, Job, JobCommand, JobId, Limits, Member, NewJob, Protocol, QueueId,
     QueueImage, QueueKind, Role, Schedule, Stage, Timestamp,
 };
 use windlass_store::{
@@ -54,7 +54,7 @@ fn callback(kind: QueueKind) -> Option<Box<NewJob>> {
 }
 
 fn pushed(batch: &mut Batch) {
-    (batch.complete, batch.standing.complete) = (callback(QueueKind::Work), Stage::Enqueued);
+    (batch.complete, batch.progress.complete) = (callback(QueueKind::Work), Stage::Enqueued);
 }
 
 fn cyclic(batch: &mut Batch) {
@@ -103,7 +103,7 @@ fn any_record() -> impl Strategy<Value = Record> {
         1 => (0u32..3).prop_map(|id| Record::QueueGone(QueueId(id))),
         2 => batch.clone().prop_map(|batch| Record::Batch(Box::new(batch))),
         1 => batch.prop_map(|batch| {
-            Record::BatchMoved(BatchMoved { batch: batch.id, standing: batch.standing })
+            Record::BatchMoved(BatchMoved { batch: batch.id, progress: batch.progress })
         }),
         2 => schedule.clone().prop_map(|schedule| Record::Schedule(Box::new(schedule))),
         1 => schedule.prop_map(|Schedule { id, next_at, runs_left, .. }| {
@@ -167,7 +167,7 @@ fn contradictions_are_named() {
             created_at: Timestamp(0),
             complete: None,
             success: None,
-            standing: BatchStanding::new(Timestamp(0)),
+            progress: BatchProgress::new(Timestamp(0)),
         };
         change(&mut batch);
         Record::Batch(Box::new(batch))
@@ -189,7 +189,7 @@ fn contradictions_are_named() {
         ("JobId(2) and JobId(1) are batches of the same name", vec![batch(1, "b", |_| {}), batch(2, "b", |_| {})]),
         ("JobId(2) has more jobs than it counts", vec![work(), batch(2, "b", |_| {}), member(1, 2)]),
         ("JobId(1) has a callback that was pushed", vec![batch(1, "b", pushed)]),
-        ("JobId(1) succeeded before it was complete", vec![batch(1, "b", |b| b.standing.success = Stage::Passed)]),
+        ("JobId(1) succeeded before it was complete", vec![batch(1, "b", |b| b.progress.success = Stage::Passed)]),
         ("JobId(1) has an invalid callback", vec![batch(1, "b", cyclic)]),
         ("QueueId(9000000) is beyond the limit of 1000000 queues", vec![queue(9_000_000, "q", QueueKind::Work)]),
     ];

@@ -67,7 +67,7 @@ impl Journal {
                 Change::BatchMoved(id) => {
                     if let Some(batch) = engine.batch(id) {
                         let Some(kept) = self.batches.get_mut(&id) else { panic!("{id:?} moved but was never put") };
-                        kept.standing = batch.standing;
+                        kept.progress = batch.progress;
                     }
                 }
                 Change::BatchGone(id) => {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, BatchStanding, BatchView, CallbackState, Capacity, ClientId, JobId, JobStateKind, Member, NewBatch, NewJob,
+    Batch, BatchProgress, BatchView, CallbackState, Capacity, ClientId, JobId, JobStateKind, Member, NewBatch, NewJob,
     QueueKind, Refusal, Reply, Role, Stage, Tag, Thing, Timestamp,
 };
 
@@ -86,7 +86,7 @@ impl Oracle {
                 created_at: memo.created_at,
                 complete: waiting(memo.complete, &new.complete),
                 success: waiting(memo.success, &new.success),
-                standing: BatchStanding {
+                progress: BatchProgress {
                     committed: memo.committed,
                     since: memo.since,
                     total: memo.count(|_| true),

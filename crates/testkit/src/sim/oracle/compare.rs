@@ -93,7 +93,7 @@ impl Oracle {
                 None => (job.priority.lane(), job.rank, 0),
             });
             let line: Vec<_> = line.into_iter().map(|job| job.id).collect();
-            assert_eq!(line, self.line(queue), "order in {:?}", self.queue(queue).name);
+            assert_eq!(line, self.ready_queue(queue), "order in {:?}", self.queue(queue).name);
         }
     }
 }

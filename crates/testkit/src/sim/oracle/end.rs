@@ -249,7 +249,7 @@ impl Oracle {
             if abandoned { self.remove(id) } else { self.put(id, JobState::Parked) }
         } else {
             let queue = memo.job.queue;
-            let head = self.line(queue).first().and_then(|id| self.job(*id)?.job.cycle());
+            let head = self.ready_queue(queue).first().and_then(|id| self.job(*id)?.job.cycle());
             let min = head.map_or(0, |cycle| cycle.priority);
             let region = self.queue(queue).serial + 1 - min;
             let halved = |times: u32| (0..times).fold(region, |way, _| way / 2);

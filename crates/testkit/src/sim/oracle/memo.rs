@@ -77,7 +77,7 @@ impl JobMemo {
     }
 
     /// The order of ready jobs: entries of `cycle` queues by their own number, jobs by priority, then by rank.
-    pub(crate) fn standing(&self) -> (usize, bool, u64, u64) {
+    pub(crate) fn sort_key(&self) -> (usize, bool, u64, u64) {
         match self.job.cycle() {
             Some(cycle) => (0, false, cycle.priority, self.job.rank),
             None => (self.job.priority.lane(), true, self.job.rank, 0),
@@ -86,7 +86,7 @@ impl JobMemo {
 
     /// The lane that a choice between queues looks at.
     pub(crate) fn lane(&self) -> usize {
-        self.standing().0
+        self.sort_key().0
     }
 }
 

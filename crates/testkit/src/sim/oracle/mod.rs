@@ -369,10 +369,10 @@ impl Oracle {
     }
 
     /// A queue's ready jobs, the next to be taken first.
-    pub(crate) fn line(&self, queue: QueueId) -> Vec<JobId> {
+    pub(crate) fn ready_queue(&self, queue: QueueId) -> Vec<JobId> {
         let ready = |memo: &&JobMemo| memo.job.queue == queue && memo.job.state == JobState::Ready;
         let mut line: Vec<&JobMemo> = self.jobs.iter().filter(ready).collect();
-        line.sort_by_key(|memo| memo.standing());
+        line.sort_by_key(|memo| memo.sort_key());
         line.into_iter().map(id_of).collect()
     }
 

@@ -68,7 +68,7 @@ impl Oracle {
         if only_idle && (self.workers_of(queue) > 0 || live.into_iter().any(|state| self.count(queue, state) > 0)) {
             return Err(Refusal::InUse);
         }
-        let (line, limit) = (self.line(queue), self.page(u32::MAX));
+        let (line, limit) = (self.ready_queue(queue), self.page(u32::MAX));
         line.iter().take(limit).for_each(|id| self.discard(*id));
         if line.len() > limit {
             let changed = u32::try_from(limit).unwrap_or(u32::MAX);
@@ -130,7 +130,7 @@ impl Oracle {
     }
 
     pub(crate) fn row(&self, queue: &QueueMemo) -> QueueRow {
-        let line = self.line(queue.number);
+        let line = self.ready_queue(queue.number);
         let mut ready = [0; Priority::COUNT];
         for memo in line.iter().filter_map(|id| self.job(*id)) {
             let priority = if queue.kind == QueueKind::Cycle { Priority::NORMAL } else { memo.job.priority };
@@ -320,7 +320,7 @@ impl Oracle {
         let ordered = match filter.state {
             Some(_) if !filter.names.is_empty() => false,
             Some(JobStateKind::Ready) if filter.queue.is_some() => {
-                found.sort_by_key(|memo| memo.standing());
+                found.sort_by_key(|memo| memo.sort_key());
                 true
             }
             Some(JobStateKind::Scheduled | JobStateKind::Retrying | JobStateKind::Dead | JobStateKind::Done) => {

@@ -22,7 +22,7 @@ impl Oracle {
         if let Some(queue) = queue {
             let codec = std::mem::replace(&mut self.queue_mut(queue).rules, rules).codec;
             if codec != rules.codec {
-                self.line(queue).into_iter().for_each(|id| self.job_mut(id).job.unfit = Unfit::NONE);
+                self.ready_queue(queue).into_iter().for_each(|id| self.job_mut(id).job.unfit = Unfit::NONE);
                 self.serve(queue);
             }
         }
@@ -58,7 +58,7 @@ impl Oracle {
     /// The ready jobs of a queue that a client sees.
     pub(super) fn seen(&self, queue: QueueId, client: ClientId) -> Vec<JobId> {
         let own = self.client(client).and_then(|client| client.info.protocol);
-        let mut line = self.line(queue);
+        let mut line = self.ready_queue(queue);
         line.retain(|id| self.job(*id).is_some_and(|memo| self.sees(own, memo)));
         line
     }

@@ -56,7 +56,7 @@ impl Oracle {
         while let Some(client) = self.client(id).filter(|client| client.credits > 0 && !self.is_quiet(id)) {
             let first = |served: &Served| {
                 let both = [self.first(id, served, &[]), self.first_unclaimed(id, served)];
-                both.into_iter().flatten().min_by_key(|id| self.job(*id).map(JobMemo::standing))
+                both.into_iter().flatten().min_by_key(|id| self.job(*id).map(JobMemo::sort_key))
             };
             let Some((served, job)) = self.choose_among(id, &client.subscriptions, select, first) else { break };
             self.give(id, &served, job);
@@ -134,7 +134,7 @@ impl Oracle {
             false => one.job.protocol == other.job.protocol,
         };
         let mut firsts: Vec<&JobMemo> = Vec::new();
-        for memo in self.line(queue).into_iter().filter_map(|id| self.job(id)) {
+        for memo in self.ready_queue(queue).into_iter().filter_map(|id| self.job(id)) {
             if !firsts.iter().any(|first| seen_alike(first, memo)) {
                 firsts.push(memo);
             }
@@ -147,7 +147,7 @@ impl Oracle {
     fn unclaimed_queues(&self, protocol: Protocol) -> Vec<QueueId> {
         let unclaimed = self.queues.iter().flat_map(|queue| self.unclaimed(queue.number));
         let mut unclaimed: Vec<&JobMemo> = unclaimed.filter(|memo| memo.job.protocol == protocol).collect();
-        unclaimed.sort_by_key(|memo| memo.standing());
+        unclaimed.sort_by_key(|memo| memo.sort_key());
         unclaimed.into_iter().map(|memo| memo.job.queue).collect()
     }
 

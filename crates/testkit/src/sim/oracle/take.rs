@@ -76,7 +76,7 @@ impl Oracle {
 
     /// Whether the queue has a job that could be handed out.
     pub(super) fn has_work(&self, queue: QueueId) -> bool {
-        !self.queue(queue).paused && !self.line(queue).is_empty() && self.slots_free(queue) > 0
+        !self.queue(queue).paused && !self.ready_queue(queue).is_empty() && self.slots_free(queue) > 0
     }
 
     /// The job that this client gets next in the name of this worker.
@@ -102,15 +102,15 @@ impl Oracle {
         let mut best = None;
         for (index, served) in from.iter().enumerate() {
             let Some(memo) = first(served).and_then(|id| self.job(id)) else { continue };
-            let standing = memo.standing();
+            let key = memo.sort_key();
             let (heavy, lane) = (Reverse(u64::from(served.weight)), memo.lane() as u64);
             let nothing = (0, false, 0, 0);
             // Smaller is better; the first of equals wins.
             let merit = match select {
                 Select::ListOrder => (Reverse(0), nothing, index),
-                Select::BestPriority => (Reverse(0), standing, 0),
+                Select::BestPriority => (Reverse(0), key, 0),
                 Select::RoundRobin => (Reverse(0), (0, false, lane, 0), turns[index]),
-                Select::Weighted => (heavy, standing, 0),
+                Select::Weighted => (heavy, key, 0),
             };
             if best.as_ref().is_none_or(|(least, _)| merit < *least) {
                 best = Some((merit, (*served, memo.job.id)));
@@ -138,7 +138,7 @@ impl Oracle {
         let terms = served.lease;
         let (now, lease_ms_max) = (self.now, self.limits.lease_ms_max);
         let queue = self.job_mut(id).job.queue;
-        if self.line(queue).first() != Some(&id) {
+        if self.ready_queue(queue).first() != Some(&id) {
             self.see("Isolation::Passed");
         }
         // Beyond the numbers of earlier runs of the daemon.
