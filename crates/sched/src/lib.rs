@@ -50,10 +50,8 @@ pub fn shorten_slices(slice: Duration) -> io::Result<()> {
 #[cfg(target_os = "linux")]
 fn nice() -> i32 {
     #[expect(unsafe_code, reason = "no safe wrapper of this call is in reach")]
-    // SAFETY: the call takes no pointer. An error reads as -1, which is also a valid niceness; it grants no thread a priority it
-    // may not have.
-    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-    nice.max(0)
+    // SAFETY: the call takes no pointer. It cannot fail for the calling thread; -1 is a valid niceness.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
 /// Other systems have no such call.
