@@ -279,7 +279,9 @@ impl Query {
         match self {
             Self::Job(_) => |reply| matches!(reply, Reply::Looked { .. }),
             Self::Batch { .. } => |reply| matches!(reply, Reply::Batch(_)),
-            Self::Queue { .. } | Self::Queues { .. } => |reply| matches!(reply, Reply::Queues { .. }),
+            Self::Queue { .. } | Self::Queues { .. } | Self::Configured { .. } => {
+                |reply| matches!(reply, Reply::Queues { .. })
+            }
             Self::Jobs { .. } => |reply| matches!(reply, Reply::Jobs { .. }),
             Self::Workers { .. } => |reply| matches!(reply, Reply::Workers { .. }),
             Self::Clients { .. } => |reply| matches!(reply, Reply::Clients { .. }),

@@ -41,6 +41,13 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
+    /// List the queues with a throttle or rules, whether or not a client has used them. Answer: `Queues`.
+    Configured {
+        /// Where the previous page ended.
+        after: Cursor,
+        /// The most rows to return.
+        limit: u32,
+    },
     /// List the jobs that match a filter. Answer: `Jobs`.
     Jobs {
         /// The filter.

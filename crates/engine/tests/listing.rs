@@ -195,6 +195,22 @@ fn queues_and_their_figures() {
 }
 
 #[test]
+fn queues_with_settings_are_listed_a_page_at_a_time_even_unused() {
+    let mut broker = one_everywhere();
+    let page = |after, limit| Command::Query(Query::Configured { after, limit });
+    broker.says(1, page(Cursor::default(), 9), ["1 queues"]);
+    broker.hear(1, common::throttle("r", Some(1), None, None));
+    broker.hear(1, common::throttle("unused", Some(2), None, None));
+    broker.says(1, page(Cursor::default(), 9), ["1 queues r unused"]);
+    let events = broker.hear(1, page(Cursor::default(), 1));
+    let [(_, Event::Reply(_, Reply::Queues { rows, next: Some(next) }))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    assert_eq!(rows[0].throttle.unwrap().leased_max, Some(1));
+    broker.says(1, page(*next, 1), ["1 queues unused"]);
+}
+
+#[test]
 fn one_queue() {
     let mut broker = Broker::new();
     let look = |name: &'static str| Command::Query(Query::Queue { queue: name.into() });

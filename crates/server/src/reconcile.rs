@@ -1,14 +1,15 @@
 //! The engine state that comes from the configuration, and its reconciliation: when the daemon starts, and when it reads its
 //! configuration again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use bytes::Bytes;
 use windlass_config::Error;
-use windlass_engine::{Bridge, QueueCommand, Refusal};
+use windlass_engine::{Bridge, Cursor, Query, QueueCommand, QueueRow, Refusal, Reply};
 
-use crate::broker::Broker as _;
+use crate::broker::Broker;
 use crate::config::Config;
-use crate::hub::Hub;
 use crate::recurring::{self, Recurring};
 use crate::rules::{self, Rules};
 use crate::throttles::{self, Throttles};
@@ -38,15 +39,57 @@ impl Desired {
     }
 
     /// Reconciles the engine with it.
-    pub(crate) fn agree(self, hub: &Hub) -> Vec<Reconciliation> {
+    pub(crate) fn agree(self, broker: &dyn Broker) -> Vec<Reconciliation> {
         // The order matters: first which protocols share a queue, before any job is handed out; then the rules, because schedules
         // must obey them.
-        let _ = hub.ask(QueueCommand::Bridge(Box::new(self.bridge)).into());
-        let mut done = vec![rules::agree(hub, self.rules)];
-        done.extend(self.schedules.into_iter().map(|schedules| recurring::agree(hub, schedules)));
-        done.push(throttles::agree(hub, self.throttles));
+        let _ = broker.ask(QueueCommand::Bridge(Box::new(self.bridge)).into());
+        let mut done = vec![rules::agree(broker, self.rules)];
+        done.extend(self.schedules.into_iter().map(|schedules| recurring::agree(broker, schedules)));
+        done.push(throttles::agree(broker, self.throttles));
         done
     }
+}
+
+/// Reconciles one setting of queues. `of` reads the setting of a queue, if it is not the default; `set` sets it, or the default.
+pub(crate) fn agree_on_queues<T: Copy + PartialEq>(
+    key: &'static str,
+    broker: &dyn Broker,
+    wanted: BTreeMap<Bytes, T>,
+    of: impl Fn(&QueueRow) -> Option<T>,
+    set: impl Fn(Bytes, Option<T>) -> QueueCommand,
+) -> Reconciliation {
+    let mut done = Reconciliation::new(key);
+    let mut there = configured(broker, of);
+    for (queue, setting) in wanted {
+        let old = there.remove(&queue);
+        if old == Some(setting) {
+            done.same += 1;
+            continue;
+        }
+        let name = String::from_utf8_lossy(&queue).into_owned();
+        match (broker.ask(set(queue, Some(setting)).into()), old) {
+            (Err(why), _) => done.refused.push((name, why)),
+            (Ok(_), Some(_)) => done.changed += 1,
+            (Ok(_), None) => done.new += 1,
+        }
+    }
+    for queue in there.into_keys() {
+        let _ = broker.ask(set(queue, None).into());
+        done.removed += 1;
+    }
+    done
+}
+
+/// The queues with this setting.
+pub(crate) fn configured<T>(broker: &dyn Broker, of: impl Fn(&QueueRow) -> Option<T>) -> BTreeMap<Bytes, T> {
+    let (mut found, mut after) = (BTreeMap::new(), Some(Cursor::default()));
+    while let Some(page) = after {
+        let query = Query::Configured { after: page, limit: u32::MAX };
+        let Ok(Reply::Queues { rows, next }) = broker.ask(query.into()) else { break };
+        found.extend(rows.iter().filter_map(|row| Some((row.name.clone(), of(row)?))));
+        after = next;
+    }
+    found
 }
 
 /// The result of a reconciliation for one key: numbers of its entries.

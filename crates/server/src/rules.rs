@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use windlass_engine::{Backoff, Bridge, Codec, QueueCommand, QueueRules, Retry};
+use windlass_engine::{Backoff, Bridge, Codec, QueueCommand, QueueRow, QueueRules, Retry};
 
-use crate::broker::Broker as _;
+use crate::broker::Broker;
 use crate::config::{self, Config};
-use crate::hub::Hub;
-use crate::reconcile::Reconciliation;
+use crate::reconcile::{Reconciliation, agree_on_queues};
 
 /// By queue.
 pub(crate) type Rules = BTreeMap<Bytes, QueueRules>;
@@ -49,35 +48,15 @@ pub(crate) fn bridge(config: &Config) -> Bridge {
 }
 
 /// Reconciles the engine's rules with the configuration.
-pub(crate) fn agree(hub: &Hub, wanted: Rules) -> Reconciliation {
-    let mut done = Reconciliation::new("queues");
-    let mut there = ruled(hub);
-    for (queue, rules) in wanted {
-        let old = there.remove(&queue);
-        if old == Some(rules) {
-            done.same += 1;
-            continue;
-        }
-        let name = String::from_utf8_lossy(&queue).into_owned();
-        match (hub.ask(QueueCommand::SetRules { queue, rules }.into()), old) {
-            (Err(why), _) => done.refused.push((name, why)),
-            (Ok(_), Some(_)) => done.changed += 1,
-            (Ok(_), None) => done.new += 1,
-        }
-    }
-    for queue in there.into_keys() {
-        let _ = hub.ask(QueueCommand::SetRules { queue, rules: QueueRules::default() }.into());
-        done.removed += 1;
-    }
-    done
+pub(crate) fn agree(broker: &dyn Broker, wanted: Rules) -> Reconciliation {
+    agree_on_queues("queues", broker, wanted, ruled, |queue, rules| QueueCommand::SetRules {
+        queue,
+        rules: rules.unwrap_or_default(),
+    })
 }
 
-fn ruled(hub: &Hub) -> Rules {
-    hub.with_journal(|engine, _| {
-        let images = engine.special_queues().map(windlass_engine::Queue::image);
-        let rules = images.map(|image| (image.name.clone(), image.rules()));
-        rules.filter(|(_, rules)| *rules != QueueRules::default()).collect()
-    })
+fn ruled(row: &QueueRow) -> Option<QueueRules> {
+    Some(row.rules).filter(|rules| *rules != QueueRules::default())
 }
 
 #[cfg(test)]
@@ -87,7 +66,8 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use crate::hub::Durability;
+    use crate::hub::{Durability, Hub};
+    use crate::reconcile::configured;
 
     fn wanted_of(text: &str) -> Rules {
         wanted(&config(text))
@@ -99,7 +79,7 @@ mod tests {
         let agree_on = |text: &str| {
             let Reconciliation { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text));
             assert_eq!(refused, []);
-            assert_eq!(ruled(&hub), wanted_of(text));
+            assert_eq!(configured(&hub, ruled), wanted_of(text));
             (new, changed, removed, same)
         };
         let a =
@@ -112,7 +92,7 @@ mod tests {
         assert_eq!(agree_on(a), (0, 0, 1, 1));
         let retry = Retry { failures_max: 3, losses_max: 0, backoff: Backoff::Doubling(2_000) };
         let rules = QueueRules { codec: Codec::Json, retry: Some(retry), body_bytes_max: Some(1_024) };
-        assert_eq!(ruled(&hub), Rules::from([(Bytes::from_static(b"a b"), rules)]));
+        assert_eq!(configured(&hub, ruled), Rules::from([(Bytes::from_static(b"a b"), rules)]));
         assert_eq!(agree_on(""), (0, 0, 1, 0));
     }
 }

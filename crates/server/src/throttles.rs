@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use windlass_config::Period;
-use windlass_engine::{QueueCommand, Throttle};
+use windlass_engine::{QueueCommand, QueueRow, Throttle};
 
-use crate::broker::Broker as _;
+use crate::broker::Broker;
 use crate::config::Config;
-use crate::hub::Hub;
-use crate::reconcile::Reconciliation;
+use crate::reconcile::{Reconciliation, agree_on_queues};
 
 /// By queue.
 pub(crate) type Throttles = BTreeMap<Bytes, Throttle>;
@@ -28,34 +27,15 @@ pub(crate) fn wanted(config: &Config) -> Throttles {
 }
 
 /// Reconciles the engine's throttles with the configuration.
-pub(crate) fn agree(hub: &Hub, wanted: Throttles) -> Reconciliation {
-    let mut done = Reconciliation::new("throttles");
-    let mut there = throttled(hub);
-    for (queue, throttle) in wanted {
-        let old = there.remove(&queue);
-        if old == Some(throttle) {
-            done.same += 1;
-            continue;
-        }
-        let name = String::from_utf8_lossy(&queue).into_owned();
-        match (hub.ask(QueueCommand::Throttle { queue, throttle: Some(throttle) }.into()), old) {
-            (Err(why), _) => done.refused.push((name, why)),
-            (Ok(_), Some(_)) => done.changed += 1,
-            (Ok(_), None) => done.new += 1,
-        }
-    }
-    for queue in there.into_keys() {
-        let _ = hub.ask(QueueCommand::Throttle { queue, throttle: None }.into());
-        done.removed += 1;
-    }
-    done
+pub(crate) fn agree(broker: &dyn Broker, wanted: Throttles) -> Reconciliation {
+    agree_on_queues("throttles", broker, wanted, throttled, |queue, throttle| QueueCommand::Throttle {
+        queue,
+        throttle,
+    })
 }
 
-fn throttled(hub: &Hub) -> Throttles {
-    hub.with_journal(|engine, _| {
-        let images = engine.special_queues().map(windlass_engine::Queue::image);
-        images.filter_map(|image| Some((image.name.clone(), image.throttle?))).collect()
-    })
+fn throttled(row: &QueueRow) -> Option<Throttle> {
+    row.throttle
 }
 
 #[cfg(test)]
@@ -65,7 +45,8 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use crate::hub::Durability;
+    use crate::hub::{Durability, Hub};
+    use crate::reconcile::configured;
 
     fn wanted_of(text: &str) -> Throttles {
         wanted(&config(&format!("[faktory.throttles]\n{text}")))
@@ -77,7 +58,7 @@ mod tests {
         let agree_on = |text: &str| {
             let Reconciliation { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text));
             assert_eq!(refused, []);
-            assert_eq!(throttled(&hub), wanted_of(text));
+            assert_eq!(configured(&hub, throttled), wanted_of(text));
             (new, changed, removed, same)
         };
         let a = "a = { concurrency = 4, timeout = \"1m\" }\n";
@@ -87,7 +68,7 @@ mod tests {
         assert_eq!(agree_on(&format!("{a}b.worker = 3")), (0, 1, 0, 1));
         assert_eq!(agree_on(a), (0, 0, 1, 1));
         let expected = Throttle { leased_max: Some(4), per_worker_max: None, timeout_ms: Some(60_000) };
-        assert_eq!(throttled(&hub), Throttles::from([(Bytes::from_static(b"a"), expected)]));
+        assert_eq!(configured(&hub, throttled), Throttles::from([(Bytes::from_static(b"a"), expected)]));
         assert_eq!(agree_on(""), (0, 0, 1, 0));
     }
 

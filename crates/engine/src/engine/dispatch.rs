@@ -112,6 +112,7 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Result<(), Refusa
         Query::Batch { batch } => batches::look_batch(state, &batch, call),
         Query::Queue { queue } => Ok(list::look_queue(state, &queue, call)),
         Query::Queues { after, limit } => Ok(list::list_queues(state, (after, limit), call)),
+        Query::Configured { after, limit } => Ok(list::list_configured(state, (after, limit), call)),
         Query::Jobs { filter, after, limit } => Ok(list::list_jobs(state, &filter, (after, limit), call)),
         Query::Clients { after, limit } => Ok(list::list_clients(state, (after, limit), call)),
         Query::Workers { after, limit } => Ok(list::list_workers(state, (after, limit), call)),

@@ -38,6 +38,14 @@ pub(super) fn list_queues(state: &State, (after, limit): (Cursor, u32), call: &m
     call.reply(Reply::Queues { rows, next: next.map(|next| Cursor(next, births)) });
 }
 
+pub(super) fn list_configured(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+    let mut queues = state.queues.special().skip_while(|queue| u64::from(queue.image().id.0) < after.0);
+    let rows: Vec<QueueRow> = queues.by_ref().take(state.page(limit)).map(|queue| queue_row(state, queue)).collect();
+    state.work.spend(ROW * rows.len() as u64);
+    let next = queues.next().map(|queue| Cursor(queue.image().id.0.into(), 0));
+    call.reply(Reply::Queues { rows, next });
+}
+
 fn queue_row(state: &State, queue: &Queue) -> QueueRow {
     let image = queue.image();
     QueueRow {

@@ -158,11 +158,6 @@ impl Engine {
         self.state.queues.iter()
     }
 
-    /// The queues with a throttle or rules, by number.
-    pub fn special_queues(&self) -> impl Iterator<Item = &Queue> {
-        self.state.queues.special()
-    }
-
     /// A schedule by its number.
     #[must_use]
     pub fn schedule(&self, id: JobId) -> Option<&Schedule> {
