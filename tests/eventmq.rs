@@ -8,11 +8,9 @@ mod peer;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
 
-use common::zmtp::{COMMAND, Dealer, LONG, MORE, command, frame, greeting, message};
+use common::bystander::Bystander;
+use common::zmtp::{Dealer, command, greeting, half_open, impossible_frames, message};
 use common::{daemon, wait_until};
 use peer::{Peer, Subscriber};
 use windlass_testkit::daemon::Daemon;
@@ -217,7 +215,7 @@ fn a_subscriber_that_does_not_read_misses_messages_and_harms_no_other() {
     const MESSAGES: usize = 600;
     let (daemon, _dir) = served("");
     let at = daemon.address("eventmq-subscribe");
-    let bystander = Bystander::at(daemon.address("eventmq"));
+    let bystander = bystander(daemon.address("eventmq"));
     let mut publisher = Peer::connect(daemon.address("eventmq-publish"), "publisher");
     let text = "x".repeat(BYTES);
     let mut deaf: Vec<_> = (0..20).map(|_| Subscriber::connect(at, &["t"])).collect();
@@ -276,73 +274,28 @@ fn subscriptions_are_limited() {
 // ---- hostile peers ---------------------------------------------------------------------------------------------------
 
 /// A worker and a client that are served all the while.
-struct Bystander {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    served: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Bystander {
-    fn at(address: SocketAddr) -> Self {
-        let (stop, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&served));
-        let mut worker = Peer::worker(address, "bystander's worker", r#"[[1, "bystander"]]"#);
-        let mut client = Peer::connect(address, "bystander");
-        let thread = thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                let id = format!("bystander {}", count.load(Ordering::Relaxed));
-                worker.ready(1);
-                client.request(&id, "bystander", "reply-requested", JOB);
-                assert_eq!(work_off(&mut worker).0, id);
-                assert_eq!(client.hear().unwrap()[3], id);
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        Self { address, stop, served, thread: Some(thread) }
-    }
-
-    /// Waits until they have been served many more times, and a new client too.
-    fn is_served(&self) {
-        let goal = self.served.load(Ordering::Relaxed) + 10;
-        wait_until("a bystander is served", || self.served.load(Ordering::Relaxed) >= goal || self.has_failed());
-        assert!(!self.has_failed(), "a bystander was hung up on");
-        Peer::worker(self.address, "", "[]");
-    }
-
-    fn has_failed(&self) -> bool {
-        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
-    }
-}
-
-impl Drop for Bystander {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let outcome = thread.join();
-            assert!(outcome.is_ok() || thread::panicking(), "a bystander was hung up on");
-        }
-    }
+fn bystander(address: SocketAddr) -> Bystander {
+    let mut worker = Peer::worker(address, "bystander's worker", r#"[[1, "bystander"]]"#);
+    let mut client = Peer::connect(address, "bystander");
+    let job = move |number| {
+        let id = format!("bystander {number}");
+        worker.ready(1);
+        client.request(&id, "bystander", "reply-requested", JOB);
+        assert_eq!(work_off(&mut worker).0, id);
+        assert_eq!(client.hear().unwrap()[3], id);
+    };
+    Bystander::new(job, move || drop(Peer::worker(address, "", "[]")))
 }
 
 #[test]
 fn impossible_frames_end_the_connection() {
     let (daemon, _dir) = served("");
-    let bystander = Bystander::at(daemon.address("eventmq"));
-    let huge = [&[LONG][..], &(1_u64 << 40).to_be_bytes()].concat();
-    let too_many = frame(MORE, b"x").repeat(65);
-    let table: [(&str, &[u8]); 5] = [
-        ("a frame of 2^40 bytes", &huge),
-        ("a flag that is none", &[0x40, 0]),
-        ("a command of which there is more", &[COMMAND | MORE, 0]),
-        ("too many parts", &too_many),
-        ("a command that is cut short", &frame(COMMAND, b"\x09PING")),
-    ];
+    let bystander = bystander(daemon.address("eventmq"));
     for (role, socket_type) in [("eventmq", "DEALER"), ("eventmq-subscribe", "SUB")] {
-        for (what, bytes) in table {
+        for (what, bytes) in impossible_frames() {
             let mut dealer = Dealer::connect_as(daemon.address(role), socket_type, b"");
             // The daemon may have closed the connection already.
-            let _ = dealer.say(bytes);
+            let _ = dealer.say(&bytes);
             assert!(dealer.is_hung_up_on(), "{role}: {what}");
         }
         bystander.is_served();
@@ -388,21 +341,9 @@ fn hundreds_of_half_open_greetings_block_no_client() {
     let dir = tempfile::tempdir().unwrap();
     let keys = "[zmtp]\nhandshakes_max = 20\nhandshake_timeout = \"1h\"\n";
     let daemon = daemon(dir.path()).set(keys).eventmq("").start();
-    let bystander = Bystander::at(daemon.address("eventmq"));
-    let begun = [&b""[..], b"\xFF", &greeting("NULL")[..11], &greeting("NULL")];
+    let bystander = bystander(daemon.address("eventmq"));
     for role in ["eventmq", "eventmq-subscribe"] {
-        let mut half_open: Vec<_> = (0..200)
-            .map(|number| {
-                let mut dealer = Dealer::reach(daemon.address(role)).unwrap();
-                // It may have been evicted by now.
-                let _ = dealer.say(begun[number % begun.len()]);
-                dealer
-            })
-            .collect();
-        // The daemon made room by closing the oldest connections.
-        for dealer in &mut half_open[..180] {
-            assert!(dealer.is_hung_up_on());
-        }
+        let _half_open = half_open(daemon.address(role), 200, 20);
         bystander.is_served();
         Subscriber::connect(daemon.address("eventmq-subscribe"), &["t"]);
     }

@@ -8,12 +8,10 @@ mod peer;
 
 use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use common::zmtp::{COMMAND, Dealer, LONG, MORE, command, frame, greeting};
+use common::bystander::Bystander;
+use common::zmtp::{COMMAND, Dealer, LONG, MORE, command, frame, greeting, half_open, impossible_frames};
 use common::{daemon, wait_until};
 use peer::{
     ADDED, Bare, EMPTY, FLUSH, FLUSHED, FOREVER_MS, Lease, PING, PONG, REPAID, Status, add, lend, lookup, repay,
@@ -119,47 +117,10 @@ fn each_address_serves_its_cycle_queue_and_no_other_protocol_shares_its_name() {
 // ---- hostile peers ---------------------------------------------------------------------------------------------------
 
 /// A client that is served all the while.
-struct Bystander {
-    stop: Arc<AtomicBool>,
-    served: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Bystander {
-    fn at(address: SocketAddr) -> Self {
-        let (stop, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&served));
-        let mut dealer = Dealer::connect(address, b"bystander");
-        let thread = thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                assert_eq!(dealer.ask(PING).unwrap(), PONG);
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        Self { stop, served, thread: Some(thread) }
-    }
-
-    /// Waits until it has been served many more times, and tests a new connection too.
-    fn is_served(&self, address: SocketAddr) {
-        let goal = self.served.load(Ordering::Relaxed) + 50;
-        wait_until("a bystander is served", || self.served.load(Ordering::Relaxed) >= goal || self.has_failed());
-        assert!(!self.has_failed(), "a bystander was hung up on");
-        assert_eq!(Dealer::connect(address, b"").ask(PING).unwrap(), PONG);
-    }
-
-    fn has_failed(&self) -> bool {
-        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
-    }
-}
-
-impl Drop for Bystander {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let outcome = thread.join();
-            assert!(outcome.is_ok() || thread::panicking(), "a bystander was hung up on");
-        }
-    }
+fn bystander(address: SocketAddr) -> Bystander {
+    let mut dealer = Dealer::connect(address, b"bystander");
+    let ping = |dealer: &mut Dealer| assert_eq!(dealer.ask(PING).unwrap(), PONG);
+    Bystander::new(move |_| ping(&mut dealer), move || ping(&mut Dealer::connect(address, b"")))
 }
 
 /// A daemon with these keys, and its address for spiderq.
@@ -173,81 +134,57 @@ fn served(keys: &str) -> (Daemon, SocketAddr, tempfile::TempDir) {
 #[test]
 fn impossible_frames_end_the_connection() {
     let (_daemon, address, _dir) = served("");
-    let bystander = Bystander::at(address);
-    let huge = [&[LONG][..], &(1_u64 << 40).to_be_bytes()].concat();
-    let huge_command = [&[LONG | COMMAND][..], &(1_u64 << 40).to_be_bytes()].concat();
+    let bystander = bystander(address);
     let within = [&[LONG | MORE][..], &(60_u64 << 20).to_be_bytes()].concat();
-    let too_many = frame(MORE, b"x").repeat(65);
-    let table: [(&str, &[u8]); 7] = [
-        ("a frame of 2^40 bytes", &huge),
-        ("a command of 2^40 bytes", &huge_command),
-        ("a length with its highest bit set", &[LONG, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]),
-        ("a flag that is none", &[0x40, 0]),
-        ("a command of which there is more", &[COMMAND | MORE, 0]),
-        ("too many parts", &too_many),
-        ("a command that is cut short", &frame(COMMAND, b"\x09PING")),
-    ];
-    for (what, bytes) in table {
+    for (what, bytes) in impossible_frames() {
         let mut dealer = Dealer::connect(address, b"");
         // The daemon may have closed the connection already.
-        let _ = dealer.say(bytes);
+        let _ = dealer.say(&bytes);
         assert!(dealer.is_hung_up_on(), "{what}");
-        bystander.is_served(address);
+        bystander.is_served();
     }
     // A peer that only announces a large frame costs nothing, however long it waits.
     let mut slow: Vec<_> = (0..50).map(|_| Dealer::connect(address, b"")).collect();
     slow.iter_mut().for_each(|dealer| dealer.say(&within).unwrap());
-    bystander.is_served(address);
+    bystander.is_served();
 }
 
 #[test]
 fn an_endless_message_ends_the_connection() {
     let (_daemon, address, _dir) = served("zmtp.parts_max = 65536\nzmtp.message_bytes_max = \"1MiB\"");
-    let bystander = Bystander::at(address);
+    let bystander = bystander(address);
     let mut dealer = Dealer::connect(address, b"");
     let part = [&[LONG | MORE][..], &100_000_u64.to_be_bytes(), &[0; 100_000]].concat();
     let said = (0..1000).take_while(|_| dealer.say(&part).is_ok()).count();
     assert!(said < 1000 || dealer.is_hung_up_on());
     assert!(dealer.is_hung_up_on());
-    bystander.is_served(address);
+    bystander.is_served();
 }
 
 #[test]
 fn hundreds_of_half_open_greetings_block_no_client() {
     let (_daemon, address, _dir) = served("[zmtp]\nhandshakes_max = 20\nhandshake_timeout = \"1h\"\n");
-    let bystander = Bystander::at(address);
-    let begun = [&b""[..], b"\xFF", &greeting("NULL")[..11], &greeting("NULL")];
-    let mut half_open: Vec<_> = (0..400)
-        .map(|number| {
-            let mut dealer = Dealer::reach(address).unwrap();
-            // It may have been evicted by now.
-            let _ = dealer.say(begun[number % begun.len()]);
-            dealer
-        })
-        .collect();
-    // The daemon made room by closing the oldest connections.
-    for dealer in &mut half_open[..380] {
-        assert!(dealer.is_hung_up_on());
-    }
-    bystander.is_served(address);
+    let bystander = bystander(address);
+    let _half_open = half_open(address, 400, 20);
+    bystander.is_served();
 }
 
 #[test]
 fn unfinished_greetings_time_out() {
     let (_daemon, address, _dir) = served("zmtp.handshake_timeout = \"50ms\"");
-    let bystander = Bystander::at(address);
+    let bystander = bystander(address);
     for begun in [&b"\xFF"[..], &greeting("NULL")] {
         let mut dealer = Dealer::reach(address).unwrap();
         dealer.say(begun).unwrap();
         assert!(dealer.is_hung_up_on());
     }
-    bystander.is_served(address);
+    bystander.is_served();
 }
 
 #[test]
 fn a_peer_that_never_reads_delays_no_other() {
     let (_daemon, address, _dir) = served("");
-    let bystander = Bystander::at(address);
+    let bystander = bystander(address);
     let mut bare = Bare::connect(address);
     assert_eq!(bare.ask(&add("large", &vec![7; 1 << 20])), ADDED);
     let mut deaf: Vec<_> = (0..4).map(|_| Dealer::connect(address, b"")).collect();
@@ -258,7 +195,7 @@ fn a_peer_that_never_reads_delays_no_other() {
         dealer.stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
         let said = (0..1000).take_while(|_| dealer.say(&request).is_ok()).count();
         assert!(said < 1000, "100 MB were taken");
-        bystander.is_served(address);
+        bystander.is_served();
     }
     // A peer that begins to read gets its answers.
     let reply = deaf[0].hear().unwrap();
@@ -268,7 +205,7 @@ fn a_peer_that_never_reads_delays_no_other() {
 #[test]
 fn of_two_peers_with_one_identity_the_newer_is_served() {
     let (_daemon, address, _dir) = served("");
-    let bystander = Bystander::at(address);
+    let bystander = bystander(address);
     let mut old = Dealer::connect(address, b"worker");
     assert_eq!(old.ask(PING).unwrap(), PONG);
     old.say(&frame(0, &lend(FOREVER_MS, true))).unwrap();
@@ -287,7 +224,7 @@ fn of_two_peers_with_one_identity_the_newer_is_served() {
     let mut bare = Bare::connect(address);
     assert_eq!(bare.ask(&add("x", b"")), ADDED);
     assert!(bare.lease(false).is_some());
-    bystander.is_served(address);
+    bystander.is_served();
 }
 
 #[test]

@@ -2,46 +2,18 @@
 //! is not larger than its rule allows. A job that is converted and pushed on must come back the same.
 #![no_main]
 
+#[path = "../../crates/bridge/tests/conversions/columns.rs"]
+mod columns;
+
 use std::borrow::Cow;
-use std::sync::{Arc, LazyLock};
 
 use arbitrary::Arbitrary;
+use columns::{message, result, unit, workload};
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
-use windlass_bridge::{Bridge, Codec, Job, Side, Unconvertible};
+use windlass_bridge::{Codec, Job};
 use windlass_engine::{Priority, Protocol};
-use windlass_eventmq::bridge::EventmqOrigin;
-use windlass_faktory::bridge::{FwpOrigin, Unit};
-use windlass_gearman::bridge::GearmanOrigin;
-
-static BRIDGE: LazyLock<Bridge> = LazyLock::new(|| {
-    Bridge::new(vec![
-        Side { protocol: Protocol::FAKTORY, name: "faktory", origin: Some(Arc::new(FwpOrigin)) },
-        Side { protocol: Protocol::GEARMAN, name: "gearman", origin: Some(Arc::new(GearmanOrigin)) },
-        Side { protocol: Protocol::EVENTMQ, name: "eventmq", origin: Some(Arc::new(EventmqOrigin)) },
-    ])
-});
-
-fn unit<'a>(job: &Job<'a>) -> Result<Unit<'a>, Unconvertible> {
-    windlass_faktory::bridge::unit(&BRIDGE, job)
-}
-
-fn workload<'a>(job: &Job<'a>) -> Result<Cow<'a, [u8]>, Unconvertible> {
-    windlass_gearman::bridge::workload(&BRIDGE, job)
-}
-
-fn message<'a>(job: &Job<'a>, binary: bool) -> Result<Cow<'a, [u8]>, Unconvertible> {
-    windlass_eventmq::bridge::message(&BRIDGE, job, binary)
-}
-
-fn result(from: Protocol, to: Protocol, result: &[u8]) -> Cow<'_, [u8]> {
-    match to {
-        Protocol::FAKTORY => windlass_faktory::bridge::result(&BRIDGE, from, result),
-        Protocol::GEARMAN => windlass_gearman::bridge::result(&BRIDGE, from, result),
-        Protocol::EVENTMQ => windlass_eventmq::bridge::result(&BRIDGE, from, result),
-        _ => Cow::Borrowed(result),
-    }
-}
+use windlass_faktory::bridge::Unit;
 
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {

@@ -2,6 +2,7 @@
 //! over requests. Stock clients have their own tests (`interop`).
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
+pub mod bystander;
 pub mod zmtp;
 
 use std::collections::VecDeque;

@@ -51,6 +51,36 @@ fn property(name: &str, value: &[u8]) -> Vec<u8> {
     [&[u8::try_from(name.len()).unwrap()][..], name.as_bytes(), &length, value].concat()
 }
 
+/// Bytes that no peer may send after its handshake.
+pub fn impossible_frames() -> [(&'static str, Vec<u8>); 7] {
+    let huge = (1_u64 << 40).to_be_bytes();
+    [
+        ("a frame of 2^40 bytes", [&[LONG][..], &huge].concat()),
+        ("a command of 2^40 bytes", [&[LONG | COMMAND][..], &huge].concat()),
+        ("a length with its highest bit set", [&[LONG][..], &[0xFF; 8]].concat()),
+        ("an unknown flag", vec![0x40, 0]),
+        ("a command that is to be continued", vec![COMMAND | MORE, 0]),
+        ("too many parts", frame(MORE, b"x").repeat(65)),
+        ("a command that is cut short", frame(COMMAND, b"\x09PING")),
+    ]
+}
+
+/// Connects this many times, sends parts of a greeting, and expects the daemon to close all but the newest `kept` connections.
+pub fn half_open(address: SocketAddr, count: usize, kept: usize) -> Vec<Dealer> {
+    let begun = [&b""[..], b"\xFF", &greeting("NULL")[..11], &greeting("NULL")];
+    let open = |number: usize| {
+        let mut dealer = Dealer::reach(address).unwrap();
+        // It may have been evicted by now.
+        let _ = dealer.say(begun[number % begun.len()]);
+        dealer
+    };
+    let mut half_open: Vec<_> = (0..count).map(open).collect();
+    for dealer in &mut half_open[..count - kept] {
+        assert!(dealer.is_hung_up_on());
+    }
+    half_open
+}
+
 /// A connection that can act as a socket of any type.
 #[derive(Debug)]
 pub struct Dealer {

@@ -2,7 +2,6 @@
 //! the same values as it went in.
 #![cfg(test)]
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -10,39 +9,16 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;
-use windlass_engine::{ClientId, Limits, Timestamp};
+use windlass_engine::{Limits, Timestamp};
 use windlass_faktory::session::{FaktorySpeaker, Settings};
 use windlass_faktory::wire::{Glob, Lines, Mutate, Request, Text, Unit};
 use windlass_testkit::memory::MemoryHub;
+use windlass_testkit::play::{Move, World, pieces, single_bytes};
 
 /// Peers of the other tests. Tests that depend on the order between peers use one, because split input gives other peers a
 /// turn.
 const PEERS: usize = 3;
 const START: Timestamp = Timestamp(1_700_000_000_000);
-
-/// A step of a test.
-#[derive(Clone)]
-enum Move {
-    /// A peer sends bytes.
-    Say(usize, Vec<u8>),
-    /// A peer disconnects, and another one connects.
-    Replace(usize),
-    /// A peer closes its side and sends nothing more.
-    HalfClose(usize),
-    /// Milliseconds pass.
-    Wait(u64),
-}
-
-impl fmt::Debug for Move {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Say(peer, bytes) => write!(f, "{peer} says {}", bytes.escape_ascii()),
-            Self::Replace(peer) => write!(f, "{peer} is replaced"),
-            Self::HalfClose(peer) => write!(f, "{peer} has said all"),
-            Self::Wait(ms) => write!(f, "{ms} ms"),
-        }
-    }
-}
 
 // ---- input: few different values, so that they collide ---------------------------------------------------------------
 
@@ -116,7 +92,7 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
 fn moves(peers: usize) -> impl Strategy<Value = Vec<Move>> {
     let peer = move || 0..peers;
     let one = prop_oneof![
-        20 => (peer(), vec(message(), 1..8)).prop_map(|(peer, messages)| Move::Say(peer, messages.concat())),
+        20 => (peer(), vec(message(), 1..8)).prop_map(|(peer, messages)| Move::Send(peer, messages.concat())),
         2 => peer().prop_map(Move::Replace),
         1 => peer().prop_map(Move::HalfClose),
         3 => (0..70_000u64).prop_map(Move::Wait),
@@ -126,78 +102,24 @@ fn moves(peers: usize) -> impl Strategy<Value = Vec<Move>> {
 
 // ---- a server ----------------------------------------------------------------------------------------------------------
 
-/// A server, and the bytes that each peer has received, closed connections included.
-struct World {
-    hub: MemoryHub,
-    settings: Arc<Settings>,
-    peers: Vec<ClientId>,
-    rng: u64,
-    heard: Vec<String>,
-}
-
-impl World {
-    fn new() -> Self {
-        let hub = MemoryHub::new(Limits { page_max: 2, ..Limits::default() }, START, 7);
-        let settings = Settings { line_bytes_max: 4_096, ..Settings::new(START) };
-        let mut world = Self { hub, settings: Arc::new(settings), peers: Vec::new(), rng: 0, heard: Vec::new() };
-        (0..PEERS).for_each(|peer| world.greet(peer));
-        world
-    }
-
-    fn greet(&mut self, peer: usize) {
-        self.rng += 1;
-        let (settings, rng) = (Arc::clone(&self.settings), [self.rng, 7]);
-        let client = self.hub.open(|info| Box::new(FaktorySpeaker::session(settings, info, rng)));
+/// Plays moves on a server. `cuts` are the places where input is split.
+fn play(moves: &[Move], cuts: &[Index]) -> Vec<String> {
+    let hub = MemoryHub::new(Limits { page_max: 2, ..Limits::default() }, START, 7);
+    let settings = Arc::new(Settings { line_bytes_max: 4_096, ..Settings::new(START) });
+    let mut rng = 0;
+    let greet = move |hub: &mut MemoryHub, peer: usize| {
+        rng += 1;
+        let (settings, rng) = (Arc::clone(&settings), [rng, 7]);
+        let client = hub.open(|info| Box::new(FaktorySpeaker::session(settings, info, rng)));
         let hello: &[u8] = if peer == 0 { b"HELLO {\"v\":2}\n" } else { b"HELLO {\"v\":2,\"wid\":\"w1\"}\n" };
-        self.hub.send(client, hello);
-        match self.peers.get_mut(peer) {
-            Some(place) => *place = client,
-            None => self.peers.push(client),
-        }
-    }
-
-    /// Plays the moves in order. `cuts` are the places where input is split.
-    fn play(mut self, moves: &[Move], cuts: &[Index]) -> Vec<String> {
-        for next in moves {
-            match next {
-                Move::Say(peer, bytes) => {
-                    pieces(bytes, cuts).for_each(|piece| self.hub.send(self.peers[*peer], piece));
-                }
-                Move::Replace(peer) => {
-                    let gone = self.peers[*peer];
-                    self.hub.close(gone);
-                    self.listen(gone);
-                    self.greet(*peer);
-                }
-                Move::HalfClose(peer) => self.hub.half_close(self.peers[*peer]),
-                Move::Wait(ms) => self.hub.advance_ms(*ms),
-            }
-        }
-        self.peers.clone().into_iter().for_each(|peer| self.listen(peer));
-        self.hub.engine().check();
-        self.heard
-    }
-
-    fn listen(&mut self, client: ClientId) {
-        let heard = self.hub.take_output(client);
-        self.heard.push(heard.escape_ascii().to_string());
-    }
-}
-
-fn pieces<'a>(bytes: &'a [u8], cuts: &[Index]) -> impl Iterator<Item = &'a [u8]> {
-    let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).chain([bytes.len()]).collect();
-    ends.sort_unstable();
-    let starts = std::iter::once(0).chain(ends.clone());
-    starts.zip(ends).map(|(start, end)| &bytes[start..end])
-}
-
-/// The same moves, one byte at a time.
-fn single_bytes(moves: &[Move]) -> Vec<Move> {
-    let bytes = |next: &Move| match next {
-        Move::Say(peer, bytes) => bytes.iter().map(|byte| Move::Say(*peer, vec![*byte])).collect(),
-        other @ (Move::Replace(_) | Move::HalfClose(_) | Move::Wait(_)) => vec![other.clone()],
+        hub.send(client, hello);
+        client
     };
-    moves.iter().flat_map(bytes).collect()
+    World::new(hub, PEERS, greet).play(moves, |bytes| places(cuts, bytes))
+}
+
+fn places(cuts: &[Index], bytes: usize) -> Vec<usize> {
+    cuts.iter().map(|cut| cut.index(bytes + 1)).collect()
 }
 
 // ---- JSON --------------------------------------------------------------------------------------------------------------
@@ -231,30 +153,30 @@ fn json(depth: u32) -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn cuts_do_not_matter(moves in moves(1), cuts in vec(any::<Index>(), 0..6)) {
-        prop_assert_eq!(World::new().play(&moves, &[]), World::new().play(&moves, &cuts));
+        prop_assert_eq!(play(&moves, &[]), play(&moves, &cuts));
     }
 
     #[test]
     fn cuts_between_all_bytes_do_not_matter(moves in moves(1)) {
-        prop_assert_eq!(World::new().play(&moves, &[]), World::new().play(&single_bytes(&moves), &[]));
+        prop_assert_eq!(play(&moves, &[]), play(&single_bytes(&moves), &[]));
     }
 
     #[test]
     fn concurrent_peers_do_no_harm(moves in moves(PEERS)) {
-        World::new().play(&moves, &[]);
+        play(&moves, &[]);
     }
 
     #[test]
     fn noise_does_no_harm(noise in vec((0..PEERS, vec(prop_oneof![Just(b' '), Just(b'\n'), Just(b'{'), any::<u8>()], 0..200)), 0..20)) {
-        let moves: Vec<Move> = noise.into_iter().map(|(peer, bytes)| Move::Say(peer, bytes)).collect();
-        World::new().play(&moves, &[]);
+        let moves: Vec<Move> = noise.into_iter().map(|(peer, bytes)| Move::Send(peer, bytes)).collect();
+        play(&moves, &[]);
     }
 
     #[test]
     fn lines_are_cut_at_line_ends(lines in vec("[a-z\r ]{0,9}", 0..9), cuts in vec(any::<Index>(), 0..9)) {
         let whole = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         let (mut decoder, mut input, mut found) = (Lines::default(), BytesMut::new(), Vec::new());
-        for piece in pieces(whole.as_bytes(), &cuts) {
+        for piece in pieces(whole.as_bytes(), places(&cuts, whole.len())) {
             input.extend_from_slice(piece);
             while let Some(line) = decoder.decode(&mut input, 100).unwrap() {
                 found.push(String::from_utf8(line.to_vec()).unwrap());

@@ -2,46 +2,22 @@
 //! checks itself after every call.
 #![cfg(test)]
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use windlass_engine::{ClientId, Limits, Timestamp};
+use windlass_engine::{Limits, Timestamp};
 use windlass_gearman::session::{GearmanSpeaker, OnTimeout, Settings};
 use windlass_gearman::wire::{
     AdminRequest, AssignForm, HandlePrefix, Priority, QueueLimits, Request, Schedule, Submission,
 };
 use windlass_testkit::memory::MemoryHub;
+use windlass_testkit::play::{Move, World, single_bytes};
 
 /// Number of connections at the start.
 const PEERS: usize = 3;
-
-/// An input of the server.
-#[derive(Clone)]
-enum Move {
-    /// A peer sends bytes.
-    Say(usize, Vec<u8>),
-    /// A peer disconnects, and another takes its place.
-    Replace(usize),
-    /// A peer closes its side and sends nothing more.
-    HalfClose(usize),
-    /// Milliseconds pass.
-    Wait(u64),
-}
-
-impl fmt::Debug for Move {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Say(peer, bytes) => write!(f, "{peer} says {}", bytes.escape_ascii()),
-            Self::Replace(peer) => write!(f, "{peer} is replaced"),
-            Self::HalfClose(peer) => write!(f, "{peer} closes its side"),
-            Self::Wait(ms) => write!(f, "{ms} ms"),
-        }
-    }
-}
 
 /// Few functions, so that peers meet.
 fn function() -> impl Strategy<Value = Bytes> {
@@ -161,7 +137,7 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let peer = || 0..PEERS;
     let one = prop_oneof![
-        20 => (peer(), vec(message(), 1..8)).prop_map(|(peer, messages)| Move::Say(peer, messages.concat())),
+        20 => (peer(), vec(message(), 1..8)).prop_map(|(peer, messages)| Move::Send(peer, messages.concat())),
         2 => peer().prop_map(Move::Replace),
         1 => peer().prop_map(Move::HalfClose),
         2 => (0..4_000u64).prop_map(Move::Wait),
@@ -182,77 +158,23 @@ fn prefix() -> HandlePrefix {
     HandlePrefix::new(b"H:here").unwrap()
 }
 
-/// A server, and the bytes that its peers have received, disconnected peers included.
-struct World {
-    hub: MemoryHub,
-    settings: Arc<Settings>,
-    peers: Vec<ClientId>,
-    heard: Vec<String>,
-}
-
-impl World {
-    fn new(settings: Settings) -> Self {
-        let hub = MemoryHub::new(Limits::default(), Timestamp(START_S * 1_000), 7);
-        let mut world = Self { hub, settings: Arc::new(settings), peers: Vec::new(), heard: Vec::new() };
-        (0..PEERS).for_each(|peer| world.greet(peer));
+/// Plays moves on a server. Bytes sent are cut at these places, wherever they fall.
+fn play(settings: Settings, moves: &[Move], cuts: &[Index]) -> Vec<String> {
+    let hub = MemoryHub::new(Limits::default(), Timestamp(START_S * 1_000), 7);
+    let settings = Arc::new(settings);
+    let mut is_first = true;
+    let greet = move |hub: &mut MemoryHub, _| {
+        let settings = Arc::clone(&settings);
+        let client = hub.open(|info| Box::new(GearmanSpeaker::session(settings, info)));
         // One worker, so that jobs are not only queued.
-        for function in ["f", "g"].map(Bytes::from) {
-            world.hub.send(world.peers[0], &encoded(|out| Request::CanDo { function: function.clone() }.encode(out)));
-        }
-        world
-    }
-
-    fn greet(&mut self, peer: usize) {
-        let settings = Arc::clone(&self.settings);
-        let client = self.hub.open(|info| Box::new(GearmanSpeaker::session(settings, info)));
-        match self.peers.get_mut(peer) {
-            Some(place) => *place = client,
-            None => self.peers.push(client),
-        }
-    }
-
-    /// Plays all moves in order. Bytes sent are cut at these places, wherever they fall.
-    fn play(mut self, moves: &[Move], cuts: &[Index]) -> Vec<String> {
-        for next in moves {
-            match next {
-                Move::Say(peer, bytes) => {
-                    pieces(bytes, cuts).for_each(|piece| self.hub.send(self.peers[*peer], piece));
-                }
-                Move::Replace(peer) => {
-                    let gone = self.peers[*peer];
-                    self.hub.close(gone);
-                    self.listen(gone);
-                    self.greet(*peer);
-                }
-                Move::HalfClose(peer) => self.hub.half_close(self.peers[*peer]),
-                Move::Wait(ms) => self.hub.advance_ms(*ms),
+        if std::mem::take(&mut is_first) {
+            for function in ["f", "g"].map(Bytes::from) {
+                hub.send(client, &encoded(|out| Request::CanDo { function: function.clone() }.encode(out)));
             }
         }
-        self.peers.clone().into_iter().for_each(|peer| self.listen(peer));
-        self.hub.engine().check();
-        self.heard
-    }
-
-    fn listen(&mut self, client: ClientId) {
-        let heard = self.hub.take_output(client);
-        self.heard.push(heard.escape_ascii().to_string());
-    }
-}
-
-fn pieces<'a>(bytes: &'a [u8], cuts: &[Index]) -> impl Iterator<Item = &'a [u8]> {
-    let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).chain([bytes.len()]).collect();
-    ends.sort_unstable();
-    let starts = std::iter::once(0).chain(ends.clone());
-    starts.zip(ends).map(|(start, end)| &bytes[start..end])
-}
-
-/// The same moves, with bytes sent one at a time.
-fn single_bytes(moves: &[Move]) -> Vec<Move> {
-    let bytes = |next: &Move| match next {
-        Move::Say(peer, bytes) => bytes.iter().map(|byte| Move::Say(*peer, vec![*byte])).collect(),
-        other @ (Move::Replace(_) | Move::HalfClose(_) | Move::Wait(_)) => vec![other.clone()],
+        client
     };
-    moves.iter().flat_map(bytes).collect()
+    World::new(hub, PEERS, greet).play(moves, |bytes| cuts.iter().map(|cut| cut.index(bytes + 1)).collect())
 }
 
 fn settings(requeue: bool, round_robin: bool, job_retries: u32) -> Settings {
@@ -271,15 +193,15 @@ fn cuts_do_not_matter_in_past_failures() {
     let option = Request::SetOption { name: Bytes::from("exceptions") };
     let fail = Request::WorkFail { handle };
     let say =
-        |requests: &[&Request]| Move::Say(0, encoded(|out| requests.iter().for_each(|request| request.encode(out))));
+        |requests: &[&Request]| Move::Send(0, encoded(|out| requests.iter().for_each(|request| request.encode(out))));
     let table = [
         ("an option behind an exception", vec![say(&[&submit, &grab]), say(&[&exception, &option])]),
         ("a failure behind an exception and a grab", vec![say(&[&submit, &grab]), say(&[&exception, &grab, &fail])]),
-        ("nonsense behind a list", vec![Move::Say(0, b"status\n\0\0".to_vec()), Move::Say(1, b"workers\n".to_vec())]),
+        ("nonsense behind a list", vec![Move::Send(0, b"status\n\0\0".to_vec()), Move::Send(1, b"workers\n".to_vec())]),
     ];
     for (name, moves) in table {
-        let world = || World::new(settings(false, false, 0));
-        assert_eq!(world().play(&moves, &[]), world().play(&single_bytes(&moves), &[]), "{name}");
+        let play = |moves: &[Move]| play(settings(false, false, 0), moves, &[]);
+        assert_eq!(play(&moves), play(&single_bytes(&moves)), "{name}");
     }
 }
 
@@ -292,19 +214,19 @@ proptest! {
         round_robin: bool,
         job_retries in 0..3u32,
     ) {
-        let play = |cuts: &[Index]| World::new(settings(requeue, round_robin, job_retries)).play(&moves, cuts);
+        let play = |cuts: &[Index]| play(settings(requeue, round_robin, job_retries), &moves, cuts);
         prop_assert_eq!(play(&[]), play(&cuts));
     }
 
     #[test]
     fn single_bytes_give_the_same_result(moves in moves()) {
-        let world = || World::new(settings(false, false, 0));
-        prop_assert_eq!(world().play(&moves, &[]), world().play(&single_bytes(&moves), &[]));
+        let play = |moves: &[Move]| play(settings(false, false, 0), moves, &[]);
+        prop_assert_eq!(play(&moves), play(&single_bytes(&moves)));
     }
 
     #[test]
     fn noise_does_no_harm(noise in vec((0..PEERS, vec(prop_oneof![Just(0), Just(b'\n'), any::<u8>()], 0..200)), 0..20)) {
-        let moves: Vec<Move> = noise.into_iter().map(|(peer, bytes)| Move::Say(peer, bytes)).collect();
-        World::new(settings(false, false, 0)).play(&moves, &[]);
+        let moves: Vec<Move> = noise.into_iter().map(|(peer, bytes)| Move::Send(peer, bytes)).collect();
+        play(settings(false, false, 0), &moves, &[]);
     }
 }

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod daemon;
 pub mod disk;
 pub mod memory;
+pub mod play;
 pub mod protocol;
 pub mod rng;
 pub mod sim;

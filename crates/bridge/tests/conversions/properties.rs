@@ -6,8 +6,9 @@ use std::borrow::Cow;
 use proptest::prelude::*;
 use windlass_bridge::{Codec, Job};
 use windlass_engine::{Priority, Protocol};
+use windlass_faktory::bridge::Unit;
 
-use super::{Unit, message, result, unit, workload};
+use super::{message, result, unit, workload};
 
 const WORK: [Protocol; 3] = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ];
 

@@ -4,8 +4,10 @@ use windlass_bridge::Codec::{Base64, Json, Text};
 use windlass_bridge::json::DEPTH_MAX;
 use windlass_bridge::{Codec, Job};
 use windlass_engine::{Priority, Protocol};
+use windlass_faktory::bridge::Unit;
 
-use super::{BRIDGE, Unit, of, unit};
+use super::columns::BRIDGE;
+use super::{of, unit};
 
 /// Jobtype, arguments and `custom`, or the error.
 fn made(job: &Job<'_>) -> String {
