@@ -13,7 +13,7 @@ use crate::broker::Broker;
 use crate::clock;
 use crate::config::{self, Config};
 use crate::failure::Failure;
-use crate::run::random_seed;
+use crate::random::random_seed;
 use crate::tls::Handshaker;
 
 /// An endpoint with its TLS.

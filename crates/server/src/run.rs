@@ -1,14 +1,13 @@
 //! The daemon from start to stop: open the store, recover, listen, serve, drain.
 
-use std::fmt::Display;
 use std::hint::black_box;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use windlass_config::{Error as ConfigError, ListenAddress};
 use windlass_engine::TICK_MS;
-use windlass_store::{CheckpointLimits, Error as StoreError, OpenError, Opened, Recovered, StoreConfig};
+use windlass_store::{Opened, Recovered};
 
 use crate::checkpoints::Checkpoints;
 use crate::clock;
@@ -16,6 +15,7 @@ use crate::commit::{Committer, Pace};
 use crate::config::{self, Config, Server};
 use crate::connection::{Bounds, Shared};
 use crate::control::{self, EarlySignals, Signals};
+use crate::data;
 use crate::dead::DropsTold;
 use crate::failure::Failure;
 use crate::hub::{Durability, Hub};
@@ -24,15 +24,14 @@ use crate::logging::limited;
 use crate::patience::Patience;
 use crate::places::PlaceLimits;
 use crate::protocols::{self, ProtocolNames, Served};
+use crate::random::random_seed;
 use crate::reconcile::Desired;
 use crate::serving::Threads;
+use crate::trying::{self, Trying};
 use crate::warnings;
 
 /// How long after a failed commit the committing thread tries the store again.
 const STORE_RETRY: Duration = Duration::from_secs(1);
-
-/// How often the daemon tries an address or a data directory again that is in use.
-const TRY_EVERY: Duration = Duration::from_millis(100);
 
 /// The daemon warns when the log has this many times the size at which a checkpoint is due.
 const LOG_WARN_MULTIPLE: u64 = 4;
@@ -60,7 +59,7 @@ pub fn run(
         let _inside = runtime.enter();
         EarlySignals::new()?
     };
-    let opened = open(config)?;
+    let opened = data::open(config)?;
     runtime.block_on(serve(config, opened, early, &reread, ready))
 }
 
@@ -90,71 +89,16 @@ pub fn allow_open_files(connections_max: usize) {
     }
 }
 
-/// The store's settings from the configuration.
-pub(crate) fn store_config(config: &Config) -> StoreConfig {
-    let limits = CheckpointLimits::default();
-    let (log_bytes, table_floor_bytes) = (config.store.checkpoint.into(), config.store.compact_floor.into());
-    let keep_bytes = limits.keep_bytes.min(log_bytes / 4);
-    let checkpoints = CheckpointLimits { log_bytes, table_floor_bytes, keep_bytes, ..limits };
-    StoreConfig { cache_bytes: config.store.cache.into(), checkpoints, ..StoreConfig::new(&config.data_dir) }
-}
-
-fn try_open(config: &Config) -> Result<Opened, OpenError> {
-    let started = Instant::now();
-    let opened = windlass_store::open(&store_config(config), config.engine_limits(), random_seed())?;
-    clock::start(&opened.recovered.engine.meta().clock);
-    let (ms, report) = (started.elapsed().as_millis(), &opened.recovered.report);
-    let (jobs, schedules, clean) = (report.jobs, report.schedules, report.clean);
-    tracing::info!(jobs, schedules, clean, ms, data_dir = %config.data_dir.display(), "opened");
-    Ok(opened)
-}
-
-/// Opens the data directory. If another process has it, waits for `server.in_use_timeout`.
-pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
-    let mut trying = Trying::new(config);
-    loop {
-        match try_open(config) {
-            Err(OpenError::Store(error @ StoreError::InUse { .. })) if trying.goes_on(&error) => {
-                std::thread::sleep(TRY_EVERY);
-            }
-            outcome => return outcome.map_err(|error| Failure::store(&config.data_dir, &error)),
-        }
-    }
-}
-
 /// Binds every socket address that `listen` stands for. If one is in use, waits for `server.in_use_timeout`.
 async fn bind_in_time(listen: &ListenAddress, config: &Config) -> Result<Vec<Bound>, Failure> {
     let mut trying = Trying::new(config);
     loop {
         match listen::bind(listen, &config.server) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && trying.goes_on(&listen) => {
-                tokio::time::sleep(TRY_EVERY).await;
+                tokio::time::sleep(trying::TRY_EVERY).await;
             }
             outcome => return outcome.map_err(|error| Failure::listen(listen, &error)),
         }
-    }
-}
-
-/// Tries again for a limited time while something is in use.
-struct Trying {
-    timeout: Duration,
-    since: Option<Instant>,
-}
-
-impl Trying {
-    fn new(config: &Config) -> Self {
-        Self { timeout: config.server.in_use_timeout.into(), since: None }
-    }
-
-    /// Whether to try again. The first call logs a warning.
-    fn goes_on(&mut self, what: &dyn Display) -> bool {
-        let since = *self.since.get_or_insert_with(|| {
-            if !self.timeout.is_zero() {
-                tracing::warn!(%what, seconds = self.timeout.as_secs_f64(), "in use: trying again for a while");
-            }
-            Instant::now()
-        });
-        since.elapsed() < self.timeout
     }
 }
 
@@ -166,10 +110,10 @@ async fn serve(
     ready: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let wanted = Desired::of(config)?;
-    let (promise, pace) = pace(config);
+    let (durability, pace) = pace(config);
     let Opened { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = opened;
     let buffers = config.server.buffer_bytes_max.bytes();
-    let hub = Hub::new(engine, journal, promise, random_seed()).bounded(buffers).naming(ProtocolNames::of(config));
+    let hub = Hub::new(engine, journal, durability, random_seed()).bounded(buffers).naming(ProtocolNames::of(config));
     let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit));
     let shared = Shared::new(&hub, bounds(config));
     let Server { poll, .. } = config.server;
@@ -195,7 +139,7 @@ async fn serve(
         Checkpoints::start(checkpointer, config.store.checkpoint_quiet.into(), log_max).map_err(no_threads)?;
     // The new number of starts must be on the disk before the first lend key is given out: lend keys contain it.
     hub.first_commit().await;
-    if promise == Durability::Durable {
+    if durability == Durability::Durable {
         acceptor.thread_slots().commit_in_turns(committer.commits());
     }
     protocols::make_queues(&*hub, config)?;
@@ -297,7 +241,7 @@ fn give_memory_back() {
 }
 
 fn pace(config: &Config) -> (Durability, Pace) {
-    let (promise, interval) = match config.durability {
+    let (durability, interval) = match config.durability {
         config::Durability::Sync => (Durability::Durable, None),
         config::Durability::Interval => (Durability::Soon, Some(config.commit_interval.into())),
     };
@@ -307,7 +251,7 @@ fn pace(config: &Config) -> (Durability, Pace) {
         timeout: config.store.commit_timeout.into(),
         abort: config.store.commit_abort.into(),
     };
-    (promise, pace)
+    (durability, pace)
 }
 
 fn bounds(config: &Config) -> Bounds {
@@ -330,10 +274,4 @@ fn places(config: &Config) -> PlaceLimits {
         reserved: config.server.connections_reserved,
         per_address_max: config.server.connections_per_address_max,
     }
-}
-
-/// A seed that outsiders cannot guess: for hash tables and for the engine's random numbers.
-pub(crate) fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
 }

@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn jobs_on_their_way_to_the_disk_take_room() {
         const BODY_BYTES: u64 = 4 << 20;
-        // With this promise, large jobs do not wait for one another.
+        // With this durability, large jobs do not wait for one another.
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
         let mut log = MemoryLog::new();
         let bytes = RESERVE_BYTES + SLACK_BYTES + 11 * BODY_BYTES / 4;

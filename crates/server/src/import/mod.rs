@@ -29,8 +29,9 @@ pub use self::jsonl::{Line, LineError, Origins, Ranks};
 use self::record::Record;
 use crate::clock;
 use crate::config::Config;
+use crate::data;
 use crate::failure::Failure;
-use crate::run;
+use crate::random::random_seed;
 
 /// Jobs and bytes in one batch: as much as an interrupted import may repeat.
 const BATCH_JOBS: u64 = 1_000;
@@ -94,7 +95,7 @@ impl Importer {
     ///
     /// [`Failure::Data`]: a daemon uses the directory, it is damaged, or access is denied.
     pub fn open(config: &Config, source: &Source, again: bool) -> Result<Self, Failure> {
-        let Opened { log, recovered, guard, .. } = run::open(config)?;
+        let Opened { log, recovered, guard, .. } = data::open(config)?;
         let mut record =
             Record::open(&config.data_dir, source, again).map_err(|why| Failure::data(&config.data_dir, why))?;
         let first = *record.first.get_or_insert(recovered.engine.meta().next_job);
@@ -106,13 +107,13 @@ impl Importer {
     /// Imports as into a new data directory, and stores nothing.
     #[must_use]
     pub fn rehearse(config: &Config) -> Self {
-        let engine = Engine::new(config.engine_limits(), run::random_seed());
+        let engine = Engine::new(config.engine_limits(), random_seed());
         Self::new(config, engine, Journal::new(), None)
     }
 
     fn new(config: &Config, engine: Engine, journal: Journal, to: Option<To>) -> Self {
         let reading = clock::read();
-        let mut context = Context::new(reading.now, run::random_seed());
+        let mut context = Context::new(reading.now, random_seed());
         context.clock = reading.clock;
         let first = JobId(engine.meta().next_job);
         let (adoption, protocols) = (Adoption::default(), config.protocols.clone());
@@ -309,7 +310,7 @@ mod tests {
     }
 
     fn jobs(config: &Config) -> usize {
-        run::open(config).unwrap().recovered.engine.job_count()
+        data::open(config).unwrap().recovered.engine.job_count()
     }
 
     #[test]
@@ -375,7 +376,7 @@ mod tests {
         assert!(importer.make_queue(Bytes::from_static(b"more"), true).is_err());
         importer.flush().unwrap();
         drop(importer);
-        let engine = run::open(&config).unwrap().recovered.engine;
+        let engine = data::open(&config).unwrap().recovered.engine;
         let mut queues: Vec<_> = engine.queues().map(|it| (it.image().name.clone(), it.image().paused)).collect();
         queues.sort();
         assert_eq!(queues, [(Bytes::from_static(b"empty"), false), (Bytes::from_static(b"paused"), true)]);

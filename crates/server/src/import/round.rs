@@ -169,7 +169,7 @@ fn any_command(context: &mut Context, engine: &Engine) -> Command {
 
 /// Creates a directory with the result of `commands` random commands.
 fn live(config: &Config, seed: u64, commands: u64) {
-    let Opened { mut log, recovered, .. } = run::open(config).unwrap();
+    let Opened { mut log, recovered, .. } = data::open(config).unwrap();
     let (mut engine, mut journal) = (recovered.engine, recovered.journal);
     let mut context = Context::new(clock::now(), seed);
     for n in 0..=commands {
@@ -242,7 +242,7 @@ struct Contents {
 }
 
 fn contents(config: &Config) -> Contents {
-    let engine = run::open(config).unwrap().recovered.engine;
+    let engine = data::open(config).unwrap().recovered.engine;
     engine.check();
     let mut jobs: Vec<Job> = engine.jobs().cloned().collect();
     jobs.sort_by_key(|job| job.rank);

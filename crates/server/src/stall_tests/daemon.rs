@@ -165,11 +165,11 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
     let table = Box::new(MemoryTable::new());
     let (_, recovered) = open_parts(&log, table, &CheckpointLimits::default(), config.engine_limits(), 7).unwrap();
     let Recovered { engine, journal, .. } = recovered;
-    let (promise, interval) = match config.durability {
+    let (durability, interval) = match config.durability {
         config::Durability::Sync => (Durability::Durable, None),
         config::Durability::Interval => (Durability::Soon, Some(config.commit_interval.into())),
     };
-    let hub = Hub::new(engine, journal, promise, 7).hand_out_after_commit(config.server.hand_out_after_commit);
+    let hub = Hub::new(engine, journal, durability, 7).hand_out_after_commit(config.server.hand_out_after_commit);
     let hub = Arc::new(hub);
     let shared = Shared::new(&hub, BOUNDS);
     let (threads, thread_slots) = Threads::start(1, &shared, Polling::Auto).unwrap();

@@ -1,16 +1,52 @@
-//! Work on a data directory while no daemon runs: verify it, salvage its contents, compact it.
+//! The data directory: opening it, and the work on it while no daemon runs (verify, salvage, compact, accept a loss). No other part
+//! of the daemon names the store's functions for directories.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use std::time::Instant;
 
-use windlass_store::{OpenError, Salvage, StoreConfig, Verdict};
+use windlass_store::{CheckpointLimits, Error as StoreError, OpenError, Opened, Salvage, StoreConfig, Verdict};
 
+use crate::clock;
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::run;
+use crate::random::random_seed;
+use crate::trying::{TRY_EVERY, Trying};
 
 /// At most this many unreadable places are listed.
 const NAMED_MAX: usize = 20;
+
+/// The store's settings from the configuration.
+fn store_config(config: &Config) -> StoreConfig {
+    let limits = CheckpointLimits::default();
+    let (log_bytes, table_floor_bytes) = (config.store.checkpoint.into(), config.store.compact_floor.into());
+    let keep_bytes = limits.keep_bytes.min(log_bytes / 4);
+    let checkpoints = CheckpointLimits { log_bytes, table_floor_bytes, keep_bytes, ..limits };
+    StoreConfig { cache_bytes: config.store.cache.into(), checkpoints, ..StoreConfig::new(&config.data_dir) }
+}
+
+fn try_open(config: &Config) -> Result<Opened, OpenError> {
+    let started = Instant::now();
+    let opened = windlass_store::open(&store_config(config), config.engine_limits(), random_seed())?;
+    clock::start(&opened.recovered.engine.meta().clock);
+    let (ms, report) = (started.elapsed().as_millis(), &opened.recovered.report);
+    let (jobs, schedules, clean) = (report.jobs, report.schedules, report.clean);
+    tracing::info!(jobs, schedules, clean, ms, data_dir = %config.data_dir.display(), "opened");
+    Ok(opened)
+}
+
+/// Opens the data directory. If another process has it, waits for `server.in_use_timeout`.
+pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
+    let mut trying = Trying::new(config);
+    loop {
+        match try_open(config) {
+            Err(OpenError::Store(error @ StoreError::InUse { .. })) if trying.goes_on(&error) => {
+                std::thread::sleep(TRY_EVERY);
+            }
+            outcome => return outcome.map_err(|error| Failure::store(&config.data_dir, &error)),
+        }
+    }
+}
 
 /// Writes every readable job, schedule and batch to `out`, a line of JSON each, and returns a summary. Changes nothing in the
 /// directory.
@@ -51,7 +87,7 @@ fn in_words(found: &Salvage) -> String {
 /// [`Failure::Data`]: it would not, and why.
 pub fn verify(config: &Config) -> Result<String, Failure> {
     is_there(&config.data_dir)?;
-    let Verdict { report, before } = windlass_store::verify(&run::store_config(config), config.engine_limits())
+    let Verdict { report, before } = windlass_store::verify(&store_config(config), config.engine_limits())
         .map_err(|error| Failure::store(&config.data_dir, &error))?;
     let windlass_store::Report { jobs, queues, schedules, batches, table_seq, last_seq, torn, harmless, .. } = report;
     let harmless: String =
@@ -72,7 +108,7 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
 pub fn compact(config: &Config) -> Result<String, Failure> {
     is_there(&config.data_dir)?;
     let failed = |error: &dyn std::fmt::Display| Failure::data(&config.data_dir, error);
-    let mut opened = run::open(config)?;
+    let mut opened = open(config)?;
     let figures = opened.checkpointer.figures();
     let bytes = || figures.table_bytes.load(std::sync::atomic::Ordering::Relaxed);
     let before = bytes();
@@ -89,13 +125,13 @@ pub fn compact(config: &Config) -> Result<String, Failure> {
 ///
 /// [`Failure::Data`]: it cannot be read for another reason, or the new store cannot be made.
 pub fn accept_loss(config: &Config) -> Result<(), Failure> {
-    let (store, limits) = (run::store_config(config), config.engine_limits());
+    let (store, limits) = (store_config(config), config.engine_limits());
     let damage = match windlass_store::verify(&store, limits.clone()) {
         Err(OpenError::Damaged(damage)) if config.data_dir.is_dir() => damage,
         Ok(_) | Err(_) => return Ok(()),
     };
     tracing::error!(%damage, "the store is damaged; its loss is accepted because of --accept-loss");
-    let (found, aside) = windlass_store::accept_loss(&store, limits, run::random_seed())
+    let (found, aside) = windlass_store::accept_loss(&store, limits, random_seed())
         .map_err(|error| Failure::data(&config.data_dir, error))?;
     tracing::warn!(aside = %aside.display(), "going on with {}", in_words(&found));
     Ok(())
