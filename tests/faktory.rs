@@ -111,7 +111,7 @@ fn a_unit_file_in_production() {
 fn a_developer_who_just_starts_it() {
     let dir = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_windlass"));
-    let mut command = faktory(dir.path(), program, "faktory -b localhost:0 -set log.file=log");
+    let mut command = faktory(dir.path(), program, "faktory -b localhost:0 -w :0 -set log.file=log");
     command.env_remove("WINDLASS_DATA_DIR");
     let daemon = Running::start(command, dir.path().join("log"));
     let mut fwp = Fwp::connect(daemon.address());
@@ -134,7 +134,7 @@ fn a_push_after_a_flush_survives_a_restart() {
     let log = dir.path().join("log");
     let start = || {
         let _ = fs::remove_file(&log);
-        let line = "faktory -b localhost:0 -set log.file=log";
+        let line = "faktory -b localhost:0 -w :0 -set log.file=log";
         Running::start(faktory(dir.path(), Path::new(env!("CARGO_BIN_EXE_windlass")), line), log.clone())
     };
     let daemon = start();
@@ -159,7 +159,7 @@ fn cron_entries_follow_conf_d() {
     let log = dir.path().join("log");
     let start = || {
         let _ = fs::remove_file(&log);
-        let line = "faktory -c etc -b localhost:0 -set log.file=log";
+        let line = "faktory -c etc -b localhost:0 -w :0 -set log.file=log";
         let daemon = Running::start(faktory(dir.path(), Path::new(env!("CARGO_BIN_EXE_windlass")), line), log.clone());
         daemon.address();
         daemon
@@ -195,7 +195,7 @@ fn throttles_follow_conf_d() {
     let dir = tempfile::tempdir().unwrap();
     let conf = |text: &str| write(dir.path(), "etc/conf.d/throttles.toml", text);
     conf("[throttles]\nq = { concurrency = 1 }\n");
-    let line = "faktory -c etc -b localhost:0 -set log.file=log -set faktory.fetch_wait=1ms";
+    let line = "faktory -c etc -b localhost:0 -w :0 -set log.file=log -set faktory.fetch_wait=1ms";
     let program = Path::new(env!("CARGO_BIN_EXE_windlass"));
     let log = dir.path().join("log");
     let daemon = Running::start(faktory(dir.path(), program, line), log.clone());

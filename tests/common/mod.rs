@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
 pub mod bystander;
+pub mod http;
 pub mod zmtp;
 
 use std::collections::VecDeque;

@@ -105,6 +105,12 @@ impl Bridge {
         self.side(protocol).map_or("unknown", |side| side.name)
     }
 
+    /// The protocol with this name.
+    #[must_use]
+    pub fn protocol(&self, name: &str) -> Option<Protocol> {
+        self.sides.iter().find(|side| side.name == name).map(|side| side.protocol)
+    }
+
     /// A job as bytes, for a worker of `to`.
     ///
     /// # Errors

@@ -14,8 +14,9 @@ const AFTER_HELP: &str = "`windlass --help` has examples, the environment, signa
 const AFTER_LONG_HELP: &str = "\
 Examples:
   windlass
-      Serve Gearman on 127.0.0.1:4730, Faktory on 7419, spiderq on 5555 and
-      EventMQ on 47290 and 47291, with the data in ./windlass-data.
+      Serve Gearman on 127.0.0.1:4730, Faktory on 7419, spiderq on 5555,
+      EventMQ on 47290 and 47291, and HTTP for operators on 7420, with the
+      data in ./windlass-data.
   windlass serve -c /etc/windlass.toml
       Serve with the settings in a file.
   windlass --set 'gearman.listen=[\"0.0.0.0:4730\", \"unix:/run/gearman\"]'

@@ -77,15 +77,17 @@ fn check_prints_what_would_be_served() {
          listen   spiderq 127.0.0.1:5555 (queue spiderq)\nlisten   eventmq 127.0.0.1:47291\n\
          listen   eventmq 127.0.0.1:47290\nlisten   eventmq-admin 127.0.0.1:47293\n\
          listen   eventmq-publish 127.0.0.1:47298\nlisten   eventmq-subscribe 127.0.0.1:47299\n\
+         listen   http 127.0.0.1:7420\n\
          data     windlass-data (sync)\n"
     );
-    let listen = "[faktory]\nlisten = []\n[gearman]\nlisten = [\"[0::1]:4730\", \"unix:/run/windlass.sock\"]\n\
+    let listen = "[http]\nlisten = [\"unix:/run/h\"]\n[faktory]\nlisten = []\n[gearman]\nlisten = [\"[0::1]:4730\", \"unix:/run/windlass.sock\"]\n\
                   [spiderq]\nlisten = [\"tcp://*:1\"]\nmore = [{listen = [\"ipc:///run/b\"], queue = \"b\"}]\n\
                   [eventmq]\nlisten = [\"ipc:///run/e\"]\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = [\"127.0.0.1:2\"]\n";
     let path = write(dir.path(), &format!("durability = \"interval\"\n{listen}"));
     let expected = "ok\nlisten   gearman [::1]:4730\nlisten   gearman unix:/run/windlass.sock\n\
                     listen   spiderq 0.0.0.0:1 (queue spiderq)\nlisten   spiderq unix:/run/b (queue b)\n\
-                    listen   eventmq unix:/run/e\nlisten   eventmq-subscribe 127.0.0.1:2\n";
+                    listen   eventmq unix:/run/e\nlisten   eventmq-subscribe 127.0.0.1:2\n\
+                    listen   http unix:/run/h\n";
     let data = dir.path().join("data");
     assert_eq!(
         printed(&["check", "--config", &path, "--data-dir", data.to_str().unwrap()]),
@@ -104,6 +106,7 @@ fn the_command_line_overrides_the_environment() {
         ("WINDLASS_EVENTMQ_ADMIN_LISTEN", ""),
         ("WINDLASS_EVENTMQ_PUBLISH_LISTEN", ""),
         ("WINDLASS_EVENTMQ_SUBSCRIBE_LISTEN", ""),
+        ("WINDLASS_HTTP_LISTEN", ""),
     ];
     let output = windlass(
         &["check", "--set", "data_dir=/set"],

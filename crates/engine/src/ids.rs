@@ -108,6 +108,8 @@ impl Protocol {
     pub const SPIDERQ: Self = Self(3);
     /// EventMQ.
     pub const EVENTMQ: Self = Self(4);
+    /// HTTP.
+    pub const HTTP: Self = Self(5);
 }
 
 /// 1 to 9; 9 is taken first.

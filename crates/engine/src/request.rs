@@ -340,6 +340,8 @@ pub struct Filter {
     pub queue: Option<Bytes>,
     /// Of this protocol; `None` = any.
     pub protocol: Option<Protocol>,
+    /// With one of these numbers; empty = any. Then names do not matter.
+    pub ids: Vec<JobId>,
     /// With one of these public names; empty = any.
     pub names: Vec<Bytes>,
     /// Satisfies this condition of the session.

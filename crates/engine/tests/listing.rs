@@ -5,8 +5,8 @@ mod common;
 
 use common::{Broker, all, fail, in_queue, list_jobs, list_queues, mutate, placed, push, take, take_round, with_names};
 use windlass_engine::{
-    Backoff, ClientCommand, Command, Cursor, Event, Filter, JobCommand, JobRef, JobStateKind, Mutation, OnExpiry,
-    Protocol, Query, QueueKind, RepayTo, Reply, Test, WorkerCommand, WorkerState,
+    Backoff, ClientCommand, Command, Cursor, Event, Filter, JobCommand, JobId, JobRef, JobStateKind, Mutation,
+    OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply, Test, WorkerCommand, WorkerState,
 };
 
 /// j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved (queue c), j7 and j8 ready.
@@ -60,6 +60,11 @@ fn filters() {
         ("of names, one of them twice", with_names(["b", "a", "b"]), &[1, 2, 3]),
         ("of a name, and dead", Filter { state: Some(JobStateKind::Dead), ..with_names(["a"]) }, &[1]),
         ("of an unknown name", with_names(["x"]), &[]),
+        (
+            "of numbers, one of them twice, one unknown",
+            Filter { ids: vec![JobId(3), JobId(99), JobId(1), JobId(3)], ..all() },
+            &[1, 3],
+        ),
         ("that pass a test", Filter { test: Some(odd), ..all() }, &[6, 8]),
     ];
     let mut broker = one_everywhere();

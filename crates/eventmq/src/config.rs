@@ -246,7 +246,7 @@ impl Protocol for Configured {
                 let (settings, random) = (Arc::clone(&settings), (daemon.random)());
                 daemon.under_aliases(EventmqSpeaker::session(settings, info, registration, random))
             });
-            Endpoint { name, listen: listen.to_vec(), sessions, guarded: false, is_admin: |_| false }
+            Endpoint { name, listen: listen.to_vec(), sessions, guarded: false, is_admin: |_| false, pages: Vec::new() }
         };
         Ok(self.eventmq.roles().map(endpoint).into())
     }

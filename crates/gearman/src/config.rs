@@ -200,6 +200,7 @@ impl Protocol for Gearman {
             guarded: false,
             // Packets begin with NUL, lines of text with anything else.
             is_admin: |first| first != 0,
+            pages: Vec::new(),
         }])
     }
 }

@@ -18,6 +18,9 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
     /// Does the items of all these clients, each client's in order. Returns what the calling thread must do about the commit.
     fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty;
 
+    /// Does the items of one client, on a thread that serves no connections: the committing thread commits.
+    fn visit_apart(&self, now: &Reading, batch: Batch<'_>);
+
     /// Takes the mail that may be read now, with this much `room`: see [`Mailbox::take`].
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize>;
 
@@ -75,6 +78,8 @@ pub(crate) enum Visited {
 pub(crate) enum Health {
     /// It does.
     Serving,
+    /// It does, but the store does not respond: nothing is acknowledged.
+    StoreFailed,
     /// It is about to stop: connections send what they still owe, and close.
     Stopping,
 }

@@ -6,7 +6,8 @@
 //! that wait to be written) · `budget`, `places`, `patience` (limits on memory, connections and time) · `commit` (which thread
 //! commits, and when) · `protocols` (what protocols use of the daemon) · `warnings` (log lines for the operator) · `reconcile`,
 //! `recurring`, `rules`, `throttles` (engine state that comes from the configuration) · `stream` and `tls` (sockets) · `control`
-//! (signals) and `describe` (the report on SIGTTIN) · [`config`].
+//! (signals) and `describe` (the report on SIGTTIN) · [`client`] and [`door`] (parts of the daemon that are no connections of
+//! protocols) · [`config`].
 //!
 //! [`import`] stands apart: it takes jobs over while no daemon runs.
 //!
@@ -19,6 +20,7 @@
 mod broker;
 mod budget;
 mod checkpoints;
+pub mod client;
 mod clock;
 mod commit;
 pub mod config;
@@ -27,6 +29,7 @@ mod control;
 mod data;
 mod dead;
 mod describe;
+pub mod door;
 mod failure;
 mod hub;
 pub mod import;

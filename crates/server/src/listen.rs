@@ -19,6 +19,7 @@ use windlass_engine::{ClientId, ClientInfo};
 use windlass_session::protocol::Endpoint;
 
 use crate::broker::Broker;
+use crate::client::Clients;
 use crate::config::Server;
 use crate::connection::Shared;
 use crate::control::StopRequests;
@@ -63,7 +64,7 @@ pub(crate) struct Acceptor {
     pub(crate) tasks: TaskTracker,
     /// Cancelled when no more connections are accepted.
     pub(crate) closed: CancellationToken,
-    next_client: AtomicU64,
+    next_client: Arc<AtomicU64>,
 }
 
 impl Acceptor {
@@ -75,13 +76,18 @@ impl Acceptor {
             closed: CancellationToken::new(),
             places: Places::new(places),
             tasks: TaskTracker::new(),
-            next_client: AtomicU64::new(1),
+            next_client: Arc::new(AtomicU64::new(1)),
         }
     }
 
     /// The queue, as connections see it.
     pub(crate) fn broker(&self) -> &dyn Broker {
         &*self.shared.broker
+    }
+
+    /// Clients within the daemon.
+    pub(crate) fn clients(&self) -> Clients {
+        Clients::new(self.shared.clone(), Arc::clone(&self.next_client), self.closed.clone())
     }
 
     /// Clients' requests to stop the daemon.

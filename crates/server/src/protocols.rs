@@ -50,7 +50,7 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Served>, Failure> {
     for protocol in &config.protocols {
         let tls = protocol.tls().map_or(Ok(None), |files| handshaker(protocol.name(), files, config))?;
         let is_certified = protocol.tls().is_some_and(Tls::asks_for_certificates);
-        let endpoints = protocol.endpoints(&daemon(config, protocol.as_ref())?)?;
+        let endpoints = protocol.endpoints(&daemon(config, protocol.name())?)?;
         served.extend(endpoints.into_iter().map(|endpoint| {
             let endpoint = Endpoint { guarded: endpoint.guarded || is_certified, ..endpoint };
             Served { endpoint, tls: tls.clone() }
@@ -64,12 +64,12 @@ fn handshaker(protocol: &'static str, files: &Tls, config: &Config) -> Result<Op
     Ok(handshaker.map_err(|reason| Error::Tls { protocol, reason })?.map(Arc::new))
 }
 
-/// What a protocol uses of the daemon under this configuration.
+/// What a protocol, or a door, uses of the daemon under this configuration.
 ///
 /// # Errors
 ///
 /// [`Error::Senseless`]: one alias names two queues.
-pub fn daemon(config: &Config, protocol: &dyn Protocol) -> Result<Daemon, Error> {
+pub fn daemon(config: &Config, protocol: &str) -> Result<Daemon, Error> {
     Ok(Daemon {
         now: clock::now,
         wall_ns: clock::wall_ns,
@@ -80,8 +80,8 @@ pub fn daemon(config: &Config, protocol: &dyn Protocol) -> Result<Daemon, Error>
         outbound_bytes_max: config.server.outbound_bytes_max.bytes(),
         name_bytes_max: config.limits.name_bytes_max,
         bridge: Arc::new(bridge(config)),
-        aliases: Arc::new(config::aliases(&config.queues, protocol.name())?),
-        failure_values: failure_values(config, protocol.name()),
+        aliases: Arc::new(config::aliases(&config.queues, protocol)?),
+        failure_values: failure_values(config, protocol),
     })
 }
 

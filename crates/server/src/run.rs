@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use windlass_config::{Error as ConfigError, ListenAddress};
 use windlass_engine::TICK_MS;
 use windlass_store::{Opened, Recovered};
@@ -17,9 +18,10 @@ use crate::connection::{Bounds, Shared};
 use crate::control::{self, EarlySignals, Signals};
 use crate::data;
 use crate::dead::DropsTold;
+use crate::door::{BoundDoor, Inside};
 use crate::failure::Failure;
 use crate::hub::{Durability, Hub};
-use crate::listen::{self, Acceptor, Bound};
+use crate::listen::{self, Acceptor, Bound, SocketFile};
 use crate::logging::limited;
 use crate::patience::Patience;
 use crate::places::PlaceLimits;
@@ -130,6 +132,7 @@ async fn serve(
             bound.extend(listeners.into_iter().map(|listener| (listener, it.clone())));
         }
     }
+    let doors = bind_doors(config).await?;
     // Until here a signal to stop ends the process at once: nothing has begun.
     let mut signals = Signals::new(early)?;
     ready()?;
@@ -156,6 +159,8 @@ async fn serve(
         }
         tokio::spawn(listener.accept(Arc::clone(&acceptor), it));
     }
+    let stop = CancellationToken::new();
+    let _socket_files = open_doors(doors, config, &served, &acceptor, &stop)?;
     tracing::info!("ready");
     let reload = || control::reload(config, &served, &hub, reread);
     let outcome = tokio::select! {
@@ -166,6 +171,7 @@ async fn serve(
         why = watch(&committer, &hub, pace) => Err(Failure::Runtime(why.to_owned())),
     };
     acceptor.closed.cancel();
+    stop.cancel();
     if outcome.is_ok() {
         drain(&acceptor, config.server.shutdown_timeout.into()).await;
     }
@@ -182,6 +188,40 @@ async fn serve(
         }
         Ok(false) | Err(_) => Err(Failure::Runtime("the last commit did not reach the store".to_owned())),
     }
+}
+
+/// Binds the addresses of all doors.
+async fn bind_doors(config: &Config) -> Result<Vec<BoundDoor>, Failure> {
+    let mut doors = Vec::new();
+    for door in &config.doors {
+        let mut bound = Vec::new();
+        for listen in door.listen() {
+            bound.extend(bind_in_time(listen, config).await?);
+        }
+        doors.push(BoundDoor::new(Arc::clone(door), bound));
+    }
+    Ok(doors)
+}
+
+/// Opens the doors. The files of their Unix sockets live as long as the result.
+fn open_doors(
+    doors: Vec<BoundDoor>,
+    config: &Config,
+    served: &[Served],
+    acceptor: &Acceptor,
+    stop: &CancellationToken,
+) -> Result<Vec<SocketFile>, Failure> {
+    let mut files = Vec::new();
+    for door in doors {
+        let inside = Inside {
+            clients: acceptor.clients(),
+            daemon: protocols::daemon(config, door.name())?,
+            pages: served.iter().flat_map(|it| it.endpoint.pages.iter().cloned()).collect(),
+            stop: stop.clone(),
+        };
+        files.extend(door.open(inside, acceptor).map_err(no_threads)?);
+    }
+    Ok(files)
 }
 
 /// The engine's refusal of a configured entry is an error in the configuration.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use windlass_bridge::{Bridge, Origin};
 use windlass_config::{ByteSize, Error, ListenAddress, Misplaced, Throttles, Tls};
-use windlass_engine::{Clash, ClientInfo, Limits, NewSchedule, QueueKind, Timestamp};
+use windlass_engine::{Clash, ClientInfo, Limits, NewSchedule, QueueKind, QueueRow, Stats, Timestamp};
 
 use crate::alias::{Aliased, Aliases};
 use crate::{Dismiss, Session};
@@ -157,6 +157,33 @@ pub struct Endpoint {
     pub guarded: bool,
     /// Recognizes an administrator by the first byte.
     pub is_admin: IsAdmin,
+    /// Its pages over HTTP.
+    pub pages: Vec<Arc<dyn Page>>,
+}
+
+/// A page over HTTP, in JSON, that deployed servers of a protocol have.
+pub trait Page: Send + Sync + fmt::Debug {
+    /// Its path.
+    fn path(&self) -> &'static str;
+
+    /// Whether it needs [`Figures::stats`] and [`Figures::queues`].
+    fn needs_figures(&self) -> bool;
+
+    /// Its text.
+    fn text(&self, figures: &Figures) -> String;
+}
+
+/// What a page shows.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// The engine's time.
+    pub now: Timestamp,
+    /// The wall clock.
+    pub wall: Timestamp,
+    /// The figures of the whole engine.
+    pub stats: Stats,
+    /// All queues.
+    pub queues: Vec<QueueRow>,
 }
 
 /// A queue that a listener serves by name.

@@ -200,7 +200,14 @@ impl Configured {
         let sessions = self.zmtp.sessions(move |info, registration| {
             Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registration))
         });
-        Ok(Endpoint { name: NAME, listen: cycle.listen.to_vec(), sessions, guarded, is_admin: |_| false })
+        Ok(Endpoint {
+            name: NAME,
+            listen: cycle.listen.to_vec(),
+            sessions,
+            guarded,
+            is_admin: |_| false,
+            pages: Vec::new(),
+        })
     }
 }
 

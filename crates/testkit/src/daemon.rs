@@ -126,7 +126,7 @@ impl Plan {
     pub fn start(self) -> Daemon {
         let path = self.dir.join("windlass.toml");
         let is_unset = |section: &&str| !self.config.contains(&format!("[{section}]"));
-        let unset = ["faktory", "gearman", "spiderq"].into_iter().filter(is_unset);
+        let unset = ["faktory", "gearman", "http", "spiderq"].into_iter().filter(is_unset);
         let mut defaults: String = unset.map(|it| format!("[{it}]\nlisten = [\"127.0.0.1:0\"]\n")).collect();
         if is_unset(&"eventmq") {
             defaults.push_str(EVENTMQ_OFF);

@@ -15,7 +15,9 @@ use windlass_config::{Error, Override, Period};
 use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
+use windlass_http::Http;
 use windlass_server::config::{self, Bridge, Durability, Limits, Log, Queue, Server, Store};
+use windlass_server::door::Door;
 use windlass_server::import::Origins;
 use windlass_session::protocol::{Daemon, Protocol};
 use windlass_spiderq::config::{Configured as ConfiguredSpiderq, Spiderq};
@@ -46,6 +48,8 @@ pub(crate) struct Config {
     pub bridge: Bridge,
     /// Rules for the jobs of single queues.
     pub queues: BTreeMap<String, Queue>,
+    /// HTTP.
+    pub http: Http,
     /// Faktory.
     pub faktory: Faktory,
     /// Gearman.
@@ -73,6 +77,7 @@ impl Default for Config {
             store,
             bridge,
             queues,
+            http: Http::default(),
             faktory: Faktory::default(),
             gearman: Gearman::default(),
             spiderq: Spiderq::default(),
@@ -90,6 +95,7 @@ impl Config {
             Arc::new(self.gearman.clone()),
             Arc::new(self.spiderq()),
             Arc::new(ConfiguredEventmq { eventmq: self.eventmq.clone(), zmtp: self.zmtp.clone() }),
+            Arc::new(self.http.clone()),
         ]
     }
 
@@ -108,6 +114,9 @@ impl Config {
         if self.eventmq == default.eventmq {
             self.eventmq.turn_off();
         }
+        if self.http == default.http {
+            self.http.listen.clear();
+        }
     }
 
     /// spiderq with its transport.
@@ -120,7 +129,20 @@ impl Config {
         let Self { data_dir, durability, commit_interval, log, server, limits, store, bridge, queues, .. } =
             self.clone();
         let protocols = self.protocols();
-        config::Config { data_dir, durability, commit_interval, log, server, limits, store, bridge, queues, protocols }
+        let doors: Vec<Arc<dyn Door>> = vec![Arc::new(self.http.clone())];
+        config::Config {
+            data_dir,
+            durability,
+            commit_interval,
+            log,
+            server,
+            limits,
+            store,
+            bridge,
+            queues,
+            protocols,
+            doors,
+        }
     }
 
     /// The protocols that imported jobs can have. A job without an origin is one of Gearman's.
@@ -134,7 +156,7 @@ impl Config {
     ///
     /// [`Error::Senseless`]: one alias names two queues.
     pub(crate) fn daemon(&self, protocol: &dyn Protocol) -> Result<Daemon, Error> {
-        windlass_server::daemon(&self.for_server(), protocol)
+        windlass_server::daemon(&self.for_server(), protocol.name())
     }
 
     /// Reads a file. Checks only its form; [`Config::check`] checks the values.

@@ -25,6 +25,7 @@ const THROTTLE_KEYS: [&str; 3] = ["concurrency", "worker", "timeout"];
 pub(super) struct Conf {
     pub(super) binding: Option<String>,
     pub(super) password: Option<String>,
+    pub(super) web_binding: Option<String>,
     /// Recurring jobs.
     pub(super) cron: Vec<Cron>,
     /// Queues with a limit on concurrent work.
@@ -87,7 +88,11 @@ impl Conf {
             Some((Fate::Mapped | Fate::Ours, _)) if section == "throttles" => self.take_throttles(value)?,
             Some((Fate::Mapped | Fate::Ours, _)) => {
                 let text = value.as_str().ok_or_else(|| format!("{written}: a text expected"))?;
-                let place = if key == "binding" { &mut self.binding } else { &mut self.password };
+                let place = match (section, key) {
+                    ("web", _) => &mut self.web_binding,
+                    (_, "binding") => &mut self.binding,
+                    _ => &mut self.password,
+                };
                 *place = Some(text.to_owned()).filter(|text| !text.is_empty());
             }
             Some((Fate::Ignored, why)) => self.warnings.push(format!("conf.d: {written} is ignored: {why}")),
@@ -204,14 +209,17 @@ mod tests {
     fn files_are_one_text_in_the_order_of_their_names() {
         let files = [
             ("b.toml", "password = \"secret\""),
-            ("c.toml", "[web]\nbinding = \":1\""),
+            ("c.toml", "[web]\nbinding = \":1\"\npassword = \"p\""),
             ("a.toml", "[faktory]\nbinding = \":7419\""),
             ("d.txt", "this is no TOML"),
             (".e.toml", "nor is this"),
         ];
         let conf = read(&files).unwrap();
         assert_eq!((conf.binding.as_deref(), conf.password.as_deref()), (Some(":7419"), Some("secret")));
-        assert_eq!(conf.warnings, ["conf.d: [web] is ignored: there are no web pages here yet"]);
+        assert_eq!(conf.web_binding.as_deref(), Some(":1"));
+        let warning =
+            "conf.d: [web] password is ignored: there is no login for HTTP yet, so only this machine is served";
+        assert_eq!(conf.warnings, [warning]);
         assert_eq!(read(&[]), Ok(Conf::default()));
         assert_eq!(Conf::read(Path::new("/no/such/directory")).unwrap(), Conf::default());
     }

@@ -29,15 +29,14 @@ const fn item(name: &'static str, argument: &'static str, fate: Fate, words: &'s
     Item { name, argument, fate, words }
 }
 
-const NO_WEB: &str = "there are no web pages here yet; leave it out, or give :0 for none";
-const NO_PAGES: &str = "there are no web pages here yet";
+const NO_LOGIN: &str = "there is no login for HTTP yet, so only this machine is served";
 const NO_STATSD: &str = "no figures are sent to statsd yet";
 
 /// On the command line.
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Item] = &[
     item("-b", "[binding]", Mapped, "faktory.listen; `:7419` is every address of this machine. Without it binding in conf.d, then 127.0.0.1:7419"),
-    item("-w", "[binding]", Ignored, NO_WEB),
+    item("-w", "[binding]", Mapped, "http.listen: /stats, /health and the API, but no pages yet. Only this machine is served: `:7420` is 127.0.0.1:7420, and `:0` is none. Without it binding in conf.d, then 127.0.0.1:7420"),
     item("-e", "[env]", Mapped, "development, staging or production: selects the default directories, and whether a password is required. Without it FAKTORY_ENV, then development"),
     item("-l", "[level]", Mapped, "log.level: error, warn, info or debug. Without it info. Log lines go to standard error"),
     item("-d", "[dir]", Mapped, "data_dir. Without it WINDLASS_DATA_DIR, then STATE_DIRECTORY (a unit's StateDirectory=), then ~/.faktory/windlass in development, else /var/lib/faktory/windlass"),
@@ -72,7 +71,8 @@ pub(super) const FILES: &[Item] = &[
 pub(super) const KEYS: &[Item] = &[
     item("[faktory] binding", "", Mapped, "faktory.listen, without -b"),
     item("[faktory] password", "", Mapped, "faktory.password, without FAKTORY_PASSWORD, and interpreted like it"),
-    item("[web]", "", Ignored, NO_PAGES),
+    item("[web] binding", "", Mapped, "http.listen, without -w, and interpreted like it"),
+    item("[web] password", "", Ignored, NO_LOGIN),
     item("[statsd]", "", Ignored, NO_STATSD),
     item("[[cron]]", "", Mapped, "faktory.cron; times are UTC unless a time zone is named; read again on SIGHUP"),
     item("[throttles]", "", Mapped, "faktory.throttles, a timeout in seconds; read again on SIGHUP"),
@@ -188,7 +188,7 @@ mod tests {
         let name = |section, key| Item::key(section, key).map(|item| item.name);
         assert_eq!(name("faktory", "binding"), Some("[faktory] binding"));
         assert_eq!(name("faktory", "other"), None);
-        assert_eq!(name("web", "binding"), Some("[web]"));
+        assert_eq!(name("web", "binding"), Some("[web] binding"));
         assert_eq!(name("cron", ""), Some("[[cron]]"));
         assert_eq!(name("goodlife", ""), None);
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_config::ListenAddress;
+use windlass_http::Http;
 
 use super::conf::Conf;
 use super::options::{Fate, VARIABLES};
@@ -14,6 +15,9 @@ use crate::world::World;
 
 /// The default password file, except in development.
 const PASSWORD_FILE: &str = "/etc/faktory/password";
+
+/// The default of `-w`.
+const WEB_BINDING: &str = ":7420";
 
 /// Faktory's own jobs, in Redis's format, in a Faktory directory.
 const FAKTORYS_JOBS: &str = "faktory.rdb";
@@ -118,7 +122,11 @@ impl Told<'_> {
 
     /// Serves only Faktory, unless Windlass's own configuration has other addresses.
     fn addresses(&self, config: &mut Config) -> Result<(), String> {
+        let web_is_ours = config.http != Config::default().http;
         config.serve_only("faktory");
+        if !web_is_ours {
+            config.http.listen = self.web().into_iter().collect();
+        }
         let Some(binding) = self.given.text("-b").or(self.conf.binding.as_deref()) else { return Ok(()) };
         let parse = |text: &str| {
             text.parse::<ListenAddress>().map_err(|_| format!("invalid binding \"{binding}\": host:port expected"))
@@ -131,6 +139,18 @@ impl Told<'_> {
             }
         };
         Ok(())
+    }
+
+    fn web_binding(&self) -> &str {
+        self.given.text("-w").or(self.conf.web_binding.as_deref()).unwrap_or(WEB_BINDING)
+    }
+
+    /// Where HTTP is served: only on this machine, because there is no login.
+    fn web(&self) -> Option<ListenAddress> {
+        let (host, port) = self.web_binding().rsplit_once(':').filter(|(_, port)| *port != "0")?;
+        let host = if host.is_empty() { "127.0.0.1" } else { host };
+        let listen: ListenAddress = format!("{host}:{port}").parse().ok()?;
+        Http::is_local(&listen).then_some(listen)
     }
 
     fn password(&self, config: &mut Config) {
@@ -177,15 +197,16 @@ impl Told<'_> {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let options = self.given.options().filter(|(option, value)| {
-            // Windlass has no web page, so `-w :0` changes nothing.
-            option.fate == Fate::Ignored && !(option.name == "-w" && *value == ":0")
-        });
+        let options = self.given.options().filter(|(option, _)| option.fate == Fate::Ignored);
         let options = options.map(|(option, _)| format!("{} is ignored: {}", option.name, option.words));
         let variables = VARIABLES.iter().filter(|it| it.fate == Fate::Ignored);
         let variables = variables.filter(|it| self.world.variable(it.name).is_some());
         let variables = variables.map(|it| format!("{} is ignored: {}", it.name, it.words));
-        options.chain(variables).chain(self.conf.warnings.iter().cloned()).collect()
+        let binding = self.web_binding();
+        let web = (self.web().is_none() && !binding.ends_with(":0")).then(|| {
+            format!("HTTP is not served at {binding}: there is no login for it yet, so only this machine is served")
+        });
+        options.chain(variables).chain(web).chain(self.conf.warnings.iter().cloned()).collect()
     }
 }
 
@@ -249,8 +270,8 @@ mod tests {
     fn every_option_and_variable() {
         let options: [(&str, &[&str]); 10] = [
             ("-b :7420", &["faktory.listen = [\"[::]:7420\"]"]),
-            ("-w :7421", &["-w is ignored: there are no web pages here yet; leave it out, or give :0 for none"]),
-            ("-w :0", &[]),
+            ("-w :7421", &["http.listen = [\"127.0.0.1:7421\"]"]),
+            ("-w :0", &["http.listen = []"]),
             ("-e development", &[]),
             ("-l debug", &["log.level = \"debug\""]),
             ("-d /d", &["data_dir = \"/d\""]),
@@ -291,12 +312,17 @@ mod tests {
             let config = config(line, variables);
             config.for_server().listeners().map(|it| format!("{} {}", it.protocol, it.address)).collect::<Vec<_>>()
         };
-        assert_eq!(listen("", &[]), ["faktory 127.0.0.1:7419"]);
-        assert_eq!(listen("-b localhost:1", &[]), ["faktory localhost:1"]);
-        assert_eq!(listen("-b [::1]:1", &[]), ["faktory [::1]:1"]);
+        assert_eq!(listen("", &[]), ["faktory 127.0.0.1:7419", "http 127.0.0.1:7420"]);
+        let web = |line: &str| listen(line, &[]).into_iter().filter(|it| it.starts_with("http")).collect::<String>();
+        assert_eq!((&*web("-w :7421"), &*web("-w :0"), &*web("-w localhost:0")), ("http 127.0.0.1:7421", "", ""));
+        assert_eq!((&*web("-w [::1]:1"), &*web("-w 192.0.2.1:1")), ("http [::1]:1", ""));
+        let warnings = plan_in("-w 192.0.2.1:1", &world(&[])).unwrap().warnings;
+        assert!(warnings[0].starts_with("HTTP is not served at 192.0.2.1:1: "), "{warnings:?}");
+        assert_eq!(listen("-b localhost:1", &[]), ["faktory localhost:1", "http 127.0.0.1:7420"]);
+        assert_eq!(listen("-b [::1]:1", &[]), ["faktory [::1]:1", "http 127.0.0.1:7420"]);
         let ours = [("WINDLASS_GEARMAN_LISTEN", "unix:/g"), ("WINDLASS_FAKTORY_LISTEN", "unix:/f")];
-        assert_eq!(listen("", &ours), ["faktory unix:/f", "gearman unix:/g"]);
-        assert_eq!(listen("-b localhost:1", &ours), ["faktory localhost:1", "gearman unix:/g"]);
+        assert_eq!(listen("", &ours), ["faktory unix:/f", "gearman unix:/g", "http 127.0.0.1:7420"]);
+        assert_eq!(listen("-b localhost:1", &ours), ["faktory localhost:1", "gearman unix:/g", "http 127.0.0.1:7420"]);
     }
 
     #[test]

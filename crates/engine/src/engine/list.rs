@@ -190,9 +190,12 @@ fn mutate_one(state: &mut State, slot: Slot, action: Mutation, context: &mut Con
 
 // ---- which jobs ------------------------------------------------------------------------------------------------
 
-/// A page of matching jobs, and where to go on. Names lead directly to their jobs. A timed state is read in order of time,
+/// A page of matching jobs, and where to go on. Numbers and names lead directly to their jobs. A timed state is read in order of time,
 /// the ready jobs of a queue in their order, anything else in slab order, which is arbitrary.
 pub(super) fn matching(state: &State, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+    if !filter.ids.is_empty() {
+        return matching_ids(state, filter, after, limit);
+    }
     if !filter.names.is_empty() {
         return matching_names(state, filter, after, limit);
     }
@@ -211,6 +214,15 @@ pub(super) fn matching(state: &State, filter: &Filter, after: Cursor, limit: usi
             page_of(state, filter, rows, limit)
         }
     }
+}
+
+/// Each job once, by age. The cursor holds a job's number.
+fn matching_ids(state: &State, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+    let mut ids: Vec<JobId> = filter.ids.iter().copied().filter(|id| id.0 >= after.0).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let rows = ids.into_iter().map(|id| (Cursor(id.0, 0), state.jobs.slot(id), LOOKED_UP));
+    page_of(state, filter, rows, limit)
 }
 
 /// Each name once, its jobs by age. The cursor holds the name's index and the job's number.

@@ -19,7 +19,7 @@ use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protoc
 pub use cron::{Cron, CronJob, NotJson};
 
 use crate::bridge::FwpOrigin;
-use crate::session::{FaktorySpeaker, Settings};
+use crate::session::{FaktorySpeaker, Settings, pages};
 use crate::wire::is_queue_name;
 
 const MIB: u64 = 1 << 20;
@@ -210,12 +210,13 @@ impl Protocol for Faktory {
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
         let settings = Arc::new(self.settings(daemon)?);
         let guarded = !settings.password.is_empty();
+        let pages = pages(&settings);
         let daemon = daemon.clone();
         let sessions = Arc::new(move |info, _| {
             let rng = [(daemon.random)(), (daemon.random)()];
             daemon.under_aliases(FaktorySpeaker::session(Arc::clone(&settings), info, rng))
         });
         let listen = self.listen.clone();
-        Ok(vec![Endpoint { name: self.name(), listen, sessions, guarded, is_admin: |_| false }])
+        Ok(vec![Endpoint { name: self.name(), listen, sessions, guarded, is_admin: |_| false, pages }])
     }
 }

@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, btree_map};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Cursor, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, Query, QueueKind, QueueRow, Reply, Stats,
+    Cursor, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, Query, QueueKind, QueueRow, Reply, Stats, Timestamp,
 };
 
 use super::ask::Ask;
-use super::{Answer, FAKTORY_VERSION, FaktorySpeaker, Talk, refusal};
+use super::{Answer, FAKTORY_VERSION, FaktorySpeaker, Settings, Talk, refusal};
 use crate::wire::{Chore, InfoText, is_queue_name, queue_member, reply};
 
 /// Bytes of queues in one part of the reply.
@@ -69,7 +69,8 @@ impl FaktorySpeaker {
 
     /// Starts the reply: all counters, and so its length, are known.
     fn begin_info(&self, gathered: Gathered, talk: &mut Talk<'_>) {
-        let text = self.info_text(&gathered, talk);
+        let now = talk.now();
+        let text = info_text(&self.settings, &gathered, now, talk.wall(now));
         let (begin, mut end) = (text.before_queues(), text.after_queues());
         reply::bulk_head(begin.len() + gathered.bytes.saturating_sub(1) + end.len(), talk.bytes());
         talk.bytes().extend_from_slice(begin.as_bytes());
@@ -92,38 +93,56 @@ impl FaktorySpeaker {
         }
         talk.ask(Ask::Leaving(leaving), Query::Job(JobRef::Id(JobId(0))));
     }
+}
 
-    fn info_text<'a>(&'a self, gathered: &'a Gathered, talk: &Talk<'_>) -> InfoText<'a> {
-        let Gathered { stats, queues, waiting, waiting_in_default, .. } = gathered;
-        let ours = stats.of(Protocol::FAKTORY);
-        let ProtocolStats { totals, .. } = ours;
-        let jobs = |state: JobStateKind| ours.places.get(state as usize).copied().unwrap_or_default();
-        let shared = &self.settings.shared;
-        InfoText {
-            now_ms: talk.wall(talk.now()).0,
-            queues: *queues,
-            waiting: *waiting,
-            waiting_in_default: *waiting_in_default,
-            dead: Chore { size: jobs(JobStateKind::Dead), done: totals.purged },
-            retries: Chore { size: jobs(JobStateKind::Retrying), done: totals.retried },
-            scheduled: Chore { size: jobs(JobStateKind::Scheduled), done: totals.released },
-            working: Chore { size: jobs(JobStateKind::Leased), done: totals.timed_out },
-            workers: Chore { size: stats.workers.into(), done: totals.dismissed },
-            total_failures: totals.failed,
-            total_processed: totals.succeeded + totals.failed,
-            description: &self.settings.description,
-            faktory_version: FAKTORY_VERSION,
-            windlass_version: env!("CARGO_PKG_VERSION"),
-            uptime_s: shared.uptime_s(talk.now()),
-            connections: shared.connections(),
-            command_count: shared.commands(),
-            used_memory_mb: (self.settings.memory_mb)(),
-            misfits: stats.totals.misfits,
-        }
+/// The object, `now` in the engine's time and by the wall clock.
+pub(super) fn info_text<'a>(
+    settings: &'a Settings,
+    gathered: &'a Gathered,
+    now: Timestamp,
+    wall: Timestamp,
+) -> InfoText<'a> {
+    let Gathered { stats, queues, waiting, waiting_in_default, .. } = gathered;
+    let ours = stats.of(Protocol::FAKTORY);
+    let ProtocolStats { totals, .. } = ours;
+    let jobs = |state: JobStateKind| ours.places.get(state as usize).copied().unwrap_or_default();
+    let Settings { shared, description, memory_mb, .. } = settings;
+    InfoText {
+        now_ms: wall.0,
+        queues: *queues,
+        waiting: *waiting,
+        waiting_in_default: *waiting_in_default,
+        dead: Chore { size: jobs(JobStateKind::Dead), done: totals.purged },
+        retries: Chore { size: jobs(JobStateKind::Retrying), done: totals.retried },
+        scheduled: Chore { size: jobs(JobStateKind::Scheduled), done: totals.released },
+        working: Chore { size: jobs(JobStateKind::Leased), done: totals.timed_out },
+        workers: Chore { size: stats.workers.into(), done: totals.dismissed },
+        total_failures: totals.failed,
+        total_processed: totals.succeeded + totals.failed,
+        description,
+        faktory_version: FAKTORY_VERSION,
+        windlass_version: env!("CARGO_PKG_VERSION"),
+        uptime_s: shared.uptime_s(now),
+        connections: shared.connections(),
+        command_count: shared.commands(),
+        used_memory_mb: memory_mb(),
+        misfits: stats.totals.misfits,
     }
 }
 
 impl Gathered {
+    /// All of it at once.
+    pub(super) fn of(stats: Stats, rows: &[QueueRow]) -> Self {
+        let mut gathered = Self { stats, ..Self::default() };
+        rows.iter().for_each(|row| gathered.add(row));
+        gathered
+    }
+
+    /// The text of each queue, by name.
+    pub(super) fn members(&self) -> impl Iterator<Item = &[u8]> {
+        self.members.values().map(AsRef::as_ref)
+    }
+
     fn add(&mut self, row: &QueueRow) {
         if row.kind != QueueKind::Work || !is_queue_name(&row.name) {
             return;

@@ -19,6 +19,7 @@ mod handshake;
 mod info;
 mod job;
 mod mutate;
+mod pages;
 mod push;
 mod queues;
 mod refusal;
@@ -33,6 +34,7 @@ use windlass_engine::{ClientInfo, Cursor, Notice, Protocol, Refusal, Reply, Take
 use windlass_session::{Conversation, Read, Reason, Speaker};
 
 pub use adopt::{Standing, Unfit};
+pub use pages::pages;
 pub use settings::{FAKTORY_VERSION, Settings, Shared};
 
 use crate::wire::{Lines, Request, echo, reply};

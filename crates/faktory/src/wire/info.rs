@@ -81,11 +81,6 @@ impl InfoText<'_> {
             format!("{{\"cycles\":0,\"enqueued\":{done},\"size\":{size},\"wall_time_sec\":0}}")
         };
         let watch = |Chore { size, done }: &Chore| format!("{{\"reaped\":{done},\"size\":{size}}}");
-        let quoted = |text: &str| {
-            let mut out = Vec::new();
-            json::escape_into(text, &mut out);
-            String::from_utf8_lossy(&out).into_owned()
-        };
         let Self { dead, retries, scheduled, working, workers, .. } = self;
         let mut text = String::with_capacity(900);
         let _ = write!(
@@ -122,6 +117,28 @@ impl InfoText<'_> {
         );
         text
     }
+}
+
+/// The object of `/health`: the counts of commands and of connections, and the server's description and version.
+#[must_use]
+pub fn health_object(
+    now_ms: u64,
+    (command_count, connections): (u64, usize),
+    description: &str,
+    faktory_version: &str,
+) -> String {
+    format!(
+        "{{\"now\":\"{}\",\"server\":{{\"command_count\":{command_count},\"connections\":{connections},\
+         \"description\":{},\"faktory_version\":\"{faktory_version}\"}}}}",
+        time_text(now_ms),
+        quoted(description),
+    )
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = Vec::new();
+    json::escape_into(text, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// A queue and its number of ready jobs.

@@ -25,7 +25,7 @@ pub use batch::{BatchText, NewBatch, TrackSet, TrackText, batch_name, callback_c
 pub use canonical::canonical;
 pub use glob::Glob;
 pub use hello::{Challenge, Hello, hi, password_matches};
-pub use info::{Chore, InfoText, JobText, queue_member, seconds_object, texts_object};
+pub use info::{Chore, InfoText, JobText, health_object, queue_member, seconds_object, texts_object};
 pub use lines::{LineTooLong, Lines};
 pub use mutate::{BadMutation, Mutate, MutateCmd, MutateTarget};
 pub use report::{Ack, Beat, Failed, JobName};

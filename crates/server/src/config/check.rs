@@ -25,7 +25,7 @@ impl Config {
         self.check_keepalive()?;
         within("limits.name_bytes_max", self.limits.name_bytes_max, 1, u32::MAX.into())?;
         for protocol in &self.protocols {
-            protocol.check(&protocols::daemon(self, protocol.as_ref())?)?;
+            protocol.check(&protocols::daemon(self, protocol.name())?)?;
         }
         self.check_sizes()?;
         queues::check(&self.queues, &self.protocols)?;

@@ -13,6 +13,7 @@ use windlass_session::protocol::{Listener, Protocol};
 use super::file_mode::FileMode;
 use super::polling::Polling;
 use super::queues::Queue;
+use crate::door::Door;
 
 const MIB: u64 = 1 << 20;
 
@@ -39,6 +40,8 @@ pub struct Config {
     pub queues: BTreeMap<String, Queue>,
     /// The protocols, in the order in which their listeners are bound.
     pub protocols: Vec<Arc<dyn Protocol>>,
+    /// Listeners beside those of the protocols.
+    pub doors: Vec<Arc<dyn Door>>,
 }
 
 /// What an acknowledgement promises.
@@ -205,6 +208,7 @@ impl Default for Config {
             bridge: Bridge::default(),
             queues: BTreeMap::new(),
             protocols: Vec::new(),
+            doors: Vec::new(),
         }
     }
 }

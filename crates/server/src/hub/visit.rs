@@ -69,6 +69,12 @@ impl Broker for Hub {
         duty.max(ended.unwrap_or(CommitDuty::None))
     }
 
+    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) {
+        if self.visit(now, &mut std::iter::once(batch)) > CommitDuty::None {
+            self.wake_committer();
+        }
+    }
+
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
         mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), room, into)
     }
@@ -114,7 +120,11 @@ impl Broker for Hub {
     }
 
     fn health(&self) -> Health {
-        if self.stopping() { Health::Stopping } else { Health::Serving }
+        match (self.stopping(), self.failed()) {
+            (true, _) => Health::Stopping,
+            (false, true) => Health::StoreFailed,
+            (false, false) => Health::Serving,
+        }
     }
 }
 

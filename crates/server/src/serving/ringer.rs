@@ -5,9 +5,10 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mio::{Registry, Token, Waker};
+use tokio::sync::Notify;
 use windlass_engine::ClientId;
 
 use super::arrival::{Arrival, Place};
@@ -29,7 +30,16 @@ pub(crate) struct Ringer {
     /// `due` holds something.
     is_due: AtomicBool,
     asleep: AtomicBool,
-    waker: Option<Waker>,
+    wake: Option<Wake>,
+}
+
+/// How an owner of mail is woken.
+#[derive(Debug)]
+enum Wake {
+    /// A serving thread, with its connections.
+    Thread(Waker),
+    /// A task of another thread, with one mailbox.
+    Task(Arc<Notify>),
 }
 
 /// Everything that a thread must look at.
@@ -47,12 +57,20 @@ pub(crate) struct Due {
 
 impl Ringer {
     pub(super) fn new(registry: &Registry) -> io::Result<Self> {
-        Ok(Self { waker: Some(Waker::new(registry, WAKER)?), ..Self::default() })
+        Ok(Self { wake: Some(Wake::Thread(Waker::new(registry, WAKER)?)), ..Self::default() })
+    }
+
+    /// For the mailbox of a task that waits for `notify`.
+    pub(crate) fn for_task(notify: Arc<Notify>) -> Self {
+        Self { wake: Some(Wake::Task(notify)), ..Self::default() }
     }
 
     /// A connection has mail.
     pub(crate) fn ring(&self, seat: Seat) {
-        self.add(|due| due.mail.push(seat));
+        match &self.wake {
+            Some(Wake::Task(notify)) => notify.notify_one(),
+            Some(Wake::Thread(_)) | None => self.add(|due| due.mail.push(seat)),
+        }
     }
 
     /// A connection is to be served.
@@ -73,7 +91,7 @@ impl Ringer {
         add(&mut self.lock());
         self.is_due.store(true, Ordering::SeqCst);
         if self.asleep.swap(false, Ordering::SeqCst)
-            && let Some(waker) = &self.waker
+            && let Some(Wake::Thread(waker)) = &self.wake
             && let Err(error) = waker.wake()
         {
             tracing::error!(%error, "cannot wake a serving thread");
@@ -116,7 +134,6 @@ pub(crate) fn nowhere() -> (std::sync::Arc<Ringer>, Seat) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use mio::{Events, Poll};

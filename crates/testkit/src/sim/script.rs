@@ -356,6 +356,7 @@ impl Script<'_> {
             protocol: Some(self.protocol()).filter(|_| self.rng.chance(20)),
             names: if self.rng.chance(20) { names } else { Vec::new() },
             test: self.rng.chance(20).then(|| Test(std::sync::Arc::new(odd))),
+            ..Filter::default()
         }
     }
 

@@ -1,0 +1,125 @@
+//! The routes, with their description (OpenAPI), and the handlers by subject.
+
+mod jobs;
+mod leases;
+mod pages;
+mod push;
+mod queues;
+mod status;
+mod take;
+mod views;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::{App, Peer};
+use crate::guard;
+use crate::problem::Problem;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Windlass",
+        description = "Ask and operate the queue; push and take jobs without a client library. A 2xx answer to a change means \
+                       that the change is on the disk (with durability = \"sync\"). Names are text; a name that is not UTF-8, or \
+                       begins with `base64:`, is written as `base64:` and its bytes in URL-safe base64.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    tags(
+        (name = "status", description = "The daemon as a whole"),
+        (name = "queues", description = "Queues of all protocols"),
+        (name = "jobs", description = "Jobs of all protocols and states"),
+        (name = "work", description = "Push, take and finish jobs without a client library")
+    )
+)]
+struct Description;
+
+fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(status::livez))
+        .routes(routes!(status::readyz))
+        .routes(routes!(status::status))
+        .routes(routes!(queues::list))
+        .routes(routes!(queues::get))
+        .routes(routes!(queues::pause))
+        .routes(routes!(queues::resume))
+        .routes(routes!(queues::clear))
+        .routes(routes!(push::push))
+        .routes(routes!(take::take))
+        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::get, jobs::delete))
+        .routes(routes!(jobs::body))
+        .routes(routes!(jobs::retry))
+        .routes(routes!(jobs::kill))
+        .routes(routes!(jobs::requeue))
+        .routes(routes!(leases::done))
+        .routes(routes!(leases::fail))
+        .routes(routes!(leases::extend))
+}
+
+/// The OpenAPI document, as JSON.
+#[must_use]
+pub fn openapi() -> String {
+    routes().into_openapi().to_pretty_json().unwrap_or_default()
+}
+
+/// All routes.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let (mut router, description) = routes().split_for_parts();
+    let description = description.to_pretty_json().unwrap_or_default();
+    let document = move || async move { ([(header::CONTENT_TYPE, "application/json")], description) };
+    router = router.route("/api/v1/openapi.json", get(document));
+    for page in &app.pages {
+        let page = Arc::clone(page);
+        router = router.route(page.path(), get(move |State(app)| pages::show(page, app)));
+    }
+    router
+        .fallback(async || Problem::not_found("no such page"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(axum::http::StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "not with this method")
+        })
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), admit))
+        .with_state(app)
+}
+
+/// Refuses requests of foreign pages, and marks all answers.
+async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let is_tcp = request.extensions().get().is_none_or(|peer: &Peer| peer.is_tcp);
+    let asked = (request.method(), request.uri(), request.headers());
+    let mut response = match guard::check(asked, &app.hosts, is_tcp) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// `WINDLASS_TEST_OPENAPI=1` writes the document.
+    #[test]
+    fn the_document_describes_the_routes() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("openapi.json");
+        let now = openapi() + "\n";
+        if std::env::var_os("WINDLASS_TEST_OPENAPI").is_some() {
+            std::fs::write(&path, &now).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap();
+        assert!(kept == now, "openapi.json is not what the code says: WINDLASS_TEST_OPENAPI=1 writes it");
+    }
+}

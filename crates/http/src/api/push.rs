@@ -1,0 +1,129 @@
+//! Push a job.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use windlass_config::Period;
+use windlass_engine::{
+    Backoff, Clash, JobCommand, KeyUntil, NewJob, Priority, Protocol, Pushed, Reply, Retry, Timestamp, Unique,
+};
+
+use crate::app::App;
+use crate::name::Name;
+use crate::params::{Body, Params, Segments};
+use crate::problem::{Outcome, Problem};
+use crate::time::parse_moment;
+
+/// Retries of a job whose producer sets none and whose queue has no rule.
+const RETRIES: i32 = 5;
+
+/// The wait after the first failure; it doubles with each further one, up to an hour.
+const BACKOFF_MS: u32 = 5_000;
+
+/// How the job behaves.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Terms {
+    /// 1 to 9; 9 is taken first. 5 if it is left out.
+    priority: Option<u8>,
+    /// Not before this much later: `90s`, `1h30m`, `2d`.
+    #[param(value_type = Option<String>)]
+    delay: Option<Period>,
+    /// Not before this moment (RFC 3339).
+    at: Option<String>,
+    /// Discard the job unless it was taken by then.
+    #[param(value_type = Option<String>)]
+    expires_in: Option<Period>,
+    /// The coalescing key. While a job of the queue has it, another push with it is refused (409).
+    key: Option<Name>,
+    /// A name of the producer's choice.
+    name: Option<Name>,
+    /// Retries after failures: 0 discards the job at its first failure, -1 makes it dead. 5 if it is left out and
+    /// `[queues.NAME]` has no rule; the wait doubles from 5s.
+    retries: Option<i32>,
+    /// How long the job's result can be read after its end.
+    #[param(value_type = Option<String>)]
+    keep_result: Option<Period>,
+}
+
+/// The new job.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PushedJob {
+    /// Its number.
+    id: u64,
+}
+
+/// Push a job
+///
+/// The body of the request is the body of the job, whatever its type. The job's protocol is `http`: workers of other protocols
+/// get it only from bridged queues.
+#[utoipa::path(post, path = "/api/v1/queues/{queue}/jobs", tag = "work", operation_id = "push_job",
+    params(("queue" = String, Path, description = "The queue; an unknown one becomes known"), Terms),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses(
+        (status = 201, body = PushedJob, headers(("location" = String, description = "The job"))),
+        (status = 400, body = Problem), (status = 409, body = Problem), (status = 413, body = Problem),
+        (status = 429, body = Problem), (status = 503, body = Problem)
+    )
+)]
+pub(super) async fn push(
+    State(app): State<Arc<App>>,
+    Segments(queue): Segments<Name>,
+    Params(terms): Params<Terms>,
+    Body(body): Body,
+) -> Outcome<Response> {
+    if queue.0.is_empty() {
+        return Err(Problem::bad_request("a queue must have a name"));
+    }
+    let job = terms.job(queue, body, app.now().wall)?;
+    let Reply::Pushed { job, how, .. } = app.ask(JobCommand::Push(Box::new(job))).await? else {
+        return Err(Problem::unexpected());
+    };
+    match how {
+        Pushed::New => {
+            let location = [(header::LOCATION, format!("/api/v1/jobs/{}", job.0))];
+            Ok((StatusCode::CREATED, location, Json(PushedJob { id: job.0 })).into_response())
+        }
+        Pushed::Attached | Pushed::Kept => Err(Problem::unexpected()),
+    }
+}
+
+impl Terms {
+    fn job(self, queue: Name, body: bytes::Bytes, wall: Timestamp) -> Outcome<NewJob> {
+        let Self { priority, delay, at, expires_in, key, name, retries, keep_result } = self;
+        let priority = priority.unwrap_or(Priority::NORMAL.value());
+        if !(Priority::MIN.value()..=Priority::MAX.value()).contains(&priority) {
+            return Err(Problem::bad_request(format!("priority {priority} is not in 1..=9")));
+        }
+        let after = |period: Period| wall.after_ms(period.as_ms());
+        let not_before = match (delay, at) {
+            (Some(_), Some(_)) => return Err(Problem::bad_request("either delay or at")),
+            (delay, None) => delay.map(after),
+            (None, Some(at)) => {
+                Some(parse_moment(&at).ok_or_else(|| Problem::bad_request("at must be a moment as in RFC 3339"))?)
+            }
+        };
+        let unique = key.map(|key| Unique { key: key.0, clash: Clash::Refuse, until: KeyUntil::End });
+        Ok(NewJob {
+            priority: Priority::clamped(priority),
+            not_before,
+            expires_at: expires_in.map(after),
+            unique,
+            name: name.map(|name| name.0),
+            retry: Retry {
+                failures_max: retries.unwrap_or(RETRIES),
+                losses_max: 0,
+                backoff: Backoff::Doubling(BACKOFF_MS),
+            },
+            retry_default: retries.is_none(),
+            result_keep_ms: keep_result.map_or(0, Period::as_ms),
+            ..NewJob::new(Protocol::HTTP, queue.0, body)
+        })
+    }
+}

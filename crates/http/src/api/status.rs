@@ -1,0 +1,150 @@
+//! Probes, and the figures of the whole daemon.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+use windlass_engine::{Query, Reply, Totals};
+use windlass_server::client::Readiness;
+
+use super::views::{counts, moment};
+use crate::app::App;
+use crate::problem::{Outcome, Problem};
+use crate::time::moment_text;
+
+/// The daemon as a whole.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Status {
+    /// Windlass's version.
+    version: &'static str,
+    /// `ready`, `store_failed`, `draining` or `stopping`.
+    state: &'static str,
+    /// The time.
+    now: Option<String>,
+    /// When the daemon started.
+    started_at: Option<String>,
+    /// Jobs, all states together.
+    jobs: u64,
+    /// Bytes that jobs, schedules and batches count as.
+    bytes: u64,
+    /// Jobs by state.
+    states: BTreeMap<&'static str, u64>,
+    /// Known queues.
+    queues: u32,
+    /// Workers known by name.
+    workers: u32,
+    /// Open connections.
+    connections: u32,
+    /// Recurring jobs.
+    schedules: u32,
+    /// Batches.
+    batches: u32,
+    /// Counters since the data directory was created.
+    totals: BTreeMap<&'static str, u64>,
+    /// Each protocol that has or had any jobs.
+    protocols: Vec<ProtocolStatus>,
+}
+
+/// The jobs of one protocol.
+#[derive(Debug, Serialize, ToSchema)]
+struct ProtocolStatus {
+    /// Its name.
+    protocol: &'static str,
+    /// Jobs by state.
+    states: BTreeMap<&'static str, u64>,
+    /// Counters since the data directory was created.
+    totals: BTreeMap<&'static str, u64>,
+}
+
+/// Whether the daemon lives
+#[utoipa::path(get, path = "/livez", tag = "status", responses((status = 200, body = String)))]
+pub(super) async fn livez() -> &'static str {
+    "ok\n"
+}
+
+/// Whether the daemon takes jobs: its journal is open, its store works, and it does not stop
+#[utoipa::path(get, path = "/readyz", tag = "status", responses(
+    (status = 200, body = String), (status = 503, description = "The reason", body = String)
+))]
+pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, String) {
+    let readiness = app.clients.readiness();
+    let status = if readiness == Readiness::Ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, format!("{}\n", state_name(readiness)))
+}
+
+/// The figures of the whole daemon
+#[utoipa::path(get, path = "/api/v1/status", tag = "status", responses((status = 200, body = Status)))]
+pub(super) async fn status(State(app): State<Arc<App>>) -> Outcome<Json<Status>> {
+    let Reply::Stats(stats) = app.ask(Query::Stats).await? else { return Err(Problem::unexpected()) };
+    let now = app.now();
+    let protocols = stats.protocols.iter().map(|it| ProtocolStatus {
+        protocol: app.protocol_name(it.protocol),
+        states: counts(&it.places),
+        totals: totals(&it.totals),
+    });
+    Ok(Json(Status {
+        version: env!("CARGO_PKG_VERSION"),
+        state: state_name(app.clients.readiness()),
+        now: moment_text(now.wall),
+        started_at: moment(now, app.started_at),
+        jobs: stats.jobs,
+        bytes: stats.bytes,
+        states: counts(&stats.places),
+        queues: stats.queues,
+        workers: stats.workers,
+        // One is this request's own.
+        connections: stats.clients.saturating_sub(1),
+        schedules: stats.schedules,
+        batches: stats.batches,
+        totals: totals(&stats.totals),
+        protocols: protocols.collect(),
+    }))
+}
+
+const fn state_name(readiness: Readiness) -> &'static str {
+    match readiness {
+        Readiness::Ready => "ready",
+        Readiness::StoreFailed => "store_failed",
+        Readiness::Draining => "draining",
+        Readiness::Stopping => "stopping",
+    }
+}
+
+fn totals(totals: &Totals) -> BTreeMap<&'static str, u64> {
+    let Totals {
+        pushed,
+        taken,
+        succeeded,
+        failed,
+        buried,
+        lost,
+        expired,
+        cancelled,
+        released,
+        retried,
+        purged,
+        timed_out,
+        dismissed,
+        misfits,
+    } = *totals;
+    BTreeMap::from([
+        ("pushed", pushed),
+        ("taken", taken),
+        ("succeeded", succeeded),
+        ("failed", failed),
+        ("dead", buried),
+        ("lost", lost),
+        ("expired", expired),
+        ("cancelled", cancelled),
+        ("released", released),
+        ("retried", retried),
+        ("purged", purged),
+        ("timed_out", timed_out),
+        ("workers_lost", dismissed),
+        ("unconvertible", misfits),
+    ])
+}

@@ -1,0 +1,181 @@
+//! Take a job, and how its lease is named.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use windlass_config::Period;
+use windlass_engine::{
+    From as Queues, JobId, LeaseTerms, OnExpiry, Protocol, QueueKind, Reply, Select, Take, TakeCommand, Taken, Token,
+    Wait,
+};
+
+use super::views::body;
+use crate::app::{App, Now, Peer};
+use crate::name::Name;
+use crate::params::{Params, Segments};
+use crate::problem::{Outcome, Problem};
+use crate::time::moment_text;
+
+/// The longest wait. Proxies cut longer requests, and a client can ask again.
+const WAIT_MAX: Period = Period::from_secs(300);
+
+/// The lease of a job, if the request does not say.
+const LEASE: Period = Period::from_secs(60);
+
+/// On which terms.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Terms {
+    /// How long to wait for a job, at most 5m; not at all if it is left out.
+    #[param(value_type = Option<String>)]
+    wait: Option<Period>,
+    /// How long the worker may have the job; 1m if it is left out. Then the job goes to another worker.
+    #[param(value_type = Option<String>)]
+    lease: Option<Period>,
+    /// The worker's name, for those who look at the job.
+    worker: Option<Name>,
+    /// Take jobs as a worker of this protocol; `http` if it is left out. In a queue that is not bridged, each protocol's workers
+    /// see its own jobs only.
+    protocol: Option<String>,
+}
+
+/// A job to work on.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct TakenJob {
+    /// Names the lease when the worker reports.
+    lease: String,
+    /// The job's number.
+    id: u64,
+    /// Its queue.
+    queue: Name,
+    /// The protocol of its producer, in whose words the body is.
+    protocol: &'static str,
+    /// Its producer's name for it.
+    name: Option<Name>,
+    /// 1 to 9.
+    priority: u8,
+    /// Deliveries, with this one.
+    attempts: u32,
+    /// Failures so far.
+    failures: u32,
+    /// When the lease ends.
+    until: Option<String>,
+    /// When the job became ready.
+    ready_at: Option<String>,
+    /// The body, if it is UTF-8 and not longer than 1 MiB; else `/api/v1/jobs/{id}/body` has it.
+    body: Option<String>,
+    /// The body, if it is not UTF-8.
+    body_base64: Option<String>,
+}
+
+/// Take a job, or wait for one
+///
+/// The lease outlasts the connection: it ends when the worker reports, or with its time.
+#[utoipa::path(post, path = "/api/v1/queues/{queue}/take", tag = "work", operation_id = "take_job",
+    params(("queue" = String, Path, description = "The queue"), Terms),
+    responses(
+        (status = 200, body = TakenJob), (status = 204, description = "There is none"),
+        (status = 400, body = Problem), (status = 409, body = Problem), (status = 503, body = Problem)
+    )
+)]
+pub(super) async fn take(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    Segments(queue): Segments<Name>,
+    Params(terms): Params<Terms>,
+) -> Outcome<Response> {
+    let Terms { wait, lease, worker, protocol } = terms;
+    let (wait, lease) = (wait.unwrap_or(Period::from_ms(0)), lease.unwrap_or(LEASE));
+    if wait > WAIT_MAX {
+        return Err(Problem::bad_request(format!("wait {wait} is longer than {WAIT_MAX}")));
+    }
+    if lease.is_zero() {
+        return Err(Problem::bad_request("lease must be more than 0"));
+    }
+    let protocol = protocol.map_or(Ok(Protocol::HTTP), |name| app.protocol(&name))?;
+    if app.queue(queue.0.clone()).await?.is_some_and(|row| row.kind == QueueKind::Cycle) {
+        return Err(Problem::conflict("the entries of a cycle queue are lent, not taken"));
+    }
+    let _place = match wait.is_zero() {
+        true => None,
+        false => Some(app.waiting.try_acquire().map_err(|_| {
+            Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too_many_waiting",
+                "half of http.connections_max wait already",
+            )
+        })?),
+    };
+    let on_expiry = OnExpiry::Requeue;
+    let lease = LeaseTerms { connection_bound: false, lease_ms: Some(lease.as_ms()), on_expiry, wish: Some(on_expiry) };
+    let take = Take {
+        from: Queues::Listed { queues: vec![queue.0], lease },
+        select: Select::ListOrder,
+        wait: if wait.is_zero() { Wait::No } else { Wait::Until(app.now().after(wait)) },
+        worker: worker.map(|name| name.0).unwrap_or_default(),
+    };
+    let reply = app.client_of(protocol, &peer.address).ask(TakeCommand::Take(take)).await?;
+    let Reply::Taken(job) = reply else { return Ok(StatusCode::NO_CONTENT.into_response()) };
+    Ok(Json(TakenJob::of(&job, &app, app.now())).into_response())
+}
+
+impl TakenJob {
+    fn of(job: &Taken, app: &App, now: Now) -> Self {
+        let (body, body_base64) = body(&job.body);
+        Self {
+            lease: LeaseName { job: job.id, token: job.token }.to_string(),
+            id: job.id.0,
+            queue: Name(job.queue.clone()),
+            protocol: app.protocol_name(job.protocol),
+            name: Name::of(&job.name),
+            priority: job.priority.value(),
+            attempts: job.attempts,
+            failures: job.failures,
+            until: now.text(job.until),
+            ready_at: moment_text(job.ready_at),
+            body,
+            body_base64,
+        }
+    }
+}
+
+/// A lease in a path: the job's number and the lease's token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct LeaseName {
+    pub(super) job: JobId,
+    pub(super) token: Token,
+}
+
+impl fmt::Display for LeaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.job.0, self.token.0)
+    }
+}
+
+impl FromStr for LeaseName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "not a lease that take has answered";
+        let (job, token) = text.split_once('.').ok_or(WRONG)?;
+        let number = |digits: &str| digits.parse().map_err(|_| WRONG);
+        Ok(Self { job: JobId(number(job)?), token: Token(number(token)?) })
+    }
+}
+
+impl TryFrom<String> for LeaseName {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}

@@ -1,0 +1,374 @@
+//! How jobs and queues look in answers.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use windlass_bridge::Bridge;
+use windlass_engine::{
+    Codec, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow, Timestamp,
+};
+
+use crate::app::{App, Now};
+use crate::name::Name;
+use crate::time::moment_text;
+
+/// A longer body is not part of an object: `/body` has it.
+const BODY_SHOWN_MAX: usize = 1 << 20;
+
+/// A job's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    /// Waits to be taken.
+    Ready,
+    /// A worker has it.
+    Leased,
+    /// Waits for its time.
+    Scheduled,
+    /// Failed, and waits for its next attempt.
+    Retrying,
+    /// Failed for good.
+    Dead,
+    /// Out of its cycle queue.
+    Parked,
+    /// Ended, and kept for its result.
+    Done,
+}
+
+/// A job.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Job {
+    /// Its number.
+    id: u64,
+    /// Its producer's name for it (FWP's jid, EventMQ's message id).
+    name: Option<Name>,
+    /// Its queue.
+    queue: Name,
+    /// The protocol of its producer.
+    protocol: &'static str,
+    /// What it calls: FWP's jobtype, EventMQ's path and callable, otherwise its queue.
+    kind: Option<String>,
+    /// Its state.
+    state: State,
+    /// When it leaves its state by itself: the time it is scheduled for or retried at, the end of its lease, the end of its
+    /// retention.
+    until: Option<String>,
+    /// Who has it, if it is leased.
+    lease: Option<Lease>,
+    /// 1 to 9; 9 is taken first.
+    priority: u8,
+    /// Deliveries so far.
+    attempts: u32,
+    /// Failures so far.
+    failures: u32,
+    /// When it became ready, or was created if it never was ready.
+    ready_at: Option<String>,
+    /// Its coalescing key.
+    key: Option<Name>,
+    /// The length of its body.
+    body_bytes: usize,
+    /// Its last failure.
+    failure: Option<Failure>,
+}
+
+/// A worker's right to a job.
+#[derive(Debug, Serialize, ToSchema)]
+struct Lease {
+    /// The worker's name, if it has given one.
+    worker: Option<Name>,
+    /// Whether it ends with the worker's connection. Otherwise only its time ends it.
+    connection_bound: bool,
+    /// Since when.
+    since: Option<String>,
+    /// When it ends by itself; null if only the worker ends it.
+    until: Option<String>,
+}
+
+/// A failure, as the worker reported it.
+#[derive(Debug, Serialize, ToSchema)]
+struct Failure {
+    /// When.
+    at: Option<String>,
+    /// When the job failed first.
+    first_at: Option<String>,
+    /// The class of the error.
+    kind: String,
+    /// The error's message.
+    message: String,
+    /// Lines of a stack trace; only of a single job.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    backtrace: Vec<String>,
+}
+
+/// Everything about a job.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct JobDetail {
+    #[serde(flatten)]
+    job: Job,
+    /// Its body, if it is UTF-8 and not longer than 1 MiB.
+    body: Option<String>,
+    /// Its body, if it is not UTF-8 and not longer than 1 MiB.
+    body_base64: Option<String>,
+    /// Retries after failures: 0 discards the job at its first failure, -1 makes it dead.
+    retries: i32,
+    /// When it is discarded unless it was taken before.
+    expires_at: Option<String>,
+    /// Workers lost with it.
+    losses: u32,
+    /// What its worker last reported.
+    progress: Option<Progress>,
+    /// The result of a done job, if it is UTF-8.
+    result: Option<String>,
+    /// Whether it lives only as long as a client waits for it.
+    foreground: bool,
+    /// Protocols whose workers cannot take it because it has no form there.
+    unconvertible_for: Vec<&'static str>,
+}
+
+/// A worker's report.
+#[derive(Debug, Serialize, ToSchema)]
+struct Progress {
+    /// Units done, of `of`.
+    done: u32,
+    /// Units in total.
+    of: u32,
+    /// A text.
+    text: String,
+}
+
+/// A queue.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Queue {
+    /// Its name.
+    name: Name,
+    /// `work`: a finished job is gone. `cycle`: a repaid entry returns.
+    kind: &'static str,
+    /// Whether it hands out no jobs.
+    paused: bool,
+    /// Whether workers of all protocols share its jobs.
+    bridged: bool,
+    /// Jobs by state.
+    states: BTreeMap<&'static str, u64>,
+    /// Ready jobs by priority, 1 to 9; only those there are.
+    ready_by_priority: BTreeMap<u8, u32>,
+    /// How often a worker has registered for it. Workers that name queues only when they ask for jobs do not count.
+    workers: u32,
+    /// When its oldest ready job became ready.
+    oldest_ready_at: Option<String>,
+    /// The age of its oldest ready job.
+    oldest_ready_seconds: f64,
+    /// How many of its jobs may be worked on at once.
+    throttle: Option<Throttle>,
+}
+
+/// How many jobs of a queue may be worked on at once.
+#[derive(Debug, Serialize, ToSchema)]
+struct Throttle {
+    /// By all workers together.
+    concurrency: Option<u32>,
+    /// By one worker.
+    per_worker: Option<u32>,
+    /// Slots that leased jobs hold.
+    held: u32,
+}
+
+impl State {
+    pub(super) const fn kind(self) -> JobStateKind {
+        match self {
+            Self::Ready => JobStateKind::Ready,
+            Self::Leased => JobStateKind::Leased,
+            Self::Scheduled => JobStateKind::Scheduled,
+            Self::Retrying => JobStateKind::Retrying,
+            Self::Dead => JobStateKind::Dead,
+            Self::Parked => JobStateKind::Parked,
+            Self::Done => JobStateKind::Done,
+        }
+    }
+
+    const fn of(kind: JobStateKind) -> Self {
+        match kind {
+            JobStateKind::Ready => Self::Ready,
+            JobStateKind::Leased => Self::Leased,
+            JobStateKind::Scheduled => Self::Scheduled,
+            JobStateKind::Retrying => Self::Retrying,
+            JobStateKind::Dead => Self::Dead,
+            JobStateKind::Parked => Self::Parked,
+            JobStateKind::Done => Self::Done,
+        }
+    }
+}
+
+/// The name of a state.
+pub(super) const fn state_name(kind: JobStateKind) -> &'static str {
+    match kind {
+        JobStateKind::Ready => "ready",
+        JobStateKind::Leased => "leased",
+        JobStateKind::Scheduled => "scheduled",
+        JobStateKind::Retrying => "retrying",
+        JobStateKind::Dead => "dead",
+        JobStateKind::Parked => "parked",
+        JobStateKind::Done => "done",
+    }
+}
+
+/// Figures by state.
+pub(super) fn counts<T: Copy + Into<u64>>(places: &[T; JobStateKind::ALL.len()]) -> BTreeMap<&'static str, u64> {
+    JobStateKind::ALL.into_iter().zip(places).map(|(kind, count)| (state_name(kind), (*count).into())).collect()
+}
+
+/// The text of a moment in the engine's time.
+pub(super) fn moment(now: Now, at: Timestamp) -> Option<String> {
+    now.text(at)
+}
+
+/// What a job calls, if its body shows it. A body that is bytes calls its queue.
+pub(super) fn kind_of(bridge: &Bridge, protocol: Protocol, body: &[u8]) -> Kind {
+    if body.len() > BODY_SHOWN_MAX {
+        return Kind::Unknown;
+    }
+    let (queue, key, priority) = (&[][..], &[][..], Priority::NORMAL);
+    let job = windlass_bridge::Job { protocol, queue, body, codec: Codec::Json, key, priority };
+    match bridge.call(&job, Protocol::HTTP) {
+        Ok(Some(call)) => Kind::Named(call.name.into_owned()),
+        Ok(None) => Kind::Queue,
+        Err(_) => Kind::Unknown,
+    }
+}
+
+/// What a job calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// This name.
+    Named(String),
+    /// Its queue.
+    Queue,
+    /// Its body does not show it.
+    Unknown,
+}
+
+impl Job {
+    pub(super) fn of(view: &JobView, app: &App, now: Now) -> Self {
+        let job = &view.job;
+        let kind = match kind_of(&app.daemon.bridge, job.protocol, job.body()) {
+            Kind::Named(name) => Some(name),
+            Kind::Queue => Some(Name(view.queue.clone()).to_string()),
+            Kind::Unknown => None,
+        };
+        let until = match &job.state {
+            JobState::Leased(lease) => now.text(lease.until),
+            JobState::Scheduled(at) => moment_text(*at),
+            JobState::Retrying(at) | JobState::Dead(at) | JobState::Done(at) => now.text(*at),
+            JobState::Ready | JobState::Parked => None,
+        };
+        let lease = job.lease().map(|lease| Lease {
+            worker: match &lease.holder {
+                Holder::Named(name) => Name::of(name),
+                Holder::Connection(_) => None,
+            },
+            connection_bound: lease.connection_bound(),
+            since: now.text(lease.taken_at),
+            until: now.text(lease.until),
+        });
+        let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
+        Self {
+            id: job.id.0,
+            name: Name::of(job.name()),
+            queue: Name(view.queue.clone()),
+            protocol: app.protocol_name(job.protocol),
+            kind,
+            state: State::of(job.state.kind()),
+            until,
+            lease,
+            priority: job.priority.value(),
+            attempts: job.attempts,
+            failures: job.failures,
+            ready_at: moment_text(job.ready_at),
+            key: job.key().and_then(Name::of),
+            body_bytes: job.body().len(),
+            failure: failure.map(Failure::of),
+        }
+    }
+}
+
+impl Failure {
+    fn of(failure: &windlass_engine::Failure) -> Self {
+        Self {
+            at: moment_text(failure.at),
+            first_at: moment_text(failure.first_at),
+            kind: text(&failure.kind),
+            message: text(&failure.message),
+            backtrace: Vec::new(),
+        }
+    }
+}
+
+impl JobDetail {
+    pub(super) fn of(view: &JobView, app: &App, now: Now) -> Self {
+        let mut row = Job::of(view, app, now);
+        let job = &view.job;
+        let extra = job.extra.as_deref();
+        if let (Some(shown), Some(failure)) = (&mut row.failure, extra.and_then(|extra| extra.failure.as_deref())) {
+            shown.backtrace = failure.backtrace.iter().map(|line| text(line)).collect();
+        }
+        let (body, body_base64) = body(job.body());
+        let fits = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ].into_iter();
+        Self {
+            job: row,
+            body,
+            body_base64,
+            retries: job.retry.failures_max,
+            expires_at: extra.and_then(|extra| extra.expires_at).and_then(moment_text),
+            losses: extra.map_or(0, |extra| extra.losses),
+            progress: extra.and_then(|extra| extra.progress.as_ref()).map(|progress| Progress {
+                done: progress.numerator,
+                of: progress.denominator,
+                text: text(&progress.text),
+            }),
+            result: extra.and_then(|extra| extra.result.as_deref()).and_then(|it| String::from_utf8(it.to_vec()).ok()),
+            foreground: !job.durable,
+            unconvertible_for: fits.filter(|it| job.unfit.has(*it)).map(|it| app.protocol_name(it)).collect(),
+        }
+    }
+}
+
+/// A body as text, else in base64; neither if it is too long.
+pub(super) fn body(bytes: &[u8]) -> (Option<String>, Option<String>) {
+    match std::str::from_utf8(bytes) {
+        _ if bytes.len() > BODY_SHOWN_MAX => (None, None),
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(STANDARD.encode(bytes))),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+impl Queue {
+    pub(super) fn of(row: &QueueRow, now: Now) -> Self {
+        let ready = Priority::all().map(|priority| (priority.value(), row.ready.get(priority.lane()).copied()));
+        let waits_ms = row.oldest_ready_at.map_or(0, |at| now.wall.ms_since(at));
+        Self {
+            name: Name(row.name.clone()),
+            kind: match row.kind {
+                QueueKind::Work => "work",
+                QueueKind::Cycle => "cycle",
+            },
+            paused: row.paused,
+            bridged: row.bridged,
+            states: counts(&row.places),
+            ready_by_priority: ready.filter_map(|(value, count)| Some((value, count.filter(|it| *it > 0)?))).collect(),
+            workers: row.workers,
+            oldest_ready_at: row.oldest_ready_at.and_then(moment_text),
+            oldest_ready_seconds: std::time::Duration::from_millis(waits_ms).as_secs_f64(),
+            throttle: row.throttle.map(|throttle| Throttle {
+                concurrency: throttle.leased_max,
+                per_worker: throttle.per_worker_max,
+                held: row.slots_held,
+            }),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What all handlers share.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use windlass_config::Period;
+use windlass_engine::{ClientInfo, Command, Cursor, Protocol, Query, QueueRow, Reading, Reply, Timestamp};
+use windlass_server::client::{Client, Clients};
+use windlass_session::protocol::{Daemon, Page};
+
+use crate::config::Http;
+use crate::problem::{Outcome, Problem};
+use crate::time::moment_text;
+
+/// The state of all handlers.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) clients: Clients,
+    pub(crate) daemon: Daemon,
+    pub(crate) pages: Vec<Arc<dyn Page>>,
+    pub(crate) hosts: Vec<String>,
+    pub(crate) body_bytes_max: usize,
+    /// Places for takes that wait. The other connections stay free for everything else.
+    pub(crate) waiting: Semaphore,
+    /// The engine's time at the start.
+    pub(crate) started_at: Timestamp,
+}
+
+/// The peer of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: Box<str>,
+    pub(crate) is_tcp: bool,
+}
+
+/// The clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// The engine's time.
+    pub(crate) engine: Timestamp,
+    /// The wall clock.
+    pub(crate) wall: Timestamp,
+    skew_ms: i64,
+}
+
+impl App {
+    pub(crate) fn new(http: &Http, clients: Clients, daemon: Daemon, pages: Vec<Arc<dyn Page>>) -> Self {
+        let started_at = clients.read_clock().now;
+        Self {
+            clients,
+            daemon,
+            pages,
+            hosts: http.hosts.clone(),
+            body_bytes_max: http.body_bytes_max.bytes(),
+            waiting: Semaphore::new(http.connections_max.div_ceil(2)),
+            started_at,
+        }
+    }
+
+    /// A client of the engine that speaks for HTTP.
+    pub(crate) fn client(&self) -> Client {
+        self.client_of(Protocol::HTTP, "")
+    }
+
+    /// A client of the engine that sees what workers of a protocol see.
+    pub(crate) fn client_of(&self, protocol: Protocol, address: &str) -> Client {
+        self.clients.open(ClientInfo { address: address.into(), protocol: Some(protocol), number: 0 })
+    }
+
+    /// Sends one command and returns its reply.
+    pub(crate) async fn ask(&self, command: impl Into<Command>) -> Outcome<Reply> {
+        Ok(self.client().ask(command).await?)
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        let Reading { now, clock, .. } = self.clients.read_clock();
+        Now { engine: now, wall: now.shifted(clock.skew_ms), skew_ms: clock.skew_ms }
+    }
+
+    /// The name of a protocol in answers and requests.
+    pub(crate) fn protocol_name(&self, protocol: Protocol) -> &'static str {
+        self.daemon.bridge.name(protocol)
+    }
+
+    /// The protocol with this name.
+    pub(crate) fn protocol(&self, name: &str) -> Outcome<Protocol> {
+        let unknown = || Problem::bad_request(format!("protocol {} is unknown", name.escape_debug()));
+        self.daemon.bridge.protocol(name).ok_or_else(unknown)
+    }
+
+    /// All queues, a page at a time.
+    pub(crate) async fn queues(&self) -> Outcome<Vec<QueueRow>> {
+        let mut client = self.client();
+        let (mut all, mut after) = (Vec::new(), Some(Cursor::default()));
+        while let Some(page) = after.take() {
+            let Reply::Queues { rows, next } = client.ask(Query::Queues { after: page, limit: u32::MAX }).await? else {
+                return Err(Problem::unexpected());
+            };
+            all.extend(rows);
+            after = next;
+        }
+        Ok(all)
+    }
+
+    /// One queue, if it is known.
+    pub(crate) async fn queue(&self, queue: bytes::Bytes) -> Outcome<Option<QueueRow>> {
+        let Reply::Queues { rows, .. } = self.ask(Query::Queue { queue }).await? else {
+            return Err(Problem::unexpected());
+        };
+        Ok(rows.into_iter().next())
+    }
+}
+
+impl Now {
+    /// The text of a moment in the engine's time.
+    pub(crate) fn text(self, at: Timestamp) -> Option<String> {
+        moment_text(at.shifted(self.skew_ms))
+    }
+
+    /// This much later in the engine's time.
+    pub(crate) const fn after(self, period: Period) -> Timestamp {
+        self.engine.after_ms(period.as_ms())
+    }
+}

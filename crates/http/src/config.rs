@@ -1,0 +1,165 @@
+//! `[http]`: the section and its checks. `config/windlass.toml` explains each key to the operator.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use serde::{Deserialize, Serialize};
+use windlass_bridge::Origin;
+use windlass_config::{Address, ByteSize, Error, ListenAddress, positive, senseless, within};
+use windlass_engine::{Clash, QueueKind};
+use windlass_server::door::{Door, Inside, Socket};
+use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
+
+use crate::bridge::HttpOrigin;
+use crate::serve;
+
+const NAME: &str = "http";
+
+/// Faktory's port for its pages.
+const PORT: u16 = 7420;
+
+const MIB: u64 = 1 << 20;
+
+/// `[http]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    /// Addresses; empty for none.
+    pub listen: Vec<ListenAddress>,
+    /// Names of this machine, besides `localhost`, under which browsers and proxies may ask for pages.
+    pub hosts: Vec<String>,
+    /// The longest body of a request, and so the largest job that can be pushed here.
+    pub body_bytes_max: ByteSize,
+    /// Connections.
+    pub connections_max: usize,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self {
+            listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
+            hosts: Vec::new(),
+            body_bytes_max: ByteSize(MIB),
+            connections_max: 256,
+        }
+    }
+}
+
+impl Http {
+    /// Whether only this machine can connect to an address. A name that cannot be resolved now cannot be bound either.
+    #[must_use]
+    pub fn is_local(listen: &ListenAddress) -> bool {
+        listen.resolve().unwrap_or_default().iter().all(|address| match address {
+            Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Address::Unix(_) => true,
+        })
+    }
+
+    /// There is no login, so no other machine may connect.
+    fn check_addresses(&self) -> Result<(), Error> {
+        match self.listen.iter().find(|listen| !Self::is_local(listen)) {
+            Some(listen) => {
+                let reason = format!("{listen} is not an address of this machine alone, and there is no login");
+                senseless("http.listen", reason)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// HTTP's jobs are jobs of a protocol. Its connections are not sessions: it has no endpoints.
+impl Protocol for Http {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn id(&self) -> windlass_engine::Protocol {
+        windlass_engine::Protocol::HTTP
+    }
+
+    fn title(&self) -> &'static str {
+        "HTTP"
+    }
+
+    fn origin(&self) -> Option<Arc<dyn Origin>> {
+        Some(Arc::new(HttpOrigin))
+    }
+
+    fn import_terms(&self) -> ImportTerms {
+        ImportTerms { kind: QueueKind::Work, clash: Clash::Refuse, key_is_identity: false }
+    }
+
+    fn check(&self, _daemon: &Daemon) -> Result<(), Error> {
+        positive(&[("http.connections_max", self.connections_max as u64)])?;
+        within("http.body_bytes_max", self.body_bytes_max, 1024, 1024 * MIB)?;
+        if let Some(host) = self.hosts.iter().find(|host| host.is_empty() || host.contains([':', '/', ' '])) {
+            return senseless("http.hosts", format!("{} is not a host's name", host.escape_debug()));
+        }
+        self.check_addresses()
+    }
+
+    fn listeners(&self) -> Vec<Listener<'_>> {
+        Listener::each(NAME, "http.listen", &self.listen, None).collect()
+    }
+
+    fn message_bytes_max(&self) -> ByteSize {
+        self.body_bytes_max
+    }
+
+    fn endpoints(&self, _daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
+        Ok(Vec::new())
+    }
+}
+
+impl Door for Http {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn listen(&self) -> &[ListenAddress] {
+        &self.listen
+    }
+
+    fn open(&self, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
+        serve::start(self, sockets, inside)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_testkit::protocol::daemon;
+
+    use super::*;
+
+    fn checked(text: &str) -> Result<(), String> {
+        let http: Http = toml::from_str(text).unwrap();
+        http.check(&daemon()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_this_machine_may_connect_without_a_login() {
+        for listen in ["127.0.0.1:0", "[::1]:7420", "127.8.0.1:1", "unix:/run/windlass.http", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(checked(&format!("listen = [\"{listen}\"]")), Ok(()), "{listen}");
+        }
+        for listen in ["0.0.0.0:7420", "[::]:7420", "192.0.2.1:7420", "tcp://*:7420", "[::ffff:192.0.2.1]:1"] {
+            let said = checked(&format!("listen = [\"127.0.0.1:1\", \"{listen}\"]")).unwrap_err();
+            assert!(said.starts_with("http.listen: ") && said.contains("no login"), "{listen}: {said}");
+        }
+    }
+
+    #[test]
+    fn senseless_values_name_their_key() {
+        let table = [
+            ("connections_max = 0", "http.connections_max: "),
+            ("body_bytes_max = 1023", "http.body_bytes_max: "),
+            ("body_bytes_max = \"2GiB\"", "http.body_bytes_max: "),
+            ("hosts = [\"a\", \"http://b\"]", "http.hosts: "),
+            ("hosts = [\"\"]", "http.hosts: "),
+        ];
+        for (text, expected) in table {
+            let said = checked(text).unwrap_err();
+            assert!(said.starts_with(expected), "{text}: {said}");
+        }
+    }
+}

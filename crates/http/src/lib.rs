@@ -1,0 +1,30 @@
+//! The HTTP door: the API for operators and their programs, probes, and the pages of Faktory that monitoring reads.
+//!
+//! It runs on a thread of its own and knows the queue only as a client of it ([`windlass_server::client`]): every request is one
+//! or more commands of the engine, and an answer leaves when the engine's reply may, so a 2xx answer to a change means that the
+//! change is on the disk. Programs without a client library may push and take jobs here; such jobs have the protocol `http`.
+//!
+//! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their limits) ·
+//! `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of foreign web pages
+//! are refused) · `problem` (errors) · `name`, `cursor` and `time` (formats of values) · `bridge` (its jobs in other protocols).
+//!
+//! # Invariants
+//!
+//! * Everything a peer can make large is bounded before it is allocated: connections, headers, bodies, pages, waiting takes.
+//! * No request holds the engine for longer than a visit; a listing is a page.
+//! * Bodies and names are bytes: what is not UTF-8 is shown in base64, never altered.
+
+mod api;
+mod app;
+mod bridge;
+mod config;
+mod cursor;
+mod guard;
+mod name;
+mod params;
+mod problem;
+mod serve;
+mod time;
+
+pub use api::openapi;
+pub use config::Http;

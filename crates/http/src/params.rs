@@ -1,0 +1,85 @@
+//! Extractors: what handlers read of a request. Unlike axum's own, they refuse with a [`Problem`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+
+use crate::app::App;
+use crate::problem::Problem;
+
+/// How long a body may take to arrive.
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Rows of a page, if the request does not say.
+const ROWS: u32 = 100;
+const ROWS_MAX: u32 = 1_000;
+
+/// The parameters behind `?`.
+#[derive(Debug)]
+pub(crate) struct Params<T>(pub(crate) T);
+
+/// The parameters within the path.
+#[derive(Debug)]
+pub(crate) struct Segments<T>(pub(crate) T);
+
+/// The body, whatever its type.
+#[derive(Debug)]
+pub(crate) struct Body(pub(crate) Bytes);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Query::try_from_uri(&parts.uri)
+            .map(|Query(params)| Self(params))
+            .map_err(|error| Problem::bad_request(error.body_text()))
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segments<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Path(segments) =
+            Path::from_request_parts(parts, state).await.map_err(|error| Problem::bad_request(error.body_text()))?;
+        Ok(Self(segments))
+    }
+}
+
+impl FromRequest<Arc<App>> for Body {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let bytes_max = app.body_bytes_max;
+        let too_large = || {
+            let detail = format!("the body is longer than http.body_bytes_max, {bytes_max} bytes");
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+        };
+        let announced = request.headers().get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
+        if announced.is_some_and(|bytes: u64| bytes > bytes_max as u64) {
+            return Err(too_large());
+        }
+        let body = axum::body::to_bytes(request.into_body(), bytes_max);
+        match tokio::time::timeout(BODY_PATIENCE, body).await {
+            Ok(Ok(bytes)) => Ok(Self(bytes)),
+            // The body is longer, or the peer has gone.
+            Ok(Err(_)) => Err(too_large()),
+            Err(_) => {
+                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_incomplete", "the body did not arrive in time"))
+            }
+        }
+    }
+}
+
+/// The rows of a page.
+pub(crate) fn rows(limit: Option<u32>) -> Result<u32, Problem> {
+    match limit.unwrap_or(ROWS) {
+        rows @ 1..=ROWS_MAX => Ok(rows),
+        rows => Err(Problem::bad_request(format!("limit {rows} is not in 1..={ROWS_MAX}"))),
+    }
+}

@@ -1,0 +1,183 @@
+//! Connections: a thread with a runtime of its own, listeners, and limits on time and numbers.
+//!
+//! A connection above the limit waits in the system's queue until another one ends. A peer that sends no headers, or reads no
+//! answers, is disconnected; a peer that waits for a job may wait.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower_service::Service as _;
+use windlass_server::door::{Inside, Socket};
+
+use crate::api;
+use crate::app::{App, Peer};
+use crate::config::Http;
+
+/// How long a peer may take for the headers of its next request, and be silent between two.
+const HEADERS_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a peer may read nothing of its answer.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long connections may take to end when the daemon stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Pause after the kernel fails to accept a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Bytes of the headers of one request.
+const HEADERS_BYTES_MAX: usize = 16 << 10;
+
+const HEADERS_MAX: usize = 64;
+
+/// Starts the thread.
+pub(crate) fn start(http: &Http, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
+    let Inside { clients, daemon, pages, stop } = inside;
+    let app = Arc::new(App::new(http, clients, daemon, pages));
+    let house = House {
+        router: api::router(app),
+        places: Arc::new(Semaphore::new(http.connections_max)),
+        tasks: TaskTracker::new(),
+        stop,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Builder::new().name("http".to_owned()).spawn(move || runtime.block_on(house.serve(sockets)))
+}
+
+/// What all connections share.
+#[derive(Clone, Debug)]
+struct House {
+    router: Router,
+    places: Arc<Semaphore>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl House {
+    async fn serve(self, sockets: Vec<Socket>) {
+        for socket in sockets {
+            let house = self.clone();
+            self.tasks.spawn(async move {
+                let outcome = match socket {
+                    Socket::Tcp(listener) => house.accept_all(TcpListener::from_std(listener)).await,
+                    Socket::Unix(listener) => house.accept_all(UnixListener::from_std(listener)).await,
+                };
+                if let Err(error) = outcome {
+                    tracing::error!(%error, "http: a listener cannot be used");
+                }
+            });
+        }
+        self.stop.cancelled().await;
+        self.tasks.close();
+        if tokio::time::timeout(STOP_PATIENCE, self.tasks.wait()).await.is_err() {
+            tracing::warn!(open = self.tasks.len(), "http: connections are closed although requests are under way");
+        }
+    }
+
+    /// Accepts connections until the daemon stops, each once there is a place for it.
+    async fn accept_all(self, listener: io::Result<impl Accept>) -> io::Result<()> {
+        let listener = listener?;
+        loop {
+            let accepted = async {
+                let place = Arc::clone(&self.places).acquire_owned().await.map_err(io::Error::other)?;
+                let (stream, peer) = listener.accept().await?;
+                Ok((stream, peer, place))
+            };
+            let accepted: io::Result<_> = tokio::select! {
+                () = self.stop.cancelled() => return Ok(()),
+                accepted = accepted => accepted,
+            };
+            match accepted {
+                Ok((stream, peer, place)) => self.enter(stream, peer, place),
+                Err(error) => {
+                    tracing::debug!(%error, "http: cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn enter<S>(&self, stream: S, peer: Peer, place: OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        let (router, stop) = (self.router.clone(), self.stop.clone());
+        self.tasks.spawn(async move {
+            converse(stream, peer, router, stop).await;
+            drop(place);
+        });
+    }
+}
+
+/// A listener of either kind.
+trait Accept: Sync {
+    type Stream: AsyncRead + AsyncWrite + Send + 'static;
+
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
+        let (stream, address) = Self::accept(self).await?;
+        // Only a little slower if the system cannot do this.
+        let _ = stream.set_nodelay(true);
+        Ok((stream, Peer { address: address.to_string().into(), is_tcp: true }))
+    }
+}
+
+impl Accept for UnixListener {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
+        let (stream, _) = Self::accept(self).await?;
+        Ok((stream, Peer { address: "".into(), is_tcp: false }))
+    }
+}
+
+/// Serves one connection to its end.
+async fn converse<S>(stream: S, peer: Peer, router: Router, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(WRITE_PATIENCE));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(peer.clone());
+        let mut router = router.clone();
+        async move { Ok::<_, Infallible>(router.call(request).await.unwrap_or_else(|never| match never {})) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADERS_PATIENCE);
+    builder.max_headers(HEADERS_MAX).max_buf_size(HEADERS_BYTES_MAX);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(stream)), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "http: a connection ended");
+    }
+}

@@ -1,0 +1,167 @@
+//! Clients within the daemon: a part of it that is no connection sends commands and awaits their replies.
+//!
+//! A reply arrives when it may leave the daemon: an acknowledgement, once its commit is on the disk.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use windlass_engine::{
+    ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Proof, Reading, Refusal, Reply, Tag,
+};
+use windlass_session::Item;
+
+use crate::broker::{Batch, Health, Visited};
+use crate::clock;
+use crate::connection::Shared;
+use crate::mailbox::{Mail, Mailbox};
+use crate::serving::{Ringer, Seat};
+
+/// Makes clients within the daemon.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    shared: Shared,
+    next: Arc<AtomicU64>,
+    closed: CancellationToken,
+}
+
+/// Whether the daemon serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Readiness {
+    /// It does.
+    Ready,
+    /// The store does not respond: nothing is acknowledged.
+    StoreFailed,
+    /// The daemon accepts no more connections, and stops when nothing is left to wait for.
+    Draining,
+    /// The daemon stops.
+    Stopping,
+}
+
+/// A client of the engine. Dropping it closes the client: a command without a reply by then is withdrawn, and a job that was
+/// given to it unnoticed returns to its queue.
+#[derive(Debug)]
+pub struct Client {
+    id: ClientId,
+    shared: Shared,
+    mailbox: Arc<Mailbox>,
+    /// Notified when there may be mail.
+    rung: Arc<Notify>,
+    /// The command that opens the client, until it is sent.
+    opening: Option<ClientInfo>,
+    last_tag: u64,
+}
+
+impl Clients {
+    /// `next` gives out the numbers of clients. `closed` is cancelled when the daemon accepts no more connections.
+    pub(crate) const fn new(shared: Shared, next: Arc<AtomicU64>, closed: CancellationToken) -> Self {
+        Self { shared, next, closed }
+    }
+
+    /// A new client.
+    #[must_use]
+    pub fn open(&self, info: ClientInfo) -> Client {
+        let id = ClientId(self.next.fetch_add(1, Ordering::Relaxed));
+        let Shared { broker, budget, bounds, .. } = &self.shared;
+        let rung = Arc::new(Notify::new());
+        let seat = (Arc::new(Ringer::for_task(Arc::clone(&rung))), Seat { index: 0, client: id });
+        let bytes_max = bounds.outbound_bytes_max;
+        let mailbox = Arc::new(Mailbox::new(bytes_max, Arc::clone(budget), seat));
+        budget.enter(id, Arc::clone(&mailbox));
+        broker.open(id, Arc::clone(&mailbox));
+        Client { id, shared: self.shared.clone(), mailbox, rung, opening: Some(info), last_tag: 0 }
+    }
+
+    /// Reads the clocks.
+    #[must_use]
+    pub fn read_clock(&self) -> Reading {
+        clock::read()
+    }
+
+    /// Whether the daemon serves.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        match self.shared.broker.health() {
+            Health::Stopping => Readiness::Stopping,
+            Health::StoreFailed => Readiness::StoreFailed,
+            Health::Serving if self.closed.is_cancelled() => Readiness::Draining,
+            Health::Serving => Readiness::Ready,
+        }
+    }
+}
+
+impl Client {
+    /// Sends a command and waits for its reply. A command that waits for work ends as unavailable when the daemon stops.
+    ///
+    /// # Errors
+    ///
+    /// The command is refused, or its outcome is unknown.
+    pub async fn ask(&mut self, command: impl Into<Command>) -> Result<Reply, Refusal> {
+        let command = command.into();
+        let waits = command.waits_for_work();
+        self.last_tag += 1;
+        let tag = Tag(self.last_tag);
+        let mut items = VecDeque::with_capacity(2);
+        let opening = self.opening.take().map(|info| Item::Command(Tag::NONE, ClientCommand::Open(info).into()));
+        items.extend(opening);
+        items.push_back(Item::Command(tag, command));
+        loop {
+            // What comes from here on is announced, also if it comes before it is read.
+            self.mailbox.begin_look();
+            let mut visited = Visited::All;
+            if !items.is_empty() {
+                let (client, room) = (self.id, self.shared.bounds.outbound_bytes_max);
+                let batch = Batch { client, items: &mut items, room, visited: &mut visited };
+                self.shared.broker.visit_apart(&clock::read(), batch);
+            }
+            if let Some(reply) = self.reply_to(tag) {
+                return if let Reply::Refused(why) = reply { Err(why) } else { Ok(reply) };
+            }
+            if self.mailbox.dismissed().is_some() {
+                return Err(Refusal::Unknown);
+            }
+            if waits && self.shared.broker.health() == Health::Stopping {
+                return Err(Refusal::Unavailable);
+            }
+            match visited {
+                Visited::Part => tokio::task::yield_now().await,
+                Visited::All | Visited::UpToLarge => self.rung.notified().await,
+            }
+        }
+    }
+
+    fn reply_to(&self, tag: Tag) -> Option<Reply> {
+        let mut mail = Vec::new();
+        self.shared.broker.mail(&self.mailbox, usize::MAX, &mut mail);
+        mail.into_iter().find_map(|mail| match mail {
+            Mail::Event(Event::Reply(to, reply)) if to == tag => Some(reply),
+            Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_) => None,
+        })
+    }
+
+    /// Returns the jobs that arrived and were not read.
+    fn release_unread(&self) {
+        let mut mail = Vec::new();
+        self.mailbox.take(u64::MAX, false, usize::MAX, &mut mail);
+        for mail in &mail {
+            let Mail::Event(event) = mail else { continue };
+            if let Some(taken) = event.handed_out() {
+                let (job, proof) = (JobRef::Id(taken.id), Proof::Token(taken.token));
+                // Refused, if its lease ended with the client.
+                let _ = self.shared.broker.ask(LeaseCommand::Release { job, proof, front: false }.into());
+            }
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        while !self.shared.broker.close(self.id) {}
+        if self.shared.broker.health() != Health::Stopping {
+            self.release_unread();
+        }
+        self.shared.budget.leave(self.id);
+    }
+}

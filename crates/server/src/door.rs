@@ -1,0 +1,92 @@
+//! Doors: listeners beside those of the protocols, for operators. A door serves on a thread of its own, so that nothing it does
+//! slows a connection of a protocol. It reaches the queue through [`Clients`].
+
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio_util::sync::CancellationToken;
+use windlass_config::ListenAddress;
+use windlass_session::protocol::{Daemon, Page};
+
+use crate::client::Clients;
+use crate::listen::{Acceptor, Bound, SocketFile};
+
+/// A listener beside those of the protocols, as it is configured.
+pub trait Door: Send + Sync + fmt::Debug {
+    /// Its name: that of its section.
+    fn name(&self) -> &'static str;
+
+    /// All addresses.
+    fn listen(&self) -> &[ListenAddress];
+
+    /// Starts a thread that serves on these sockets until the daemon stops, and ends when all its connections are closed.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot start.
+    fn open(&self, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>>;
+}
+
+/// A socket that listens and does not block.
+#[derive(Debug)]
+pub enum Socket {
+    /// TCP.
+    Tcp(TcpListener),
+    /// A Unix socket.
+    Unix(UnixListener),
+}
+
+/// What a door reaches of the daemon.
+#[derive(Clone, Debug)]
+pub struct Inside {
+    /// The queue.
+    pub clients: Clients,
+    /// The clocks, the bridge between the protocols, and the machine's name.
+    pub daemon: Daemon,
+    /// Pages that deployed servers of the protocols have.
+    pub pages: Vec<Arc<dyn Page>>,
+    /// Cancelled when the daemon stops.
+    pub stop: CancellationToken,
+}
+
+/// A door whose addresses are bound.
+#[derive(Debug)]
+pub(crate) struct BoundDoor {
+    door: Arc<dyn Door>,
+    bound: Vec<Bound>,
+}
+
+impl BoundDoor {
+    pub(crate) fn name(&self) -> &'static str {
+        self.door.name()
+    }
+
+    pub(crate) const fn new(door: Arc<dyn Door>, bound: Vec<Bound>) -> Self {
+        Self { door, bound }
+    }
+
+    /// Opens the door. The daemon waits for the door's thread when it stops. The files of Unix sockets live as long as the result.
+    pub(crate) fn open(self, inside: Inside, acceptor: &Acceptor) -> io::Result<Vec<SocketFile>> {
+        let Self { door, bound } = self;
+        let (mut sockets, mut files) = (Vec::new(), Vec::new());
+        for listener in bound {
+            let address = listener.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+            tracing::info!(protocol = door.name(), %address, tls = false, "listening");
+            match listener {
+                Bound::Tcp(listener) => sockets.push(Socket::Tcp(listener.into_std()?)),
+                Bound::Unix(listener, file) => {
+                    sockets.push(Socket::Unix(listener.into_std()?));
+                    files.push(file);
+                }
+            }
+        }
+        let thread = door.open(sockets, inside)?;
+        // A panic in the thread has been logged by its hook.
+        acceptor.tasks.spawn_blocking(move || drop(thread.join()));
+        Ok(files)
+    }
+}
