@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::ids::{JobId, Tag};
 use crate::jobs::Failure;
 use crate::outcome::{End, Fate, Pushed, Taken};
-use crate::query::{BatchView, ClientRow, JobView, Query, QueueRow, Stats, WorkerRow};
+use crate::query::{BatchView, ClientRow, FiguresRow, JobView, Query, QueueRow, Stats, Why, WorkerRow};
 use crate::refusal::Refusal;
 use crate::request::{Cursor, Note, WorkerState};
 use crate::schedules::Schedule;
@@ -104,6 +104,15 @@ pub enum Reply {
         /// Where to continue; `None` = no more rows.
         next: Option<Cursor>,
     },
+    /// Why a job does not run.
+    Why(Why),
+    /// A page of queues' figures.
+    Figures {
+        /// The rows.
+        rows: Vec<FiguresRow>,
+        /// Where to continue; `None` = no more rows.
+        next: Option<Cursor>,
+    },
     /// The engine's figures.
     Stats(Box<Stats>),
     /// One round of a bulk command is complete.
@@ -185,6 +194,7 @@ impl Event {
             Self::Reply(_, Reply::Schedules { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.job.queue)),
             Self::Reply(_, Reply::Queues { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.name)),
             Self::Reply(_, Reply::Jobs { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.queue)),
+            Self::Reply(_, Reply::Figures { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.name)),
             Self::Reply(..) | Self::Notice(_) => {}
         }
     }
@@ -240,6 +250,8 @@ impl Reply {
             | Self::Jobs { .. }
             | Self::Workers { .. }
             | Self::Clients { .. }
+            | Self::Why(_)
+            | Self::Figures { .. }
             | Self::Stats(_)
             | Self::Beaten(_) => false,
         }
@@ -258,7 +270,8 @@ impl Reply {
             Self::Workers { rows, .. } => rows.len() * ROW_BYTES,
             Self::Clients { rows, .. } => rows.len() * ROW_BYTES,
             Self::Batch(batch) => ROW_BYTES + batch.about.len() + batch.meta.len(),
-            Self::Stats(_) => ROW_BYTES,
+            Self::Figures { rows, .. } => rows.len() * 2 * ROW_BYTES,
+            Self::Stats(_) | Self::Why(_) => ROW_BYTES,
             Self::Pushed { .. }
             | Self::Empty
             | Self::Finished(_)
@@ -286,6 +299,8 @@ impl Query {
             Self::Workers { .. } => |reply| matches!(reply, Reply::Workers { .. }),
             Self::Clients { .. } => |reply| matches!(reply, Reply::Clients { .. }),
             Self::Schedules { .. } => |reply| matches!(reply, Reply::Schedules { .. }),
+            Self::Why(_) => |reply| matches!(reply, Reply::Why(_)),
+            Self::Figures { .. } => |reply| matches!(reply, Reply::Figures { .. }),
             Self::Stats => |reply| matches!(reply, Reply::Stats(_)),
         }
     }

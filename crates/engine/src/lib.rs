@@ -70,7 +70,7 @@ pub use limits::Limits;
 pub use meta::EngineMeta;
 pub use outcome::*;
 pub use query::*;
-pub use queues::{Bridge, Codec, Queue, QueueImage, QueueRules, Throttle, matches};
+pub use queues::{Bridge, Codec, Histogram, Queue, QueueFigures, QueueImage, QueueRules, Throttle, matches};
 pub use refusal::{Capacity, Refusal, Thing};
 pub use request::*;
 pub use schedules::{Cron, NewSchedule, Recurrence, Schedule, ScheduleRef, Zone};

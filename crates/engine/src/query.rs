@@ -4,10 +4,9 @@
 
 use bytes::Bytes;
 
-use crate::ids::{Priority, Protocol, Timestamp};
+use crate::ids::{JobId, Priority, Protocol, Timestamp};
 use crate::jobs::{Job, JobStateKind};
-use crate::queues::Throttle;
-use crate::queues::{Codec, QueueRules};
+use crate::queues::{Codec, QueueFigures, QueueRules, Throttle};
 use crate::request::{Cursor, Filter, JobRef, QueueKind, WorkerState};
 
 /// State is read; nothing changes. Listings return a page at a time.
@@ -71,6 +70,15 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
+    /// Return why a job does not run, or who has it. Refused if the job does not exist. Answer: `Why`.
+    Why(JobRef),
+    /// List the figures of queues that had any event since the daemon started, each once. Answer: `Figures`.
+    Figures {
+        /// Where the previous page ended.
+        after: Cursor,
+        /// The most rows to return.
+        limit: u32,
+    },
     /// Return totals since the data directory was created, and current figures. Answer: `Stats`.
     Stats,
 }
@@ -84,6 +92,56 @@ pub struct JobView {
     pub queue: Bytes,
     /// How the body is converted for a worker of another protocol.
     pub codec: Codec,
+}
+
+/// Why a job does not run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Why {
+    /// A client has it.
+    Leased(Box<LeaseHolder>),
+    /// It waits for its time, or has ended: see its state.
+    NotReady,
+    /// Its queue is paused.
+    Paused,
+    /// Leased jobs hold all slots of its queue's throttle.
+    Throttled {
+        /// Some of these jobs, those leased first.
+        holders: Vec<JobId>,
+    },
+    /// No client that sees the job serves its queue, or waits there.
+    Unserved {
+        /// The protocols of clients that do, and do not see the job: the queue is isolated, or the job has no form there.
+        others: Vec<Protocol>,
+    },
+    /// It waits for its turn.
+    Behind {
+        /// Jobs before it.
+        jobs: u32,
+        /// There are more jobs before it.
+        more: bool,
+    },
+}
+
+/// The client that has a job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LeaseHolder {
+    /// The worker's name, empty if it gave none.
+    pub worker: Bytes,
+    /// The connection's address, if the lease is bound to one.
+    pub address: Box<str>,
+    /// The connection's number for display, if the lease is bound to one.
+    pub number: u32,
+    /// The connection's protocol, if the lease is bound to one.
+    pub protocol: Option<Protocol>,
+}
+
+/// The figures of one queue in a listing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FiguresRow {
+    /// Its name.
+    pub name: Bytes,
+    /// Its figures.
+    pub figures: QueueFigures,
 }
 
 /// A batch in an answer to `LookBatch`.

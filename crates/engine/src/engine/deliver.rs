@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use super::place::{count, move_job, remember_move};
+use super::place::{count, move_job, observe_wait, remember_move};
 use super::state::State;
 use crate::clients::{Client, Served};
 use crate::context::Context;
@@ -83,6 +83,7 @@ pub(super) fn hand_out(
         known.set_last_queue(birth);
     }
     count(state, slot, |totals| totals.taken += 1);
+    observe_wait(state, slot);
     let Some(job) = state.jobs.at(slot) else { return };
     // A connection-bound lease ends with the daemon, so it is not journalled.
     if job.lease().is_some_and(|lease| !lease.connection_bound()) {

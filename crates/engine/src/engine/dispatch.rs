@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::state::State;
-use super::{batches, edit, flush, leases, list, push, queues, schedules, stats, subscriptions, take, workers};
+use super::{batches, edit, flush, leases, list, push, queues, schedules, stats, subscriptions, take, why, workers};
 use crate::command::{
     BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, LeaseCommand, QueueCommand, ScheduleCommand,
     TakeCommand, WorkerCommand,
@@ -116,6 +116,8 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Result<(), Refusa
         Query::Jobs { filter, after, limit } => Ok(list::list_jobs(state, &filter, (after, limit), call)),
         Query::Clients { after, limit } => Ok(list::list_clients(state, (after, limit), call)),
         Query::Workers { after, limit } => Ok(list::list_workers(state, (after, limit), call)),
+        Query::Why(job) => why::explain(state, &job, call),
+        Query::Figures { after, limit } => Ok(list::list_figures(state, (after, limit), call)),
         Query::Stats => Ok(stats::stats(state, call)),
     }
 }

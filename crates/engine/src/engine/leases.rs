@@ -6,7 +6,7 @@ use super::call::Call;
 use super::checks::{check_body, leased, left, must_be};
 use super::ends::notify_end;
 use super::failures::{bury_unconvertible, fail_job};
-use super::place::{count, count_success, move_job, remember_move, remember_put, remove_job};
+use super::place::{count, count_success, move_job, observe_run, remember_move, remember_put, remove_job};
 use super::requeue::{go_round, make_ready};
 use super::state::{State, own};
 use super::warnings::warn_unfit;
@@ -39,6 +39,7 @@ pub(super) fn finish(
     let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms);
     let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
     count(state, slot, |totals| totals.succeeded += 1);
+    observe_run(state, slot);
     let by = state.clients.protocol_of(call.client);
     notify_end(state, slot, &End::Succeeded { result: result.clone(), by }, call.context);
     count_success(state, slot, call.context);
@@ -71,6 +72,7 @@ pub(super) fn fail(
     must_be(state, slot, QueueKind::Work)?;
     let id = state.jobs.at(slot).map(|job| job.id).ok_or(Refusal::NotFound(Thing::Job))?;
     let end = End::Failed(failure.clone());
+    observe_run(state, slot);
     let fate = fail_job(state, slot, failure, &end, call.context);
     call.acknowledge(Reply::Failed { job: id, fate });
     Ok(())
@@ -157,6 +159,7 @@ pub(super) fn repay(
     }
     state.jobs.update(slot, |job| job.payload = job.payload.with_body(&body));
     count(state, slot, |totals| totals.succeeded += 1);
+    observe_run(state, slot);
     if to == RepayTo::Drop && state.jobs.at(slot).is_some_and(Job::is_abandoned) {
         remove_job(state, slot, call.context);
     } else if to == RepayTo::Drop {

@@ -15,7 +15,7 @@ use crate::event::Reply;
 use crate::ids::{ClientId, JobId, QueueId, Timestamp};
 use crate::jobs::{JobStateKind, Slot};
 use crate::outcome::End;
-use crate::query::{ClientRow, JobView, QueueRow, WorkerRow};
+use crate::query::{ClientRow, FiguresRow, JobView, QueueRow, WorkerRow};
 use crate::queues::{Queue, SortKey};
 use crate::request::{Cursor, Filter, Mutation, QueueKind};
 use crate::work::{CHANGE, LOOKED_UP, NAME, NAMES_PER_ROW, ROW, STEP, TEST, TEST_BYTES, WORK_PER_ROW};
@@ -44,6 +44,17 @@ pub(super) fn list_configured(state: &State, (after, limit): (Cursor, u32), call
     state.work.spend(ROW * rows.len() as u64);
     let next = queues.next().map(|queue| Cursor(queue.image().id.0.into(), 0));
     call.reply(Reply::Queues { rows, next });
+}
+
+pub(super) fn list_figures(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+    let row = |id| {
+        let queue = state.queues.at(id)?;
+        let figures = queue.figures()?.clone();
+        state.work.spend(ROW);
+        Some(FiguresRow { name: queue.image().name.clone(), figures })
+    };
+    let (rows, next) = page_of_queues(state, after.0, state.page(limit), row);
+    call.reply(Reply::Figures { rows, next: next.map(|next| Cursor(next, 0)) });
 }
 
 fn queue_row(state: &State, queue: &Queue) -> QueueRow {

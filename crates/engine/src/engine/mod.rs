@@ -30,6 +30,7 @@ mod stats;
 mod subscriptions;
 mod take;
 mod warnings;
+mod why;
 mod workers;
 
 use self::call::Call;

@@ -88,7 +88,30 @@ pub(super) fn remember_put(state: &State, slot: Slot, context: &mut Context) {
 /// Counts an event of a job.
 pub(super) fn count(state: &mut State, slot: Slot, add: impl Fn(&mut Totals)) {
     if let Some(job) = state.jobs.at(slot) {
+        if let Some(figures) = state.queues.figures_mut(job.queue) {
+            figures.count(job.protocol, &add);
+        }
         state.meta.count(job.protocol, add);
+    }
+}
+
+/// Records how long a job waited that is taken now.
+pub(super) fn observe_wait(state: &mut State, slot: Slot) {
+    let wall = state.wall();
+    if let Some(job) = state.jobs.at(slot)
+        && let Some(figures) = state.queues.figures_mut(job.queue)
+    {
+        figures.waited.observe(wall.ms_since(job.ready_at));
+    }
+}
+
+/// Records how long a job ran whose worker reports now.
+pub(super) fn observe_run(state: &mut State, slot: Slot) {
+    if let Some(job) = state.jobs.at(slot)
+        && let Some(lease) = job.lease()
+        && let Some(figures) = state.queues.figures_mut(job.queue)
+    {
+        figures.ran.observe(state.now.ms_since(lease.taken_at));
     }
 }
 

@@ -87,7 +87,7 @@ impl Consumers {
     }
 
     /// Whether there are any.
-    pub(super) fn are_there(&self) -> bool {
+    pub(crate) fn are_there(&self) -> bool {
         self.workers > 0 || self.woken > 0 || !self.takers.is_empty() || !self.sleepers.is_empty()
     }
 }

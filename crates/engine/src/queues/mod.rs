@@ -2,11 +2,12 @@
 //! clients that wait at them.
 //!
 //! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `audience`, `bridge` (which clients see which jobs) ·
-//! `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules` · `table` (the owner).
+//! `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `figures` · `table` (the owner).
 
 mod audience;
 mod bridge;
 mod consumers;
+mod figures;
 mod queue;
 mod ready;
 mod rules;
@@ -16,6 +17,7 @@ mod unclaimed;
 
 pub use bridge::{Bridge, matches};
 pub(crate) use consumers::{Consumers, WaitKey, WaitsAs};
+pub use figures::{Histogram, QueueFigures};
 pub use queue::{Queue, QueueImage};
 pub(crate) use ready::SortKey;
 pub use rules::{Codec, QueueRules};

@@ -6,10 +6,11 @@ use bytes::Bytes;
 
 use super::audience::{Class, View};
 use super::consumers::{AllConsumers, Consumers};
+use super::figures::QueueFigures;
 use super::ready::{ReadyQueue, SortKey};
 use super::rules::QueueRules;
 use super::throttle::{Slots, Throttle, Whose};
-use crate::ids::{Priority, Protocol, QueueId, Timestamp};
+use crate::ids::{JobId, Priority, Protocol, QueueId, Timestamp};
 use crate::jobs::{JobStateKind, Slot};
 use crate::request::QueueKind;
 
@@ -76,6 +77,8 @@ pub struct Queue {
     pub(super) bridged: bool,
     /// When the last notice that its jobs wait beside workers of other protocols was given.
     pub(super) unserved_noticed_at: Option<Timestamp>,
+    /// Present since its first event.
+    pub(super) figures: Option<Box<QueueFigures>>,
 }
 
 impl Queue {
@@ -91,6 +94,7 @@ impl Queue {
             unclaimed: Vec::new(),
             bridged,
             unserved_noticed_at: None,
+            figures: None,
         }
     }
 
@@ -127,6 +131,11 @@ impl Queue {
         let dead_or_done =
             self.jobs(JobStateKind::Dead) + self.jobs(JobStateKind::Done) + self.jobs(JobStateKind::Parked);
         self.total() - dead_or_done
+    }
+
+    /// What happened in it, if anything has.
+    pub(crate) fn figures(&self) -> Option<&QueueFigures> {
+        self.figures.as_deref()
     }
 
     pub(crate) fn total(&self) -> u32 {
@@ -192,6 +201,11 @@ impl Queue {
     /// How many more leases it has slots for.
     fn free_slots(&self) -> u32 {
         self.slots.as_deref().map_or(u32::MAX, Slots::free)
+    }
+
+    /// The jobs whose leases hold slots, those leased first before others.
+    pub(crate) fn slot_holders(&self) -> impl Iterator<Item = JobId> {
+        self.slots.as_deref().into_iter().flat_map(Slots::holders)
     }
 
     /// Whether this worker's own limit allows another slot.

@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use super::audience::Class;
 use super::bridge::Bridge;
 use super::consumers::{Consumers, WaitKey, WaitsAs};
+use super::figures::QueueFigures;
 use super::queue::{Queue, QueueImage};
 use super::ready::SortKey;
 use super::throttle::Slots;
@@ -361,6 +362,16 @@ impl Queues {
         if let Some(consumers) = self.consumers_mut(id, own) {
             consumers.count_woken(by);
         }
+    }
+
+    /// The figures of a queue, to change them.
+    pub(crate) fn figures_mut(&mut self, id: QueueId) -> Option<&mut QueueFigures> {
+        self.at_mut(id).map(|queue| &mut **queue.figures.get_or_insert_default())
+    }
+
+    /// Whether clients take unclaimed jobs of this protocol.
+    pub(crate) fn takes_unclaimed(&self, protocol: Protocol) -> bool {
+        self.unclaimed.watched.contains_key(&protocol)
     }
 
     /// Records that clients of this protocol take from a queue. Returns the queue's birth number.

@@ -83,6 +83,11 @@ impl Slots {
         self.timer_at
     }
 
+    /// The jobs that hold slots.
+    pub(super) fn holders(&self) -> impl Iterator<Item = JobId> {
+        self.held.iter().map(|(_, job)| *job)
+    }
+
     /// How many more leases there are slots for.
     pub(super) fn free(&self) -> u32 {
         self.throttle.leased_max.map_or(u32::MAX, |max| max.saturating_sub(self.len()))

@@ -22,6 +22,8 @@ fn word(event: &Event) -> String {
         }
         Event::Reply(_, Reply::Taken(job)) | Event::Notice(Notice::Delivered(job)) => taken(job),
         Event::Reply(_, Reply::Empty) => "empty".into(),
+        Event::Reply(_, Reply::Why(why)) => format!("{why:?}"),
+        Event::Reply(_, Reply::Figures { rows, .. }) => format!("figures of {} queues", rows.len()),
         Event::Notice(Notice::WorkAvailable) => "woken".into(),
         Event::Reply(_, Reply::Finished(job)) => format!("finished j{}", job.0),
         Event::Reply(_, Reply::Failed { job, fate, .. }) => match fate {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use windlass_engine::Event::{self, Notice as N, Reply as R};
 use windlass_engine::{
     BatchView, CallbackState, Codec, End, Fate, JobId, Note, Notice, Priority, Protocol, Pushed, Refusal, Reply, Tag,
-    Taken, Thing, Timestamp, Token, WorkerState,
+    Taken, Thing, Timestamp, Token, Why, WorkerState,
 };
 
 const TAG: Tag = Tag(1);
@@ -45,6 +45,8 @@ events! {
     Jobs: R(_, Reply::Jobs { .. }), false, R(TAG, Reply::Jobs { rows: Vec::new(), next: None });
     Workers: R(_, Reply::Workers { .. }), false, R(TAG, Reply::Workers { rows: Vec::new(), next: None });
     Clients: R(_, Reply::Clients { .. }), false, R(TAG, Reply::Clients { rows: Vec::new(), next: None });
+    Why: R(_, Reply::Why(_)), false, R(TAG, Reply::Why(Why::NotReady));
+    Figures: R(_, Reply::Figures { .. }), false, R(TAG, Reply::Figures { rows: Vec::new(), next: None });
     Stats: R(_, Reply::Stats(_)), false, R(TAG, Reply::Stats(Box::default()));
     Mutated: R(_, Reply::Mutated { .. }), true, R(TAG, Reply::Mutated { changed: 1, next: None });
     Beaten: R(_, Reply::Beaten(_)), false, R(TAG, Reply::Beaten(WorkerState::Running));

@@ -1,0 +1,90 @@
+//! Why a job does not run, in one answer. Reads only.
+
+use super::call::Call;
+use super::checks::find;
+use super::state::State;
+use crate::clients::Client;
+use crate::event::Reply;
+use crate::jobs::{Holder, Job, JobState, Slot};
+use crate::query::{LeaseHolder, Why};
+use crate::queues::{Consumers, Queue, SortKey};
+use crate::refusal::{Refusal, Thing};
+use crate::request::JobRef;
+use crate::work::LOOKED_UP;
+
+/// Jobs before a job are counted up to this number.
+const BEHIND_MAX: u32 = 500;
+
+/// Jobs that hold a throttle's slots are named up to this number.
+const HOLDERS_MAX: usize = 10;
+
+pub(super) fn explain(state: &State, job: &JobRef, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let slot = find(state, job)?;
+    let job = state.jobs.at(slot).ok_or(Refusal::NotFound(Thing::Job))?;
+    let why = match &job.state {
+        JobState::Leased(lease) => Why::Leased(Box::new(holder(state, &lease.holder))),
+        JobState::Ready => waits(state, slot, job),
+        JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) | JobState::Parked | JobState::Done(_) => {
+            Why::NotReady
+        }
+    };
+    call.reply(Reply::Why(why));
+    Ok(())
+}
+
+fn holder(state: &State, holder: &Holder) -> LeaseHolder {
+    match holder {
+        Holder::Named(worker) => LeaseHolder { worker: worker.to_vec().into(), ..LeaseHolder::default() },
+        Holder::Connection(id) => {
+            let client = state.clients.get(*id);
+            let info = client.map(Client::info);
+            LeaseHolder {
+                worker: client.map(|client| client.label().clone()).unwrap_or_default(),
+                address: info.map(|info| info.address.clone()).unwrap_or_default(),
+                number: info.map_or(0, |info| info.number),
+                protocol: client.and_then(Client::protocol),
+            }
+        }
+    }
+}
+
+fn waits(state: &State, slot: Slot, job: &Job) -> Why {
+    let Some(queue) = state.queues.at(job.queue) else { return Why::NotReady };
+    if queue.image().paused {
+        return Why::Paused;
+    }
+    if !queue.has_work() {
+        return Why::Throttled { holders: queue.slot_holders().take(HOLDERS_MAX).collect() };
+    }
+    let serving = queue.consumers().filter(|consumers| consumers.are_there());
+    let (seeing, others): (Vec<_>, Vec<_>) = serving.partition(|consumers| sees(consumers, queue, job));
+    if seeing.is_empty() && !state.queues.takes_unclaimed(job.protocol) {
+        return Why::Unserved { others: others.into_iter().filter_map(Consumers::protocol).collect() };
+    }
+    behind(state, queue, slot, job)
+}
+
+/// Whether these clients see a job of the queue.
+fn sees(consumers: &Consumers, queue: &Queue, job: &Job) -> bool {
+    consumers.protocol().is_none_or(|own| match queue.is_bridged() {
+        true => !job.unfit.has(own),
+        false => own == job.protocol,
+    })
+}
+
+/// How many jobs are taken before it.
+fn behind(state: &State, queue: &Queue, slot: Slot, job: &Job) -> Why {
+    let (own, mut at, mut jobs) = (SortKey::of(job), None, 0);
+    for _ in 0..BEHIND_MAX {
+        state.work.spend(LOOKED_UP);
+        match queue.ready().after(at) {
+            Some((key, before)) if key < own && before != slot => {
+                let is_other = |other: &Job| !queue.is_bridged() && other.protocol != job.protocol;
+                jobs += u32::from(!state.jobs.at(before).is_some_and(is_other));
+                at = Some(key);
+            }
+            Some(_) | None => return Why::Behind { jobs, more: false },
+        }
+    }
+    Why::Behind { jobs, more: true }
+}
