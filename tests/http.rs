@@ -306,7 +306,7 @@ fn probes_and_status() {
 
     let document = ok(&http.get("/api/v1/openapi.json"));
     assert_eq!(document["openapi"], "3.1.0");
-    assert_eq!(document["paths"].as_object().unwrap().len(), 19);
+    assert_eq!(document["paths"].as_object().unwrap().len(), 25);
 
     // A daemon that waits for a job's end before it stops takes no more work, and says so.
     let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
@@ -436,4 +436,113 @@ fn waiting_takes_leave_room_for_everything_else() {
     thread::sleep(Duration::from_millis(200));
     drop(silent);
     assert_eq!(late.join().unwrap(), 200);
+}
+
+#[test]
+fn a_job_tells_why_it_does_not_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let throttles = "[queues.t]\nthrottle = { concurrency = 1 }\n";
+    let daemon = common::daemon(dir.path()).set(throttles).start();
+    let http = http(&daemon);
+    let why = |id: u64| {
+        let job = ok(&http.get(&format!("/api/v1/jobs/{id}")));
+        (job["why"]["code"].as_str().unwrap().to_owned(), job["why"]["text"].as_str().unwrap().to_owned())
+    };
+    let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
+    let push = |queue: &str, terms: &str| pushed(&http.post(&format!("/api/v1/queues/{queue}/jobs{terms}"), "x"));
+
+    let id = push("q", "");
+    assert_eq!(why(id), ("unserved".into(), "no worker serves q or waits there".into()));
+    gearman.can_do("q").unwrap();
+    gearman.listing("status").unwrap();
+    let text = "only workers of gearman serve q, and they do not see this job of http";
+    assert_eq!(why(id), ("unserved".into(), text.into()));
+    ok(&http.post("/api/v1/queues/q/pause", ""));
+    assert_eq!(why(id), ("paused".into(), "the queue q is paused".into()));
+
+    let (first, second) = (push("t", ""), push("t", ""));
+    ok(&http.post("/api/v1/queues/t/take?worker=w7", ""));
+    let (code, text) = why(first);
+    assert!(code == "leased" && text.starts_with("the worker w7 has it, since 2"), "{text}");
+    let job = ok(&http.get(&format!("/api/v1/jobs/{second}")));
+    assert_eq!((&job["why"]["code"], &job["why"]["held_by"]), (&json!("throttled"), &json!([first])));
+
+    let id = push("later", "?at=2999-01-01T00:00:00Z");
+    assert_eq!(why(id), ("scheduled".into(), "it is due at 2999-01-01T00:00:00.000Z".into()));
+    let id = push("doomed", "?retries=-1");
+    let lease = ok(&http.post("/api/v1/queues/doomed/take", ""))["lease"].as_str().unwrap().to_owned();
+    ok(&http.post(&format!("/api/v1/leases/{lease}/fail"), "no such file"));
+    let (code, text) = why(id);
+    assert!(code == "dead" && text.ends_with("after 1 failures, the last: no such file"), "{text}");
+
+    // A worker that has a job of its own protocol on its connection.
+    gearman.submit("g", "", "x").unwrap();
+    gearman.can_do("g").unwrap();
+    gearman.grab().unwrap().unwrap();
+    let job = ok(&http.get("/api/v1/jobs?queue=g"))["jobs"][0]["id"].as_u64().unwrap();
+    let (code, text) = why(job);
+    assert!(code == "leased" && text.contains("a client of gearman at 127.0.0.1"), "{text}");
+}
+
+#[test]
+fn workers_are_listed_and_asked_to_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let http = http(&daemon);
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    let workers = || ok(&http.get("/api/v1/workers"))["workers"].clone();
+    let expected = json!({"name": "wid-1", "protocol": "faktory", "state": "running", "host": "h", "pid": 1,
+        "labels": [], "connections": 1, "jobs": 0});
+    for (key, value) in expected.as_object().unwrap() {
+        assert_eq!(workers()[0][key], *value, "{key}");
+    }
+    assert_eq!(http.post("/api/v1/workers/wid-1/quiet", "").status, 204);
+    assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1"}"#), r#"{"state":"quiet"}"#);
+    assert_eq!(http.post("/api/v1/workers/stop", "").status, 204);
+    assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1"}"#), r#"{"state":"terminate"}"#);
+    refused(&http.post("/api/v1/workers/none/quiet", ""), 404, "not_found");
+}
+
+#[test]
+fn metrics_show_queues_within_their_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = "[metrics]\nqueues_max = 3\n";
+    let daemon = common::daemon(dir.path()).set(config).start();
+    let http = http(&daemon);
+    for _ in 0..3 {
+        pushed(&http.post("/api/v1/queues/mails/jobs", "x"));
+    }
+    let lease = ok(&http.post("/api/v1/queues/mails/take", ""))["lease"].as_str().unwrap().to_owned();
+    assert_eq!(http.post(&format!("/api/v1/leases/{lease}/done"), "").status, 204);
+    ok(&http.post("/api/v1/queues/mails/pause", ""));
+    let page = || {
+        let answer = http.get("/metrics");
+        assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+        answer.text().to_owned()
+    };
+    let text = page();
+    for line in [
+        "windlass_jobs{queue=\"mails\",state=\"ready\"} 2.0",
+        "windlass_queue_paused{queue=\"mails\"} 1.0",
+        "# TYPE windlass_jobs_pushed_total counter",
+        "windlass_jobs_pushed_total{queue=\"mails\",protocol=\"http\"} 3",
+        "windlass_jobs_succeeded_total{queue=\"mails\",protocol=\"http\"} 1",
+        "windlass_job_wait_seconds_count{queue=\"mails\"} 1",
+        "windlass_job_run_seconds_bucket{le=\"+Inf\",queue=\"mails\"} 1",
+        "windlass_store_failed 0.0",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line} is missing:\n{text}");
+    }
+    for n in 0..100 {
+        pushed(&http.post(&format!("/api/v1/queues/q{n:03}/jobs"), "x"));
+    }
+    let queues = |text: &str| {
+        let ready = text.lines().filter(|line| line.starts_with("windlass_jobs{") && line.contains("state=\"ready\""));
+        ready.map(|line| line.split('"').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(queues(&page()).len(), 4, "three queues and the others");
+    assert!(page().contains("windlass_jobs_pushed_total{queue=\"_other\",protocol=\"http\"} 99"));
+    let open = http.request("GET", "/metrics", &[("Accept", "application/openmetrics-text;version=1.0.0")], b"");
+    assert!(open.header("content-type").unwrap().starts_with("application/openmetrics-text"));
+    assert!(open.text().ends_with("# EOF\n") && open.text().contains("# TYPE windlass_jobs_pushed counter"));
 }

@@ -1,6 +1,6 @@
 //! What all handlers share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Semaphore;
 use windlass_config::Period;
@@ -8,7 +8,8 @@ use windlass_engine::{ClientInfo, Command, Cursor, Protocol, Query, QueueRow, Re
 use windlass_server::client::{Client, Clients};
 use windlass_session::protocol::{Daemon, Page};
 
-use crate::config::Http;
+use crate::config::Configured;
+use crate::metrics::Series;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
 
@@ -22,6 +23,8 @@ pub(crate) struct App {
     pub(crate) body_bytes_max: usize,
     /// Places for takes that wait. The other connections stay free for everything else.
     pub(crate) waiting: Semaphore,
+    /// Which queues have series of their own in `/metrics`.
+    pub(crate) series: Mutex<Series>,
     /// The engine's time at the start.
     pub(crate) started_at: Timestamp,
 }
@@ -44,7 +47,12 @@ pub(crate) struct Now {
 }
 
 impl App {
-    pub(crate) fn new(http: &Http, clients: Clients, daemon: Daemon, pages: Vec<Arc<dyn Page>>) -> Self {
+    pub(crate) fn new(
+        Configured { http, metrics }: &Configured,
+        clients: Clients,
+        daemon: Daemon,
+        pages: Vec<Arc<dyn Page>>,
+    ) -> Self {
         let started_at = clients.read_clock().now;
         Self {
             clients,
@@ -53,6 +61,7 @@ impl App {
             hosts: http.hosts.clone(),
             body_bytes_max: http.body_bytes_max.bytes(),
             waiting: Semaphore::new(http.connections_max.div_ceil(2)),
+            series: Mutex::new(Series::new(metrics.queues_max)),
             started_at,
         }
     }
@@ -114,7 +123,12 @@ impl App {
 impl Now {
     /// The text of a moment in the engine's time.
     pub(crate) fn text(self, at: Timestamp) -> Option<String> {
-        moment_text(at.shifted(self.skew_ms))
+        moment_text(self.to_wall(at))
+    }
+
+    /// A moment in the engine's time, by the wall clock.
+    pub(crate) const fn to_wall(self, at: Timestamp) -> Timestamp {
+        at.shifted(self.skew_ms)
     }
 
     /// This much later in the engine's time.

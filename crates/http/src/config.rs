@@ -1,4 +1,4 @@
-//! `[http]`: the section and its checks. `config/windlass.toml` explains each key to the operator.
+//! `[http]` and `[metrics]`: the sections and their checks. `config/windlass.toml` explains each key to the operator.
 
 use std::io;
 use std::sync::Arc;
@@ -35,6 +35,29 @@ pub struct Http {
     pub connections_max: usize,
 }
 
+/// `[metrics]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// Queues with series of their own.
+    pub queues_max: usize,
+}
+
+/// `[http]` and `[metrics]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configured {
+    /// `[http]`
+    pub http: Http,
+    /// `[metrics]`
+    pub metrics: Metrics,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self { queues_max: 200 }
+    }
+}
+
 impl Default for Http {
     fn default() -> Self {
         Self {
@@ -69,7 +92,7 @@ impl Http {
 }
 
 /// HTTP's jobs are jobs of a protocol. Its connections are not sessions: it has no endpoints.
-impl Protocol for Http {
+impl Protocol for Configured {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -91,20 +114,20 @@ impl Protocol for Http {
     }
 
     fn check(&self, _daemon: &Daemon) -> Result<(), Error> {
-        positive(&[("http.connections_max", self.connections_max as u64)])?;
-        within("http.body_bytes_max", self.body_bytes_max, 1024, 1024 * MIB)?;
-        if let Some(host) = self.hosts.iter().find(|host| host.is_empty() || host.contains([':', '/', ' '])) {
+        positive(&[("http.connections_max", self.http.connections_max as u64)])?;
+        within("http.body_bytes_max", self.http.body_bytes_max, 1024, 1024 * MIB)?;
+        if let Some(host) = self.http.hosts.iter().find(|host| host.is_empty() || host.contains([':', '/', ' '])) {
             return senseless("http.hosts", format!("{} is not a host's name", host.escape_debug()));
         }
-        self.check_addresses()
+        self.http.check_addresses()
     }
 
     fn listeners(&self) -> Vec<Listener<'_>> {
-        Listener::each(NAME, "http.listen", &self.listen, None).collect()
+        Listener::each(NAME, "http.listen", &self.http.listen, None).collect()
     }
 
     fn message_bytes_max(&self) -> ByteSize {
-        self.body_bytes_max
+        self.http.body_bytes_max
     }
 
     fn endpoints(&self, _daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
@@ -112,13 +135,13 @@ impl Protocol for Http {
     }
 }
 
-impl Door for Http {
+impl Door for Configured {
     fn name(&self) -> &'static str {
         NAME
     }
 
     fn listen(&self) -> &[ListenAddress] {
-        &self.listen
+        &self.http.listen
     }
 
     fn open(&self, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
@@ -133,8 +156,8 @@ mod tests {
     use super::*;
 
     fn checked(text: &str) -> Result<(), String> {
-        let http: Http = toml::from_str(text).unwrap();
-        http.check(&daemon()).map_err(|error| error.to_string())
+        let configured = Configured { http: toml::from_str(text).unwrap(), metrics: Metrics::default() };
+        configured.check(&daemon()).map_err(|error| error.to_string())
     }
 
     #[test]

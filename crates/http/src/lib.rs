@@ -6,7 +6,7 @@
 //!
 //! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their limits) ·
 //! `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of foreign web pages
-//! are refused) · `problem` (errors) · `name`, `cursor` and `time` (formats of values) · `bridge` (its jobs in other protocols).
+//! are refused) · `metrics` (what Prometheus scrapes) · `problem` (errors) · `name`, `cursor` and `time` (formats of values) · `bridge` (its jobs in other protocols).
 //!
 //! # Invariants
 //!
@@ -20,6 +20,7 @@ mod bridge;
 mod config;
 mod cursor;
 mod guard;
+mod metrics;
 mod name;
 mod params;
 mod problem;
@@ -27,4 +28,4 @@ mod serve;
 mod time;
 
 pub use api::openapi;
-pub use config::Http;
+pub use config::{Configured, Http, Metrics};

@@ -28,7 +28,7 @@ use windlass_server::door::{Inside, Socket};
 
 use crate::api;
 use crate::app::{App, Peer};
-use crate::config::Http;
+use crate::config::Configured;
 
 /// How long a peer may take for the headers of its next request, and be silent between two.
 const HEADERS_PATIENCE: Duration = Duration::from_secs(30);
@@ -48,12 +48,12 @@ const HEADERS_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 
 /// Starts the thread.
-pub(crate) fn start(http: &Http, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
+pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
     let Inside { clients, daemon, pages, stop } = inside;
-    let app = Arc::new(App::new(http, clients, daemon, pages));
+    let app = Arc::new(App::new(configured, clients, daemon, pages));
     let house = House {
         router: api::router(app),
-        places: Arc::new(Semaphore::new(http.connections_max)),
+        places: Arc::new(Semaphore::new(configured.http.connections_max)),
         tasks: TaskTracker::new(),
         stop,
     };

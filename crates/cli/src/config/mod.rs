@@ -15,7 +15,7 @@ use windlass_config::{Error, Override, Period};
 use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
-use windlass_http::Http;
+use windlass_http::{Configured as ConfiguredHttp, Http, Metrics};
 use windlass_server::config::{self, Bridge, Durability, Limits, Log, Queue, Server, Store};
 use windlass_server::door::Door;
 use windlass_server::import::Origins;
@@ -50,6 +50,8 @@ pub(crate) struct Config {
     pub queues: BTreeMap<String, Queue>,
     /// HTTP.
     pub http: Http,
+    /// What Prometheus scrapes.
+    pub metrics: Metrics,
     /// Faktory.
     pub faktory: Faktory,
     /// Gearman.
@@ -78,6 +80,7 @@ impl Default for Config {
             bridge,
             queues,
             http: Http::default(),
+            metrics: Metrics::default(),
             faktory: Faktory::default(),
             gearman: Gearman::default(),
             spiderq: Spiderq::default(),
@@ -95,7 +98,7 @@ impl Config {
             Arc::new(self.gearman.clone()),
             Arc::new(self.spiderq()),
             Arc::new(ConfiguredEventmq { eventmq: self.eventmq.clone(), zmtp: self.zmtp.clone() }),
-            Arc::new(self.http.clone()),
+            Arc::new(self.configured_http()),
         ]
     }
 
@@ -124,12 +127,17 @@ impl Config {
         ConfiguredSpiderq { spiderq: self.spiderq.clone(), zmtp: self.zmtp.clone() }
     }
 
+    /// HTTP with its metrics.
+    fn configured_http(&self) -> ConfiguredHttp {
+        ConfiguredHttp { http: self.http.clone(), metrics: self.metrics.clone() }
+    }
+
     /// The server's configuration, with all protocols.
     pub(crate) fn for_server(&self) -> config::Config {
         let Self { data_dir, durability, commit_interval, log, server, limits, store, bridge, queues, .. } =
             self.clone();
         let protocols = self.protocols();
-        let doors: Vec<Arc<dyn Door>> = vec![Arc::new(self.http.clone())];
+        let doors: Vec<Arc<dyn Door>> = vec![Arc::new(self.configured_http())];
         config::Config {
             data_dir,
             durability,

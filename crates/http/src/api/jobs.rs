@@ -113,7 +113,12 @@ impl Which {
 )]
 pub(super) async fn get(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<JobDetail>> {
     let view = look(&app, id).await?;
-    Ok(Json(JobDetail::of(&view, &app, app.now())))
+    // The job may have ended meanwhile.
+    let why = match app.ask(Query::Why(JobRef::Id(JobId(id)))).await {
+        Ok(Reply::Why(why)) => Some(why),
+        Ok(_) | Err(_) => None,
+    };
+    Ok(Json(JobDetail::of(&view, why, &app, app.now())))
 }
 
 /// The bytes of a job's body

@@ -12,7 +12,6 @@ use windlass_config::Period;
 use windlass_engine::{Failure, Fate, JobRef, LeaseCommand, Proof, Reply};
 
 use super::take::LeaseName;
-use super::views::moment;
 use crate::app::App;
 use crate::name::Name;
 use crate::params::{Body, Params, Segments};
@@ -91,8 +90,8 @@ pub(super) async fn fail(
     };
     let now = app.now();
     let (state, until) = match fate {
-        Fate::Retried(at) => ("retrying", moment(now, at)),
-        Fate::Buried(at) => ("dead", moment(now, at)),
+        Fate::Retried(at) => ("retrying", now.text(at)),
+        Fate::Buried(at) => ("dead", now.text(at)),
         Fate::Discarded => ("discarded", None),
     };
     Ok(Json(FailedJob { state, until }))

@@ -2,12 +2,15 @@
 
 mod jobs;
 mod leases;
+mod metrics;
 mod pages;
 mod push;
 mod queues;
 mod status;
 mod take;
 mod views;
+mod why;
+mod workers;
 
 use std::sync::Arc;
 
@@ -38,6 +41,7 @@ use crate::problem::Problem;
         (name = "status", description = "The daemon as a whole"),
         (name = "queues", description = "Queues of all protocols"),
         (name = "jobs", description = "Jobs of all protocols and states"),
+        (name = "workers", description = "Workers known by name"),
         (name = "work", description = "Push, take and finish jobs without a client library")
     )
 )]
@@ -48,6 +52,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(status::livez))
         .routes(routes!(status::readyz))
         .routes(routes!(status::status))
+        .routes(routes!(metrics::metrics))
         .routes(routes!(queues::list))
         .routes(routes!(queues::get))
         .routes(routes!(queues::pause))
@@ -61,6 +66,11 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs::retry))
         .routes(routes!(jobs::kill))
         .routes(routes!(jobs::requeue))
+        .routes(routes!(workers::list))
+        .routes(routes!(workers::quiet))
+        .routes(routes!(workers::stop))
+        .routes(routes!(workers::quiet_all))
+        .routes(routes!(workers::stop_all))
         .routes(routes!(leases::done))
         .routes(routes!(leases::fail))
         .routes(routes!(leases::extend))

@@ -23,7 +23,13 @@ pub(super) struct Page {
     /// `next` of the page before; nothing for the first one.
     cursor: Option<CursorText>,
     /// The most rows, 1 to 1000; 100 if it is left out.
-    limit: Option<u32>,
+    pub(super) limit: Option<u32>,
+}
+
+impl Page {
+    pub(super) fn cursor(&self) -> Cursor {
+        self.cursor.unwrap_or_default().0
+    }
 }
 
 /// A page of queues.
@@ -47,7 +53,7 @@ pub(super) struct Changed {
     (status = 200, body = QueuePage), (status = 400, body = Problem)
 ))]
 pub(super) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<QueuePage>> {
-    let (after, limit) = (page.cursor.unwrap_or_default().0, rows(page.limit)?);
+    let (after, limit) = (page.cursor(), rows(page.limit)?);
     let Reply::Queues { rows, next } = app.ask(Query::Queues { after, limit }).await? else {
         return Err(Problem::unexpected());
     };

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use windlass_engine::{Query, Reply, Totals};
 use windlass_server::client::Readiness;
 
-use super::views::{counts, moment};
+use super::views::counts;
 use crate::app::App;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
@@ -90,7 +90,7 @@ pub(super) async fn status(State(app): State<Arc<App>>) -> Outcome<Json<Status>>
         version: env!("CARGO_PKG_VERSION"),
         state: state_name(app.clients.readiness()),
         now: moment_text(now.wall),
-        started_at: moment(now, app.started_at),
+        started_at: now.text(app.started_at),
         jobs: stats.jobs,
         bytes: stats.bytes,
         states: counts(&stats.places),

@@ -7,10 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use windlass_bridge::Bridge;
-use windlass_engine::{
-    Codec, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow, Timestamp,
-};
+use windlass_engine::{Codec, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow, Why};
 
+use super::why::Reason;
 use crate::app::{App, Now};
 use crate::name::Name;
 use crate::time::moment_text;
@@ -108,6 +107,8 @@ struct Failure {
 pub(super) struct JobDetail {
     #[serde(flatten)]
     job: Job,
+    /// Why it does not run.
+    why: Option<Reason>,
     /// Its body, if it is UTF-8 and not longer than 1 MiB.
     body: Option<String>,
     /// Its body, if it is not UTF-8 and not longer than 1 MiB.
@@ -219,11 +220,6 @@ pub(super) fn counts<T: Copy + Into<u64>>(places: &[T; JobStateKind::ALL.len()])
     JobStateKind::ALL.into_iter().zip(places).map(|(kind, count)| (state_name(kind), (*count).into())).collect()
 }
 
-/// The text of a moment in the engine's time.
-pub(super) fn moment(now: Now, at: Timestamp) -> Option<String> {
-    now.text(at)
-}
-
 /// What a job calls, if its body shows it. A body that is bytes calls its queue.
 pub(super) fn kind_of(bridge: &Bridge, protocol: Protocol, body: &[u8]) -> Kind {
     if body.len() > BODY_SHOWN_MAX {
@@ -306,7 +302,7 @@ impl Failure {
 }
 
 impl JobDetail {
-    pub(super) fn of(view: &JobView, app: &App, now: Now) -> Self {
+    pub(super) fn of(view: &JobView, why: Option<Why>, app: &App, now: Now) -> Self {
         let mut row = Job::of(view, app, now);
         let job = &view.job;
         let extra = job.extra.as_deref();
@@ -317,6 +313,7 @@ impl JobDetail {
         let fits = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ].into_iter();
         Self {
             job: row,
+            why: why.map(|why| Reason::of(why, view, app, now)),
             body,
             body_base64,
             retries: job.retry.failures_max,

@@ -1,0 +1,89 @@
+//! Why a job does not run: one code, and one sentence.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+use windlass_engine::{JobState, JobView, LeaseHolder, Why};
+
+use super::views::state_name;
+use crate::app::{App, Now};
+use crate::name::Name;
+use crate::time::moment_text;
+
+/// Why a job does not run.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Reason {
+    /// `leased`, `scheduled`, `retrying`, `dead`, `parked`, `done`, `paused`, `throttled`, `unserved` or `waiting`.
+    code: &'static str,
+    /// The same as a sentence.
+    text: String,
+    /// Jobs that hold the slots of the queue's throttle, if it is throttled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    held_by: Vec<u64>,
+}
+
+impl Reason {
+    pub(super) fn of(why: Why, view: &JobView, app: &App, now: Now) -> Self {
+        let queue = Name(view.queue.clone());
+        let (code, text, holders) = match why {
+            Why::Leased(holder) => ("leased", leased(&holder, view, app, now), Vec::new()),
+            Why::NotReady => (state_name(view.job.state.kind()), not_ready(view, now), Vec::new()),
+            Why::Paused => ("paused", format!("the queue {queue} is paused"), Vec::new()),
+            Why::Throttled { holders } => {
+                ("throttled", format!("jobs in progress hold all slots of the throttle of {queue}"), holders)
+            }
+            Why::Unserved { others } if others.is_empty() => {
+                ("unserved", format!("no worker serves {queue} or waits there"), Vec::new())
+            }
+            Why::Unserved { others } => {
+                let others: Vec<_> = others.into_iter().map(|protocol| app.protocol_name(protocol)).collect();
+                let (others, own) = (others.join(" and "), app.protocol_name(view.job.protocol));
+                (
+                    "unserved",
+                    format!("only workers of {others} serve {queue}, and they do not see this job of {own}"),
+                    Vec::new(),
+                )
+            }
+            Why::Behind { jobs: 0, .. } => ("waiting", format!("it is the next job of {queue}"), Vec::new()),
+            Why::Behind { jobs, more } => {
+                let least = if more { "at least " } else { "" };
+                ("waiting", format!("{least}{jobs} jobs of {queue} are before it"), Vec::new())
+            }
+        };
+        Self { code, text, held_by: holders.into_iter().map(|job| job.0).collect() }
+    }
+}
+
+fn leased(holder: &LeaseHolder, view: &JobView, app: &App, now: Now) -> String {
+    let LeaseHolder { worker, address, protocol, .. } = holder;
+    let mut text = match Name::of(worker) {
+        Some(worker) => format!("the worker {worker} has it"),
+        None => "a worker without a name has it".to_owned(),
+    };
+    if let Some(protocol) = protocol {
+        text.push_str(&format!(", a client of {} at {address}", app.protocol_name(*protocol)));
+    }
+    if let Some(lease) = view.job.lease() {
+        let since = now.text(lease.taken_at).map(|since| format!(", since {since}"));
+        let until = now.text(lease.until).map(|until| format!(", until {until} at the latest"));
+        text.extend([since, until].into_iter().flatten());
+    }
+    text
+}
+
+fn not_ready(view: &JobView, now: Now) -> String {
+    let job = &view.job;
+    let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
+    let failed = failure.map_or_else(String::new, |failure| {
+        let message = String::from_utf8_lossy(&failure.message).into_owned();
+        format!(", after {} failures, the last: {message}", job.failures)
+    });
+    let at = |moment: Option<String>| moment.unwrap_or_else(|| "never".to_owned());
+    match &job.state {
+        JobState::Scheduled(due) => format!("it is due at {}", at(moment_text(*due))),
+        JobState::Retrying(due) => format!("it is retried at {}{failed}", at(now.text(*due))),
+        JobState::Dead(until) => format!("it is dead, and kept until {}{failed}", at(now.text(*until))),
+        JobState::Parked => "it is out of its cycle queue".to_owned(),
+        JobState::Done(_) => "it has ended".to_owned(),
+        JobState::Ready | JobState::Leased(_) => "it has just changed".to_owned(),
+    }
+}

@@ -1,0 +1,214 @@
+//! The figures of all queues, with those beyond the bound added up.
+//!
+//! A queue keeps its series as long as it exists, and a queue without series of its own never gets them: otherwise counters would
+//! jump between `_other` and the queue.
+
+use std::collections::{BTreeMap, HashSet};
+
+use bytes::Bytes;
+use windlass_engine::{FiguresRow, Histogram, JobStateKind, Protocol, QueueFigures, QueueRow, Timestamp, Totals};
+
+/// The name of all queues beyond the bound together.
+const OTHER: &[u8] = b"_other";
+
+/// Which queues have series of their own, from one scrape to the next.
+#[derive(Debug)]
+pub(crate) struct Series {
+    queues_max: usize,
+    own: HashSet<Bytes>,
+    other: HashSet<Bytes>,
+    /// The counters of queues that were part of `_other` and are gone.
+    gone: QueueFigures,
+    /// The counters of `_other` at the last scrape.
+    last: QueueFigures,
+}
+
+/// The figures of one queue, or of all other queues.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct QueueSeries {
+    pub(crate) states: [u64; JobStateKind::ALL.len()],
+    pub(crate) oldest_ready_at: Option<Timestamp>,
+    pub(crate) paused: u64,
+    pub(crate) workers: u64,
+    pub(crate) slots_held: u64,
+    pub(crate) figures: QueueFigures,
+}
+
+impl Series {
+    pub(crate) fn new(queues_max: usize) -> Self {
+        Self {
+            queues_max,
+            own: HashSet::new(),
+            other: HashSet::new(),
+            gone: QueueFigures::default(),
+            last: QueueFigures::default(),
+        }
+    }
+
+    /// All series by name, from one reading of all queues.
+    pub(crate) fn of(&mut self, rows: &[QueueRow], figures: Vec<FiguresRow>) -> BTreeMap<Bytes, QueueSeries> {
+        self.keep(rows);
+        let mut series: BTreeMap<Bytes, QueueSeries> = BTreeMap::new();
+        for row in rows {
+            series.entry(self.name(&row.name)).or_default().add_row(row);
+        }
+        for row in figures {
+            // The queue may have come, or gone, between the two readings.
+            if let Some(series) = series.get_mut(&self.name(&row.name)) {
+                add_figures(&mut series.figures, &row.figures);
+            }
+        }
+        self.keep_other_from_falling(&mut series);
+        series
+    }
+
+    /// Forgets the queues that are gone, and gives new ones series while there is room.
+    fn keep(&mut self, rows: &[QueueRow]) {
+        let names: HashSet<&Bytes> = rows.iter().map(|row| &row.name).collect();
+        self.own.retain(|name| names.contains(name));
+        self.other.retain(|name| names.contains(name));
+        for row in rows.iter().filter(|row| &row.name[..] != OTHER) {
+            if self.own.contains(&row.name) || self.other.contains(&row.name) {
+                continue;
+            }
+            let set = if self.own.len() < self.queues_max { &mut self.own } else { &mut self.other };
+            set.insert(row.name.clone());
+        }
+    }
+
+    fn name(&self, queue: &Bytes) -> Bytes {
+        if self.own.contains(queue) { queue.clone() } else { Bytes::from_static(OTHER) }
+    }
+
+    /// A queue that goes takes its counters along, and the sum of a counter must not fall.
+    fn keep_other_from_falling(&mut self, series: &mut BTreeMap<Bytes, QueueSeries>) {
+        let Some(other) = series.get_mut(OTHER) else { return };
+        let now = other.figures.clone();
+        add_figures(&mut self.gone, &fallen(&self.last, &now));
+        add_figures(&mut other.figures, &self.gone);
+        self.last = now;
+    }
+}
+
+impl QueueSeries {
+    fn add_row(&mut self, row: &QueueRow) {
+        for (sum, jobs) in self.states.iter_mut().zip(row.places) {
+            *sum += u64::from(jobs);
+        }
+        self.oldest_ready_at = match (self.oldest_ready_at, row.oldest_ready_at) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        self.paused += u64::from(row.paused);
+        self.workers += u64::from(row.workers);
+        self.slots_held += u64::from(row.slots_held);
+    }
+}
+
+fn add_figures(sum: &mut QueueFigures, figures: &QueueFigures) {
+    for (protocol, totals) in &figures.totals {
+        match sum.totals.iter_mut().find(|(other, _)| other == protocol) {
+            Some((_, sum)) => *sum = merged(sum, totals, u64::saturating_add),
+            None => sum.totals.push((*protocol, *totals)),
+        }
+    }
+    sum.waited = merged_histogram(&sum.waited, &figures.waited, u64::saturating_add);
+    sum.ran = merged_histogram(&sum.ran, &figures.ran, u64::saturating_add);
+}
+
+/// By how much each counter is below its last value.
+fn fallen(last: &QueueFigures, now: &QueueFigures) -> QueueFigures {
+    let of = |protocol: Protocol| now.totals.iter().find(|(other, _)| *other == protocol).map(|(_, totals)| *totals);
+    let below = |(protocol, last): &(Protocol, Totals)| {
+        (*protocol, merged(last, &of(*protocol).unwrap_or_default(), u64::saturating_sub))
+    };
+    QueueFigures {
+        totals: last.totals.iter().map(below).collect(),
+        waited: merged_histogram(&last.waited, &now.waited, u64::saturating_sub),
+        ran: merged_histogram(&last.ran, &now.ran, u64::saturating_sub),
+    }
+}
+
+fn merged_histogram(one: &Histogram, other: &Histogram, merge: fn(u64, u64) -> u64) -> Histogram {
+    let mut counts = one.counts;
+    counts.iter_mut().zip(other.counts).for_each(|(count, other)| *count = merge(*count, other));
+    Histogram { counts, sum_ms: merge(one.sum_ms, other.sum_ms) }
+}
+
+/// The counters that the page shows.
+fn merged(one: &Totals, other: &Totals, merge: fn(u64, u64) -> u64) -> Totals {
+    Totals {
+        pushed: merge(one.pushed, other.pushed),
+        taken: merge(one.taken, other.taken),
+        succeeded: merge(one.succeeded, other.succeeded),
+        failed: merge(one.failed, other.failed),
+        buried: merge(one.buried, other.buried),
+        lost: merge(one.lost, other.lost),
+        expired: merge(one.expired, other.expired),
+        cancelled: merge(one.cancelled, other.cancelled),
+        retried: merge(one.retried, other.retried),
+        ..Totals::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{Priority, QueueKind, QueueRules};
+
+    use super::*;
+
+    fn row(name: &'static str, ready: u32) -> QueueRow {
+        QueueRow {
+            name: name.into(),
+            kind: QueueKind::Work,
+            paused: false,
+            throttle: None,
+            rules: QueueRules::default(),
+            bridged: false,
+            slots_held: 0,
+            ready: [0; Priority::COUNT],
+            places: [ready, 0, 0, 0, 0, 0, 0],
+            workers: 1,
+            oldest_ready_at: Some(Timestamp(u64::from(ready))),
+        }
+    }
+
+    fn figures(name: &'static str, pushed: u64) -> FiguresRow {
+        let totals = vec![(Protocol::GEARMAN, Totals { pushed, ..Totals::default() })];
+        FiguresRow { name: name.into(), figures: QueueFigures { totals, ..QueueFigures::default() } }
+    }
+
+    /// Name, ready jobs, pushed jobs.
+    fn shown(series: &mut Series, queues: &[(&'static str, u32, u64)]) -> Vec<(String, u64, u64)> {
+        let rows: Vec<QueueRow> = queues.iter().map(|(name, ready, _)| row(name, *ready)).collect();
+        let figures = queues.iter().map(|(name, _, pushed)| figures(name, *pushed)).collect();
+        let pushed = |it: &QueueSeries| it.figures.totals.iter().map(|(_, totals)| totals.pushed).sum();
+        let all = series.of(&rows, figures);
+        all.iter().map(|(name, it)| (String::from_utf8_lossy(name).into_owned(), it.states[0], pushed(it))).collect()
+    }
+
+    fn line(name: &str, ready: u64, pushed: u64) -> (String, u64, u64) {
+        (name.to_owned(), ready, pushed)
+    }
+
+    #[test]
+    fn queues_beyond_the_bound_are_one_whose_counters_never_fall() {
+        let mut series = Series::new(2);
+        let all = [("a", 1, 10), ("b", 2, 20), ("c", 3, 30), ("d", 4, 40)];
+        assert_eq!(shown(&mut series, &all), [line("_other", 7, 70), line("a", 1, 10), line("b", 2, 20)]);
+        // A place is free, and a queue that was one of the others stays there.
+        let later = [("b", 2, 20), ("c", 3, 31), ("d", 4, 40)];
+        assert_eq!(shown(&mut series, &later), [line("_other", 7, 71), line("b", 2, 20)]);
+        // A new queue gets the place. Another of the others is gone with its counters.
+        let later = [("b", 2, 20), ("d", 4, 41), ("e", 5, 50)];
+        assert_eq!(shown(&mut series, &later), [line("_other", 4, 71), line("b", 2, 20), line("e", 5, 50)]);
+        let later = [("b", 2, 20), ("d", 4, 45), ("e", 5, 50)];
+        assert_eq!(shown(&mut series, &later), [line("_other", 4, 75), line("b", 2, 20), line("e", 5, 50)]);
+    }
+
+    #[test]
+    fn a_queue_that_is_called_other_is_one_of_the_others() {
+        let mut series = Series::new(2);
+        assert_eq!(shown(&mut series, &[("_other", 1, 10)]), [line("_other", 1, 10)]);
+    }
+}

@@ -1,0 +1,10 @@
+//! `/metrics`: what Prometheus scrapes. Everything is read when it is scraped; between scrapes this costs nothing.
+//!
+//! Reading order: `figures` (what is read, by queue) · `page` (its text). No label has a worker, a job or a client, and the number of
+//! queues with series of their own is bounded. The series of a queue end with the queue.
+
+mod figures;
+mod page;
+
+pub(crate) use figures::Series;
+pub(crate) use page::{OPEN_METRICS, PLAIN, Scraped, text};

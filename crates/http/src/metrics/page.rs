@@ -1,0 +1,188 @@
+//! The text of the page: OpenMetrics, or Prometheus' older format for scrapers that do not ask for it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use windlass_engine::{Histogram, JobStateKind, Protocol, Timestamp, Totals};
+
+use super::figures::QueueSeries;
+use crate::name::Name;
+
+/// The content type of OpenMetrics.
+pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The content type of the older format.
+pub(crate) const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All that a page shows.
+#[derive(Debug)]
+pub(crate) struct Scraped {
+    pub(crate) series: BTreeMap<Bytes, QueueSeries>,
+    /// The wall clock.
+    pub(crate) wall: Timestamp,
+    pub(crate) protocol_name: BTreeMap<Protocol, &'static str>,
+    pub(crate) connections: u64,
+    pub(crate) workers: u64,
+    pub(crate) queues: u64,
+    /// Bytes that jobs, schedules and batches count as.
+    pub(crate) bytes: u64,
+    pub(crate) store_failed: bool,
+    pub(crate) resident_bytes: u64,
+    pub(crate) started_at: Timestamp,
+}
+
+/// The text in one of the two formats.
+pub(crate) fn text(scraped: Scraped, open_metrics: bool) -> String {
+    let mut registry = Registry::with_prefix("windlass");
+    registry.register_collector(Box::new(scraped));
+    let mut text = String::new();
+    // Only a writer can fail, and a string does not.
+    let _ = encode(&mut text, &registry);
+    if open_metrics { text } else { plain(&text) }
+}
+
+/// The older format: a counter is described under the name of its sample, and there are no units and no end mark.
+fn plain(text: &str) -> String {
+    let (mut out, mut help) = (String::with_capacity(text.len()), "");
+    for line in text.lines() {
+        if line.starts_with("# HELP ") {
+            help = line;
+        } else if let Some(described) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = described.split_once(' ').unwrap_or((described, ""));
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            let sentence = help.splitn(4, ' ').nth(3).unwrap_or_default();
+            out.push_str(&format!("# HELP {name}{suffix} {sentence}\n# TYPE {name}{suffix} {kind}\n"));
+        } else if !line.starts_with('#') {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out
+}
+
+type Count = fn(&Totals) -> u64;
+
+/// The counters: name, help, and which it is.
+const COUNTERS: [(&str, &str, Count); 9] = [
+    ("jobs_pushed", "New jobs", |totals| totals.pushed),
+    ("jobs_taken", "Deliveries to workers", |totals| totals.taken),
+    ("jobs_succeeded", "Jobs that succeeded", |totals| totals.succeeded),
+    ("jobs_failed", "Failures of jobs", |totals| totals.failed),
+    ("jobs_retried", "Failed jobs that became due again", |totals| totals.retried),
+    ("jobs_dead_lettered", "Jobs moved to the dead-letter queue", |totals| totals.buried),
+    ("jobs_expired", "Jobs discarded because their time was over", |totals| totals.expired),
+    ("jobs_lost", "Deliveries lost with their worker", |totals| totals.lost),
+    ("jobs_cancelled", "Jobs removed by commands", |totals| totals.cancelled),
+];
+
+/// The gauges of queues: name, help, and the value.
+type Value = fn(&QueueSeries, Timestamp) -> f64;
+const GAUGES: [(&str, &str, Value); 4] = [
+    ("queue_oldest_ready_seconds", "Age of the oldest job that waits to be taken; 0 if there is none", |it, wall| {
+        let ms = it.oldest_ready_at.map_or(0, |at| wall.ms_since(at));
+        Duration::from_millis(ms).as_secs_f64()
+    }),
+    ("queue_paused", "Whether the queue is paused", |it, _| count(it.paused)),
+    ("queue_workers", "Registrations of workers for the queue", |it, _| count(it.workers)),
+    ("queue_throttle_slots_in_use", "Slots of the queue's throttle that jobs in progress hold", |it, _| {
+        count(it.slots_held)
+    }),
+];
+
+/// The histograms of queues: name, help, and which it is.
+type Durations = fn(&QueueSeries) -> &Histogram;
+const HISTOGRAMS: [(&str, &str, Durations); 2] = [
+    ("job_wait_seconds", "From ready to taken", |it| &it.figures.waited),
+    ("job_run_seconds", "From taken to the worker's report", |it| &it.figures.ran),
+];
+
+/// A count as a gauge's value: exact below 2^53.
+fn count(value: u64) -> f64 {
+    let (high, low) = (u32::try_from(value >> 32).unwrap_or(u32::MAX), u32::try_from(value & 0xffff_ffff).unwrap_or(0));
+    f64::from(high) * 4_294_967_296.0 + f64::from(low)
+}
+
+impl Collector for Scraped {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.encode_jobs(&mut encoder)?;
+        for (name, help, value) in GAUGES {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (queue, it) in &self.series {
+                family.encode_family(&labels(queue))?.encode_gauge(&value(it, self.wall))?;
+            }
+        }
+        for (name, help, value) in COUNTERS {
+            self.encode_counter(encoder.encode_descriptor(name, help, None, MetricType::Counter)?, value)?;
+        }
+        for (name, help, of) in HISTOGRAMS {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+            for (queue, it) in &self.series {
+                encode_histogram(of(it), family.encode_family(&labels(queue))?)?;
+            }
+        }
+        self.encode_daemon(&mut encoder)
+    }
+}
+
+impl Scraped {
+    fn encode_jobs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = encoder.encode_descriptor("jobs", "Jobs by queue and state", None, MetricType::Gauge)?;
+        let names = ["ready", "leased", "scheduled", "retrying", "dead", "parked", "done"];
+        debug_assert_eq!(names.len(), JobStateKind::ALL.len());
+        for (queue, it) in &self.series {
+            for (state, jobs) in names.iter().zip(it.states) {
+                let labels = [("queue", Name(queue.clone()).to_string()), ("state", (*state).to_owned())];
+                family.encode_family(&labels)?.encode_gauge(&count(jobs))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_counter(&self, mut family: MetricEncoder<'_>, value: Count) -> fmt::Result {
+        for (queue, it) in &self.series {
+            for (protocol, totals) in &it.figures.totals {
+                let protocol = self.protocol_name.get(protocol).copied().unwrap_or("unknown");
+                let labels = [("queue", Name(queue.clone()).to_string()), ("protocol", protocol.to_owned())];
+                family.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, u64>(&value(totals), None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The figures of the daemon as a whole.
+    fn encode_daemon(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let started_at = Duration::from_millis(self.started_at.0).as_secs_f64();
+        let gauges = [
+            ("connections", "Open connections", count(self.connections)),
+            ("workers", "Workers known by name", count(self.workers)),
+            ("queues", "Known queues", count(self.queues)),
+            ("jobs_memory_bytes", "Bytes that jobs, schedules and batches count as", count(self.bytes)),
+            ("resident_memory_bytes", "Resident memory of the process, in whole MiB", count(self.resident_bytes)),
+            ("store_failed", "Whether the store does not respond", count(self.store_failed.into())),
+            ("start_time_seconds", "When the daemon started, since 1970", started_at),
+        ];
+        for (name, help, value) in gauges {
+            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
+        }
+        let mut info = encoder.encode_descriptor("build_info", "The version", None, MetricType::Gauge)?;
+        info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?.encode_gauge(&1_i64)
+    }
+}
+
+fn labels(queue: &Bytes) -> [(&'static str, String); 1] {
+    [("queue", Name(queue.clone()).to_string())]
+}
+
+fn encode_histogram(histogram: &Histogram, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+    let bounds = Histogram::BOUNDS_MS.iter().map(|ms| Duration::from_millis(*ms).as_secs_f64());
+    let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(histogram.counts).collect();
+    let sum = Duration::from_millis(histogram.sum_ms).as_secs_f64();
+    encoder.encode_histogram::<NoLabelSet>(sum, histogram.count(), &buckets, None)
+}
