@@ -71,7 +71,8 @@ impl Broker for Hub {
 
     fn visit_apart(&self, now: &Reading, batch: Batch<'_>) {
         if self.visit(now, &mut std::iter::once(batch)) > CommitDuty::None {
-            self.wake_committer();
+            // It may be about to rest, and would not look for changes that gather.
+            self.unpark_committer();
         }
     }
 
