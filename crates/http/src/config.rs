@@ -144,6 +144,10 @@ impl Door for Configured {
         &self.http.listen
     }
 
+    fn may_be_left_out(&self) -> bool {
+        self.http.listen == Http::default().listen
+    }
+
     fn open(&self, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
         serve::start(self, sockets, inside)
     }

@@ -51,7 +51,9 @@ pub fn shorten_slices(slice: Duration) -> io::Result<()> {
 fn nice() -> i32 {
     #[expect(unsafe_code, reason = "no safe wrapper of this call is in reach")]
     // SAFETY: the call takes no pointer. It cannot fail for the calling thread; -1 is a valid niceness.
-    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+    unsafe {
+        libc::getpriority(libc::PRIO_PROCESS, 0)
+    }
 }
 
 /// Other systems have no such call.

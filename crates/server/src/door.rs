@@ -23,6 +23,9 @@ pub trait Door: Send + Sync + fmt::Debug {
     /// All addresses.
     fn listen(&self) -> &[ListenAddress];
 
+    /// Whether the daemon starts without the door if one of its addresses is in use: nobody has chosen them.
+    fn may_be_left_out(&self) -> bool;
+
     /// Starts a thread that serves on these sockets until the daemon stops, and ends when all its connections are closed.
     ///
     /// # Errors

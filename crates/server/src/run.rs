@@ -196,7 +196,14 @@ async fn bind_doors(config: &Config) -> Result<Vec<BoundDoor>, Failure> {
     for door in &config.doors {
         let mut bound = Vec::new();
         for listen in door.listen() {
-            bound.extend(bind_in_time(listen, config).await?);
+            match listen::bind(listen, &config.server) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && door.may_be_left_out() => {
+                    let key = format!("{}.listen", door.name());
+                    tracing::warn!(%listen, key, "the default address is in use: starting without it");
+                }
+                Ok(listeners) => bound.extend(listeners),
+                Err(_) => bound.extend(bind_in_time(listen, config).await?),
+            }
         }
         doors.push(BoundDoor::new(Arc::clone(door), bound));
     }
