@@ -164,6 +164,7 @@ struct Picked {
     queue: Option<Name>,
     faktory: Option<bool>,
     names: Vec<Name>,
+    ids: Vec<Number>,
     after: (Number, Number),
     limit: u16,
 }
@@ -192,6 +193,7 @@ enum Ask {
     Replace(Which, u8),
     Cancel(Which),
     Look(Which),
+    Why(Which),
     CreateQueue(Name, bool),
     RemoveQueue(Name, bool),
     PauseQueue(Name, bool),
@@ -207,6 +209,7 @@ enum Ask {
     ListQueues(Picked),
     ListJobs(Picked),
     ListClients(Picked),
+    ListOthers(Picked, u8),
     Stats,
     Barrier,
     BatchNew(Box<Gathered>),
@@ -383,6 +386,7 @@ impl Picked {
             state: self.place.map(|n| JobStateKind::ALL[usize::from(n) % JobStateKind::ALL.len()]),
             queue: self.queue.map(Name::bytes),
             protocol: self.faktory.map(protocol),
+            ids: self.ids.iter().map(|id| JobId(id.value())).collect(),
             names: self.names.iter().map(|name| name.bytes()).collect(),
             test: None,
         }
@@ -593,6 +597,15 @@ impl Ask {
             }
             Self::Signal(worker, n) => {
                 Command::Worker(WorkerCommand::SetState { worker: worker.bytes(), state: state(n) })
+            }
+            Self::Why(job) => Command::Query(Query::Why(job.job())),
+            Self::ListOthers(picked, n) => {
+                let (after, limit) = (picked.after(), picked.limit.into());
+                Command::Query(match n % 3 {
+                    0 => Query::Configured { after, limit },
+                    1 => Query::Workers { after, limit },
+                    _ => Query::Figures { after, limit },
+                })
             }
             _ => Command::Query(Query::Stats),
         }

@@ -253,10 +253,15 @@ async fn drain(acceptor: &Acceptor, deadline: Duration) {
 }
 
 /// Wakes the engine when something is due, and often enough to notice that a clock was set or that the daemon was suspended.
+///
+/// Deadlines are met a few milliseconds late, several at a time: a thousand workers a second whose wait ends would otherwise wake
+/// this thread and their own a thousand times.
 async fn tick(hub: Arc<Hub>) {
     const EVERY: Duration = Duration::from_millis(TICK_MS);
+    const LATE: Duration = Duration::from_millis(4);
     loop {
-        let due = hub.tick().map_or(EVERY, |at| clock::until(at).min(EVERY));
+        let due = hub.tick().map_or(EVERY, clock::until);
+        let due = if due.is_zero() { due } else { due.clamp(LATE, EVERY) };
         tokio::select! {
             () = hub.deadline_moved.notified() => {}
             () = tokio::time::sleep(due) => {}
