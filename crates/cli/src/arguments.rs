@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::import::Import;
+use crate::operate::Operate;
 use crate::settings::Settings;
 
 const AFTER_HELP: &str = "`windlass --help` has examples, the environment, signals and exit codes.";
@@ -21,6 +22,10 @@ Examples:
       Serve with the settings in a file.
   windlass --set 'gearman.listen=[\"0.0.0.0:4730\", \"unix:/run/gearman\"]'
       Serve on other addresses, without a file.
+  windlass status; windlass queues; windlass jobs --state dead
+      Look at the running daemon: as a whole, its queues, its dead jobs.
+  windlass job 17; windlass retry 17
+      Show everything about a job, and why it does not run; run it now.
   windlass config > windlass.toml
       Start a configuration file: every key, its default and an explanation.
   windlass check -c windlass.toml
@@ -160,6 +165,9 @@ pub(crate) enum Command {
         #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
+    /// Commands for the running daemon.
+    #[command(flatten)]
+    Operate(Operate),
     /// Import jobs from another server or from an export, while neither that server nor the daemon runs.
     #[command(subcommand)]
     Import(Import),

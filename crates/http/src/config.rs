@@ -16,6 +16,9 @@ use crate::serve;
 
 const NAME: &str = "http";
 
+/// The name of the Unix socket in the data directory, for commands.
+pub const SOCKET: &str = "operator.sock";
+
 /// Faktory's port for its pages.
 const PORT: u16 = 7420;
 
@@ -146,6 +149,10 @@ impl Door for Configured {
 
     fn may_be_left_out(&self) -> bool {
         self.http.listen == Http::default().listen
+    }
+
+    fn private_socket(&self) -> &'static str {
+        SOCKET
     }
 
     fn open(&self, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {

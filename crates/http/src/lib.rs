@@ -28,4 +28,4 @@ mod serve;
 mod time;
 
 pub use api::openapi;
-pub use config::{Configured, Http, Metrics};
+pub use config::{Configured, Http, Metrics, SOCKET};

@@ -26,6 +26,9 @@ pub trait Door: Send + Sync + fmt::Debug {
     /// Whether the daemon starts without the door if one of its addresses is in use: nobody has chosen them.
     fn may_be_left_out(&self) -> bool;
 
+    /// The name of a Unix socket in the data directory, for the owner of the directory alone.
+    fn private_socket(&self) -> &'static str;
+
     /// Starts a thread that serves on these sockets until the daemon stops, and ends when all its connections are closed.
     ///
     /// # Errors

@@ -169,20 +169,26 @@ fn bind_one(address: &Address, server: &Server) -> io::Result<Bound> {
         }
         Address::Unix(path) => {
             clear_stale(path)?;
-            bind_unix(path, server)
+            bind_unix(path, server.unix_mode.0, server.backlog)
         }
     }
 }
 
+/// Binds a Unix socket that only the daemon's user may use.
+pub(crate) fn bind_private(path: &Path, server: &Server) -> io::Result<Bound> {
+    clear_stale(path)?;
+    bind_unix(path, Some(0o600), server.backlog)
+}
+
 /// Sets the permissions before any client can connect.
-fn bind_unix(path: &Path, server: &Server) -> io::Result<Bound> {
+fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Bound> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     let file = SocketFile(path.to_owned());
-    if let Some(mode) = server.unix_mode.0 {
+    if let Some(mode) = mode {
         std::fs::set_permissions(path, Permissions::from_mode(mode))?;
     }
-    socket.listen(i32::try_from(server.backlog).unwrap_or(i32::MAX))?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     socket.set_nonblocking(true)?;
     Ok(Bound::Unix(UnixListener::from_std(socket.into())?, file))
 }

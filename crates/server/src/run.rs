@@ -205,6 +205,12 @@ async fn bind_doors(config: &Config) -> Result<Vec<BoundDoor>, Failure> {
                 Err(_) => bound.extend(bind_in_time(listen, config).await?),
             }
         }
+        let path = config.data_dir.join(door.private_socket());
+        match listen::bind_private(&path, &config.server) {
+            Ok(listener) => bound.push(listener),
+            // Its path may be too long.
+            Err(error) => tracing::warn!(path = %path.display(), %error, "commands cannot reach the daemon there"),
+        }
         doors.push(BoundDoor::new(Arc::clone(door), bound));
     }
     Ok(doors)

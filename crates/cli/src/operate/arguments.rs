@@ -1,0 +1,226 @@
+//! The options of the commands for operators.
+
+use clap::{Args, Subcommand};
+
+use crate::settings::Settings;
+
+/// Where the daemon is, and how answers are shown.
+#[derive(Debug, Args)]
+pub(crate) struct Ask {
+    #[command(flatten)]
+    pub(super) settings: Settings,
+    /// Ask the daemon at this address (http://HOST:PORT) instead of the one on the data directory.
+    #[arg(long, value_name = "URL")]
+    pub(super) url: Option<String>,
+    /// Print JSON: one object, or one for each row.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Operate {
+    /// Show the daemon as a whole: jobs by state, queues, connections.
+    Status(Ask),
+    /// List queues with their jobs, age and workers.
+    Queues(Ask),
+    /// List jobs.
+    Jobs(Jobs),
+    /// Show everything about a job, and why it does not run.
+    Job(OneJob),
+    /// Make dead, scheduled or failed jobs ready now.
+    Retry(SomeJobs),
+    /// Move jobs to the dead-letter queue.
+    Kill(SomeJobs),
+    /// Take jobs back from their workers.
+    Requeue(SomeJobs),
+    /// Remove jobs, whatever their state.
+    Delete(LosingJobs),
+    /// Remove all jobs of a queue that wait to be taken.
+    Clear(LosingQueue),
+    /// Hand out no jobs of these queues.
+    Pause(SomeQueues),
+    /// Hand out jobs of these queues again.
+    Resume(SomeQueues),
+    /// List the workers that are known by name.
+    Workers(Ask),
+    /// Ask a worker, or all, to take no more jobs.
+    Quiet(Worker),
+    /// Ask a worker, or all, to finish their jobs and to end.
+    Stop(Worker),
+    /// Push a job.
+    Push(Push),
+    /// Take a job and print it; `done` and `fail` report on it.
+    Take(Take),
+    /// Report that a job which `take` has printed is done.
+    Done(Done),
+    /// Report that a job which `take` has printed has failed.
+    Fail(Fail),
+}
+
+/// Which jobs; all conditions must hold.
+#[derive(Debug, Args)]
+pub(crate) struct Jobs {
+    /// In this queue.
+    #[arg(long)]
+    pub(super) queue: Option<String>,
+    /// In this state: ready, leased, scheduled, retrying, dead, parked or done.
+    #[arg(long)]
+    pub(super) state: Option<String>,
+    /// Of this protocol.
+    #[arg(long)]
+    pub(super) protocol: Option<String>,
+    /// With this kind: FWP's jobtype, EventMQ's path and callable, otherwise the queue.
+    #[arg(long)]
+    pub(super) kind: Option<String>,
+    /// With this coalescing key.
+    #[arg(long)]
+    pub(super) key: Option<String>,
+    /// With this name (FWP's jid, EventMQ's message id).
+    #[arg(long)]
+    pub(super) name: Option<String>,
+    /// Ready, or created, at least this long ago: 90s, 1h30m, 2d.
+    #[arg(long, value_name = "TIME")]
+    pub(super) older_than: Option<String>,
+    /// Ready, or created, at most this long ago.
+    #[arg(long, value_name = "TIME")]
+    pub(super) newer_than: Option<String>,
+    /// The most jobs to list; 0 = all.
+    #[arg(long, default_value_t = 100)]
+    pub(super) limit: usize,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// A job.
+#[derive(Debug, Args)]
+pub(crate) struct OneJob {
+    /// Its number.
+    pub(super) id: u64,
+    /// Write only its body, as it is.
+    #[arg(long)]
+    pub(super) body: bool,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// Jobs.
+#[derive(Debug, Args)]
+pub(crate) struct SomeJobs {
+    /// Their numbers.
+    #[arg(required = true)]
+    pub(super) ids: Vec<u64>,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// Jobs that are gone afterwards.
+#[derive(Debug, Args)]
+pub(crate) struct LosingJobs {
+    #[command(flatten)]
+    pub(super) jobs: SomeJobs,
+    /// Do not ask first.
+    #[arg(long)]
+    pub(super) yes: bool,
+}
+
+/// A queue whose jobs are gone afterwards.
+#[derive(Debug, Args)]
+pub(crate) struct LosingQueue {
+    /// Its name.
+    pub(super) queue: String,
+    /// Do not ask first.
+    #[arg(long)]
+    pub(super) yes: bool,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// Queues.
+#[derive(Debug, Args)]
+pub(crate) struct SomeQueues {
+    /// Their names.
+    #[arg(required = true)]
+    pub(super) queues: Vec<String>,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// A worker, or all.
+#[derive(Debug, Args)]
+pub(crate) struct Worker {
+    /// Its name.
+    #[arg(required_unless_present = "all")]
+    pub(super) worker: Option<String>,
+    /// All workers.
+    #[arg(long, conflicts_with = "worker")]
+    pub(super) all: bool,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// A job to push.
+#[derive(Debug, Args)]
+pub(crate) struct Push {
+    /// The queue.
+    pub(super) queue: String,
+    /// The job's body; without it, standard input.
+    pub(super) body: Option<String>,
+    /// 1 to 9; 9 is taken first.
+    #[arg(long)]
+    pub(super) priority: Option<u8>,
+    /// Not before this much later: 90s, 1h30m, 2d.
+    #[arg(long, value_name = "TIME")]
+    pub(super) delay: Option<String>,
+    /// While a job of the queue has this key, another one is refused.
+    #[arg(long)]
+    pub(super) key: Option<String>,
+    /// Retries after failures.
+    #[arg(long, allow_negative_numbers = true)]
+    pub(super) retries: Option<i32>,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// How to take a job.
+#[derive(Debug, Args)]
+pub(crate) struct Take {
+    /// The queue.
+    pub(super) queue: String,
+    /// How long to wait for a job.
+    #[arg(long, value_name = "TIME")]
+    pub(super) wait: Option<String>,
+    /// How long this worker may have the job.
+    #[arg(long, value_name = "TIME")]
+    pub(super) lease: Option<String>,
+    /// The worker's name.
+    #[arg(long)]
+    pub(super) worker: Option<String>,
+    /// Take a job that workers of this protocol see.
+    #[arg(long)]
+    pub(super) protocol: Option<String>,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// A job that is done.
+#[derive(Debug, Args)]
+pub(crate) struct Done {
+    /// The lease, as `take` has printed it.
+    pub(super) lease: String,
+    /// The result.
+    pub(super) result: Option<String>,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// A job that has failed.
+#[derive(Debug, Args)]
+pub(crate) struct Fail {
+    /// The lease, as `take` has printed it.
+    pub(super) lease: String,
+    /// The error's message.
+    pub(super) message: Option<String>,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}

@@ -1,0 +1,167 @@
+//! A client of the daemon's HTTP API, over its Unix socket or an address. One connection for each command.
+
+use std::path::{Path, PathBuf};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Method, Request, StatusCode, Uri, header};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use windlass_http::SOCKET;
+use windlass_server::Failure;
+
+/// Where the daemon is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Daemon {
+    /// Its data directory.
+    Directory(PathBuf),
+    /// Its address.
+    Url(Uri),
+}
+
+/// A connection to a daemon.
+#[derive(Debug)]
+pub(crate) struct Client {
+    sender: SendRequest<Full<Bytes>>,
+    host: String,
+}
+
+/// An answer of the daemon.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) body: Bytes,
+}
+
+impl Daemon {
+    /// Reads an address: `http://localhost:7420`.
+    pub(crate) fn at(url: &str) -> Result<Self, Failure> {
+        let wrong = || failure(format!("--url {url}: http://HOST:PORT expected"));
+        let uri: Uri = url.parse().map_err(|_| wrong())?;
+        let is_plain =
+            uri.scheme_str() == Some("http") && uri.host().is_some() && uri.path() == "/" && uri.query().is_none();
+        if is_plain { Ok(Self::Url(uri)) } else { Err(wrong()) }
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Client, Failure> {
+        match self {
+            Self::Directory(directory) => {
+                let path = directory.join(SOCKET);
+                let stream = UnixStream::connect(&path).await.map_err(|error| no_daemon(&path, &error))?;
+                Client::over(stream, "localhost".to_owned()).await
+            }
+            Self::Url(uri) => {
+                let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(80));
+                let name = host.trim_matches(['[', ']']);
+                let stream = TcpStream::connect((name, port)).await;
+                let stream = stream.map_err(|error| failure(format!("no daemon answers at {uri}: {error}")))?;
+                Client::over(stream, format!("{host}:{port}")).await
+            }
+        }
+    }
+}
+
+fn no_daemon(path: &Path, error: &std::io::Error) -> Failure {
+    failure(format!(
+        "no daemon answers at {}: {error}. Name its data directory with --data-dir or -c, or its address with --url",
+        path.display()
+    ))
+}
+
+impl Client {
+    async fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        stream: S,
+        host: String,
+    ) -> Result<Self, Failure> {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failure)?;
+        // Its end shows in the answers.
+        tokio::spawn(connection);
+        Ok(Self { sender, host })
+    }
+
+    /// Sends a request. `path` is below `/api/v1`.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or the daemon refuses. Its reason is the text.
+    pub(crate) async fn send(&mut self, method: Method, path: &str, body: impl Into<Bytes>) -> Result<Answer, Failure> {
+        let request = Request::builder().method(method).uri(format!("/api/v1{path}")).header(header::HOST, &self.host);
+        let request = request.body(Full::new(body.into())).map_err(failure)?;
+        self.sender.ready().await.map_err(failure)?;
+        let response = self.sender.send_request(request).await.map_err(failure)?;
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(failure)?.to_bytes();
+        if status.is_success() { Ok(Answer { body }) } else { Err(refused(status, &body)) }
+    }
+
+    pub(crate) async fn get(&mut self, path: &str) -> Result<Value, Failure> {
+        self.send(Method::GET, path, Bytes::new()).await?.json()
+    }
+
+    pub(crate) async fn post(&mut self, path: &str) -> Result<Answer, Failure> {
+        self.send(Method::POST, path, Bytes::new()).await
+    }
+}
+
+impl Answer {
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_slice(&self.body).map_err(|error| failure(format!("the daemon's answer is no JSON: {error}")))
+    }
+}
+
+fn refused(status: StatusCode, body: &[u8]) -> Failure {
+    let problem: Value = serde_json::from_slice(body).unwrap_or_default();
+    let detail = problem.get("detail").and_then(Value::as_str);
+    failure(detail.map_or_else(|| status.to_string(), str::to_owned))
+}
+
+pub(crate) fn failure(reason: impl ToString) -> Failure {
+    Failure::Runtime(reason.to_string())
+}
+
+/// A name within a path or a query.
+pub(crate) fn encoded(name: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_~".contains(&byte);
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if is_plain(byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_paths() {
+        let table = [("mails", "mails"), ("a/b?c", "a%2Fb%3Fc"), ("..", "%2E%2E"), ("ü", "%C3%BC"), ("a b", "a%20b")];
+        for (name, text) in table {
+            assert_eq!(encoded(name), text);
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        for url in ["http://localhost:7420", "http://[::1]:7420/", "http://localhost"] {
+            assert!(Daemon::at(url).is_ok(), "{url}");
+        }
+        for url in [
+            "localhost:7420",
+            "https://localhost:7420",
+            "http://localhost:7420/api",
+            "http://",
+            "unix:/x",
+            "http://h/?a",
+        ] {
+            assert!(Daemon::at(url).is_err(), "{url}");
+        }
+    }
+}

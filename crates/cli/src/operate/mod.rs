@@ -1,0 +1,284 @@
+//! Commands for operators: they ask the running daemon through its HTTP API (`client`) and show the answers (`show`). Their options: `arguments`.
+//!
+//! The daemon has a Unix socket in its data directory that only its owner may use: who owns the directory is the operator.
+
+mod arguments;
+mod client;
+mod show;
+
+use std::env;
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+
+use hyper::Method;
+use hyper::body::Bytes;
+use serde_json::Value;
+use windlass_server::Failure;
+
+pub(crate) use self::arguments::Operate;
+use self::arguments::{
+    Ask, Done, Fail, Jobs, LosingJobs, LosingQueue, OneJob, Push, SomeJobs, SomeQueues, Take, Worker,
+};
+use self::client::{Answer, Client, Daemon, encoded, failure};
+use self::show::{Column, JOBS, QUEUES, WORKERS, at};
+
+impl Ask {
+    fn daemon(&self) -> Result<Daemon, Failure> {
+        match &self.url {
+            Some(url) => Daemon::at(url),
+            None => Ok(Daemon::Directory(self.settings.resolve(env::vars_os())?.data_dir)),
+        }
+    }
+
+    /// One object, for people in the form that `form` gives it.
+    fn show(&self, value: &Value, form: fn(&Value) -> String) -> Result<(), Failure> {
+        print(&if self.json { format!("{value}\n") } else { form(value) })
+    }
+
+    fn rows(&self, columns: &[Column], rows: &[Value]) -> Result<(), Failure> {
+        let lines = || rows.iter().map(|row| format!("{row}\n")).collect();
+        print(&if self.json { lines() } else { show::table(columns, rows) })
+    }
+}
+
+/// Runs a command.
+pub(crate) fn run(command: &Operate) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
+    runtime.block_on(command.run())
+}
+
+impl Operate {
+    async fn run(&self) -> Result<(), Failure> {
+        let ask = self.ask();
+        let client = &mut ask.daemon()?.connect().await?;
+        match self {
+            Self::Status(_) => ask.show(&client.get("/status").await?, show::status),
+            Self::Queues(_) => ask.rows(QUEUES, &pages(client, "/queues", "queues", usize::MAX).await?),
+            Self::Workers(_) => ask.rows(WORKERS, &pages(client, "/workers", "workers", usize::MAX).await?),
+            Self::Jobs(jobs) => jobs.run(client).await,
+            Self::Job(job) => job.run(client).await,
+            Self::Retry(jobs) => jobs.change(client, "retry").await,
+            Self::Kill(jobs) => jobs.change(client, "kill").await,
+            Self::Requeue(jobs) => jobs.change(client, "requeue").await,
+            Self::Delete(jobs) => jobs.run(client).await,
+            Self::Clear(queue) => queue.run(client).await,
+            Self::Pause(queues) => queues.change(client, "pause").await,
+            Self::Resume(queues) => queues.change(client, "resume").await,
+            Self::Quiet(worker) => worker.signal(client, "quiet").await,
+            Self::Stop(worker) => worker.signal(client, "stop").await,
+            Self::Push(push) => push.run(client).await,
+            Self::Take(take) => take.run(client).await,
+            Self::Done(Done { lease, result, .. }) => {
+                report(client, lease, "done", result.as_ref()).await?;
+                Ok(())
+            }
+            Self::Fail(Fail { lease, message, .. }) => {
+                let outcome: Value = report(client, lease, "fail", message.as_ref()).await?.json()?;
+                ask.show(&outcome, |it| format!("{}\n", at(it, "/state").as_str().unwrap_or_default()))
+            }
+        }
+    }
+
+    const fn ask(&self) -> &Ask {
+        match self {
+            Self::Status(ask) | Self::Queues(ask) | Self::Workers(ask) => ask,
+            Self::Jobs(Jobs { ask, .. })
+            | Self::Job(OneJob { ask, .. })
+            | Self::Retry(SomeJobs { ask, .. })
+            | Self::Kill(SomeJobs { ask, .. })
+            | Self::Requeue(SomeJobs { ask, .. })
+            | Self::Delete(LosingJobs { jobs: SomeJobs { ask, .. }, .. })
+            | Self::Clear(LosingQueue { ask, .. })
+            | Self::Pause(SomeQueues { ask, .. })
+            | Self::Resume(SomeQueues { ask, .. })
+            | Self::Quiet(Worker { ask, .. })
+            | Self::Stop(Worker { ask, .. })
+            | Self::Push(Push { ask, .. })
+            | Self::Take(Take { ask, .. })
+            | Self::Done(Done { ask, .. })
+            | Self::Fail(Fail { ask, .. }) => ask,
+        }
+    }
+}
+
+impl Jobs {
+    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        let Self { queue, state, protocol, kind, key, name, older_than, newer_than, limit, ask } = self;
+        let path = with_query(
+            "/jobs",
+            &[
+                ("queue", queue.clone()),
+                ("state", state.clone()),
+                ("protocol", protocol.clone()),
+                ("kind", kind.clone()),
+                ("key", key.clone()),
+                ("name", name.clone()),
+                ("older_than", older_than.clone()),
+                ("newer_than", newer_than.clone()),
+            ],
+        );
+        let rows_max = if *limit == 0 { usize::MAX } else { *limit };
+        ask.rows(JOBS, &pages(client, &path, "jobs", rows_max).await?)
+    }
+}
+
+impl OneJob {
+    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        let path = format!("/jobs/{}", self.id);
+        if self.body {
+            let body = client.send(Method::GET, &format!("{path}/body"), Bytes::new()).await?.body;
+            return print_bytes(&body);
+        }
+        self.ask.show(&client.get(&path).await?, show::job)
+    }
+}
+
+impl SomeJobs {
+    async fn change(&self, client: &mut Client, action: &str) -> Result<(), Failure> {
+        let mut rows = Vec::new();
+        for id in &self.ids {
+            let answer = client.post(&format!("/jobs/{id}/{action}")).await;
+            rows.push(answer.map_err(|why| failure(format!("job {id}: {why}")))?.json()?);
+        }
+        self.ask.rows(JOBS, &rows)
+    }
+}
+
+impl LosingJobs {
+    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        let ids = &self.jobs.ids;
+        confirm(self.yes, &format!("Remove {} jobs?", ids.len()))?;
+        for id in ids {
+            let answer = client.send(Method::DELETE, &format!("/jobs/{id}"), Bytes::new()).await;
+            answer.map_err(|why| failure(format!("job {id}: {why}")))?;
+        }
+        Ok(())
+    }
+}
+
+impl LosingQueue {
+    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        let path = format!("/queues/{}", encoded(&self.queue));
+        let row = client.get(&path).await?;
+        confirm(self.yes, &format!("Remove the {} ready jobs of {}?", at(&row, "/states/ready"), self.queue))?;
+        let changed: Value = client.post(&format!("{path}/clear")).await?.json()?;
+        self.ask.show(&changed, |it| format!("{} jobs removed\n", at(it, "/changed")))
+    }
+}
+
+impl SomeQueues {
+    async fn change(&self, client: &mut Client, action: &str) -> Result<(), Failure> {
+        let mut rows = Vec::new();
+        for queue in &self.queues {
+            let answer = client.post(&format!("/queues/{}/{action}", encoded(queue))).await;
+            rows.push(answer.map_err(|why| failure(format!("queue {queue}: {why}")))?.json()?);
+        }
+        self.ask.rows(QUEUES, &rows)
+    }
+}
+
+impl Worker {
+    async fn signal(&self, client: &mut Client, signal: &str) -> Result<(), Failure> {
+        let path = match &self.worker {
+            Some(worker) => format!("/workers/{}/{signal}", encoded(worker)),
+            None => format!("/workers/{signal}"),
+        };
+        client.post(&path).await.map(drop)
+    }
+}
+
+impl Push {
+    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        let body = match &self.body {
+            Some(body) => body.clone().into_bytes(),
+            None => standard_input()?,
+        };
+        let terms = [
+            ("priority", self.priority.map(|it| it.to_string())),
+            ("delay", self.delay.clone()),
+            ("key", self.key.clone()),
+            ("retries", self.retries.map(|it| it.to_string())),
+        ];
+        let path = with_query(&format!("/queues/{}/jobs", encoded(&self.queue)), &terms);
+        let pushed: Value = client.send(Method::POST, &path, body).await?.json()?;
+        self.ask.show(&pushed, |it| format!("{}\n", at(it, "/id")))
+    }
+}
+
+impl Take {
+    /// Without a job, prints nothing.
+    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        let Self { queue, wait, lease, worker, protocol, ask } = self;
+        let terms = [
+            ("wait", wait.clone()),
+            ("lease", lease.clone()),
+            ("worker", worker.clone()),
+            ("protocol", protocol.clone()),
+        ];
+        let answer = client.post(&with_query(&format!("/queues/{}/take", encoded(queue)), &terms)).await?;
+        if answer.body.is_empty() {
+            return Err(failure(format!("the queue {queue} has no job for this worker")));
+        }
+        ask.show(&answer.json()?, show::taken)
+    }
+}
+
+/// All rows of a listing, as far as `rows_max`.
+async fn pages(client: &mut Client, path: &str, rows: &str, rows_max: usize) -> Result<Vec<Value>, Failure> {
+    const PAGE_MAX: usize = 1_000;
+    let (mut all, mut cursor) = (Vec::new(), String::new());
+    while all.len() < rows_max {
+        let limit = PAGE_MAX.min(rows_max - all.len());
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let mut page = client.get(&format!("{path}{joint}limit={limit}{cursor}")).await?;
+        if let Some(Value::Array(found)) = page.get_mut(rows).map(Value::take) {
+            all.extend(found);
+        }
+        let Some(next) = page.get("next").and_then(Value::as_str) else { break };
+        cursor = format!("&cursor={next}");
+    }
+    Ok(all)
+}
+
+async fn report(client: &mut Client, lease: &str, what: &str, text: Option<&String>) -> Result<Answer, Failure> {
+    let path = format!("/leases/{}/{what}", encoded(lease).replace("%2E", "."));
+    client.send(Method::POST, &path, text.cloned().unwrap_or_default()).await
+}
+
+/// A path with the parameters that are given.
+fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
+    let given = parameters.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?))));
+    let given: Vec<String> = given.collect();
+    if given.is_empty() { path.to_owned() } else { format!("{path}?{}", given.join("&")) }
+}
+
+/// Asks before something is lost.
+fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() {
+        return Err(failure("jobs would be lost: --yes is required where there is no terminal"));
+    }
+    let mut answer = String::new();
+    let _ = write!(io::stderr(), "{question} [y/N] ");
+    io::stdin().read_line(&mut answer).map_err(failure)?;
+    if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(failure("nothing is removed")) }
+}
+
+fn standard_input() -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes).map_err(failure)?;
+    Ok(bytes)
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    match io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()) {
+        // A reader such as `head` closed the pipe; that is not an error.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| failure(format!("cannot write: {error}"))),
+    }
+}

@@ -1,0 +1,261 @@
+//! Answers for people: tables, and one job. Scripts ask for `--json`.
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::Value;
+
+/// A column: its title, and the value in it. Numbers stand on the right.
+pub(super) struct Column(pub(super) &'static str, pub(super) fn(&Value) -> String);
+
+pub(super) const QUEUES: &[Column] = &[
+    Column("QUEUE", |row| text(at(row, "/name"))),
+    Column("READY", |row| text(at(row, "/states/ready"))),
+    Column("LEASED", |row| text(at(row, "/states/leased"))),
+    Column("SCHEDULED", |row| text(at(row, "/states/scheduled"))),
+    Column("RETRYING", |row| text(at(row, "/states/retrying"))),
+    Column("DEAD", |row| text(at(row, "/states/dead"))),
+    Column("OLDEST", |row| age(at(row, "/oldest_ready_seconds").as_f64().unwrap_or_default())),
+    Column("WORKERS", |row| text(at(row, "/workers"))),
+    Column("NOTES", |row| {
+        let notes = [("/paused", "paused"), ("/bridged", "bridged")];
+        let mut notes: Vec<&str> =
+            notes.iter().filter(|(key, _)| *at(row, key) == true).map(|(_, note)| *note).collect();
+        if !at(row, "/throttle").is_null() {
+            notes.push("throttled");
+        }
+        if *at(row, "/kind") == "cycle" {
+            notes.push("cycle");
+        }
+        notes.join(", ")
+    }),
+];
+
+pub(super) const JOBS: &[Column] = &[
+    Column("ID", |row| text(at(row, "/id"))),
+    Column("STATE", |row| text(at(row, "/state"))),
+    Column("QUEUE", |row| text(at(row, "/queue"))),
+    Column("KIND", |row| text(at(row, "/kind"))),
+    Column("PROTOCOL", |row| text(at(row, "/protocol"))),
+    Column("ATTEMPTS", |row| text(at(row, "/attempts"))),
+    Column("READY AT", |row| text(at(row, "/ready_at"))),
+    Column("NAME", |row| text(at(row, "/name"))),
+    Column("LAST FAILURE", |row| first_line(at(row, "/failure/message"))),
+];
+
+pub(super) const WORKERS: &[Column] = &[
+    Column("WORKER", |row| text(at(row, "/name"))),
+    Column("STATE", |row| text(at(row, "/state"))),
+    Column("PROTOCOL", |row| text(at(row, "/protocol"))),
+    Column("HOST", |row| text(at(row, "/host"))),
+    Column("PID", |row| text(at(row, "/pid"))),
+    Column("JOBS", |row| text(at(row, "/jobs"))),
+    Column("CONNECTIONS", |row| text(at(row, "/connections"))),
+    Column("LAST SIGN", |row| text(at(row, "/beat_at"))),
+];
+
+/// A table with a title for each column, without lines.
+pub(super) fn table(columns: &[Column], rows: &[Value]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(columns.iter().map(|Column(title, _)| *title));
+    for row in rows {
+        table.add_row(columns.iter().map(|Column(_, value)| printable(&value(row))));
+    }
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    for (index, Column(_, value)) in columns.iter().enumerate() {
+        if let Some(column) = table.column_mut(index) {
+            column.set_padding((0, 2));
+            if !rows.is_empty() && rows.iter().all(|row| is_number(&value(row))) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+    }
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n") + "\n"
+}
+
+/// The daemon as a whole.
+pub(super) fn status(status: &Value) -> String {
+    let counts = |part: &Value| {
+        let counts = part.as_object().into_iter().flatten();
+        let counts: Vec<String> =
+            counts.filter(|(_, count)| **count != 0).map(|(name, count)| format!("{count} {name}")).collect();
+        if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+    };
+    let mut lines = vec![
+        ("windlass", format!("{}, {}", text(at(status, "/version")), text(at(status, "/state")))),
+        ("started", text(at(status, "/started_at"))),
+        ("jobs", counts(at(status, "/states"))),
+        ("memory", format!("{} bytes of jobs", text(at(status, "/bytes")))),
+        ("queues", text(at(status, "/queues"))),
+        (
+            "clients",
+            format!("{} connections, {} named workers", text(at(status, "/connections")), text(at(status, "/workers"))),
+        ),
+        ("kept", format!("{} schedules, {} batches", text(at(status, "/schedules")), text(at(status, "/batches")))),
+        ("so far", counts(at(status, "/totals"))),
+    ];
+    let protocols = at(status, "/protocols").as_array().into_iter().flatten();
+    let protocols: Vec<(String, String)> =
+        protocols.map(|it| (text(at(it, "/protocol")), counts(at(it, "/states")))).collect();
+    lines.extend(protocols.iter().map(|(name, counts)| (name.as_str(), counts.clone())));
+    fields(&lines)
+}
+
+/// Everything about one job.
+pub(super) fn job(job: &Value) -> String {
+    let lease = at(job, "/lease");
+    let mut lines = vec![
+        ("job", format!("{} in {}", text(at(job, "/id")), text(at(job, "/queue")))),
+        ("state", text(at(job, "/state"))),
+        ("why", text(at(job, "/why/text"))),
+        ("protocol", text(at(job, "/protocol"))),
+        ("kind", text(at(job, "/kind"))),
+        ("name", text(at(job, "/name"))),
+        ("key", text(at(job, "/key"))),
+        ("priority", text(at(job, "/priority"))),
+        ("ready at", text(at(job, "/ready_at"))),
+        ("until", text(at(job, "/until"))),
+        (
+            "attempts",
+            format!(
+                "{}, of these {} failed and {} lost",
+                text(at(job, "/attempts")),
+                text(at(job, "/failures")),
+                text(at(job, "/losses"))
+            ),
+        ),
+        ("retries", text(at(job, "/retries"))),
+        ("leased to", text(at(lease, "/worker"))),
+        ("leased since", text(at(lease, "/since"))),
+        ("progress", progress(at(job, "/progress"))),
+        ("failure", failure(at(job, "/failure"))),
+        ("result", text(at(job, "/result"))),
+    ];
+    let bytes = text(at(job, "/body_bytes"));
+    match (at(job, "/body"), at(job, "/body_base64")) {
+        (Value::String(body), _) => lines.push(("body", body.clone())),
+        (_, Value::String(body)) => lines.push(("body", format!("{bytes} bytes, in base64: {body}"))),
+        _ => lines.push(("body", format!("{bytes} bytes"))),
+    }
+    fields(&lines)
+}
+
+/// A job that this worker has now.
+pub(super) fn taken(job: &Value) -> String {
+    let body = match (at(job, "/body"), at(job, "/body_base64")) {
+        (Value::String(body), _) => body.clone(),
+        (_, body) => format!("in base64: {}", text(body)),
+    };
+    fields(&[
+        ("lease", text(at(job, "/lease"))),
+        ("until", text(at(job, "/until"))),
+        ("job", text(at(job, "/id"))),
+        ("protocol", text(at(job, "/protocol"))),
+        ("attempts", text(at(job, "/attempts"))),
+        ("body", body),
+    ])
+}
+
+fn progress(progress: &Value) -> String {
+    if progress.is_null() {
+        return String::new();
+    }
+    format!("{} of {} {}", at(progress, "/done"), at(progress, "/of"), text(at(progress, "/text")))
+}
+
+fn failure(failure: &Value) -> String {
+    if failure.is_null() {
+        return String::new();
+    }
+    let trace = at(failure, "/backtrace").as_array().into_iter().flatten().map(text);
+    let head =
+        format!("{} {}: {}", text(at(failure, "/at")), text(at(failure, "/kind")), text(at(failure, "/message")));
+    std::iter::once(head).chain(trace).collect::<Vec<_>>().join("\n")
+}
+
+/// One line for each field that has a value; further lines of a value are indented.
+fn fields(lines: &[(&str, String)]) -> String {
+    let width = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let shown = lines.iter().filter(|(_, value)| !value.is_empty());
+    let indent = format!("\n{}", " ".repeat(width + 2));
+    shown.map(|(name, value)| format!("{name:width$}  {}\n", multi_line(value).replace('\n', &indent))).collect()
+}
+
+/// The value at a path (RFC 6901); null if there is none.
+pub(super) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
+    value.pointer(path).unwrap_or(&Value::Null)
+}
+
+/// A value as text; nothing for null.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+fn first_line(value: &Value) -> String {
+    const CHARS_MAX: usize = 60;
+    let text = text(value);
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or(line)),
+        None => line.to_owned(),
+    }
+}
+
+/// Seconds as the largest unit that fits.
+fn age(seconds: f64) -> String {
+    const UNITS: [(&str, f64); 4] = [("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0)];
+    if seconds == 0.0 {
+        return String::new();
+    }
+    let unit = UNITS.iter().find(|(_, unit)| seconds >= *unit);
+    unit.map_or_else(|| "<1s".to_owned(), |(name, unit)| format!("{:.0}{name}", (seconds / unit).floor()))
+}
+
+/// What a terminal can show: a name or a body must not command it.
+fn printable(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+}
+
+fn multi_line(text: &str) -> String {
+    text.lines().map(printable).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ages() {
+        let table =
+            [(0.0, ""), (0.4, "<1s"), (1.0, "1s"), (59.9, "59s"), (60.0, "1m"), (7_199.0, "1h"), (200_000.0, "2d")];
+        for (seconds, text) in table {
+            assert_eq!(age(seconds), text);
+        }
+    }
+
+    #[test]
+    fn a_table_is_aligned_and_harmless() {
+        let row =
+            |id: u64, queue: &str| json!({"id": id, "state": "dead", "queue": queue, "failure": {"message": "a\nb"}});
+        let shown = table(JOBS, &[row(7, "\u{1b}[2Jq"), row(1234, "mails")]);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines[0].starts_with("  ID  STATE  QUEUE"), "{shown}");
+        assert!(lines[1].starts_with("   7  dead   \u{fffd}[2Jq"), "{shown}");
+        assert!(lines[2].starts_with("1234  dead   mails") && lines[2].ends_with('a'), "{shown}");
+    }
+
+    #[test]
+    fn one_job_shows_the_fields_that_it_has() {
+        let value = json!({"id": 3, "queue": "q", "state": "ready", "why": {"text": "the queue q is paused"}, "body": "a\nb", "body_bytes": 3,
+            "attempts": 0, "failures": 0, "losses": 0});
+        let shown = job(&value);
+        assert!(shown.contains("why           the queue q is paused\n"), "{shown}");
+        assert!(shown.contains("body          a\n              b\n") && !shown.contains("failure "), "{shown}");
+    }
+}

@@ -1,0 +1,123 @@
+//! The commands for operators, as a person or a script runs them.
+#![cfg(test)]
+
+mod common;
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use windlass_testkit::daemon::Daemon;
+
+/// An operator on the machine of the daemon whose data is in `dir`.
+struct Operator<'a>(&'a Path);
+
+impl Operator<'_> {
+    fn run(&self, line: &str, input: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(line.split(' ')).arg("--data-dir").arg(self.0.join("data")).env_clear();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    #[track_caller]
+    fn says(&self, line: &str) -> String {
+        let output = self.run(line, "");
+        let (said, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert!(output.status.success() && error.is_empty(), "{line}: {error}");
+        said
+    }
+
+    #[track_caller]
+    fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.says(&format!("{line} --json"))).unwrap()
+    }
+
+    #[track_caller]
+    fn refused(&self, line: &str) -> String {
+        let output = self.run(line, "");
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert_eq!(output.stdout, b"", "{line}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+fn started(dir: &Path) -> Daemon {
+    common::daemon(dir).set("[http]\nlisten = []\n").start()
+}
+
+#[test]
+fn a_job_from_push_to_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let _daemon = started(dir.path());
+    let operator = Operator(dir.path());
+    assert_eq!(operator.says("push mails hello --priority 9 --retries 0"), "1\n");
+    let output = operator.run("push mails", "from standard input");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "2\n");
+    let taken = operator.json("take mails --lease 5m --worker shell");
+    assert_eq!((&taken["id"], &taken["body"]), (&1.into(), &"hello".into()));
+    let said = operator.says("job 1");
+    assert!(said.contains("why           the worker shell has it, since 2"), "{said}");
+    let lease = taken["lease"].as_str().unwrap();
+    assert_eq!(operator.says(&format!("done {lease} fine")), "");
+    assert_eq!(operator.refused("job 1"), "windlass: job unknown\n");
+    let said = operator.says("take mails");
+    assert!(said.contains("body      from standard input\n"), "{said}");
+    let lease = said.split_whitespace().nth(1).unwrap();
+    assert_eq!(operator.says(&format!("fail {lease} broken")), "retrying\n");
+    assert_eq!(operator.says("job 2 --body"), "from standard input");
+    assert_eq!(operator.refused("take mails"), "windlass: the queue mails has no job for this worker\n");
+    assert!(operator.says("retry 2").contains("ready"));
+    assert!(operator.says("kill 2").contains("dead"));
+    let said = operator.says("jobs --state dead");
+    let words: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(words[0][..4], ["ID", "STATE", "QUEUE", "KIND"], "{said}");
+    assert_eq!((&words[1][..4], words.len()), (&["2", "dead", "mails", "mails"][..], 2), "{said}");
+    assert!(said.contains("broken"), "{said}");
+}
+
+#[test]
+fn queues_are_paused_and_cleared_but_not_by_accident() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = started(dir.path());
+    let operator = Operator(dir.path());
+    for queue in ["a", "b/c", "b/c"] {
+        operator.says(&format!("push {queue} x"));
+    }
+    assert!(operator.says("pause a b/c").lines().filter(|line| line.ends_with("paused")).count() == 2);
+    assert!(!operator.says("resume b/c").contains("paused"));
+    let rows: Vec<Value> =
+        operator.says("queues --json").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.iter().map(|row| row["name"].as_str().unwrap()).collect::<Vec<_>>(), ["spiderq", "a", "b/c"]);
+    assert!(operator.refused("clear b/c").contains("--yes is required"));
+    assert!(operator.refused("delete 1").contains("--yes is required"));
+    assert_eq!(operator.says("clear b/c --yes"), "2 jobs removed\n");
+    assert_eq!(operator.says("delete --yes 1"), "");
+    assert!(operator.refused("pause none").contains("queue none: queue unknown"));
+    let status = operator.says("status");
+    assert!(status.starts_with("windlass  ") && status.contains("\njobs      none\n"), "{status}");
+    assert!(operator.says("workers").starts_with("WORKER"));
+    assert!(operator.refused("quiet nobody").contains("worker unknown"));
+    assert_eq!(operator.says("quiet --all"), "");
+
+    let socket = dir.path().join("data/operator.sock");
+    assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600, "only its owner may use it");
+    drop(daemon);
+    let said = operator.refused("status");
+    assert!(said.contains("operator.sock") && said.contains("--data-dir"), "{said}");
+}
+
+#[test]
+fn a_daemon_is_asked_at_its_address() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let nowhere = tempfile::tempdir().unwrap();
+    let operator = Operator(nowhere.path());
+    let url = format!("http://{}", daemon.address("http"));
+    assert_eq!(operator.json(&format!("status --url {url}"))["state"], "ready");
+    assert!(operator.refused("status").contains("no daemon answers at "));
+    assert!(operator.refused("status --url ftp://x").contains("http://HOST:PORT expected"));
+}
