@@ -148,7 +148,7 @@ pub enum Notice {
         end: End,
     },
     /// The worker of this connection missed its heartbeats: the session must close the connection.
-    Dismissed,
+    Close,
 }
 
 impl Event {
@@ -180,7 +180,7 @@ impl Event {
     /// Whether the client must get this event however much it has not read yet.
     #[must_use]
     pub const fn is_urgent(&self) -> bool {
-        matches!(self, Self::Notice(Notice::Dismissed))
+        matches!(self, Self::Notice(Notice::Close))
     }
 
     /// Passes each queue name in this event to `each`.
@@ -315,7 +315,7 @@ impl Notice {
             Self::Ended { end: End::Failed(failure), .. } => failure_bytes(failure),
             Self::Ended { end: End::Lost | End::TimedOut | End::Expired | End::Cancelled, .. }
             | Self::WorkAvailable
-            | Self::Dismissed => 0,
+            | Self::Close => 0,
         }
     }
 }

@@ -150,10 +150,10 @@ impl Meta {
     }
 
     /// Counts a worker that missed its heartbeats.
-    pub(crate) fn count_dismissed(&mut self, protocol: Option<Protocol>) {
+    pub(crate) fn count_lost_worker(&mut self, protocol: Option<Protocol>) {
         match protocol {
-            Some(protocol) => self.count(protocol, |totals| totals.dismissed += 1),
-            None => self.kept.totals.dismissed += 1,
+            Some(protocol) => self.count(protocol, |totals| totals.workers_lost += 1),
+            None => self.kept.totals.workers_lost += 1,
         }
     }
 

@@ -353,7 +353,7 @@ pub struct Totals {
     /// Leases that ran out, with any [`OnExpiry`](crate::OnExpiry).
     pub timed_out: u64,
     /// Workers that missed their heartbeats. Per protocol: workers whose connections speak it.
-    pub dismissed: u64,
+    pub workers_lost: u64,
     /// Conversion errors: jobs that cannot be expressed in their worker's protocol.
     pub misfits: u64,
 }

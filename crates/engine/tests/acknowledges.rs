@@ -28,7 +28,7 @@ fn acknowledging_events_wait_for_the_journal_and_no_others_do() {
         ("Ended", Event::Notice(Notice::Ended { job: JOB, end: End::Cancelled }), false),
         ("Looked", Event::Reply(TAG, Reply::Looked { job: None, schedule: None }), false),
         ("Beaten", Event::Reply(TAG, Reply::Beaten(WorkerState::Running)), false),
-        ("Dismissed", Event::Notice(Notice::Dismissed), false),
+        ("Close", Event::Notice(Notice::Close), false),
     ];
     for (name, event, expected) in table {
         assert_eq!(event.acknowledges(), expected, "{name}");

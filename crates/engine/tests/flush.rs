@@ -181,13 +181,13 @@ fn totals_are_counted_for_each_protocol() {
 }
 
 #[test]
-fn dismissed_workers_count_for_their_protocol() {
+fn lost_workers_count_for_their_protocol() {
     let mut broker = Broker::new();
     let info = windlass_engine::ClientInfo { protocol: Some(Protocol::FAKTORY), ..Default::default() };
     broker.says(9, Command::Client(ClientCommand::Open(info)), []);
     broker.says(9, enlist("w"), ["9 done"]);
     broker.says(1, enlist("v"), ["1 done"]);
-    broker.at(1_000 + Limits::default().beat_ms, ["9 dismissed", "1 dismissed"]);
-    assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals.dismissed, 1);
-    assert_eq!(broker.engine.meta().totals.dismissed, 2);
+    broker.at(1_000 + Limits::default().beat_ms, ["9 closed", "1 closed"]);
+    assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals.workers_lost, 1);
+    assert_eq!(broker.engine.meta().totals.workers_lost, 2);
 }

@@ -15,7 +15,7 @@ fn a_worker_lives_while_it_beats() {
     broker.at(60_000, []);
     broker.says(1, beat("w"), ["1 beaten Running"]);
     broker.at(60_000 + BEAT_MS - 1, []);
-    broker.at(60_000 + BEAT_MS, ["1 dismissed", "2 dismissed"]);
+    broker.at(60_000 + BEAT_MS, ["1 closed", "2 closed"]);
     broker.says(1, beat("w"), ["1 refused: worker unknown"]);
 }
 
@@ -123,11 +123,11 @@ fn a_quiet_workers_take_ends_at_its_deadline() {
 }
 
 #[test]
-fn dismissed_clients_are_given_no_job() {
+fn closed_clients_are_given_no_job() {
     let mut broker = Broker::new();
     broker.hear(1, enlist("w"));
     broker.says(1, take(["q"]).forever(), []);
-    broker.at(1_000 + BEAT_MS, ["1 dismissed"]);
+    broker.at(1_000 + BEAT_MS, ["1 closed"]);
     broker.says(2, push("q"), ["2 new j1"]);
 }
 
@@ -158,7 +158,7 @@ fn a_silent_workers_jobs_are_requeued_at_once_if_configured() {
     broker.says(1, Command::Client(ClientCommand::Close), []);
     broker.at(1_000 + BEAT_MS - 1, []);
     assert_eq!(broker.place(1), "leased until 501000");
-    broker.at(1_000 + BEAT_MS, ["2 dismissed", "4 took j1.2 until 561000"]);
+    broker.at(1_000 + BEAT_MS, ["2 closed", "4 took j1.2 until 561000"]);
     // It counts as no failure.
     assert_eq!(broker.engine.job(windlass_engine::JobId(1)).map(|job| job.failures), Some(0));
 }

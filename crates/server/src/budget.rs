@@ -76,7 +76,7 @@ impl Budget {
     pub(crate) fn relieve(&self) {
         while self.is_over() {
             let members = self.members();
-            let most = members.values().filter(|mailbox| mailbox.dismissed().is_none()).max_by_key(|it| it.blame());
+            let most = members.values().filter(|mailbox| mailbox.close_reason().is_none()).max_by_key(|it| it.blame());
             // Every connection that holds much is being closed already.
             let Some(mailbox) = most.filter(|mailbox| mailbox.holds() >= SMALL_BYTES).cloned() else { return };
             drop(members);
@@ -176,11 +176,11 @@ mod tests {
             budget.report(member.buffers(), bytes);
         }
         budget.relieve();
-        assert!(members.iter().all(|member| member.dismissed().is_none()), "exactly at the limit");
+        assert!(members.iter().all(|member| member.close_reason().is_none()), "exactly at the limit");
         // The connection that asks for more is not the one that is closed.
         budget.report(members[3].buffers(), 300_000);
         budget.relieve();
-        let gone = || members.iter().map(|member| member.dismissed().is_some()).collect::<Vec<_>>();
+        let gone = || members.iter().map(|member| member.close_reason().is_some()).collect::<Vec<_>>();
         assert_eq!((gone(), budget.held()), (vec![false, false, true, false], 800_000));
         // Its later reports, until its task notices, cancel out in the end.
         budget.report(members[2].buffers(), 350_000);
@@ -213,13 +213,13 @@ mod tests {
         assert!(members.iter().all(|member| member.holds() >= 500_000));
         let mut mail = Vec::new();
         members[0].take(0, false, usize::MAX, &mut mail);
-        members[1].evict(Reason::Dismissed);
+        members[1].evict(Reason::ClosedByServer);
         assert_eq!(budget.held(), 500_000, "one mailbox still has them");
-        members[2].evict(Reason::Dismissed);
+        members[2].evict(Reason::ClosedByServer);
         drop(mail);
         assert_eq!(budget.held(), 0);
         members[2].push(0, Mail::Event(said(&large)), None);
-        assert_eq!(members[2].holds(), 0, "a dismissed mailbox accepts nothing");
+        assert_eq!(members[2].holds(), 0, "a closed mailbox accepts nothing");
         assert!(Hold::on(&said(&Bytes::from_static(b"small")), &mut None, &budget).is_none());
     }
 

@@ -119,7 +119,7 @@ impl Client {
             if let Some(reply) = self.reply_to(tag) {
                 return if let Reply::Refused(why) = reply { Err(why) } else { Ok(reply) };
             }
-            if self.mailbox.dismissed().is_some() {
+            if self.mailbox.close_reason().is_some() {
                 return Err(Refusal::Unknown);
             }
             if waits && self.shared.broker.health() == Health::Stopping {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use mio::event::Source;
 use windlass_engine::{Reading, Timestamp};
-use windlass_session::{Dismiss, Item, Outbox, Reason, Session};
+use windlass_session::{Closer, Item, Outbox, Reason, Session};
 
 use crate::broker::{Broker, Visited};
 use crate::budget::{Budget, SMALL_BYTES};
@@ -83,8 +83,8 @@ impl Shared {
     }
 }
 
-/// Makes the session of a connection. Others can end the connection with the [`Dismiss`].
-pub(crate) type Greet = Box<dyn FnOnce(Arc<dyn Dismiss>) -> Box<dyn Session> + Send>;
+/// Makes the session of a connection. Others can end the connection with the [`Closer`].
+pub(crate) type Greet = Box<dyn FnOnce(Arc<dyn Closer>) -> Box<dyn Session> + Send>;
 
 /// One connection, with its stream, session and buffers.
 #[derive(Debug)]
@@ -418,7 +418,7 @@ impl Connection {
             self.shared.budget.report(self.mailbox.buffers(), held);
         }
         self.shared.budget.relieve();
-        if let Some(why) = self.mailbox.dismissed() {
+        if let Some(why) = self.mailbox.close_reason() {
             self.over.get_or_insert(End::Closed(why.clone()));
         }
     }

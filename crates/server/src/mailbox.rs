@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use windlass_engine::{Event, Refusal, Reply};
-use windlass_session::{Dismiss, Reason};
+use windlass_session::{Closer, Reason};
 
 use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
 use crate::connection::POSTED_ROOM_BYTES;
@@ -63,7 +63,7 @@ pub(crate) struct Mailbox {
     bell: AtomicU8,
     overflowed: AtomicBool,
     /// Why the owner must end, if another part of the daemon requires it.
-    dismissed: OnceLock<Reason>,
+    close_reason: OnceLock<Reason>,
     /// How many letters wait, readable without the lock.
     len: AtomicUsize,
     /// Bytes that wait, readable without the lock.
@@ -123,7 +123,7 @@ impl Mailbox {
             inner: Mutex::default(),
             bell: AtomicU8::new(0),
             overflowed: AtomicBool::new(false),
-            dismissed: OnceLock::new(),
+            close_reason: OnceLock::new(),
             len: AtomicUsize::new(0),
             weight: AtomicUsize::new(0),
             bytes_max,
@@ -140,7 +140,7 @@ impl Mailbox {
     /// for that commit.
     pub(crate) fn push(&self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
         let mut inner = self.lock();
-        if self.dismissed().is_some() {
+        if self.close_reason().is_some() {
             return false;
         }
         let letter = Letter { gate, mail, hold };
@@ -161,7 +161,7 @@ impl Mailbox {
     #[must_use]
     pub(crate) fn post(&self, publication: &Arc<Publication>) -> bool {
         let mut inner = self.lock();
-        if self.dismissed().is_some() {
+        if self.close_reason().is_some() {
             return false;
         }
         let Some(published) = publication.admit(inner.posted_bytes) else { return false };
@@ -259,10 +259,10 @@ impl Mailbox {
         &self.buffers
     }
 
-    /// Ends the owner's connection, as [`Dismiss::dismiss`] does, and drops all mail here. The mailbox accepts no more.
+    /// Ends the owner's connection, as [`Closer::close`] does, and drops all mail here. The mailbox accepts no more.
     pub(crate) fn evict(&self, why: Reason) {
         let mut inner = self.lock();
-        let _ = self.dismissed.set(why);
+        let _ = self.close_reason.set(why);
         let gone = std::mem::take(&mut inner.mail);
         (inner.bytes, inner.posted_bytes, inner.held_bytes) = (0, 0, 0);
         self.count(&inner);
@@ -282,8 +282,8 @@ impl Mailbox {
     }
 
     /// Why the owner must end at once, if it must.
-    pub(crate) fn dismissed(&self) -> Option<&Reason> {
-        self.dismissed.get()
+    pub(crate) fn close_reason(&self) -> Option<&Reason> {
+        self.close_reason.get()
     }
 
     /// Makes the owner's thread look here.
@@ -321,10 +321,10 @@ impl Mailbox {
     }
 }
 
-impl Dismiss for Mailbox {
-    fn dismiss(&self, why: Reason) {
+impl Closer for Mailbox {
+    fn close(&self, why: Reason) {
         // The first reason counts.
-        let _ = self.dismissed.set(why);
+        let _ = self.close_reason.set(why);
         self.ring();
     }
 }
@@ -444,8 +444,8 @@ mod tests {
         let (all, first) = (mailbox.holds(), words(1000).weight());
         assert_eq!(take(0), (Some(all), 0));
         assert_eq!(take(1), (Some(all - first), first), "the last may be larger than the room");
-        mailbox.push(0, Mail::Event(Event::Notice(Notice::Dismissed)), None);
-        assert_eq!(take(0), (None, all - first + Mail::Event(Event::Notice(Notice::Dismissed)).weight()));
+        mailbox.push(0, Mail::Event(Event::Notice(Notice::Close)), None);
+        assert_eq!(take(0), (None, all - first + Mail::Event(Event::Notice(Notice::Close)).weight()));
         assert_eq!(mailbox.holds(), 0);
     }
 

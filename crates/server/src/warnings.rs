@@ -112,7 +112,7 @@ pub(crate) fn hung_up(protocol: &'static str, peer: &str, reason: &Reason) {
             return warn_limited!("wrong password", protocol, peer, "closed a connection: wrong password");
         }
         Reason::Protocol(_) => format!("closed: {protocol}: protocol error"),
-        Reason::TimedOut(_) | Reason::Limit(_) | Reason::Dismissed => format!("closed: {protocol}: {reason}"),
+        Reason::TimedOut(_) | Reason::Limit(_) | Reason::ClosedByServer => format!("closed: {protocol}: {reason}"),
     };
     let why = shown(reason.to_string().as_bytes());
     warn_limited!(key, protocol, peer, why, "closed a connection");

@@ -103,7 +103,7 @@ impl<S: Speaker> Session for Conversation<S> {
             }
             Event::Reply(tag, Reply::Refused(why)) => speaker.refused(tag.number(), why, talk),
             Event::Reply(..) => {}
-            Event::Notice(Notice::Dismissed) => talk.end(Reason::Dismissed),
+            Event::Notice(Notice::Close) => talk.end(Reason::ClosedByServer),
             Event::Notice(notice) => speaker.notice(notice, talk),
         });
     }

@@ -88,10 +88,10 @@ pub trait Session: Send + fmt::Debug {
 }
 
 /// A connection that can be ended from outside: to make room, or because another connection has replaced it.
-pub trait Dismiss: Send + Sync + fmt::Debug {
+pub trait Closer: Send + Sync + fmt::Debug {
     /// Ends the connection at once and discards unsent output. Can be called from any thread, and repeatedly: the first reason
     /// counts.
-    fn dismiss(&self, why: Reason);
+    fn close(&self, why: Reason);
 }
 
 /// A session's output, in order.
@@ -149,9 +149,9 @@ pub enum Reason {
     /// The peer exceeded a limit.
     #[error("limit exceeded: {0}")]
     Limit(&'static str),
-    /// The engine dismissed the client.
-    #[error("dismissed")]
-    Dismissed,
+    /// The worker missed its heartbeats, or another connection has taken its place.
+    #[error("closed by the server")]
+    ClosedByServer,
     /// The daemon is stopping.
     #[error("shutting down")]
     Shutdown,

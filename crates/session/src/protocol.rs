@@ -13,7 +13,7 @@ use windlass_config::{ByteSize, Error, ListenAddress, Misplaced, Throttles, Tls}
 use windlass_engine::{Clash, ClientInfo, Limits, NewSchedule, QueueKind, QueueRow, Stats, Timestamp};
 
 use crate::alias::{Aliased, Aliases};
-use crate::{Dismiss, Session};
+use crate::{Closer, Session};
 
 /// One protocol with its configuration.
 pub trait Protocol: Send + Sync + fmt::Debug {
@@ -138,8 +138,8 @@ pub struct Listener<'a> {
     pub queue: Option<&'a str>,
 }
 
-/// Makes the session of a new connection. Other parts of the daemon can end it with the [`Dismiss`].
-pub type SessionFactory = Arc<dyn Fn(ClientInfo, Arc<dyn Dismiss>) -> Box<dyn Session> + Send + Sync>;
+/// Makes the session of a new connection. Other parts of the daemon can end it with the [`Closer`].
+pub type SessionFactory = Arc<dyn Fn(ClientInfo, Arc<dyn Closer>) -> Box<dyn Session> + Send + Sync>;
 
 /// Whether a peer that begins with this byte is an administrator.
 pub type IsAdmin = fn(u8) -> bool;

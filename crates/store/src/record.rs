@@ -248,12 +248,12 @@ fn put_totals(totals: &Totals, told: bool, out: &mut Vec<u8>) {
         retried,
         purged,
         timed_out,
-        dismissed,
+        workers_lost,
         misfits,
     } = *totals;
     let first = [pushed, taken, succeeded, failed, buried, lost, expired, cancelled];
     // Fields that old engine meta lack.
-    let rest = [released, retried, purged, timed_out, dismissed];
+    let rest = [released, retried, purged, timed_out, workers_lost];
     let misfits = Some(misfits).filter(|_| told);
     first.into_iter().chain(rest).chain(misfits).for_each(|n| put_u64(out, n));
 }
@@ -411,7 +411,7 @@ fn read_totals(from: &mut Reader<'_>, old: bool, misfits: bool) -> Result<Totals
         retried: total()?,
         purged: total()?,
         timed_out: total()?,
-        dismissed: total()?,
+        workers_lost: total()?,
         misfits: if misfits { total()? } else { 0 },
         ..totals
     })

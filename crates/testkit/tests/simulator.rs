@@ -76,7 +76,7 @@ fn everything_happens(tally: &Tally) {
             "Pushed Taken Empty Finished Failed Done Settled Refused Looked ScheduleSet Schedules Batch Queues Workers Clients \
              Stats Mutated Beaten",
         ),
-        ("Notice", "Delivered WorkAvailable Progress Ended Dismissed"),
+        ("Notice", "Delivered WorkAvailable Progress Ended Close"),
         ("Refusal", "NotUnique NotHeld InUse WrongKind OutOfPlace NeverDue"),
         ("Limit", "QueueJobs Jobs JobBytes Queues Subscriptions NameBytes Schedules Batches BatchDepth BodyBytes"),
         ("NotFound", "Job Queue Worker Schedule Batch"),

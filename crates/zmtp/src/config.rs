@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Period, positive, senseless, within};
 use windlass_engine::ClientInfo;
 use windlass_session::protocol::SessionFactory;
-use windlass_session::{Dismiss, Session};
+use windlass_session::{Closer, Session};
 
 use crate::{ConnectionRegistry, HangUp, Limits, Registration, Role, Settings};
 
@@ -90,8 +90,8 @@ impl Zmtp {
         F: Fn(ClientInfo, Registration) -> Box<dyn Session> + Send + Sync + 'static,
     {
         let registry = ConnectionRegistry::new(self.handshakes_max);
-        Arc::new(move |info, connection: Arc<dyn Dismiss>| {
-            let hang_up: HangUp = Arc::new(move |close| connection.dismiss(close.into()));
+        Arc::new(move |info, connection: Arc<dyn Closer>| {
+            let hang_up: HangUp = Arc::new(move |close| connection.close(close.into()));
             make(info, registry.enter(hang_up))
         })
     }

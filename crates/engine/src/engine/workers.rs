@@ -84,13 +84,13 @@ fn hush(state: &mut State, clients: &[ClientId], context: &mut Context) {
     woken_for.into_iter().for_each(|queue| serve(state, queue, context));
 }
 
-/// A worker may have missed its heartbeat. If so, its connections are dismissed.
+/// A worker may have missed its heartbeat. If so, its connections are closed.
 pub(super) fn miss_beat(state: &mut State, number: u64, at: Timestamp, context: &mut Context) {
     let Some(clients) = state.workers.miss_beat(number, at, state.limits.beat_ms, &mut state.timers) else { return };
-    state.meta.count_dismissed(clients.first().and_then(|client| state.clients.protocol_of(*client)));
+    state.meta.count_lost_worker(clients.first().and_then(|client| state.clients.protocol_of(*client)));
     // A worker that counts as dead is given no more jobs.
     let woken_for: Vec<QueueId> = clients.iter().filter_map(|client| state.waiters().stop(*client)).collect();
-    clients.into_iter().for_each(|client| context.notify(client, Notice::Dismissed));
+    clients.into_iter().for_each(|client| context.notify(client, Notice::Close));
     woken_for.into_iter().for_each(|queue| serve(state, queue, context));
     forget_worker(state, number, context);
 }

@@ -65,7 +65,7 @@ fn word(event: &Event) -> String {
             listed("mutated", [changed.to_string()].into_iter(), *next)
         }
         Event::Reply(_, Reply::Beaten(state)) => format!("beaten {state:?}"),
-        Event::Notice(Notice::Dismissed) => "dismissed".into(),
+        Event::Notice(Notice::Close) => "closed".into(),
     }
 }
 

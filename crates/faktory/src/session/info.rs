@@ -116,7 +116,7 @@ pub(super) fn info_text<'a>(
         retries: Chore { size: jobs(JobStateKind::Retrying), done: totals.retried },
         scheduled: Chore { size: jobs(JobStateKind::Scheduled), done: totals.released },
         working: Chore { size: jobs(JobStateKind::Leased), done: totals.timed_out },
-        workers: Chore { size: stats.workers.into(), done: totals.dismissed },
+        workers: Chore { size: stats.workers.into(), done: totals.workers_lost },
         total_failures: totals.failed,
         total_processed: totals.succeeded + totals.failed,
         description,

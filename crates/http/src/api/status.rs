@@ -128,7 +128,7 @@ fn totals(totals: &Totals) -> BTreeMap<&'static str, u64> {
         retried,
         purged,
         timed_out,
-        dismissed,
+        workers_lost,
         misfits,
     } = *totals;
     BTreeMap::from([
@@ -144,7 +144,7 @@ fn totals(totals: &Totals) -> BTreeMap<&'static str, u64> {
         ("retried", retried),
         ("purged", purged),
         ("timed_out", timed_out),
-        ("workers_lost", dismissed),
+        ("workers_lost", workers_lost),
         ("unconvertible", misfits),
     ])
 }

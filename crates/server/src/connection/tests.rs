@@ -112,12 +112,12 @@ fn liveness_is_reset_while_the_peer_is_not_read() {
 }
 
 #[test]
-fn a_dismissed_connection_ends_at_once_even_with_unsent_answers() {
+fn a_closed_connection_ends_at_once_even_with_unsent_answers() {
     let (mut thread, mut peer, told, mailbox) = connection(ANSWER_BYTES);
     peer.write_all(b"1").unwrap();
     thread.until(|| told.lock().unwrap().len() == 3);
-    mailbox.dismiss(Reason::Dismissed);
-    mailbox.dismiss(Reason::Ended);
+    mailbox.close(Reason::ClosedByServer);
+    mailbox.close(Reason::Ended);
     thread.until_closed();
 }
 

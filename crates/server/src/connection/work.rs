@@ -32,7 +32,7 @@ impl Connection {
     /// them have small answers.
     pub(super) fn may_visit(&self) -> bool {
         let may = !self.items.is_empty() && self.visited != Visited::UpToLarge && self.over.is_none();
-        may && (self.is_new || self.room() > 0) && self.mailbox.dismissed().is_none()
+        may && (self.is_new || self.room() > 0) && self.mailbox.close_reason().is_none()
     }
 
     /// Passes the mail to the session, and writes once.

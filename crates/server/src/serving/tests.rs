@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::task::TaskTracker;
 use windlass_engine::ClientId;
-use windlass_session::{Dismiss, Session};
+use windlass_session::{Closer, Session};
 
 use super::arrival::Place;
 use super::turn::Serving;
@@ -49,7 +49,7 @@ impl ByHand {
     /// A connection and the peer's end of its socket, of which the kernel holds few bytes. Clients count from 1.
     pub(crate) fn connect(
         &mut self,
-        greet: impl FnOnce(Arc<dyn Dismiss>) -> Box<dyn Session> + Send + 'static,
+        greet: impl FnOnce(Arc<dyn Closer>) -> Box<dyn Session> + Send + 'static,
     ) -> UnixStream {
         self.connect_as(|socket| Box::new(socket), greet)
     }
@@ -58,7 +58,7 @@ impl ByHand {
     pub(crate) fn connect_as(
         &mut self,
         stream: impl FnOnce(mio::net::UnixStream) -> Box<dyn Stream>,
-        greet: impl FnOnce(Arc<dyn Dismiss>) -> Box<dyn Session> + Send + 'static,
+        greet: impl FnOnce(Arc<dyn Closer>) -> Box<dyn Session> + Send + 'static,
     ) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         socket2::SockRef::from(&ours).set_send_buffer_size(SOCKET_BUFFER_BYTES).unwrap();

@@ -54,7 +54,7 @@ events! {
     WorkAvailable: N(Notice::WorkAvailable), false, N(Notice::WorkAvailable);
     Progress: N(Notice::Progress { .. }), false, N(Notice::Progress { job: JOB, note: Note::Data(Bytes::new()) });
     Ended: N(Notice::Ended { .. }), false, N(Notice::Ended { job: JOB, end: End::Cancelled });
-    Dismissed: N(Notice::Dismissed), false, N(Notice::Dismissed);
+    Close: N(Notice::Close), false, N(Notice::Close);
 }
 
 fn taken() -> Taken {

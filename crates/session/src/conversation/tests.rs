@@ -130,7 +130,7 @@ impl Bench {
                 let why = Reply::Refused(Refusal::NotFound(Thing::Job));
                 session.on_event(NOW, Event::Reply(Tag::silent(code), why), out);
             }
-            Step::Notice(true) => session.on_event(NOW, Event::Notice(Notice::Dismissed), out),
+            Step::Notice(true) => session.on_event(NOW, Event::Notice(Notice::Close), out),
             Step::Notice(false) => session.on_event(NOW, Event::Notice(Notice::WorkAvailable), out),
             Eof => session.on_eof(NOW, out),
         }
@@ -187,7 +187,7 @@ fn the_life_of_a_connection() {
             &[(In("s"), "-7"), (Step::Refused(7), "refused 7"), (Step::Notice(false), "notice")],
             "",
         ),
-        ("the engine dismisses", &[(In("q"), "#1"), (Step::Notice(true), "(dismissed)"), (In("a"), "")], ""),
+        ("the engine closes", &[(In("q"), "#1"), (Step::Notice(true), "(closed by the server)"), (In("a"), "")], ""),
     ];
     for (name, steps, left) in table {
         let mut bench = Bench::new();

@@ -103,7 +103,7 @@ fn any_totals() -> impl Strategy<Value = Totals> {
         retried: n[9],
         purged: n[10],
         timed_out: n[11],
-        dismissed: n[12],
+        workers_lost: n[12],
         misfits: n[13],
     })
 }
@@ -493,15 +493,15 @@ fn totals() -> Totals {
         retried: 7,
         purged: 8,
         timed_out: 11,
-        dismissed: 12,
+        workers_lost: 12,
         misfits: 0,
     }
 }
 
 /// From before totals were kept by origin.
 fn old_meta() -> EngineMeta {
-    let (released, retried, purged, timed_out, dismissed) = (0, 0, 0, 0, 0);
-    let totals = Totals { released, retried, purged, timed_out, dismissed, ..totals() };
+    let (released, retried, purged, timed_out, workers_lost) = (0, 0, 0, 0, 0);
+    let totals = Totals { released, retried, purged, timed_out, workers_lost, ..totals() };
     EngineMeta { next_job: 12, reserved: 65_548, totals, ..EngineMeta::default() }
 }
 

@@ -108,7 +108,7 @@ impl From<Close> for Reason {
             Close::PingTimeout => Self::TimedOut("ping"),
             Close::TtlExpired => Self::TimedOut("ping ttl"),
             Close::Evicted => Self::Limit("handshakes_max"),
-            Close::Displaced => Self::Dismissed,
+            Close::Displaced => Self::ClosedByServer,
             Close::Credentials => Self::WrongPassword,
             Close::Greeting(_)
             | Close::Mechanism { .. }

@@ -89,11 +89,11 @@ impl Oracle {
     pub(super) fn miss_beat(&mut self, number: u64) {
         let clients = self.clients_of(number);
         let protocol = clients.first().and_then(|id| self.client(*id)?.info.protocol);
-        self.count_protocol(protocol, |totals| totals.dismissed += 1);
+        self.count_protocol(protocol, |totals| totals.workers_lost += 1);
         let mut woken_for = Vec::new();
         for id in clients {
             woken_for.extend(self.stop_waiting(id));
-            self.notify(id, Notice::Dismissed);
+            self.notify(id, Notice::Close);
             if let Ok(client) = self.open_client(id) {
                 client.worker = None;
             }
