@@ -306,7 +306,7 @@ fn probes_and_status() {
 
     let document = ok(&http.get("/api/v1/openapi.json"));
     assert_eq!(document["openapi"], "3.1.0");
-    assert_eq!(document["paths"].as_object().unwrap().len(), 25);
+    assert_eq!(document["paths"].as_object().unwrap().len(), 26);
 
     // A daemon that waits for a job's end before it stops takes no more work, and says so.
     let mut worker = Peer::connect(daemon.address("gearman")).unwrap();

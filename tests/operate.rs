@@ -121,3 +121,37 @@ fn a_daemon_is_asked_at_its_address() {
     assert!(operator.refused("status").contains("no daemon answers at "));
     assert!(operator.refused("status --url ftp://x").contains("http://HOST:PORT expected"));
 }
+
+#[test]
+fn an_ephemeral_daemon_prints_its_addresses_and_keeps_nothing() {
+    use std::io::{BufRead as _, BufReader};
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.args(["serve", "--ephemeral", "--log-level", "error"]).env_clear().current_dir(dir.path());
+    let mut daemon = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let addresses: Value = serde_json::from_str(&line).unwrap();
+    let names: Vec<&String> = addresses.as_object().unwrap().keys().collect();
+    let eventmq = ["eventmq", "eventmq-admin", "eventmq-publish", "eventmq-subscribe"];
+    assert_eq!(names, [&eventmq[..], &["faktory", "gearman", "http", "spiderq"]].concat());
+    let address = |name: &str| addresses[name].as_str().unwrap().parse().unwrap();
+    let http = common::http::Http(address("http"));
+    let wait = |terms: &str| http.post(&format!("/api/v1/wait?until=empty{terms}"), "");
+    assert_eq!(wait("").json()["dead"], 0);
+
+    let mut peer = common::Peer::connect(address("gearman")).unwrap();
+    peer.submit("f", "", "x").unwrap();
+    assert_eq!(wait("&timeout=50ms").status, 409);
+    assert_eq!(wait("&timeout=50ms&queue=other").status, 200);
+    assert_eq!(http.post("/api/v1/wait?until=full", "").status, 400);
+    let waiting = std::thread::spawn(move || http.post("/api/v1/wait?until=empty&queue=f", "").status);
+    peer.can_do("f").unwrap();
+    let job = peer.grab().unwrap().unwrap();
+    peer.complete(&job.handle).unwrap();
+    assert_eq!(waiting.join().unwrap(), 200);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing on the disk");
+    assert!(Command::new("kill").arg(daemon.id().to_string()).status().unwrap().success());
+    assert!(daemon.wait().unwrap().success());
+}

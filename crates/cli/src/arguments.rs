@@ -48,6 +48,8 @@ Examples:
       Import the jobs of a stopped Faktory.
   windlass import spiderq-snapshot spiderq/snapshot
       Import the keys of a stopped spiderq.
+  windlass serve --ephemeral --log-level error
+      Serve for a test: free ports, nothing on the disk; prints the addresses.
   windlass --set spiderq.listen=ipc:///run/spiderq.ipc
       Serve on spiderq's address.
 
@@ -121,6 +123,10 @@ pub(crate) struct Serve {
     /// If some data is lost, start with the rest and set the damaged data aside.
     #[arg(long)]
     pub(crate) accept_loss: bool,
+    /// For tests of other programs: free ports on loopback, everything in memory, and one line of JSON with all addresses on
+    /// standard output once they are served.
+    #[arg(long, conflicts_with_all = ["accept_loss", "data_dir"])]
+    pub(crate) ephemeral: bool,
 }
 
 /// The commands.

@@ -30,8 +30,15 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
     .map(|()| 0)
 }
 
-fn serve(Serve { settings, accept_loss }: &Serve) -> Result<(), Failure> {
-    let config = settings.resolve(env::vars_os())?;
+fn serve(Serve { settings, accept_loss, ephemeral }: &Serve) -> Result<(), Failure> {
+    let mut config = settings.resolve(env::vars_os())?;
+    if *ephemeral {
+        config.use_free_ports();
+        logging::init(&config.log)?;
+        let config = config::Config { ephemeral: true, ..config.for_server() };
+        let reread = || Err(Failure::Runtime("an ephemeral daemon reads no configuration again".to_owned()));
+        return windlass_server::run(&config, reread, || Ok(()));
+    }
     logging::init(&config.log)?;
     if *accept_loss {
         windlass_server::accept_loss(&config.for_server())?;

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::Semaphore;
+use axum::http::StatusCode;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use windlass_config::Period;
 use windlass_engine::{ClientInfo, Command, Cursor, Protocol, Query, QueueRow, Reading, Reply, Timestamp};
 use windlass_server::client::{Client, Clients};
@@ -79,6 +80,14 @@ impl App {
     /// Sends one command and returns its reply.
     pub(crate) async fn ask(&self, command: impl Into<Command>) -> Outcome<Reply> {
         Ok(self.client().ask(command).await?)
+    }
+
+    /// A place for a request that waits.
+    pub(crate) fn place_to_wait(&self) -> Outcome<SemaphorePermit<'_>> {
+        self.waiting.try_acquire().map_err(|_| {
+            let detail = "half of http.connections_max wait already";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_waiting", detail)
+        })
     }
 
     pub(crate) fn now(&self) -> Now {

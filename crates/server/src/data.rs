@@ -5,7 +5,10 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use windlass_store::{CheckpointLimits, Error as StoreError, OpenError, Opened, Salvage, StoreConfig, Verdict};
+use windlass_store::{
+    CheckpointLimits, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError, Opened,
+    Recovered, Salvage, StoreConfig, Verdict,
+};
 
 use crate::clock;
 use crate::config::Config;
@@ -23,6 +26,33 @@ fn store_config(config: &Config) -> StoreConfig {
     let keep_bytes = limits.keep_bytes.min(log_bytes / 4);
     let checkpoints = CheckpointLimits { log_bytes, table_floor_bytes, keep_bytes, ..limits };
     StoreConfig { cache_bytes: config.store.cache.into(), checkpoints, ..StoreConfig::new(&config.data_dir) }
+}
+
+/// The daemon's store.
+pub(crate) struct Store {
+    pub(crate) log: Box<dyn Log>,
+    pub(crate) checkpointer: Checkpointer,
+    pub(crate) recovered: Recovered,
+    /// Keeps other processes out of the directory, if there is one.
+    pub(crate) guard: Option<Guard>,
+}
+
+impl Store {
+    /// A new store that ends with the process.
+    pub(crate) fn in_memory(config: &Config) -> Result<Self, Failure> {
+        let (log, table) = (MemoryLog::new(), Box::new(MemoryTable::new()));
+        let (checkpoints, limits) = (store_config(config).checkpoints, config.engine_limits());
+        let opened = windlass_store::open_parts(&log, table, &checkpoints, limits, random_seed());
+        let (checkpointer, recovered) = opened.map_err(|error| Failure::Runtime(error.to_string()))?;
+        clock::start(&recovered.engine.meta().clock);
+        Ok(Self { log: Box::new(log), checkpointer, recovered, guard: None })
+    }
+}
+
+impl From<Opened> for Store {
+    fn from(Opened { log, checkpointer, recovered, guard }: Opened) -> Self {
+        Self { log, checkpointer, recovered, guard: Some(guard) }
+    }
 }
 
 fn try_open(config: &Config) -> Result<Opened, OpenError> {

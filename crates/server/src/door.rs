@@ -75,6 +75,10 @@ impl BoundDoor {
         Self { door, bound }
     }
 
+    pub(crate) fn bound(&self) -> &[Bound] {
+        &self.bound
+    }
+
     /// Opens the door. The daemon waits for the door's thread when it stops. The files of Unix sockets live as long as the result.
     pub(crate) fn open(self, inside: Inside, acceptor: &Acceptor) -> io::Result<Vec<SocketFile>> {
         let Self { door, bound } = self;

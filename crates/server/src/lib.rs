@@ -17,6 +17,7 @@
 //! * An acknowledgement leaves when its commit is on the disk. Everything behind it on its connection waits with it.
 //! * No thread waits for a peer. The bytes that a peer has not read are bounded; beyond the bound the daemon closes the connection.
 
+mod addresses;
 mod broker;
 mod budget;
 mod checkpoints;

@@ -8,17 +8,18 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use windlass_config::{Error as ConfigError, ListenAddress};
 use windlass_engine::TICK_MS;
-use windlass_store::{Opened, Recovered};
+use windlass_store::Recovered;
 
+use crate::addresses::Addresses;
 use crate::checkpoints::Checkpoints;
 use crate::clock;
 use crate::commit::{Committer, Pace};
 use crate::config::{self, Config, Server};
 use crate::connection::{Bounds, Shared};
 use crate::control::{self, EarlySignals, Signals};
-use crate::data;
+use crate::data::{self, Store};
 use crate::dead::DropsTold;
-use crate::door::{BoundDoor, Inside};
+use crate::door::{BoundDoor, Door, Inside};
 use crate::failure::Failure;
 use crate::hub::{Durability, Hub};
 use crate::listen::{self, Acceptor, Bound, SocketFile};
@@ -61,8 +62,8 @@ pub fn run(
         let _inside = runtime.enter();
         EarlySignals::new()?
     };
-    let opened = data::open(config)?;
-    runtime.block_on(serve(config, opened, early, &reread, ready))
+    let store = if config.ephemeral { Store::in_memory(config)? } else { data::open(config)?.into() };
+    runtime.block_on(serve(config, store, early, &reread, ready))
 }
 
 fn no_threads(error: io::Error) -> Failure {
@@ -106,14 +107,14 @@ async fn bind_in_time(listen: &ListenAddress, config: &Config) -> Result<Vec<Bou
 
 async fn serve(
     config: &Config,
-    opened: Opened,
+    store: Store,
     early: EarlySignals,
     reread: &dyn Fn() -> Result<Config, Failure>,
     ready: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let wanted = Desired::of(config)?;
     let (durability, pace) = pace(config);
-    let Opened { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = opened;
+    let Store { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = store;
     let buffers = config.server.buffer_bytes_max.bytes();
     let hub = Hub::new(engine, journal, durability, random_seed()).bounded(buffers).naming(ProtocolNames::of(config));
     let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit));
@@ -136,7 +137,7 @@ async fn serve(
     // Until here a signal to stop ends the process at once: nothing has begun.
     let mut signals = Signals::new(early)?;
     ready()?;
-    let committer = Committer::start(Arc::clone(&hub), log, Some(guard), pace).map_err(no_threads)?;
+    let committer = Committer::start(Arc::clone(&hub), log, guard, pace).map_err(no_threads)?;
     let log_max = LOG_WARN_MULTIPLE * u64::from(config.store.checkpoint);
     let checkpoints =
         Checkpoints::start(checkpointer, config.store.checkpoint_quiet.into(), log_max).map_err(no_threads)?;
@@ -149,18 +150,13 @@ async fn serve(
     // Before anything is due: schedules that were removed from the configuration must not run.
     agree(&hub, wanted)?;
     let ticker = tokio::spawn(tick(Arc::clone(&hub)));
-    for (listener, it) in bound {
-        let protocol = it.endpoint.name;
-        let address = listener.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
-        let tls = it.tls.is_some() && matches!(listener, Bound::Tcp(_));
-        tracing::info!(protocol, %address, tls, "listening");
-        if let Some(address) = listener.open_to_all(&it.endpoint) {
-            warnings::open_to_all(protocol, &address);
-        }
-        tokio::spawn(listener.accept(Arc::clone(&acceptor), it));
-    }
+    let mut addresses = accept_all(bound, &acceptor);
     let stop = CancellationToken::new();
+    doors.iter().for_each(|door| door.bound().iter().for_each(|bound| drop(addresses.note(door.name(), bound))));
     let _socket_files = open_doors(doors, config, &served, &acceptor, &stop)?;
+    if config.ephemeral {
+        addresses.print()?;
+    }
     tracing::info!("ready");
     let reload = || control::reload(config, &served, &hub, reread);
     let outcome = tokio::select! {
@@ -205,15 +201,38 @@ async fn bind_doors(config: &Config) -> Result<Vec<BoundDoor>, Failure> {
                 Err(_) => bound.extend(bind_in_time(listen, config).await?),
             }
         }
-        let path = config.data_dir.join(door.private_socket());
-        match listen::bind_private(&path, &config.server) {
-            Ok(listener) => bound.push(listener),
-            // Its path may be too long.
-            Err(error) => tracing::warn!(path = %path.display(), %error, "commands cannot reach the daemon there"),
+        if !config.ephemeral {
+            bound.extend(bind_private(door.as_ref(), config));
         }
         doors.push(BoundDoor::new(Arc::clone(door), bound));
     }
     Ok(doors)
+}
+
+/// Accepts connections of the protocols from now on. Returns the addresses.
+fn accept_all(bound: Vec<(Bound, Served)>, acceptor: &Arc<Acceptor>) -> Addresses {
+    let mut addresses = Addresses::default();
+    for (listener, it) in bound {
+        let protocol = it.endpoint.name;
+        let address = addresses.note(protocol, &listener);
+        let tls = it.tls.is_some() && matches!(listener, Bound::Tcp(_));
+        tracing::info!(protocol, %address, tls, "listening");
+        if let Some(address) = listener.open_to_all(&it.endpoint) {
+            warnings::open_to_all(protocol, &address);
+        }
+        tokio::spawn(listener.accept(Arc::clone(acceptor), it));
+    }
+    addresses
+}
+
+/// Binds the socket in the data directory. Without it, only the commands of the operator are missing.
+fn bind_private(door: &dyn Door, config: &Config) -> Option<Bound> {
+    let path = config.data_dir.join(door.private_socket());
+    let bound = listen::bind_private(&path, &config.server);
+    // Its path may be too long.
+    let warn =
+        |error: &io::Error| tracing::warn!(path = %path.display(), %error, "commands cannot reach the daemon there");
+    bound.inspect_err(warn).ok()
 }
 
 /// Opens the doors. The files of their Unix sockets live as long as the result.

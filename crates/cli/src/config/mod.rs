@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use windlass_config::{Error, Override, Period};
+use windlass_config::{Error, ListenAddress, Override, Period};
 use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
@@ -127,6 +127,25 @@ impl Config {
         ConfiguredSpiderq { spiderq: self.spiderq.clone(), zmtp: self.zmtp.clone() }
     }
 
+    /// Serves everything that is served on free ports of this machine.
+    pub(crate) fn use_free_ports(&mut self) {
+        let eventmq = &mut self.eventmq;
+        let lists = [
+            &mut self.faktory.listen,
+            &mut self.gearman.listen,
+            &mut self.spiderq.listen,
+            &mut self.http.listen,
+            &mut eventmq.listen,
+            &mut eventmq.admin_listen,
+            &mut eventmq.publish_listen,
+            &mut eventmq.subscribe_listen,
+        ];
+        let more = self.spiderq.more.iter_mut().map(|more| &mut more.listen);
+        for listen in lists.into_iter().chain(more).filter(|listen| !listen.is_empty()) {
+            *listen = vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: 0 }];
+        }
+    }
+
     /// HTTP with its metrics.
     fn configured_http(&self) -> ConfiguredHttp {
         ConfiguredHttp { http: self.http.clone(), metrics: self.metrics.clone() }
@@ -150,6 +169,7 @@ impl Config {
             queues,
             protocols,
             doors,
+            ephemeral: false,
         }
     }
 

@@ -9,6 +9,7 @@ mod queues;
 mod status;
 mod take;
 mod views;
+mod wait;
 mod why;
 mod workers;
 
@@ -53,6 +54,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(status::readyz))
         .routes(routes!(status::status))
         .routes(routes!(metrics::metrics))
+        .routes(routes!(wait::wait))
         .routes(routes!(queues::list))
         .routes(routes!(queues::get))
         .routes(routes!(queues::pause))

@@ -106,13 +106,7 @@ pub(super) async fn take(
     }
     let _place = match wait.is_zero() {
         true => None,
-        false => Some(app.waiting.try_acquire().map_err(|_| {
-            Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "too_many_waiting",
-                "half of http.connections_max wait already",
-            )
-        })?),
+        false => Some(app.place_to_wait()?),
     };
     let on_expiry = OnExpiry::Requeue;
     let lease = LeaseTerms { connection_bound: false, lease_ms: Some(lease.as_ms()), on_expiry, wish: Some(on_expiry) };

@@ -42,6 +42,8 @@ pub struct Config {
     pub protocols: Vec<Arc<dyn Protocol>>,
     /// Listeners beside those of the protocols.
     pub doors: Vec<Arc<dyn Door>>,
+    /// For tests of other programs: everything is in memory, and all addresses go to standard output.
+    pub ephemeral: bool,
 }
 
 /// What an acknowledgement promises.
@@ -209,6 +211,7 @@ impl Default for Config {
             queues: BTreeMap::new(),
             protocols: Vec::new(),
             doors: Vec::new(),
+            ephemeral: false,
         }
     }
 }
