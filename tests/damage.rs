@@ -49,7 +49,8 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         let path = entry.unwrap().path();
         if path.is_dir() {
             all.extend(files(&path));
-        } else {
+        } else if path.is_file() {
+            // A killed daemon leaves its socket for commands.
             all.insert(path.clone(), fs::read(&path).unwrap());
         }
     }

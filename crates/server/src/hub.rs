@@ -177,14 +177,16 @@ impl Hub {
 
     /// Ends a visit of no serving thread.
     fn end(&self, core: MutexGuard<'_, Core>) {
-        if self.end_in_turn(core) > CommitDuty::None {
-            self.wake_committer();
-        }
+        self.finish(core, false);
     }
 
-    /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes. Returns what a serving thread must
-    /// do about the commit.
-    fn end_in_turn(&self, mut core: MutexGuard<'_, Core>) -> CommitDuty {
+    /// Ends a visit of a serving thread. Returns what the thread must do about the commit.
+    fn end_in_turn(&self, core: MutexGuard<'_, Core>) -> CommitDuty {
+        self.finish(core, self.has_turns.load(Ordering::Acquire))
+    }
+
+    /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes.
+    fn finish(&self, mut core: MutexGuard<'_, Core>, in_turn: bool) -> CommitDuty {
         let Core { engine, journal, context, .. } = &mut *core;
         journal.append(engine, &context.changes);
         let pending = !journal.is_empty();
@@ -208,7 +210,7 @@ impl Hub {
         let publications = std::mem::take(&mut core.publications);
         let noticed = std::mem::take(&mut core.context.warnings);
         let durable = self.durability == Durability::Durable;
-        let duty = if to_commit && durable { self.duty(&mut core) } else { CommitDuty::None };
+        let duty = if to_commit && durable { self.duty(&mut core, in_turn) } else { CommitDuty::None };
         drop(core);
         warnings::tell(noticed, &self.names);
         publications.into_iter().for_each(|(words, to)| Publication::new(words, &self.budget).post(&to));
@@ -226,13 +228,12 @@ impl Hub {
         *self.committer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
     }
 
-    /// What a serving thread must do about the pending changes.
-    fn duty(&self, core: &mut Core) -> CommitDuty {
-        let has_turns = self.has_turns.load(Ordering::Acquire);
-        if has_turns && !core.is_urgent() {
+    /// What a serving thread must do about the pending changes. The committing thread does the rest.
+    fn duty(&self, core: &mut Core, in_turn: bool) -> CommitDuty {
+        if in_turn && !core.is_urgent() {
             let is_known = std::mem::replace(&mut core.gathers, true);
             if is_known { CommitDuty::None } else { CommitDuty::Later }
-        } else if has_turns && self.commits_in_turns() {
+        } else if in_turn && self.commits_in_turns() {
             CommitDuty::Now
         } else {
             self.wake_committer();

@@ -131,3 +131,20 @@ fn jobs_before_a_refused_large_job_need_one_commit() {
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 2);
     assert!(hub.cut().is_none());
 }
+
+/// A visit of another thread comes while the first of two commits is written.
+#[test]
+fn acknowledgements_behind_a_full_commit_are_not_left_to_gather() {
+    let (hub, mailboxes) = hub(Durability::Durable, 1);
+    while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
+    hub.leave_commits_to_turns();
+    let mut pushes = items([push(100), push(LARGE)]);
+    while !visit(&hub, 1, &mut pushes) && !pushes.is_empty() {}
+    let Cut { commit: first, .. } = hub.cut().unwrap();
+    hub.tick();
+    ring(hub.committed(first));
+    assert_eq!(acknowledged(&hub, &mailboxes[0]), 0);
+    assert!(hub.is_urgent(), "the committing thread does not rest");
+    commit(&hub);
+    assert_eq!(acknowledged(&hub, &mailboxes[0]), 2);
+}

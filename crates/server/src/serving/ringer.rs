@@ -179,8 +179,9 @@ mod tests {
         let (mut events, mut seen) = (Events::with_capacity(8), 0);
         while seen < RINGS {
             if ringer.fall_asleep() {
+                // The ring that wakes it may have been taken before.
                 poll.poll(&mut events, Some(Duration::from_secs(20))).unwrap();
-                assert!(ringer.is_due(), "woken for nothing, or never");
+                assert!(!events.is_empty(), "never woken");
             }
             ringer.wake_up();
             seen += taken(&ringer);
