@@ -180,12 +180,8 @@ impl Hub {
         self.finish(core, false);
     }
 
-    /// Ends a visit of a serving thread. Returns what the thread must do about the commit.
-    fn end_in_turn(&self, core: MutexGuard<'_, Core>) -> CommitDuty {
-        self.finish(core, self.has_turns.load(Ordering::Acquire))
-    }
-
-    /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes.
+    /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes. `in_turn`: the calling thread serves,
+    /// and does what the result says about the commit.
     fn finish(&self, mut core: MutexGuard<'_, Core>, in_turn: bool) -> CommitDuty {
         let Core { engine, journal, context, .. } = &mut *core;
         journal.append(engine, &context.changes);

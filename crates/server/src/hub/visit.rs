@@ -36,44 +36,12 @@ impl Broker for Hub {
         self.lock().mailboxes.insert(client, mailbox);
     }
 
-    /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the lock before
-    /// the next client's go.
     fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty {
-        let mut duty = CommitDuty::None;
-        let mut visit = None;
-        for Batch { client, items, room, visited } in batches {
-            let (core, begun) = visit.get_or_insert_with(|| {
-                let mut core = self.lock();
-                core.begin(now);
-                let begun = core.engine.work();
-                (core, begun)
-            });
-            let must_wait = self.go(core, client, items, room);
-            if !core.large && !must_wait && core.engine.work().wrapping_sub(*begun) < VISIT_WORK_MAX {
-                *visited = if items.is_empty() { Visited::All } else { Visited::Part };
-                continue;
-            }
-            // The commit of a large job is known only when the visit has ended.
-            let was_large = core.large;
-            let ended = visit.take().map(|(core, _)| self.end_in_turn(core));
-            duty = duty.max(ended.unwrap_or(CommitDuty::None));
-            *visited = if must_wait && (!was_large || self.lock().must_wait_for_large(client, &self.durable)) {
-                Visited::UpToLarge
-            } else if items.is_empty() {
-                Visited::All
-            } else {
-                Visited::Part
-            };
-        }
-        let ended = visit.map(|(core, _)| self.end_in_turn(core));
-        duty.max(ended.unwrap_or(CommitDuty::None))
+        self.visit_all_of(now, batches, self.has_turns.load(Ordering::Acquire))
     }
 
     fn visit_apart(&self, now: &Reading, batch: Batch<'_>) {
-        if self.visit(now, &mut std::iter::once(batch)) > CommitDuty::None {
-            // It may be about to rest, and would not look for changes that gather.
-            self.unpark_committer();
-        }
+        self.visit_all_of(now, &mut std::iter::once(batch), false);
     }
 
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
@@ -130,6 +98,39 @@ impl Broker for Hub {
 }
 
 impl Hub {
+    /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the lock before
+    /// the next client's go. `in_turn`: see [`Hub::finish`].
+    fn visit_all_of(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>, in_turn: bool) -> CommitDuty {
+        let mut duty = CommitDuty::None;
+        let mut visit = None;
+        for Batch { client, items, room, visited } in batches {
+            let (core, begun) = visit.get_or_insert_with(|| {
+                let mut core = self.lock();
+                core.begin(now);
+                let begun = core.engine.work();
+                (core, begun)
+            });
+            let must_wait = self.go(core, client, items, room);
+            if !core.large && !must_wait && core.engine.work().wrapping_sub(*begun) < VISIT_WORK_MAX {
+                *visited = if items.is_empty() { Visited::All } else { Visited::Part };
+                continue;
+            }
+            // The commit of a large job is known only when the visit has ended.
+            let was_large = core.large;
+            let ended = visit.take().map(|(core, _)| self.finish(core, in_turn));
+            duty = duty.max(ended.unwrap_or(CommitDuty::None));
+            *visited = if must_wait && (!was_large || self.lock().must_wait_for_large(client, &self.durable)) {
+                Visited::UpToLarge
+            } else if items.is_empty() {
+                Visited::All
+            } else {
+                Visited::Part
+            };
+        }
+        let ended = visit.map(|(core, _)| self.finish(core, in_turn));
+        duty.max(ended.unwrap_or(CommitDuty::None))
+    }
+
     /// Does a client's items, for as long as one client may. Returns whether the next one must wait for a large job.
     ///
     /// A large job is alone in its commit, and there is one such commit at a time, so that small jobs wait for one large job at
