@@ -75,6 +75,24 @@ pub trait Origin: Send + Sync + fmt::Debug {
     fn result<'a>(&self, result: &'a [u8]) -> Cow<'a, [u8]>;
 }
 
+/// The jobs of a protocol whose bodies and results are bytes, whatever they mean.
+#[derive(Clone, Copy, Debug)]
+pub struct Opaque;
+
+impl Origin for Opaque {
+    fn bytes<'a>(&self, job: &Job<'a>) -> Result<Cow<'a, [u8]>, Fault> {
+        Ok(Cow::Borrowed(job.body))
+    }
+
+    fn call<'a>(&self, _job: &Job<'a>) -> Result<Option<Call<'a>>, Fault> {
+        Ok(None)
+    }
+
+    fn result<'a>(&self, result: &'a [u8]) -> Cow<'a, [u8]> {
+        Cow::Borrowed(result)
+    }
+}
+
 /// One protocol on the bridge.
 #[derive(Clone, Debug)]
 pub struct Side {

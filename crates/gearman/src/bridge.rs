@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use windlass_bridge::{Bridge, Call, Fault, Job, Origin, Unconvertible};
+use windlass_bridge::{Bridge, Job, Unconvertible};
 use windlass_engine::Protocol;
 
 /// Converts a job for a Gearman worker.
@@ -20,22 +20,4 @@ pub fn workload<'a>(bridge: &Bridge, job: &Job<'a>) -> Result<Cow<'a, [u8]>, Unc
 #[must_use]
 pub fn result<'a>(bridge: &Bridge, from: Protocol, result: &'a [u8]) -> Cow<'a, [u8]> {
     bridge.result(from, result).unwrap_or(Cow::Borrowed(result))
-}
-
-/// Gearman's jobs and results.
-#[derive(Clone, Copy, Debug)]
-pub struct GearmanOrigin;
-
-impl Origin for GearmanOrigin {
-    fn bytes<'a>(&self, job: &Job<'a>) -> Result<Cow<'a, [u8]>, Fault> {
-        Ok(Cow::Borrowed(job.body))
-    }
-
-    fn call<'a>(&self, _job: &Job<'a>) -> Result<Option<Call<'a>>, Fault> {
-        Ok(None)
-    }
-
-    fn result<'a>(&self, result: &'a [u8]) -> Cow<'a, [u8]> {
-        Cow::Borrowed(result)
-    }
 }

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use windlass_bridge::Origin;
+use windlass_bridge::{Opaque, Origin};
 use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, ListenAddress, Tls, senseless, within};
 use windlass_engine::{Clash, QueueKind};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
 
 pub use crate::session::TimeoutUnit;
 
-use crate::bridge::GearmanOrigin;
 use crate::session::{GearmanSpeaker, OnTimeout as JobOnTimeout, Settings};
 use crate::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefixError};
 
@@ -153,7 +152,7 @@ impl Protocol for Gearman {
     }
 
     fn origin(&self) -> Option<Arc<dyn Origin>> {
-        Some(Arc::new(GearmanOrigin))
+        Some(Arc::new(Opaque))
     }
 
     fn import_terms(&self) -> ImportTerms {

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
-use windlass_bridge::Origin;
+use windlass_bridge::{Opaque, Origin};
 use windlass_config::{Address, ByteSize, Error, ListenAddress, positive, senseless, within};
 use windlass_engine::{Clash, QueueKind};
 use windlass_server::door::{Door, Inside, Socket};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
 
-use crate::bridge::HttpOrigin;
 use crate::serve;
 
 const NAME: &str = "http";
@@ -109,7 +108,7 @@ impl Protocol for Configured {
     }
 
     fn origin(&self) -> Option<Arc<dyn Origin>> {
-        Some(Arc::new(HttpOrigin))
+        Some(Arc::new(Opaque))
     }
 
     fn import_terms(&self) -> ImportTerms {

@@ -6,7 +6,7 @@
 //!
 //! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their limits) ·
 //! `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of foreign web pages
-//! are refused) · `metrics` (what Prometheus scrapes) · `problem` (errors) · `name`, `cursor` and `time` (formats of values) · `bridge` (its jobs in other protocols).
+//! are refused) · `metrics` (what Prometheus scrapes) · `problem` (errors) · `name`, `cursor` and `time` (formats of values).
 //!
 //! # Invariants
 //!
@@ -16,7 +16,6 @@
 
 mod api;
 mod app;
-mod bridge;
 mod config;
 mod cursor;
 mod guard;

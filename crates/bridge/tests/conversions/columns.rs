@@ -3,16 +3,15 @@
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
-use windlass_bridge::{Bridge, Job, Side, Unconvertible};
+use windlass_bridge::{Bridge, Job, Opaque, Side, Unconvertible};
 use windlass_engine::Protocol;
 use windlass_eventmq::bridge::EventmqOrigin;
 use windlass_faktory::bridge::{FwpOrigin, Unit};
-use windlass_gearman::bridge::GearmanOrigin;
 
 pub(crate) static BRIDGE: LazyLock<Bridge> = LazyLock::new(|| {
     Bridge::new(vec![
         Side { protocol: Protocol::FAKTORY, name: "faktory", origin: Some(Arc::new(FwpOrigin)) },
-        Side { protocol: Protocol::GEARMAN, name: "gearman", origin: Some(Arc::new(GearmanOrigin)) },
+        Side { protocol: Protocol::GEARMAN, name: "gearman", origin: Some(Arc::new(Opaque)) },
         Side { protocol: Protocol::SPIDERQ, name: "spiderq", origin: None },
         Side { protocol: Protocol::EVENTMQ, name: "eventmq", origin: Some(Arc::new(EventmqOrigin)) },
     ])
