@@ -564,14 +564,14 @@ impl Ask {
                 Command::Query(Query::Clients { after: picked.after(), limit: picked.limit.into() })
             }
             Self::ListJobs(picked) => Command::Query(Query::Jobs {
-                filter: picked.filter(),
+                filter: picked.filter().into(),
                 after: picked.after(),
                 limit: picked.limit.into(),
             }),
             Self::Mutate(picked, n) => {
                 let action = [Mutation::Discard, Mutation::Kill, Mutation::Requeue][usize::from(n % 3)];
                 Command::Bulk(BulkCommand::Mutate {
-                    filter: picked.filter(),
+                    filter: picked.filter().into(),
                     action,
                     after: picked.after(),
                     limit: picked.limit.into(),

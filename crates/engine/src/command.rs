@@ -289,7 +289,7 @@ pub enum BulkCommand {
     /// Change the jobs that match a filter, a bounded number at a time. Answer: `Mutated`, with where to continue.
     Mutate {
         /// The filter.
-        filter: Filter,
+        filter: Box<Filter>,
         /// The change.
         action: Mutation,
         /// Where the previous round ended.

@@ -50,7 +50,7 @@ pub enum Query {
     /// List the jobs that match a filter. Answer: `Jobs`.
     Jobs {
         /// The filter.
-        filter: Filter,
+        filter: Box<Filter>,
         /// Where the previous page ended.
         after: Cursor,
         /// The most rows to return.

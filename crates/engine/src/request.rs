@@ -246,6 +246,17 @@ pub enum Wait {
     Forever,
 }
 
+/// A coalescing key of one queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueKey {
+    /// The queue's name.
+    pub queue: Bytes,
+    /// The protocol of the key space.
+    pub protocol: Protocol,
+    /// The key.
+    pub key: Bytes,
+}
+
 /// How a command names a job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobRef {
@@ -255,14 +266,7 @@ pub enum JobRef {
     /// neither dead nor done, else the youngest.
     Name(Bytes),
     /// By its coalescing key.
-    Key {
-        /// The queue's name.
-        queue: Bytes,
-        /// The protocol of the key space.
-        protocol: Protocol,
-        /// The key.
-        key: Bytes,
-    },
+    Key(Box<QueueKey>),
     /// By a coalescing key that jobs of several queues may hold: one of these jobs, and always the same one while they stay.
     KeyAnywhere {
         /// The protocol of the key space.
@@ -270,6 +274,14 @@ pub enum JobRef {
         /// The key.
         key: Bytes,
     },
+}
+
+impl JobRef {
+    /// By a coalescing key of one queue.
+    #[must_use]
+    pub fn key(queue: Bytes, protocol: Protocol, key: Bytes) -> Self {
+        Self::Key(Box::new(QueueKey { queue, protocol, key }))
+    }
 }
 
 /// A worker's claim to a job's lease.

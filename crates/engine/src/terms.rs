@@ -170,8 +170,8 @@ impl QueueCommand {
 
 impl JobRef {
     fn queue_name_mut(&mut self, each: impl FnOnce(&mut Bytes)) {
-        if let Self::Key { queue, .. } = self {
-            each(queue);
+        if let Self::Key(key) = self {
+            each(&mut key.queue);
         }
     }
 }

@@ -148,7 +148,8 @@ fn many_deaths_at_once_are_dropped_a_page_at_a_time() {
     }
     let (mut left, mut after) = (JOBS, windlass_engine::Cursor::default());
     while left > 0 {
-        let command = Command::Bulk(BulkCommand::Mutate { filter: all(), action: Mutation::Kill, after, limit: 1_000 });
+        let command =
+            Command::Bulk(BulkCommand::Mutate { filter: all().into(), action: Mutation::Kill, after, limit: 1_000 });
         let (events, changes) = changes_of(&mut broker, command);
         let [Event::Reply(_, Reply::Mutated { changed, next, .. })] = events.as_slice() else { panic!("{events:?}") };
         // The jobs that it kills, and a page of the older excess.

@@ -77,7 +77,7 @@ fn filters() {
 fn walk(broker: &mut Broker, filter: &Filter, limit: u32) -> Vec<u64> {
     let (mut jobs, mut after) = (Vec::new(), Cursor::default());
     for _ in 0..10_000 {
-        let events = broker.hear(1, Query::Jobs { filter: filter.clone(), after, limit });
+        let events = broker.hear(1, Query::Jobs { filter: filter.clone().into(), after, limit });
         let [(_, Event::Reply(_, Reply::Jobs { rows, next, .. }))] = events.as_slice() else { panic!("{events:?}") };
         assert!(rows.len() <= limit as usize);
         jobs.extend(rows.iter().map(|row| row.job.id.0));
@@ -127,7 +127,7 @@ fn a_page_is_never_longer_than_the_limit() {
     broker.says(1, list_jobs(in_queue("q", JobStateKind::Ready)), ["1 jobs j1 j2 j3 and more"]);
     broker.says(
         1,
-        Command::Query(Query::Jobs { filter: all(), after: Cursor::default(), limit: 0 }),
+        Command::Query(Query::Jobs { filter: all().into(), after: Cursor::default(), limit: 0 }),
         ["1 jobs j1 and more"],
     );
 }
@@ -142,7 +142,7 @@ fn an_empty_page_may_have_a_successor() {
     let nothing = Filter { protocol: Some(Protocol::EVENTMQ), ..in_queue("q", JobStateKind::Ready) };
     broker.says(
         1,
-        Command::Query(Query::Jobs { filter: nothing.clone(), after: Cursor::default(), limit: 2 }),
+        Command::Query(Query::Jobs { filter: nothing.clone().into(), after: Cursor::default(), limit: 2 }),
         ["1 jobs and more"],
     );
     assert_eq!(walk(&mut broker, &nothing, 2), []);

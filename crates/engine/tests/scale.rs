@@ -34,7 +34,7 @@ fn a_million_jobs() {
     assert_eq!(broker.hear(1, JobCommand::Cancel(common::id(777_777))).len(), 1);
     // One page is one page.
     let filter = Filter { state: Some(JobStateKind::Scheduled), ..Filter::default() };
-    let events = broker.hear(1, Query::Jobs { filter, after: Cursor::default(), limit: 1_000_000 });
+    let events = broker.hear(1, Query::Jobs { filter: filter.into(), after: Cursor::default(), limit: 1_000_000 });
     let [(_, Event::Reply(_, Reply::Jobs { rows, next: Some(_), .. }))] = events.as_slice() else { panic!("a page") };
     assert_eq!(rows.len(), 200);
     // Each tick moves only the jobs that are due.

@@ -69,11 +69,11 @@ fn flush(after: Cursor) -> Command {
 }
 
 fn list(filter: Filter, after: Cursor) -> Command {
-    Command::Query(Query::Jobs { filter, after, limit: u32::MAX })
+    Command::Query(Query::Jobs { filter: filter.into(), after, limit: u32::MAX })
 }
 
 fn discard(filter: Filter, after: Cursor) -> Command {
-    Command::Bulk(BulkCommand::Mutate { filter, action: Mutation::Discard, after, limit: u32::MAX })
+    Command::Bulk(BulkCommand::Mutate { filter: filter.into(), action: Mutation::Discard, after, limit: u32::MAX })
 }
 
 fn never() -> Filter {
@@ -114,7 +114,7 @@ fn a_hundred_thousand_jobs() {
         ("ready", |after| list(in_queue("q", JobStateKind::Ready), after)),
         ("leased", |after| list(placed(JobStateKind::Leased), after)),
         ("killed", |after| {
-            Command::Bulk(BulkCommand::Mutate { filter: all(), action: Mutation::Kill, after, limit: u32::MAX })
+            Command::Bulk(BulkCommand::Mutate { filter: all().into(), action: Mutation::Kill, after, limit: u32::MAX })
         }),
         ("tested", |after| list(never(), after)),
     ];
@@ -201,7 +201,7 @@ fn every_command_on_dead_jobs_runs_in_parts() {
     }
     broker.hear(2, ClientCommand::Close);
     let (_, most) = walk(&mut broker, |after| {
-        Command::Bulk(BulkCommand::Mutate { filter: all(), action: Mutation::Kill, after, limit: u32::MAX })
+        Command::Bulk(BulkCommand::Mutate { filter: all().into(), action: Mutation::Kill, after, limit: u32::MAX })
     });
     assert!(most <= WORK_MAX, "{most}");
     let (visits, most) = walk(&mut broker, |after| list(never(), after));

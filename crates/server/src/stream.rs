@@ -7,10 +7,12 @@
 //! `FETCH`, `READY`) sends nothing more, and the notification it gets carries the acknowledgement.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io;
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
+use rustix::buffer::spare_capacity;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::SockRef;
 
 /// A socket of any kind that never blocks.
@@ -30,6 +32,13 @@ pub(crate) trait Stream: Send + fmt::Debug {
     ///
     /// [`io::ErrorKind::WouldBlock`]: nothing is there. Others: the peer is gone.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Reads behind the bytes in a buffer, as far as its capacity goes. Otherwise like [`Stream::read`].
+    ///
+    /// # Errors
+    ///
+    /// As in [`Stream::read`].
+    fn read_behind(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize>;
 
     /// Whether a read that does not fill its buffer has taken all that was there.
     fn is_drained_by_short_reads(&self) -> bool {
@@ -59,11 +68,15 @@ pub(crate) trait Stream: Send + fmt::Debug {
 
 impl Stream for TcpStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Read::read(self, buffer)
+        Ok(recv(self, buffer, RecvFlags::empty())?.1)
+    }
+
+    fn read_behind(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        Ok(recv(self, spare_capacity(buffer), RecvFlags::empty())?.1)
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Write::write(self, bytes)
+        Ok(send(self, bytes, SendFlags::NOSIGNAL)?)
     }
 
     fn acknowledge(&self) {
@@ -78,11 +91,15 @@ impl Stream for TcpStream {
 
 impl Stream for UnixStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Read::read(self, buffer)
+        Ok(recv(self, buffer, RecvFlags::empty())?.1)
+    }
+
+    fn read_behind(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        Ok(recv(self, spare_capacity(buffer), RecvFlags::empty())?.1)
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Write::write(self, bytes)
+        Ok(send(self, bytes, SendFlags::NOSIGNAL)?)
     }
 
     fn source(&mut self) -> &mut dyn Source {
@@ -92,6 +109,7 @@ impl Stream for UnixStream {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::TcpListener;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -129,6 +147,10 @@ mod tests {
     impl Stream for Counting {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             Stream::read(&mut self.0, buffer)
+        }
+
+        fn read_behind(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+            Stream::read_behind(&mut self.0, buffer)
         }
 
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

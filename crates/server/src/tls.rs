@@ -21,6 +21,9 @@ use windlass_config::{Tls, TlsError};
 
 use crate::stream::Stream;
 
+/// A record has no more plain bytes (RFC 8446, 5.1).
+const RECORD_BYTES: usize = 16 << 10;
+
 /// Turns the sockets of a listener into TLS streams. Can read its files again at any time.
 #[derive(Debug)]
 pub(crate) struct Handshaker {
@@ -218,6 +221,14 @@ impl Stream for TlsStream {
                 return Ok(self.session.reader().read(buffer).unwrap_or(0));
             }
         }
+    }
+
+    fn read_behind(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let held = buffer.len();
+        buffer.resize((held + RECORD_BYTES).min(buffer.capacity()), 0);
+        let read = self.read(buffer.get_mut(held..).unwrap_or_default());
+        buffer.truncate(held + read.as_ref().map_or(0, |read| *read));
+        read
     }
 
     fn is_drained_by_short_reads(&self) -> bool {

@@ -153,7 +153,7 @@ mod tests {
                 Tag(2),
                 JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, queue.clone(), Bytes::new()))),
             );
-            let key = JobRef::Key { queue, protocol: Protocol::GEARMAN, key: "k".into() };
+            let key = JobRef::key(queue, Protocol::GEARMAN, "k".into());
             out.command(Tag(3), Query::Job(key));
         }
 

@@ -29,7 +29,8 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, mut value: u64) {
     if value < 0x80 {
         return out.push(low_byte(value));
     }
-    let (mut bytes, mut len) = ([0; 10], 0);
+    // The compiler copies a fixed number of bytes without a call; the rest is cut off again.
+    let (mut bytes, mut len) = ([0; 10], out.len());
     for byte in &mut bytes {
         len += 1;
         if value < 0x80 {
@@ -39,7 +40,8 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, mut value: u64) {
         *byte = low_byte(value) | 0x80;
         value >>= 7;
     }
-    out.extend_from_slice(bytes.get(..len).unwrap_or_default());
+    out.extend_from_slice(&bytes);
+    out.truncate(len);
 }
 
 pub(crate) fn put_u32(out: &mut Vec<u8>, value: u32) {

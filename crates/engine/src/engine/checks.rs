@@ -33,8 +33,8 @@ pub(super) fn find(state: &State, job: &JobRef) -> Result<Slot, Refusal> {
     let slot = match job {
         JobRef::Id(id) => state.jobs.slot(*id),
         JobRef::Name(name) => state.jobs.named(name),
-        JobRef::Key { queue, protocol, key } => {
-            state.queues.named(queue).and_then(|queue| state.jobs.keyed(queue, *protocol, key))
+        JobRef::Key(key) => {
+            state.queues.named(&key.queue).and_then(|queue| state.jobs.keyed(queue, key.protocol, &key.key))
         }
         JobRef::KeyAnywhere { protocol, key } => state.jobs.keyed_anywhere(*protocol, key, state.queues.numbers()),
     };

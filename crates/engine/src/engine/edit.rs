@@ -39,7 +39,7 @@ pub(super) fn cancel(state: &mut State, job: &JobRef, call: &mut Call<'_>) -> Re
 pub(super) fn look(state: &State, job: &JobRef, call: &mut Call<'_>) {
     let schedule = match job {
         JobRef::Id(id) => state.schedules.at(*id).cloned().map(Box::new),
-        JobRef::Name(_) | JobRef::Key { .. } | JobRef::KeyAnywhere { .. } => None,
+        JobRef::Name(_) | JobRef::Key(_) | JobRef::KeyAnywhere { .. } => None,
     };
     let job = find(state, job).ok().and_then(|slot| view(state, state.jobs.at(slot)?)).map(Box::new);
     call.reply(Reply::Looked { job, schedule });

@@ -304,7 +304,7 @@ pub(crate) fn by_name(text: &'static str) -> JobRef {
 }
 
 pub(crate) fn by_key(queue: &'static str, key: &'static str) -> JobRef {
-    JobRef::Key { queue: name(queue), protocol: Protocol::GEARMAN, key: name(key) }
+    JobRef::key(name(queue), Protocol::GEARMAN, name(key))
 }
 
 // ---- queues, listings, workers -------------------------------------------------------------------------------------
@@ -362,11 +362,11 @@ pub(crate) fn with_names<const N: usize>(names: [&'static str; N]) -> Filter {
 }
 
 pub(crate) fn list_jobs(filter: Filter) -> Command {
-    Command::Query(Query::Jobs { filter, after: Cursor::default(), limit: 1_000 })
+    Command::Query(Query::Jobs { filter: filter.into(), after: Cursor::default(), limit: 1_000 })
 }
 
 pub(crate) fn mutate(filter: Filter, action: Mutation) -> Command {
-    Command::Bulk(BulkCommand::Mutate { filter, action, after: Cursor::default(), limit: 1_000 })
+    Command::Bulk(BulkCommand::Mutate { filter: filter.into(), action, after: Cursor::default(), limit: 1_000 })
 }
 
 pub(crate) fn enlist(worker: &'static str) -> Command {

@@ -72,7 +72,7 @@ impl FaktorySpeaker {
             mutating.filter.names = mutating.names.drain(..count).collect();
         }
         let (filter, action) = (mutating.filter.clone(), mutating.action);
-        talk.ask(Ask::Mutate(mutating), BulkCommand::Mutate { filter, action, after, limit: PAGE_JOBS });
+        talk.ask(Ask::Mutate(mutating), BulkCommand::Mutate { filter: filter.into(), action, after, limit: PAGE_JOBS });
     }
 
     pub(super) fn mutate_step(mut mutating: Box<Mutating>, answer: &Answer, talk: &mut Talk<'_>) {

@@ -126,7 +126,7 @@ impl FaktorySpeaker {
         let count = latency.names.len().min(PAGE_ROWS as usize);
         for name in latency.names.drain(..count) {
             let filter = Filter { state: Some(JobStateKind::Ready), queue: Some(name.clone()), ..Filter::default() };
-            talk.ask(Ask::Age(name), Query::Jobs { filter, after: Cursor::default(), limit: 1 });
+            talk.ask(Ask::Age(name), Query::Jobs { filter: filter.into(), after: Cursor::default(), limit: 1 });
         }
         latency.open = count;
         match count {

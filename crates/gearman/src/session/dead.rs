@@ -38,7 +38,7 @@ impl GearmanSpeaker {
         let test = Some(Test(Arc::new(move |candidate| candidate.id == job)));
         let filter = Filter { test, ..filter() };
         let action = Mutation::Requeue;
-        self.begin(Task::Requeue(job), BulkCommand::Mutate { filter, action, after, limit: PAGE }, talk);
+        self.begin(Task::Requeue(job), BulkCommand::Mutate { filter: filter.into(), action, after, limit: PAGE }, talk);
     }
 
     pub(super) fn requeued(&mut self, changed: u32, next: Option<Cursor>, talk: &mut Talk<'_>) {

@@ -25,8 +25,10 @@ impl Task {
         let limit = PAGE_ROWS;
         match self {
             Self::Workers { .. } => Command::Query(Query::Clients { after, limit }),
-            Self::Jobs | Self::Uniques => Command::Query(Query::Jobs { filter: Filter::default(), after, limit }),
-            Self::Dead => Command::Query(Query::Jobs { filter: dead::filter(), after, limit }),
+            Self::Jobs | Self::Uniques => {
+                Command::Query(Query::Jobs { filter: Filter::default().into(), after, limit })
+            }
+            Self::Dead => Command::Query(Query::Jobs { filter: dead::filter().into(), after, limit }),
             Self::Schedules { .. } => Command::Query(Query::Schedules { protocol: None, after, limit }),
             Self::Status
             | Self::PriorityStatus

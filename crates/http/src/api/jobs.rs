@@ -67,7 +67,7 @@ pub(super) struct JobPage {
 pub(super) async fn list(State(app): State<Arc<App>>, Params(which): Params<Which>) -> Outcome<Json<JobPage>> {
     let (after, limit) = (which.cursor.unwrap_or_default().0, rows(which.limit)?);
     let filter = which.filter(&app)?;
-    let Reply::Jobs { rows, next } = app.ask(Query::Jobs { filter, after, limit }).await? else {
+    let Reply::Jobs { rows, next } = app.ask(Query::Jobs { filter: filter.into(), after, limit }).await? else {
         return Err(Problem::unexpected());
     };
     let now = app.now();
@@ -175,7 +175,7 @@ pub(super) async fn delete(State(app): State<Arc<App>>, Segments(id): Segments<u
 
 async fn mutate(app: &App, id: u64, action: Mutation) -> Outcome<Json<Job>> {
     let filter = Filter { ids: vec![JobId(id)], ..Filter::default() };
-    let mutate = BulkCommand::Mutate { filter, action, after: Cursor::default(), limit: 1 };
+    let mutate = BulkCommand::Mutate { filter: filter.into(), action, after: Cursor::default(), limit: 1 };
     let Reply::Mutated { changed, .. } = app.ask(mutate).await? else { return Err(Problem::unexpected()) };
     if changed > 0 {
         return row(app, id).await.map(Json);

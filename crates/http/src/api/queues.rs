@@ -105,7 +105,7 @@ pub(super) async fn clear(State(app): State<Arc<App>>, Segments(queue): Segments
     // Without the first condition this would not end while clients push faster.
     while let Some(page) = after.take().filter(|_| all < at_first) {
         let (filter, action) = (filter.clone(), Mutation::Discard);
-        let mutate = BulkCommand::Mutate { filter, action, after: page, limit: u32::MAX };
+        let mutate = BulkCommand::Mutate { filter: filter.into(), action, after: page, limit: u32::MAX };
         let Reply::Mutated { changed, next } = client.ask(mutate).await? else { return Err(Problem::unexpected()) };
         all += u64::from(changed);
         after = next;

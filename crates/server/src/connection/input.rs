@@ -3,9 +3,10 @@
 
 use std::io;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use super::Connection;
+use crate::stream::Stream;
 
 /// The most that a declared length reserves at once. Beyond it, memory grows with the bytes that have really arrived.
 const RESERVE_MAX: usize = 1024 * 1024;
@@ -31,7 +32,7 @@ impl Connection {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut total = 0;
             loop {
-                let read = match self.read_some(scratch) {
+                let read = match self.read_once(scratch.len(), |stream| stream.read(scratch)) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock && total > 0 => return Ok(total),
                     read => read?,
                 };
@@ -46,39 +47,32 @@ impl Connection {
 
     /// Reads more of a message that needs this many bytes.
     fn read_large(&mut self, needs: usize) -> io::Result<usize> {
-        grow(&mut self.input, needs);
+        let mut input = Vec::from(std::mem::take(&mut self.input));
+        grow(&mut input, needs);
         let mut total = 0;
-        while self.input.len() < self.input.capacity() && total < LARGE_TURN_BYTES {
-            let held = self.input.len();
-            let mut input = std::mem::take(&mut self.input);
-            // The part that is about to be read stays in the processor's cache.
-            input.resize((held + SCRATCH_BYTES).min(input.capacity()), 0);
-            let read = self.read_some(input.get_mut(held..).unwrap_or_default());
-            input.truncate(held + read.as_ref().map_or(0, |read| *read));
-            self.input = input;
-            match read {
-                Ok(read) if read > 0 => total += read,
-                _ if total > 0 => break,
-                ended => return ended,
-            }
-            if !self.readable {
-                break;
-            }
+        let mut read = Ok(1);
+        while input.len() < input.capacity() && total < LARGE_TURN_BYTES && self.readable && matches!(read, Ok(1..)) {
+            let room = input.capacity() - input.len();
+            read = self.read_once(room, |stream| stream.read_behind(&mut input));
+            total += read.as_ref().map_or(0, |read| *read);
         }
-        Ok(total)
+        self.input = BytesMut::from(Bytes::from(input));
+        if total > 0 { Ok(total) } else { read }
     }
 
-    /// Reads once. Records whether there can be more in the socket.
-    fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Reads once into a buffer with this much room. Records whether there can be more in the socket.
+    fn read_once(
+        &mut self,
+        room: usize,
+        mut read: impl FnMut(&mut dyn Stream) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         loop {
-            let read = self.stream.read(buffer);
+            let read = read(&mut *self.stream);
             match &read {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
                 // Reading again would only cost a system call, except to learn of the end.
-                Ok(read) if *read < buffer.len() && self.stream.is_drained_by_short_reads() => {
-                    self.readable = self.closed
-                }
+                Ok(read) if *read < room && self.stream.is_drained_by_short_reads() => self.readable = self.closed,
                 Ok(_) | Err(_) => {}
             }
             return read;
@@ -88,13 +82,10 @@ impl Connection {
 
 /// Makes room for more of a message that needs this many bytes. The final size is exact, because the message may keep this
 /// memory. Before that, the room at most doubles, because the peer has shown no more than that.
-fn grow(input: &mut BytesMut, needs: usize) {
+fn grow(input: &mut Vec<u8>, needs: usize) {
     let held = input.len();
     if input.capacity() == held {
         // Not less than a fraction, or many small steps would copy the message many times.
-        let more = needs.clamp(held / 16, RESERVE_MAX.max(held));
-        let mut larger = BytesMut::with_capacity(held + more);
-        larger.extend_from_slice(input);
-        *input = larger;
+        input.reserve_exact(needs.clamp(held / 16, RESERVE_MAX.max(held)));
     }
 }

@@ -236,7 +236,7 @@ impl SpiderqSpeaker {
     }
 
     fn job(&self, frame: &Frame, key: &[u8]) -> JobRef {
-        JobRef::Key { queue: self.queue(), protocol: Protocol::SPIDERQ, key: frame.view(key) }
+        JobRef::key(self.queue(), Protocol::SPIDERQ, frame.view(key))
     }
 
     /// Sends a command to the engine and records its purpose.

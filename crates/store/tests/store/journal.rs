@@ -455,7 +455,7 @@ fn a_key_that_went_to_another_job_stays_with_it() {
     daemon.commit();
     let filter = Filter { state: Some(JobStateKind::Dead), ..Filter::default() };
     let action = Mutation::Requeue;
-    daemon.apply(BulkCommand::Mutate { filter, action, after: Cursor::default(), limit: 10 });
+    daemon.apply(BulkCommand::Mutate { filter: filter.into(), action, after: Cursor::default(), limit: 10 });
     assert_eq!(daemon.job(first).key(), None);
     daemon.commit();
     let daemon = daemon.again();

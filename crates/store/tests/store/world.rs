@@ -100,7 +100,7 @@ pub(crate) fn commits_of_a_life(rng: &mut Rng, visits: u64, commands: u64) -> (V
 /// A command that empties a world.
 pub(crate) fn discard_all() -> Command {
     Command::Bulk(BulkCommand::Mutate {
-        filter: Filter::default(),
+        filter: Filter::default().into(),
         action: Mutation::Discard,
         after: Cursor::default(),
         limit: 1_000,
@@ -285,5 +285,5 @@ fn mutate(rng: &mut Rng) -> Command {
     let action = rng.one_of(&[Mutation::Discard, Mutation::Kill, Mutation::Requeue]);
     let state = rng.one_of(&JobStateKind::ALL);
     let filter = Filter { state: Some(state), queue: rng.one_in(2).then(|| queue(rng).0), ..Filter::default() };
-    Command::Bulk(BulkCommand::Mutate { filter, action, after: Cursor::default(), limit: 5 })
+    Command::Bulk(BulkCommand::Mutate { filter: filter.into(), action, after: Cursor::default(), limit: 5 })
 }

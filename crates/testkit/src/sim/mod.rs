@@ -318,7 +318,7 @@ impl Life {
     /// Requests one page of jobs. Due events happen, and nothing else; each row must match and be listed once.
     fn page(&mut self, client: ClientId, filter: &Filter, after: Cursor, limit: u32) -> (Vec<JobId>, Option<Cursor>) {
         self.note(&format!("{client:?} page {filter:?} {after:?} {limit}"));
-        let command = Command::Query(Query::Jobs { filter: filter.clone(), after, limit });
+        let command = Command::Query(Query::Jobs { filter: filter.clone().into(), after, limit });
         self.tally.note_command(&command);
         let mut heard = self.hear(client, Tag(1), command);
         let Some((_, Event::Reply(_, Reply::Jobs { rows, next, .. }))) = heard.pop() else {
@@ -373,7 +373,7 @@ impl Life {
             self.come_to_rest();
             let (rows, next) = self.page(client, filter, after, limit);
             self.note(&format!("{client:?} {action:?} {rows:?}"));
-            let command = Command::Bulk(BulkCommand::Mutate { filter: filter.clone(), action, after, limit });
+            let command = Command::Bulk(BulkCommand::Mutate { filter: filter.clone().into(), action, after, limit });
             self.tally.note_command(&command);
             let heard = self.hear(client, Tag(2), command.clone());
             let said = self.oracle.mutate(client, &rows, action, next);

@@ -198,9 +198,11 @@ impl Script<'_> {
             Kind::ListQueues => Command::Query(Query::Queues { after: self.cursor(), limit: self.number(4) }),
             Kind::ListWorkers => Command::Query(Query::Workers { after: self.cursor(), limit: self.number(4) }),
             Kind::ListClients => Command::Query(Query::Clients { after: self.cursor(), limit: self.number(4) }),
-            Kind::ListJobs => {
-                Command::Query(Query::Jobs { filter: self.filter(), after: Cursor::default(), limit: self.number(5) })
-            }
+            Kind::ListJobs => Command::Query(Query::Jobs {
+                filter: self.filter().into(),
+                after: Cursor::default(),
+                limit: self.number(5),
+            }),
             Kind::Flush => Command::Bulk(BulkCommand::Flush {
                 protocol: self.protocol(),
                 after: Cursor::default(),
@@ -208,7 +210,12 @@ impl Script<'_> {
             }),
             Kind::Mutate => {
                 let (filter, action) = (self.filter(), self.mutation());
-                Command::Bulk(BulkCommand::Mutate { filter, action, after: Cursor::default(), limit: self.number(5) })
+                Command::Bulk(BulkCommand::Mutate {
+                    filter: filter.into(),
+                    action,
+                    after: Cursor::default(),
+                    limit: self.number(5),
+                })
             }
             Kind::Stats => Command::Query(Query::Stats),
             Kind::Barrier => Command::Barrier,
@@ -337,11 +344,10 @@ impl Script<'_> {
         };
         match (self.rng.below(6), memo.job.key()) {
             (0, _) => JobRef::Name(Bytes::copy_from_slice(memo.job.name())),
-            (1, Some(key)) => JobRef::Key {
-                queue: self.oracle.queue(memo.job.queue).name.clone(),
-                protocol: memo.job.protocol,
-                key: Bytes::copy_from_slice(key),
-            },
+            (1, Some(key)) => {
+                let queue = self.oracle.queue(memo.job.queue).name.clone();
+                JobRef::key(queue, memo.job.protocol, Bytes::copy_from_slice(key))
+            }
             _ => JobRef::Id(memo.job.id),
         }
     }

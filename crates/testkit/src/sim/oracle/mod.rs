@@ -365,8 +365,8 @@ impl Oracle {
         let id = match job {
             JobRef::Id(id) => self.job(*id).map(id_of),
             JobRef::Name(name) => self.named(name),
-            JobRef::Key { queue, protocol, key } => {
-                self.queue_named(queue).and_then(|queue| self.keyed(queue.number, *protocol, key))
+            JobRef::Key(key) => {
+                self.queue_named(&key.queue).and_then(|queue| self.keyed(queue.number, key.protocol, &key.key))
             }
             JobRef::KeyAnywhere { protocol, key } => self.keyed_anywhere(*protocol, key),
         };
