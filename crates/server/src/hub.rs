@@ -15,14 +15,16 @@ use tokio::sync::Notify;
 use windlass_engine::{ClientId, Command, Context, Engine, Reading, Tag, Timestamp};
 use windlass_store::{Commit, Journal};
 
+use self::delivery::Gates;
 use crate::broker::CommitDuty;
-use crate::budget::{Budget, Hold};
+use crate::budget::Budget;
 use crate::clock;
-use crate::mailbox::{Mail, Mailbox};
+use crate::mailbox::Mailbox;
 use crate::protocols::ProtocolNames;
 use crate::published::Publication;
 use crate::warnings;
 
+mod delivery;
 #[cfg(test)]
 mod tests;
 mod visit;
@@ -197,7 +199,8 @@ impl Hub {
         if std::mem::take(&mut core.large) {
             core.large_until = barrier;
         }
-        core.post((gate, barrier), self.durable.load(Ordering::Acquire), &self.budget);
+        let durable = self.durable.load(Ordering::Acquire);
+        core.deliver(Gates { acknowledgement: gate, barrier, durable }, &self.budget);
         let due = core.engine.next_deadline().unwrap_or(Timestamp::NEVER);
         let earlier = due < core.ticks_at;
         if earlier {
@@ -451,39 +454,5 @@ impl Core {
 
     fn apply(&mut self, client: ClientId, tag: Tag, command: impl Into<Command>) {
         self.engine.apply(client, tag, command, &mut self.context);
-    }
-
-    /// Puts the context's events and bytes into their clients' mailboxes.
-    fn post(&mut self, (gate, barrier): (u64, u64), durable: u64, budget: &Arc<Budget>) {
-        let mut events = std::mem::take(&mut self.context.events);
-        let mut last = None;
-        for (index, (client, event)) in events.drain(..).enumerate() {
-            self.post_words(index);
-            let gate = if event.is_barrier() { barrier } else { gate };
-            let handed_out = event.handed_out().is_some();
-            let needs = if handed_out { self.ends.gate(client) } else { u64::from(event.acknowledges()) * gate };
-            let needs = if needs > durable { needs } else { 0 };
-            let hold = Hold::on(&event, &mut last, budget);
-            self.deliver(client, needs, Mail::Event(event), hold);
-        }
-        self.context.events = events;
-        self.post_words(usize::MAX);
-    }
-
-    fn post_words(&mut self, before: usize) {
-        while self.words.front().is_some_and(|(place, ..)| *place <= before) {
-            if let Some((_, client, bytes)) = self.words.pop_front() {
-                self.deliver(client, 0, Mail::Bytes(bytes), None);
-            }
-        }
-    }
-
-    fn deliver(&mut self, client: ClientId, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) {
-        let Some(mailbox) = self.mailboxes.get(&client) else { return };
-        self.acknowledgements += usize::from(gate >= self.journal.pending_seq());
-        if mailbox.push(gate, mail, hold) {
-            self.waiting.push_back((gate, Arc::clone(mailbox)));
-        }
-        mailbox.ring();
     }
 }

@@ -136,25 +136,9 @@ impl Mailbox {
         }
     }
 
-    /// Adds mail that may be read once commit `gate` is durable. Returns whether the caller must register the mailbox to be rung
-    /// for that commit.
-    pub(crate) fn push(&self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
-        let mut inner = self.lock();
-        if self.close_reason().is_some() {
-            return false;
-        }
-        let letter = Letter { gate, mail, hold };
-        inner.bytes += letter.mail.weight();
-        inner.held_bytes += letter.held_bytes();
-        inner.urgent |= matches!(&letter.mail, Mail::Event(event) if event.is_urgent());
-        if inner.bytes > self.bytes_max {
-            self.overflowed.store(true, Ordering::Release);
-        }
-        inner.mail.push_back(letter);
-        self.count(&inner);
-        let new = gate > inner.registered;
-        inner.registered = inner.registered.max(gate);
-        new
+    /// Opens the mailbox for several pieces of mail.
+    pub(crate) fn fill(&self) -> Filling<'_> {
+        Filling { mailbox: self, inner: self.lock(), is_closed: self.close_reason().is_some() }
     }
 
     /// Adds bytes of another connection and rings, if there is room for them.
@@ -309,6 +293,15 @@ impl Mailbox {
         Arc::ptr_eq(&self.ringer, ringer)
     }
 
+    /// Adds one piece of mail, as [`Filling::push`] does.
+    #[cfg(test)]
+    pub(crate) fn push(&self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
+        let mut filling = self.fill();
+        let new = filling.push(gate, mail, hold);
+        filling.finish();
+        new
+    }
+
     /// Passes all letters to `look`.
     #[cfg(test)]
     pub(crate) fn look<T>(&self, look: impl FnOnce(&mut dyn Iterator<Item = &Letter>) -> T) -> T {
@@ -318,6 +311,45 @@ impl Mailbox {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing that holds this lock can panic half way through a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A mailbox that mail is being put into.
+#[derive(Debug)]
+#[must_use = "the mail counts when the mailbox is closed"]
+pub(crate) struct Filling<'a> {
+    mailbox: &'a Mailbox,
+    inner: MutexGuard<'a, Inner>,
+    is_closed: bool,
+}
+
+impl Filling<'_> {
+    /// Adds mail that may be read once commit `gate` is durable. Returns whether the caller must register the mailbox to be rung
+    /// for that commit.
+    pub(crate) fn push(&mut self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
+        if self.is_closed {
+            return false;
+        }
+        let inner = &mut *self.inner;
+        let letter = Letter { gate, mail, hold };
+        inner.bytes += letter.mail.weight();
+        inner.held_bytes += letter.held_bytes();
+        inner.urgent |= matches!(&letter.mail, Mail::Event(event) if event.is_urgent());
+        inner.mail.push_back(letter);
+        let new = gate > inner.registered;
+        inner.registered = inner.registered.max(gate);
+        new
+    }
+
+    /// Closes the mailbox, and makes the owner's thread look there.
+    pub(crate) fn finish(self) {
+        let Self { mailbox, inner, .. } = self;
+        if inner.bytes > mailbox.bytes_max {
+            mailbox.overflowed.store(true, Ordering::Release);
+        }
+        mailbox.count(&inner);
+        drop(inner);
+        mailbox.ring();
     }
 }
 

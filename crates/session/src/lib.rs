@@ -253,7 +253,13 @@ impl Outbox {
     /// Whether the outbox holds nothing; a request to hang up or to stop counts as something.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.bytes.is_empty() && self.hang_up.is_none() && self.stop.is_none()
+        self.is_empty_but_bytes() && self.bytes.is_empty()
+    }
+
+    /// Whether the outbox holds nothing beside bytes for the peer.
+    #[must_use]
+    pub fn is_empty_but_bytes(&self) -> bool {
+        self.items.is_empty() && self.hang_up.is_none() && self.stop.is_none()
     }
 
     /// Whether the last item waits for a job: the peer sends nothing more until it is notified of one.

@@ -108,24 +108,36 @@ impl Connection {
         let any = !mail.is_empty();
         for mail in mail.drain(..) {
             match mail {
-                Mail::Bytes(words) => self.say(|output| output.append_shared(words)),
-                Mail::Posted(published) => self.say(|output| output.copy(published.words())),
+                Mail::Bytes(words) => {
+                    self.say_leading();
+                    self.say(|output| output.append_shared(words));
+                }
+                Mail::Posted(published) => {
+                    self.say_leading();
+                    self.say(|output| output.copy(published.words()));
+                }
                 Mail::Event(event) => {
                     self.session.on_event(self.now, event, &mut self.outbox);
-                    // Bytes that the session answers at once go ahead of the rest of the mail; only its commands are new items.
-                    if let Some(words) = self.outbox.take_leading_bytes() {
-                        self.say(|output| output.append_shared(words));
-                    }
-                    if !self.outbox.is_empty() {
+                    if !self.outbox.is_empty_but_bytes() {
+                        self.say_leading();
                         self.send_outbox();
                     }
                 }
             }
         }
+        self.say_leading();
         if mail.capacity() <= KEPT_MAX {
             self.mail = mail;
         }
         any
+    }
+
+    /// Moves the bytes that the session answers with at once to the output. They go ahead of the rest of the mail; only commands
+    /// are new items.
+    fn say_leading(&mut self) {
+        if let Some(words) = self.outbox.take_leading_bytes() {
+            self.say(|output| output.append_shared(words));
+        }
     }
 
     fn say(&mut self, put: impl FnOnce(&mut Output)) {

@@ -1,0 +1,82 @@
+//! The end of a visit: its events and bytes go into their clients' mailboxes, in their order.
+//!
+//! Consecutive mail for one client opens the client's mailbox once. At most one mailbox is open at a time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use foldhash::HashMap;
+use windlass_engine::ClientId;
+
+use super::Core;
+use crate::budget::{Budget, Hold};
+use crate::mailbox::{Filling, Mail, Mailbox};
+
+/// The commits that the mail of a visit may wait for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gates {
+    /// The commit that acknowledgements wait for; 0 = none.
+    pub(super) acknowledgement: u64,
+    /// The commit after which all changes up to now are on the disk.
+    pub(super) barrier: u64,
+    /// The newest commit that is on the disk.
+    pub(super) durable: u64,
+}
+
+impl Core {
+    /// Puts the context's events and bytes into their clients' mailboxes.
+    pub(super) fn deliver(&mut self, gates: Gates, budget: &Arc<Budget>) {
+        let Self { mailboxes, ends, words, waiting, acknowledgements, journal, context, .. } = self;
+        let pending = journal.pending_seq();
+        let mut delivery = Delivery { mailboxes, waiting, acknowledgements, pending, open: None };
+        let mut last = None;
+        for (index, (client, event)) in context.events.drain(..).enumerate() {
+            while words.front().is_some_and(|(place, ..)| *place <= index)
+                && let Some((_, client, bytes)) = words.pop_front()
+            {
+                delivery.add(client, 0, Mail::Bytes(bytes), None);
+            }
+            let gate = if event.is_barrier() { gates.barrier } else { gates.acknowledgement };
+            let needs =
+                if event.handed_out().is_some() { ends.gate(client) } else { u64::from(event.acknowledges()) * gate };
+            let needs = if needs > gates.durable { needs } else { 0 };
+            let hold = Hold::on(&event, &mut last, budget);
+            delivery.add(client, needs, Mail::Event(event), hold);
+        }
+        for (_, client, bytes) in words.drain(..) {
+            delivery.add(client, 0, Mail::Bytes(bytes), None);
+        }
+        delivery.close();
+    }
+}
+
+/// The delivery of one visit's mail.
+struct Delivery<'a> {
+    mailboxes: &'a HashMap<ClientId, Arc<Mailbox>>,
+    waiting: &'a mut VecDeque<(u64, Arc<Mailbox>)>,
+    acknowledgements: &'a mut usize,
+    /// The commit that is not cut yet.
+    pending: u64,
+    /// The mailbox of the client that the last mail was for.
+    open: Option<(ClientId, &'a Arc<Mailbox>, Filling<'a>)>,
+}
+
+impl Delivery<'_> {
+    fn add(&mut self, client: ClientId, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) {
+        if self.open.as_ref().is_none_or(|(whose, ..)| *whose != client) {
+            self.close();
+            self.open = self.mailboxes.get(&client).map(|mailbox| (client, mailbox, mailbox.fill()));
+        }
+        let Some((_, mailbox, filling)) = &mut self.open else { return };
+        *self.acknowledgements += usize::from(gate >= self.pending);
+        if filling.push(gate, mail, hold) {
+            self.waiting.push_back((gate, Arc::clone(mailbox)));
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some((.., filling)) = self.open.take() {
+            filling.finish();
+        }
+    }
+}
