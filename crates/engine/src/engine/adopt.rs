@@ -49,7 +49,8 @@ impl Engine {
     /// Takes over a job that was in a queue of this name. The job keeps its number if that number was never given here. Its
     /// `rank` decides its position, so no other job may have that rank ([`Engine::reserve_ranks`]). It stays in its batch if
     /// its `member` names a batch of this engine. If two jobs have the same key, the younger job gets the key, but jobs below
-    /// `first` keep theirs.
+    /// `first` keep theirs. A `cycle` entry keeps its key against another entry if both hold the key until they end, because both
+    /// are then the same entry.
     ///
     /// # Errors
     ///
@@ -71,7 +72,8 @@ impl Engine {
         check_room_for(state, job.body().len())?;
         job.queue = state.queues.find_or_make(queue, kind, state.limits.queues_max)?;
         let holder = job.key().and_then(|key| state.jobs.at(state.jobs.keyed(job.queue, job.protocol, key)?));
-        let keeps = |holder: &Job| holder.id < first || kind == QueueKind::Cycle;
+        let is_same = |holder: &Job| kind == QueueKind::Cycle && holder.keeps_key() && job.keeps_key();
+        let keeps = |holder: &Job| holder.id < first || is_same(holder);
         if holder.is_some_and(|holder| keeps(holder) && job.wants_key()) {
             return Err(Refusal::NotUnique);
         }

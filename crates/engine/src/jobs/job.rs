@@ -148,6 +148,12 @@ impl Job {
         self.payload.has_key() && !is_free
     }
 
+    /// Whether it releases its key only when it ends. Two such jobs never hold one key in turn while both are live.
+    pub(crate) fn keeps_key(&self) -> bool {
+        let until = self.extra.as_deref().map(|extra| extra.key_until).unwrap_or_default();
+        matches!(until, KeyUntil::End | KeyUntil::Gone)
+    }
+
     /// When it releases its key at the latest.
     pub(crate) fn key_limit(&self) -> Timestamp {
         match self.extra.as_deref().map(|extra| extra.key_until) {

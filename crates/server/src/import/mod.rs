@@ -128,9 +128,9 @@ impl Importer {
         self.to.as_ref().is_none_or(|to| to.record.wants(place))
     }
 
-    /// Imports the job at this position of the source. Positions must increase. Jobs of the source that share a coalescing key
     /// Imports the job at this position of the source. Positions must increase. If the engine would refuse a job because of its
     /// coalescing key, the job is imported without the key: in the source the jobs did coexist.
+    ///
     /// # Errors
     ///
     /// [`Failure::Runtime`]: a full batch could not be written to the store.

@@ -169,15 +169,17 @@ fn any_command(context: &mut Context, engine: &Engine) -> Command {
 
 /// Creates a directory with the result of `commands` random commands.
 fn live(config: &Config, seed: u64, commands: u64) {
+    run(config, seed, (0..commands).map(|_| any_command));
+}
+
+/// Creates a directory with the result of these commands.
+fn run<C: FnOnce(&mut Context, &Engine) -> Command>(config: &Config, seed: u64, commands: impl Iterator<Item = C>) {
     let Opened { mut log, recovered, .. } = data::open(config).unwrap();
     let (mut engine, mut journal) = (recovered.engine, recovered.journal);
     let mut context = Context::new(clock::now(), seed);
-    for n in 0..=commands {
-        let command = if n == 0 {
-            Command::Client(ClientCommand::Open(ClientInfo::default()))
-        } else {
-            any_command(&mut context, &engine)
-        };
+    engine.apply(CLIENT, Tag(1), ClientCommand::Open(ClientInfo::default()), &mut context);
+    for command in commands {
+        let command = command(&mut context, &engine);
         context.changes.clear();
         context.events.clear();
         engine.apply(CLIENT, Tag(1), command, &mut context);
@@ -350,6 +352,57 @@ proptest! {
         drop(read(text.as_bytes()));
         drop(read(format!("{{\"queue\":\"q\",\"record_base64\":\"{text}\"}}").as_bytes()));
     }
+}
+
+/// A key that is free from the start of a job on: after a restart the first job is ready again, and wants its key back.
+#[test]
+fn entries_that_held_a_key_in_turn_are_imported_both() {
+    for until in [KeyUntil::End, KeyUntil::Gone, KeyUntil::EndOr(Timestamp::NEVER), KeyUntil::Start] {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
+        let ring = Bytes::from_static(b"ring");
+        let entry = |until| {
+            let unique = Unique { key: Bytes::from_static(b"k"), clash: Clash::Refuse, until };
+            let new = NewJob::new(Protocol::SPIDERQ, ring.clone(), Bytes::from_static(b"same"));
+            JobCommand::Push(Box::new(NewJob { kind: QueueKind::Cycle, unique: Some(unique), ..new })).into()
+        };
+        let lease = LeaseTerms { connection_bound: true, lease_ms: None, on_expiry: OnExpiry::Fail, wish: None };
+        let take_one = Take {
+            from: From::Cycle { queue: ring.clone(), lease },
+            select: Select::BestPriority,
+            wait: Wait::No,
+            worker: Bytes::new(),
+        };
+        let commands: [Command; 3] = [entry(KeyUntil::Start), TakeCommand::Take(take_one).into(), entry(until)];
+        run(&from, 1, commands.into_iter().map(|command| move |_: &mut Context, _: &Engine| command));
+        let lines = lines(&export(&from.data_dir));
+        assert_eq!(take(&to, &lines, usize::MAX), vec![]);
+        let before = contents(&from);
+        assert_eq!(before.jobs.len(), 2, "{until:?}");
+        assert_eq!(before, contents(&to));
+        let again = take(&to, &lines, usize::MAX);
+        assert_eq!((again, contents(&to)), (vec![], before), "the record lists all lines");
+    }
+}
+
+/// An interruption between a commit and its record repeats lines, whose jobs may have new numbers by then.
+#[test]
+fn a_repeated_entry_is_imported_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
+    live(&to, 1, 20);
+    let unique = Unique { key: Bytes::from_static(b"k"), clash: Clash::Keep, until: KeyUntil::End };
+    let new = NewJob::new(Protocol::SPIDERQ, Bytes::from_static(b"own ring"), Bytes::new());
+    let entry = NewJob { kind: QueueKind::Cycle, unique: Some(unique), ..new };
+    let push = |_: &mut Context, _: &Engine| JobCommand::Push(Box::new(entry)).into();
+    run(&from, 1, std::iter::once(push));
+    let line = lines(&export(&from.data_dir)).into_iter().find_map(|line| match read(&line) {
+        Ok(line @ Line::Job(..)) => Some(line),
+        _ => None,
+    });
+    let mut importer = Importer::open(&to, &source(), false).unwrap();
+    let outcomes = [0, 1].map(|place| importer.take_line(place, line.clone().unwrap()).unwrap().outcome);
+    assert_eq!(outcomes, [Outcome::Taken, Outcome::Known]);
 }
 
 #[test]
