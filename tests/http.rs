@@ -305,8 +305,8 @@ fn probes_and_status() {
     assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
 
     let document = ok(&http.get("/api/v1/openapi.json"));
-    assert_eq!(document["openapi"], "3.1.0");
-    assert_eq!(document["paths"].as_object().unwrap().len(), 26);
+    let described: Value = serde_json::from_str(include_str!("../crates/http/openapi.json")).unwrap();
+    assert!(document == described && document["openapi"] == "3.1.0");
 
     // A daemon that waits for a job's end before it stops takes no more work, and says so.
     let mut worker = Peer::connect(daemon.address("gearman")).unwrap();

@@ -569,13 +569,13 @@ impl Ask {
                 limit: picked.limit.into(),
             }),
             Self::Mutate(picked, n) => {
-                let action = [Mutation::Discard, Mutation::Kill, Mutation::Requeue][usize::from(n % 3)];
-                Command::Bulk(BulkCommand::Mutate {
-                    filter: picked.filter().into(),
-                    action,
-                    after: picked.after(),
-                    limit: picked.limit.into(),
-                })
+                use Mutation::{Cancel, Discard, Kill, Release, Requeue};
+                let action = [Discard, Cancel, Kill, Requeue, Release][usize::from(n % 5)];
+                let (filter, after, limit) = (Box::new(picked.filter()), picked.after(), picked.limit.into());
+                match n % 2 {
+                    0 => Command::Bulk(BulkCommand::Mutate { filter, action, after, limit }),
+                    _ => Command::Query(Query::Preview { filter, action, after, limit }),
+                }
             }
             Self::BatchNew(gathered) => Command::Batch(BatchCommand::New(Box::new(gathered.batch(now)))),
             Self::BatchOpen(batch, hold) => {

@@ -173,7 +173,7 @@ pub(crate) enum Command {
     },
     /// Commands for the running daemon.
     #[command(flatten)]
-    Operate(Operate),
+    Operate(Box<Operate>),
     /// Import jobs from another server or from an export, while neither that server nor the daemon runs.
     #[command(subcommand)]
     Import(Import),

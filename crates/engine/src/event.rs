@@ -122,6 +122,13 @@ pub enum Reply {
         /// Where to continue; `None` = complete.
         next: Option<Cursor>,
     },
+    /// One round of a bulk change was counted; nothing has changed.
+    Counted {
+        /// Jobs that the change would change in this round.
+        jobs: u32,
+        /// Where to continue; `None` = complete.
+        next: Option<Cursor>,
+    },
     /// A worker's heartbeat was recorded; this state is requested of the worker.
     Beaten(WorkerState),
 }
@@ -253,6 +260,7 @@ impl Reply {
             | Self::Why(_)
             | Self::Figures { .. }
             | Self::Stats(_)
+            | Self::Counted { .. }
             | Self::Beaten(_) => false,
         }
     }
@@ -281,6 +289,7 @@ impl Reply {
             | Self::Refused(_)
             | Self::ScheduleSet { .. }
             | Self::Mutated { .. }
+            | Self::Counted { .. }
             | Self::Beaten(_) => 0,
         }
     }
@@ -296,6 +305,7 @@ impl Query {
                 |reply| matches!(reply, Reply::Queues { .. })
             }
             Self::Jobs { .. } => |reply| matches!(reply, Reply::Jobs { .. }),
+            Self::Preview { .. } => |reply| matches!(reply, Reply::Counted { .. }),
             Self::Workers { .. } => |reply| matches!(reply, Reply::Workers { .. }),
             Self::Clients { .. } => |reply| matches!(reply, Reply::Clients { .. }),
             Self::Schedules { .. } => |reply| matches!(reply, Reply::Schedules { .. }),

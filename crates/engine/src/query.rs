@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::ids::{JobId, Priority, Protocol, Timestamp};
 use crate::jobs::{Job, JobStateKind};
 use crate::queues::{Codec, QueueFigures, QueueRules, Throttle};
-use crate::request::{Cursor, Filter, JobRef, QueueKind, WorkerState};
+use crate::request::{Cursor, Filter, JobRef, Mutation, QueueKind, WorkerState};
 
 /// State is read; nothing changes. Listings return a page at a time.
 #[derive(Clone, Debug)]
@@ -54,6 +54,17 @@ pub enum Query {
         /// Where the previous page ended.
         after: Cursor,
         /// The most rows to return.
+        limit: u32,
+    },
+    /// Count the jobs that a bulk change would change, a bounded number at a time. Answer: `Counted`.
+    Preview {
+        /// The filter.
+        filter: Box<Filter>,
+        /// The change.
+        action: Mutation,
+        /// Where the previous round ended.
+        after: Cursor,
+        /// The most jobs to look for in this round.
         limit: u32,
     },
     /// List the workers that are known by name. Answer: `Workers`.
@@ -193,6 +204,8 @@ pub struct QueueRow {
     pub kind: QueueKind,
     /// Whether it hands out no jobs.
     pub paused: bool,
+    /// How many jobs it may hold when a job of each priority is submitted, by [`Priority::lane`]; `None` = no limit.
+    pub jobs_max: [Option<u32>; Priority::COUNT],
     /// How many of its jobs may be worked on at once.
     pub throttle: Option<Throttle>,
     /// The rules for its jobs.

@@ -370,15 +370,19 @@ impl fmt::Debug for Test {
     }
 }
 
-/// A bulk change of jobs. All of them skip leased jobs.
+/// A bulk change of jobs. Jobs in a state that the change does not apply to are skipped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutation {
-    /// Remove them.
+    /// Remove them, except leased ones.
     Discard,
-    /// Move them to the dead-letter queue.
+    /// Remove them, whatever their state. A report on a removed job is refused.
+    Cancel,
+    /// Move them to the dead-letter queue, unless they are leased, done or parked.
     Kill,
-    /// Make them ready at once, behind the jobs that are ready now.
+    /// Make dead, scheduled and retrying ones ready at once, behind the jobs that are ready now.
     Requeue,
+    /// Return leased jobs of `work` queues to their own positions, as [`crate::LeaseCommand::Release`] does.
+    Release,
 }
 
 /// The state requested of a named worker. It only advances.

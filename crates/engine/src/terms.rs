@@ -125,7 +125,8 @@ impl Command {
             Self::Batch(BatchCommand::New(batch)) => {
                 batch.complete.iter_mut().chain(&mut batch.success).for_each(|job| each(&mut job.queue));
             }
-            Self::Bulk(BulkCommand::Mutate { filter, .. }) | Self::Query(Query::Jobs { filter, .. }) => {
+            Self::Bulk(BulkCommand::Mutate { filter, .. })
+            | Self::Query(Query::Jobs { filter, .. } | Query::Preview { filter, .. }) => {
                 filter.queue.iter_mut().for_each(each);
             }
             Self::Client(_)

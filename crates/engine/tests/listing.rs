@@ -152,12 +152,20 @@ fn an_empty_page_may_have_a_successor() {
 fn bulk_changes() {
     // What becomes of j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved, j7 and j8 ready.
     let table = [
+        (Mutation::Cancel, "1 mutated 8", ["gone"; 8]),
+        (
+            Mutation::Release,
+            "1 mutated 1",
+            ["dead", "retrying", "scheduled", "ready", "done", "shelved", "ready", "ready"],
+        ),
         (Mutation::Discard, "1 mutated 7", ["gone", "gone", "gone", "leased", "gone", "gone", "gone", "gone"]),
         (Mutation::Kill, "1 mutated 4", ["dead", "dead", "dead", "leased", "done", "shelved", "dead", "dead"]),
         (Mutation::Requeue, "1 mutated 3", ["ready", "ready", "ready", "leased", "done", "shelved", "ready", "ready"]),
     ];
     for (action, expected, places) in table {
         let mut broker = one_everywhere();
+        let preview = Query::Preview { filter: all().into(), action, after: Cursor::default(), limit: 1_000 };
+        broker.says(1, Command::Query(preview), [expected.replace("mutated", "counted").as_str()]);
         broker.says(1, mutate(all(), action), [expected]);
         for (job, state) in (1..).zip(places) {
             let is = broker.place(job);

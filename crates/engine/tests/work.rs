@@ -34,7 +34,9 @@ fn cost(broker: &mut Broker, command: impl Into<Command>) -> (Option<Cursor>, u6
         Event::Reply(_, Reply::Queues { rows, next, .. }) => (rows.len(), *next),
         Event::Reply(_, Reply::Clients { rows, next, .. }) => (rows.len(), *next),
         Event::Reply(_, Reply::Jobs { rows, next, .. }) => (rows.len(), *next),
-        Event::Reply(_, Reply::Mutated { changed, next, .. }) => (*changed as usize, *next),
+        Event::Reply(_, Reply::Mutated { changed: jobs, next } | Reply::Counted { jobs, next }) => {
+            (*jobs as usize, *next)
+        }
         Event::Reply(_, Reply::Done) | Event::Reply(_, Reply::Stats(_)) => (0, None),
         other => panic!("{other:?}"),
     };
@@ -108,11 +110,15 @@ fn a_hundred_thousand_jobs() {
             NewJob::new(if n % 2 == 0 { Protocol::GEARMAN } else { Protocol::FAKTORY }, "q".into(), "body".into());
         broker.hear(1, JobCommand::Push(Box::new(job)));
     }
-    let table: [Walk; 6] = [
+    let table: [Walk; 7] = [
         ("all", |after| list(all(), after)),
         ("of a protocol without jobs", |after| list(Filter { protocol: Some(Protocol::EVENTMQ), ..all() }, after)),
         ("ready", |after| list(in_queue("q", JobStateKind::Ready), after)),
         ("leased", |after| list(placed(JobStateKind::Leased), after)),
+        ("counted", |after| {
+            let filter = Box::new(Filter { test: never().test, ..all() });
+            Command::Query(Query::Preview { filter, action: Mutation::Kill, after, limit: u32::MAX })
+        }),
         ("killed", |after| {
             Command::Bulk(BulkCommand::Mutate { filter: all().into(), action: Mutation::Kill, after, limit: u32::MAX })
         }),

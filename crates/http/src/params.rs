@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{StatusCode, Uri};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::problem::Problem;
@@ -23,6 +24,10 @@ const ROWS_MAX: u32 = 1_000;
 #[derive(Debug)]
 pub(crate) struct Params<T>(pub(crate) T);
 
+/// The parameters behind `?` of two structs: the first gets those that it names, the second all others.
+#[derive(Debug)]
+pub(crate) struct TwoParams<A, B>(pub(crate) A, pub(crate) B);
+
 /// The parameters within the path.
 #[derive(Debug)]
 pub(crate) struct Segments<T>(pub(crate) T);
@@ -35,10 +40,26 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        Query::try_from_uri(&parts.uri)
-            .map(|Query(params)| Self(params))
-            .map_err(|error| Problem::bad_request(error.body_text()))
+        parsed(&parts.uri).map(Self)
     }
+}
+
+impl<S: Send + Sync, A: DeserializeOwned + IntoParams, B: DeserializeOwned> FromRequestParts<S> for TwoParams<A, B> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let names: Vec<String> = A::into_params(|| None).into_iter().map(|parameter| parameter.name).collect();
+        let is_first = |pair: &&str| names.iter().any(|name| pair.split('=').next() == Some(name));
+        let pairs = parts.uri.query().unwrap_or_default().split('&');
+        let (first, second): (Vec<_>, Vec<_>) = pairs.partition(is_first);
+        let uri = |pairs: Vec<_>| format!("/?{}", pairs.join("&")).parse().map_err(Problem::bad_request);
+        Ok(Self(parsed(&uri(first)?)?, parsed(&uri(second)?)?))
+    }
+}
+
+fn parsed<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    let query = Query::try_from_uri(uri).map_err(|error| Problem::bad_request(error.body_text()))?;
+    Ok(query.0)
 }
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segments<T> {

@@ -30,18 +30,24 @@ pub(crate) enum Operate {
     Job(OneJob),
     /// Make dead, scheduled or failed jobs ready now.
     Retry(SomeJobs),
-    /// Move jobs to the dead-letter queue.
+    /// Move jobs to the dead-letter queue, except those that workers have.
     Kill(SomeJobs),
     /// Take jobs back from their workers.
     Requeue(SomeJobs),
-    /// Remove jobs, whatever their state.
+    /// Remove jobs, except those that workers have.
     Delete(LosingJobs),
+    /// Remove jobs, whatever their state. What their workers report afterwards is refused.
+    Cancel(LosingJobs),
     /// Remove all jobs of a queue that wait to be taken.
     Clear(LosingQueue),
     /// Hand out no jobs of these queues.
     Pause(SomeQueues),
     /// Hand out jobs of these queues again.
     Resume(SomeQueues),
+    /// Limit how many jobs of a queue may be worked on at once, until the daemon reads its configuration again.
+    Throttle(Throttle),
+    /// Limit how many jobs a queue may hold.
+    Limit(Limit),
     /// List the workers that are known by name.
     Workers(Ask),
     /// Ask a worker, or all, to take no more jobs.
@@ -60,7 +66,7 @@ pub(crate) enum Operate {
 
 /// Which jobs; all conditions must hold.
 #[derive(Debug, Args)]
-pub(crate) struct Jobs {
+pub(crate) struct Conditions {
     /// In this queue.
     #[arg(long)]
     pub(super) queue: Option<String>,
@@ -85,6 +91,19 @@ pub(crate) struct Jobs {
     /// Ready, or created, at most this long ago.
     #[arg(long, value_name = "TIME")]
     pub(super) newer_than: Option<String>,
+    /// With this text in the body.
+    #[arg(long)]
+    pub(super) text: Option<String>,
+    /// With this text in the class or the message of the last failure.
+    #[arg(long)]
+    pub(super) error: Option<String>,
+}
+
+/// How to list jobs.
+#[derive(Debug, Args)]
+pub(crate) struct Jobs {
+    #[command(flatten)]
+    pub(super) conditions: Conditions,
     /// The most jobs to list; 0 = all.
     #[arg(long, default_value_t = 100)]
     pub(super) limit: usize,
@@ -104,12 +123,22 @@ pub(crate) struct OneJob {
     pub(super) ask: Ask,
 }
 
-/// Jobs.
+/// Jobs: by their numbers, by conditions, or all.
 #[derive(Debug, Args)]
 pub(crate) struct SomeJobs {
     /// Their numbers.
-    #[arg(required = true)]
     pub(super) ids: Vec<u64>,
+    #[command(flatten)]
+    pub(super) conditions: Conditions,
+    /// All jobs, if there is no condition.
+    #[arg(long)]
+    pub(super) all: bool,
+    /// Change nothing, and count the jobs that would change.
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// The most jobs to change.
+    #[arg(long)]
+    pub(super) limit: Option<u64>,
     #[command(flatten)]
     pub(super) ask: Ask,
 }
@@ -142,6 +171,42 @@ pub(crate) struct SomeQueues {
     /// Their names.
     #[arg(required = true)]
     pub(super) queues: Vec<String>,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// How much of a queue may be worked on at once.
+#[derive(Debug, Args)]
+pub(crate) struct Throttle {
+    /// Its name.
+    pub(super) queue: String,
+    /// Jobs of all workers together.
+    #[arg(long, value_name = "JOBS")]
+    pub(super) concurrency: Option<u32>,
+    /// Jobs of one worker.
+    #[arg(long, value_name = "JOBS")]
+    pub(super) per_worker: Option<u32>,
+    /// A job that a worker has for longer no longer counts.
+    #[arg(long, value_name = "TIME")]
+    pub(super) timeout: Option<String>,
+    /// Without limit.
+    #[arg(long, conflicts_with_all = ["concurrency", "per_worker", "timeout"])]
+    pub(super) off: bool,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// How many jobs a queue may hold.
+#[derive(Debug, Args)]
+pub(crate) struct Limit {
+    /// Its name.
+    pub(super) queue: String,
+    /// While the queue has this many jobs that wait or run, a push is refused.
+    #[arg(long, required_unless_present = "off")]
+    pub(super) jobs: Option<u32>,
+    /// Without limit.
+    #[arg(long, conflicts_with = "jobs")]
+    pub(super) off: bool,
     #[command(flatten)]
     pub(super) ask: Ask,
 }

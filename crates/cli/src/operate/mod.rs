@@ -4,6 +4,7 @@
 
 mod arguments;
 mod client;
+mod jobs;
 mod show;
 
 use std::env;
@@ -16,10 +17,10 @@ use windlass_server::Failure;
 
 pub(crate) use self::arguments::Operate;
 use self::arguments::{
-    Ask, Done, Fail, Jobs, LosingJobs, LosingQueue, OneJob, Push, SomeJobs, SomeQueues, Take, Worker,
+    Ask, Done, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneJob, Push, SomeJobs, SomeQueues, Take, Throttle, Worker,
 };
 use self::client::{Answer, Client, Daemon, encoded, failure};
-use self::show::{Column, JOBS, QUEUES, WORKERS, at};
+use self::show::{Column, QUEUES, WORKERS, at};
 
 impl Ask {
     fn daemon(&self) -> Result<Daemon, Failure> {
@@ -59,10 +60,13 @@ impl Operate {
             Self::Retry(jobs) => jobs.change(client, "retry").await,
             Self::Kill(jobs) => jobs.change(client, "kill").await,
             Self::Requeue(jobs) => jobs.change(client, "requeue").await,
-            Self::Delete(jobs) => jobs.run(client).await,
+            Self::Delete(jobs) => jobs.change(client, "delete").await,
+            Self::Cancel(jobs) => jobs.change(client, "cancel").await,
             Self::Clear(queue) => queue.run(client).await,
             Self::Pause(queues) => queues.change(client, "pause").await,
             Self::Resume(queues) => queues.change(client, "resume").await,
+            Self::Throttle(throttle) => throttle.run(client).await,
+            Self::Limit(limit) => limit.run(client).await,
             Self::Quiet(worker) => worker.signal(client, "quiet").await,
             Self::Stop(worker) => worker.signal(client, "stop").await,
             Self::Push(push) => push.run(client).await,
@@ -87,9 +91,12 @@ impl Operate {
             | Self::Kill(SomeJobs { ask, .. })
             | Self::Requeue(SomeJobs { ask, .. })
             | Self::Delete(LosingJobs { jobs: SomeJobs { ask, .. }, .. })
+            | Self::Cancel(LosingJobs { jobs: SomeJobs { ask, .. }, .. })
             | Self::Clear(LosingQueue { ask, .. })
             | Self::Pause(SomeQueues { ask, .. })
             | Self::Resume(SomeQueues { ask, .. })
+            | Self::Throttle(Throttle { ask, .. })
+            | Self::Limit(Limit { ask, .. })
             | Self::Quiet(Worker { ask, .. })
             | Self::Stop(Worker { ask, .. })
             | Self::Push(Push { ask, .. })
@@ -97,27 +104,6 @@ impl Operate {
             | Self::Done(Done { ask, .. })
             | Self::Fail(Fail { ask, .. }) => ask,
         }
-    }
-}
-
-impl Jobs {
-    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
-        let Self { queue, state, protocol, kind, key, name, older_than, newer_than, limit, ask } = self;
-        let path = with_query(
-            "/jobs",
-            &[
-                ("queue", queue.clone()),
-                ("state", state.clone()),
-                ("protocol", protocol.clone()),
-                ("kind", kind.clone()),
-                ("key", key.clone()),
-                ("name", name.clone()),
-                ("older_than", older_than.clone()),
-                ("newer_than", newer_than.clone()),
-            ],
-        );
-        let rows_max = if *limit == 0 { usize::MAX } else { *limit };
-        ask.rows(JOBS, &pages(client, &path, "jobs", rows_max).await?)
     }
 }
 
@@ -129,29 +115,6 @@ impl OneJob {
             return print_bytes(&body);
         }
         self.ask.show(&client.get(&path).await?, show::job)
-    }
-}
-
-impl SomeJobs {
-    async fn change(&self, client: &mut Client, action: &str) -> Result<(), Failure> {
-        let mut rows = Vec::new();
-        for id in &self.ids {
-            let answer = client.post(&format!("/jobs/{id}/{action}")).await;
-            rows.push(answer.map_err(|why| failure(format!("job {id}: {why}")))?.json()?);
-        }
-        self.ask.rows(JOBS, &rows)
-    }
-}
-
-impl LosingJobs {
-    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
-        let ids = &self.jobs.ids;
-        confirm(self.yes, &format!("Remove {} jobs?", ids.len()))?;
-        for id in ids {
-            let answer = client.send(Method::DELETE, &format!("/jobs/{id}"), Bytes::new()).await;
-            answer.map_err(|why| failure(format!("job {id}: {why}")))?;
-        }
-        Ok(())
     }
 }
 
@@ -173,6 +136,31 @@ impl SomeQueues {
             rows.push(answer.map_err(|why| failure(format!("queue {queue}: {why}")))?.json()?);
         }
         self.ask.rows(QUEUES, &rows)
+    }
+}
+
+impl Throttle {
+    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        let Self { queue, concurrency, per_worker, timeout, off, ask } = self;
+        let path = format!("/queues/{}/throttle", encoded(queue));
+        let terms = [
+            ("concurrency", concurrency.map(|it| it.to_string())),
+            ("per_worker", per_worker.map(|it| it.to_string())),
+            ("timeout", timeout.clone()),
+        ];
+        let method = if *off { Method::DELETE } else { Method::PUT };
+        let row = client.send(method, &with_query(&path, &terms), Bytes::new()).await?.json()?;
+        ask.rows(QUEUES, &[row])
+    }
+}
+
+impl Limit {
+    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        let Self { queue, jobs, off, ask } = self;
+        let path = with_query(&format!("/queues/{}/limit", encoded(queue)), &[("jobs", jobs.map(|it| it.to_string()))]);
+        let method = if *off { Method::DELETE } else { Method::PUT };
+        let row = client.send(method, &path, Bytes::new()).await?.json()?;
+        ask.rows(QUEUES, &[row])
     }
 }
 

@@ -114,6 +114,9 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Result<(), Refusa
         Query::Queues { after, limit } => Ok(list::list_queues(state, (after, limit), call)),
         Query::Configured { after, limit } => Ok(list::list_configured(state, (after, limit), call)),
         Query::Jobs { filter, after, limit } => Ok(list::list_jobs(state, &filter, (after, limit), call)),
+        Query::Preview { filter, action, after, limit } => {
+            Ok(list::preview(state, &filter, action, (after, limit), call))
+        }
         Query::Clients { after, limit } => Ok(list::list_clients(state, (after, limit), call)),
         Query::Workers { after, limit } => Ok(list::list_workers(state, (after, limit), call)),
         Query::Why(job) => why::explain(state, &job, call),

@@ -13,7 +13,7 @@ use crate::clients::Worker;
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{ClientId, JobId, QueueId, Timestamp};
-use crate::jobs::{JobStateKind, Slot};
+use crate::jobs::{Job, JobStateKind, Slot};
 use crate::outcome::End;
 use crate::query::{ClientRow, FiguresRow, JobView, QueueRow, WorkerRow};
 use crate::queues::{Queue, SortKey};
@@ -63,6 +63,7 @@ fn queue_row(state: &State, queue: &Queue) -> QueueRow {
         name: image.name.clone(),
         kind: image.kind,
         paused: image.paused,
+        jobs_max: image.jobs_max,
         throttle: image.throttle,
         rules: image.rules(),
         bridged: queue.is_bridged(),
@@ -179,24 +180,49 @@ pub(super) fn mutate(
 }
 
 fn mutate_one(state: &mut State, slot: Slot, action: Mutation, context: &mut Context) -> bool {
-    let Some((kind, durable)) = state.jobs.at(slot).map(|job| (job.state.kind(), job.durable)) else { return false };
-    match (action, kind) {
-        (_, JobStateKind::Leased) => return false,
-        (Mutation::Discard, _) => discard(state, slot, context),
-        (Mutation::Kill, JobStateKind::Dead | JobStateKind::Done | JobStateKind::Parked) => return false,
+    let Some(job) = state.jobs.at(slot).filter(|job| applies(state, action, job)) else { return false };
+    match action {
+        Mutation::Discard | Mutation::Cancel => discard(state, slot, context),
         // The dead-letter queue holds durable jobs only.
-        (Mutation::Kill, _) if !durable => discard(state, slot, context),
-        (Mutation::Kill, _) => {
+        Mutation::Kill if !job.durable => discard(state, slot, context),
+        Mutation::Kill => {
             notify_end(state, slot, &End::Cancelled, context);
             bury(state, slot, context);
         }
-        (Mutation::Requeue, JobStateKind::Ready | JobStateKind::Done | JobStateKind::Parked) => return false,
-        (Mutation::Requeue, _) => {
+        Mutation::Requeue => {
             let rank = state.meta.rank(false);
             make_ready(state, slot, Some(rank), context);
         }
+        Mutation::Release => make_ready(state, slot, None, context),
     }
     true
+}
+
+pub(super) fn preview(
+    state: &State,
+    filter: &Filter,
+    action: Mutation,
+    (after, limit): (Cursor, u32),
+    call: &mut Call<'_>,
+) {
+    let (slots, next) = matching(state, filter, after, state.page(limit));
+    let jobs = slots.into_iter().filter_map(|slot| state.jobs.at(slot)).filter(|job| applies(state, action, job));
+    call.reply(Reply::Counted { jobs: u32::try_from(jobs.count()).unwrap_or(u32::MAX), next });
+}
+
+/// Whether a bulk change applies to a job in its state.
+fn applies(state: &State, action: Mutation, job: &Job) -> bool {
+    use JobStateKind::{Dead, Done, Leased, Parked, Ready};
+    let kind = job.state.kind();
+    match action {
+        Mutation::Discard => kind != Leased,
+        Mutation::Cancel => true,
+        Mutation::Kill => !matches!(kind, Leased | Dead | Done | Parked),
+        Mutation::Requeue => !matches!(kind, Leased | Ready | Done | Parked),
+        Mutation::Release => {
+            kind == Leased && state.queues.at(job.queue).is_some_and(|queue| queue.image().kind == QueueKind::Work)
+        }
+    }
 }
 
 // ---- which jobs ------------------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ fn word(event: &Event) -> String {
         Event::Reply(_, Reply::Mutated { changed, next, .. }) => {
             listed("mutated", [changed.to_string()].into_iter(), *next)
         }
+        Event::Reply(_, Reply::Counted { jobs, next }) => listed("counted", [jobs.to_string()].into_iter(), *next),
         Event::Reply(_, Reply::Beaten(state)) => format!("beaten {state:?}"),
         Event::Notice(Notice::Close) => "closed".into(),
     }

@@ -36,7 +36,7 @@ pub(super) enum Task {
     /// The schedules at the end of `show jobs` or `show unique jobs`.
     Schedules { uniques: bool },
     /// `drop function`: searches for the function, ignoring case. `found` is the first that differs in case only.
-    Drop { wanted: Bytes, found: Option<QueueRow> },
+    Drop { wanted: Bytes, found: Option<Box<QueueRow>> },
     /// `maxqueue`: searches for the function.
     Limit { wanted: Bytes, limits: QueueLimits },
     /// `cancel job`: checks whether Gearman sees the job, or a schedule.

@@ -51,10 +51,11 @@ impl GearmanSpeaker {
             }
             Some(Task::Drop { wanted, found }) => {
                 let exact = rows.clone().find(|row| row.name == wanted);
-                let found = found.or_else(|| rows.find(|row| row.name.eq_ignore_ascii_case(&wanted)).cloned());
+                let like = |row: &&QueueRow| row.name.eq_ignore_ascii_case(&wanted);
+                let found = found.or_else(|| rows.find(like).cloned().map(Box::new));
                 match (exact, next) {
                     (None, Some(next)) => self.ask_page(Task::Drop { wanted, found }, next, talk),
-                    (row, _) => self.found_to_drop(row.or(found.as_ref()), talk),
+                    (row, _) => self.found_to_drop(row.or(found.as_deref()), talk),
                 }
             }
             Some(Task::Limit { wanted, limits }) => match (rows.find(|row| row.name == wanted), next) {

@@ -97,6 +97,7 @@ fn queue(name: &'static str) -> QueueRow {
         name: Bytes::from_static(name.as_bytes()),
         kind: QueueKind::Work,
         paused: false,
+        jobs_max: [None; Priority::COUNT],
         throttle: None,
         bridged: false,
         rules: QueueRules::default(),

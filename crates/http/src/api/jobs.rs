@@ -1,54 +1,26 @@
-//! Jobs: list, get, retry, kill, delete, requeue.
+//! Jobs: list, get; retry, kill, delete, cancel, requeue of one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
-use windlass_config::Period;
+use serde::Serialize;
+use utoipa::ToSchema;
 use windlass_engine::{
-    BulkCommand, Cursor, Filter, JobCommand, JobId, JobRef, JobView, LeaseCommand, Mutation, Proof, Query, Reply, Test,
-    Timestamp,
+    BulkCommand, Cursor, Filter, JobId, JobRef, JobView, LeaseCommand, Mutation, Proof, Query, Reply,
 };
 
-use super::views::{Job, JobDetail, Kind, State as StateName, kind_of, state_name};
+use super::filter::Conditions;
+use super::pace::Pace;
+use super::queues::Page;
+use super::views::{Job, JobDetail, state_name};
 use crate::app::App;
 use crate::cursor::CursorText;
-use crate::name::Name;
-use crate::params::{Params, Segments, rows};
+use crate::params::{Segments, TwoParams, rows};
 use crate::problem::{Outcome, Problem};
-
-/// Which jobs; all conditions must hold.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Which {
-    /// In this queue.
-    queue: Option<Name>,
-    /// In this state.
-    state: Option<StateName>,
-    /// Of this protocol: `faktory`, `gearman`, `spiderq`, `eventmq` or `http`.
-    protocol: Option<String>,
-    /// With this kind: FWP's jobtype, EventMQ's path and callable. The kind of any other job is its queue.
-    kind: Option<String>,
-    /// With this coalescing key.
-    key: Option<Name>,
-    /// With this name (FWP's jid, EventMQ's message id).
-    name: Option<Name>,
-    /// Ready, or created, at least this long ago: `90s`, `1h30m`, `2d`.
-    #[param(value_type = Option<String>)]
-    older_than: Option<Period>,
-    /// Ready, or created, at most this long ago.
-    #[param(value_type = Option<String>)]
-    newer_than: Option<Period>,
-    /// `next` of the page before; nothing for the first one.
-    cursor: Option<CursorText>,
-    /// The most rows, 1 to 1000; 100 if it is left out.
-    limit: Option<u32>,
-}
 
 /// A page of jobs.
 #[derive(Debug, Serialize, ToSchema)]
@@ -60,50 +32,32 @@ pub(super) struct JobPage {
     next: Option<CursorText>,
 }
 
+/// How long the search for one page may take.
+const SEARCH_MAX: Duration = Duration::from_millis(50);
+
 /// Jobs of all queues, protocols and states
-#[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", operation_id = "list_jobs", params(Which), responses(
+#[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", operation_id = "list_jobs", params(Conditions, Page), responses(
     (status = 200, body = JobPage), (status = 400, body = Problem)
 ))]
-pub(super) async fn list(State(app): State<Arc<App>>, Params(which): Params<Which>) -> Outcome<Json<JobPage>> {
-    let (after, limit) = (which.cursor.unwrap_or_default().0, rows(which.limit)?);
-    let filter = which.filter(&app)?;
-    let Reply::Jobs { rows, next } = app.ask(Query::Jobs { filter: filter.into(), after, limit }).await? else {
-        return Err(Problem::unexpected());
-    };
-    let now = app.now();
-    let jobs = rows.iter().map(|view| Job::of(view, &app, now)).collect();
-    Ok(Json(JobPage { jobs, next: next.map(CursorText) }))
-}
-
-impl Which {
-    fn filter(self, app: &App) -> Outcome<Filter> {
-        let Self { queue, state, protocol, kind, key, name, older_than, newer_than, .. } = self;
-        let queue = queue.map(|name| name.0);
-        let kind_is_queue = kind.as_ref().is_some_and(|kind| queue.as_deref() == Some(kind.as_bytes()));
-        let wall = app.now().wall;
-        let bridge = Arc::clone(&app.daemon.bridge);
-        let since = |period: Period| Timestamp(wall.0.saturating_sub(period.as_ms()));
-        let (until, from) = (older_than.map(since), newer_than.map(since));
-        let needs_test = kind.is_some() || key.is_some() || until.is_some() || from.is_some();
-        let test = move |job: &windlass_engine::Job| {
-            until.is_none_or(|until| job.ready_at <= until)
-                && from.is_none_or(|from| job.ready_at >= from)
-                && key.as_ref().is_none_or(|key| job.key() == Some(&key.0[..]))
-                && kind.as_ref().is_none_or(|kind| match kind_of(&bridge, job.protocol, job.body()) {
-                    Kind::Named(name) => name == *kind,
-                    Kind::Queue => kind_is_queue,
-                    Kind::Unknown => false,
-                })
-        };
-        Ok(Filter {
-            state: state.map(StateName::kind),
-            queue,
-            protocol: protocol.map(|name| app.protocol(&name)).transpose()?,
-            names: name.map(|name| name.0).into_iter().collect(),
-            test: needs_test.then(|| Test(Arc::new(test))),
-            ..Filter::default()
-        })
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    TwoParams(conditions, page): TwoParams<Conditions, Page>,
+) -> Outcome<Json<JobPage>> {
+    let (rows_max, filter) = (rows(page.limit)?, conditions.filter(&app)?);
+    let mut client = app.client();
+    let (mut views, mut after, pace) = (Vec::new(), Some(page.cursor()), Pace::new(SEARCH_MAX));
+    while let Some(page) = after.take() {
+        let limit = rows_max.saturating_sub(u32::try_from(views.len()).unwrap_or(u32::MAX));
+        let query = Query::Jobs { filter: filter.clone().into(), after: page, limit };
+        let Reply::Jobs { rows, next } = client.ask(query).await? else { return Err(Problem::unexpected()) };
+        (views, after) = ([views, rows].concat(), next);
+        if views.len() >= rows_max as usize || !pace.goes_on().await {
+            break;
+        }
     }
+    let now = app.now();
+    let jobs = views.iter().map(|view| Job::of(view, &app, now)).collect();
+    Ok(Json(JobPage { jobs, next: after.map(CursorText) }))
 }
 
 /// Everything about a job
@@ -138,7 +92,8 @@ pub(super) async fn body(State(app): State<Arc<App>>, Segments(id): Segments<u64
     responses((status = 200, body = Job), (status = 404, body = Problem), (status = 409, body = Problem))
 )]
 pub(super) async fn retry(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<Job>> {
-    mutate(&app, id, Mutation::Requeue).await
+    mutate(&app, id, Mutation::Requeue).await?;
+    row(&app, id).await.map(Json)
 }
 
 /// Move a job to the dead-letter queue, unless a worker has it
@@ -147,7 +102,8 @@ pub(super) async fn retry(State(app): State<Arc<App>>, Segments(id): Segments<u6
     responses((status = 200, body = Job), (status = 404, body = Problem), (status = 409, body = Problem))
 )]
 pub(super) async fn kill(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<Job>> {
-    mutate(&app, id, Mutation::Kill).await
+    mutate(&app, id, Mutation::Kill).await?;
+    row(&app, id).await.map(Json)
 }
 
 /// Take a job back from its worker
@@ -163,22 +119,35 @@ pub(super) async fn requeue(State(app): State<Arc<App>>, Segments(id): Segments<
     row(&app, id).await.map(Json)
 }
 
-/// Remove a job, whatever its state
+/// Remove a job, unless a worker has it
 #[utoipa::path(delete, path = "/api/v1/jobs/{id}", tag = "jobs", operation_id = "delete_job",
     params(("id" = u64, Path, description = "Its number")),
-    responses((status = 204), (status = 404, body = Problem))
+    responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem))
 )]
 pub(super) async fn delete(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<StatusCode> {
-    app.ask(JobCommand::Cancel(JobRef::Id(JobId(id)))).await?;
+    mutate(&app, id, Mutation::Discard).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn mutate(app: &App, id: u64, action: Mutation) -> Outcome<Json<Job>> {
+/// Remove a job, whatever its state
+///
+/// If a worker has it, what the worker reports afterwards is refused.
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/cancel", tag = "jobs", operation_id = "cancel_job",
+    params(("id" = u64, Path, description = "Its number")),
+    responses((status = 204), (status = 404, body = Problem))
+)]
+pub(super) async fn cancel(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<StatusCode> {
+    mutate(&app, id, Mutation::Cancel).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Changes a job. Refused if its state does not allow the change.
+async fn mutate(app: &App, id: u64, action: Mutation) -> Outcome<()> {
     let filter = Filter { ids: vec![JobId(id)], ..Filter::default() };
     let mutate = BulkCommand::Mutate { filter: filter.into(), action, after: Cursor::default(), limit: 1 };
     let Reply::Mutated { changed, .. } = app.ask(mutate).await? else { return Err(Problem::unexpected()) };
     if changed > 0 {
-        return row(app, id).await.map(Json);
+        return Ok(());
     }
     let view = look(app, id).await?;
     Err(Problem::conflict(format!("the job is {}", state_name(view.job.state.kind()))))

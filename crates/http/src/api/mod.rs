@@ -1,8 +1,11 @@
 //! The routes, with their description (OpenAPI), and the handlers by subject.
 
+mod bulk;
+mod filter;
 mod jobs;
 mod leases;
 mod metrics;
+mod pace;
 mod pages;
 mod push;
 mod queues;
@@ -60,6 +63,8 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(queues::pause))
         .routes(routes!(queues::resume))
         .routes(routes!(queues::clear))
+        .routes(routes!(queues::throttle, queues::unthrottle))
+        .routes(routes!(queues::limit, queues::unlimit))
         .routes(routes!(push::push))
         .routes(routes!(take::take))
         .routes(routes!(jobs::list))
@@ -68,6 +73,12 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs::retry))
         .routes(routes!(jobs::kill))
         .routes(routes!(jobs::requeue))
+        .routes(routes!(jobs::cancel))
+        .routes(routes!(bulk::retry))
+        .routes(routes!(bulk::kill))
+        .routes(routes!(bulk::requeue))
+        .routes(routes!(bulk::delete))
+        .routes(routes!(bulk::cancel))
         .routes(routes!(workers::list))
         .routes(routes!(workers::quiet))
         .routes(routes!(workers::stop))

@@ -1,12 +1,17 @@
-//! Queues: list, get, pause, resume, clear.
+//! Queues: list, get, pause, resume, clear, throttle, limit.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use windlass_engine::{BulkCommand, Cursor, Filter, JobStateKind, Mutation, Query, QueueCommand, Reply};
+use windlass_config::Period;
+use windlass_engine::{
+    BulkCommand, Cursor, Filter, JobStateKind, Mutation, Priority, Query, QueueCommand, Reply, Throttle,
+};
 
 use super::views::Queue;
 use crate::app::App;
@@ -113,10 +118,95 @@ pub(super) async fn clear(State(app): State<Arc<App>>, Segments(queue): Segments
     Ok(Json(Changed { changed: all }))
 }
 
+/// How much of a queue may be worked on at once.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Slots {
+    /// Jobs of all workers together; no limit, if it is left out.
+    #[param(value_type = Option<u32>)]
+    concurrency: Option<NonZeroU32>,
+    /// Jobs of one worker; no limit, if it is left out.
+    #[param(value_type = Option<u32>)]
+    per_worker: Option<NonZeroU32>,
+    /// A job that a worker has for longer no longer counts.
+    #[param(value_type = Option<String>)]
+    timeout: Option<Period>,
+}
+
+/// How many jobs a queue may hold.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Room {
+    /// While the queue has this many jobs that wait or run, a push is refused.
+    jobs: u32,
+}
+
+/// Limit how many jobs of a queue may be worked on at once
+///
+/// Until the daemon reads its configuration again: a lasting throttle belongs there.
+#[utoipa::path(put, path = "/api/v1/queues/{queue}/throttle", tag = "queues", operation_id = "throttle_queue",
+    params(("queue" = String, Path, description = "Its name"), Slots),
+    responses((status = 200, body = Queue), (status = 400, body = Problem), (status = 404, body = Problem))
+)]
+pub(super) async fn throttle(
+    State(app): State<Arc<App>>,
+    Segments(queue): Segments<Name>,
+    Params(Slots { concurrency, per_worker, timeout }): Params<Slots>,
+) -> Outcome<Json<Queue>> {
+    if concurrency.is_none() && per_worker.is_none() {
+        return Err(Problem::bad_request("either concurrency or per_worker, or both"));
+    }
+    let throttle = Throttle {
+        leased_max: concurrency.map(NonZeroU32::get),
+        per_worker_max: per_worker.map(NonZeroU32::get),
+        timeout_ms: timeout.map(Period::as_ms),
+    };
+    set(&app, &queue, |queue| QueueCommand::Throttle { queue, throttle: Some(throttle) }).await.map(Json)
+}
+
+/// Let any number of jobs of a queue be worked on at once
+#[utoipa::path(delete, path = "/api/v1/queues/{queue}/throttle", tag = "queues", operation_id = "unthrottle_queue",
+    params(("queue" = String, Path, description = "Its name")),
+    responses((status = 200, body = Queue), (status = 404, body = Problem))
+)]
+pub(super) async fn unthrottle(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
+    set(&app, &queue, |queue| QueueCommand::Throttle { queue, throttle: None }).await.map(Json)
+}
+
+/// Limit how many jobs a queue may hold, whatever their priority
+#[utoipa::path(put, path = "/api/v1/queues/{queue}/limit", tag = "queues", operation_id = "limit_queue",
+    params(("queue" = String, Path, description = "Its name"), Room),
+    responses((status = 200, body = Queue), (status = 400, body = Problem), (status = 404, body = Problem))
+)]
+pub(super) async fn limit(
+    State(app): State<Arc<App>>,
+    Segments(queue): Segments<Name>,
+    Params(Room { jobs }): Params<Room>,
+) -> Outcome<Json<Queue>> {
+    let jobs_max = [Some(jobs); Priority::COUNT];
+    set(&app, &queue, |queue| QueueCommand::Limit { queue, jobs_max }).await.map(Json)
+}
+
+/// Let a queue hold any number of jobs
+#[utoipa::path(delete, path = "/api/v1/queues/{queue}/limit", tag = "queues", operation_id = "unlimit_queue",
+    params(("queue" = String, Path, description = "Its name")),
+    responses((status = 200, body = Queue), (status = 404, body = Problem))
+)]
+pub(super) async fn unlimit(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
+    let jobs_max = [None; Priority::COUNT];
+    set(&app, &queue, |queue| QueueCommand::Limit { queue, jobs_max }).await.map(Json)
+}
+
 async fn set_paused(app: &App, queue: &Name, paused: bool) -> Outcome<Queue> {
-    // Pausing an unknown queue is no error in the engine, but it is one of the operator.
+    set(app, queue, |queue| QueueCommand::Pause { queue, paused }).await
+}
+
+/// Changes a known queue. The engine accepts unknown names, but an operator who gives one has made a mistake.
+async fn set(app: &App, queue: &Name, command: impl FnOnce(Bytes) -> QueueCommand) -> Outcome<Queue> {
     one(app, queue).await?;
-    app.ask(QueueCommand::Pause { queue: queue.0.clone(), paused }).await?;
+    app.ask(command(queue.0.clone())).await?;
     one(app, queue).await
 }
 

@@ -15,7 +15,7 @@ use crate::name::Name;
 use crate::time::moment_text;
 
 /// A longer body is not part of an object: `/body` has it.
-const BODY_SHOWN_MAX: usize = 1 << 20;
+pub(super) const BODY_SHOWN_MAX: usize = 1 << 20;
 
 /// A job's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -163,6 +163,8 @@ pub(super) struct Queue {
     oldest_ready_seconds: f64,
     /// How many of its jobs may be worked on at once.
     throttle: Option<Throttle>,
+    /// How many jobs it may hold when a job of each priority is pushed, 1 to 9; only the limited ones.
+    jobs_max: BTreeMap<u8, u32>,
 }
 
 /// How many jobs of a queue may be worked on at once.
@@ -172,6 +174,8 @@ struct Throttle {
     concurrency: Option<u32>,
     /// By one worker.
     per_worker: Option<u32>,
+    /// After how long a job no longer counts.
+    timeout_ms: Option<u64>,
     /// Slots that leased jobs hold.
     held: u32,
 }
@@ -218,6 +222,11 @@ pub(super) const fn state_name(kind: JobStateKind) -> &'static str {
 /// Figures by state.
 pub(super) fn counts<T: Copy + Into<u64>>(places: &[T; JobStateKind::ALL.len()]) -> BTreeMap<&'static str, u64> {
     JobStateKind::ALL.into_iter().zip(places).map(|(kind, count)| (state_name(kind), (*count).into())).collect()
+}
+
+/// Values by lane, as values by priority.
+fn by_priority<T: Copy>(lanes: &[T; Priority::COUNT]) -> impl Iterator<Item = (u8, T)> {
+    Priority::all().filter_map(|priority| Some((priority.value(), *lanes.get(priority.lane())?)))
 }
 
 /// What a job calls, if its body shows it. A body that is bytes calls its queue.
@@ -346,7 +355,6 @@ fn text(bytes: &[u8]) -> String {
 
 impl Queue {
     pub(super) fn of(row: &QueueRow, now: Now) -> Self {
-        let ready = Priority::all().map(|priority| (priority.value(), row.ready.get(priority.lane()).copied()));
         let waits_ms = row.oldest_ready_at.map_or(0, |at| now.wall.ms_since(at));
         Self {
             name: Name(row.name.clone()),
@@ -357,15 +365,17 @@ impl Queue {
             paused: row.paused,
             bridged: row.bridged,
             states: counts(&row.places),
-            ready_by_priority: ready.filter_map(|(value, count)| Some((value, count.filter(|it| *it > 0)?))).collect(),
+            ready_by_priority: by_priority(&row.ready).filter(|(_, count)| *count > 0).collect(),
             workers: row.workers,
             oldest_ready_at: row.oldest_ready_at.and_then(moment_text),
             oldest_ready_seconds: std::time::Duration::from_millis(waits_ms).as_secs_f64(),
             throttle: row.throttle.map(|throttle| Throttle {
                 concurrency: throttle.leased_max,
                 per_worker: throttle.per_worker_max,
+                timeout_ms: throttle.timeout_ms,
                 held: row.slots_held,
             }),
+            jobs_max: by_priority(&row.jobs_max).filter_map(|(value, max)| Some((value, max?))).collect(),
         }
     }
 }

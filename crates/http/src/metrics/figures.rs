@@ -162,6 +162,7 @@ mod tests {
             name: name.into(),
             kind: QueueKind::Work,
             paused: false,
+            jobs_max: [None; Priority::COUNT],
             throttle: None,
             rules: QueueRules::default(),
             bridged: false,

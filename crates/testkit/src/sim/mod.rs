@@ -373,6 +373,7 @@ impl Life {
             self.come_to_rest();
             let (rows, next) = self.page(client, filter, after, limit);
             self.note(&format!("{client:?} {action:?} {rows:?}"));
+            self.preview(client, (filter, action, after, limit), &rows);
             let command = Command::Bulk(BulkCommand::Mutate { filter: filter.clone().into(), action, after, limit });
             self.tally.note_command(&command);
             let heard = self.hear(client, Tag(2), command.clone());
@@ -384,6 +385,20 @@ impl Life {
                 None => return,
             }
         }
+    }
+
+    /// Counts the jobs of a page that a change would change.
+    fn preview(
+        &mut self,
+        client: ClientId,
+        (filter, action, after, limit): (&Filter, Mutation, Cursor, u32),
+        rows: &[JobId],
+    ) {
+        let command = Command::Query(Query::Preview { filter: filter.clone().into(), action, after, limit });
+        let heard = self.hear(client, Tag(2), command);
+        let expected = rows.iter().filter(|id| self.oracle.would_mutate(**id, action)).count();
+        let [(_, Event::Reply(_, Reply::Counted { jobs, .. }))] = heard.as_slice() else { panic!("{heard:?}") };
+        assert_eq!(*jobs as usize, expected, "{action:?} of {rows:?}");
     }
 
     /// Removes everything of one protocol, a page at a time.

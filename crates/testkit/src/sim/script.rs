@@ -367,7 +367,8 @@ impl Script<'_> {
     }
 
     fn mutation(&mut self) -> Mutation {
-        self.rng.one_of([Mutation::Discard, Mutation::Kill, Mutation::Requeue, Mutation::Requeue])
+        use Mutation::{Cancel, Discard, Kill, Release, Requeue};
+        self.rng.one_of([Discard, Cancel, Kill, Requeue, Requeue, Release, Release])
     }
 
     // ---- queues and workers ----------------------------------------------------------------------------------------

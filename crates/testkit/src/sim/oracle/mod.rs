@@ -246,7 +246,7 @@ impl Oracle {
             Command::Query(Query::Configured { .. }) => {
                 unreachable!("only the configuration's reconciliation asks this")
             }
-            Command::Query(Query::Jobs { .. })
+            Command::Query(Query::Jobs { .. } | Query::Preview { .. })
             | Command::Bulk(BulkCommand::Mutate { .. })
             | Command::Bulk(BulkCommand::Flush { .. }) => {
                 unreachable!("the simulator walks listings itself")

@@ -140,6 +140,7 @@ impl Oracle {
             name: queue.name.clone(),
             kind: queue.kind,
             paused: queue.paused,
+            jobs_max: queue.jobs_max,
             throttle: queue.throttle,
             bridged: queue.bridged,
             rules: queue.rules,
@@ -333,22 +334,36 @@ impl Oracle {
     }
 
     pub(super) fn mutate_one(&mut self, id: JobId, action: Mutation) -> bool {
-        let Some(kind) = self.job(id).map(|memo| memo.job.state.kind()) else { return false };
+        if !self.would_mutate(id, action) {
+            return false;
+        }
         let durable = self.job_mut(id).job.durable;
-        match (action, kind) {
-            (_, JobStateKind::Leased)
-            | (Mutation::Kill, JobStateKind::Dead | JobStateKind::Done | JobStateKind::Parked)
-            | (Mutation::Requeue, JobStateKind::Ready | JobStateKind::Done | JobStateKind::Parked) => return false,
-            (Mutation::Kill, _) if durable => {
+        match action {
+            Mutation::Kill if durable => {
                 self.tell_end(id, &End::Cancelled);
                 self.bury(id);
             }
-            (Mutation::Discard | Mutation::Kill, _) => self.discard(id),
-            (Mutation::Requeue, _) => {
+            Mutation::Discard | Mutation::Cancel | Mutation::Kill => self.discard(id),
+            Mutation::Requeue => {
                 let rank = self.rank(false);
                 self.make_ready(id, Some(rank));
             }
+            Mutation::Release => self.make_ready(id, None),
         }
         true
+    }
+
+    /// Whether a bulk change applies to a job.
+    pub(crate) fn would_mutate(&self, id: JobId, action: Mutation) -> bool {
+        let Some(job) = self.job(id).map(|memo| &memo.job) else { return false };
+        match (action, job.state.kind()) {
+            (Mutation::Release, JobStateKind::Leased) => self.queue(job.queue).kind == QueueKind::Work,
+            (Mutation::Cancel, _) => true,
+            (Mutation::Release, _)
+            | (_, JobStateKind::Leased)
+            | (Mutation::Kill, JobStateKind::Dead | JobStateKind::Done | JobStateKind::Parked)
+            | (Mutation::Requeue, JobStateKind::Ready | JobStateKind::Done | JobStateKind::Parked) => false,
+            (Mutation::Discard | Mutation::Kill | Mutation::Requeue, _) => true,
+        }
     }
 }

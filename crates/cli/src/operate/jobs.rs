@@ -1,0 +1,145 @@
+//! Commands about many jobs: list them, and change them by number or by conditions.
+
+use hyper::Method;
+use hyper::body::Bytes;
+use serde_json::{Value, json};
+use windlass_server::Failure;
+
+use super::arguments::{Conditions, Jobs, LosingJobs, SomeJobs};
+use super::client::{Client, failure};
+use super::show::{JOBS, at};
+use super::{confirm, pages, with_query};
+
+/// Jobs that one request changes, so that a long change can be followed and stopped.
+const STEP: u64 = 100_000;
+
+/// Numbers in one request.
+const IDS_MAX: usize = 500;
+
+impl Conditions {
+    fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
+        let Self { queue, state, protocol, kind, key, name, older_than, newer_than, text, error } = self;
+        let names = ["queue", "state", "protocol", "kind", "key", "name", "older_than", "newer_than", "text", "error"];
+        let values = [queue, state, protocol, kind, key, name, older_than, newer_than, text, error];
+        names.into_iter().zip(values.into_iter().cloned()).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.parameters().iter().all(|(_, value)| value.is_none())
+    }
+}
+
+impl Jobs {
+    pub(super) async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        let path = with_query("/jobs", &self.conditions.parameters());
+        let rows_max = if self.limit == 0 { usize::MAX } else { self.limit };
+        self.ask.rows(JOBS, &pages(client, &path, "jobs", rows_max).await?)
+    }
+}
+
+impl SomeJobs {
+    /// Changes jobs, and shows those that were named one by one, else their number.
+    pub(super) async fn change(&self, client: &mut Client, action: &str) -> Result<(), Failure> {
+        if !self.is_list() {
+            let changed = self.change_many(client, action, self.dry_run).await?;
+            let shown = json!({"changed": changed, "dry_run": self.dry_run});
+            return self.ask.show(&shown, said);
+        }
+        let mut rows = Vec::new();
+        for id in &self.ids {
+            let answer = client.post(&format!("/jobs/{id}/{action}")).await;
+            rows.push(answer.map_err(|why| failure(format!("job {id}: {why}")))?.json()?);
+        }
+        self.ask.rows(JOBS, &rows)
+    }
+
+    /// Whether the jobs are named, and nothing else is.
+    fn is_list(&self) -> bool {
+        !self.ids.is_empty() && self.conditions.is_empty() && !self.dry_run && self.limit.is_none()
+    }
+
+    /// Changes all jobs that match, or counts them, a step at a time.
+    async fn change_many(&self, client: &mut Client, action: &str, dry_run: bool) -> Result<u64, Failure> {
+        if self.ids.is_empty() && self.conditions.is_empty() && !self.all {
+            return Err(failure("which jobs? Give their numbers, conditions, or --all"));
+        }
+        let mut changed = 0;
+        let lists: Vec<Option<&[u64]>> = match self.ids.is_empty() {
+            true => vec![None],
+            false => self.ids.chunks(IDS_MAX).map(Some).collect(),
+        };
+        for ids in lists {
+            changed += self
+                .change_list(client, action, (ids, dry_run), self.limit.map(|it| it.saturating_sub(changed)))
+                .await?;
+        }
+        Ok(changed)
+    }
+
+    async fn change_list(
+        &self,
+        client: &mut Client,
+        action: &str,
+        (ids, dry_run): (Option<&[u64]>, bool),
+        limit: Option<u64>,
+    ) -> Result<u64, Failure> {
+        let (mut changed, mut cursor) = (0, None);
+        loop {
+            let step = STEP.min(limit.map_or(u64::MAX, |limit| limit.saturating_sub(changed)));
+            if step == 0 {
+                return Ok(changed);
+            }
+            let ids = ids.map(|ids| ids.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
+            let mut parameters = self.conditions.parameters();
+            parameters.extend([
+                ("ids", ids),
+                ("all", Some(self.all.to_string())),
+                ("dry_run", Some(dry_run.to_string())),
+                ("limit", Some(step.to_string())),
+                ("cursor", cursor.take()),
+            ]);
+            let answer: Value = client.post(&with_query(&format!("/jobs/{action}"), &parameters)).await?.json()?;
+            changed += at(&answer, "/changed").as_u64().unwrap_or_default();
+            match at(&answer, "/next").as_str() {
+                Some(next) => cursor = Some(next.to_owned()),
+                None => return Ok(changed),
+            }
+        }
+    }
+}
+
+fn said(answer: &Value) -> String {
+    let changed = at(answer, "/changed");
+    match at(answer, "/dry_run").as_bool() {
+        Some(true) => format!("{changed} jobs would change\n"),
+        _ => format!("{changed} jobs changed\n"),
+    }
+}
+
+impl LosingJobs {
+    /// Removes jobs: asks first, with their number.
+    pub(super) async fn change(&self, client: &mut Client, action: &str) -> Result<(), Failure> {
+        let jobs = &self.jobs;
+        if jobs.dry_run {
+            return jobs.change(client, action).await;
+        }
+        let many = match (jobs.is_list(), self.yes) {
+            (true, _) => jobs.ids.len() as u64,
+            (false, true) => 0,
+            (false, false) => jobs.change_many(client, action, true).await?,
+        };
+        confirm(self.yes, &format!("Remove {many} jobs?"))?;
+        if !jobs.is_list() {
+            return jobs.change(client, action).await;
+        }
+        for id in &jobs.ids {
+            let (method, path) = match action {
+                "delete" => (Method::DELETE, format!("/jobs/{id}")),
+                action => (Method::POST, format!("/jobs/{id}/{action}")),
+            };
+            let answer = client.send(method, &path, Bytes::new()).await;
+            answer.map_err(|why| failure(format!("job {id}: {why}")))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,143 @@
+//! Changes of many jobs: retry, kill, delete, cancel, requeue, by numbers or by filter. Each takes many visits to the engine.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use windlass_engine::{BulkCommand, Command, Cursor, Filter, Mutation, Query, Reply};
+
+use super::filter::Conditions;
+use super::pace::Pace;
+use crate::app::App;
+use crate::cursor::CursorText;
+use crate::params::TwoParams;
+use crate::problem::{Outcome, Problem};
+
+/// How long one request goes on. The next one continues where it ends.
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct How {
+    /// Change nothing, and count the jobs that would change.
+    #[serde(default)]
+    #[param(value_type = Option<bool>)]
+    dry_run: bool,
+    /// Required if there is no condition: all jobs.
+    #[serde(default)]
+    #[param(value_type = Option<bool>)]
+    all: bool,
+    /// The most jobs to change; all that match, if it is left out.
+    #[param(value_type = Option<u32>)]
+    limit: Option<NonZeroU32>,
+    /// `next` of the answer before; nothing for the first request.
+    cursor: Option<CursorText>,
+}
+
+/// What a change of many jobs did.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ManyChanged {
+    /// How many jobs it changed, or would change. Jobs in a state that does not allow the change do not count.
+    changed: u64,
+    /// Whether it only counted.
+    dry_run: bool,
+    /// Null if all matching jobs were seen. Otherwise the time of one request is over, or its limit reached: the same request
+    /// with this `cursor` continues.
+    next: Option<CursorText>,
+}
+
+/// Make jobs ready now that are dead, scheduled or wait for a retry
+#[utoipa::path(post, path = "/api/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs", params(Conditions, How),
+    responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
+)]
+pub(super) async fn retry(
+    State(app): State<Arc<App>>,
+    TwoParams(conditions, how): TwoParams<Conditions, How>,
+) -> Outcome<Json<ManyChanged>> {
+    change(&app, Mutation::Requeue, conditions, &how).await.map(Json)
+}
+
+/// Move jobs to the dead-letter queue, except those that workers have
+#[utoipa::path(post, path = "/api/v1/jobs/kill", tag = "jobs", operation_id = "kill_jobs", params(Conditions, How),
+    responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
+)]
+pub(super) async fn kill(
+    State(app): State<Arc<App>>,
+    TwoParams(conditions, how): TwoParams<Conditions, How>,
+) -> Outcome<Json<ManyChanged>> {
+    change(&app, Mutation::Kill, conditions, &how).await.map(Json)
+}
+
+/// Take jobs back from their workers
+///
+/// They return to their places in their queues. What the workers report afterwards is refused.
+#[utoipa::path(post, path = "/api/v1/jobs/requeue", tag = "jobs", operation_id = "requeue_jobs", params(Conditions, How),
+    responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
+)]
+pub(super) async fn requeue(
+    State(app): State<Arc<App>>,
+    TwoParams(conditions, how): TwoParams<Conditions, How>,
+) -> Outcome<Json<ManyChanged>> {
+    change(&app, Mutation::Release, conditions, &how).await.map(Json)
+}
+
+/// Remove jobs, except those that workers have
+#[utoipa::path(post, path = "/api/v1/jobs/delete", tag = "jobs", operation_id = "delete_jobs", params(Conditions, How),
+    responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
+)]
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    TwoParams(conditions, how): TwoParams<Conditions, How>,
+) -> Outcome<Json<ManyChanged>> {
+    change(&app, Mutation::Discard, conditions, &how).await.map(Json)
+}
+
+/// Remove jobs, whatever their state
+///
+/// What workers report afterwards on jobs that they had is refused.
+#[utoipa::path(post, path = "/api/v1/jobs/cancel", tag = "jobs", operation_id = "cancel_jobs", params(Conditions, How),
+    responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
+)]
+pub(super) async fn cancel(
+    State(app): State<Arc<App>>,
+    TwoParams(conditions, how): TwoParams<Conditions, How>,
+) -> Outcome<Json<ManyChanged>> {
+    change(&app, Mutation::Cancel, conditions, &how).await.map(Json)
+}
+
+async fn change(app: &App, action: Mutation, conditions: Conditions, how: &How) -> Outcome<ManyChanged> {
+    if conditions.is_empty() && !how.all {
+        return Err(Problem::bad_request("there is no condition: all=true stands for all jobs"));
+    }
+    let filter = conditions.filter(app)?;
+    let mut client = app.client();
+    let (mut changed, mut left, pace) =
+        (0, how.limit.map_or(u64::MAX, |limit| limit.get().into()), Pace::new(TIME_MAX));
+    let mut after = Some(how.cursor.unwrap_or_default().0);
+    while let Some(page) = after.take() {
+        let limit = u32::try_from(left).unwrap_or(u32::MAX);
+        let reply = client.ask(round(&filter, action, (page, limit), how.dry_run)).await?;
+        let (Reply::Mutated { changed: now, next } | Reply::Counted { jobs: now, next }) = reply else {
+            return Err(Problem::unexpected());
+        };
+        (changed, left, after) = (changed + u64::from(now), left.saturating_sub(now.into()), next);
+        if left == 0 || !pace.goes_on().await {
+            break;
+        }
+    }
+    Ok(ManyChanged { changed, dry_run: how.dry_run, next: after.map(CursorText) })
+}
+
+fn round(filter: &Filter, action: Mutation, (after, limit): (Cursor, u32), dry_run: bool) -> Command {
+    let filter = Box::new(filter.clone());
+    match dry_run {
+        true => Query::Preview { filter, action, after, limit }.into(),
+        false => BulkCommand::Mutate { filter, action, after, limit }.into(),
+    }
+}
