@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use windlass_http::Role;
 
 use crate::import::Import;
 use crate::operate::Operate;
@@ -129,6 +130,16 @@ pub(crate) struct Serve {
     pub(crate) ephemeral: bool,
 }
 
+/// A login.
+#[derive(Debug, Args)]
+pub(crate) struct NewLogin {
+    /// Its name.
+    pub(crate) name: String,
+    /// What it may do: read, operate or admin.
+    #[arg(long)]
+    pub(crate) role: Role,
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -171,6 +182,10 @@ pub(crate) enum Command {
         #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
+    /// Print a line for the file http.logins: a person with a password, which is asked for, or read from standard input.
+    Password(NewLogin),
+    /// Print a line for the file http.logins: a program with a new token. The token itself is written to standard error, once.
+    Token(NewLogin),
     /// Commands for the running daemon.
     #[command(flatten)]
     Operate(Box<Operate>),

@@ -11,7 +11,7 @@ use windlass_session::protocol::Listener;
 use crate::arguments::{Command, Serve};
 use crate::call::Call;
 use crate::config::{Config, DEFAULTS};
-use crate::{faktory, gearmand, import, operate};
+use crate::{faktory, gearmand, import, logins, operate};
 
 /// Returns the exit code.
 pub(crate) fn run(command: Command) -> Result<u8, Failure> {
@@ -25,6 +25,8 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Compact { data_dir } => print(&(windlass_server::compact(&on(data_dir))? + "\n")),
         Command::Salvage { data_dir } => salvage(&data_dir),
         Command::Import(import) => import::run(&import),
+        Command::Password(login) => logins::password(&login),
+        Command::Token(login) => logins::token(&login),
         Command::Operate(command) => operate::run(&command),
     }
     .map(|()| 0)

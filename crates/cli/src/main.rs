@@ -7,6 +7,7 @@ mod config;
 mod faktory;
 mod gearmand;
 mod import;
+mod logins;
 mod operate;
 mod plan;
 mod settings;

@@ -1,5 +1,7 @@
 //! What all handlers share.
 
+use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use axum::http::StatusCode;
@@ -9,7 +11,9 @@ use windlass_engine::{ClientInfo, Command, Cursor, Protocol, Query, QueueRow, Re
 use windlass_server::client::{Client, Clients};
 use windlass_session::protocol::{Daemon, Page};
 
+use crate::audit::Audit;
 use crate::config::Configured;
+use crate::login::Logins;
 use crate::metrics::Series;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
@@ -22,6 +26,9 @@ pub(crate) struct App {
     pub(crate) pages: Vec<Arc<dyn Page>>,
     pub(crate) hosts: Vec<String>,
     pub(crate) body_bytes_max: usize,
+    /// The logins; `None` if everyone who reaches the door may do everything.
+    pub(crate) logins: Option<Logins>,
+    pub(crate) audit: Audit,
     /// Places for takes that wait. The other connections stay free for everything else.
     pub(crate) waiting: Semaphore,
     /// Which queues have series of their own in `/metrics`.
@@ -34,7 +41,10 @@ pub(crate) struct App {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: Box<str>,
-    pub(crate) is_tcp: bool,
+    /// Of TCP. No browser reaches a Unix socket.
+    pub(crate) ip: Option<IpAddr>,
+    /// The connection is to the socket in the data directory, which only the daemon's user may use.
+    pub(crate) is_owner: bool,
 }
 
 /// The clocks at one moment.
@@ -53,18 +63,20 @@ impl App {
         clients: Clients,
         daemon: Daemon,
         pages: Vec<Arc<dyn Page>>,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let started_at = clients.read_clock().now;
-        Self {
+        Ok(Self {
             clients,
             daemon,
             pages,
             hosts: http.hosts.clone(),
             body_bytes_max: http.body_bytes_max.bytes(),
+            logins: http.logins_file().map(Logins::open).transpose()?,
+            audit: Audit::new(http.audit.clone()),
             waiting: Semaphore::new(http.connections_max.div_ceil(2)),
             series: Mutex::new(Series::new(metrics.queues_max)),
             started_at,
-        }
+        })
     }
 
     /// A client of the engine that speaks for HTTP.

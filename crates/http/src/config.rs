@@ -1,6 +1,7 @@
 //! `[http]` and `[metrics]`: the sections and their checks. `config/windlass.toml` explains each key to the operator.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -11,6 +12,7 @@ use windlass_engine::{Clash, QueueKind};
 use windlass_server::door::{Door, Inside, Socket};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
 
+use crate::login::Entries;
 use crate::serve;
 
 const NAME: &str = "http";
@@ -35,6 +37,10 @@ pub struct Http {
     pub body_bytes_max: ByteSize,
     /// Connections.
     pub connections_max: usize,
+    /// A file with logins; empty for none, so that everyone who can connect may do everything.
+    pub logins: PathBuf,
+    /// A file for the audit log; empty for the daemon's own log.
+    pub audit: PathBuf,
 }
 
 /// `[metrics]`
@@ -67,6 +73,8 @@ impl Default for Http {
             hosts: Vec::new(),
             body_bytes_max: ByteSize(MIB),
             connections_max: 256,
+            logins: PathBuf::new(),
+            audit: PathBuf::new(),
         }
     }
 }
@@ -81,14 +89,32 @@ impl Http {
         })
     }
 
-    /// There is no login, so no other machine may connect.
+    /// The file with logins, if there is one.
+    pub(crate) fn logins_file(&self) -> Option<&Path> {
+        (!self.logins.as_os_str().is_empty()).then_some(&self.logins)
+    }
+
+    /// Without a login no other machine may connect, and only the daemon's own socket has the name of that.
     fn check_addresses(&self) -> Result<(), Error> {
-        match self.listen.iter().find(|listen| !Self::is_local(listen)) {
+        if let Some(listen) = self.listen.iter().find(|listen| self.logins_file().is_none() && !Self::is_local(listen))
+        {
+            let reason =
+                format!("{listen} is not an address of this machine alone, and there is no login: set http.logins");
+            return senseless("http.listen", reason);
+        }
+        let is_private = |listen: &&ListenAddress| listen.to_string().ends_with(&format!("/{SOCKET}"));
+        match self.listen.iter().find(is_private) {
             Some(listen) => {
-                let reason = format!("{listen} is not an address of this machine alone, and there is no login");
-                senseless("http.listen", reason)
+                senseless("http.listen", format!("{listen} has the name of the socket in the data directory"))
             }
             None => Ok(()),
+        }
+    }
+
+    fn check_logins(&self) -> Result<(), Error> {
+        match self.logins_file().map(Entries::read).transpose() {
+            Ok(_) => Ok(()),
+            Err(error) => senseless("http.logins", format!("cannot read {}: {error}", self.logins.display())),
         }
     }
 }
@@ -121,6 +147,7 @@ impl Protocol for Configured {
         if let Some(host) = self.http.hosts.iter().find(|host| host.is_empty() || host.contains([':', '/', ' '])) {
             return senseless("http.hosts", format!("{} is not a host's name", host.escape_debug()));
         }
+        self.http.check_logins()?;
         self.http.check_addresses()
     }
 
@@ -182,8 +209,21 @@ mod tests {
     }
 
     #[test]
+    fn other_machines_may_connect_with_a_login() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("logins");
+        let with = |listen: &str| checked(&format!("logins = {:?}\nlisten = [{listen:?}]", file.display()));
+        assert!(with("0.0.0.0:7420").unwrap_err().starts_with("http.logins: cannot read "));
+        std::fs::write(&file, "# none yet\n").unwrap();
+        assert_eq!(with("0.0.0.0:7420"), Ok(()));
+        std::fs::write(&file, "user ada\n").unwrap();
+        assert!(with("127.0.0.1:1").unwrap_err().ends_with("line 1: KIND NAME ROLE HASH expected"));
+    }
+
+    #[test]
     fn senseless_values_name_their_key() {
         let table = [
+            ("listen = [\"unix:/run/operator.sock\"]", "http.listen: "),
             ("connections_max = 0", "http.connections_max: "),
             ("body_bytes_max = 1023", "http.body_bytes_max: "),
             ("body_bytes_max = \"2GiB\"", "http.body_bytes_max: "),

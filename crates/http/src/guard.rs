@@ -1,6 +1,6 @@
 //! Requests that a foreign web page makes through the browser of an operator are refused.
 //!
-//! There is no login on this machine's own addresses, so the browser must not be a way in. A page of another site can send
+//! There may be no login on this machine's own addresses, so the browser must not be a way in; with a login, the browser repeats it. A page of another site can send
 //! requests here, but it cannot hide itself: browsers send `Sec-Fetch-Site`, older ones `Origin` with everything that can change
 //! something. And a page that makes its own host name point here (DNS rebinding) shows in `Host`.
 
@@ -8,8 +8,8 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 
 use crate::problem::{Outcome, Problem};
 
-/// Paths that show nothing and change nothing: probes come under any host name.
-const OPEN: [&str; 3] = ["/livez", "/readyz", "/health"];
+/// Paths that show nothing and change nothing: probes come under any host name, without a login.
+pub(crate) const OPEN: [&str; 3] = ["/livez", "/readyz", "/health"];
 
 /// Refuses a request of a foreign page. `is_tcp`: no browser reaches a Unix socket.
 pub(crate) fn check(

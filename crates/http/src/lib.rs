@@ -6,7 +6,7 @@
 //!
 //! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their limits) ·
 //! `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of foreign web pages
-//! are refused) · `metrics` (what Prometheus scrapes) · `problem` (errors) · `name`, `cursor` and `time` (formats of values).
+//! are refused) · `login` (who may do what) · `audit` (who did what) · `metrics` (what Prometheus scrapes) · `problem` (errors) · `name`, `cursor` and `time` (formats of values).
 //!
 //! # Invariants
 //!
@@ -16,9 +16,11 @@
 
 mod api;
 mod app;
+mod audit;
 mod config;
 mod cursor;
 mod guard;
+mod login;
 mod metrics;
 mod name;
 mod params;
@@ -28,3 +30,4 @@ mod time;
 
 pub use api::openapi;
 pub use config::{Configured, Http, Metrics, SOCKET};
+pub use login::{NewLogin, Role, UnknownRole, WrongLine};

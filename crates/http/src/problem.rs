@@ -1,6 +1,6 @@
 //! Errors: a status, and an object as RFC 9457 has it. `code` is for programs, `detail` for people.
 
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -17,6 +17,9 @@ pub(crate) struct Problem {
     pub(crate) detail: String,
 }
 
+/// What a browser must ask its user for.
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"windlass\", charset=\"UTF-8\"");
+
 /// The result of a handler.
 pub(crate) type Outcome<T> = Result<T, Problem>;
 
@@ -28,6 +31,16 @@ impl Problem {
     /// The request itself is wrong.
     pub(crate) fn bad_request(detail: impl ToString) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", detail)
+    }
+
+    /// The login is missing or wrong.
+    pub(crate) fn unauthorized(code: &'static str, detail: impl ToString) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, code, detail)
+    }
+
+    /// The login does not allow it.
+    pub(crate) fn forbidden(detail: impl ToString) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }
 
     /// The thing does not exist.
@@ -71,6 +84,10 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let text = serde_json::to_string(&self).unwrap_or_default();
-        (status, [(header::CONTENT_TYPE, "application/problem+json")], text).into_response()
+        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], text).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, CHALLENGE);
+        }
+        response
     }
 }

@@ -4,7 +4,9 @@
 //! answers, is disconnected; a peer that waits for a job may wait.
 
 use std::convert::Infallible;
+use std::ffi::OsStr;
 use std::io;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -28,7 +30,7 @@ use windlass_server::door::{Inside, Socket};
 
 use crate::api;
 use crate::app::{App, Peer};
-use crate::config::Configured;
+use crate::config::{Configured, SOCKET};
 
 /// How long a peer may take for the headers of its next request, and be silent between two.
 const HEADERS_PATIENCE: Duration = Duration::from_secs(30);
@@ -50,7 +52,7 @@ const HEADERS_MAX: usize = 64;
 /// Starts the thread.
 pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
     let Inside { clients, daemon, pages, stop } = inside;
-    let app = Arc::new(App::new(configured, clients, daemon, pages));
+    let app = Arc::new(App::new(configured, clients, daemon, pages)?);
     let house = House {
         router: api::router(app),
         places: Arc::new(Semaphore::new(configured.http.connections_max)),
@@ -140,7 +142,7 @@ impl Accept for TcpListener {
         let (stream, address) = Self::accept(self).await?;
         // Only a little slower if the system cannot do this.
         let _ = stream.set_nodelay(true);
-        Ok((stream, Peer { address: address.to_string().into(), is_tcp: true }))
+        Ok((stream, Peer { address: address.to_string().into(), ip: Some(address.ip()), is_owner: false }))
     }
 }
 
@@ -149,7 +151,10 @@ impl Accept for UnixListener {
 
     async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = Self::accept(self).await?;
-        Ok((stream, Peer { address: "".into(), is_tcp: false }))
+        // The configuration lets no other socket have this name.
+        let address = self.local_addr()?;
+        let is_owner = address.as_pathname().and_then(Path::file_name) == Some(OsStr::new(SOCKET));
+        Ok((stream, Peer { address: "".into(), ip: None, is_owner }))
     }
 }
 

@@ -1,5 +1,7 @@
 //! The options of the commands for operators.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use crate::settings::Settings;
@@ -12,6 +14,9 @@ pub(crate) struct Ask {
     /// Ask the daemon at this address (http://HOST:PORT) instead of the one on the data directory.
     #[arg(long, value_name = "URL")]
     pub(super) url: Option<String>,
+    /// With --url: a file with a token, or with NAME:PASSWORD.
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub(super) login: Option<PathBuf>,
     /// Print JSON: one object, or one for each row.
     #[arg(long)]
     pub(super) json: bool,

@@ -1,10 +1,14 @@
 //! A client of the daemon's HTTP API, over its Unix socket or an address. One connection for each command.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::HeaderValue;
 use hyper::{Method, Request, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
@@ -28,6 +32,8 @@ pub(crate) enum Daemon {
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
     host: String,
+    /// The value of `Authorization`.
+    login: Option<HeaderValue>,
 }
 
 /// An answer of the daemon.
@@ -79,7 +85,25 @@ impl Client {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failure)?;
         // Its end shows in the answers.
         tokio::spawn(connection);
-        Ok(Self { sender, host })
+        Ok(Self { sender, host, login: None })
+    }
+
+    /// Logs in with what a file contains: a token, or `NAME:PASSWORD`.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or contains neither.
+    pub(crate) fn log_in(&mut self, file: &Path) -> Result<(), Failure> {
+        let named = |error: &dyn Display| failure(format!("--login {}: {error}", file.display()));
+        let text = std::fs::read_to_string(file).map_err(|error| named(&error))?;
+        let value = match text.trim() {
+            pair if pair.contains(':') => format!("Basic {}", STANDARD.encode(pair)),
+            token => format!("Bearer {token}"),
+        };
+        let mut value = HeaderValue::try_from(value).map_err(|error| named(&error))?;
+        value.set_sensitive(true);
+        self.login = Some(value);
+        Ok(())
     }
 
     /// Sends a request. `path` is below `/api/v1`.
@@ -88,7 +112,11 @@ impl Client {
     ///
     /// There is no answer, or the daemon refuses. Its reason is the text.
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: impl Into<Bytes>) -> Result<Answer, Failure> {
-        let request = Request::builder().method(method).uri(format!("/api/v1{path}")).header(header::HOST, &self.host);
+        let mut request =
+            Request::builder().method(method).uri(format!("/api/v1{path}")).header(header::HOST, &self.host);
+        if let Some(login) = &self.login {
+            request = request.header(header::AUTHORIZATION, login);
+        }
         let request = request.body(Full::new(body.into())).map_err(failure)?;
         self.sender.ready().await.map_err(failure)?;
         let response = self.sender.send_request(request).await.map_err(failure)?;

@@ -51,6 +51,9 @@ impl Operate {
     async fn run(&self) -> Result<(), Failure> {
         let ask = self.ask();
         let client = &mut ask.daemon()?.connect().await?;
+        if let Some(file) = &ask.login {
+            client.log_in(file)?;
+        }
         match self {
             Self::Status(_) => ask.show(&client.get("/status").await?, show::status),
             Self::Queues(_) => ask.rows(QUEUES, &pages(client, "/queues", "queues", usize::MAX).await?),

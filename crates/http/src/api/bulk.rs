@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_engine::{BulkCommand, Command, Cursor, Filter, Mutation, Query, Reply};
@@ -13,6 +14,7 @@ use windlass_engine::{BulkCommand, Command, Cursor, Filter, Mutation, Query, Rep
 use super::filter::Conditions;
 use super::pace::Pace;
 use crate::app::App;
+use crate::audit::Affected;
 use crate::cursor::CursorText;
 use crate::params::TwoParams;
 use crate::problem::{Outcome, Problem};
@@ -59,8 +61,8 @@ pub(super) struct ManyChanged {
 pub(super) async fn retry(
     State(app): State<Arc<App>>,
     TwoParams(conditions, how): TwoParams<Conditions, How>,
-) -> Outcome<Json<ManyChanged>> {
-    change(&app, Mutation::Requeue, conditions, &how).await.map(Json)
+) -> Outcome<ManyChanged> {
+    change(&app, Mutation::Requeue, conditions, &how).await
 }
 
 /// Move jobs to the dead-letter queue, except those that workers have
@@ -70,8 +72,8 @@ pub(super) async fn retry(
 pub(super) async fn kill(
     State(app): State<Arc<App>>,
     TwoParams(conditions, how): TwoParams<Conditions, How>,
-) -> Outcome<Json<ManyChanged>> {
-    change(&app, Mutation::Kill, conditions, &how).await.map(Json)
+) -> Outcome<ManyChanged> {
+    change(&app, Mutation::Kill, conditions, &how).await
 }
 
 /// Take jobs back from their workers
@@ -83,8 +85,8 @@ pub(super) async fn kill(
 pub(super) async fn requeue(
     State(app): State<Arc<App>>,
     TwoParams(conditions, how): TwoParams<Conditions, How>,
-) -> Outcome<Json<ManyChanged>> {
-    change(&app, Mutation::Release, conditions, &how).await.map(Json)
+) -> Outcome<ManyChanged> {
+    change(&app, Mutation::Release, conditions, &how).await
 }
 
 /// Remove jobs, except those that workers have
@@ -94,8 +96,8 @@ pub(super) async fn requeue(
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     TwoParams(conditions, how): TwoParams<Conditions, How>,
-) -> Outcome<Json<ManyChanged>> {
-    change(&app, Mutation::Discard, conditions, &how).await.map(Json)
+) -> Outcome<ManyChanged> {
+    change(&app, Mutation::Discard, conditions, &how).await
 }
 
 /// Remove jobs, whatever their state
@@ -107,8 +109,14 @@ pub(super) async fn delete(
 pub(super) async fn cancel(
     State(app): State<Arc<App>>,
     TwoParams(conditions, how): TwoParams<Conditions, How>,
-) -> Outcome<Json<ManyChanged>> {
-    change(&app, Mutation::Cancel, conditions, &how).await.map(Json)
+) -> Outcome<ManyChanged> {
+    change(&app, Mutation::Cancel, conditions, &how).await
+}
+
+impl IntoResponse for ManyChanged {
+    fn into_response(self) -> Response {
+        (Extension(Affected(self.changed)), Json(self)).into_response()
+    }
 }
 
 async fn change(app: &App, action: Mutation, conditions: Conditions, how: &How) -> Outcome<ManyChanged> {

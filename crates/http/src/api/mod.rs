@@ -1,5 +1,6 @@
 //! The routes, with their description (OpenAPI), and the handlers by subject.
 
+mod access;
 mod bulk;
 mod filter;
 mod jobs;
@@ -19,17 +20,17 @@ mod workers;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, header};
-use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::extract::State;
+use axum::http::header;
+use axum::middleware;
 use axum::routing::get;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::app::{App, Peer};
-use crate::guard;
+use self::access::of_role;
+use crate::app::App;
+use crate::login::Role;
 use crate::problem::Problem;
 
 #[derive(OpenApi)]
@@ -55,38 +56,63 @@ fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(status::livez))
         .routes(routes!(status::readyz))
+        .merge(of_role(reading(), Role::Read, access::demand))
+        .merge(of_role(working(), Role::Operate, access::demand))
+        .merge(of_role(operating(), Role::Operate, access::demand_and_record))
+        .merge(of_role(administering(), Role::Admin, access::demand_and_record))
+}
+
+/// Shows.
+fn reading() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
         .routes(routes!(status::status))
         .routes(routes!(metrics::metrics))
-        .routes(routes!(wait::wait))
         .routes(routes!(queues::list))
         .routes(routes!(queues::get))
-        .routes(routes!(queues::pause))
-        .routes(routes!(queues::resume))
-        .routes(routes!(queues::clear))
-        .routes(routes!(queues::throttle, queues::unthrottle))
-        .routes(routes!(queues::limit, queues::unlimit))
+        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::get))
+        .routes(routes!(jobs::body))
+        .routes(routes!(workers::list))
+}
+
+/// Does what producers and workers do.
+fn working() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(wait::wait))
         .routes(routes!(push::push))
         .routes(routes!(take::take))
-        .routes(routes!(jobs::list))
-        .routes(routes!(jobs::get, jobs::delete))
-        .routes(routes!(jobs::body))
+        .routes(routes!(leases::done))
+        .routes(routes!(leases::fail))
+        .routes(routes!(leases::extend))
+}
+
+/// Changes, but loses nothing.
+fn operating() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(queues::pause))
+        .routes(routes!(queues::resume))
+        .routes(routes!(queues::throttle, queues::unthrottle))
+        .routes(routes!(queues::limit, queues::unlimit))
         .routes(routes!(jobs::retry))
         .routes(routes!(jobs::kill))
         .routes(routes!(jobs::requeue))
-        .routes(routes!(jobs::cancel))
         .routes(routes!(bulk::retry))
         .routes(routes!(bulk::kill))
         .routes(routes!(bulk::requeue))
-        .routes(routes!(bulk::delete))
-        .routes(routes!(bulk::cancel))
-        .routes(routes!(workers::list))
         .routes(routes!(workers::quiet))
         .routes(routes!(workers::stop))
         .routes(routes!(workers::quiet_all))
         .routes(routes!(workers::stop_all))
-        .routes(routes!(leases::done))
-        .routes(routes!(leases::fail))
-        .routes(routes!(leases::extend))
+}
+
+/// Loses something.
+fn administering() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(queues::clear))
+        .routes(routes!(jobs::delete))
+        .routes(routes!(jobs::cancel))
+        .routes(routes!(bulk::delete))
+        .routes(routes!(bulk::cancel))
 }
 
 /// The OpenAPI document, as JSON.
@@ -110,22 +136,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(async || {
             Problem::new(axum::http::StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "not with this method")
         })
-        .layer(middleware::from_fn_with_state(Arc::clone(&app), admit))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), access::admit))
         .with_state(app)
-}
-
-/// Refuses requests of foreign pages, and marks all answers.
-async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let is_tcp = request.extensions().get().is_none_or(|peer: &Peer| peer.is_tcp);
-    let asked = (request.method(), request.uri(), request.headers());
-    let mut response = match guard::check(asked, &app.hosts, is_tcp) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    };
-    let headers = response.headers_mut();
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    response
 }
 
 #[cfg(test)]

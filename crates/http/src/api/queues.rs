@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -15,6 +15,7 @@ use windlass_engine::{
 
 use super::views::Queue;
 use crate::app::App;
+use crate::audit::Affected;
 use crate::cursor::CursorText;
 use crate::name::Name;
 use crate::params::{Params, Segments, rows};
@@ -101,7 +102,10 @@ pub(super) async fn resume(State(app): State<Arc<App>>, Segments(queue): Segment
     params(("queue" = String, Path, description = "Its name")),
     responses((status = 200, body = Changed), (status = 404, body = Problem))
 )]
-pub(super) async fn clear(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Changed>> {
+pub(super) async fn clear(
+    State(app): State<Arc<App>>,
+    Segments(queue): Segments<Name>,
+) -> Outcome<(Extension<Affected>, Json<Changed>)> {
     let Some(row) = app.queue(queue.0.clone()).await? else { return Err(unknown()) };
     let at_first = u64::from(row.jobs(JobStateKind::Ready));
     let filter = Filter { queue: Some(queue.0), state: Some(JobStateKind::Ready), ..Filter::default() };
@@ -115,7 +119,7 @@ pub(super) async fn clear(State(app): State<Arc<App>>, Segments(queue): Segments
         all += u64::from(changed);
         after = next;
     }
-    Ok(Json(Changed { changed: all }))
+    Ok((Extension(Affected(all)), Json(Changed { changed: all })))
 }
 
 /// How much of a queue may be worked on at once.

@@ -1,0 +1,56 @@
+//! The audit log: a line of JSON for each change that an operator requests, refused ones included. It goes to `http.audit`, else
+//! to the daemon's log. Pushing and taking jobs is work, not operation, and not in it.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// The log.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    /// Opened for each line, so that it can be moved away at any time.
+    path: Option<PathBuf>,
+}
+
+/// A line.
+#[derive(Debug, Serialize)]
+pub(crate) struct Line<'a> {
+    pub(crate) at: Option<String>,
+    pub(crate) who: &'a str,
+    pub(crate) address: &'a str,
+    /// The method and the path.
+    pub(crate) change: String,
+    /// The parameters: conditions, and how.
+    pub(crate) parameters: &'a str,
+    pub(crate) status: u16,
+    /// How many jobs were changed, if the change is one of many jobs.
+    pub(crate) changed: Option<u64>,
+}
+
+/// How many jobs a request has changed: an extension of its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Affected(pub(crate) u64);
+
+impl Audit {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path: (!path.as_os_str().is_empty()).then_some(path) }
+    }
+
+    pub(crate) fn record(&self, line: &Line<'_>) {
+        let Some(path) = &self.path else {
+            let Line { who, address, change, parameters, status, changed, .. } = line;
+            tracing::info!(who, address, change, parameters, status, changed, "http: an operator's change");
+            return;
+        };
+        if let Err(error) = append(path, line) {
+            tracing::error!(path = %path.display(), %error, ?line, "http: the audit log cannot be written");
+        }
+    }
+}
+
+fn append(path: &PathBuf, line: &Line<'_>) -> io::Result<()> {
+    let text = serde_json::to_string(line)? + "\n";
+    OpenOptions::new().append(true).create(true).open(path)?.write_all(text.as_bytes())
+}

@@ -1,0 +1,194 @@
+//! The file of logins: a line for each, `KIND NAME ROLE HASH`.
+//!
+//! KIND is `user` or `token`, ROLE `read`, `operate` or `admin`, HASH the PHC string of an argon2 hash. Blank lines, and lines
+//! that begin with `#`, are skipped. `windlass password` and `windlass token` print such lines.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::{fs, io};
+
+use argon2::Argon2;
+use argon2::password_hash::PasswordHasher as _;
+use argon2::password_hash::phc::PasswordHash;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::{Identity, Kind, Role};
+
+/// The longest name.
+const NAME_CHARS_MAX: usize = 64;
+
+/// The shortest password.
+const PASSWORD_CHARS_MIN: usize = 8;
+
+/// Random bytes of a token.
+const TOKEN_BYTES: usize = 32;
+
+/// All logins of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Entries(HashMap<(Kind, String), Entry>);
+
+/// A login.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) identity: Identity,
+    pub(super) hash: String,
+}
+
+/// A line that is not a login.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {number}: {reason}")]
+pub struct WrongLine {
+    /// Its number, from 1.
+    number: usize,
+    /// What is wrong with it.
+    reason: &'static str,
+}
+
+/// A new login: the line for the file.
+#[derive(Clone, Debug)]
+pub struct NewLogin {
+    /// The line.
+    pub line: String,
+    /// The token, which nothing else keeps; `None` for a user.
+    pub token: Option<String>,
+}
+
+impl Entries {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or a line is wrong. No error contains a hash.
+    pub(crate) fn read(path: &Path) -> io::Result<Self> {
+        Self::parse(&fs::read_to_string(path)?).map_err(|wrong| io::Error::new(io::ErrorKind::InvalidData, wrong))
+    }
+
+    fn parse(text: &str) -> Result<Self, WrongLine> {
+        let mut entries = HashMap::new();
+        for (line, number) in text.lines().zip(1..) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let wrong = |reason| WrongLine { number, reason };
+            let (kind, name, entry) = entry(line).map_err(wrong)?;
+            if entries.insert((kind, name), entry).is_some() {
+                return Err(wrong("a line before has the same name"));
+            }
+        }
+        Ok(Self(entries))
+    }
+
+    pub(super) fn get(&self, kind: Kind, name: &str) -> Option<&Entry> {
+        self.0.get(&(kind, name.to_owned()))
+    }
+}
+
+fn entry(line: &str) -> Result<(Kind, String, Entry), &'static str> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let &[kind, name, role, hash] = words.as_slice() else { return Err("KIND NAME ROLE HASH expected") };
+    let kind = match kind {
+        "user" => Kind::User,
+        "token" => Kind::Token,
+        _ => return Err("a login begins with user or token"),
+    };
+    if !is_name(name) {
+        return Err("a name has 1 to 64 letters, digits, - and _");
+    }
+    let role = role.parse().map_err(|_| "the role must be read, operate or admin")?;
+    let is_argon2 = PasswordHash::new(hash).is_ok_and(|hash| hash.algorithm.as_str().starts_with("argon2"));
+    if !is_argon2 {
+        return Err("the hash must be one of argon2, in the PHC format");
+    }
+    Ok((kind, name.to_owned(), Entry { identity: Identity { name: Arc::from(name), role }, hash: hash.to_owned() }))
+}
+
+/// A name is part of a token and of a line.
+fn is_name(name: &str) -> bool {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || char == '-' || char == '_';
+    (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(is_plain)
+}
+
+impl NewLogin {
+    /// A user with a password.
+    ///
+    /// # Errors
+    ///
+    /// The name or the password cannot be used.
+    pub fn user(name: &str, role: Role, password: &str) -> io::Result<Self> {
+        if password.chars().count() < PASSWORD_CHARS_MIN {
+            return Err(io::Error::other(format!("a password has at least {PASSWORD_CHARS_MIN} characters")));
+        }
+        Ok(Self { line: line(Kind::User, name, role, password)?, token: None })
+    }
+
+    /// A program with a random token.
+    ///
+    /// # Errors
+    ///
+    /// The name cannot be used, or the system has no random numbers.
+    pub fn token(name: &str, role: Role) -> io::Result<Self> {
+        let mut bytes = [0; TOKEN_BYTES];
+        getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+        let secret = URL_SAFE_NO_PAD.encode(bytes);
+        Ok(Self { line: line(Kind::Token, name, role, &secret)?, token: Some(format!("{name}.{secret}")) })
+    }
+}
+
+fn line(kind: Kind, name: &str, role: Role, secret: &str) -> io::Result<String> {
+    if !is_name(name) {
+        return Err(io::Error::other("a name has 1 to 64 letters, digits, - and _"));
+    }
+    let hash =
+        Argon2::default().hash_password(secret.as_bytes()).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(format!("{kind} {name} {role} {hash}"))
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::User => "user",
+            Self::Token => "token",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_logins_are_read_back() {
+        let user = NewLogin::user("ada", Role::Admin, "engine-number-1").unwrap();
+        let token = NewLogin::token("ci_1", Role::Read).unwrap();
+        assert!(token.token.unwrap().starts_with("ci_1."));
+        let entries = Entries::parse(&format!("# people\n\n{}\n {}\n", user.line, token.line)).unwrap();
+        let role = |kind, name| entries.get(kind, name).map(|entry| entry.identity.role);
+        assert_eq!((role(Kind::User, "ada"), role(Kind::Token, "ci_1")), (Some(Role::Admin), Some(Role::Read)));
+        assert_eq!((role(Kind::Token, "ada"), role(Kind::User, "")), (None, None));
+    }
+
+    #[test]
+    fn wrong_lines_are_named() {
+        let line = NewLogin::user("ada", Role::Admin, "engine-number-1").unwrap().line;
+        let table = [
+            ("user ada admin".to_owned(), "line 2: KIND NAME ROLE HASH expected"),
+            (line.replace("user", "person"), "line 2: a login begins with user or token"),
+            (line.replace("ada", "a:da"), "line 2: a name has 1 to 64 letters, digits, - and _"),
+            (line.replace("admin", "root"), "line 2: the role must be read, operate or admin"),
+            (
+                "user ada admin secret-in-the-clear".to_owned(),
+                "line 2: the hash must be one of argon2, in the PHC format",
+            ),
+            (format!("{line}\n{line}"), "line 3: a line before has the same name"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(Entries::parse(&format!("\n{text}")).unwrap_err().to_string(), expected);
+        }
+        assert!(NewLogin::user("ada", Role::Admin, "short").is_err());
+        assert!(NewLogin::token("a.b", Role::Admin).is_err());
+    }
+}

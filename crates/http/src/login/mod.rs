@@ -1,0 +1,171 @@
+//! Who may ask, and for what: `http.logins`, and the verification of what a request brings along.
+//!
+//! `file` reads and writes the lines, `verify` compares, `failures` bounds guessing. Without a file, everyone who reaches the
+//! door may do everything: then the addresses are this machine's own.
+
+mod failures;
+mod file;
+mod verify;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::problem::Problem;
+
+pub(crate) use self::file::Entries;
+pub use self::file::{NewLogin, WrongLine};
+pub(crate) use self::verify::Logins;
+
+/// What a login may do. Each role may do what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// See everything, bodies included; change nothing.
+    Read,
+    /// Push and take jobs; retry, kill and requeue them; pause, throttle and limit queues; quiet and stop workers.
+    Operate,
+    /// Also what loses something: delete, cancel and clear, remove schedules, close connections.
+    Admin,
+}
+
+/// A text that is not a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a role is read, operate or admin")]
+pub struct UnknownRole;
+
+/// The one who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) name: Arc<str>,
+    pub(crate) role: Role,
+}
+
+/// What a request brings along.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    kind: Kind,
+    name: String,
+    secret: String,
+}
+
+/// The two kinds of login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// A person: a name and a password (HTTP's basic scheme).
+    User,
+    /// A program: a token, which contains its name (the bearer scheme).
+    Token,
+}
+
+impl FromStr for Role {
+    type Err = UnknownRole;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRole> {
+        match text {
+            "read" => Ok(Self::Read),
+            "operate" => Ok(Self::Operate),
+            "admin" => Ok(Self::Admin),
+            _ => Err(UnknownRole),
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Operate => "operate",
+            Self::Admin => "admin",
+        })
+    }
+}
+
+impl Identity {
+    /// Of the socket in the data directory: its owner is the operator.
+    pub(crate) fn owner() -> Self {
+        Self { name: "operator.sock".into(), role: Role::Admin }
+    }
+
+    /// Of a daemon without logins.
+    pub(crate) fn anyone() -> Self {
+        Self { name: "-".into(), role: Role::Admin }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("kind", &self.kind).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// Reads `Authorization`.
+    ///
+    /// # Errors
+    ///
+    /// The header is missing, or not of a known scheme.
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        let missing =
+            || Problem::unauthorized("login_required", "a login is required: a token, or a name and a password");
+        let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(missing)?;
+        let (scheme, rest) = value.split_once(' ').ok_or_else(missing)?;
+        let (kind, pair, separator) = match scheme.to_ascii_lowercase().as_str() {
+            "bearer" => (Kind::Token, rest.trim().to_owned(), '.'),
+            "basic" => {
+                let bytes = STANDARD.decode(rest.trim()).map_err(|_| missing())?;
+                (Kind::User, String::from_utf8(bytes).map_err(|_| missing())?, ':')
+            }
+            _ => return Err(missing()),
+        };
+        let (name, secret) = pair.split_once(separator).ok_or_else(missing)?;
+        Ok(Self { kind, name: name.to_owned(), secret: secret.to_owned() })
+    }
+}
+
+/// The part of an address that counts as one guesser: one host of IPv4, one network of IPv6.
+fn guesser(address: Option<IpAddr>) -> u128 {
+    match address.map(|address| address.to_canonical()) {
+        Some(IpAddr::V4(address)) => address.to_bits().into(),
+        Some(IpAddr::V6(address)) => address.to_bits() & !u128::from(u64::MAX),
+        None => u128::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(value: &str) -> Option<(Kind, String, String)> {
+        let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
+        let Credentials { kind, name, secret } = Credentials::of(&headers).ok()?;
+        Some((kind, name, secret))
+    }
+
+    #[test]
+    fn both_schemes() {
+        let some = |kind, name: &str, secret: &str| Some((kind, name.to_owned(), secret.to_owned()));
+        assert_eq!(read("Basic YWRhOmE6Yg=="), some(Kind::User, "ada", "a:b"));
+        assert_eq!(read("bearer ci.s3cret"), some(Kind::Token, "ci", "s3cret"));
+        for wrong in ["", "Basic", "Basic !", "Basic YWRh", "Bearer ci", "Digest a:b", "Basic /w=="] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        assert!(Credentials::of(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn guessers() {
+        let of = |text: &str| guesser(Some(text.parse().unwrap()));
+        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+    }
+}

@@ -1,0 +1,252 @@
+//! Verification: slow by design, so it runs beside the door's thread, a few at a time, and what was right is remembered.
+//!
+//! A credential is remembered as a hash under a key of this process, together with the line that it fits: a changed line is
+//! verified anew. The file is looked at once a second; if it cannot be read any more, the lines read before stay in force.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use argon2::Argon2;
+use argon2::password_hash::PasswordVerifier as _;
+use argon2::password_hash::phc::PasswordHash;
+use axum::http::StatusCode;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
+
+use super::failures::Failures;
+use super::file::Entry;
+use super::{Credentials, Entries, Identity, guesser};
+use crate::problem::{Outcome, Problem};
+
+/// Verifications at once. Each takes 19 MiB and some 20 ms of a core.
+const AT_ONCE: usize = 2;
+
+/// How long a request waits for its verification.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often the file is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Right credentials that are remembered. All are forgotten beyond this number.
+const KNOWN_MAX: usize = 1_024;
+
+/// A hash that no secret fits: an unknown name takes as long as a wrong password.
+const NOBODY: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+/// The logins of a file.
+#[derive(Debug)]
+pub(crate) struct Logins {
+    path: PathBuf,
+    /// Hides what is remembered.
+    key: [u8; 32],
+    places: Semaphore,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    entries: Arc<Entries>,
+    stamp: Option<Stamp>,
+    looked_at: Instant,
+    known: HashSet<[u8; 32]>,
+    failures: Failures,
+    /// When a failure was last logged.
+    logged_at: Option<Instant>,
+}
+
+/// What changes when the file does.
+type Stamp = (SystemTime, u64);
+
+impl Logins {
+    /// Reads the file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or a line is wrong.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).map_err(io::Error::other)?;
+        let stamp = stamp(path);
+        let state = State {
+            entries: Arc::new(Entries::read(path)?),
+            stamp,
+            looked_at: Instant::now(),
+            known: HashSet::new(),
+            failures: Failures::default(),
+            logged_at: None,
+        };
+        Ok(Self { path: path.to_owned(), key, places: Semaphore::new(AT_ONCE), state: Mutex::new(state) })
+    }
+
+    /// The one whom these credentials belong to.
+    ///
+    /// # Errors
+    ///
+    /// They are wrong, or their address has had too many wrong ones.
+    pub(crate) async fn identify(&self, credentials: Credentials, address: Option<IpAddr>) -> Outcome<Identity> {
+        let entry = self.entry(&credentials);
+        let mark = self.mark(&credentials, entry.as_ref());
+        if let Some(identity) = self.known(&mark, entry.as_ref()) {
+            return Ok(identity);
+        }
+        if !self.state().failures.admit(guesser(address), Instant::now()) {
+            let detail = "too many wrong logins from this address: wait a minute";
+            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", detail));
+        }
+        let busy = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_logins", "too many logins at once");
+        let place = tokio::time::timeout(PATIENCE, self.places.acquire()).await;
+        let _place = place.map_err(|_| busy())?.map_err(|_| busy())?;
+        // The same credentials may have been verified meanwhile.
+        if let Some(identity) = self.known(&mark, entry.as_ref()) {
+            return Ok(identity);
+        }
+        let name = credentials.name.clone();
+        let hash = entry.as_ref().map_or_else(|| NOBODY.to_owned(), |entry| entry.hash.clone());
+        let is_right = tokio::task::spawn_blocking(move || fits(&credentials, &hash)).await.unwrap_or(false);
+        match entry.filter(|_| is_right) {
+            Some(entry) => {
+                self.remember(mark);
+                Ok(entry.identity)
+            }
+            None => {
+                self.refuse(&name, address);
+                Err(Problem::unauthorized("login_wrong", "the login is wrong"))
+            }
+        }
+    }
+
+    fn entry(&self, credentials: &Credentials) -> Option<Entry> {
+        let mut state = self.state();
+        if state.looked_at.elapsed() >= LOOK_EVERY {
+            state.look(&self.path);
+        }
+        state.entries.get(credentials.kind, &credentials.name).cloned()
+    }
+
+    fn mark(&self, credentials: &Credentials, entry: Option<&Entry>) -> [u8; 32] {
+        let hash = entry.map_or("", |entry| &entry.hash);
+        let mut mark = Sha256::new_with_prefix(self.key);
+        for part in [&*credentials.kind.to_string(), &credentials.name, hash, &credentials.secret] {
+            mark.update((part.len() as u64).to_le_bytes());
+            mark.update(part);
+        }
+        mark.finalize().into()
+    }
+
+    fn known(&self, mark: &[u8; 32], entry: Option<&Entry>) -> Option<Identity> {
+        entry.filter(|_| self.state().known.contains(mark)).map(|entry| entry.identity.clone())
+    }
+
+    fn remember(&self, mark: [u8; 32]) {
+        let known = &mut self.state().known;
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(mark);
+    }
+
+    fn refuse(&self, name: &str, address: Option<IpAddr>) {
+        let (mut state, now) = (self.state(), Instant::now());
+        state.failures.count(guesser(address), now);
+        if state.logged_at.is_none_or(|at| now.duration_since(at) >= LOOK_EVERY) {
+            state.logged_at = Some(now);
+            let name: String = name.chars().take(64).collect();
+            tracing::warn!(?name, ?address, "http: a login is wrong");
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Reads the file again if it has changed.
+    fn look(&mut self, path: &Path) {
+        self.looked_at = Instant::now();
+        let now = stamp(path);
+        if now == self.stamp {
+            return;
+        }
+        self.stamp = now;
+        match Entries::read(path) {
+            Ok(entries) => {
+                self.entries = Arc::new(entries);
+                tracing::info!(path = %path.display(), "http: logins read again");
+            }
+            Err(error) => {
+                tracing::error!(path = %path.display(), %error, "http: logins cannot be read; those read before stay in force");
+            }
+        }
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let metadata = path.metadata().ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+fn fits(credentials: &Credentials, hash: &str) -> bool {
+    let verify = |hash| Argon2::default().verify_password(credentials.secret.as_bytes(), &hash).is_ok();
+    PasswordHash::new(hash).is_ok_and(verify)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Kind, NewLogin, Role};
+    use super::*;
+
+    fn credentials(name: &str, secret: &str) -> Credentials {
+        Credentials { kind: Kind::User, name: name.to_owned(), secret: secret.to_owned() }
+    }
+
+    fn file(dir: &tempfile::TempDir, password: &str) -> PathBuf {
+        let path = dir.path().join("logins");
+        std::fs::write(&path, NewLogin::user("ada", Role::Operate, password).unwrap().line).unwrap();
+        path
+    }
+
+    async fn status(logins: &Logins, name: &str, secret: &str) -> u16 {
+        let identified = logins.identify(credentials(name, secret), None).await;
+        identified
+            .map_or_else(|problem| problem.status, |identity| if identity.role == Role::Operate { 200 } else { 0 })
+    }
+
+    #[tokio::test]
+    async fn what_was_right_costs_nothing_and_guessing_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let logins = Logins::open(&file(&dir, "right-password")).unwrap();
+        assert_eq!(status(&logins, "ada", "right-password").await, 200);
+        let begun = Instant::now();
+        for _ in 0..1_000 {
+            assert_eq!(status(&logins, "ada", "right-password").await, 200);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!((status(&logins, "bob", "right-password").await, status(&logins, "ada", "x").await), (401, 401));
+        for _ in 0..8 {
+            assert_eq!(status(&logins, "ada", "y").await, 401);
+        }
+        assert_eq!(status(&logins, "ada", "z").await, 429);
+        assert_eq!(status(&logins, "ada", "right-password").await, 200, "a known login is not kept out");
+    }
+
+    #[tokio::test]
+    async fn a_changed_file_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(&dir, "first-password");
+        let logins = Logins::open(&path).unwrap();
+        assert_eq!(status(&logins, "ada", "first-password").await, 200);
+        std::fs::write(&path, "user ada").unwrap();
+        logins.state().look(&path);
+        assert_eq!(status(&logins, "ada", "first-password").await, 200, "a broken file changes nothing");
+        file(&dir, "second-password-is-longer");
+        logins.state().look(&path);
+        assert_eq!(status(&logins, "ada", "first-password").await, 401);
+        assert_eq!(status(&logins, "ada", "second-password-is-longer").await, 200);
+    }
+}
