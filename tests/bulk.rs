@@ -132,7 +132,7 @@ fn every_condition_narrows_a_change() {
     assert_eq!(changed(http, &format!("kill?kind=Mail&limit=20&cursor={cursor}")), 10);
 
     for wrong in
-        ["", "dry_run=true", "queu=q", "ids=", "ids=1,x", "all=true&limit=0", "state=gone", "cursor=x&all=true"]
+        ["", "dry_run=true", "queues=q", "ids=", "ids=1,x", "all=true&limit=0", "state=gone", "cursor=x&all=true"]
     {
         let answer = http.post(&format!("/api/v1/jobs/delete?{wrong}"), "");
         assert_eq!((answer.status, answer.json()["code"].as_str()), (400, Some("bad_request")), "{wrong}");

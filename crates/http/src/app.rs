@@ -16,6 +16,7 @@ use crate::config::Configured;
 use crate::login::Logins;
 use crate::metrics::Series;
 use crate::problem::{Outcome, Problem};
+use crate::site::History;
 use crate::time::moment_text;
 
 /// The state of all handlers.
@@ -33,6 +34,8 @@ pub(crate) struct App {
     pub(crate) waiting: Semaphore,
     /// Which queues have series of their own in `/metrics`.
     pub(crate) series: Mutex<Series>,
+    /// What the overview draws.
+    pub(crate) history: History,
     /// The engine's time at the start.
     pub(crate) started_at: Timestamp,
 }
@@ -75,6 +78,7 @@ impl App {
             audit: Audit::new(http.audit.clone()),
             waiting: Semaphore::new(http.connections_max.div_ceil(2)),
             series: Mutex::new(Series::new(metrics.queues_max)),
+            history: History::default(),
             started_at,
         })
     }

@@ -1,4 +1,4 @@
-//! The HTTP door: the API for operators and their programs, probes, and the pages of Faktory that monitoring reads.
+//! The HTTP door: the API for operators and their programs, web pages, probes, and the pages of Faktory that monitoring reads.
 //!
 //! It runs on a thread of its own and knows the queue only as a client of it ([`windlass_server::client`]): every request is one
 //! or more commands of the engine, and an answer leaves when the engine's reply may, so a 2xx answer to a change means that the
@@ -6,7 +6,8 @@
 //!
 //! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their limits) ·
 //! `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of foreign web pages
-//! are refused) · `login` (who may do what) · `audit` (who did what) · `metrics` (what Prometheus scrapes) · `problem` (errors) · `name`, `cursor` and `time` (formats of values).
+//! are refused) · `login` (who may do what) · `audit` (who did what) · `metrics` (what Prometheus scrapes) ·
+//! `site` (web pages) · `problem` (errors) · `name`, `cursor` and `time` (formats of values).
 //!
 //! # Invariants
 //!
@@ -26,6 +27,7 @@ mod name;
 mod params;
 mod problem;
 mod serve;
+mod site;
 mod time;
 
 pub use api::openapi;

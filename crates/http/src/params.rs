@@ -48,12 +48,19 @@ impl<S: Send + Sync, A: DeserializeOwned + IntoParams, B: DeserializeOwned> From
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Self::of(&parts.uri)
+    }
+}
+
+impl<A: DeserializeOwned + IntoParams, B: DeserializeOwned> TwoParams<A, B> {
+    /// The parameters of an address.
+    pub(crate) fn of(uri: &Uri) -> Result<Self, Problem> {
         let names: Vec<String> = A::into_params(|| None).into_iter().map(|parameter| parameter.name).collect();
         let is_first = |pair: &&str| names.iter().any(|name| pair.split('=').next() == Some(name));
-        let pairs = parts.uri.query().unwrap_or_default().split('&');
+        let pairs = uri.query().unwrap_or_default().split('&');
         let (first, second): (Vec<_>, Vec<_>) = pairs.partition(is_first);
-        let uri = |pairs: Vec<_>| format!("/?{}", pairs.join("&")).parse().map_err(Problem::bad_request);
-        Ok(Self(parsed(&uri(first)?)?, parsed(&uri(second)?)?))
+        let part = |pairs: Vec<_>| format!("/?{}", pairs.join("&")).parse().map_err(Problem::bad_request);
+        Ok(Self(parsed(&part(first)?)?, parsed(&part(second)?)?))
     }
 }
 

@@ -31,6 +31,7 @@ use windlass_server::door::{Inside, Socket};
 use crate::api;
 use crate::app::{App, Peer};
 use crate::config::{Configured, SOCKET};
+use crate::site::History;
 
 /// How long a peer may take for the headers of its next request, and be silent between two.
 const HEADERS_PATIENCE: Duration = Duration::from_secs(30);
@@ -53,6 +54,7 @@ const HEADERS_MAX: usize = 64;
 pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
     let Inside { clients, daemon, pages, stop } = inside;
     let app = Arc::new(App::new(configured, clients, daemon, pages)?);
+    let watch = History::watch(Arc::clone(&app));
     let house = House {
         router: api::router(app),
         places: Arc::new(Semaphore::new(configured.http.connections_max)),
@@ -60,7 +62,13 @@ pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Insid
         stop,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Builder::new().name("http".to_owned()).spawn(move || runtime.block_on(house.serve(sockets)))
+    let serve = async move {
+        tokio::select! {
+            () = house.serve(sockets) => {}
+            () = watch => {}
+        }
+    };
+    Builder::new().name("http".to_owned()).spawn(move || runtime.block_on(serve))
 }
 
 /// What all connections share.

@@ -17,8 +17,8 @@ use crate::time::moment_text;
 
 /// The one who asks, as the groups of routes see it: an extension of the request.
 #[derive(Clone, Debug)]
-struct Visitor {
-    identity: Identity,
+pub(crate) struct Visitor {
+    pub(crate) identity: Identity,
     address: Box<str>,
     app: Arc<App>,
 }
@@ -76,7 +76,7 @@ where
 }
 
 /// Lets a request through if its role allows it.
-pub(super) async fn demand(role: Role, request: Request, next: Next) -> Response {
+pub(crate) async fn demand(role: Role, request: Request, next: Next) -> Response {
     let has = request.extensions().get().map(|visitor: &Visitor| visitor.identity.role);
     match has {
         Some(has) if has >= role => next.run(request).await,

@@ -15,7 +15,7 @@ use crate::name::Name;
 use crate::problem::Outcome;
 
 /// Which jobs; all conditions must hold.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize, IntoParams)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Conditions {
@@ -57,6 +57,11 @@ struct Ids(Vec<JobId>);
 struct IdsError;
 
 impl Conditions {
+    /// All jobs of a queue.
+    pub(crate) fn of_queue(queue: Name) -> Self {
+        Self { queue: Some(queue), ..Self::default() }
+    }
+
     /// Whether there is no condition: the filter matches all jobs.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()

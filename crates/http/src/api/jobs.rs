@@ -24,12 +24,12 @@ use crate::problem::{Outcome, Problem};
 
 /// A page of jobs.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct JobPage {
+pub(crate) struct JobPage {
     /// The rows.
-    jobs: Vec<Job>,
+    pub(crate) jobs: Vec<Job>,
     /// The cursor of the next page; null at the end. A page that is not the last may be short, or empty: the search continues
     /// with the next one.
-    next: Option<CursorText>,
+    pub(crate) next: Option<CursorText>,
 }
 
 /// How long the search for one page may take.
@@ -39,7 +39,7 @@ const SEARCH_MAX: Duration = Duration::from_millis(50);
 #[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", operation_id = "list_jobs", params(Conditions, Page), responses(
     (status = 200, body = JobPage), (status = 400, body = Problem)
 ))]
-pub(super) async fn list(
+pub(crate) async fn list(
     State(app): State<Arc<App>>,
     TwoParams(conditions, page): TwoParams<Conditions, Page>,
 ) -> Outcome<Json<JobPage>> {
@@ -65,7 +65,7 @@ pub(super) async fn list(
     params(("id" = u64, Path, description = "Its number")),
     responses((status = 200, body = JobDetail), (status = 404, body = Problem))
 )]
-pub(super) async fn get(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<JobDetail>> {
+pub(crate) async fn get(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<JobDetail>> {
     let view = look(&app, id).await?;
     // The job may have ended meanwhile.
     let why = match app.ask(Query::Why(JobRef::Id(JobId(id)))).await {

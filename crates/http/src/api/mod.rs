@@ -1,21 +1,21 @@
 //! The routes, with their description (OpenAPI), and the handlers by subject.
 
-mod access;
+pub(crate) mod access;
 mod bulk;
-mod filter;
-mod jobs;
+pub(crate) mod filter;
+pub(crate) mod jobs;
 mod leases;
 mod metrics;
 mod pace;
 mod pages;
 mod push;
-mod queues;
-mod status;
+pub(crate) mod queues;
+pub(crate) mod status;
 mod take;
-mod views;
+pub(crate) mod views;
 mod wait;
 mod why;
-mod workers;
+pub(crate) mod workers;
 
 use std::sync::Arc;
 
@@ -32,6 +32,7 @@ use self::access::of_role;
 use crate::app::App;
 use crate::login::Role;
 use crate::problem::Problem;
+use crate::site;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -132,6 +133,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         router = router.route(page.path(), get(move |State(app)| pages::show(page, app)));
     }
     router
+        .merge(site::routes())
         .fallback(async || Problem::not_found("no such page"))
         .method_not_allowed_fallback(async || {
             Problem::new(axum::http::StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "not with this method")

@@ -25,11 +25,11 @@ use crate::problem::{Outcome, Problem};
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Page {
+pub(crate) struct Page {
     /// `next` of the page before; nothing for the first one.
-    cursor: Option<CursorText>,
+    pub(crate) cursor: Option<CursorText>,
     /// The most rows, 1 to 1000; 100 if it is left out.
-    pub(super) limit: Option<u32>,
+    pub(crate) limit: Option<u32>,
 }
 
 impl Page {
@@ -40,11 +40,11 @@ impl Page {
 
 /// A page of queues.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct QueuePage {
+pub(crate) struct QueuePage {
     /// The rows.
-    queues: Vec<Queue>,
+    pub(crate) queues: Vec<Queue>,
     /// The cursor of the next page; null at the end. A page that is not the last may be short.
-    next: Option<CursorText>,
+    pub(crate) next: Option<CursorText>,
 }
 
 /// What a change did.
@@ -58,7 +58,7 @@ pub(super) struct Changed {
 #[utoipa::path(get, path = "/api/v1/queues", tag = "queues", operation_id = "list_queues", params(Page), responses(
     (status = 200, body = QueuePage), (status = 400, body = Problem)
 ))]
-pub(super) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<QueuePage>> {
+pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<QueuePage>> {
     let (after, limit) = (page.cursor(), rows(page.limit)?);
     let Reply::Queues { rows, next } = app.ask(Query::Queues { after, limit }).await? else {
         return Err(Problem::unexpected());
@@ -73,7 +73,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>
     params(("queue" = String, Path, description = "Its name")),
     responses((status = 200, body = Queue), (status = 404, body = Problem))
 )]
-pub(super) async fn get(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
+pub(crate) async fn get(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
     one(&app, &queue).await.map(Json)
 }
 

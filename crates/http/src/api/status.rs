@@ -18,46 +18,58 @@ use crate::time::moment_text;
 
 /// The daemon as a whole.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Status {
+pub(crate) struct Status {
     /// Windlass's version.
-    version: &'static str,
+    pub(crate) version: &'static str,
     /// `ready`, `store_failed`, `draining` or `stopping`.
-    state: &'static str,
+    pub(crate) state: &'static str,
     /// The time.
-    now: Option<String>,
+    pub(crate) now: Option<String>,
     /// When the daemon started.
-    started_at: Option<String>,
+    pub(crate) started_at: Option<String>,
     /// Jobs, all states together.
-    jobs: u64,
+    pub(crate) jobs: u64,
     /// Bytes that jobs, schedules and batches count as.
-    bytes: u64,
+    pub(crate) bytes: u64,
     /// Jobs by state.
-    states: BTreeMap<&'static str, u64>,
+    pub(crate) states: BTreeMap<&'static str, u64>,
     /// Known queues.
-    queues: u32,
+    pub(crate) queues: u32,
     /// Workers known by name.
-    workers: u32,
+    pub(crate) workers: u32,
     /// Open connections.
-    connections: u32,
+    pub(crate) connections: u32,
     /// Recurring jobs.
-    schedules: u32,
+    pub(crate) schedules: u32,
     /// Batches.
-    batches: u32,
+    pub(crate) batches: u32,
     /// Counters since the data directory was created.
-    totals: BTreeMap<&'static str, u64>,
+    pub(crate) totals: BTreeMap<&'static str, u64>,
     /// Each protocol that has or had any jobs.
-    protocols: Vec<ProtocolStatus>,
+    pub(crate) protocols: Vec<ProtocolStatus>,
 }
 
 /// The jobs of one protocol.
 #[derive(Debug, Serialize, ToSchema)]
-struct ProtocolStatus {
+pub(crate) struct ProtocolStatus {
     /// Its name.
-    protocol: &'static str,
+    pub(crate) protocol: &'static str,
     /// Jobs by state.
-    states: BTreeMap<&'static str, u64>,
+    pub(crate) states: BTreeMap<&'static str, u64>,
     /// Counters since the data directory was created.
-    totals: BTreeMap<&'static str, u64>,
+    pub(crate) totals: BTreeMap<&'static str, u64>,
+}
+
+impl ProtocolStatus {
+    /// How many jobs are in a state.
+    pub(crate) fn state(&self, name: &str) -> u64 {
+        self.states.get(name).copied().unwrap_or_default()
+    }
+
+    /// A counter.
+    pub(crate) fn total(&self, name: &str) -> u64 {
+        self.totals.get(name).copied().unwrap_or_default()
+    }
 }
 
 /// Whether the daemon lives
@@ -78,7 +90,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, String) 
 
 /// The figures of the whole daemon
 #[utoipa::path(get, path = "/api/v1/status", tag = "status", responses((status = 200, body = Status)))]
-pub(super) async fn status(State(app): State<Arc<App>>) -> Outcome<Json<Status>> {
+pub(crate) async fn status(State(app): State<Arc<App>>) -> Outcome<Json<Status>> {
     let Reply::Stats(stats) = app.ask(Query::Stats).await? else { return Err(Problem::unexpected()) };
     let now = app.now();
     let protocols = stats.protocols.iter().map(|it| ProtocolStatus {

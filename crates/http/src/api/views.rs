@@ -20,7 +20,7 @@ pub(super) const BODY_SHOWN_MAX: usize = 1 << 20;
 /// A job's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum State {
+pub(crate) enum State {
     /// Waits to be taken.
     Ready,
     /// A worker has it.
@@ -39,148 +39,152 @@ pub(super) enum State {
 
 /// A job.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Job {
+pub(crate) struct Job {
     /// Its number.
-    id: u64,
+    pub(crate) id: u64,
     /// Its producer's name for it (FWP's jid, EventMQ's message id).
-    name: Option<Name>,
+    pub(crate) name: Option<Name>,
     /// Its queue.
-    queue: Name,
+    pub(crate) queue: Name,
     /// The protocol of its producer.
-    protocol: &'static str,
+    pub(crate) protocol: &'static str,
     /// What it calls: FWP's jobtype, EventMQ's path and callable, otherwise its queue.
-    kind: Option<String>,
+    pub(crate) kind: Option<String>,
     /// Its state.
-    state: State,
+    pub(crate) state: State,
     /// When it leaves its state by itself: the time it is scheduled for or retried at, the end of its lease, the end of its
     /// retention.
-    until: Option<String>,
+    pub(crate) until: Option<String>,
     /// Who has it, if it is leased.
-    lease: Option<Lease>,
+    pub(crate) lease: Option<Lease>,
     /// 1 to 9; 9 is taken first.
-    priority: u8,
+    pub(crate) priority: u8,
     /// Deliveries so far.
-    attempts: u32,
+    pub(crate) attempts: u32,
     /// Failures so far.
-    failures: u32,
+    pub(crate) failures: u32,
     /// When it became ready, or was created if it never was ready.
-    ready_at: Option<String>,
+    pub(crate) ready_at: Option<String>,
     /// Its coalescing key.
-    key: Option<Name>,
+    pub(crate) key: Option<Name>,
     /// The length of its body.
-    body_bytes: usize,
+    pub(crate) body_bytes: usize,
     /// Its last failure.
-    failure: Option<Failure>,
+    pub(crate) failure: Option<Failure>,
 }
 
 /// A worker's right to a job.
 #[derive(Debug, Serialize, ToSchema)]
-struct Lease {
+pub(crate) struct Lease {
     /// The worker's name, if it has given one.
-    worker: Option<Name>,
+    pub(crate) worker: Option<Name>,
     /// Whether it ends with the worker's connection. Otherwise only its time ends it.
-    connection_bound: bool,
+    pub(crate) connection_bound: bool,
     /// Since when.
-    since: Option<String>,
+    pub(crate) since: Option<String>,
     /// When it ends by itself; null if only the worker ends it.
-    until: Option<String>,
+    pub(crate) until: Option<String>,
 }
 
 /// A failure, as the worker reported it.
 #[derive(Debug, Serialize, ToSchema)]
-struct Failure {
+pub(crate) struct Failure {
     /// When.
-    at: Option<String>,
+    pub(crate) at: Option<String>,
     /// When the job failed first.
-    first_at: Option<String>,
+    pub(crate) first_at: Option<String>,
     /// The class of the error.
-    kind: String,
+    pub(crate) kind: String,
     /// The error's message.
-    message: String,
+    pub(crate) message: String,
     /// Lines of a stack trace; only of a single job.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    backtrace: Vec<String>,
+    pub(crate) backtrace: Vec<String>,
 }
 
 /// Everything about a job.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct JobDetail {
+pub(crate) struct JobDetail {
     #[serde(flatten)]
-    job: Job,
+    pub(crate) job: Job,
     /// Why it does not run.
-    why: Option<Reason>,
+    pub(crate) why: Option<Reason>,
     /// Its body, if it is UTF-8 and not longer than 1 MiB.
-    body: Option<String>,
+    pub(crate) body: Option<String>,
     /// Its body, if it is not UTF-8 and not longer than 1 MiB.
-    body_base64: Option<String>,
+    pub(crate) body_base64: Option<String>,
     /// Retries after failures: 0 discards the job at its first failure, -1 makes it dead.
-    retries: i32,
+    pub(crate) retries: i32,
     /// When it is discarded unless it was taken before.
-    expires_at: Option<String>,
+    pub(crate) expires_at: Option<String>,
     /// Workers lost with it.
-    losses: u32,
+    pub(crate) losses: u32,
     /// What its worker last reported.
-    progress: Option<Progress>,
+    pub(crate) progress: Option<Progress>,
     /// The result of a done job, if it is UTF-8.
-    result: Option<String>,
+    pub(crate) result: Option<String>,
     /// Whether it lives only as long as a client waits for it.
-    foreground: bool,
+    pub(crate) foreground: bool,
     /// Protocols whose workers cannot take it because it has no form there.
-    unconvertible_for: Vec<&'static str>,
+    pub(crate) unconvertible_for: Vec<&'static str>,
 }
 
 /// A worker's report.
 #[derive(Debug, Serialize, ToSchema)]
-struct Progress {
+pub(crate) struct Progress {
     /// Units done, of `of`.
-    done: u32,
+    pub(crate) done: u32,
     /// Units in total.
-    of: u32,
+    pub(crate) of: u32,
     /// A text.
-    text: String,
+    pub(crate) text: String,
 }
 
 /// A queue.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     /// Its name.
-    name: Name,
+    pub(crate) name: Name,
     /// `work`: a finished job is gone. `cycle`: a repaid entry returns.
-    kind: &'static str,
+    pub(crate) kind: &'static str,
     /// Whether it hands out no jobs.
-    paused: bool,
+    pub(crate) paused: bool,
     /// Whether workers of all protocols share its jobs.
-    bridged: bool,
+    pub(crate) bridged: bool,
     /// Jobs by state.
-    states: BTreeMap<&'static str, u64>,
+    pub(crate) states: BTreeMap<&'static str, u64>,
     /// Ready jobs by priority, 1 to 9; only those there are.
-    ready_by_priority: BTreeMap<u8, u32>,
+    pub(crate) ready_by_priority: BTreeMap<u8, u32>,
     /// How often a worker has registered for it. Workers that name queues only when they ask for jobs do not count.
-    workers: u32,
+    pub(crate) workers: u32,
     /// When its oldest ready job became ready.
-    oldest_ready_at: Option<String>,
+    pub(crate) oldest_ready_at: Option<String>,
     /// The age of its oldest ready job.
-    oldest_ready_seconds: f64,
+    pub(crate) oldest_ready_seconds: f64,
     /// How many of its jobs may be worked on at once.
-    throttle: Option<Throttle>,
+    pub(crate) throttle: Option<Throttle>,
     /// How many jobs it may hold when a job of each priority is pushed, 1 to 9; only the limited ones.
-    jobs_max: BTreeMap<u8, u32>,
+    pub(crate) jobs_max: BTreeMap<u8, u32>,
 }
 
 /// How many jobs of a queue may be worked on at once.
 #[derive(Debug, Serialize, ToSchema)]
-struct Throttle {
+pub(crate) struct Throttle {
     /// By all workers together.
-    concurrency: Option<u32>,
+    pub(crate) concurrency: Option<u32>,
     /// By one worker.
-    per_worker: Option<u32>,
+    pub(crate) per_worker: Option<u32>,
     /// After how long a job no longer counts.
-    timeout_ms: Option<u64>,
+    pub(crate) timeout_ms: Option<u64>,
     /// Slots that leased jobs hold.
-    held: u32,
+    pub(crate) held: u32,
 }
 
 impl State {
+    pub(crate) const fn name(self) -> &'static str {
+        state_name(self.kind())
+    }
+
     pub(super) const fn kind(self) -> JobStateKind {
         match self {
             Self::Ready => JobStateKind::Ready,
@@ -299,6 +303,12 @@ impl Job {
 }
 
 impl Failure {
+    /// The class and the message, as far as the worker has given them.
+    pub(crate) fn text(&self) -> String {
+        let parts = [self.kind.as_str(), self.message.as_str()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
+    }
+
     fn of(failure: &windlass_engine::Failure) -> Self {
         Self {
             at: moment_text(failure.at),

@@ -11,14 +11,14 @@ use crate::time::moment_text;
 
 /// Why a job does not run.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Reason {
+pub(crate) struct Reason {
     /// `leased`, `scheduled`, `retrying`, `dead`, `parked`, `done`, `paused`, `throttled`, `unserved` or `waiting`.
-    code: &'static str,
+    pub(crate) code: &'static str,
     /// The same as a sentence.
-    text: String,
+    pub(crate) text: String,
     /// Jobs that hold the slots of the queue's throttle, if it is throttled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    held_by: Vec<u64>,
+    pub(crate) held_by: Vec<u64>,
 }
 
 impl Reason {

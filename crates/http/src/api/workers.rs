@@ -18,34 +18,34 @@ use crate::problem::{Outcome, Problem};
 
 /// A worker known by name.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Worker {
+pub(crate) struct Worker {
     /// Its name (FWP's wid).
-    name: Name,
+    pub(crate) name: Name,
     /// Its protocol.
-    protocol: Option<&'static str>,
+    pub(crate) protocol: Option<&'static str>,
     /// `running`, `quiet` (takes no more jobs) or `terminate` (must end).
-    state: &'static str,
+    pub(crate) state: &'static str,
     /// Its host, if it has given one.
-    host: Option<String>,
+    pub(crate) host: Option<String>,
     /// Its process, if it has given one.
-    pid: Option<u64>,
+    pub(crate) pid: Option<u64>,
     /// Its labels.
-    labels: Vec<String>,
+    pub(crate) labels: Vec<String>,
     /// When it last gave a sign of life.
-    beat_at: Option<String>,
+    pub(crate) beat_at: Option<String>,
     /// Its open connections.
-    connections: u32,
+    pub(crate) connections: u32,
     /// Jobs that it has.
-    jobs: u32,
+    pub(crate) jobs: u32,
 }
 
 /// A page of workers.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct WorkerPage {
+pub(crate) struct WorkerPage {
     /// The rows.
-    workers: Vec<Worker>,
+    pub(crate) workers: Vec<Worker>,
     /// The cursor of the next page; null at the end.
-    next: Option<CursorText>,
+    pub(crate) next: Option<CursorText>,
 }
 
 /// Workers known by name
@@ -54,7 +54,7 @@ pub(super) struct WorkerPage {
 #[utoipa::path(get, path = "/api/v1/workers", tag = "workers", operation_id = "list_workers", params(Page), responses(
     (status = 200, body = WorkerPage), (status = 400, body = Problem)
 ))]
-pub(super) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<WorkerPage>> {
+pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<WorkerPage>> {
     let (after, limit) = (page.cursor(), rows(page.limit)?);
     let Reply::Workers { rows, next } = app.ask(Query::Workers { after, limit }).await? else {
         return Err(Problem::unexpected());

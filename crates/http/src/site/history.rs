@@ -1,0 +1,214 @@
+//! The last hour every five seconds, and the last day every minute: what the overview draws. In memory only.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use windlass_engine::{Cursor, Histogram, JobStateKind, Query, Reply, Timestamp, Totals};
+
+use crate::app::App;
+use crate::problem::{Outcome, Problem};
+
+/// How often the figures are read.
+const EVERY: Duration = Duration::from_secs(5);
+/// So many readings make one point of the day.
+const PER_MINUTE: usize = 12;
+
+const HOUR_POINTS: usize = 720;
+const DAY_POINTS: usize = 1_440;
+
+/// What happened between two readings, and how things stood at the second one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Point {
+    /// When, by the wall clock.
+    pub(super) at: Timestamp,
+    /// Jobs a second.
+    pub(super) pushed: f64,
+    pub(super) succeeded: f64,
+    pub(super) failed: f64,
+    pub(super) ready: f64,
+    pub(super) leased: f64,
+    /// 95 of 100 jobs waited, and ran, no longer than this, in seconds.
+    pub(super) waited: f64,
+    pub(super) ran: f64,
+}
+
+/// Points of the last hour and the last day.
+#[derive(Debug, Default)]
+pub(crate) struct History(Mutex<Points>);
+
+#[derive(Debug, Default)]
+struct Points {
+    hour: VecDeque<Point>,
+    day: VecDeque<Point>,
+    /// Points since the last one of the day.
+    minute: Vec<Point>,
+}
+
+/// Counters at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    at: Timestamp,
+    totals: Totals,
+    waited: Histogram,
+    ran: Histogram,
+    ready: u64,
+    leased: u64,
+}
+
+impl History {
+    /// Reads the figures again and again.
+    pub(crate) async fn watch(app: Arc<App>) {
+        let mut before = None;
+        loop {
+            if let Ok(now) = Reading::take(&app).await {
+                if let Some(before) = &before {
+                    app.history.add(now.since(before));
+                }
+                before = Some(now);
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    fn add(&self, point: Point) {
+        let mut points = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        push(&mut points.hour, point, HOUR_POINTS);
+        points.minute.push(point);
+        if points.minute.len() >= PER_MINUTE {
+            let minute = Point::mean(&std::mem::take(&mut points.minute));
+            push(&mut points.day, minute, DAY_POINTS);
+        }
+    }
+
+    /// The points of the last hour.
+    pub(super) fn hour(&self) -> Vec<Point> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).hour.iter().copied().collect()
+    }
+
+    /// The points of the last day.
+    pub(super) fn day(&self) -> Vec<Point> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).day.iter().copied().collect()
+    }
+}
+
+fn push(points: &mut VecDeque<Point>, point: Point, most: usize) {
+    points.truncate(most.saturating_sub(1));
+    points.push_front(point);
+}
+
+impl Reading {
+    async fn take(app: &App) -> Outcome<Self> {
+        let mut client = app.client();
+        let Reply::Stats(stats) = client.ask(Query::Stats).await? else { return Err(Problem::unexpected()) };
+        let count = |kind| JobStateKind::ALL.iter().zip(stats.places).find(|(it, _)| **it == kind).map(|(_, it)| it);
+        let mut reading = Self {
+            at: app.now().wall,
+            totals: stats.totals,
+            ready: count(JobStateKind::Ready).unwrap_or_default(),
+            leased: count(JobStateKind::Leased).unwrap_or_default(),
+            ..Self::default()
+        };
+        let mut after = Some(Cursor::default());
+        while let Some(page) = after.take() {
+            let Reply::Figures { rows, next } = client.ask(Query::Figures { after: page, limit: 1_000 }).await? else {
+                return Err(Problem::unexpected());
+            };
+            for row in rows {
+                add(&mut reading.waited, &row.figures.waited);
+                add(&mut reading.ran, &row.figures.ran);
+            }
+            after = next;
+        }
+        Ok(reading)
+    }
+
+    /// The point between two readings.
+    fn since(&self, before: &Self) -> Point {
+        let seconds = Duration::from_millis(self.at.ms_since(before.at)).max(Duration::from_millis(1)).as_secs_f64();
+        let rate = |now: u64, before: u64| real(now.saturating_sub(before)) / seconds;
+        Point {
+            at: self.at,
+            pushed: rate(self.totals.pushed, before.totals.pushed),
+            succeeded: rate(self.totals.succeeded, before.totals.succeeded),
+            failed: rate(self.totals.failed, before.totals.failed),
+            ready: real(self.ready),
+            leased: real(self.leased),
+            waited: most_within(&self.waited, &before.waited),
+            ran: most_within(&self.ran, &before.ran),
+        }
+    }
+}
+
+impl Point {
+    fn mean(points: &[Self]) -> Self {
+        let count = real(points.len().max(1) as u64);
+        let mean = |part: fn(&Self) -> f64| points.iter().map(part).sum::<f64>() / count;
+        let most = |part: fn(&Self) -> f64| points.iter().map(part).fold(0.0, f64::max);
+        Self {
+            at: points.last().map(|point| point.at).unwrap_or_default(),
+            pushed: mean(|it| it.pushed),
+            succeeded: mean(|it| it.succeeded),
+            failed: mean(|it| it.failed),
+            ready: mean(|it| it.ready),
+            leased: mean(|it| it.leased),
+            waited: most(|it| it.waited),
+            ran: most(|it| it.ran),
+        }
+    }
+}
+
+fn add(sum: &mut Histogram, more: &Histogram) {
+    sum.counts.iter_mut().zip(more.counts).for_each(|(sum, more)| *sum += more);
+}
+
+/// The bound that 95 of 100 new durations do not exceed, in seconds. A queue that is gone takes its durations with it.
+fn most_within(now: &Histogram, before: &Histogram) -> f64 {
+    let new: Vec<u64> = now.counts.iter().zip(before.counts).map(|(now, before)| now.saturating_sub(before)).collect();
+    let wanted = new.iter().sum::<u64>().saturating_mul(95).div_ceil(100);
+    let mut seen = 0;
+    let bounds = Histogram::BOUNDS_MS.into_iter().chain(Histogram::BOUNDS_MS.last().copied());
+    let bound = bounds.zip(new).find(|(_, count)| {
+        seen += count;
+        seen >= wanted
+    });
+    bound.filter(|_| wanted > 0).map_or(0.0, |(bound, _)| Duration::from_millis(bound).as_secs_f64())
+}
+
+/// A count as a figure to draw, exact up to 2^53.
+#[expect(clippy::cast_precision_loss, reason = "a plot shows fewer digits")]
+const fn real(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_per_second_and_latencies_of_new_jobs() {
+        let mut before = Reading { at: Timestamp(10_000), ready: 3, ..Reading::default() };
+        before.waited.counts[13] = 1_000;
+        let mut now = Reading { at: Timestamp(12_000), ready: 5, leased: 1, ..before };
+        now.totals.pushed = 20;
+        now.waited.counts[0] = 94;
+        now.waited.counts[2] = 5;
+        now.waited.counts[4] = 1;
+        let point = now.since(&before);
+        assert_eq!((point.pushed, point.failed, point.ready, point.leased), (10.0, 0.0, 5.0, 1.0));
+        assert_eq!((point.waited, point.ran), (0.025, 0.0));
+        assert_eq!(before.since(&now).pushed, 0.0, "a clock and counters that went back");
+    }
+
+    #[test]
+    fn a_minute_is_twelve_points_and_the_rings_are_bounded() {
+        let history = History::default();
+        for at in 0..20_000 {
+            history.add(Point { at: Timestamp(at), pushed: 12.0, waited: real(at), ..Point::default() });
+        }
+        let (hour, day) = (history.hour(), history.day());
+        assert_eq!((hour.len(), day.len()), (HOUR_POINTS, DAY_POINTS));
+        assert_eq!(hour[0].at, Timestamp(19_999), "the newest is first");
+        assert_eq!((day[0].at, day[0].pushed, day[0].waited), (Timestamp(19_991), 12.0, 19_991.0));
+    }
+}

@@ -1,0 +1,236 @@
+//! Jobs: by filter, with changes of a selection or of all that match; and one job with its timeline and its body.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use askama::Template;
+use axum::extract::{RawQuery, State};
+use axum::http::Uri;
+use axum::response::Html;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::shell::{Shell, page};
+use crate::api::filter::Conditions;
+use crate::api::jobs::{self, JobPage};
+use crate::api::queues::Page;
+use crate::api::views::{Job, JobDetail};
+use crate::app::App;
+use crate::params::{Segments, TwoParams};
+use crate::problem::{Outcome, Problem};
+
+/// Bytes of a body that are shown in hexadecimal.
+const HEX_BYTES_MAX: usize = 4 << 10;
+const HEX_COLUMNS: usize = 16;
+
+#[derive(Debug, Template)]
+#[template(path = "jobs.html")]
+struct JobsPage {
+    shell: Shell,
+    /// The conditions as they were given.
+    given: BTreeMap<String, String>,
+    /// The same as a query, without the page.
+    query: String,
+    list: JobPage,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "job.html")]
+struct OneJob {
+    shell: Shell,
+    detail: JobDetail,
+    body: Shown,
+    timeline: Vec<(&'static str, String)>,
+}
+
+/// A body in three forms.
+#[derive(Debug, Default)]
+struct Shown {
+    text: Option<String>,
+    /// As JSON with indents. Numbers and texts are those of the body, letter for letter.
+    json: Option<String>,
+    hex: Option<String>,
+}
+
+/// How long the search for the first row goes on.
+const SEARCH_MAX: Duration = Duration::from_secs(1);
+
+const STATES: [&str; 7] = ["ready", "leased", "scheduled", "retrying", "dead", "parked", "done"];
+const PROTOCOLS: [&str; 5] = ["faktory", "gearman", "eventmq", "spiderq", "http"];
+
+pub(super) async fn list(
+    shell: Shell,
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+) -> Outcome<Html<String>> {
+    // A form sends its empty fields, too.
+    let given = form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes());
+    let mut given: BTreeMap<String, String> = given.into_owned().filter(|(_, value)| !value.is_empty()).collect();
+    let asked: Uri = format!("/?{}", encoded(&given)).parse().map_err(Problem::bad_request)?;
+    let TwoParams(conditions, mut which): TwoParams<Conditions, Page> = TwoParams::of(&asked)?;
+    let (begun, limit) = (Instant::now(), which.limit);
+    let list = loop {
+        let list = jobs::list(State(Arc::clone(&app)), TwoParams(conditions.clone(), which)).await?.0;
+        if !list.jobs.is_empty() || list.next.is_none() || begun.elapsed() > SEARCH_MAX {
+            break list;
+        }
+        which = Page { cursor: list.next, limit };
+    };
+    given.retain(|name, _| name != "cursor" && name != "limit");
+    let query = encoded(&given);
+    page(&JobsPage { shell, given, query, list })
+}
+
+fn encoded(pairs: &BTreeMap<String, String>) -> String {
+    form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+}
+
+impl JobsPage {
+    fn given(&self, name: &str) -> &str {
+        self.given.get(name).map_or("", String::as_str)
+    }
+
+    fn is_given(&self, name: &str, value: &str) -> bool {
+        self.given(name) == value
+    }
+}
+
+pub(super) async fn show(shell: Shell, State(app): State<Arc<App>>, id: Segments<u64>) -> Outcome<Html<String>> {
+    let detail = jobs::get(State(app), id).await?.0;
+    let body = Shown::of(&detail);
+    let timeline = timeline(&detail.job);
+    page(&OneJob { shell, detail, body, timeline })
+}
+
+/// What is known of a job's past and future, in order.
+fn timeline(job: &Job) -> Vec<(&'static str, String)> {
+    let failure = job.failure.as_ref();
+    let until = match job.lease {
+        Some(_) => "its lease ends, if nothing happens",
+        None => "it leaves this state by itself",
+    };
+    let moments = [
+        ("ready, or created", job.ready_at.as_ref()),
+        ("failed first", failure.and_then(|failure| failure.first_at.as_ref())),
+        ("failed last", failure.and_then(|failure| failure.at.as_ref())),
+        ("taken by its worker", job.lease.as_ref().and_then(|lease| lease.since.as_ref())),
+        (until, job.until.as_ref()),
+    ];
+    let mut moments: Vec<_> = moments.into_iter().filter_map(|(what, at)| Some((what, at?.clone()))).collect();
+    // All have the same form, so their order as texts is that in time.
+    moments.sort_by(|(_, one), (_, other)| one.cmp(other));
+    moments
+}
+
+impl Shown {
+    fn of(detail: &JobDetail) -> Self {
+        let decoded = detail.body_base64.as_ref().and_then(|text| STANDARD.decode(text).ok());
+        let bytes = detail.body.as_deref().map(str::as_bytes).or(decoded.as_deref());
+        Self { text: detail.body.clone(), json: detail.body.as_deref().and_then(indented), hex: bytes.map(hex) }
+    }
+}
+
+/// JSON with line breaks and indents between its parts, which stay as they are; `None` if it is not JSON.
+fn indented(text: &str) -> Option<String> {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
+    let (mut out, mut depth, mut in_text, mut is_escaped) = (String::new(), 0_usize, false, false);
+    let mut chars = text.chars().peekable();
+    let line = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n("  ", depth));
+    };
+    while let Some(char) = chars.next() {
+        if in_text {
+            out.push(char);
+            in_text = is_escaped || char != '"';
+            is_escaped = char == '\\' && !is_escaped;
+            continue;
+        }
+        match char {
+            ' ' | '\t' | '\r' | '\n' => {}
+            '{' | '[' => {
+                while chars.next_if(|next| next.is_ascii_whitespace()).is_some() {}
+                out.push(char);
+                match chars.next_if(|next| *next == '}' || *next == ']') {
+                    Some(end) => out.push(end),
+                    None => {
+                        depth += 1;
+                        line(&mut out, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(char);
+            }
+            ',' => {
+                out.push(char);
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            other => {
+                in_text = other == '"';
+                out.push(other);
+            }
+        }
+    }
+    Some(out)
+}
+
+/// Bytes in lines of offset, hexadecimal, and ASCII.
+fn hex(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for (line, offset) in bytes.chunks(HEX_COLUMNS).zip((0..HEX_BYTES_MAX).step_by(HEX_COLUMNS)) {
+        let _ = write!(out, "{offset:06x} ");
+        for index in 0..HEX_COLUMNS {
+            let _ = match line.get(index) {
+                Some(byte) => write!(out, " {byte:02x}"),
+                None => write!(out, "   "),
+            };
+        }
+        out.push_str("  ");
+        out.extend(line.iter().map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '.' }));
+        out.push('\n');
+    }
+    if bytes.len() > HEX_BYTES_MAX {
+        let _ = writeln!(out, "… {} bytes more", bytes.len() - HEX_BYTES_MAX);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_indented_and_not_rewritten() {
+        let table = [
+            (
+                r#"{"a":1.0,"b":[12345678901234567890,"x, \"{y}\""],"c":{},"d":[ ]}"#,
+                Some(
+                    "{\n  \"a\": 1.0,\n  \"b\": [\n    12345678901234567890,\n    \"x, \\\"{y}\\\"\"\n  ],\n  \"c\": {},\n  \"d\": []\n}",
+                ),
+            ),
+            (r#" "\\" "#, Some(r#""\\""#)),
+            ("[1,]", None),
+            ("text", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(indented(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn hex_shows_offset_bytes_and_letters() {
+        let shown = hex(b"0123456789abcdef<\n");
+        assert_eq!(
+            shown,
+            "000000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  0123456789abcdef\n\
+             000010  3c 0a                                            <.\n"
+        );
+        assert!(hex(&vec![0; 5_000]).ends_with("\n… 904 bytes more\n"));
+    }
+}

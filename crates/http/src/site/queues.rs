@@ -1,0 +1,66 @@
+//! Queues: all, and one with its jobs.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Html;
+
+use super::shell::{Age, Shell, page};
+use crate::api::filter::Conditions;
+use crate::api::jobs::{self, JobPage};
+use crate::api::queues::{self, Page, QueuePage};
+use crate::api::views::Queue;
+use crate::app::App;
+use crate::name::Name;
+use crate::params::{Params, Segments, TwoParams};
+use crate::problem::Outcome;
+
+#[derive(Debug, Template)]
+#[template(path = "queues.html")]
+struct QueuesPage {
+    shell: Shell,
+    list: QueuePage,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "queue.html")]
+struct OneQueue {
+    shell: Shell,
+    queue: Queue,
+    list: JobPage,
+    /// The jobs' condition as a query.
+    query: String,
+}
+
+pub(super) async fn list(shell: Shell, State(app): State<Arc<App>>, which: Params<Page>) -> Outcome<Html<String>> {
+    let list = queues::list(State(app), which).await?.0;
+    page(&QueuesPage { shell, list })
+}
+
+pub(super) async fn show(
+    shell: Shell,
+    State(app): State<Arc<App>>,
+    Segments(name): Segments<Name>,
+    Params(which): Params<Page>,
+) -> Outcome<Html<String>> {
+    let queue = queues::get(State(Arc::clone(&app)), Segments(name.clone())).await?.0;
+    let list = jobs::list(State(app), TwoParams(Conditions::of_queue(name), which)).await?.0;
+    let query = form_urlencoded::Serializer::new(String::new()).append_pair("queue", &queue.name.to_string()).finish();
+    page(&OneQueue { shell, queue, list, query })
+}
+
+impl Queue {
+    /// How many of its jobs are in a state.
+    pub(super) fn count(&self, state: &str) -> u64 {
+        self.states.get(state).copied().unwrap_or_default()
+    }
+
+    /// For how long its oldest ready job has been ready; empty without one.
+    pub(super) fn age(&self) -> String {
+        match self.oldest_ready_at {
+            Some(_) => Age::of_seconds(self.oldest_ready_seconds).to_string(),
+            None => String::new(),
+        }
+    }
+}

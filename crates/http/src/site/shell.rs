@@ -1,0 +1,145 @@
+//! What all pages share: the frame, the prefix of their addresses, errors as pages.
+
+use std::fmt;
+use std::time::Duration;
+
+use askama::Template;
+use axum::body::to_bytes;
+use axum::extract::{FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{Html, IntoResponse, Response};
+
+use super::POLICY;
+use crate::api::access::Visitor;
+use crate::login::Role;
+use crate::problem::{Outcome, Problem};
+
+/// Where a proxy tells below which path it shows these pages.
+const PREFIX_HEADER: &str = "x-script-name";
+const PREFIX_BYTES_MAX: usize = 256;
+
+/// The longest error that becomes a page.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// The frame of a page.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shell {
+    /// Before every address on the page; empty, or `/` and names.
+    pub(super) prefix: String,
+    /// The reader may do what loses nothing.
+    pub(super) may_operate: bool,
+    /// The reader may do everything.
+    pub(super) may_administer: bool,
+}
+
+/// An error as a page.
+#[derive(Debug, Template)]
+#[template(path = "error.html")]
+struct ErrorPage {
+    shell: Shell,
+    status: u16,
+    detail: String,
+}
+
+impl<S: Sync> FromRequestParts<S> for Shell {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Ok(Self::of(&parts.headers, &parts.extensions))
+    }
+}
+
+impl Shell {
+    fn of(headers: &HeaderMap, extensions: &Extensions) -> Self {
+        let prefix = headers.get(PREFIX_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let prefix = prefix.trim_end_matches('/');
+        let is_plain = |char: char| char.is_ascii_alphanumeric() || "/-_.~".contains(char);
+        let is_path = prefix.starts_with('/') && !prefix.contains("//") && prefix.chars().all(is_plain);
+        let prefix = if is_path && prefix.len() <= PREFIX_BYTES_MAX { prefix } else { "" };
+        let role = extensions.get().map_or(Role::Read, |visitor: &Visitor| visitor.identity.role);
+        Self { prefix: prefix.to_owned(), may_operate: role >= Role::Operate, may_administer: role >= Role::Admin }
+    }
+}
+
+/// A template as an answer.
+pub(super) fn page(template: &impl Template) -> Outcome<Html<String>> {
+    let failed = |error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("page: {error}"));
+    template.render().map(Html).map_err(failed)
+}
+
+/// Makes pages of errors, and says what a browser may load.
+pub(super) async fn dress(request: Request, next: Next) -> Response {
+    let shell = Shell::of(request.headers(), request.extensions());
+    let response = next.run(request).await;
+    let is_problem =
+        response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
+    let mut response = if is_problem { error_page(shell, response).await } else { response };
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, POLICY);
+    response
+}
+
+async fn error_page(shell: Shell, response: Response) -> Response {
+    let status = response.status();
+    let body = to_bytes(response.into_body(), ERROR_BYTES_MAX).await.unwrap_or_default();
+    let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let detail = problem.get("detail").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+    let page = ErrorPage { shell, status: status.as_u16(), detail };
+    (status, page.render().map(Html).map_err(|error| error.to_string())).into_response()
+}
+
+/// A duration for people: two units at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Age(pub(super) Duration);
+
+impl Age {
+    pub(super) fn of_seconds(seconds: f64) -> Self {
+        Self(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    }
+}
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (s, ms) = (self.0.as_secs(), self.0.as_millis());
+        match s {
+            0 => write!(f, "{ms} ms"),
+            1..60 => write!(f, "{s} s"),
+            60..3_600 => write!(f, "{} min {} s", s / 60, s % 60),
+            3_600..86_400 => write!(f, "{} h {} min", s / 3_600, s % 3_600 / 60),
+            _ => write!(f, "{} d {} h", s / 86_400, s % 86_400 / 3_600),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_a_path_and_nothing_else() {
+        let table = [
+            ("", ""),
+            ("/queue", "/queue"),
+            ("/a/b-c_1.2/", "/a/b-c_1.2"),
+            ("//elsewhere.example", ""),
+            ("https://elsewhere.example", ""),
+            ("/a\"><script>", ""),
+            ("queue", ""),
+        ];
+        for (given, expected) in table {
+            let mut headers = HeaderMap::new();
+            headers.insert(PREFIX_HEADER, given.parse().unwrap());
+            assert_eq!(Shell::of(&headers, &Extensions::new()).prefix, expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn ages_have_two_units() {
+        let table =
+            [(0.25, "250 ms"), (59.9, "59 s"), (61.0, "1 min 1 s"), (7_300.0, "2 h 1 min"), (90_000.0, "1 d 1 h")];
+        for (seconds, expected) in table {
+            assert_eq!(Age::of_seconds(seconds).to_string(), expected);
+        }
+    }
+}

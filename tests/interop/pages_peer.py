@@ -1,0 +1,156 @@
+"""A person with a browser: Chromium, driven over its own protocol. `pages_peer.py SCENE ADDRESS [USER PASSWORD]`."""
+
+import sys
+import urllib.parse
+import urllib.request
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+PATIENCE_S = 60
+# A queue's name and a body that a careless page would run.
+EVIL = "<img src=x onerror=document.title='run'>\"'&/"
+
+
+class Person:
+    def __init__(self, address):
+        options = webdriver.ChromeOptions()
+        options.binary_location = "/usr/bin/chromium"
+        for argument in ["headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1200,900"]:
+            options.add_argument(f"--{argument}")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        self.browser = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+        self.address = address
+
+    def go(self, path):
+        self.browser.get(self.address + path)
+
+    def all(self, selector):
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def text(self, selector="main"):
+        return self.one(selector).text
+
+    def wait(self, what, condition):
+        # What is looked at may be replaced meanwhile.
+        def holds(_):
+            try:
+                return condition()
+            except Exception:
+                return False
+
+        WebDriverWait(self.browser, PATIENCE_S, 0.05).until(holds, f"{what}: {self.browser.current_url}\n{self.text('body')}")
+
+    def click(self, text, within="body"):
+        [button] = [it for it in self.all(f"{within} button, {within} a") if it.text == text and it.is_displayed()]
+        button.click()
+
+    def confirm(self):
+        self.wait("a question", lambda: self.one("dialog").is_displayed())
+        question = self.text("#question")
+        self.one("#answer").click()
+        return question
+
+    def complaints(self):
+        # A page that is not found is one of the scenes.
+        return [it["message"] for it in self.browser.get_log("browser") if "404" not in it["message"]]
+
+
+def push(address, queue, body):
+    path = f"{address}/api/v1/queues/{urllib.parse.quote(queue, safe='')}/jobs"
+    urllib.request.urlopen(urllib.request.Request(path, data=body.encode(), method="POST")).read()
+
+
+def tour(person):
+    """Through all pages; a queue is paused and its jobs are filtered; names and bodies are shown, not run."""
+    push(person.address, EVIL, '{"a":12345678901234567890,"b":"' + EVIL.replace('"', '\\"') + '"}')
+    push(person.address, "mails", "needle in a body")
+    push(person.address, "mails", "another")
+    person.go("/")
+    for page, heading in [("Queues", "Queues"), ("Jobs", "Jobs"), ("Dead letters", "Jobs"), ("Workers", "Workers"), ("Overview", "Overview")]:
+        person.click(page, "nav")
+        assert person.text("h1") == heading, page
+        assert person.text("nav [aria-current]") == page
+
+    person.click("Queues", "nav")
+    [row] = [row for row in person.all("tbody tr") if "mails" in row.text]
+    row.find_element(By.CSS_SELECTOR, "button").click()
+    person.wait("a paused queue", lambda: "mails paused" in person.text("table"))
+    person.click("mails")
+    person.click("Resume")
+    person.wait("a queue that is not paused", lambda: "paused" not in person.text("h1"))
+
+    person.go("/jobs")
+    person.one("[name=text]").send_keys("needle")
+    Select(person.one("[name=state]")).select_by_visible_text("ready")
+    person.click("Filter")
+    assert len(person.all("tbody tr")) == 1, person.text()
+    person.one("tbody th a").click()
+    assert "no worker serves mails" in person.text(".why"), person.text()
+    assert person.text("details[open] pre") == "needle in a body"
+
+    person.go("/queues/" + urllib.parse.quote(EVIL, safe=""))
+    assert person.text("h1") == EVIL
+    person.one("tbody th a").click()
+    assert "12345678901234567890" in person.text("details[open] pre"), "a number is not rewritten"
+    assert EVIL.replace('"', '\\"') in person.text("details[open] pre")
+    person.click("Delete")
+    assert "lost" in person.confirm()
+    person.wait("a job that is gone", lambda: "404" in person.text("h1"))
+    for path in ["/", "/queues", "/jobs"]:
+        person.go(path)
+        assert person.all("img") == [] and person.browser.title != "run", path
+
+    person.go("/")
+    jobs = lambda: int(person.text(".tiles b"))
+    before = jobs()
+    push(person.address, "mails", "while the page is open")
+    person.wait("a page that stays current", lambda: jobs() == before + 1)
+    assert person.complaints() == [], person.complaints()
+
+
+def bulk(person):
+    """100,000 dead jobs are retried by filter, after a question with their number."""
+    person.go("/jobs?state=dead&queue=many")
+    person.one("[data-match]").click()
+    person.click("Retry")
+    assert person.confirm() == "Retry 100000 jobs?"
+    person.wait("the end", lambda: person.text("#message") == "Retry: 100000 jobs.")
+    assert "No job matches." in person.text()
+    # A selection.
+    person.go("/jobs?queue=few")
+    boxes = person.all("[data-id]")
+    assert len(boxes) == 3
+    for box in boxes[:2]:
+        box.click()
+    assert person.text("[data-count]") == "2 selected"
+    person.click("Delete")
+    assert person.confirm() == "Delete 2 jobs? They are lost."
+    person.wait("one job", lambda: len(person.all("[data-id]")) == 1)
+    assert person.complaints() == [], person.complaints()
+
+
+def reader(person):
+    """Whoever may only read sees no button that changes something, also below a prefix."""
+    for path in ["/queues", "/queues/few", "/jobs", "/jobs/1", "/workers"]:
+        person.go(path)
+        person.wait("the page", lambda: person.text("h1") != "")
+        assert [it.text for it in person.all("main button")] in ([], ["Filter"]), path
+    person.go("/jobs")
+    live = person.browser.execute_async_script(
+        "fetch(location.origin + '/api/v1/queues/few/pause', {method: 'POST'}).then((it) => arguments[0](it.status), (it) => arguments[0](String(it)))"
+    )
+    assert live == 403, live
+
+
+if __name__ == "__main__":
+    scene, address = sys.argv[1:]
+    person = Person(address)
+    try:
+        {"tour": tour, "bulk": bulk, "reader": reader}[scene](person)
+    finally:
+        person.browser.quit()
