@@ -261,9 +261,7 @@ impl Which {
             Self::Id(n) => JobRef::Id(JobId(n.value())),
             Self::Name(name) => JobRef::Name(name.bytes()),
             Self::Anywhere(faktory, key) => JobRef::KeyAnywhere { protocol: protocol(faktory), key: key.bytes() },
-            Self::Key(queue, faktory, key) => {
-                JobRef::Key { queue: queue.bytes(), protocol: protocol(faktory), key: key.bytes() }
-            }
+            Self::Key(queue, faktory, key) => JobRef::key(queue.bytes(), protocol(faktory), key.bytes()),
         }
     }
 }

@@ -33,7 +33,7 @@ fuzz_target!(|input: Input| {
         engine.apply(
             windlass_engine::ClientId(1),
             Tag::NONE,
-            BulkCommand::Mutate { filter: filter.into(), action: Mutation::Discard, after, limit: 1 },
+            BulkCommand::Mutate { filter, action: Mutation::Discard, after, limit: 1 },
             &mut context,
         );
         journal.append(&engine, &context.changes);
