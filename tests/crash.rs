@@ -214,6 +214,10 @@ fn every_acknowledged_push_survives_kill_9() {
         let number = rest.split('"').next().unwrap();
         assert_eq!(fwp.ask(&format!("ACK {{\"jid\":\"jid{number}\"}}")), "+OK");
         assert!(seen.insert(number.parse().unwrap()), "{number} is there twice");
+        // After a minute without one the daemon takes the worker for dead.
+        if seen.len() % 1_000 == 0 {
+            assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1"}"#), "+OK");
+        }
     }
     let lost: Vec<_> = ledger.acknowledged.lock().unwrap().difference(&seen).copied().collect();
     assert!(lost.is_empty(), "acknowledged but lost: {lost:?}");

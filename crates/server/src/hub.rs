@@ -416,17 +416,15 @@ impl Hub {
 /// Which commits clients' next jobs wait for: the commits with the ends of their last jobs.
 #[derive(Debug, Default)]
 struct Ends {
-    /// The client that has ended a job in this visit.
-    ended_by: Option<ClientId>,
+    /// The clients that have ended a job in this visit.
+    ended_by: Vec<ClientId>,
     gates: HashMap<ClientId, u64>,
 }
 
 impl Ends {
     /// The ends of this visit are in this commit.
     fn pin(&mut self, commit: u64) {
-        if let Some(client) = self.ended_by.take() {
-            self.gates.insert(client, commit);
-        }
+        self.gates.extend(self.ended_by.drain(..).map(|client| (client, commit)));
     }
 
     fn gate(&self, client: ClientId) -> u64 {

@@ -1,11 +1,15 @@
 //! Visits, large jobs and the commits that contain them.
 
-use windlass_engine::{ClientCommand, ClientInfo, Command, JobCommand, Limits, NewJob, Protocol, Query};
+use windlass_engine::{
+    ClientCommand, ClientInfo, Command, From, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms, Limits, NewJob,
+    OnExpiry, Proof, Protocol, Query, Select, Take, TakeCommand, Wait,
+};
 use windlass_session::Item;
 
 use super::visit::LARGE_BYTES;
 use super::*;
-use crate::broker::{Broker as _, Visited};
+use crate::broker::{Batch, Broker as _, Visited};
+use crate::mailbox::Mail;
 use crate::serving::nowhere;
 
 fn ring(mailboxes: Vec<Arc<Mailbox>>) {
@@ -147,4 +151,45 @@ fn acknowledgements_behind_a_full_commit_are_not_left_to_gather() {
     assert!(hub.is_urgent(), "the committing thread does not rest");
     commit(&hub);
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 2);
+}
+
+/// With `hand_out_after_commit`, each client of a visit that ends its job gets its next one after the commit.
+#[test]
+fn all_clients_of_a_visit_get_their_next_jobs_when_their_ends_are_durable() {
+    let (hub, mailboxes) = hub(Durability::Durable, 3);
+    let hub = hub.hand_out_after_commit(true);
+    visit(&hub, 3, &mut items((0..4).map(|_| push(10))));
+    commit(&hub);
+    let take = || {
+        let lease = LeaseTerms { connection_bound: true, lease_ms: None, on_expiry: OnExpiry::Fail, wish: None };
+        let from = From::Listed { queues: vec![Bytes::from_static(b"f")], lease };
+        let take = Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() };
+        Item::Command(Tag(1), TakeCommand::Take(take).into())
+    };
+    let end = |job| {
+        let (job, proof) = (JobRef::Id(JobId(job)), Proof::AnyLease);
+        Item::Command(Tag::NONE, LeaseCommand::Finish { job, proof, result: Bytes::new() }.into())
+    };
+    let handed_out = || {
+        [0, 1].map(|at: usize| {
+            let mut mail = Vec::new();
+            hub.mail(&mailboxes[at], usize::MAX, &mut mail);
+            mail.iter().filter(|mail| matches!(mail, Mail::Event(event) if event.handed_out().is_some())).count()
+        })
+    };
+    let together = |each: &dyn Fn(u64) -> VecDeque<Item>| {
+        let mut all = [1, 2].map(|client| (ClientId(client), each(client), Visited::All));
+        let mut batches = all.iter_mut().map(|(client, items, visited)| {
+            let client = *client;
+            Batch { client, items, room: usize::MAX, visited }
+        });
+        hub.visit(&clock::read(), &mut batches);
+    };
+    handed_out();
+    together(&|_| [take()].into());
+    assert_eq!(handed_out(), [1, 1], "nothing has ended");
+    together(&|client| [end(client), take()].into());
+    assert_eq!(handed_out(), [0, 0], "the ends are not on the disk");
+    commit(&hub);
+    assert_eq!(handed_out(), [1, 1]);
 }

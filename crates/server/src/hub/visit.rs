@@ -227,7 +227,7 @@ impl Core {
         let before = self.context.changes.len();
         self.apply(client, tag, command);
         if self.context.changes.get(before..).is_some_and(|changes| self.journal.knows_any(changes)) {
-            self.ends.ended_by = Some(client);
+            self.ends.ended_by.push(client);
         }
     }
 
