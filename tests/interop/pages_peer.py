@@ -5,6 +5,7 @@ import urllib.parse
 import urllib.request
 
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
@@ -43,7 +44,10 @@ class Person:
             except Exception:
                 return False
 
-        WebDriverWait(self.browser, PATIENCE_S, 0.05).until(holds, f"{what}: {self.browser.current_url}\n{self.text('body')}")
+        try:
+            WebDriverWait(self.browser, PATIENCE_S, 0.05).until(holds)
+        except TimeoutException:
+            raise AssertionError(f"{what}: {self.browser.current_url}\n{self.text('body')}") from None
 
     def click(self, text, within="body"):
         [button] = [it for it in self.all(f"{within} button, {within} a") if it.text == text and it.is_displayed()]
@@ -73,30 +77,29 @@ def tour(person):
     person.go("/")
     for page, heading in [("Queues", "Queues"), ("Jobs", "Jobs"), ("Dead letters", "Jobs"), ("Workers", "Workers"), ("Overview", "Overview")]:
         person.click(page, "nav")
-        assert person.text("h1") == heading, page
-        assert person.text("nav [aria-current]") == page
+        person.wait(page, lambda: (person.text("h1"), person.text("nav [aria-current]")) == (heading, page))
 
-    person.click("Queues", "nav")
+    person.go("/queues")
     [row] = [row for row in person.all("tbody tr") if "mails" in row.text]
     row.find_element(By.CSS_SELECTOR, "button").click()
     person.wait("a paused queue", lambda: "mails paused" in person.text("table"))
-    person.click("mails")
+    person.go("/queues/mails")
     person.click("Resume")
-    person.wait("a queue that is not paused", lambda: "paused" not in person.text("h1"))
+    person.wait("a queue that is not paused", lambda: person.text("h1") == "mails")
 
     person.go("/jobs")
     person.one("[name=text]").send_keys("needle")
     Select(person.one("[name=state]")).select_by_visible_text("ready")
     person.click("Filter")
-    assert len(person.all("tbody tr")) == 1, person.text()
+    person.wait("one job", lambda: len(person.all("tbody tr")) == 1 and "needle" in person.browser.current_url)
     person.one("tbody th a").click()
-    assert "no worker serves mails" in person.text(".why"), person.text()
+    person.wait("a reason", lambda: "no worker serves mails" in person.text(".why"))
     assert person.text("details[open] pre") == "needle in a body"
 
     person.go("/queues/" + urllib.parse.quote(EVIL, safe=""))
     assert person.text("h1") == EVIL
     person.one("tbody th a").click()
-    assert "12345678901234567890" in person.text("details[open] pre"), "a number is not rewritten"
+    person.wait("a number that is not rewritten", lambda: "12345678901234567890" in person.text("details[open] pre"))
     assert EVIL.replace('"', '\\"') in person.text("details[open] pre")
     person.click("Delete")
     assert "lost" in person.confirm()
