@@ -2,6 +2,8 @@
 #![cfg(test)]
 
 mod common;
+#[path = "faktory/peer.rs"]
+mod peer;
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -108,6 +110,64 @@ fn queues_are_paused_and_cleared_but_not_by_accident() {
     drop(daemon);
     let said = operator.refused("status");
     assert!(said.contains("operator.sock") && said.contains("--data-dir"), "{said}");
+}
+
+#[test]
+fn schedules_are_run_paused_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let cron = "[http]\nlisten = []\n[[faktory.cron]]\nschedule = \"0 3 * * *\"\ntimezone = \"Europe/Berlin\"\njob = { type = \"Report\" }\n";
+    let mut daemon = common::daemon(dir.path()).set(cron).start();
+    let operator = Operator(dir.path());
+    let schedule = operator.json("schedules");
+    assert_eq!((&schedule["when"], &schedule["paused"]), (&"CRON_TZ=Europe/Berlin 0 3 * * *".into(), &false.into()));
+    assert!(schedule["name"].as_str().unwrap().starts_with("configuration: "), "{schedule}");
+    let id = &schedule["id"];
+    let job = operator.says(&format!("schedule run {id}"));
+    assert_eq!(operator.json(&format!("job {}", job.trim()))["kind"], "Report");
+    assert!(operator.says(&format!("schedule pause {id}")).contains("paused"));
+    daemon.kill();
+    daemon.restart();
+    assert_eq!(operator.json("schedules")["next_at"], Value::Null, "it stays paused");
+    let resumed = operator.json(&format!("schedule resume {id}"));
+    assert_eq!(resumed["next_at"], schedule["next_at"]);
+    assert!(operator.refused(&format!("schedule remove {id}")).contains("--yes is required"));
+    assert_eq!(operator.says(&format!("schedule remove {id} --yes")), "");
+    assert!(operator.refused(&format!("schedule run {id}")).contains("schedule unknown"));
+}
+
+#[test]
+fn batches_are_shown_and_connections_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = started(dir.path());
+    let operator = Operator(dir.path());
+    let mut fwp = peer::Fwp::connect(daemon.address("faktory"));
+    let batch =
+        fwp.ask(r#"BATCH NEW {"description":"nightly","success":{"jid":"callback-1","jobtype":"Done","args":[]}}"#);
+    fwp.ask(&format!(r#"PUSH {{"jid":"member-01","jobtype":"Part","args":[],"custom":{{"bid":"{batch}"}}}}"#));
+    let shown = operator.json(&format!("batch {batch}"));
+    assert_eq!(
+        (&shown["description"], &shown["total"], &shown["success"]),
+        (&"nightly".into(), &1.into(), &"none".into())
+    );
+    assert_eq!(operator.json("batches")["name"], batch.as_str());
+    assert!(operator.refused("batch none").contains("batch unknown"));
+
+    let mut worker = common::Peer::connect(daemon.address("gearman")).unwrap();
+    worker.can_do("f").unwrap();
+    worker.submit("f", "", "x").unwrap();
+    worker.grab().unwrap().unwrap();
+    let rows = operator.says("connections --json");
+    let row = rows
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .find(|row| row["protocol"] == "gearman")
+        .unwrap();
+    assert_eq!((&row["queues"][0], &row["jobs"]), (&"f".into(), &1.into()));
+    assert!(operator.refused(&format!("disconnect {}", row["id"])).contains("--yes is required"));
+    operator.says(&format!("disconnect {} --yes", row["id"]));
+    assert!(worker.grab().is_err(), "its connection is closed");
+    common::wait_until("its job is back", || operator.json("jobs --queue f")["state"] == "ready");
+    assert!(operator.refused("disconnect 999999 --yes").contains("connection unknown"));
 }
 
 #[test]

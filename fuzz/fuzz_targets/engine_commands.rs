@@ -544,7 +544,13 @@ impl Ask {
             }
             Self::SetSchedule(again) => Command::Schedule(ScheduleCommand::Set(Box::new(again.schedule()))),
             Self::RemoveSchedule(Ok(n)) => {
-                Command::Schedule(ScheduleCommand::Remove(ScheduleRef::Id(JobId(n.value()))))
+                let schedule = ScheduleRef::Id(JobId(n.value()));
+                Command::Schedule(match n.value() % 4 {
+                    0 => ScheduleCommand::Run(schedule),
+                    1 => ScheduleCommand::Pause { schedule, paused: true },
+                    2 => ScheduleCommand::Pause { schedule, paused: false },
+                    _ => ScheduleCommand::Remove(schedule),
+                })
             }
             Self::RemoveSchedule(Err((faktory, key))) => Command::Schedule(ScheduleCommand::Remove(ScheduleRef::Key {
                 protocol: protocol(faktory),
@@ -599,8 +605,9 @@ impl Ask {
             Self::Why(job) => Command::Query(Query::Why(job.job())),
             Self::ListOthers(picked, n) => {
                 let (after, limit) = (picked.after(), picked.limit.into());
-                Command::Query(match n % 3 {
+                Command::Query(match n % 4 {
                     0 => Query::Configured { after, limit },
+                    3 => Query::Batches { after, limit },
                     1 => Query::Workers { after, limit },
                     _ => Query::Figures { after, limit },
                 })

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use crate::batches::NewBatch;
-use crate::ids::{Priority, Protocol, Timestamp};
+use crate::ids::{ClientId, Priority, Protocol, Timestamp};
 use crate::jobs::Failure;
 use crate::query::Query;
 use crate::queues::Bridge;
@@ -63,6 +63,8 @@ pub enum ClientCommand {
         /// Return the jobs that the client holds from this queue.
         requeue: bool,
     },
+    /// Close another client's connection on behalf of an operator: its session receives `Close`. Answer: `Done`.
+    Disconnect(ClientId),
     /// The client can no longer work on any queue.
     UnserveAll {
         /// Return all jobs that the client holds.
@@ -260,6 +262,16 @@ pub enum ScheduleCommand {
     Set(Box<NewSchedule>),
     /// Remove a schedule. The jobs it has pushed stay. Answer: `Done`.
     Remove(ScheduleRef),
+    /// Push a schedule's job now, besides its own runs. Answer: `Pushed`.
+    Run(ScheduleRef),
+    /// Stop the runs of a schedule, or let it run again from its next time on. A schedule that is set again with `keep_grid` stays
+    /// paused. Answer: `Done`.
+    Pause {
+        /// The schedule.
+        schedule: ScheduleRef,
+        /// `true` pauses, `false` resumes.
+        paused: bool,
+    },
 }
 
 /// A batch, whose jobs belong together, is created, opened or committed.

@@ -76,6 +76,13 @@ pub enum Reply {
     },
     /// A batch in its current state.
     Batch(Box<BatchView>),
+    /// A page of batches.
+    Batches {
+        /// The rows, by number.
+        rows: Vec<BatchView>,
+        /// Where to continue; `None` = no more rows.
+        next: Option<Cursor>,
+    },
     /// A page of queues.
     Queues {
         /// The rows.
@@ -253,6 +260,7 @@ impl Reply {
             | Self::Looked { .. }
             | Self::Schedules { .. }
             | Self::Batch(_)
+            | Self::Batches { .. }
             | Self::Queues { .. }
             | Self::Jobs { .. }
             | Self::Workers { .. }
@@ -278,6 +286,9 @@ impl Reply {
             Self::Workers { rows, .. } => rows.len() * ROW_BYTES,
             Self::Clients { rows, .. } => rows.len() * ROW_BYTES,
             Self::Batch(batch) => ROW_BYTES + batch.about.len() + batch.meta.len(),
+            Self::Batches { rows, .. } => {
+                rows.iter().map(|batch| ROW_BYTES + batch.about.len() + batch.meta.len()).sum()
+            }
             Self::Figures { rows, .. } => rows.len() * 2 * ROW_BYTES,
             Self::Stats(_) | Self::Why(_) => ROW_BYTES,
             Self::Pushed { .. }
@@ -301,6 +312,7 @@ impl Query {
         match self {
             Self::Job(_) => |reply| matches!(reply, Reply::Looked { .. }),
             Self::Batch { .. } => |reply| matches!(reply, Reply::Batch(_)),
+            Self::Batches { .. } => |reply| matches!(reply, Reply::Batches { .. }),
             Self::Queue { .. } | Self::Queues { .. } | Self::Configured { .. } => {
                 |reply| matches!(reply, Reply::Queues { .. })
             }

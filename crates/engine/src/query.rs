@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::ids::{JobId, Priority, Protocol, Timestamp};
+use crate::ids::{ClientId, JobId, Priority, Protocol, Timestamp};
 use crate::jobs::{Job, JobStateKind};
 use crate::queues::{Codec, QueueFigures, QueueRules, Throttle};
 use crate::request::{Cursor, Filter, JobRef, Mutation, QueueKind, WorkerState};
@@ -27,6 +27,13 @@ pub enum Query {
     Batch {
         /// Its name.
         batch: Bytes,
+    },
+    /// List batches by number. Answer: `Batches`.
+    Batches {
+        /// Where the previous page ended.
+        after: Cursor,
+        /// The most rows to return.
+        limit: u32,
     },
     /// Return one queue with its figures. Answer: `Queues`, with at most one row.
     Queue {
@@ -263,6 +270,8 @@ pub struct WorkerRow {
 /// One connection in a listing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientRow {
+    /// The connection.
+    pub id: ClientId,
     /// A small number for display.
     pub number: u32,
     /// Its address.

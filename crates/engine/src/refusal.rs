@@ -87,6 +87,8 @@ pub enum Thing {
     Queue,
     /// A named worker.
     Worker,
+    /// A connection.
+    Client,
 }
 
 impl Refusal {
@@ -144,6 +146,7 @@ impl fmt::Display for Thing {
             Self::Batch => "batch",
             Self::Queue => "queue",
             Self::Worker => "worker",
+            Self::Client => "connection",
         })
     }
 }

@@ -35,6 +35,7 @@ impl Command {
         const DONE: fn(&Reply) -> bool = |reply| matches!(reply, Reply::Done);
         const UNANSWERED: fn(&Reply) -> bool = |_| false;
         match self {
+            Self::Client(ClientCommand::Disconnect(_)) => Terms(Nothing, DONE),
             Self::Client(_) => Terms(Nothing, UNANSWERED),
             Self::Job(JobCommand::Push(job)) => {
                 Terms(if job.durable { Room } else { Nothing }, |reply| matches!(reply, Reply::Pushed { .. }))
@@ -52,7 +53,8 @@ impl Command {
             }
             Self::Queue(_) => Terms(ToAnswer, DONE),
             Self::Schedule(ScheduleCommand::Set(_)) => Terms(Room, |reply| matches!(reply, Reply::ScheduleSet { .. })),
-            Self::Schedule(ScheduleCommand::Remove(_)) => Terms(ToAnswer, DONE),
+            Self::Schedule(ScheduleCommand::Remove(_) | ScheduleCommand::Pause { .. }) => Terms(ToAnswer, DONE),
+            Self::Schedule(ScheduleCommand::Run(_)) => Terms(Room, |reply| matches!(reply, Reply::Pushed { .. })),
             Self::Batch(BatchCommand::New(_)) => Terms(Room, DONE),
             Self::Batch(_) => Terms(ToAnswer, DONE),
             Self::Worker(WorkerCommand::Beat { .. }) => Terms(Nothing, |reply| matches!(reply, Reply::Beaten(_))),
@@ -131,7 +133,7 @@ impl Command {
             }
             Self::Client(_)
             | Self::Take(_)
-            | Self::Schedule(ScheduleCommand::Remove(_))
+            | Self::Schedule(_)
             | Self::Batch(_)
             | Self::Worker(_)
             | Self::Bulk(BulkCommand::Flush { .. })

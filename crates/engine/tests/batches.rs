@@ -7,8 +7,8 @@ mod common;
 use bytes::Bytes;
 use common::*;
 use windlass_engine::{
-    Backoff, BatchCommand, CallbackState, ClientCommand, Command, Event, JobCommand, JobRef, JobStateKind, Mutation,
-    NewBatch, NewJob, Protocol, Query, Reply,
+    Backoff, BatchCommand, CallbackState, ClientCommand, Command, Cursor, Event, JobCommand, JobRef, JobStateKind,
+    Mutation, NewBatch, NewJob, Protocol, Query, Reply,
 };
 
 const CALLBACKS: &str = "callbacks";
@@ -389,6 +389,16 @@ fn a_new_batch_evicts_the_one_longest_at_rest() {
     broker.says(1, make(batch("c")), ["1 done"]);
     assert_eq!(state(&mut broker, "b"), "batch unknown");
     assert_eq!(state(&mut broker, "a"), "1/1/0 --");
+}
+
+#[test]
+fn batches_are_listed_by_number() {
+    let mut broker = Broker::new();
+    ["a", "b", "c"].into_iter().for_each(|name| drop(broker.hear(1, make(batch(name)))));
+    let list = |after, limit| Command::Query(Query::Batches { after: Cursor(after, 0), limit });
+    broker.says(1, list(0, 2), ["1 batches a b and more"]);
+    broker.says(1, list(3, 2), ["1 batches c"]);
+    broker.says(1, list(4, 2), ["1 batches"]);
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Broker, all, fail, in_queue, list_jobs, list_queues, mutate, placed, push, take, take_round, with_names};
 use windlass_engine::{
-    Backoff, ClientCommand, Command, Cursor, Event, Filter, JobCommand, JobId, JobRef, JobStateKind, Mutation,
-    OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply, Test, WorkerCommand, WorkerState,
+    Backoff, ClientCommand, ClientId, Command, Cursor, Event, Filter, JobCommand, JobId, JobRef, JobStateKind,
+    Mutation, OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply, Test, WorkerCommand, WorkerState,
 };
 
 /// j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved (queue c), j7 and j8 ready.
@@ -297,4 +297,15 @@ fn stats_add_up() {
     let t = stats.totals;
     assert_eq!((t.pushed, t.taken, t.succeeded, t.failed, t.buried), (8, 5, 2, 2, 1));
     assert_eq!((t.cancelled, t.lost, t.expired), (1, 0, 0));
+}
+
+#[test]
+fn a_connection_is_closed_for_an_operator() {
+    let mut broker = Broker::new();
+    broker.hear(2, ClientCommand::SetName("two".into()));
+    let events = broker.hear(1, Query::Clients { after: Cursor::default(), limit: 9 });
+    let [(_, Event::Reply(_, Reply::Clients { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    let two = rows.iter().find(|row| row.label == "two").unwrap().id;
+    broker.says(1, ClientCommand::Disconnect(two), ["2 closed", "1 done"]);
+    broker.says(1, ClientCommand::Disconnect(ClientId(99)), ["1 refused: connection unknown"]);
 }

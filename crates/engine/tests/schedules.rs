@@ -5,7 +5,7 @@ mod common;
 use common::{Broker, cron, every, finish, list_schedules, look, push, remove_keyed, remove_schedule, take};
 use windlass_engine::{
     Clash, Command, Cron, Cursor, JobCommand, JobId, JobRef, KeyUntil, Priority, Protocol, Query, QueueCommand,
-    QueueKind, Timestamp,
+    QueueKind, ScheduleCommand, ScheduleRef, Timestamp,
 };
 
 #[test]
@@ -38,6 +38,42 @@ fn a_late_schedule_runs_once_and_keeps_its_grid() {
     assert_eq!(broker.drain("c"), [5], "after j4 of the first schedule");
     broker.says(1, remove_schedule(1), ["1 done"]);
     broker.is_due_at(24 * 3_600_000);
+}
+
+fn run(schedule: u64) -> Command {
+    Command::Schedule(ScheduleCommand::Run(ScheduleRef::Id(JobId(schedule))))
+}
+
+fn pause(schedule: u64, paused: bool) -> Command {
+    Command::Schedule(ScheduleCommand::Pause { schedule: ScheduleRef::Id(JobId(schedule)), paused })
+}
+
+#[test]
+fn a_run_out_of_turn_changes_no_times() {
+    let mut broker = Broker::new();
+    broker.hear(1, every(500, push("q")).runs(2));
+    broker.says(1, run(1), ["1 new j2"]);
+    broker.says(1, look(1), ["1 sees s1 in q at 1500, 2 left"]);
+    broker.says(1, run(9), ["1 refused: schedule unknown"]);
+    assert_eq!(broker.drain("q"), [2]);
+}
+
+#[test]
+fn a_paused_schedule_does_not_run_and_keeps_its_grid() {
+    let mut broker = Broker::new();
+    broker.hear(1, every(500, push("q")).key("k"));
+    broker.says(1, pause(1, true), ["1 done"]);
+    broker.says(1, pause(1, true), ["1 done"]);
+    assert_eq!(broker.engine.next_deadline(), None);
+    broker.at(9_750, []);
+    broker.says(1, every(500, push("q")).key("k").keep_grid(), ["1 schedule s1 replaced"]);
+    assert!(broker.engine.schedule(JobId(1)).is_some_and(windlass_engine::Schedule::is_paused));
+    broker.says(1, pause(1, false), ["1 done"]);
+    broker.says(1, look(1), ["1 sees s1 in q at 10000"]);
+    broker.says(1, pause(1, false), ["1 done"]);
+    broker.at(10_000, []);
+    assert_eq!(broker.drain("q"), [2]);
+    broker.says(1, pause(9, true), ["1 refused: schedule unknown"]);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Proof, Reading, Refusal, Reply, Tag,
+    ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Notice, Proof, Reading, Refusal, Reply,
+    Tag,
 };
 use windlass_session::Item;
 
@@ -117,7 +118,7 @@ impl Client {
                 self.shared.broker.visit_apart(&clock::read(), batch);
             }
             if let Some(reply) = self.reply_to(tag) {
-                return if let Reply::Refused(why) = reply { Err(why) } else { Ok(reply) };
+                return reply;
             }
             if self.mailbox.close_reason().is_some() {
                 return Err(Refusal::Unknown);
@@ -132,11 +133,14 @@ impl Client {
         }
     }
 
-    fn reply_to(&self, tag: Tag) -> Option<Reply> {
+    /// The reply, or the end of a client that an operator closed.
+    fn reply_to(&self, tag: Tag) -> Option<Result<Reply, Refusal>> {
         let mut mail = Vec::new();
         self.shared.broker.mail(&self.mailbox, usize::MAX, &mut mail);
         mail.into_iter().find_map(|mail| match mail {
-            Mail::Event(Event::Reply(to, reply)) if to == tag => Some(reply),
+            Mail::Event(Event::Reply(to, Reply::Refused(why))) if to == tag => Some(Err(why)),
+            Mail::Event(Event::Reply(to, reply)) if to == tag => Some(Ok(reply)),
+            Mail::Event(Event::Notice(Notice::Close)) => Some(Err(Refusal::Unavailable)),
             Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_) => None,
         })
     }

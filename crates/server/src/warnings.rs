@@ -92,6 +92,7 @@ const fn name_of(refusal: Refusal) -> &'static str {
             Thing::Batch => "UnknownBatch",
             Thing::Queue => "UnknownQueue",
             Thing::Worker => "UnknownWorker",
+            Thing::Client => "UnknownConnection",
         },
         Refusal::NotUnique => "NotUnique",
         Refusal::NotHeld => "NotHeld",

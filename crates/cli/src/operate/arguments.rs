@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::settings::Settings;
 
@@ -53,6 +53,18 @@ pub(crate) enum Operate {
     Throttle(Throttle),
     /// Limit how many jobs a queue may hold.
     Limit(Limit),
+    /// List schedules: jobs that are pushed again and again.
+    Schedules(Ask),
+    /// Run, pause, resume or remove schedules.
+    Schedule(SomeSchedules),
+    /// List batches: jobs that belong together.
+    Batches(Ask),
+    /// Show one batch.
+    Batch(OneBatch),
+    /// List connections of all protocols.
+    Connections(Ask),
+    /// Close connections. Jobs that they have return to their queues.
+    Disconnect(SomeConnections),
     /// List the workers that are known by name.
     Workers(Ask),
     /// Ask a worker, or all, to take no more jobs.
@@ -212,6 +224,57 @@ pub(crate) struct Limit {
     /// Without limit.
     #[arg(long, conflicts_with = "jobs")]
     pub(super) off: bool,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// Schedules.
+#[derive(Debug, Args)]
+pub(crate) struct SomeSchedules {
+    /// What to do: run, pause, resume or remove.
+    #[arg(value_enum)]
+    pub(super) action: ScheduleAction,
+    /// Their numbers.
+    #[arg(required = true)]
+    pub(super) ids: Vec<u64>,
+    /// Do not ask before schedules are removed.
+    #[arg(long)]
+    pub(super) yes: bool,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// What to do with a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScheduleAction {
+    /// Push its job now, besides its own runs.
+    Run,
+    /// Stop its runs.
+    Pause,
+    /// Let it run again, from its next time on.
+    Resume,
+    /// Remove it; the jobs that it has pushed stay.
+    Remove,
+}
+
+/// A batch.
+#[derive(Debug, Args)]
+pub(crate) struct OneBatch {
+    /// Its name.
+    pub(super) batch: String,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// Connections.
+#[derive(Debug, Args)]
+pub(crate) struct SomeConnections {
+    /// Their numbers.
+    #[arg(required = true)]
+    pub(super) ids: Vec<u64>,
+    /// Do not ask first.
+    #[arg(long)]
+    pub(super) yes: bool,
     #[command(flatten)]
     pub(super) ask: Ask,
 }

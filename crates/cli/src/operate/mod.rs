@@ -17,10 +17,11 @@ use windlass_server::Failure;
 
 pub(crate) use self::arguments::Operate;
 use self::arguments::{
-    Ask, Done, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneJob, Push, SomeJobs, SomeQueues, Take, Throttle, Worker,
+    Ask, Done, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push, ScheduleAction, SomeConnections,
+    SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Worker,
 };
 use self::client::{Answer, Client, Daemon, encoded, failure};
-use self::show::{Column, QUEUES, WORKERS, at};
+use self::show::{BATCHES, CONNECTIONS, Column, QUEUES, SCHEDULES, WORKERS, at};
 
 impl Ask {
     fn daemon(&self) -> Result<Daemon, Failure> {
@@ -70,6 +71,16 @@ impl Operate {
             Self::Resume(queues) => queues.change(client, "resume").await,
             Self::Throttle(throttle) => throttle.run(client).await,
             Self::Limit(limit) => limit.run(client).await,
+            Self::Schedules(_) => ask.rows(SCHEDULES, &pages(client, "/schedules", "schedules", usize::MAX).await?),
+            Self::Schedule(schedules) => schedules.run(client).await,
+            Self::Batches(_) => ask.rows(BATCHES, &pages(client, "/batches", "batches", usize::MAX).await?),
+            Self::Batch(OneBatch { batch, .. }) => {
+                ask.rows(BATCHES, &[client.get(&format!("/batches/{}", encoded(batch))).await?])
+            }
+            Self::Connections(_) => {
+                ask.rows(CONNECTIONS, &pages(client, "/connections", "connections", usize::MAX).await?)
+            }
+            Self::Disconnect(connections) => connections.run(client).await,
             Self::Quiet(worker) => worker.signal(client, "quiet").await,
             Self::Stop(worker) => worker.signal(client, "stop").await,
             Self::Push(push) => push.run(client).await,
@@ -87,7 +98,12 @@ impl Operate {
 
     const fn ask(&self) -> &Ask {
         match self {
-            Self::Status(ask) | Self::Queues(ask) | Self::Workers(ask) => ask,
+            Self::Status(ask)
+            | Self::Queues(ask)
+            | Self::Workers(ask)
+            | Self::Schedules(ask)
+            | Self::Batches(ask)
+            | Self::Connections(ask) => ask,
             Self::Jobs(Jobs { ask, .. })
             | Self::Job(OneJob { ask, .. })
             | Self::Retry(SomeJobs { ask, .. })
@@ -100,6 +116,9 @@ impl Operate {
             | Self::Resume(SomeQueues { ask, .. })
             | Self::Throttle(Throttle { ask, .. })
             | Self::Limit(Limit { ask, .. })
+            | Self::Schedule(SomeSchedules { ask, .. })
+            | Self::Batch(OneBatch { ask, .. })
+            | Self::Disconnect(SomeConnections { ask, .. })
             | Self::Quiet(Worker { ask, .. })
             | Self::Stop(Worker { ask, .. })
             | Self::Push(Push { ask, .. })
@@ -164,6 +183,42 @@ impl Limit {
         let method = if *off { Method::DELETE } else { Method::PUT };
         let row = client.send(method, &path, Bytes::new()).await?.json()?;
         ask.rows(QUEUES, &[row])
+    }
+}
+
+impl SomeSchedules {
+    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        let Self { action, ids, yes, ask } = self;
+        let (method, action) = match action {
+            ScheduleAction::Run => (Method::POST, "/run"),
+            ScheduleAction::Pause => (Method::POST, "/pause"),
+            ScheduleAction::Resume => (Method::POST, "/resume"),
+            ScheduleAction::Remove => {
+                confirm(*yes, &format!("Remove {} schedules?", ids.len()))?;
+                (Method::DELETE, "")
+            }
+        };
+        for id in ids {
+            let answer = client.send(method.clone(), &format!("/schedules/{id}{action}"), Bytes::new()).await;
+            let answer = answer.map_err(|why| failure(format!("schedule {id}: {why}")))?;
+            match action {
+                "/run" => ask.show(&answer.json()?, |it| format!("{}\n", at(it, "/id")))?,
+                "" => {}
+                _ => ask.rows(SCHEDULES, &[answer.json()?])?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SomeConnections {
+    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        confirm(self.yes, &format!("Close {} connections?", self.ids.len()))?;
+        for id in &self.ids {
+            let answer = client.post(&format!("/connections/{id}/close")).await;
+            answer.map_err(|why| failure(format!("connection {id}: {why}")))?;
+        }
+        Ok(())
     }
 }
 
@@ -248,12 +303,12 @@ fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
-        return Err(failure("jobs would be lost: --yes is required where there is no terminal"));
+        return Err(failure("something would be lost: --yes is required where there is no terminal"));
     }
     let mut answer = String::new();
     let _ = write!(io::stderr(), "{question} [y/N] ");
     io::stdin().read_line(&mut answer).map_err(failure)?;
-    if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(failure("nothing is removed")) }
+    if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(failure("nothing is changed")) }
 }
 
 fn standard_input() -> Result<Vec<u8>, Failure> {

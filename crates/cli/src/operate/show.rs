@@ -52,6 +52,41 @@ pub(super) const WORKERS: &[Column] = &[
     Column("LAST SIGN", |row| text(at(row, "/beat_at"))),
 ];
 
+pub(super) const SCHEDULES: &[Column] = &[
+    Column("ID", |row| text(at(row, "/id"))),
+    Column("NAME", |row| text(at(row, "/name"))),
+    Column("QUEUE", |row| text(at(row, "/queue"))),
+    Column("PROTOCOL", |row| text(at(row, "/protocol"))),
+    Column("WHEN", |row| text(at(row, "/when"))),
+    Column("NEXT RUN", |row| if *at(row, "/paused") == true { "paused".to_owned() } else { text(at(row, "/next_at")) }),
+    Column("RUNS LEFT", |row| text(at(row, "/runs_left"))),
+];
+
+pub(super) const BATCHES: &[Column] = &[
+    Column("BATCH", |row| text(at(row, "/name"))),
+    Column("JOBS", |row| text(at(row, "/total"))),
+    Column("PENDING", |row| text(at(row, "/pending"))),
+    Column("FAILED", |row| text(at(row, "/failed"))),
+    Column("COMMITTED", |row| text(at(row, "/committed"))),
+    Column("COMPLETE", |row| text(at(row, "/complete"))),
+    Column("SUCCESS", |row| text(at(row, "/success"))),
+    Column("CREATED", |row| text(at(row, "/created_at"))),
+    Column("DESCRIPTION", |row| first_line(at(row, "/description"))),
+];
+
+pub(super) const CONNECTIONS: &[Column] = &[
+    Column("ID", |row| text(at(row, "/id"))),
+    Column("PROTOCOL", |row| text(at(row, "/protocol"))),
+    Column("ADDRESS", |row| text(at(row, "/address"))),
+    Column("NAME", |row| text(at(row, "/name"))),
+    Column("JOBS", |row| text(at(row, "/jobs"))),
+    Column("WAITS", |row| text(at(row, "/waits"))),
+    Column("QUEUES", |row| {
+        let queues = at(row, "/queues").as_array().into_iter().flatten().map(text);
+        first_line(&Value::from(queues.collect::<Vec<_>>().join(", ")))
+    }),
+];
+
 /// A table with a title for each column, without lines.
 pub(super) fn table(columns: &[Column], rows: &[Value]) -> String {
     let mut table = Table::new();

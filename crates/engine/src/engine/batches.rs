@@ -14,7 +14,8 @@ use crate::ids::JobId;
 use crate::jobs::{Member, Role};
 use crate::query::{BatchView, CallbackState};
 use crate::refusal::{Capacity, Refusal, Thing};
-use crate::request::{NewJob, QueueKind};
+use crate::request::{Cursor, NewJob, QueueKind};
+use crate::work::ROW;
 
 /// The wait before a callback that could not be pushed is tried again: its queue may exist with the other kind.
 const RETRY_MS: u64 = 1_000;
@@ -102,6 +103,14 @@ pub(super) fn look_batch(state: &State, name: &Bytes, call: &mut Call<'_>) -> Re
     let batch = state.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?;
     call.reply(Reply::Batch(Box::new(view(batch))));
     Ok(())
+}
+
+pub(super) fn list_batches(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+    let mut all = state.batches.from(JobId(after.0));
+    let rows: Vec<BatchView> = all.by_ref().take(state.page(limit)).map(view).collect();
+    state.work.spend(ROW * rows.len() as u64);
+    let next = all.next().map(|batch| Cursor(batch.id.0, 0));
+    call.reply(Reply::Batches { rows, next });
 }
 
 /// Pushes the callbacks of a marked batch that are due.

@@ -22,6 +22,10 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
         Command::Queue(command) => queue(state, command, call),
         Command::Schedule(ScheduleCommand::Set(new)) => schedules::set_schedule(state, *new, call),
         Command::Schedule(ScheduleCommand::Remove(which)) => schedules::remove_schedule(state, &which, call),
+        Command::Schedule(ScheduleCommand::Run(which)) => schedules::run_now(state, &which, call),
+        Command::Schedule(ScheduleCommand::Pause { schedule, paused }) => {
+            schedules::pause_schedule(state, &schedule, paused, call)
+        }
         Command::Batch(BatchCommand::New(new)) => batches::new_batch(state, *new, call),
         Command::Batch(BatchCommand::Open { batch, hold_ms }) => batches::open_batch(state, &batch, hold_ms, call),
         Command::Batch(BatchCommand::Commit { batch }) => batches::commit_batch(state, &batch, call),
@@ -52,6 +56,7 @@ fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Res
         ClientCommand::Unserve { queue, requeue } => {
             subscriptions::unserve(state, call.client, &queue, requeue, call.context)
         }
+        ClientCommand::Disconnect(client) => subscriptions::disconnect(state, client, call),
         ClientCommand::UnserveAll { requeue } => subscriptions::unserve_all(state, call.client, requeue, call.context),
     }
 }
@@ -110,6 +115,7 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Result<(), Refusa
             Ok(schedules::list_schedules(state, protocol, (after, limit), call))
         }
         Query::Batch { batch } => batches::look_batch(state, &batch, call),
+        Query::Batches { after, limit } => Ok(batches::list_batches(state, (after, limit), call)),
         Query::Queue { queue } => Ok(list::look_queue(state, &queue, call)),
         Query::Queues { after, limit } => Ok(list::list_queues(state, (after, limit), call)),
         Query::Configured { after, limit } => Ok(list::list_configured(state, (after, limit), call)),

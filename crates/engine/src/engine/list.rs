@@ -134,6 +134,7 @@ fn client_row(state: &State, id: ClientId, skipped: usize, names_max: usize) -> 
     let name = |queue| state.queues.at(queue).map(|queue| queue.image().name.clone());
     let named = client.subscriptions().get(first..left).unwrap_or_default();
     Some(ClientRow {
+        id,
         number: client.info().number,
         address: client.info().address.clone(),
         label: client.label().clone(),

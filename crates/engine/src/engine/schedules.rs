@@ -91,6 +91,35 @@ pub(super) fn remove_schedule(state: &mut State, which: &ScheduleRef, call: &mut
     Ok(())
 }
 
+/// Pushes the job of a schedule besides its runs, which it does not change.
+pub(super) fn run_now(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let schedule = state.schedules.find(which).and_then(|id| state.schedules.at(id));
+    let new = schedule.ok_or(Refusal::NotFound(Thing::Schedule))?.run_at(state.now, state.wall());
+    let (job, durable, how) = push_job(state, NOBODY, &new, call.context)?;
+    call.acknowledge(Reply::Pushed { job, how, durable });
+    Ok(())
+}
+
+pub(super) fn pause_schedule(
+    state: &mut State,
+    which: &ScheduleRef,
+    paused: bool,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let schedule = state.schedules.find(which).and_then(|id| state.schedules.at(id));
+    let Schedule { id, recurrence, anchor, runs_left, .. } = schedule.ok_or(Refusal::NotFound(Thing::Schedule))?;
+    if schedule.is_some_and(|schedule| schedule.is_paused() != paused) {
+        let next_at = match paused {
+            true => Timestamp::NEVER,
+            false => recurrence.next_after(*anchor, now_for(state, *recurrence)),
+        };
+        let (id, runs_left) = (*id, *runs_left);
+        state.schedules.advance(id, next_at, runs_left, &mut call.context.changes);
+    }
+    call.done();
+    Ok(())
+}
+
 pub(super) fn list_schedules(
     state: &State,
     protocol: Option<Protocol>,

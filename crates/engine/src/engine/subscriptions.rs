@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::call::Call;
 use super::failures::lose_job;
 use super::place::{count, remove_job};
 use super::serve::serve;
@@ -10,13 +11,22 @@ use super::take::unwait;
 use super::workers::forget_worker;
 use crate::clients::Served;
 use crate::context::Context;
+use crate::event::Notice;
 use crate::ids::{ClientId, JobId, QueueId};
-use crate::refusal::{Capacity, Refusal};
+use crate::refusal::{Capacity, Refusal, Thing};
 use crate::request::{QueueKind, Subscription};
 use crate::work::{LOOKED_UP, STEP};
 
 /// The most registrations of one queue by one client that count. Some workers register before each job.
 const SUBSCRIPTION_TIMES_MAX: u32 = 8;
+
+/// Asks another client's session to close its connection.
+pub(super) fn disconnect(state: &State, client: ClientId, call: &mut Call<'_>) -> Result<(), Refusal> {
+    state.clients.get(client).ok_or(Refusal::NotFound(Thing::Client))?;
+    call.context.notify(client, Notice::Close);
+    call.done();
+    Ok(())
+}
 
 /// Ends everything that belongs to a connection; does nothing if it is not open. Long work is done in parts beforehand
 /// (`part`).

@@ -117,6 +117,12 @@ impl Schedule {
         }
     }
 
+    /// Whether it has no next run: an operator paused it, or its time has passed.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.next_at == Timestamp::NEVER
+    }
+
     /// The bytes that memory limits count for it.
     #[must_use]
     pub fn weight_bytes(&self) -> u64 {

@@ -46,6 +46,9 @@ fn word(event: &Event) -> String {
         Event::Reply(_, Reply::Schedules { rows, next, .. }) => {
             listed("schedules", rows.iter().map(|row| format!("s{}", row.id.0)), *next)
         }
+        Event::Reply(_, Reply::Batches { rows, next }) => {
+            listed("batches", rows.iter().map(|row| text(&row.name)), *next)
+        }
         Event::Reply(_, Reply::Batch(batch)) => format!("sees batch {}", text(&batch.name)),
         Event::Reply(_, Reply::Looked { job: Some(view), .. }) => format!("sees {}", view_words(view)),
         Event::Reply(_, Reply::Queues { rows, next, .. }) => {

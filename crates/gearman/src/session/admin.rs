@@ -164,7 +164,7 @@ impl GearmanSpeaker {
             Refusal::NotFound(Thing::Job | Thing::Schedule) => self.answer(AdminReply::UnknownJob, talk),
             Refusal::NotFound(Thing::Queue) => self.answer(AdminReply::FunctionNotFound, talk),
             Refusal::InUse => self.answer(AdminReply::FunctionBusy, talk),
-            Refusal::NotFound(Thing::Batch | Thing::Worker)
+            Refusal::NotFound(Thing::Batch | Thing::Worker | Thing::Client)
             | Refusal::Limit { .. }
             | Refusal::NeverDue
             | Refusal::NotUnique

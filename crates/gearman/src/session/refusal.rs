@@ -29,7 +29,7 @@ pub(super) const fn reply(not_held: ErrorReply, why: Refusal) -> ErrorReply {
         Refusal::Limit { what, .. } => over(what),
         Refusal::NeverDue => NEVER_DUE,
         Refusal::WrongKind => WRONG_KIND,
-        Refusal::NotFound(Thing::Schedule | Thing::Batch | Thing::Queue | Thing::Worker)
+        Refusal::NotFound(Thing::Schedule | Thing::Batch | Thing::Queue | Thing::Worker | Thing::Client)
         | Refusal::NotUnique
         | Refusal::InUse
         | Refusal::OutOfPlace

@@ -287,6 +287,7 @@ fn end_of_input_waits_for_open_answers() {
     bench.say(b"");
     let (tag, _) = bench.command();
     let row = ClientRow {
+        id: windlass_engine::ClientId(1),
         number: 9,
         address: "".into(),
         label: Bytes::new(),

@@ -1,7 +1,9 @@
 //! The routes, with their description (OpenAPI), and the handlers by subject.
 
 pub(crate) mod access;
+pub(crate) mod batches;
 mod bulk;
+pub(crate) mod connections;
 pub(crate) mod filter;
 pub(crate) mod jobs;
 mod leases;
@@ -10,6 +12,7 @@ mod pace;
 mod pages;
 mod push;
 pub(crate) mod queues;
+pub(crate) mod schedules;
 pub(crate) mod status;
 mod take;
 pub(crate) mod views;
@@ -48,6 +51,9 @@ use crate::site;
         (name = "queues", description = "Queues of all protocols"),
         (name = "jobs", description = "Jobs of all protocols and states"),
         (name = "workers", description = "Workers known by name"),
+        (name = "schedules", description = "Jobs that are pushed again and again"),
+        (name = "batches", description = "Jobs that belong together"),
+        (name = "connections", description = "Connections of all protocols"),
         (name = "work", description = "Push, take and finish jobs without a client library")
     )
 )]
@@ -74,6 +80,10 @@ fn reading() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs::get))
         .routes(routes!(jobs::body))
         .routes(routes!(workers::list))
+        .routes(routes!(schedules::list))
+        .routes(routes!(batches::list))
+        .routes(routes!(batches::get))
+        .routes(routes!(connections::list))
 }
 
 /// Does what producers and workers do.
@@ -100,6 +110,9 @@ fn operating() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(bulk::retry))
         .routes(routes!(bulk::kill))
         .routes(routes!(bulk::requeue))
+        .routes(routes!(schedules::run))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
         .routes(routes!(workers::quiet))
         .routes(routes!(workers::stop))
         .routes(routes!(workers::quiet_all))
@@ -114,6 +127,8 @@ fn administering() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs::cancel))
         .routes(routes!(bulk::delete))
         .routes(routes!(bulk::cancel))
+        .routes(routes!(schedules::remove))
+        .routes(routes!(connections::close))
 }
 
 /// The OpenAPI document, as JSON.

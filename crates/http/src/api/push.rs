@@ -56,7 +56,7 @@ pub(super) struct Terms {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct PushedJob {
     /// Its number.
-    id: u64,
+    pub(super) id: u64,
 }
 
 /// Push a job

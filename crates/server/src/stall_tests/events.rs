@@ -41,6 +41,7 @@ events! {
     ScheduleSet: R(_, Reply::ScheduleSet { .. }), true, R(TAG, Reply::ScheduleSet { schedule: JOB, replaced: false });
     Schedules: R(_, Reply::Schedules { .. }), false, R(TAG, Reply::Schedules { rows: Vec::new(), next: None });
     Batch: R(_, Reply::Batch(_)), false, R(TAG, Reply::Batch(Box::new(batch())));
+    Batches: R(_, Reply::Batches { .. }), false, R(TAG, Reply::Batches { rows: Vec::new(), next: None });
     Queues: R(_, Reply::Queues { .. }), false, R(TAG, Reply::Queues { rows: Vec::new(), next: None });
     Jobs: R(_, Reply::Jobs { .. }), false, R(TAG, Reply::Jobs { rows: Vec::new(), next: None });
     Workers: R(_, Reply::Workers { .. }), false, R(TAG, Reply::Workers { rows: Vec::new(), next: None });

@@ -47,6 +47,8 @@ pub(crate) enum Kind {
     Bridge,
     SetSchedule,
     RemoveSchedule,
+    RunSchedule,
+    PauseSchedule,
     ListSchedules,
     BatchNew,
     BatchOpen,
@@ -69,7 +71,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, with their weights in an average world.
-    pub(crate) const ALL: [(u64, Self); 50] = [
+    pub(crate) const ALL: [(u64, Self); 52] = [
         (60, Self::Open),
         (10, Self::Close),
         (2, Self::Label),
@@ -102,6 +104,8 @@ impl Kind {
         (12, Self::Bridge),
         (12, Self::SetSchedule),
         (6, Self::RemoveSchedule),
+        (3, Self::RunSchedule),
+        (6, Self::PauseSchedule),
         (3, Self::ListSchedules),
         (20, Self::BatchNew),
         (4, Self::BatchOpen),
@@ -184,6 +188,11 @@ impl Script<'_> {
             Kind::RuleQueue => Command::Queue(QueueCommand::SetRules { queue: self.queue(), rules: self.rules() }),
             Kind::SetSchedule => Command::Schedule(ScheduleCommand::Set(Box::new(self.schedule()))),
             Kind::RemoveSchedule => Command::Schedule(ScheduleCommand::Remove(self.schedule_ref())),
+            Kind::RunSchedule => Command::Schedule(ScheduleCommand::Run(self.schedule_ref())),
+            Kind::PauseSchedule => {
+                let (schedule, paused) = (self.schedule_ref(), self.rng.chance(40));
+                Command::Schedule(ScheduleCommand::Pause { schedule, paused })
+            }
             Kind::ListSchedules => {
                 let protocol = self.rng.one_of([None, None, Some(Protocol::GEARMAN)]);
                 Command::Query(Query::Schedules { protocol, after: self.cursor(), limit: self.number(4) })

@@ -222,6 +222,10 @@ impl Oracle {
             Command::Queue(QueueCommand::SetRules { queue, rules }) => self.rule_queue(client, tag, queue, *rules),
             Command::Schedule(ScheduleCommand::Set(new)) => self.set_schedule(client, tag, new),
             Command::Schedule(ScheduleCommand::Remove(which)) => self.remove_schedule(client, tag, which),
+            Command::Schedule(ScheduleCommand::Run(which)) => self.run_now(client, tag, which),
+            Command::Schedule(ScheduleCommand::Pause { schedule, paused }) => {
+                self.pause_schedule(client, tag, schedule, *paused)
+            }
             Command::Query(Query::Schedules { protocol, after, limit }) => {
                 self.list_schedules(client, tag, *protocol, (*after, *limit))
             }
@@ -234,8 +238,9 @@ impl Oracle {
             Command::Query(Query::Workers { after, limit }) => self.list_workers(client, tag, *after, *limit),
             Command::Query(Query::Clients { after, limit }) => self.list_clients(client, tag, *after, *limit),
             Command::Query(Query::Stats) => self.stats(client, tag),
-            // The script asks neither: a reply would be a difference.
-            Command::Query(Query::Why(_) | Query::Figures { .. }) => Ok(()),
+            // The script has none of these: a reply would be a difference.
+            Command::Client(ClientCommand::Disconnect(_))
+            | Command::Query(Query::Why(_) | Query::Figures { .. } | Query::Batches { .. }) => Ok(()),
             Command::Barrier => {
                 self.reply(client, tag, Reply::Settled);
                 Ok(())

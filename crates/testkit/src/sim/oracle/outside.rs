@@ -181,6 +181,7 @@ impl Oracle {
         let wanted: Vec<_> = self.clients.iter().filter(|client| client.id.0 >= after.0).collect();
         let held = |id: ClientId| self.jobs.iter().filter(|memo| memo.connection() == Some(id)).count();
         let row = |client: &&super::ClientMemo| ClientRow {
+            id: client.id,
             number: client.info.number,
             address: client.info.address.clone(),
             label: client.label.clone(),

@@ -66,12 +66,33 @@ impl Oracle {
         self.judge_bytes(new.job.body.len() as u64, before.map_or(0, Schedule::weight_bytes))
     }
 
-    pub(super) fn remove_schedule(&mut self, client: ClientId, tag: Tag, which: &ScheduleRef) -> Answer {
+    fn schedule_of(&self, which: &ScheduleRef) -> Result<Schedule, Refusal> {
         let found = match which {
             ScheduleRef::Id(id) => self.schedules.iter().find(|schedule| schedule.id == *id),
             ScheduleRef::Key { protocol, key } => self.schedule_keyed(*protocol, Some(key)),
         };
-        let id = found.ok_or(Refusal::NotFound(Thing::Schedule))?.id;
+        found.cloned().ok_or(Refusal::NotFound(Thing::Schedule))
+    }
+
+    pub(super) fn run_now(&mut self, client: ClientId, tag: Tag, which: &ScheduleRef) -> Answer {
+        let job = job_of(&self.schedule_of(which)?, self.now, self.wall());
+        self.push(client, tag, &job)
+    }
+
+    pub(super) fn pause_schedule(&mut self, client: ClientId, tag: Tag, which: &ScheduleRef, paused: bool) -> Answer {
+        let Schedule { id, recurrence, anchor, next_at, .. } = self.schedule_of(which)?;
+        let next_at = match (paused, next_at) {
+            (true, _) => Timestamp::NEVER,
+            (false, Timestamp::NEVER) => next_after(recurrence, anchor, self.now_for(recurrence)),
+            (false, next_at) => next_at,
+        };
+        self.schedules.iter_mut().filter(|schedule| schedule.id == id).for_each(|schedule| schedule.next_at = next_at);
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn remove_schedule(&mut self, client: ClientId, tag: Tag, which: &ScheduleRef) -> Answer {
+        let id = self.schedule_of(which)?.id;
         self.schedules.retain(|schedule| schedule.id != id);
         self.say_done(client, tag);
         Ok(())
@@ -116,7 +137,7 @@ impl Oracle {
     /// The wall clock was set back: calendar schedules run at the latest at their second match from there.
     pub(super) fn rewind_schedules(&mut self) {
         let wall = self.wall();
-        for schedule in &mut self.schedules {
+        for schedule in self.schedules.iter_mut().filter(|schedule| !schedule.is_paused()) {
             let next = |from| match schedule.recurrence {
                 Recurrence::Zoned(cron, zone) => calendar::next_in_zone(&cron, zone, from).unwrap_or(Timestamp::NEVER),
                 Recurrence::Cron(cron) => calendar::next_after(&cron, from, YEARS).unwrap_or(Timestamp::NEVER),
