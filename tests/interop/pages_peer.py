@@ -75,7 +75,7 @@ def tour(person):
     push(person.address, "mails", "needle in a body")
     push(person.address, "mails", "another")
     person.go("/")
-    for page, heading in [("Queues", "Queues"), ("Jobs", "Jobs"), ("Dead letters", "Jobs"), ("Workers", "Workers"), ("Overview", "Overview")]:
+    for page, heading in [("Queues", "Queues"), ("Jobs", "Jobs"), ("Dead letters", "Jobs"), ("Workers", "Workers"), ("Schedules", "Schedules"), ("Batches", "Batches"), ("Connections", "Connections"), ("Overview", "Overview")]:
         person.click(page, "nav")
         person.wait(page, lambda: (person.text("h1"), person.text("nav [aria-current]")) == (heading, page))
 
@@ -139,7 +139,7 @@ def bulk(person):
 
 def reader(person):
     """Whoever may only read sees no button that changes something, also below a prefix."""
-    for path in ["/queues", "/queues/few", "/jobs", "/jobs/1", "/workers"]:
+    for path in ["/queues", "/queues/few", "/jobs", "/jobs/1", "/workers", "/schedules", "/batches", "/connections"]:
         person.go(path)
         person.wait("the page", lambda: person.text("h1") != "")
         assert [it.text for it in person.all("main button")] in ([], ["Filter"]), path

@@ -18,45 +18,45 @@ use crate::time::moment_text;
 
 /// Jobs that belong together, and the callbacks that follow them.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     /// Its name.
-    name: Name,
+    pub(crate) name: Name,
     /// The protocol of its producer.
-    protocol: &'static str,
+    pub(crate) protocol: &'static str,
     /// The batch that it is in.
-    parent: Option<Name>,
+    pub(crate) parent: Option<Name>,
     /// What its producer wrote about it.
-    description: String,
+    pub(crate) description: String,
     /// When it was created.
-    created_at: Option<String>,
+    pub(crate) created_at: Option<String>,
     /// Whether no more jobs are announced, so that its callbacks may be pushed.
-    committed: bool,
+    pub(crate) committed: bool,
     /// Jobs that have joined it.
-    total: u64,
+    pub(crate) total: u64,
     /// Of these, those that have not succeeded.
-    pending: u64,
+    pub(crate) pending: u64,
     /// Of the pending ones, those that ran, or can no longer run.
-    failed: u64,
+    pub(crate) failed: u64,
     /// The callback for when all jobs have run: `none`, `pushed` or `succeeded`.
-    complete: &'static str,
+    pub(crate) complete: &'static str,
     /// The callback for when all jobs have succeeded: `none`, `pushed` or `succeeded`.
-    success: &'static str,
+    pub(crate) success: &'static str,
 }
 
 /// A page of batches.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct BatchPage {
+pub(crate) struct BatchPage {
     /// The rows.
-    batches: Vec<Batch>,
+    pub(crate) batches: Vec<Batch>,
     /// The cursor of the next page; null at the end.
-    next: Option<CursorText>,
+    pub(crate) next: Option<CursorText>,
 }
 
 /// Batches, the oldest first
 #[utoipa::path(get, path = "/api/v1/batches", tag = "batches", operation_id = "list_batches", params(Page), responses(
     (status = 200, body = BatchPage), (status = 400, body = Problem)
 ))]
-pub(super) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<BatchPage>> {
+pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<BatchPage>> {
     let (after, limit) = (page.cursor(), rows(page.limit)?);
     let Reply::Batches { rows, next } = app.ask(Query::Batches { after, limit }).await? else {
         return Err(Problem::unexpected());

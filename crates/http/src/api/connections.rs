@@ -18,39 +18,39 @@ use crate::problem::{Outcome, Problem};
 
 /// A connection.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     /// Its number.
-    id: u64,
+    pub(crate) id: u64,
     /// Its protocol, if it has shown one. Requests over HTTP are connections while they last.
-    protocol: Option<&'static str>,
+    pub(crate) protocol: Option<&'static str>,
     /// The peer's address; empty for a Unix socket.
-    address: String,
+    pub(crate) address: String,
     /// The client's name for itself.
-    name: Option<Name>,
+    pub(crate) name: Option<Name>,
     /// The queues that it serves.
-    queues: Vec<Name>,
+    pub(crate) queues: Vec<Name>,
     /// The row continues the one before, which has too many queues.
-    continued: bool,
+    pub(crate) continued: bool,
     /// Jobs that it has.
-    jobs: u32,
+    pub(crate) jobs: u32,
     /// Whether it waits for work.
-    waits: bool,
+    pub(crate) waits: bool,
 }
 
 /// A page of connections.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ConnectionPage {
+pub(crate) struct ConnectionPage {
     /// The rows.
-    connections: Vec<Connection>,
+    pub(crate) connections: Vec<Connection>,
     /// The cursor of the next page; null at the end.
-    next: Option<CursorText>,
+    pub(crate) next: Option<CursorText>,
 }
 
 /// Connections, the oldest first
 #[utoipa::path(get, path = "/api/v1/connections", tag = "connections", operation_id = "list_connections", params(Page),
     responses((status = 200, body = ConnectionPage), (status = 400, body = Problem))
 )]
-pub(super) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<ConnectionPage>> {
+pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<ConnectionPage>> {
     let (after, limit) = (page.cursor(), rows(page.limit)?);
     let Reply::Clients { rows, next } = app.ask(Query::Clients { after, limit }).await? else {
         return Err(Problem::unexpected());

@@ -21,43 +21,43 @@ use crate::time::moment_text;
 
 /// A job that is pushed again and again.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     /// Its number.
-    id: u64,
+    pub(crate) id: u64,
     /// Its name, if it has one. Schedules of the configuration have names that begin with `configuration: `.
-    name: Option<Name>,
+    pub(crate) name: Option<Name>,
     /// The protocol of its job.
-    protocol: &'static str,
+    pub(crate) protocol: &'static str,
     /// The queue of its job.
-    queue: Name,
+    pub(crate) queue: Name,
     /// Its times: a crontab's line, with a time zone in front if there is one, or `@every` and a period.
-    when: String,
+    pub(crate) when: String,
     /// When it runs next; null if it does not.
-    next_at: Option<String>,
+    pub(crate) next_at: Option<String>,
     /// Whether it does not run: it was paused, or all its times have passed.
-    paused: bool,
+    pub(crate) paused: bool,
     /// How often it will still run; null if there is no end.
-    runs_left: Option<u64>,
+    pub(crate) runs_left: Option<u64>,
     /// The priority of its job, 1 to 9.
-    priority: u8,
+    pub(crate) priority: u8,
     /// The length of its job's body.
-    body_bytes: usize,
+    pub(crate) body_bytes: usize,
 }
 
 /// A page of schedules.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct SchedulePage {
+pub(crate) struct SchedulePage {
     /// The rows.
-    schedules: Vec<Schedule>,
+    pub(crate) schedules: Vec<Schedule>,
     /// The cursor of the next page; null at the end.
-    next: Option<CursorText>,
+    pub(crate) next: Option<CursorText>,
 }
 
 /// Jobs that are pushed again and again
 #[utoipa::path(get, path = "/api/v1/schedules", tag = "schedules", operation_id = "list_schedules", params(Page), responses(
     (status = 200, body = SchedulePage), (status = 400, body = Problem)
 ))]
-pub(super) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<SchedulePage>> {
+pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<SchedulePage>> {
     let (after, limit) = (page.cursor(), rows(page.limit)?);
     let query = Query::Schedules { protocol: None, after, limit };
     let Reply::Schedules { rows, next } = app.ask(query).await? else { return Err(Problem::unexpected()) };

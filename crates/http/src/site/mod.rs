@@ -4,15 +4,16 @@
 //! browser (`assets/windlass.js`); there is no other way to change something. Pages are templates (`templates`), escaped by
 //! default. They work below a path prefix that a proxy names in `X-Script-Name`, and load nothing from elsewhere.
 //!
-//! Reading order: `shell` (what all pages share) · `overview` with `history` and `plot` · `queues` · `jobs` · `workers`.
+//! Reading order: `shell` (what all pages share) · `overview` with `history` and `plot` · `queues` · `jobs` · `lists`
+//! (everything else).
 
 mod history;
 mod jobs;
+mod lists;
 mod overview;
 mod plot;
 mod queues;
 mod shell;
-mod workers;
 
 use std::sync::Arc;
 
@@ -39,7 +40,10 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/queues/{queue}", get(queues::show))
         .route("/jobs", get(jobs::list))
         .route("/jobs/{id}", get(jobs::show))
-        .route("/workers", get(workers::list))
+        .route("/workers", get(lists::workers))
+        .route("/schedules", get(lists::schedules))
+        .route("/batches", get(lists::batches))
+        .route("/connections", get(lists::connections))
         .route("/assets/windlass.css", get(async || asset("text/css", include_str!("../../assets/windlass.css"))))
         .route("/assets/windlass.js", get(async || asset("text/javascript", include_str!("../../assets/windlass.js"))))
         .route("/assets/windlass.svg", get(async || asset("image/svg+xml", include_str!("../../assets/windlass.svg"))))
