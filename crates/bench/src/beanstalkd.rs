@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use crate::cases::Shape;
 use crate::error::Error;
 use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
-use crate::protocol::{Protocol, ask, connect};
+use crate::protocol::{Count, Protocol, ask, connect};
 use crate::resp::number;
 use crate::stamp::{BODY_BYTES, Stamp};
 use crate::tally::Ending;
@@ -19,6 +19,7 @@ pub(crate) static BEANSTALKD: Protocol = Protocol {
     fill: Shape::submit(8, 128),
     empty: Shape::drain(8, Ending::Answered),
     wakes: false,
+    drains: false,
     speaker: |seat: Seat| Connection::boxed(Beanstalkd, seat, 1),
     count,
 };
@@ -73,7 +74,7 @@ fn job_of<'a>(head: &'a [u8], body: &'a [u8]) -> Option<Job<'a>> {
 }
 
 /// Ready and reserved jobs together.
-fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
+fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
     ask(&mut connect(admin)?, b"stats\r\n", |bytes| {
         let values = ["\ncurrent-jobs-ready: ", "\ncurrent-jobs-reserved: "].map(|key| {
             let text = std::str::from_utf8(bytes).ok()?;
@@ -82,4 +83,5 @@ fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
         });
         Ok(values.into_iter().sum())
     })
+    .map(Count::of)
 }

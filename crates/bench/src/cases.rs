@@ -6,7 +6,7 @@ use crate::metric::Sample;
 use crate::protocol::Protocol;
 use crate::run::Run;
 use crate::servers::{Home, Server};
-use crate::tally::{Ending, Rules};
+use crate::tally::Ending;
 
 /// More jobs in one queue must be a typing error.
 const JOBS_MAX: u64 = 50_000_000;
@@ -76,16 +76,14 @@ impl Shape {
         Shape { workers, ending, ..Self::submit(0, 1) }
     }
 
-    /// The counting rules of this shape. A server that does not acknowledge every job has `acknowledges` unset.
-    pub(crate) const fn rules(&self, acknowledges: bool) -> Rules {
-        let submits = matches!(self.request, Request::Submit | Request::Call | Request::Job) && self.clients > 0;
-        Rules {
-            ending: self.ending,
-            backlog_max: self.backlog_max,
-            submits,
-            acknowledged: submits && acknowledges,
-            worked: self.workers > 0 || matches!(self.request, Request::Job),
-        }
+    /// Whether every request of a client makes a job.
+    pub(crate) const fn submits(&self) -> bool {
+        matches!(self.request, Request::Submit | Request::Call | Request::Job) && self.clients > 0
+    }
+
+    /// Whether every job must be worked before the run ends.
+    pub(crate) const fn works(&self) -> bool {
+        self.workers > 0 || matches!(self.request, Request::Job)
     }
 }
 

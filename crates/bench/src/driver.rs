@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use crate::error::Error;
 use crate::metric::{Metric, Sample};
 use crate::process::{self, CpuTimes};
-use crate::tally::{Rules, Tally};
+use crate::tally::Tally;
 
 /// One connection's side of a protocol. State shared with other connections is in the [`Tally`].
 pub(crate) trait Speaker {
@@ -49,7 +49,8 @@ impl Plan {
         }
     }
 
-    fn jobs_max(&self) -> u64 {
+    /// The most requests.
+    pub(crate) fn jobs_max(&self) -> u64 {
         match self {
             Plan::Timed { .. } => u64::MAX,
             Plan::Counted { warm, window } => warm.saturating_add(*window),
@@ -86,16 +87,9 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// A driver with one speaker per connection, for the server with this process id. Jobs 0 to `queued` are queued already.
-    pub(crate) fn new(
-        speakers: Vec<Box<dyn Speaker>>,
-        rules: Rules,
-        plan: &Plan,
-        queued: u64,
-        server_pid: u32,
-    ) -> Result<Self, Error> {
-        let tally = Tally::new(rules, plan.jobs_max(), queued)?;
-        Ok(Self { plan: *plan, server_pid, speakers, tally, phase: Phase::Warming, tenths: Vec::new() })
+    /// A driver with one speaker per connection, for the server with this process id.
+    pub(crate) fn new(speakers: Vec<Box<dyn Speaker>>, tally: Tally, plan: &Plan, server_pid: u32) -> Self {
+        Self { plan: *plan, server_pid, speakers, tally, phase: Phase::Warming, tenths: Vec::new() }
     }
 
     /// Sets the current time, ns since the run began.
@@ -144,7 +138,8 @@ impl Driver {
     pub(crate) fn measured(self) -> Result<Measured, Error> {
         match self.phase {
             Phase::Closing(measured) if measured.jobs > 0 => {
-                Ok(Measured { left: self.tally.left(), tenths: self.tenths, ..measured })
+                let (left, Tally { replies, last, .. }) = (self.tally.left(), self.tally);
+                Ok(Measured { left, replies, last, tenths: self.tenths, ..measured })
             }
             Phase::Closing(_) => Err(Error::Mismatch("no job was done in the window; make it longer".to_owned())),
             Phase::Warming | Phase::Measuring { .. } => Err(Error::Mismatch("the window never closed".to_owned())),
@@ -176,6 +171,8 @@ impl Driver {
                 resident_mib: process::resident_mib(self.server_pid)?,
                 tenths: Vec::new(),
                 left: 0,
+                replies: 0,
+                last: Vec::new(),
             });
         }
         Ok(())
@@ -197,6 +194,10 @@ pub(crate) struct Measured {
     tenths: Vec<u64>,
     /// Jobs that the server must still have.
     pub(crate) left: u64,
+    /// See [`Tally::replies`].
+    pub(crate) replies: u64,
+    /// See [`Tally::last`].
+    pub(crate) last: Vec<u64>,
 }
 
 impl Measured {
@@ -265,6 +266,8 @@ mod tests {
             resident_mib: 0.0,
             tenths,
             left: 0,
+            replies: 0,
+            last: Vec::new(),
         };
         let found = measured(vec![1_000_000_000, 2_000_000_000, 4_000_000_000]);
         let expected = [(Metric::FirstTenthPerSecond, 100.0), (Metric::LastTenthPerSecond, 50.0)];

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use crate::cases::{Request, Shape};
 use crate::error::Error;
 use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
-use crate::protocol::{Protocol, ask, connect};
+use crate::protocol::{Count, Protocol, ask, connect};
 use crate::stamp::Stamp;
 use crate::table::PIPELINE;
 use crate::tally::Ending;
@@ -19,6 +19,7 @@ pub(crate) static GEARMAN: Protocol = Protocol {
     fill: Shape::submit(8, PIPELINE),
     empty: Shape::drain(8, Ending::Worked),
     wakes: true,
+    drains: false,
     speaker: |seat| Connection::boxed(Gearman { seat, asleep: false, handle: Vec::new() }, seat, 1),
     count,
 };
@@ -169,11 +170,12 @@ fn foreign() -> Error {
     Error::Mismatch("a result of another job".to_owned())
 }
 
-fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
+fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
     ask(&mut connect(admin)?, b"status\n", |bytes| {
         let is_whole = bytes.ends_with(b".\n") || bytes.len() > STATUS_BYTES_MAX || bytes.starts_with(b"ERR");
         if is_whole { counted(bytes).map(Some).ok_or_else(|| strange(bytes)) } else { Ok(None) }
     })
+    .map(Count::of)
 }
 
 /// The first column of `status` counts queued and running jobs together.
@@ -188,36 +190,6 @@ fn counted(status: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The specification's example (section "Example"), and a submit.
-    #[test]
-    fn requests_to_the_byte() {
-        let mut out = Vec::new();
-        put(&mut out, CAN_DO, [b"reverse"]);
-        put(&mut out, GRAB_JOB, []);
-        let body = Stamp { number: 1, sent_nanos: 258 }.to_body();
-        put(&mut out, SUBMIT_JOB_BG, [FUNCTION, b"\0u\0", &body]);
-        let head = b"\0REQ\0\0\0\x01\0\0\0\x07reverse\0REQ\0\0\0\x09\0\0\0\0\0REQ\0\0\0\x12\0\0\0\x6cbench\0u\0";
-        assert_eq!(out, [&head[..], b"\x01\0\0\0\0\0\0\0\x02\x01\0\0\0\0\0\0", &[b'x'; 84]].concat());
-    }
-
-    #[test]
-    fn packets_and_assignments() {
-        assert_eq!(split(b"\0RES\0\0\0\x08\0\0\0\x02H:\0").unwrap(), Some((8, &b"H:"[..], &b"\0"[..])));
-        for wrong in [&b"\0REQ\0\0\0\x08\0\0\0\0"[..], b"\0RES\0\0\0\x08\xff\0\0\0"] {
-            assert!(split(wrong).is_err(), "{}", wrong.escape_ascii());
-        }
-        let stamp = Stamp { number: 0, sent_nanos: 0x0100 };
-        for (head, lease) in [
-            (&b"H:lap:1\0bench\0"[..], Some(&b"H:lap:1"[..])),
-            (b"H:lap:1\0reverse\0", None),
-            (b"\0bench\0", None),
-            (b"H:lap:1bench", None),
-        ] {
-            let bytes = [head, &stamp.to_body()].concat();
-            assert_eq!(assignment(&bytes), lease.map(|lease| Job { lease, stamp }), "{}", head.escape_ascii());
-        }
-    }
 
     #[test]
     fn status_answers() {

@@ -5,12 +5,12 @@
 //! connections, one write per connection and batch, no allocation per message.
 
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-use mio::event::Source;
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use socket2::{SockAddr, Socket, Type};
 
 use crate::driver::{Driver, Next};
 use crate::error::Error;
@@ -34,42 +34,20 @@ pub(crate) enum Idle {
     Spin,
 }
 
-/// Where a server listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Endpoint {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
+/// Where a server listens: TCP, or a Unix socket.
+pub(crate) type Endpoint = SockAddr;
 
-impl Endpoint {
-    /// Opens a connection that never blocks. The connect itself blocks, so that a thousand of them do not overrun the server's
-    /// backlog.
-    fn connect(&self) -> io::Result<Box<dyn Stream>> {
-        match self {
-            Endpoint::Tcp(addr) => {
-                let stream = std::net::TcpStream::connect(addr)?;
-                stream.set_nodelay(true)?;
-                stream.set_nonblocking(true)?;
-                Ok(Box::new(mio::net::TcpStream::from_std(stream)))
-            }
-            Endpoint::Unix(path) => {
-                let stream = std::os::unix::net::UnixStream::connect(path)?;
-                stream.set_nonblocking(true)?;
-                Ok(Box::new(mio::net::UnixStream::from_std(stream)))
-            }
-        }
+/// Opens a connection that never blocks. The connect itself blocks, so that a thousand of them do not overrun the server's
+/// backlog.
+pub(crate) fn connect(endpoint: &Endpoint) -> io::Result<Socket> {
+    let stream = Socket::new(endpoint.domain(), Type::STREAM, None)?;
+    stream.connect(endpoint)?;
+    if !endpoint.is_unix() {
+        stream.set_tcp_nodelay(true)?;
     }
-
-    /// Whether a server accepts there now.
-    pub(crate) fn accepts(&self) -> bool {
-        self.connect().is_ok()
-    }
+    stream.set_nonblocking(true)?;
+    Ok(stream)
 }
-
-/// A socket of either kind.
-trait Stream: Read + Write + Source {}
-
-impl<T: Read + Write + Source> Stream for T {}
 
 /// Open connections to one server.
 pub(crate) struct Links {
@@ -81,7 +59,7 @@ pub(crate) struct Links {
 }
 
 struct Link {
-    stream: Box<dyn Stream>,
+    stream: Socket,
     /// The beginning of an incomplete message.
     carry: Vec<u8>,
     out: Vec<u8>,
@@ -100,8 +78,9 @@ impl Links {
         let wait = if idle == Idle::Spin { Duration::ZERO } else { WAIT };
         let poll = Poll::new().map_err(Error::io("make a poll"))?;
         let open = |(at, endpoint): (usize, &Endpoint)| {
-            let mut stream = endpoint.connect()?;
-            poll.registry().register(&mut *stream, Token(at), Interest::READABLE | Interest::WRITABLE)?;
+            let stream = connect(endpoint)?;
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            poll.registry().register(&mut SourceFd(&stream.as_raw_fd()), Token(at), interest)?;
             Ok(Link { stream, carry: Vec::new(), out: Vec::new(), sent: 0 })
         };
         let links = endpoints.into_iter().enumerate();
@@ -227,25 +206,9 @@ mod tests {
 
     use super::*;
     use crate::cases::{Request, Shape};
-    use crate::driver::{Plan, Speaker};
+    use crate::driver::Plan;
+    use crate::redis::REDIS;
     use crate::tally::Tally;
-
-    /// A request is a byte, and so is its answer.
-    struct Bytes(bool);
-
-    impl Speaker for Bytes {
-        fn on_wake(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
-            self.0 = tally.next_stamp().is_some();
-            out.extend(self.0.then_some(b'?'));
-        }
-
-        fn on_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>, tally: &mut Tally) -> Result<usize, Error> {
-            assert_eq!(bytes.len(), 1);
-            tally.answered(crate::stamp::Stamp { number: 0, sent_nanos: 0 });
-            self.on_wake(out, tally);
-            Ok(1)
-        }
-    }
 
     /// Runs 100 requests on two connections, against a server that answers this number on each.
     fn run<S: Read + Write + Send>(
@@ -253,25 +216,21 @@ mod tests {
         mut accept: impl FnMut() -> S,
         answers: u64,
     ) -> Result<u64, Error> {
-        let shape = Shape::clients(Request::Echo, 2, 1);
+        let shape = Shape::clients(Request::Submit, 2, 1);
         // A busy machine is slow, and does not stall.
         let stall = if answers == 0 { Duration::from_millis(100) } else { STALL };
         let mut links = Links::open([endpoint, endpoint], Idle::Sleep, stall)?;
-        let mut driver = Driver::new(
-            vec![Box::new(Bytes(false)), Box::new(Bytes(false))],
-            shape.rules(false),
-            &Plan::counted(100),
-            0,
-            std::process::id(),
-        )?;
+        let tally = Tally::new(&shape, true, 100, 0)?;
+        let mut driver = Driver::new(REDIS.speakers(&shape, true), tally, &Plan::counted(100), std::process::id());
         std::thread::scope(|scope| {
             for mut stream in [accept(), accept()] {
                 scope.spawn(move || {
+                    let mut request = [0; 134];
                     for _ in 0..answers {
-                        let _ = stream.read_exact(&mut [0]).and_then(|()| stream.write_all(b"!"));
+                        let _ = stream.read_exact(&mut request).and_then(|()| stream.write_all(b":1\r\n"));
                     }
                     // Reads the next request, if any, and then hangs up or stays silent until the generator gives up.
-                    let _ = stream.read(&mut [0]);
+                    let _ = stream.read_exact(&mut request);
                     let _ = if answers == 0 { stream.read(&mut [0]) } else { Ok(0) };
                 });
             }
@@ -285,18 +244,18 @@ mod tests {
     #[test]
     fn a_run_over_either_kind_of_socket() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = Endpoint::Tcp(listener.local_addr().unwrap());
+        let endpoint = Endpoint::from(listener.local_addr().unwrap());
         assert_eq!(run(&endpoint, || listener.accept().unwrap().0, 100).unwrap(), 100);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
-        assert_eq!(run(&Endpoint::Unix(path), || listener.accept().unwrap().0, 100).unwrap(), 100);
+        assert_eq!(run(&Endpoint::unix(path).unwrap(), || listener.accept().unwrap().0, 100).unwrap(), 100);
     }
 
     #[test]
     fn a_server_that_hangs_up_or_stays_silent_ends_the_run() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = Endpoint::Tcp(listener.local_addr().unwrap());
+        let endpoint = Endpoint::from(listener.local_addr().unwrap());
         for (answers, expected) in
             [(10, "the server closed connection"), (0, "stalled: nothing arrived for 100ms (sta")]
         {

@@ -241,10 +241,11 @@ impl<W: Wire + 'static> Connection<W> {
     fn on_job(&mut self, stamp: Stamp, job: &Job<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
         cx.tally.worked(job.stamp)?;
         self.empty = 0;
+        let mut job = *job;
         if !self.seat.is_worker && self.seat.shape.request == Request::Cycle {
-            cx.tally.put_back(job.stamp);
+            job.stamp = cx.tally.put_back(job.stamp);
         }
-        if self.wire.finish(stamp, job, cx) {
+        if self.wire.finish(stamp, &job, cx) {
             self.pending.push_back(Pending { step: Step::Finish, stamp });
             if self.seat.shape.eager {
                 self.take(Stamp { number: 0, sent_nanos: cx.tally.now_nanos }, cx);

@@ -9,7 +9,8 @@
 //! (the work of one connection, whatever its protocol), [`protocol`] and then a module per protocol, which adds bytes:
 //! [`gearman`], [`faktory`], [`spiderq`], [`eventmq`], [`redis`], [`beanstalkd`], with [`resp`] and [`zmtp`] under them. Beside
 //! these: [`links`] (sockets), [`peers`] and [`servers`] (the servers under load), [`process`] (their cost), [`metric`], [`stats`]
-//! and [`report`] (figures, tables, ratios). The codecs share no code with the daemon's, so that both cannot share a mistake.
+//! and [`report`] (figures, tables, ratios). The codecs share no code with the daemon's, so that both cannot share a mistake; the
+//! tests run them against the daemon's sessions.
 //!
 //! Invariants: every server is a child on loopback with its data in a temporary directory, and dies with its
 //! [`servers::Server`]; the client side is one thread, so that its cost can be separated from the server's.

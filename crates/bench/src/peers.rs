@@ -264,8 +264,8 @@ impl Programs {
         let args = vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()];
         let mut launch = Launch::new(self.windlass.clone(), args, addr);
         if unix {
-            launch.ports.front = Endpoint::Unix(path.clone());
-            launch.ports.back = Endpoint::Unix(path);
+            let socket = Endpoint::unix(path).map_err(Error::io("name a Unix socket"))?;
+            (launch.ports.front, launch.ports.back) = (socket.clone(), socket);
         }
         Ok(launch)
     }
@@ -279,7 +279,7 @@ impl Programs {
             ("EVENTMQ_ADMINISTRATIVE_ADDR", url(admin)),
         ];
         let mut launch = released(self.venv()?, "emq-router", env, admin);
-        (launch.ports.front, launch.ports.back) = (Endpoint::Tcp(front), Endpoint::Tcp(back));
+        (launch.ports.front, launch.ports.back) = (front.into(), back.into());
         Ok(launch)
     }
 }

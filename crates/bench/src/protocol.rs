@@ -28,10 +28,26 @@ pub(crate) struct Protocol {
     pub(crate) empty: Shape,
     /// Sleeping workers are woken, and count that.
     pub(crate) wakes: bool,
+    /// Whatever a load leaves in the queue is taken out after it: each job exactly once, with its last value.
+    pub(crate) drains: bool,
     /// A connection's side of the protocol.
     pub(crate) speaker: fn(Seat) -> Box<dyn Speaker>,
-    /// The server's own count of its jobs. `acknowledges`: the server acknowledges every job.
-    pub(crate) count: fn(SocketAddr, acknowledges: bool) -> Result<u64, Error>,
+    /// The server's own counts. `acknowledges`: the server acknowledges every job.
+    pub(crate) count: fn(SocketAddr, acknowledges: bool) -> Result<Count, Error>,
+}
+
+/// What a server counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) jobs: u64,
+    /// The replies to loads since its start, if it counts them.
+    pub(crate) replies: Option<u64>,
+}
+
+impl Count {
+    pub(crate) fn of(jobs: u64) -> Self {
+        Self { jobs, replies: None }
+    }
 }
 
 impl Protocol {

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use crate::cases::Shape;
 use crate::error::Error;
 use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
-use crate::protocol::{Protocol, ask, connect};
+use crate::protocol::{Count, Protocol, ask, connect};
 use crate::resp::{self, Line};
 use crate::stamp::Stamp;
 use crate::tally::Ending;
@@ -19,6 +19,7 @@ pub(crate) static REDIS: Protocol = Protocol {
     fill: Shape::submit(8, 128),
     empty: Shape::drain(8, Ending::Answered),
     wakes: false,
+    drains: false,
     speaker: |seat: Seat| Connection::boxed(Redis, seat, 1),
     count,
 };
@@ -64,7 +65,7 @@ impl Wire for Redis {
 }
 
 /// Both lists together.
-fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
+fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
     ask(&mut connect(admin)?, b"LLEN bench\r\nLLEN taken\r\n", |bytes| {
         let (mut counts, mut rest) = (Vec::new(), bytes);
         while let Some((line, after)) = resp::split(rest)? {
@@ -74,4 +75,5 @@ fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
         }
         Ok((counts.len() == 2).then(|| counts.iter().sum()))
     })
+    .map(Count::of)
 }

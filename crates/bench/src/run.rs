@@ -1,6 +1,7 @@
 //! One run of one case on a freshly started server: steady loads, filling and draining, restarting. Every part of it ends with
 //! a check of the server's own count.
 
+use std::cell::{Cell, RefCell};
 use std::iter::repeat_n;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,9 +14,9 @@ use crate::links::{Idle, Links, STALL};
 use crate::metric::{Metric, Sample};
 use crate::peers::{Peer, Programs};
 use crate::process;
-use crate::protocol::{Protocol, await_agreement};
+use crate::protocol::{Count, Protocol, await_agreement};
 use crate::servers::{Home, Server};
-use crate::tally::Ending;
+use crate::tally::{Ending, Tally};
 
 /// Jobs that pass through a server before its memory is read.
 const WARM_JOBS: u64 = 2000;
@@ -44,7 +45,14 @@ impl Run<'_> {
         let home = Home::new(self.data_root)?;
         let protocol = peer.protocol(case.protocol);
         let server = self.start(peer, protocol, &home)?.0;
-        let bout = Bout { run: self, protocol, server: &server, acknowledges: peer.acknowledges() };
+        let bout = Bout {
+            run: self,
+            protocol,
+            server: &server,
+            acknowledges: peer.acknowledges(),
+            replies: Cell::default(),
+            last: RefCell::default(),
+        };
         let mut sample = match case.work {
             Work::Load(shape) => bout.load(&shape)?,
             Work::Idle(shape, plan) => {
@@ -79,7 +87,14 @@ impl Run<'_> {
         server.kill();
         let begun = Instant::now();
         let (server, accepted) = self.start(peer, protocol, home)?;
-        let bout = Bout { run: self, protocol, server: &server, acknowledges: true };
+        let bout = Bout {
+            run: self,
+            protocol,
+            server: &server,
+            acknowledges: true,
+            replies: Cell::default(),
+            last: RefCell::default(),
+        };
         bout.agree(jobs)?;
         let restarted = begun.elapsed();
         let sample = Sample::from([
@@ -107,6 +122,10 @@ struct Bout<'a> {
     server: &'a Server,
     /// The server acknowledges every job.
     acknowledges: bool,
+    /// All replies so far, where a server counts them.
+    replies: Cell<u64>,
+    /// The stamps of jobs that a load has put back.
+    last: RefCell<Vec<u64>>,
 }
 
 impl Bout<'_> {
@@ -120,9 +139,9 @@ impl Bout<'_> {
             _ => self.run.plan,
         };
         let measured = self.drive(shape, &plan, queued)?;
-        if queued > 0 && measured.left > 0 {
-            // They were put back: every one must come out, exactly once.
-            self.drive(&self.protocol.empty, &Plan::counted(queued), queued)?;
+        if self.protocol.drains && measured.left > 0 {
+            // Every one must come out, exactly once.
+            self.drive(&self.protocol.empty, &Plan::counted(measured.left), measured.left)?;
         }
         let mut sample = measured.sample();
         if self.protocol.wakes && shape.ending == Ending::Worked {
@@ -163,12 +182,16 @@ impl Bout<'_> {
     /// One load, while `queued` jobs are in the queue for its workers.
     fn drive(&self, shape: &Shape, plan: &Plan, queued: u64) -> Result<Measured, Error> {
         let speakers = self.protocol.speakers(shape, self.acknowledges);
-        let mut driver = Driver::new(speakers, shape.rules(self.acknowledges), plan, queued, self.server.pid())?;
+        let mut tally = Tally::new(shape, self.acknowledges, plan.jobs_max(), queued)?;
+        tally.last = self.last.take();
+        let mut driver = Driver::new(speakers, tally, plan, self.server.pid());
         let ports = self.server.ports();
         let workers = repeat_n(&ports.back, shape.workers);
         let mut links = Links::open(workers.chain(repeat_n(&ports.front, shape.clients)), self.run.idle, STALL)?;
         links.drive(&mut driver, self.run.interrupt)?;
         let measured = driver.measured()?;
+        self.replies.set(self.replies.get() + measured.replies);
+        self.last.replace(measured.last.clone());
         // While the connections are open, so that the server handles the last messages on them.
         self.agree(measured.left)?;
         Ok(measured)
@@ -179,7 +202,8 @@ impl Bout<'_> {
     fn agree(&self, left: u64) -> Result<(), Error> {
         await_agreement(COUNTS_WITHIN, self.run.interrupt, || {
             let found = (self.protocol.count)(self.server.ports().admin, self.acknowledges)?;
-            Ok((found != left).then(|| format!("the server counts {found} jobs, {left} were expected")))
+            let expected = Count { jobs: left, replies: found.replies.map(|_| self.replies.get()) };
+            Ok((found != expected).then(|| format!("the server has {found:?}, the generator {expected:?}")))
         })
     }
 }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::links::Endpoint;
+use crate::links::{self, Endpoint};
 use crate::process;
 
 /// A server may replay for long; a hung server must still be detected.
@@ -48,7 +48,7 @@ pub(crate) struct Ports {
 impl Launch {
     /// A server that listens at one address.
     pub(crate) fn new(program: PathBuf, args: Vec<String>, addr: SocketAddr) -> Self {
-        let ports = Ports { front: Endpoint::Tcp(addr), back: Endpoint::Tcp(addr), admin: addr };
+        let ports = Ports { front: addr.into(), back: addr.into(), admin: addr };
         Self { program, args, env: Vec::new(), quiet: false, ports }
     }
 
@@ -102,7 +102,7 @@ impl Server {
     pub(crate) fn start(launch: &Launch, home: &Home, interrupt: &Interrupt) -> Result<(Self, Duration), Error> {
         let begun = Instant::now();
         let mut server = Self { child: spawn(launch, home)?, ports: launch.ports.clone() };
-        while !(TcpStream::connect(server.ports.admin).is_ok() && server.ports.front.accepts()) {
+        while !(TcpStream::connect(server.ports.admin).is_ok() && links::connect(&server.ports.front).is_ok()) {
             interrupt.check()?;
             let exited = server.child.try_wait().map_err(Error::io("look at the server"))?.is_some();
             if exited || begun.elapsed() > READY_WITHIN {

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use crate::cases::{Request, Shape};
 use crate::error::Error;
 use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
-use crate::protocol::Protocol;
+use crate::protocol::{Count, Protocol};
 use crate::stamp::Stamp;
 use crate::tally::Ending;
 use crate::zmtp::{self, Dealer, Event};
@@ -23,6 +23,7 @@ pub(crate) static SPIDERQ: Protocol = Protocol {
     fill: Shape::submit(4, 64),
     empty: Shape::drain(64, Ending::Answered),
     wakes: false,
+    drains: true,
     speaker: |seat| Connection::boxed(Spiderq { seat, dealer: Dealer::default(), buffer: Vec::new() }, seat, 1),
     count,
 };
@@ -31,6 +32,7 @@ const COUNT: u8 = 0x01;
 const ADD: u8 = 0x02;
 const LEND: u8 = 0x04;
 const REPAY: u8 = 0x05;
+const STATS: u8 = 0x07;
 const PING: u8 = 0x0B;
 /// Replies without further bytes.
 const ADDED: &[u8] = &[0x02];
@@ -53,8 +55,8 @@ struct Spiderq {
 
 impl Spiderq {
     #[inline]
-    fn send(&mut self, key: u64, out: &mut Vec<u8>) {
-        zmtp::put(out, [b"", &key.to_be_bytes(), &self.buffer]);
+    fn send(&mut self, key: u64, cx: &mut Context<'_>) {
+        zmtp::put(cx.out, [b"", &key.to_be_bytes(), &self.buffer]);
         self.buffer.clear();
     }
 }
@@ -66,12 +68,13 @@ impl Wire for Spiderq {
     }
 
     #[inline]
-    fn read<'a>(&mut self, bytes: &'a [u8], _: &mut Context<'_>) -> Read<'a> {
+    fn read<'a>(&mut self, bytes: &'a [u8], cx: &mut Context<'_>) -> Read<'a> {
         let Some((event, rest)) = self.dealer.read(bytes)? else { return Ok(None) };
         let Event::Message(message) = event else {
             let reply = if event == Event::Ready { Reply::Ready } else { Reply::None };
             return Ok(Some(Incoming { reply, of: None, rest }));
         };
+        cx.tally.replies += 1;
         let mut parts = message.parts();
         let (Some(b""), Some(cookie), Some(reply), None) = (parts.next(), parts.next(), parts.next(), parts.next())
         else {
@@ -94,13 +97,13 @@ impl Wire for Spiderq {
             put_task(&mut self.buffer, *stamp);
             // To the end of the queue.
             self.buffer.push(2);
-            self.send(stamp.number, cx.out);
+            self.send(stamp.number, cx);
         }
     }
 
     fn echo(&mut self, stamp: Stamp, cx: &mut Context<'_>) {
         self.buffer.push(PING);
-        self.send(stamp.number, cx.out);
+        self.send(stamp.number, cx);
     }
 
     #[inline]
@@ -109,7 +112,7 @@ impl Wire for Spiderq {
         self.buffer.extend_from_slice(&LEND_MS.to_be_bytes());
         // A worker waits for a task.
         self.buffer.push(if self.seat.is_worker { 1 } else { 2 });
-        self.send(request.number, cx.out);
+        self.send(request.number, cx);
     }
 
     #[inline]
@@ -122,7 +125,7 @@ impl Wire for Spiderq {
         } else {
             DROP
         });
-        self.send(request.number, cx.out);
+        self.send(request.number, cx);
         true
     }
 
@@ -150,32 +153,20 @@ fn lent(reply: &[u8]) -> Option<Job<'_>> {
     (stamp.number == u64::from_be_bytes(*number)).then_some(Job { lease, stamp })
 }
 
-/// Queued tasks.
-fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
-    zmtp::question(admin, b"", [b"", b"", &[COUNT]], |message| {
+/// Queued tasks, and all replies so far.
+fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
+    let jobs = zmtp::question(admin, b"", [b"", b"", &[COUNT]], |message| {
         let count = message.parts().nth(2)?.strip_prefix(&[COUNT])?;
         Some(u64::from(u32::from_be_bytes(count.try_into().ok()?)))
-    })
+    })?;
+    let replies = zmtp::question(admin, b"", [b"", b"", &[STATS]], |message| replies(message.parts().nth(2)?))?;
+    Ok(Count { jobs, replies: Some(replies) })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tasks_to_the_byte() {
-        let stamp = Stamp { number: 0x0102, sent_nanos: 0x0304 };
-        let head = b"\0\0\0\x08\0\0\0\0\0\0\x01\x02\0\0\0\x64\x02\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0";
-        let mut task = Vec::new();
-        put_task(&mut task, stamp);
-        assert_eq!(task, [&head[..], &[b'x'; 84]].concat());
-        let reply = [&b"\x06\0\0\0\0\0\0\x09\x08"[..], &task].concat();
-        assert_eq!(lent(&reply), Some(Job { lease: b"\0\0\0\0\0\0\x09\x08", stamp }));
-        for at in [0, 12, 20, 24, 25, 40, 124] {
-            let mut spoilt = reply.clone();
-            spoilt[at] ^= 0x10;
-            assert!(lent(&spoilt).is_none_or(|job| job.stamp != stamp), "{at}");
-            assert_eq!(lent(&reply[..at]), None, "{at}");
-        }
-    }
+/// The sum of the counters of the requests that loads send. The others must be 0. Spec: 1.4, which has ten counters.
+fn replies(reply: &[u8]) -> Option<u64> {
+    let (counters, []) = reply.strip_prefix(&[0x0A])?.as_chunks() else { return None };
+    let counters: Vec<u64> = counters.iter().map(|counter| u64::from_be_bytes(*counter)).collect();
+    let [ping, _count, add, 0, 0, 0, lend, repay, 0, _stats] = *counters else { return None };
+    Some(ping + add + lend + repay)
 }

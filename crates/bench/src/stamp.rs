@@ -1,13 +1,13 @@
 //! The identity of a job: its number, the time it was sent, a random id.
 
+use uuid::Uuid;
+
 /// A unique id has the form of a UUID: 32 hexadecimal digits and 4 hyphens, as stock clients write it.
 pub(crate) const UNIQUE_BYTES: usize = 36;
 /// The size of a binary job: a stamp, and filler bytes.
 pub(crate) const BODY_BYTES: usize = 100;
 /// Both numbers of a stamp as hexadecimal digits.
 pub(crate) const STAMP_DIGITS: usize = 32;
-/// Where a UUID has its hyphens.
-const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
 /// The beginning of every job's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,21 +54,15 @@ impl Stamp {
 /// A UUID of two numbers.
 #[inline]
 pub(crate) fn uuid(high: u64, low: u64) -> [u8; UNIQUE_BYTES] {
-    let mut text = [b'-'; UNIQUE_BYTES];
-    let places = text.iter_mut().enumerate().filter(|(at, _)| !HYPHENS.contains(at)).map(|(_, place)| place);
-    let digits: [u8; 32] = digits((u128::from(high) << 64 | u128::from(low)).to_be_bytes());
-    places.zip(digits).for_each(|(place, digit)| *place = digit);
+    let mut text = [0; UNIQUE_BYTES];
+    Uuid::from_u64_pair(high, low).hyphenated().encode_lower(&mut text);
     text
 }
 
 /// The second number of a UUID.
 #[inline]
 pub(crate) fn low_of(uuid: &[u8]) -> Option<u64> {
-    let mut low = [0; 16];
-    let (high_digits, low_digits) = low.split_at_mut(4);
-    high_digits.copy_from_slice(uuid.get(19..23)?);
-    low_digits.copy_from_slice(uuid.get(24..).filter(|digits| digits.len() == 12)?);
-    number_in(&low)
+    Some(Uuid::try_parse_ascii(uuid).ok()?.as_u64_pair().1)
 }
 
 /// Lower-case hexadecimal digits; twice as many as there are bytes.
@@ -87,21 +81,18 @@ fn number_in(digits: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes))
 }
 
-/// A seeded random generator (splitmix64) for unique ids: the same seed gives the same ids, so runs are repeatable.
+/// A seeded random generator for unique ids: the same seed gives the same ids, so runs are repeatable.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     /// The next 64 bits.
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.u64(..)
     }
 
     /// A unique id.

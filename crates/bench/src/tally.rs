@@ -1,8 +1,10 @@
 //! The common counters of a run's connections: when they may start a request, and what has happened to the jobs. No bytes, no
 //! clock.
 
+use fixedbitset::FixedBitSet;
 use hdrhistogram::Histogram;
 
+use crate::cases::Shape;
 use crate::error::Error;
 use crate::stamp::{Random, Stamp};
 
@@ -17,24 +19,12 @@ pub(crate) enum Ending {
     Answered,
 }
 
-/// What a load counts, and its limit of outstanding jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rules {
-    pub(crate) ending: Ending,
-    /// Most jobs submitted and not yet worked; submitting pauses there and resumes at half of it.
-    pub(crate) backlog_max: u64,
-    /// Every request of a client makes a job.
-    pub(crate) submits: bool,
-    /// Every submitted job must be acknowledged before the run ends.
-    pub(crate) acknowledged: bool,
-    /// Every job must be worked before the run ends.
-    pub(crate) worked: bool,
-}
-
 /// The counters, and the only way to start a request.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    rules: Rules,
+    shape: Shape,
+    /// Every submitted job must be acknowledged before the run ends.
+    acknowledges: bool,
     /// The time, ns since the run began.
     pub(crate) now_nanos: u64,
     /// For unique ids.
@@ -42,6 +32,8 @@ pub(crate) struct Tally {
     /// Requests that clients have started.
     pub(crate) started: u64,
     pub(crate) done: u64,
+    /// Replies, where a server counts them, too.
+    pub(crate) replies: u64,
     /// Sleeping workers that were woken.
     pub(crate) wakes: u64,
     /// No further requests.
@@ -57,19 +49,24 @@ pub(crate) struct Tally {
     paused: bool,
     /// Paused producers may resume.
     resume: bool,
-    taken: Taken,
+    taken: FixedBitSet,
+    /// By number, the last stamps of jobs that were put back; 0 for other jobs.
+    pub(crate) last: Vec<u64>,
 }
 
 impl Tally {
-    /// Counters for at most `started_max` requests. Jobs 0 to `queued` are queued already.
-    pub(crate) fn new(rules: Rules, started_max: u64, queued: u64) -> Result<Self, Error> {
+    /// Counters for at most `started_max` requests. Jobs 0 to `queued` are queued already. `acknowledges`: the server acknowledges
+    /// every job.
+    pub(crate) fn new(shape: &Shape, acknowledges: bool, started_max: u64, queued: u64) -> Result<Self, Error> {
         let latency = Histogram::new(2).map_err(|error| Error::Usage(error.to_string()))?;
         Ok(Self {
-            rules,
+            shape: *shape,
+            acknowledges: acknowledges && shape.submits(),
             now_nanos: 0,
             rng: Random::new(1),
             started: 0,
             done: 0,
+            replies: 0,
             wakes: 0,
             stopping: false,
             latency,
@@ -79,7 +76,8 @@ impl Tally {
             worked: 0,
             paused: false,
             resume: false,
-            taken: Taken::default(),
+            taken: FixedBitSet::new(),
+            last: Vec::new(),
         })
     }
 
@@ -91,7 +89,7 @@ impl Tally {
         }
         let stamp = Stamp { number: self.queued + self.started, sent_nanos: self.now_nanos };
         self.started += 1;
-        self.paused = self.jobs() - self.worked >= self.rules.backlog_max;
+        self.paused = self.jobs() - self.worked >= self.shape.backlog_max;
         Some(stamp)
     }
 
@@ -108,17 +106,23 @@ impl Tally {
         self.end(Ending::Answered, sent);
     }
 
-    /// A connection has received a job. [`Error::Mismatch`] if it was never submitted or has been taken before.
+    /// A connection has received a job. [`Error::Mismatch`] if it was never submitted, has been taken before, or is not as it was
+    /// put back.
     #[inline]
     pub(crate) fn worked(&mut self, job: Stamp) -> Result<(), Error> {
         if job.number >= self.jobs() {
             return Err(Error::Mismatch(format!("job {} was never submitted", job.number)));
         }
-        if !self.taken.insert(job.number) {
+        let at = usize::try_from(job.number).unwrap_or(usize::MAX);
+        if self.taken.contains(at) {
             return Err(Error::Mismatch(format!("job {} was worked twice", job.number)));
         }
+        if self.last.get(at).is_some_and(|last| *last != 0 && *last != job.sent_nanos) {
+            return Err(Error::Mismatch(format!("job {} came with an earlier value", job.number)));
+        }
+        self.taken.grow_and_insert(at);
         self.worked += 1;
-        let half_empty = self.paused && self.jobs() - self.worked <= self.rules.backlog_max / 2;
+        let half_empty = self.paused && self.jobs() - self.worked <= self.shape.backlog_max / 2;
         if half_empty || self.is_forgotten() {
             self.paused = false;
             self.resume = true;
@@ -127,15 +131,21 @@ impl Tally {
         Ok(())
     }
 
-    /// A job goes back to the queue.
+    /// A job goes back to the queue, with another stamp in its body, which is returned.
     #[inline]
-    pub(crate) fn put_back(&mut self, job: Stamp) {
-        self.worked -= u64::from(self.taken.remove(job.number));
+    pub(crate) fn put_back(&mut self, job: Stamp) -> Stamp {
+        let at = usize::try_from(job.number).unwrap_or(usize::MAX);
+        self.worked -= u64::from(self.taken.contains(at));
+        self.taken.remove(at);
+        let job = Stamp { sent_nanos: job.sent_nanos + 1, ..job };
+        self.last.resize(self.last.len().max(at + 1), 0);
+        self.last.iter_mut().skip(at).take(1).for_each(|last| *last = job.sent_nanos);
+        job
     }
 
     #[inline]
     fn end(&mut self, ending: Ending, sent: Stamp) {
-        if ending == self.rules.ending {
+        if ending == self.shape.ending {
             self.done += 1;
             // It grows as needed, so every value has a place.
             let _ = self.latency.record(self.now_nanos.saturating_sub(sent.sent_nanos));
@@ -145,7 +155,7 @@ impl Tally {
     /// All jobs so far.
     #[inline]
     fn jobs(&self) -> u64 {
-        self.queued + if self.rules.submits { self.started } else { 0 }
+        self.queued + if self.shape.submits() { self.started } else { 0 }
     }
 
     /// Jobs that the server must still have.
@@ -156,7 +166,7 @@ impl Tally {
     /// Nothing is outstanding, and no acknowledgement will ever make a producer submit. This can happen below a full backlog, if
     /// the first jobs were worked before the last producer had connected.
     fn is_forgotten(&self) -> bool {
-        self.rules.ending == Ending::Worked && !self.rules.acknowledged && self.left() == 0
+        self.shape.ending == Ending::Worked && !self.acknowledges && self.left() == 0
     }
 
     /// Whether producers may resume; true once per pause.
@@ -166,9 +176,9 @@ impl Tally {
 
     /// Every request and every job is complete, and nothing is outstanding.
     pub(crate) fn is_settled(&self) -> bool {
-        let acknowledged = !self.rules.acknowledged || self.acknowledged == self.started;
-        let expected = self.started + if self.rules.worked { self.queued } else { 0 };
-        acknowledged && self.done == expected && (!self.rules.worked || self.left() == 0)
+        let acknowledged = !self.acknowledges || self.acknowledged == self.started;
+        let expected = self.started + if self.shape.works() { self.queued } else { 0 };
+        acknowledged && self.done == expected && (!self.shape.works() || self.left() == 0)
     }
 
     /// What is outstanding, for the message about a stalled run.
@@ -178,42 +188,14 @@ impl Tally {
     }
 }
 
-/// A set of job numbers, one bit each.
-#[derive(Debug, Default)]
-struct Taken(Vec<u64>);
-
-impl Taken {
-    /// Adds a number; returns whether it is new. The caller bounds it.
-    #[inline]
-    fn insert(&mut self, number: u64) -> bool {
-        let (word, bit) = Self::place(number);
-        if word >= self.0.len() {
-            self.0.resize((word + 1).next_power_of_two(), 0);
-        }
-        self.0.get_mut(word).is_some_and(|bits| std::mem::replace(bits, *bits | bit) & bit == 0)
-    }
-
-    /// Removes a number; returns whether it was there.
-    #[inline]
-    fn remove(&mut self, number: u64) -> bool {
-        let (word, bit) = Self::place(number);
-        self.0.get_mut(word).is_some_and(|bits| std::mem::replace(bits, *bits & !bit) & bit != 0)
-    }
-
-    #[inline]
-    fn place(number: u64) -> (usize, u64) {
-        (usize::try_from(number / 64).unwrap_or(usize::MAX), 1 << (number % 64))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cases::Request;
 
     #[test]
     fn producers_pause_at_a_full_backlog_and_resume_at_half_of_it() {
-        let rules = Rules { ending: Ending::Worked, backlog_max: 4, submits: true, acknowledged: false, worked: true };
-        let mut tally = Tally::new(rules, 5, 0).unwrap();
+        let mut tally = Tally::new(&Shape::flow(1, 1, 1, 4), false, 5, 0).unwrap();
         let submit = |tally: &mut Tally| std::iter::from_fn(|| tally.next_stamp()).count();
         assert_eq!((submit(&mut tally), tally.take_resume()), (4, false));
         for (number, resumes) in [(3, false), (0, true)] {
@@ -230,16 +212,15 @@ mod tests {
 
     #[test]
     fn a_job_that_was_put_back_can_be_taken_again() {
-        let rules =
-            Rules { ending: Ending::Answered, backlog_max: 9, submits: false, acknowledged: false, worked: false };
-        let mut tally = Tally::new(rules, 9, 2).unwrap();
+        let mut tally = Tally::new(&Shape::clients(Request::Cycle, 1, 1), true, 9, 2).unwrap();
         let job = |number| Stamp { number, sent_nanos: 0 };
         tally.worked(job(1)).unwrap();
         assert_eq!((tally.left(), tally.next_stamp()), (1, Some(job(2))));
         assert_eq!(tally.worked(job(1)).unwrap_err().to_string(), "count mismatch: job 1 was worked twice");
         assert_eq!(tally.worked(job(2)).unwrap_err().to_string(), "count mismatch: job 2 was never submitted");
-        tally.put_back(job(1));
-        tally.worked(job(1)).unwrap();
+        let again = tally.put_back(job(1));
+        assert_eq!(tally.worked(job(1)).unwrap_err().to_string(), "count mismatch: job 1 came with an earlier value");
+        tally.worked(again).unwrap();
         assert_eq!(tally.left(), 1);
     }
 }

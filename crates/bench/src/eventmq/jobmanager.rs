@@ -1,6 +1,5 @@
 //! The released JobManager: its process, its child processes, and the jobs they have done.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,12 +9,11 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde::Deserialize;
 
 use crate::cases::Shape;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::links::{Endpoint, STALL};
+use crate::links::STALL;
 use crate::load::strange;
 use crate::metric::{Metric, Sample};
 use crate::peers::{released, url};
@@ -40,31 +38,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How long a JobManager's start and its registration may take.
 const WORKERS_WITHIN: Duration = Duration::from_secs(60);
 
-/// The fields used of the answer to `ROUTER_SHOW_WORKERS`.
-#[derive(Debug, Deserialize)]
-struct Workers {
-    #[serde(rename = "connected_workers")]
-    workers: BTreeMap<String, Worker>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Worker {
-    available_slots: u64,
-}
-
 /// `jobs` requests at once, and the time until all are done.
 pub(crate) fn run(run: &Run<'_>, jobs: u64, server: &Server, home: &Home) -> Result<Sample, Error> {
     let (ports, pid) = (server.ports(), server.pid());
-    let (Endpoint::Tcp(front), Endpoint::Tcp(back)) = (&ports.front, &ports.back) else {
+    let (Some(front), Some(back)) = (ports.front.as_socket(), ports.back.as_socket()) else {
         return Err(Error::Usage("a JobManager is served over TCP".to_owned()));
     };
-    let manager = JobManager::start(run, *back, home)?;
+    let manager = JobManager::start(run, back, home)?;
     await_agreement(WORKERS_WITHIN, run.interrupt, || {
-        let found: Workers = super::status(ports.admin, "ROUTER_SHOW_WORKERS")?;
-        let slots: u64 = found.workers.values().map(|worker| worker.available_slots).sum();
+        let slots = super::status(ports.admin, "ROUTER_SHOW_WORKERS", |found| {
+            let workers = found.get("connected_workers")?.as_object()?.values();
+            workers.map(|worker| worker.get("available_slots")?.as_u64()).sum::<Option<u64>>()
+        })?;
         Ok((slots != PROCESSES).then(|| format!("workers can take {slots} jobs at once, {PROCESSES} were expected")))
     })?;
-    let mut client = Batcher::open(*front)?;
+    let mut client = Batcher::open(front)?;
     client.work_off(WARM_JOBS, &manager, run.interrupt)?;
     let (cpu, begun) = (CpuTimes::now(pid)?, Instant::now());
     client.work_off(jobs, &manager, run.interrupt)?;
@@ -162,7 +150,7 @@ impl Drop for JobManager {
 
 /// Checks that all jobs up to `jobs` were done exactly once.
 fn account(notes: &[u8], jobs: u64) -> Result<(), Error> {
-    let mut tally = Tally::new(Shape::drain(1, Ending::Worked).rules(true), 0, jobs)?;
+    let mut tally = Tally::new(&Shape::drain(1, Ending::Worked), true, 0, jobs)?;
     for line in notes.split_inclusive(|byte| *byte == b'\n') {
         tally.worked(line.strip_suffix(b"\n").and_then(Stamp::of_digits).ok_or_else(|| strange(line))?)?;
     }

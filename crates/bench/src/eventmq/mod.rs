@@ -5,15 +5,14 @@
 //! their frames, theirs. Not in it: `STATUS` and `ROUTER_SHOW_WORKERS` of the released router, which are answered with JSON in a
 //! `REPLY`, as `emq-cli` has it.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::cases::Shape;
 use crate::error::Error;
 use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
-use crate::protocol::Protocol;
+use crate::protocol::{Count, Protocol};
 use crate::stamp::{Random, STAMP_DIGITS, Stamp, UNIQUE_BYTES, low_of, uuid};
 use crate::table::WORKERS;
 use crate::zmtp::{self, Dealer, Event};
@@ -29,6 +28,7 @@ pub(crate) static EVENTMQ: Protocol = Protocol {
     fill: Shape::submit(4, 64),
     empty: Shape::flow(0, 1, WORKERS, u64::MAX),
     wakes: false,
+    drains: false,
     speaker: |seat| {
         Connection::boxed(Eventmq { seat, dealer: Dealer::default(), informed: [0; UNIQUE_BYTES] }, seat, CREDITS)
     },
@@ -144,49 +144,24 @@ fn stamp_of(job: &[u8]) -> Option<Stamp> {
     Stamp::of_digits(job.strip_prefix(JOB_HEAD)?.strip_suffix(JOB_TAIL)?)
 }
 
-/// The fields used of the answer to `STATUS`.
-#[derive(Debug, Deserialize)]
-struct Status {
-    #[serde(rename = "waiting_messages_by_queue")]
-    waiting: BTreeMap<String, u64>,
-    #[serde(rename = "inflight_messages_by_queue")]
-    in_flight: BTreeMap<String, u64>,
-}
-
 /// Waiting jobs, and those in flight. The released router counts every request without a requested reply as in flight for ever.
-fn count(admin: SocketAddr, acknowledges: bool) -> Result<u64, Error> {
-    let status: Status = status(admin, "STATUS")?;
-    let in_flight = if acknowledges { status.in_flight.values().sum() } else { 0 };
-    Ok(status.waiting.values().sum::<u64>() + in_flight)
+fn count(admin: SocketAddr, acknowledges: bool) -> Result<Count, Error> {
+    let counts = ["waiting_messages_by_queue", "inflight_messages_by_queue"].into_iter();
+    let counts = counts.take(if acknowledges { 2 } else { 1 });
+    status(admin, "STATUS", |found| {
+        let sum = |of| found.get(of)?.as_object()?.values().map(Value::as_u64).sum::<Option<u64>>();
+        counts.clone().map(sum).sum()
+    })
+    .map(Count::of)
 }
 
-/// The answer to an administrative request.
-fn status<T: for<'de> Deserialize<'de>>(admin: SocketAddr, command: &str) -> Result<T, Error> {
+/// What an administrative request's answer has.
+fn status<T>(admin: SocketAddr, command: &str, read: impl Fn(Value) -> Option<T>) -> Result<T, Error> {
     let mut rng = Random::new(SEED);
     let (identity, id) = (rng.unique(), rng.unique());
     zmtp::question(admin, &identity, [b"", VERSION, command.as_bytes(), &id], |message| {
         let parts: Vec<_> = message.parts().collect();
         let [b"", VERSION, b"REPLY", _, text] = *parts else { return None };
-        serde_json::from_slice(text).ok()
+        read(serde_json::from_slice(text).ok()?)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_is_json_that_names_its_function() {
-        let stamp = Stamp { number: 0x1f, sent_nanos: 0xabc };
-        let job = job_of(stamp);
-        let value: serde_json::Value = serde_json::from_slice(&job).unwrap();
-        assert_eq!(value[0], "run");
-        assert_eq!((&value[1]["path"], &value[1]["callable"]), (&"windlass_tasks".into(), &"done".into()));
-        assert_eq!(value[1]["args"][0], "000000000000001f0000000000000abc");
-        for at in 0..job.len() {
-            let mut spoilt = job;
-            spoilt[at] ^= 1;
-            assert_ne!(stamp_of(&spoilt), stamp_of(&job), "{at}");
-        }
-    }
 }
