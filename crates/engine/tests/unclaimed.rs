@@ -124,7 +124,7 @@ fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
     let table: [(&str, Away); 6] = [
         ("taken", |broker| broker.hear(2, take(["q"]))),
         ("removed", |broker| broker.hear(2, JobCommand::Cancel(common::id(1)))),
-        ("to the dead set", |broker| {
+        ("to the dead-letter queue", |broker| {
             let filter = common::with_names(["first"]);
             broker.hear(2, common::mutate(filter, Mutation::Kill))
         }),
