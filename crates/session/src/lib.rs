@@ -323,9 +323,75 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::Query;
+    use windlass_engine::{Query, TakeCommand};
 
     use super::*;
+
+    #[derive(Debug)]
+    struct Mute;
+
+    impl Session for Mute {
+        fn on_open(&mut self, _: Timestamp, _: &mut Outbox) {}
+        fn on_bytes(&mut self, _: Timestamp, _: &mut BytesMut, _: &mut Outbox) {}
+        fn on_event(&mut self, _: Timestamp, _: Event, _: &mut Outbox) {}
+    }
+
+    #[test]
+    fn a_session_needs_nothing_by_default_and_ends_with_its_peer() {
+        let (mut session, mut out) = (Mute, Outbox::new(ClientId(3)));
+        let needs = (session.next_deadline(), session.needs_bytes(), session.messages(), session.held_bytes());
+        assert_eq!((needs, out.client()), ((None, 0, 0, 0), ClientId(3)));
+        session.on_eof(Timestamp(0), &mut out);
+        assert_eq!(out.take_reason(), Some(Reason::PeerClosed));
+    }
+
+    #[test]
+    fn times_are_converted_by_the_skew() {
+        let mut out = Outbox::default();
+        out.set_skew_ms(7);
+        let times = (out.wall(Timestamp(5)), out.by_engine(Timestamp(12)));
+        assert_eq!((out.skew_ms(), times), (7, (Timestamp(12), Timestamp(5))));
+    }
+
+    #[test]
+    fn an_outbox_ends_in_waiting_if_nothing_follows_the_wait() {
+        let mut out = Outbox::default();
+        assert!(!out.ends_in_waiting());
+        out.command(Tag(1), Query::Stats);
+        assert!(!out.ends_in_waiting(), "another command");
+        out.command(Tag(2), TakeCommand::WaitForWork);
+        assert!(out.ends_in_waiting());
+        out.bytes().extend_from_slice(b"more");
+        assert!(!out.ends_in_waiting());
+    }
+
+    #[test]
+    fn bytes_are_taken_alone() {
+        let mut out = Outbox::default();
+        assert_eq!(out.take_bytes(), None, "nothing");
+        out.bytes().extend_from_slice(b"some");
+        out.command(Tag(1), Query::Stats);
+        assert_eq!(out.take_bytes(), None, "bytes before a command");
+        out.bytes().extend_from_slice(b"more");
+        assert_eq!(out.take_bytes(), None, "bytes after a command");
+    }
+
+    #[test]
+    fn buffers_are_kept_up_to_their_limits() {
+        for (capacity, kept) in [(Outbox::KEPT_BYTES_MAX, true), (Outbox::KEPT_BYTES_MAX + 1, false)] {
+            let mut out = Outbox { bytes: BytesMut::with_capacity(capacity), ..Outbox::default() };
+            out.bytes().extend_from_slice(b"some");
+            assert_eq!(out.take_bytes().as_deref(), Some(&b"some"[..]));
+            assert_eq!(out.bytes().capacity() > 0, kept, "{capacity} bytes");
+        }
+        for (capacity, kept) in [(Outbox::KEPT_ITEMS_MAX, true), (2 * Outbox::KEPT_ITEMS_MAX, false)] {
+            let mut out = Outbox { items: VecDeque::with_capacity(capacity), ..Outbox::default() };
+            assert_eq!(out.items.capacity(), capacity);
+            out.command(Tag(1), Query::Stats);
+            out.move_behind(&mut VecDeque::new());
+            assert_eq!(out.items.capacity() > 0, kept, "{capacity} items");
+        }
+    }
 
     #[test]
     fn stopping_now_wins_over_stopping_gracefully() {

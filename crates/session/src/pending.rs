@@ -97,6 +97,20 @@ mod tests {
         }
     }
 
+    #[derive(Debug)]
+    struct Plain;
+
+    impl Question for Plain {
+        const WEIGHT_MAX: usize = 2;
+    }
+
+    #[test]
+    fn a_question_counts_as_one_by_default() {
+        let mut pending = Pending::default();
+        let full = [Plain, Plain].map(|question| (pending.push(question), pending.is_full()).1);
+        assert_eq!(full, [false, true]);
+    }
+
     #[test]
     fn replies_pass_by_questions_that_wait() {
         let mut pending = Pending::default();

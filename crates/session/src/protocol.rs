@@ -247,3 +247,62 @@ impl fmt::Debug for Endpoint {
         f.debug_struct("Endpoint").field("name", &self.name).field("listen", &self.listen).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Plain;
+
+    impl Protocol for Plain {
+        fn name(&self) -> &'static str {
+            "plain"
+        }
+
+        fn id(&self) -> windlass_engine::Protocol {
+            windlass_engine::Protocol::GEARMAN
+        }
+
+        fn title(&self) -> &'static str {
+            "Plain"
+        }
+
+        fn import_terms(&self) -> ImportTerms {
+            ImportTerms { kind: QueueKind::Work, clash: Clash::Refuse, key_is_identity: false }
+        }
+
+        fn check(&self, _: &Daemon) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn listeners(&self) -> Vec<Listener<'_>> {
+            Vec::new()
+        }
+
+        fn message_bytes_max(&self) -> ByteSize {
+            ByteSize(1)
+        }
+
+        fn endpoints(&self, _: &Daemon) -> Result<Vec<Endpoint>, Error> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn a_protocol_has_no_extras_by_default() {
+        assert!(Plain.origin().is_none() && Plain.tls().is_none() && Plain.alias_rule().is_none());
+        assert!(Plain.queues().is_empty() && Plain.schedules().unwrap().is_none() && Plain.throttles().is_none());
+        assert!(Plain.check_text("").is_ok());
+    }
+
+    #[test]
+    fn tls_is_for_tcp_addresses() {
+        let addresses = ["127.0.0.1:1", "unix:/s"].map(|at| at.parse::<ListenAddress>().unwrap());
+        let tls = Tls { certificate: "cert.pem".into(), ..Tls::default() };
+        for (tls, expected) in [(Some(&tls), [true, false]), (Some(&Tls::default()), [false; 2]), (None, [false; 2])] {
+            let found: Vec<_> = Listener::each("plain", "plain.listen", &addresses, tls).map(|it| it.tls).collect();
+            assert_eq!(found, expected, "{tls:?}");
+        }
+    }
+}

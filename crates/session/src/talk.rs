@@ -158,3 +158,19 @@ impl<Q: Question> State<Q> {
         self.must_wait() || self.recipients >= RECIPIENTS_MAX
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    #[test]
+    fn a_talk_has_the_outboxes_times_and_number() {
+        let (mut out, mut state) = (Outbox::new(ClientId(3)), State::<Infallible>::default());
+        out.set_skew_ms(7);
+        let talk = Talk { now: Timestamp(5), out: &mut out, state: &mut state };
+        let times = (talk.wall(Timestamp(5)), talk.by_engine(Timestamp(12)), talk.skew_ms());
+        assert_eq!((talk.now(), talk.client(), times), (Timestamp(5), ClientId(3), (Timestamp(12), Timestamp(5), 7)));
+    }
+}

@@ -14,6 +14,7 @@ const NOW: Timestamp = Timestamp(5);
 #[derive(Debug, Default)]
 struct Toy {
     kept: Option<Bytes>,
+    due: Option<Timestamp>,
     body_bytes: Option<usize>,
     ended: u32,
 }
@@ -78,6 +79,14 @@ impl Speaker for Toy {
 
     fn ended(&mut self) {
         self.ended += 1;
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.due
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.kept.as_ref().map_or(0, Bytes::len)
     }
 }
 
@@ -228,4 +237,14 @@ fn an_unknown_tag_is_ignored() {
     bench.session.on_event(NOW, Event::Reply(Tag(1), Reply::Finished(JobId(1))), &mut bench.out);
     bench.session.on_event(NOW, Event::Reply(Tag::NONE, Reply::Done), &mut bench.out);
     assert!(bench.out.is_empty());
+}
+
+#[test]
+fn the_driver_learns_what_the_speaker_holds_and_when_it_is_due() {
+    let mut bench = Bench::new();
+    assert_eq!((bench.session.next_deadline(), bench.session.held_bytes()), (None, 0));
+    (bench.session.speaker.due, bench.session.speaker.kept) = (Some(NOW), Some(Bytes::from_static(b"body")));
+    assert_eq!((bench.session.next_deadline(), bench.session.held_bytes()), (Some(NOW), 4));
+    bench.session.state.over = true;
+    assert_eq!(bench.session.next_deadline(), None, "an ending connection has no deadline");
 }
