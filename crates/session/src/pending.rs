@@ -144,5 +144,8 @@ mod tests {
         let tags: Vec<_> = (0..=Pending::<usize>::KEPT_MAX).map(|_| pending.push(0)).collect();
         tags.into_iter().for_each(|tag| assert_eq!(pending.take(tag), Some(0)));
         assert_eq!(pending.open.capacity(), 0);
+        let tag = pending.push(0);
+        pending.take(tag);
+        assert!(pending.open.capacity() > 0, "room for few is kept");
     }
 }

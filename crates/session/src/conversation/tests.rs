@@ -16,7 +16,41 @@ struct Toy {
     kept: Option<Bytes>,
     due: Option<Timestamp>,
     body_bytes: Option<usize>,
+    /// Whether bytes were taken, each time reading paused.
+    took: Vec<bool>,
+    resets: u32,
     ended: u32,
+    transport: Option<Beating>,
+}
+
+/// A transport that is due at this time, and does nothing to messages.
+#[derive(Debug)]
+struct Beating {
+    due: Timestamp,
+    resets: u32,
+}
+
+impl Transport for Beating {
+    fn messages(&self) -> u64 {
+        7
+    }
+
+    fn held_bytes(&self) -> usize {
+        3
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        Some(self.due)
+    }
+
+    fn tick(&mut self, now: Timestamp, out: &mut BytesMut) -> Result<(), Reason> {
+        out.extend_from_slice(b"beat ");
+        if now > self.due { Err(Reason::TimedOut("beat")) } else { Ok(()) }
+    }
+
+    fn reset_liveness(&mut self, _: Timestamp) {
+        self.resets += 1;
+    }
 }
 
 #[derive(Debug)]
@@ -81,6 +115,30 @@ impl Speaker for Toy {
         self.ended += 1;
     }
 
+    fn has_read(&mut self, took: bool, _: &mut Talk<'_, Asked>) {
+        self.took.push(took);
+    }
+
+    fn tick(&mut self, talk: &mut Talk<'_, Asked>) {
+        talk.bytes().extend_from_slice(b"tick ");
+    }
+
+    fn reset_liveness(&mut self, _: Timestamp) {
+        self.resets += 1;
+    }
+
+    fn shutdown(&mut self, talk: &mut Talk<'_, Asked>) {
+        talk.bytes().extend_from_slice(b"bye");
+    }
+
+    fn transport(&self) -> Option<&dyn Transport> {
+        self.transport.as_ref().map(|transport| -> &dyn Transport { transport })
+    }
+
+    fn transport_mut(&mut self) -> Option<&mut dyn Transport> {
+        self.transport.as_mut().map(|transport| -> &mut dyn Transport { transport })
+    }
+
     fn next_deadline(&self) -> Option<Timestamp> {
         self.due
     }
@@ -118,11 +176,11 @@ impl Bench {
             out: Outbox::default(),
         };
         bench.session.on_open(NOW, &mut bench.out);
-        let open = |item: Item| {
-            matches!(item, Item::Command(Tag::NONE, Command::Client(ClientCommand::Open(info)))
-                if info.protocol == Some(Protocol::GEARMAN))
+        let opened: Vec<_> = bench.out.drain().collect();
+        let [Item::Command(Tag::NONE, Command::Client(ClientCommand::Open(info)))] = opened.as_slice() else {
+            panic!("{opened:?}");
         };
-        assert!(bench.out.drain().all(open));
+        assert_eq!(info.protocol, Some(Protocol::GEARMAN));
         bench
     }
 
@@ -247,4 +305,35 @@ fn the_driver_learns_what_the_speaker_holds_and_when_it_is_due() {
     assert_eq!((bench.session.next_deadline(), bench.session.held_bytes()), (Some(NOW), 4));
     bench.session.state.over = true;
     assert_eq!(bench.session.next_deadline(), None, "an ending connection has no deadline");
+}
+
+#[test]
+fn ticks_and_the_shutdown_reach_the_transport_and_the_speaker() {
+    let mut bench = Bench::new();
+    (bench.session.speaker.due, bench.session.speaker.kept) = (Some(NOW), Some(Bytes::from_static(b"body")));
+    bench.session.speaker.transport = Some(Beating { due: Timestamp(3), resets: 0 });
+    let session = &bench.session;
+    assert_eq!((session.next_deadline(), session.held_bytes(), session.messages()), (Some(Timestamp(3)), 7, 7));
+    bench.session.on_tick(Timestamp(3), &mut bench.out);
+    bench.session.on_shutdown(NOW, &mut bench.out);
+    assert_eq!(bench.out.take_bytes().as_deref(), Some(&b"beat tick bye"[..]));
+    let resets =
+        |bench: &Bench| (bench.session.speaker.resets, bench.session.speaker.transport.as_ref().unwrap().resets);
+    bench.session.reset_liveness(NOW);
+    assert_eq!(resets(&bench), (1, 1));
+    bench.step(In("qq"));
+    bench.session.on_tick(Timestamp(3), &mut bench.out);
+    assert_eq!(resets(&bench), (2, 2), "while reading is held up, silence does not count");
+    bench.session.on_tick(NOW, &mut bench.out);
+    assert_eq!(bench.out.take_reason(), Some(Reason::TimedOut("beat")));
+    assert_eq!(bench.session.speaker.ended, 1);
+}
+
+#[test]
+fn the_speaker_learns_whether_bytes_were_taken() {
+    let mut bench = Bench::new();
+    for bytes in ["a", "L", "bcd"] {
+        bench.step(In(bytes));
+    }
+    assert_eq!(bench.session.speaker.took, [true, false, false]);
 }
