@@ -20,9 +20,17 @@ pub(crate) struct Output {
 
 #[derive(Debug)]
 struct Chunk {
-    words: BytesMut,
+    words: Words,
     /// Memory that it takes up, including bytes that are already written.
     allocated: usize,
+}
+
+#[derive(Debug)]
+enum Words {
+    /// More may be appended.
+    Own(BytesMut),
+    /// Others may have them, too.
+    Shared(Bytes),
 }
 
 impl Output {
@@ -44,13 +52,16 @@ impl Output {
     pub(crate) fn copy(&mut self, words: &[u8]) {
         self.len += words.len();
         match self.chunks.back_mut() {
-            Some(last) if last.words.len() + words.len() <= LARGE_BYTES => {
-                last.words.extend_from_slice(words);
-                self.allocated -= last.allocated;
-                last.allocated = last.allocated.max(last.words.capacity());
-                self.allocated += last.allocated;
+            Some(Chunk { words: Words::Own(last), allocated }) if last.len() + words.len() <= LARGE_BYTES => {
+                last.extend_from_slice(words);
+                self.allocated -= *allocated;
+                *allocated = last.capacity().max(*allocated);
+                self.allocated += *allocated;
             }
-            _ => self.push(BytesMut::from(words)),
+            _ => {
+                let words = BytesMut::from(words);
+                self.push(words.capacity(), Words::Own(words));
+            }
         }
     }
 
@@ -60,49 +71,61 @@ impl Output {
             self.copy(&words);
         } else {
             self.len += words.len();
-            self.push(words);
+            self.push(words.capacity(), Words::Own(words));
         }
     }
 
-    /// Appends bytes, without a copy if they are many and not shared.
+    /// Appends bytes that others may have, too, without a copy if they are many.
     pub(crate) fn append_shared(&mut self, words: Bytes) {
         if words.len() < LARGE_BYTES {
             self.copy(&words);
         } else {
-            self.append(words.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared)));
+            self.len += words.len();
+            self.push(words.len(), Words::Shared(words));
         }
     }
 
-    fn push(&mut self, words: BytesMut) {
+    fn push(&mut self, allocated: usize, words: Words) {
         // The buffer kept for small pieces would stand before the new one.
-        if self.chunks.front().is_some_and(|chunk| chunk.words.is_empty())
+        if self.chunks.front().is_some_and(|chunk| chunk.words.bytes().is_empty())
             && let Some(kept) = self.chunks.pop_front()
         {
             self.allocated -= kept.allocated;
         }
-        let allocated = words.capacity();
         self.allocated += allocated;
         self.chunks.push_back(Chunk { words, allocated });
     }
 
     /// The next bytes to write: a part of the output, empty only if the output is empty.
     pub(crate) fn next(&self) -> &[u8] {
-        self.chunks.front().map_or(&[], |chunk| &chunk.words)
+        self.chunks.front().map_or(&[], |chunk| chunk.words.bytes())
     }
 
     /// Removes this many bytes of [`Output::next`], which have been written.
     pub(crate) fn advance(&mut self, bytes: usize) {
         let is_last = self.chunks.len() == 1;
         let Some(chunk) = self.chunks.front_mut() else { return };
-        chunk.words.advance(bytes);
+        match &mut chunk.words {
+            Words::Own(words) => words.advance(bytes),
+            Words::Shared(words) => words.advance(bytes),
+        }
         self.len -= bytes;
-        if !chunk.words.is_empty() {
+        if !chunk.words.bytes().is_empty() {
             return;
         }
         // Keeps a small buffer for the next bytes.
         if !is_last || chunk.allocated > KEPT_BYTES_MAX {
             self.allocated -= chunk.allocated;
             self.chunks.pop_front();
+        }
+    }
+}
+
+impl Words {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(words) => words,
+            Self::Shared(words) => words,
         }
     }
 }
@@ -166,6 +189,8 @@ mod tests {
         assert_eq!((output.len(), output.allocated()), (0, 0));
         let shared = Bytes::from(vec![7; 1 << 20]);
         output.append_shared(shared.clone());
-        assert_ne!(output.next().as_ptr(), shared.as_ptr(), "it is shared");
+        assert_eq!(output.next().as_ptr(), shared.as_ptr());
+        output.copy(b"small");
+        assert_eq!((output.len(), output.next().len()), ((1 << 20) + 5, 1 << 20));
     }
 }

@@ -220,6 +220,14 @@ impl Outbox {
         &mut self.bytes
     }
 
+    /// Appends bytes for the peer without a copy: for large bodies.
+    pub fn share(&mut self, bytes: Bytes) {
+        if self.hang_up.is_none() {
+            self.flush_bytes();
+            self.items.push_back(Item::Bytes(bytes));
+        }
+    }
+
     /// Ends the connection after everything put out before has been sent, including the answers to commands.
     pub fn hang_up(&mut self, reason: Reason) {
         if self.hang_up.is_none() {

@@ -91,6 +91,12 @@ impl<Q: Question> Talk<'_, Q> {
         self.out.bytes()
     }
 
+    /// Sends bytes to the peer behind those of [`Talk::bytes`], without a copy: for bodies of at least [`LARGE_BYTES`]. Not for a
+    /// protocol with a transport, which frames its bytes.
+    pub fn share(&mut self, bytes: Bytes) {
+        self.out.share(bytes);
+    }
+
     /// Sends a command to the engine. [`Speaker::reply`](crate::Speaker::reply) gets the question back with the reply.
     pub fn ask(&mut self, question: Q, command: impl Into<Command>) {
         let tag = self.state.pending.push(question);

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use windlass_engine::{From, JobRef, LeaseCommand, Proof, Select, Take, TakeCommand, Taken, Wait};
+use windlass_session::LARGE_BYTES;
 
 use super::ask::{Ask, WORKER};
 use super::{GearmanSpeaker, Talk, unique};
@@ -43,6 +44,11 @@ impl GearmanSpeaker {
             AssignForm::All | AssignForm::Unique => Response::JobAssignUniq { handle, function, unique, workload },
             AssignForm::Plain => Response::JobAssign { handle, function, workload },
         };
-        response.encode(talk.bytes());
+        if workload.len() >= LARGE_BYTES && workload.as_ptr() == job.body.as_ptr() {
+            response.encode_but(workload.len(), talk.bytes());
+            talk.share(job.body.clone());
+        } else {
+            response.encode(talk.bytes());
+        }
     }
 }

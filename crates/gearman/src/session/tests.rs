@@ -394,3 +394,25 @@ fn results_never_ask_to_be_acknowledged() {
         assert!(!tag.wants_answer(), "{}", request.kind());
     }
 }
+
+#[test]
+fn a_large_result_is_sent_without_a_copy() {
+    for bytes in [LARGE_BYTES - 1, LARGE_BYTES] {
+        let mut bench = Bench::new();
+        let result = Bytes::from(vec![7; bytes]);
+        let end = End::Succeeded { result: result.clone(), by: None };
+        bench.event(Event::Notice(Notice::Ended { job: JobId(1), end }));
+        let mut expected = BytesMut::new();
+        Response::WorkComplete { handle: b"H:here:1", data: &result }.encode(&mut expected);
+        let pieces: Vec<_> = bench.out.drain().collect();
+        let pieces: Vec<&Bytes> = pieces
+            .iter()
+            .map(|item| match item {
+                Item::Bytes(bytes) => bytes,
+                Item::Command(..) | Item::Publish(..) => panic!("unexpected {item:?}"),
+            })
+            .collect();
+        assert_eq!(pieces.iter().map(|piece| piece.as_ref()).collect::<Vec<_>>().concat(), expected);
+        assert_eq!(pieces.iter().any(|piece| piece.as_ptr() == result.as_ptr()), bytes == LARGE_BYTES);
+    }
+}

@@ -7,6 +7,7 @@
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{Command, End, Failure, JobId, JobRef, LeaseCommand, Note, Proof, Protocol};
+use windlass_session::LARGE_BYTES;
 
 use super::ask::{DATA, EXCEPTION, RESULT};
 use super::{GearmanSpeaker, Talk, refusal};
@@ -109,7 +110,15 @@ impl GearmanSpeaker {
             }
             End::Failed(_) | End::Lost | End::TimedOut | End::Expired | End::Cancelled => Response::WorkFail { handle },
         };
-        response.encode(self.unasked(talk));
+        match (&response, end) {
+            (Response::WorkComplete { data, .. }, End::Succeeded { result, .. })
+                if data.len() >= LARGE_BYTES && data.as_ptr() == result.as_ptr() && !self.amid_lines =>
+            {
+                response.encode_but(data.len(), talk.bytes());
+                talk.share(result.clone());
+            }
+            _ => response.encode(self.unasked(talk)),
+        }
     }
 }
 

@@ -128,13 +128,24 @@ impl fmt::Debug for Kind {
 /// Appends a packet whose arguments are separated by NULs, as those of every packet type are.
 /// `out` grows at most once; nothing else is allocated.
 pub(super) fn write_packet(out: &mut BytesMut, magic: Magic, kind: Kind, arguments: &[&[u8]]) {
+    write_packet_but(0, out, magic, kind, arguments);
+}
+
+/// The same, without the last bytes of the packet, which the caller sends behind `out`. They must be part of the last argument.
+pub(super) fn write_packet_but(
+    omitted_bytes: usize,
+    out: &mut BytesMut,
+    magic: Magic,
+    kind: Kind,
+    arguments: &[&[u8]],
+) {
     let separators = arguments.len().saturating_sub(1);
     let body_bytes = arguments.iter().map(|argument| argument.len()).sum::<usize>() + separators;
     let Ok(size) = u32::try_from(body_bytes) else {
         // Frames are at most FRAME_BYTES_CEILING long, and a packet adds far less than 3 GiB.
         unreachable!("a body of {body_bytes} bytes passed the frame limit");
     };
-    out.reserve(HEADER_BYTES + body_bytes);
+    out.reserve(HEADER_BYTES + body_bytes.saturating_sub(omitted_bytes));
     out.put_slice(&magic.bytes());
     out.put_u32(kind.0);
     out.put_u32(size);
@@ -142,6 +153,7 @@ pub(super) fn write_packet(out: &mut BytesMut, magic: Magic, kind: Kind, argumen
         if position > 0 {
             out.put_u8(0);
         }
-        out.put_slice(argument);
+        let omitted = if position == separators { omitted_bytes } else { 0 };
+        out.put_slice(argument.get(..argument.len().saturating_sub(omitted)).unwrap_or_default());
     }
 }

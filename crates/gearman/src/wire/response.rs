@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 use super::arguments::Arguments;
 use super::number::{Decimal, status_number};
-use super::packet::{Kind, Magic, Packet, write_packet};
+use super::packet::{Kind, Magic, Packet, write_packet_but};
 
 /// A response, borrowing its contents. An argument that a NUL ends must not contain one. Handles are written without a NUL: with
 /// a NUL in WORK_FAIL, stock clients do not recognize the handle.
@@ -189,7 +189,13 @@ impl<'a> Response<'a> {
 
     /// Appends the packet. `out` grows at most once; nothing else is allocated.
     pub fn encode(&self, out: &mut BytesMut) {
-        let mut packet = |arguments: &[&[u8]]| write_packet(out, Magic::Response, self.kind(), arguments);
+        self.encode_but(0, out);
+    }
+
+    /// Appends all but the last bytes of the packet: the end of the workload or data, which the caller sends behind them.
+    pub fn encode_but(&self, omitted_bytes: usize, out: &mut BytesMut) {
+        let mut packet =
+            |arguments: &[&[u8]]| write_packet_but(omitted_bytes, out, Magic::Response, self.kind(), arguments);
         match *self {
             Self::Noop | Self::NoJob => packet(&[]),
             Self::JobCreated { handle: only }

@@ -135,7 +135,7 @@ impl Connection {
     /// Moves the bytes that the session answers with at once to the output. They go ahead of the rest of the mail; only commands
     /// are new items.
     fn say_leading(&mut self) {
-        if let Some(words) = self.outbox.take_leading_bytes() {
+        while let Some(words) = self.outbox.take_leading_bytes() {
             self.say(|output| output.append_shared(words));
         }
     }
