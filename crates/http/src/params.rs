@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::problem::Problem;
@@ -32,8 +32,9 @@ pub(crate) struct TwoParams<A, B>(pub(crate) A, pub(crate) B);
 #[derive(Debug)]
 pub(crate) struct Segments<T>(pub(crate) T);
 
-/// The body, whatever its type.
-#[derive(Debug)]
+/// Bytes, whatever their type.
+#[derive(Debug, ToSchema)]
+#[schema(value_type = String, format = Binary)]
 pub(crate) struct Body(pub(crate) Bytes);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {

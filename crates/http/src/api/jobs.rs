@@ -19,7 +19,7 @@ use super::queues::Page;
 use super::views::{Job, JobDetail, state_name};
 use crate::app::App;
 use crate::cursor::CursorText;
-use crate::params::{Segments, TwoParams, rows};
+use crate::params::{Body, Segments, TwoParams, rows};
 use crate::problem::{Outcome, Problem};
 
 /// A page of jobs.
@@ -78,7 +78,7 @@ pub(crate) async fn get(State(app): State<Arc<App>>, Segments(id): Segments<u64>
 /// The bytes of a job's body
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/body", tag = "jobs", operation_id = "get_job_body",
     params(("id" = u64, Path, description = "Its number")),
-    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = 404, body = Problem))
+    responses((status = 200, body = Body, content_type = "application/octet-stream"), (status = 404, body = Problem))
 )]
 pub(super) async fn body(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Response> {
     let view = look(&app, id).await?;

@@ -52,7 +52,7 @@ pub(super) struct Extension {
 /// The job succeeded; the body of the request is its result
 #[utoipa::path(post, path = "/api/v1/leases/{lease}/done", tag = "work", operation_id = "finish_job",
     params(("lease" = String, Path, description = "The lease")),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    request_body(content = Body, content_type = "application/octet-stream"),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem))
 )]
 pub(super) async fn done(
@@ -68,7 +68,7 @@ pub(super) async fn done(
 /// The job failed; the body of the request is the error's message
 #[utoipa::path(post, path = "/api/v1/leases/{lease}/fail", tag = "work", operation_id = "fail_job",
     params(("lease" = String, Path, description = "The lease"), Failed),
-    request_body(content = String, content_type = "text/plain"),
+    request_body(content = Body, content_type = "application/octet-stream"),
     responses((status = 200, body = FailedJob), (status = 404, body = Problem), (status = 409, body = Problem))
 )]
 pub(super) async fn fail(

@@ -14,8 +14,7 @@ use crate::problem::{Outcome, Problem};
 
 /// Figures for Prometheus
 #[utoipa::path(get, path = "/metrics", tag = "status", responses(
-    (status = 200, body = String, content_type = "text/plain"),
-    (status = 200, body = String, content_type = "application/openmetrics-text")
+    (status = 200, description = "Prometheus' text, or OpenMetrics if `Accept` names it", body = String, content_type = "text/plain")
 ))]
 pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Outcome<Response> {
     let Reply::Stats(stats) = app.ask(Query::Stats).await? else { return Err(Problem::unexpected()) };

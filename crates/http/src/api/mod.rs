@@ -24,10 +24,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::routing::get;
 use utoipa::OpenApi;
+use utoipa::openapi::RefOr;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -134,13 +135,29 @@ fn administering() -> OpenApiRouter<Arc<App>> {
 /// The OpenAPI document, as JSON.
 #[must_use]
 pub fn openapi() -> String {
-    routes().into_openapi().to_pretty_json().unwrap_or_default()
+    text(routes().into_openapi())
+}
+
+/// The text of the document. Each response must have a description; one without gets the name of its status.
+fn text(mut document: utoipa::openapi::OpenApi) -> String {
+    for path in document.paths.paths.values_mut() {
+        let operations = [&mut path.get, &mut path.put, &mut path.post, &mut path.delete].into_iter().flatten();
+        for (status, response) in operations.flat_map(|operation| &mut operation.responses.responses) {
+            if let RefOr::T(response) = response
+                && response.description.is_empty()
+            {
+                let reason = status.parse().ok().and_then(|status: StatusCode| status.canonical_reason());
+                reason.unwrap_or("An answer").clone_into(&mut response.description);
+            }
+        }
+    }
+    document.to_pretty_json().unwrap_or_default()
 }
 
 /// All routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let (mut router, description) = routes().split_for_parts();
-    let description = description.to_pretty_json().unwrap_or_default();
+    let description = text(description);
     let document = move || async move { ([(header::CONTENT_TYPE, "application/json")], description) };
     router = router.route("/api/v1/openapi.json", get(document));
     for page in &app.pages {
@@ -151,7 +168,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(site::routes())
         .fallback(async || Problem::not_found("no such page"))
         .method_not_allowed_fallback(async || {
-            Problem::new(axum::http::StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "not with this method")
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "not with this method")
         })
         .layer(middleware::from_fn_with_state(Arc::clone(&app), access::admit))
         .with_state(app)

@@ -65,7 +65,7 @@ pub(super) struct PushedJob {
 /// get it only from bridged queues.
 #[utoipa::path(post, path = "/api/v1/queues/{queue}/jobs", tag = "work", operation_id = "push_job",
     params(("queue" = String, Path, description = "The queue; an unknown one becomes known"), Terms),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    request_body(content = Body, content_type = "application/octet-stream"),
     responses(
         (status = 201, body = PushedJob, headers(("location" = String, description = "The job"))),
         (status = 400, body = Problem), (status = 409, body = Problem), (status = 413, body = Problem),

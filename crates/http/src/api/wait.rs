@@ -29,6 +29,7 @@ const TIMEOUT_MAX: Period = Period::from_secs(300);
 #[into_params(parameter_in = Query)]
 pub(super) struct Until {
     /// `empty`: no job is ready, leased, scheduled or waits for a retry.
+    #[param(inline)]
     until: Condition,
     /// Of this queue; of all, if it is left out.
     queue: Option<Name>,
