@@ -63,6 +63,14 @@ pub enum ClientCommand {
         /// Return the jobs that the client holds from this queue.
         requeue: bool,
     },
+    /// Watch jobs change their states. The client receives `Watched` for as many changes as it has room for; each further command
+    /// adds room. Changes without room are counted, and `Watched` with their number is the first one that follows.
+    Watch {
+        /// Only jobs of this queue; `None` = of all. The first command decides.
+        queue: Option<Bytes>,
+        /// How many more notices the client has room for.
+        room: u32,
+    },
     /// Close another client's connection on behalf of an operator: its session receives `Close`. Answer: `Done`.
     Disconnect(ClientId),
     /// The client can no longer work on any queue.

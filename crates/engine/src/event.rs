@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 
-use crate::ids::{JobId, Tag};
-use crate::jobs::Failure;
+use crate::ids::{JobId, Protocol, Tag};
+use crate::jobs::{Failure, JobStateKind};
 use crate::outcome::{End, Fate, Pushed, Taken};
 use crate::query::{BatchView, ClientRow, FiguresRow, JobView, Query, QueueRow, Stats, Why, WorkerRow};
 use crate::refusal::Refusal;
@@ -161,8 +161,32 @@ pub enum Notice {
         /// The outcome.
         end: End,
     },
-    /// The worker of this connection missed its heartbeats: the session must close the connection.
+    /// A watcher is shown a change, or a gap.
+    Watched(Watched),
+    /// The worker of this connection missed its heartbeats, or an operator closes the connection: the session must close it.
     Close,
+}
+
+/// What a watcher is shown.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Watched {
+    /// A job has a new state.
+    Changed(Box<JobChange>),
+    /// So many changes were not shown, because the watcher had no room.
+    Missed(u64),
+}
+
+/// A job's new state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobChange {
+    /// The job.
+    pub job: JobId,
+    /// Its queue's name.
+    pub queue: Bytes,
+    /// The protocol of its producer.
+    pub protocol: Protocol,
+    /// Its state; `None` if it was removed.
+    pub now: Option<JobStateKind>,
 }
 
 impl Event {
@@ -209,6 +233,7 @@ impl Event {
             Self::Reply(_, Reply::Queues { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.name)),
             Self::Reply(_, Reply::Jobs { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.queue)),
             Self::Reply(_, Reply::Figures { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.name)),
+            Self::Notice(Notice::Watched(Watched::Changed(change))) => each(&mut change.queue),
             Self::Reply(..) | Self::Notice(_) => {}
         }
     }
@@ -337,6 +362,7 @@ impl Notice {
             Self::Ended { end: End::Failed(failure), .. } => failure_bytes(failure),
             Self::Ended { end: End::Lost | End::TimedOut | End::Expired | End::Cancelled, .. }
             | Self::WorkAvailable
+            | Self::Watched(_)
             | Self::Close => 0,
         }
     }

@@ -112,6 +112,7 @@ impl Command {
     pub fn queue_names_mut(&mut self, mut each: impl FnMut(&mut Bytes)) {
         match self {
             Self::Client(ClientCommand::Serve(subscription)) => each(&mut subscription.queue),
+            Self::Client(ClientCommand::Watch { queue, .. }) => queue.iter_mut().for_each(each),
             Self::Client(ClientCommand::Unserve { queue, .. }) | Self::Query(Query::Queue { queue }) => each(queue),
             Self::Job(JobCommand::Push(job)) => each(&mut job.queue),
             Self::Job(JobCommand::Track { job, .. } | JobCommand::Replace { job, .. } | JobCommand::Cancel(job))

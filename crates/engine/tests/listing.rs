@@ -309,3 +309,20 @@ fn a_connection_is_closed_for_an_operator() {
     broker.says(1, ClientCommand::Disconnect(two), ["2 closed", "1 done"]);
     broker.says(1, ClientCommand::Disconnect(ClientId(99)), ["1 refused: connection unknown"]);
 }
+
+#[test]
+fn a_watcher_sees_changes_as_far_as_it_has_room() {
+    let watch = |queue: Option<&'static str>, room| ClientCommand::Watch { queue: queue.map(Into::into), room };
+    let mut broker = Broker::new();
+    broker.says(3, watch(Some("other"), 9), []);
+    broker.says(2, watch(None, 3), []);
+    broker.says(1, push("q"), ["1 new j1", "2 sees j1 Ready"]);
+    broker.says(1, common::take(["q"]), ["1 took j1.1", "2 sees j1 Leased"]);
+    broker.says(1, push("other"), ["1 new j2", "3 sees j2 Ready", "2 sees j2 Ready"]);
+    broker.says(1, common::finish(1), ["1 finished j1"]);
+    broker.says(1, push("q"), ["1 new j3"]);
+    broker.says(2, watch(None, 2), ["2 missed 2"]);
+    broker.says(1, Command::Job(JobCommand::Cancel(common::id(3))), ["1 done", "2 sees j3 gone"]);
+    broker.hear(2, ClientCommand::Close);
+    broker.says(1, push("q"), ["1 new j4"]);
+}

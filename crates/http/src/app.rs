@@ -19,6 +19,9 @@ use crate::problem::{Outcome, Problem};
 use crate::site::History;
 use crate::time::moment_text;
 
+/// Readers of events.
+const WATCHING_MAX: usize = 16;
+
 /// The state of all handlers.
 #[derive(Debug)]
 pub(crate) struct App {
@@ -32,6 +35,8 @@ pub(crate) struct App {
     pub(crate) audit: Audit,
     /// Places for takes that wait. The other connections stay free for everything else.
     pub(crate) waiting: Semaphore,
+    /// Places for readers of events, each of which costs a little with every change of a job.
+    pub(crate) watching: Arc<Semaphore>,
     /// Which queues have series of their own in `/metrics`.
     pub(crate) series: Mutex<Series>,
     /// What the overview draws.
@@ -77,6 +82,7 @@ impl App {
             logins: http.logins_file().map(Logins::open).transpose()?,
             audit: Audit::new(http.audit.clone()),
             waiting: Semaphore::new(http.connections_max.div_ceil(2)),
+            watching: Arc::new(Semaphore::new(WATCHING_MAX)),
             series: Mutex::new(Series::new(metrics.queues_max)),
             history: History::default(),
             started_at,

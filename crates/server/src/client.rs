@@ -6,11 +6,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use windlass_engine::{
     ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Notice, Proof, Reading, Refusal, Reply,
-    Tag,
+    Tag, Watched,
 };
 use windlass_session::Item;
 
@@ -125,6 +126,42 @@ impl Client {
             }
             if waits && self.shared.broker.health() == Health::Stopping {
                 return Err(Refusal::Unavailable);
+            }
+            match visited {
+                Visited::Part => tokio::task::yield_now().await,
+                Visited::All | Visited::UpToLarge => self.rung.notified().await,
+            }
+        }
+    }
+
+    /// Watches jobs change their states, those of one queue or all. The first call begins it; each gives `room` for more notices,
+    /// and returns those that have come. `None` if the daemon stops, or closes the client.
+    pub async fn watch(&mut self, queue: Option<Bytes>, room: u32) -> Option<Vec<Watched>> {
+        let opening = self.opening.take().map(ClientCommand::Open);
+        let commands = opening.into_iter().chain([ClientCommand::Watch { queue, room }]);
+        let mut items: VecDeque<Item> = commands.map(|command| Item::Command(Tag::NONE, command.into())).collect();
+        loop {
+            self.mailbox.begin_look();
+            let mut visited = Visited::All;
+            if !items.is_empty() {
+                let (client, room) = (self.id, self.shared.bounds.outbound_bytes_max);
+                let batch = Batch { client, items: &mut items, room, visited: &mut visited };
+                self.shared.broker.visit_apart(&clock::read(), batch);
+            }
+            let mut mail = Vec::new();
+            self.shared.broker.mail(&self.mailbox, usize::MAX, &mut mail);
+            let is_close = |mail: &Mail| matches!(mail, Mail::Event(Event::Notice(Notice::Close)));
+            let is_over = self.mailbox.close_reason().is_some() || mail.iter().any(is_close);
+            if is_over || self.shared.broker.health() == Health::Stopping {
+                return None;
+            }
+            let watched = mail.into_iter().filter_map(|mail| match mail {
+                Mail::Event(Event::Notice(Notice::Watched(watched))) => Some(watched),
+                Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_) => None,
+            });
+            let watched: Vec<Watched> = watched.collect();
+            if !watched.is_empty() {
+                return Some(watched);
             }
             match visited {
                 Visited::Part => tokio::task::yield_now().await,

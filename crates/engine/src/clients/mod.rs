@@ -1,12 +1,14 @@
 //! Connections, the workers known by name, and how both wait for work. [`Clients`] and [`Workers`] own them; [`Waiters`]
-//! owns every wait.
+//! owns every wait. [`Watchers`] are clients that watch jobs.
 
 mod client;
 mod table;
 mod waiters;
+mod watchers;
 mod workers;
 
 pub(crate) use client::{Client, Served};
 pub(crate) use table::Clients;
 pub(crate) use waiters::{Waiters, check as check_waiters};
+pub(crate) use watchers::Watchers;
 pub(crate) use workers::{Worker, Workers};

@@ -69,6 +69,7 @@ pub(super) fn end_visit(state: &mut State, context: &mut Context) {
             break;
         }
     }
+    state.watchers.notify(context);
 }
 
 /// The next time at which work is due, if any.

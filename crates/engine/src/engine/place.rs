@@ -3,6 +3,7 @@
 use super::state::State;
 use crate::change::Change;
 use crate::context::Context;
+use crate::event::{JobChange, Watched};
 use crate::ids::JobId;
 use crate::jobs::{Job, JobState, Lease, Slot};
 use crate::query::Totals;
@@ -12,6 +13,7 @@ pub(super) fn insert_job(state: &mut State, job: Job) -> Slot {
     let slot = state.jobs.insert(job, &mut state.timers);
     enter(state, slot);
     note_unclaimed(state, slot);
+    show(state, slot, true);
     slot
 }
 
@@ -36,6 +38,7 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
     leave(state, slot);
     note_unclaimed(state, slot);
     count_run(state, slot, context);
+    show(state, slot, false);
     let Some(job) = state.jobs.remove(slot, &mut state.timers) else { return };
     if job.durable {
         context.remember(Change::JobGone(job.id));
@@ -49,6 +52,20 @@ pub(super) fn move_job(state: &mut State, slot: Slot, to: JobState) {
     state.jobs.set_state(slot, to, state.now.shifted(state.skew_ms), &mut state.timers);
     enter(state, slot);
     note_unclaimed(state, slot);
+    show(state, slot, true);
+}
+
+/// Shows watchers a job's new state, or that the job is removed.
+fn show(state: &mut State, slot: Slot, is_there: bool) {
+    if state.watchers.is_empty() {
+        return;
+    }
+    let Some(job) = state.jobs.at(slot) else { return };
+    let Some(queue) = state.queues.at(job.queue).map(|queue| &queue.image().name) else { return };
+    state.watchers.note(queue, || {
+        let now = is_there.then(|| job.state.kind());
+        Watched::Changed(Box::new(JobChange { job: job.id, queue: queue.clone(), protocol: job.protocol, now }))
+    });
 }
 
 fn enter(state: &mut State, slot: Slot) {

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use crate::batches::Batches;
-use crate::clients::{Clients, Waiters, Workers};
+use crate::clients::{Clients, Waiters, Watchers, Workers};
 use crate::ids::{ClientId, Timestamp};
 use crate::jobs::Jobs;
 use crate::limits::Limits;
@@ -30,6 +30,7 @@ pub(super) struct State {
     pub(super) queues: Queues,
     pub(super) clients: Clients,
     pub(super) workers: Workers,
+    pub(super) watchers: Watchers,
     pub(super) schedules: Schedules,
     pub(super) batches: Batches,
     pub(super) timers: Timers,
@@ -49,6 +50,7 @@ impl State {
             queues: Queues::new(seed),
             clients: Clients::new(seed),
             workers: Workers::new(seed),
+            watchers: Watchers::default(),
             schedules: Schedules::default(),
             batches: Batches::default(),
             timers: Timers::default(),

@@ -20,6 +20,13 @@ use crate::work::{LOOKED_UP, STEP};
 /// The most registrations of one queue by one client that count. Some workers register before each job.
 const SUBSCRIPTION_TIMES_MAX: u32 = 8;
 
+/// Lets a client watch jobs, or gives it room for more notices.
+pub(super) fn watch(state: &mut State, id: ClientId, queue: Option<Bytes>, room: u32) -> Result<(), Refusal> {
+    state.clients.opened(id)?;
+    state.watchers.watch(id, queue, room);
+    Ok(())
+}
+
 /// Asks another client's session to close its connection.
 pub(super) fn disconnect(state: &State, client: ClientId, call: &mut Call<'_>) -> Result<(), Refusal> {
     state.clients.get(client).ok_or(Refusal::NotFound(Thing::Client))?;
@@ -31,6 +38,7 @@ pub(super) fn disconnect(state: &State, client: ClientId, call: &mut Call<'_>) -
 /// Ends everything that belongs to a connection; does nothing if it is not open. Long work is done in parts beforehand
 /// (`part`).
 pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
+    state.watchers.forget(id);
     unwait(state, id, context);
     unsubscribe(state, id, |_| true, context);
     if state.clients.get(id).is_none() {

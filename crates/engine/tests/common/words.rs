@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, Cursor, End, Event, Fate, JobView, Note, Notice, Pushed, Reply, Schedule, Taken, Timestamp,
+    ClientId, Cursor, End, Event, Fate, JobView, Note, Notice, Pushed, Reply, Schedule, Taken, Timestamp, Watched,
 };
 
 /// One line per event: the client it is for, and its content.
@@ -69,6 +69,11 @@ fn word(event: &Event) -> String {
         }
         Event::Reply(_, Reply::Counted { jobs, next }) => listed("counted", [jobs.to_string()].into_iter(), *next),
         Event::Reply(_, Reply::Beaten(state)) => format!("beaten {state:?}"),
+        Event::Notice(Notice::Watched(Watched::Missed(changes))) => format!("missed {changes}"),
+        Event::Notice(Notice::Watched(Watched::Changed(change))) => match change.now {
+            Some(now) => format!("sees j{} {now:?}", change.job.0),
+            None => format!("sees j{} gone", change.job.0),
+        },
         Event::Notice(Notice::Close) => "closed".into(),
     }
 }

@@ -215,7 +215,7 @@ impl Speaker for EventmqSpeaker {
             Notice::Delivered(job) => self.taken(*job, talk),
             Notice::Ended { job, end } => self.job_ended(job, &end, talk),
             // eMQP has no progress.
-            Notice::Progress { .. } | Notice::WorkAvailable | Notice::Close => {}
+            Notice::Progress { .. } | Notice::WorkAvailable | Notice::Watched(_) | Notice::Close => {}
         }
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod batches;
 mod bulk;
 pub(crate) mod connections;
+mod events;
 pub(crate) mod filter;
 pub(crate) mod jobs;
 mod leases;
@@ -40,6 +41,7 @@ use crate::site;
 
 #[derive(OpenApi)]
 #[openapi(
+    components(schemas(events::JobEvent, events::MissedEvent)),
     info(
         title = "Windlass",
         description = "Ask and operate the queue; push and take jobs without a client library. A 2xx answer to a change means \
@@ -80,6 +82,7 @@ fn reading() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::get))
         .routes(routes!(jobs::body))
+        .routes(routes!(events::events))
         .routes(routes!(workers::list))
         .routes(routes!(schedules::list))
         .routes(routes!(batches::list))

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use windlass_engine::Event::{self, Notice as N, Reply as R};
 use windlass_engine::{
     BatchView, CallbackState, Codec, End, Fate, JobId, Note, Notice, Priority, Protocol, Pushed, Refusal, Reply, Tag,
-    Taken, Thing, Timestamp, Token, Why, WorkerState,
+    Taken, Thing, Timestamp, Token, Watched, Why, WorkerState,
 };
 
 const TAG: Tag = Tag(1);
@@ -56,6 +56,7 @@ events! {
     WorkAvailable: N(Notice::WorkAvailable), false, N(Notice::WorkAvailable);
     Progress: N(Notice::Progress { .. }), false, N(Notice::Progress { job: JOB, note: Note::Data(Bytes::new()) });
     Ended: N(Notice::Ended { .. }), false, N(Notice::Ended { job: JOB, end: End::Cancelled });
+    Watched: N(Notice::Watched(_)), false, N(Notice::Watched(Watched::Missed(1)));
     Close: N(Notice::Close), false, N(Notice::Close);
 }
 

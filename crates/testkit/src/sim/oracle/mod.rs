@@ -239,7 +239,7 @@ impl Oracle {
             Command::Query(Query::Clients { after, limit }) => self.list_clients(client, tag, *after, *limit),
             Command::Query(Query::Stats) => self.stats(client, tag),
             // The script has none of these: a reply would be a difference.
-            Command::Client(ClientCommand::Disconnect(_))
+            Command::Client(ClientCommand::Disconnect(_) | ClientCommand::Watch { .. })
             | Command::Query(Query::Why(_) | Query::Figures { .. } | Query::Batches { .. }) => Ok(()),
             Command::Barrier => {
                 self.reply(client, tag, Reply::Settled);

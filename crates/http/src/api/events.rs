@@ -1,0 +1,118 @@
+//! Events: jobs change their states, as a stream (server-sent events). A stream is bounded: a reader that is too slow misses
+//! some, and is shown how many.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use tokio::sync::OwnedSemaphorePermit;
+use utoipa::{IntoParams, ToSchema};
+use windlass_engine::{JobChange, Protocol, Watched};
+use windlass_server::client::Client;
+
+use super::views::state_name;
+use crate::app::{App, Peer};
+use crate::name::Name;
+use crate::params::Params;
+use crate::problem::{Outcome, Problem};
+
+/// Events under way to one reader.
+const ROOM: u32 = 1_000;
+
+/// How often a silent stream shows that it lives: proxies close silent connections.
+const ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// Which events.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Of jobs in this queue; of all jobs, if it is left out.
+    queue: Option<Name>,
+}
+
+/// The data of an event `job`: a job has a new state.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct JobEvent {
+    /// The job's number.
+    job: u64,
+    /// Its queue.
+    queue: Name,
+    /// The protocol of its producer.
+    protocol: &'static str,
+    /// Its state; null if it was removed, as a job is that succeeded.
+    state: Option<&'static str>,
+}
+
+/// The data of an event `missed`: the reader was too slow.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct MissedEvent {
+    /// How many events are missing here.
+    missed: u64,
+}
+
+/// Jobs change their states, as they do
+///
+/// A stream of server-sent events: `job` with a `JobEvent`, and `missed` with a `MissedEvent` where a slow reader has a gap.
+#[utoipa::path(get, path = "/api/v1/events", tag = "jobs", operation_id = "watch_jobs", params(Which), responses(
+    (status = 200, body = String, content_type = "text/event-stream"),
+    (status = 400, body = Problem), (status = 503, body = Problem)
+))]
+pub(super) async fn events(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    Params(Which { queue }): Params<Which>,
+) -> Outcome<Response> {
+    let place = Arc::clone(&app.watching).try_acquire_owned().map_err(|_| {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watching", "too many streams of events are open")
+    })?;
+    let client = app.client_of(Protocol::HTTP, &peer.address);
+    let watching = Watching { client, app, queue, room: ROOM, _place: place };
+    let stream = stream::unfold(watching, |mut watching| async {
+        let text = watching.next().await?;
+        Some((Ok::<_, Infallible>(text), watching))
+    });
+    Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(stream)).into_response())
+}
+
+/// A reader of events.
+struct Watching {
+    client: Client,
+    app: Arc<App>,
+    queue: Option<Name>,
+    /// Room that the engine has not been given yet.
+    room: u32,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Watching {
+    /// The next events, or a sign of life. `None` when the daemon stops.
+    async fn next(&mut self) -> Option<String> {
+        let (queue, room) = (self.queue.clone().map(|name| name.0), std::mem::take(&mut self.room));
+        let Ok(watched) = tokio::time::timeout(ALIVE_EVERY, self.client.watch(queue, room)).await else {
+            return Some(":\n\n".to_owned());
+        };
+        let watched = watched?;
+        self.room = u32::try_from(watched.len()).unwrap_or(ROOM);
+        Some(watched.into_iter().map(|watched| event_text(watched, &self.app)).collect())
+    }
+}
+
+fn event_text(watched: Watched, app: &App) -> String {
+    let (name, data) = match watched {
+        Watched::Changed(change) => {
+            let JobChange { job, queue, protocol, now } = *change;
+            let (protocol, state) = (app.protocol_name(protocol), now.map(state_name));
+            ("job", serde_json::to_string(&JobEvent { job: job.0, queue: Name(queue), protocol, state }))
+        }
+        Watched::Missed(missed) => ("missed", serde_json::to_string(&MissedEvent { missed })),
+    };
+    format!("event: {name}\ndata: {}\n\n", data.unwrap_or_default())
+}
