@@ -130,22 +130,22 @@ mod tests {
     #[test]
     fn a_withdrawn_question_holds_up_nothing() {
         let mut pending = Pending::default();
-        let (first, last) = (pending.push(0), pending.push(3));
+        let (first, last) = (pending.push(2), pending.push(1));
         assert!(pending.is_full());
-        assert!(!pending.withdraw_last_if(|weight| *weight == 0), "the last one is another");
-        assert!(pending.withdraw_last_if(|weight| *weight == 3));
+        assert!(!pending.withdraw_last_if(|weight| *weight == 2), "the last one is another");
+        assert!(pending.withdraw_last_if(|weight| *weight == 1));
         assert!(!pending.is_full());
-        assert_eq!((pending.take(last), pending.take(first)), (None, Some(0)));
+        assert_eq!((pending.take(last), pending.take(first)), (None, Some(2)));
     }
 
     #[test]
     fn room_for_many_questions_is_freed() {
-        let mut pending = Pending::default();
-        let tags: Vec<_> = (0..=Pending::<usize>::KEPT_MAX).map(|_| pending.push(0)).collect();
-        tags.into_iter().for_each(|tag| assert_eq!(pending.take(tag), Some(0)));
-        assert_eq!(pending.open.capacity(), 0);
-        let tag = pending.push(0);
-        pending.take(tag);
-        assert!(pending.open.capacity() > 0, "room for few is kept");
+        for (capacity, kept) in [(Pending::<usize>::KEPT_MAX, true), (2 * Pending::<usize>::KEPT_MAX, false)] {
+            let mut pending = Pending { open: VecDeque::with_capacity(capacity), ..Pending::default() };
+            assert_eq!(pending.open.capacity(), capacity);
+            let tag = pending.push(0);
+            assert_eq!(pending.take(tag), Some(0));
+            assert_eq!(pending.open.capacity() > 0, kept, "room for {capacity}");
+        }
     }
 }

@@ -337,3 +337,29 @@ fn the_speaker_learns_whether_bytes_were_taken() {
     }
     assert_eq!(bench.session.speaker.took, [true, false, false]);
 }
+
+/// Nothing but what every speaker must have.
+#[derive(Debug)]
+struct Mute;
+
+impl Speaker for Mute {
+    const PROTOCOL: Protocol = Protocol::GEARMAN;
+
+    type Question = std::convert::Infallible;
+
+    fn read(&mut self, _: &mut BytesMut, _: &mut Talk<'_, Self::Question>) -> Result<Read, Reason> {
+        Ok(Read::Needs(0))
+    }
+
+    fn reply(&mut self, question: Self::Question, _: Reply, _: &mut Talk<'_, Self::Question>) {
+        match question {}
+    }
+
+    fn notice(&mut self, _: Notice, _: &mut Talk<'_, Self::Question>) {}
+}
+
+#[test]
+fn a_speaker_holds_nothing_by_default_and_is_never_due() {
+    let session = Conversation::new(Mute, ClientInfo::default());
+    assert_eq!((session.next_deadline(), session.held_bytes(), session.messages()), (None, 0, 0));
+}
