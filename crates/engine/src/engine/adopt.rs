@@ -174,10 +174,12 @@ fn skip_numbers(state: &mut State, next: u64, context: &mut Context) {
 }
 
 fn adopt_number(state: &mut State, wanted: JobId, context: &mut Context) -> JobId {
-    if wanted.0 < state.meta.next_job() || wanted.0 >= KEPT_BELOW {
+    // The next number must be below the limit, too.
+    let next = wanted.0.saturating_add(1);
+    if wanted.0 < state.meta.next_job() || next >= KEPT_BELOW {
         return state.meta.new_job_id(&mut context.changes);
     }
-    skip_numbers(state, wanted.0 + 1, context);
+    skip_numbers(state, next, context);
     wanted
 }
 

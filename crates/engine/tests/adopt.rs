@@ -1,0 +1,101 @@
+//! Jobs, queues and numbers that are taken over from another engine.
+
+mod common;
+
+use common::{Broker, Push, create, name, push, words};
+use windlass_engine::{
+    Clash, ClientId, Context, Holder, Job, JobId, JobState, KeyUntil, Lease, OnExpiry, QueueKind, Refusal, Timestamp,
+    Token,
+};
+
+/// A job of another engine with this number.
+fn job(id: u64, new: Push) -> Job {
+    let mut other = Broker::new();
+    other.hear(1, new);
+    Job { id: JobId(id), ..other.engine.jobs().next().unwrap().clone() }
+}
+
+fn adopt(broker: &mut Broker, job: Job, first: u64) -> Result<u64, Refusal> {
+    let rank = broker.engine.reserve_ranks(1);
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    let adopted = broker.engine.adopt_job(Job { rank, ..job }, &name("q"), JobId(first), &mut context);
+    broker.engine.check();
+    adopted.map(|id| id.0)
+}
+
+#[test]
+fn a_job_keeps_its_number_if_that_was_never_given_here() {
+    let mut broker = Broker::new();
+    broker.says(1, push("q"), ["1 new j1"]);
+    let high = (1 << 53) - 2;
+    for (wanted, given) in [(1, 2), (7, 7), (3, 8), (high + 2, 9), (high + 1, 10), (u64::MAX, 11), (high, high)] {
+        assert_eq!(adopt(&mut broker, job(wanted, push("q")), 2), Ok(given), "{wanted}");
+    }
+    assert_eq!(broker.drain("q"), [1, 2, 7, 8, 9, 10, 11, high], "in the order of their ranks");
+    let mut broker = Broker::new();
+    for (next, expected) in [(5, "1 new j5"), (3, "1 new j6"), (1 << 53, "1 new j7")] {
+        broker.engine.adopt_numbers(next, &mut Context::new(Timestamp(1_000), 1));
+        broker.says(1, push("q"), [expected]);
+    }
+}
+
+#[test]
+fn a_key_goes_to_the_younger_job_unless_the_holder_keeps_it() {
+    use KeyUntil::{End, Gone, Start};
+    let entry = |until| push("q").cycle().unique_until("k", Clash::Keep, until);
+    let work = |until| push("q").unique_until("k", Clash::Keep, until);
+    let table = [
+        ("it was there before", work(End), work(End), 10, Err(Refusal::NotUnique)),
+        ("from the same source", work(End), work(End), 9, Ok(11)),
+        ("an entry there before", entry(Start), entry(End), 10, Err(Refusal::NotUnique)),
+        ("the same entry", entry(End), entry(End), 9, Err(Refusal::NotUnique)),
+        ("the same entry", entry(Gone), entry(End), 9, Err(Refusal::NotUnique)),
+        ("entries in turn", entry(Start), entry(End), 9, Ok(11)),
+        ("entries in turn", entry(End), entry(Start), 9, Ok(11)),
+        ("entries in turn", entry(KeyUntil::EndOr(Timestamp(5_000))), entry(End), 9, Ok(11)),
+    ];
+    for (why, holder, new, first, expected) in table {
+        let mut broker = Broker::new();
+        let again = if holder.0.kind == QueueKind::Cycle { entry(End) } else { work(End) };
+        assert_eq!(adopt(&mut broker, job(9, holder), 9), Ok(9));
+        assert_eq!(adopt(&mut broker, job(11, new), first), expected, "{why}");
+        let holder = expected.unwrap_or(9);
+        assert_eq!(words(&broker.hear(1, again)), [format!("1 kept j{holder}")], "{why}: the holder");
+    }
+}
+
+#[test]
+fn a_lease_is_cut_to_the_limit_and_proved_by_its_attempts() {
+    let mut broker = Broker::limited(|limits| limits.lease_ms_max = 60_000);
+    let lease = |holder, until| {
+        JobState::Leased(Box::new(Lease::new(holder, Token(4), Timestamp(900), until, OnExpiry::Requeue)))
+    };
+    let named = || Holder::Named(b"w1".as_slice().into());
+    for (id, until, expected) in [(5, Timestamp(2_000), 2_000), (6, Timestamp(u64::MAX - 1), 61_000)] {
+        let leased = Job { state: lease(named(), until), ..job(id, push("q")) };
+        assert_eq!(adopt(&mut broker, leased, 1), Ok(id));
+        let found = broker.engine.job(JobId(id)).unwrap();
+        let lease = found.lease().unwrap();
+        assert_eq!((lease.until, lease.token, found.attempts), (Timestamp(expected), Token(1), 1));
+    }
+    let bound = Job { state: lease(Holder::Connection(ClientId(1)), Timestamp::NEVER), ..job(7, push("q")) };
+    assert_eq!(adopt(&mut broker, bound, 1), Err(Refusal::OutOfPlace));
+}
+
+#[test]
+fn impossible_jobs_are_refused() {
+    let (parked, done) = (JobState::Parked, JobState::Done(Timestamp(9_000)));
+    let table = [
+        ("parked work", Job { state: parked.clone(), ..job(5, push("q")) }, Some(Refusal::OutOfPlace)),
+        ("a parked entry", Job { state: parked, ..job(5, push("q").cycle()) }, None),
+        ("done work", Job { state: done.clone(), ..job(5, push("q")) }, None),
+        ("a done entry", Job { state: done, ..job(5, push("q").cycle()) }, Some(Refusal::OutOfPlace)),
+    ];
+    for (what, job, expected) in table {
+        let mut broker = Broker::new();
+        assert_eq!(adopt(&mut broker, job, 1).err(), expected, "{what}");
+    }
+    let mut broker = Broker::new();
+    broker.says(1, create("q", QueueKind::Cycle), ["1 done"]);
+    assert_eq!(adopt(&mut broker, job(5, push("q")), 1), Err(Refusal::WrongKind));
+}
