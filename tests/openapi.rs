@@ -1,5 +1,6 @@
 //! A client that a stock generator makes of the OpenAPI document. `tests/install-clients` installs the generator.
 #![cfg(test)]
+#![allow(unreachable_pub, reason = "the modules are this program's own")]
 
 #[path = "interop/client.rs"]
 mod client;
