@@ -1,4 +1,5 @@
 //! Jobs, queues and numbers that are taken over from another engine.
+#![cfg(test)]
 
 mod common;
 
