@@ -356,6 +356,9 @@ pub enum WorkerCommand {
         /// The new state.
         state: WorkerState,
     },
+    /// From now on the engine hands out no job, and every named worker is [`WorkerState::Quiet`], also one that registers later.
+    /// Nothing undoes this: the daemon is about to stop. Answer: `Done`.
+    Drain,
 }
 
 /// Each family is a command.

@@ -101,6 +101,56 @@ fn a_quiet_worker_is_given_no_job_however_it_waits() {
 }
 
 #[test]
+fn a_drain_hands_out_nothing_and_makes_every_worker_quiet() {
+    let waits: [fn(&mut Broker); 4] = [
+        |broker| broker.says(1, take(["q"]).forever(), []),
+        |broker| broker.says(1, Command::Take(TakeCommand::WaitForWork), []),
+        |broker| broker.says(1, credit(3), []),
+        |_| {},
+    ];
+    for (drain_first, wait) in waits.iter().flat_map(|wait| [(true, wait), (false, wait)]) {
+        let mut broker = Broker::new();
+        broker.hear(1, serve("q"));
+        broker.hear(2, enlist("v"));
+        let drain = |broker: &mut Broker| broker.says(3, Command::Worker(WorkerCommand::Drain), ["3 done"]);
+        if drain_first {
+            drain(&mut broker);
+            wait(&mut broker);
+        } else {
+            wait(&mut broker);
+            drain(&mut broker);
+        }
+        assert_eq!(common::words(&broker.hear(2, push("q"))), ["2 new j1"], "no worker is woken");
+        broker.says(1, Command::Take(TakeCommand::Unwait), []);
+        broker.says(1, take_served(), ["1 empty"]);
+        broker.says(2, beat("v"), ["2 beaten Quiet"]);
+        broker.says(4, enlist("w"), ["4 done"]);
+        broker.says(4, beat("w"), ["4 beaten Quiet"]);
+        broker.says(4, take(["q"]), ["4 empty"]);
+    }
+}
+
+#[test]
+fn a_drain_waits_for_the_leases_of_connected_clients() {
+    let mut broker = Broker::new();
+    let held = |broker: &Broker| broker.engine.held().into_iter().map(|(_, jobs)| jobs).collect::<Vec<_>>();
+    broker.hear(1, enlist("w"));
+    for _ in 0..4 {
+        broker.hear(4, push("q"));
+    }
+    assert_eq!(held(&broker), []);
+    broker.hear(1, take(["q"]).for_ms(500, OnExpiry::Fail).worker("w"));
+    broker.hear(2, take(["q"]));
+    broker.hear(2, take(["q"]));
+    assert_eq!(held(&broker), [3]);
+    broker.hear(3, take(["q"]).for_ms(500, OnExpiry::Fail).worker("gone"));
+    assert_eq!(held(&broker), [3], "no connection is known to have it");
+    broker.hear(1, ClientCommand::Close);
+    broker.hear(2, ClientCommand::Close);
+    assert_eq!(held(&broker), []);
+}
+
+#[test]
 fn a_job_for_which_a_quiet_worker_was_woken_wakes_another() {
     let mut broker = Broker::new();
     for client in [1, 2, 3] {

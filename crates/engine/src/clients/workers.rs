@@ -60,12 +60,14 @@ pub(crate) struct Workers {
     by_number: BTreeMap<u64, Worker>,
     by_name: HashMap<Box<[u8]>, u64, FixedState>,
     next: u64,
+    /// No client takes any more.
+    is_draining: bool,
 }
 
 impl Workers {
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
-        Self { by_number: BTreeMap::new(), by_name: HashMap::with_hasher(hasher), next: 1 }
+        Self { by_number: BTreeMap::new(), by_name: HashMap::with_hasher(hasher), next: 1, is_draining: false }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -89,8 +91,19 @@ impl Workers {
         self.by_number.get(&number).map(|worker| worker.state)
     }
 
-    /// Whether a worker was asked to take no more: the one to which the client belongs, else the one of this name.
+    /// From now on every client is quiet.
+    pub(crate) fn drain(&mut self) {
+        self.is_draining = true;
+        for worker in self.by_number.values_mut() {
+            worker.state = worker.state.max(WorkerState::Quiet);
+        }
+    }
+
+    /// Whether a client was asked to take no more: all clients were, or the worker to which it belongs, else the one of this name.
     pub(crate) fn is_quiet(&self, client: Option<&Client>, name: &[u8]) -> bool {
+        if self.is_draining || self.by_number.is_empty() {
+            return self.is_draining;
+        }
         let number = client.and_then(Client::worker).or_else(|| self.named(name));
         number.and_then(|number| self.state(number)).is_some_and(|state| state > WorkerState::Running)
     }
@@ -110,7 +123,7 @@ impl Workers {
         let worker = Worker {
             name: name.into(),
             about: Bytes::new(),
-            state: WorkerState::Running,
+            state: if self.is_draining { WorkerState::Quiet } else { WorkerState::Running },
             beat_at: now,
             timer_at,
             clients: BTreeSet::new(),

@@ -43,6 +43,7 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
         Command::Worker(WorkerCommand::SetState { worker, state: to }) => {
             workers::set_worker_state(state, &worker, to, call)
         }
+        Command::Worker(WorkerCommand::Drain) => Ok(workers::drain(state, call)),
     }
 }
 

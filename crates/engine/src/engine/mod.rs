@@ -33,6 +33,8 @@ mod warnings;
 mod why;
 mod workers;
 
+use std::collections::BTreeMap;
+
 use self::call::Call;
 use self::dispatch::dispatch;
 use self::due::{catch_up, end_visit};
@@ -41,7 +43,7 @@ use crate::batches::Batch;
 use crate::command::Command;
 use crate::context::Context;
 use crate::event::Reply;
-use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
+use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag, Timestamp};
 use crate::jobs::Job;
 use crate::limits::Limits;
 use crate::meta::EngineMeta;
@@ -192,6 +194,18 @@ impl Engine {
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         self.state.jobs.is_at_rest()
+    }
+
+    /// Jobs that connected clients hold, by the clients' protocol. An entry of a `cycle` queue does not know its holder: it counts
+    /// while a client of its protocol is connected.
+    #[must_use]
+    pub fn held(&self) -> BTreeMap<Option<Protocol>, u64> {
+        workers::held(&self.state)
+    }
+
+    /// Replaces the limits. What exists already and exceeds a new limit stays, except dead jobs, which are dropped.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.state.limits = limits;
     }
 
     /// The requested state of a named worker.

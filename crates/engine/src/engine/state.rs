@@ -75,9 +75,9 @@ impl State {
         Waiters::new(&mut self.clients, &self.workers, &mut self.queues, &mut self.timers)
     }
 
-    /// Whether a worker was asked to take no more: the one to which the client belongs, else the one of this name.
+    /// Whether a client, or the worker of this name in whose name it asks, was asked to take no more.
     pub(super) fn is_quiet(&self, client: ClientId, worker: &[u8]) -> bool {
-        self.workers.len() > 0 && self.workers.is_quiet(self.clients.get(client), worker)
+        self.workers.is_quiet(self.clients.get(client), worker)
     }
 
     /// How many rows a page has for which a client requested `limit`.

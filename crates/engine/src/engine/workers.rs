@@ -1,5 +1,7 @@
 //! Commands about workers known by name, and what follows when a worker misses its heartbeat.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use super::call::Call;
@@ -8,9 +10,10 @@ use super::serve::serve;
 use super::state::State;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
-use crate::ids::{ClientId, QueueId, Timestamp};
+use crate::ids::{ClientId, Protocol, QueueId, Timestamp};
+use crate::jobs::JobStateKind;
 use crate::refusal::{Refusal, Thing};
-use crate::request::WorkerState;
+use crate::request::{QueueKind, WorkerState};
 
 pub(super) fn register_worker(
     state: &mut State,
@@ -70,6 +73,30 @@ pub(super) fn set_worker_state(
     numbers.into_iter().for_each(|number| advance_worker(state, number, requested, call.context));
     call.done();
     Ok(())
+}
+
+pub(super) fn drain(state: &mut State, call: &mut Call<'_>) {
+    state.workers.drain();
+    let all: Vec<ClientId> = state.clients.ids_from(ClientId(0)).collect();
+    hush(state, &all, call.context);
+    call.done();
+}
+
+/// Jobs that connected clients hold: see [`super::Engine::held`].
+pub(super) fn held(state: &State) -> BTreeMap<Option<Protocol>, u64> {
+    let connections = state.jobs.held_by_connections().map(|(client, jobs)| (state.clients.protocol_of(client), jobs));
+    let named = state.workers.from(0);
+    let named = named.map(|(_, worker)| (worker.protocol(), state.jobs.held_by_worker(worker.name())));
+    let mut held = BTreeMap::new();
+    for (protocol, jobs) in connections.chain(named).filter(|(_, jobs)| *jobs > 0) {
+        *held.entry(protocol).or_default() += jobs as u64;
+    }
+    let cycles = state.queues.iter().filter(|queue| queue.image().kind == QueueKind::Cycle);
+    let lent: u64 = cycles.map(|queue| u64::from(queue.jobs(JobStateKind::Leased))).sum();
+    if lent > 0 && state.clients.iter().any(|(_, client)| client.protocol() == Some(Protocol::SPIDERQ)) {
+        held.insert(Some(Protocol::SPIDERQ), lent);
+    }
+    held
 }
 
 /// Moves a worker to a later state; never back. From quiet on, none of its connections is given work.

@@ -52,6 +52,11 @@ impl Holders {
         self.by_connection.get(&client)
     }
 
+    /// The connections that hold or have held jobs, and how many they hold.
+    pub(super) fn by_connection(&self) -> impl Iterator<Item = (ClientId, usize)> {
+        self.by_connection.iter().map(|(client, jobs)| (*client, jobs.len()))
+    }
+
     /// From now on the leases of this worker are recorded.
     pub(super) fn add_worker(&mut self, name: &[u8]) {
         self.by_worker.insert(name.into(), BTreeSet::new());

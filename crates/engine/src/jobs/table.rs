@@ -367,6 +367,11 @@ impl Jobs {
         self.by_state.holders.of_connection(client).into_iter().flatten().copied()
     }
 
+    /// The connections that hold or have held jobs, and how many they hold.
+    pub(crate) fn held_by_connections(&self) -> impl Iterator<Item = (ClientId, usize)> {
+        self.by_state.holders.by_connection()
+    }
+
     pub(crate) fn held_count(&self, client: ClientId) -> usize {
         self.by_state.holders.of_connection(client).map_or(0, BTreeSet::len)
     }

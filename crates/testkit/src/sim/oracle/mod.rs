@@ -248,8 +248,8 @@ impl Oracle {
             Command::Worker(WorkerCommand::Register { worker, about }) => self.enlist(client, tag, worker, about),
             Command::Worker(WorkerCommand::Beat { worker, state }) => self.beat(client, tag, worker, *state),
             Command::Worker(WorkerCommand::SetState { worker, state }) => self.signal(client, tag, worker, *state),
-            Command::Query(Query::Configured { .. }) => {
-                unreachable!("only the configuration's reconciliation asks this")
+            Command::Query(Query::Configured { .. }) | Command::Worker(WorkerCommand::Drain) => {
+                unreachable!("only the daemon itself sends this")
             }
             Command::Query(Query::Jobs { .. } | Query::Preview { .. })
             | Command::Bulk(BulkCommand::Mutate { .. })
