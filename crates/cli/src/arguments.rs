@@ -79,9 +79,14 @@ Signals:
       Stop gracefully: accept no connections, and stop when no connection works
       on a job or waits for a result. Queued jobs are on the disk and are not
       waited for. A second signal stops the daemon immediately.
+  SIGUSR2
+      Drain, as `windlass drain` does: accept no connections, hand out no jobs,
+      and stop when no connected worker has a job, or after
+      server.drain_timeout. A second signal stops the daemon immediately.
   SIGHUP
-      Reopen log.file and reload the TLS files: new connections get
-      the new certificate.
+      Reload, as `windlass reload` does: reopen log.file, and apply what has
+      changed in the configuration and in the files of passwords and TLS. The
+      log names each changed key, and whether it needs a restart.
   SIGTTIN
       Log connections, queues and threads.
   SIGKILL loses no acknowledged job (durability = \"sync\").

@@ -20,7 +20,7 @@ mod tls;
 pub use address::{Address, AddressError, ListenAddress};
 pub use error::{Error, TlsError};
 pub use file::{Misplaced, parse, read};
-pub use overrides::{Document, Override, keys, variable, with};
+pub use overrides::{Document, Override, keys, values, variable, with};
 pub use quantity::{ByteSize, Period, QuantityError};
 pub use rules::{FRAME_BYTES_CEILING, FRAME_BYTES_MIN, positive, senseless, within};
 pub use secret::{check_secret, secret};

@@ -3,6 +3,7 @@
 //! A key is `section.key` on the command line and `WINDLASS_SECTION_KEY` in the environment. Its value is written as in TOML,
 //! except that strings need no quotes and lists no brackets.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use serde::Serialize;
@@ -118,6 +119,14 @@ pub fn keys<C: Document>() -> Vec<(String, Value)> {
     let mut keys = Vec::new();
     gather(to_table(&C::default()), "", &mut keys);
     keys
+}
+
+/// Every key of a configuration with its value, as TOML.
+#[must_use]
+pub fn values(config: &impl Document) -> BTreeMap<String, String> {
+    let mut keys = Vec::new();
+    gather(to_table(config), "", &mut keys);
+    keys.into_iter().map(|(key, value)| (key, value.to_string())).collect()
 }
 
 /// Collects the keys of a section, and of the sections in it.

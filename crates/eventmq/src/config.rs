@@ -246,7 +246,8 @@ impl Protocol for Configured {
                 let (settings, random) = (Arc::clone(&settings), (daemon.random)());
                 daemon.under_aliases(EventmqSpeaker::session(settings, info, registration, random))
             });
-            Endpoint { name, listen: listen.to_vec(), sessions, guarded: false, is_admin: |_| false, pages: Vec::new() }
+            let (listen, pages, shared) = (listen.to_vec(), Vec::new(), Arc::new(()));
+            Endpoint { name, listen, sessions, guarded: false, is_admin: |_| false, pages, shared }
         };
         Ok(self.eventmq.roles().map(endpoint).into())
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use windlass_bridge::{Opaque, Origin};
 use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, ListenAddress, Tls, senseless, within};
 use windlass_engine::{Clash, QueueKind};
-use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
+use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, SessionFactory};
 
 pub use crate::session::TimeoutUnit;
 
@@ -110,6 +110,11 @@ impl Gearman {
         before.bytes().chain(name).chain(after.bytes()).collect()
     }
 
+    fn sessions(&self, daemon: &Daemon) -> Result<SessionFactory, Error> {
+        let (settings, daemon) = (Arc::new(self.settings(daemon)?), daemon.clone());
+        Ok(Arc::new(move |info, _| daemon.under_aliases(GearmanSpeaker::session(Arc::clone(&settings), info))))
+    }
+
     /// The settings of all connections.
     ///
     /// # Errors
@@ -188,19 +193,20 @@ impl Protocol for Gearman {
     }
 
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
-        let settings = Arc::new(self.settings(daemon)?);
-        let daemon = daemon.clone();
         Ok(vec![Endpoint {
             name: self.name(),
             listen: self.listen.clone(),
-            sessions: Arc::new(move |info, _| {
-                daemon.under_aliases(GearmanSpeaker::session(Arc::clone(&settings), info))
-            }),
+            sessions: self.sessions(daemon)?,
             guarded: false,
             // Packets begin with NUL, lines of text with anything else.
             is_admin: |first| first != 0,
             pages: Vec::new(),
+            shared: Arc::new(()),
         }])
+    }
+
+    fn renewed(&self, daemon: &Daemon, _running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
+        self.sessions(daemon).map(Some)
     }
 }
 

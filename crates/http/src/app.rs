@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use windlass_config::Period;
 use windlass_engine::{ClientInfo, Command, Cursor, Protocol, Query, QueueRow, Reading, Reply, Timestamp};
 use windlass_server::client::{Client, Clients};
+use windlass_server::control::Control;
 use windlass_session::protocol::{Daemon, Page};
 
 use crate::audit::Audit;
@@ -26,6 +27,7 @@ const WATCHING_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) clients: Clients,
+    pub(crate) control: Control,
     pub(crate) daemon: Daemon,
     pub(crate) pages: Vec<Arc<dyn Page>>,
     pub(crate) hosts: Vec<String>,
@@ -68,13 +70,14 @@ pub(crate) struct Now {
 impl App {
     pub(crate) fn new(
         Configured { http, metrics }: &Configured,
-        clients: Clients,
+        (clients, control): (Clients, Control),
         daemon: Daemon,
         pages: Vec<Arc<dyn Page>>,
     ) -> io::Result<Self> {
         let started_at = clients.read_clock().now;
         Ok(Self {
             clients,
+            control,
             daemon,
             pages,
             hosts: http.hosts.clone(),

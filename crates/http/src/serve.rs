@@ -52,8 +52,8 @@ const HEADERS_MAX: usize = 64;
 
 /// Starts the thread.
 pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
-    let Inside { clients, daemon, pages, stop } = inside;
-    let app = Arc::new(App::new(configured, clients, daemon, pages)?);
+    let Inside { clients, control, daemon, pages, stop } = inside;
+    let app = Arc::new(App::new(configured, (clients, control), daemon, pages)?);
     let watch = History::watch(Arc::clone(&app));
     let house = House {
         router: api::router(app),

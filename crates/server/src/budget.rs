@@ -26,7 +26,7 @@ pub(crate) const SMALL_BYTES: usize = 4 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     held: AtomicUsize,
-    bytes_max: usize,
+    bytes_max: AtomicUsize,
     /// Published bytes may take half as much memory again.
     pub(crate) published: SharedBudget,
     members: Mutex<HashMap<ClientId, Arc<Mailbox>>>,
@@ -45,7 +45,15 @@ pub(crate) struct Hold {
 
 impl Budget {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, published: SharedBudget::new(bytes_max / 2), ..Self::default() }
+        let published = SharedBudget::new(bytes_max / 2);
+        Self { bytes_max: AtomicUsize::new(bytes_max), published, ..Self::default() }
+    }
+
+    /// Sets the limit.
+    pub(crate) fn limit(&self, bytes_max: usize) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        self.published.limit(bytes_max / 2);
+        self.relieve();
     }
 
     /// Adds a connection: from now on it can be the one that holds most.
@@ -87,7 +95,7 @@ impl Budget {
     }
 
     fn is_over(&self) -> bool {
-        self.held.load(Ordering::Acquire) > self.bytes_max
+        self.held.load(Ordering::Acquire) > self.bytes_max.load(Ordering::Relaxed)
     }
 
     fn members(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<Mailbox>>> {

@@ -66,14 +66,15 @@ impl Clients {
     #[must_use]
     pub fn open(&self, info: ClientInfo) -> Client {
         let id = ClientId(self.next.fetch_add(1, Ordering::Relaxed));
-        let Shared { broker, budget, bounds, .. } = &self.shared;
+        let shared = self.shared.renewed();
+        let Shared { broker, budget, bounds, .. } = &shared;
         let rung = Arc::new(Notify::new());
         let seat = (Arc::new(Ringer::for_task(Arc::clone(&rung))), Seat { index: 0, client: id });
         let bytes_max = bounds.outbound_bytes_max;
         let mailbox = Arc::new(Mailbox::new(bytes_max, Arc::clone(budget), seat));
         budget.enter(id, Arc::clone(&mailbox));
         broker.open(id, Arc::clone(&mailbox));
-        Client { id, shared: self.shared.clone(), mailbox, rung, opening: Some(info), last_tag: 0 }
+        Client { id, shared, mailbox, rung, opening: Some(info), last_tag: 0 }
     }
 
     /// Reads the clocks.

@@ -18,6 +18,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::BytesMut;
 use mio::event::Source;
 use windlass_engine::{Reading, Timestamp};
@@ -74,12 +75,26 @@ pub(crate) struct Shared {
     pub(crate) broker: Arc<dyn Broker>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) stops: Arc<StopRequests>,
+    /// Of this connection.
     pub(crate) bounds: Bounds,
+    /// For new connections.
+    new_bounds: Arc<ArcSwap<Bounds>>,
 }
 
 impl Shared {
     pub(crate) fn new(hub: &Arc<Hub>, bounds: Bounds) -> Self {
-        Self { broker: Arc::<Hub>::clone(hub), budget: Arc::clone(&hub.budget), stops: Arc::default(), bounds }
+        let (broker, budget) = (Arc::<Hub>::clone(hub), Arc::clone(&hub.budget));
+        Self { broker, budget, stops: Arc::default(), bounds, new_bounds: Arc::new(ArcSwap::from_pointee(bounds)) }
+    }
+
+    /// Sets the limits for new connections.
+    pub(crate) fn limit(&self, bounds: Bounds) {
+        self.new_bounds.store(Arc::new(bounds));
+    }
+
+    /// For a new connection.
+    pub(crate) fn renewed(&self) -> Self {
+        Self { bounds: **self.new_bounds.load(), ..self.clone() }
     }
 }
 
@@ -178,7 +193,8 @@ impl Connection {
         guest: Guest,
         now: Timestamp,
     ) -> Self {
-        let Shared { broker, budget, bounds, .. } = shared;
+        let shared = shared.renewed();
+        let Shared { broker, budget, bounds, .. } = &shared;
         let place = (ringer, seat);
         let mailbox = Mailbox::new(bounds.outbound_bytes_max, Arc::clone(budget), place);
         let mailbox = Arc::new(mailbox);
@@ -190,7 +206,7 @@ impl Connection {
             stream,
             session,
             seat,
-            shared: shared.clone(),
+            shared,
             mailbox,
             input: BytesMut::new(),
             output: Output::default(),

@@ -13,6 +13,7 @@ use windlass_config::ListenAddress;
 use windlass_session::protocol::{Daemon, Page};
 
 use crate::client::Clients;
+use crate::control::Control;
 use crate::listen::{Acceptor, Bound, SocketFile};
 
 /// A listener beside those of the protocols, as it is configured.
@@ -55,6 +56,8 @@ pub struct Inside {
     pub daemon: Daemon,
     /// Pages that deployed servers of the protocols have.
     pub pages: Vec<Arc<dyn Page>>,
+    /// The daemon as a whole: drain it.
+    pub control: Control,
     /// Cancelled when the daemon stops.
     pub stop: CancellationToken,
 }

@@ -26,7 +26,7 @@ mod clock;
 mod commit;
 pub mod config;
 mod connection;
-mod control;
+pub mod control;
 mod data;
 mod dead;
 mod describe;

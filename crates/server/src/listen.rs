@@ -21,7 +21,7 @@ use windlass_session::protocol::Endpoint;
 use crate::broker::Broker;
 use crate::client::Clients;
 use crate::config::Server;
-use crate::connection::Shared;
+use crate::connection::{Bounds, Shared};
 use crate::control::StopRequests;
 use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
@@ -95,13 +95,19 @@ impl Acceptor {
         &self.shared.stops
     }
 
+    /// Sets the limits for new connections.
+    pub(crate) fn limit(&self, bounds: Bounds, places: PlaceLimits) {
+        self.shared.limit(bounds);
+        self.places.limit(places);
+    }
+
     /// The threads that serve connections.
     pub(crate) const fn thread_slots(&self) -> &ThreadSlots {
         &self.thread_slots
     }
 
     /// Passes a connection to one of the threads. Closes it if there is no place for it.
-    fn enter(&self, socket: Accepted, info: ClientInfo, Served { endpoint, tls }: &Served) -> io::Result<()> {
+    fn enter(&self, socket: Accepted, info: ClientInfo, Served { endpoint, sessions, tls }: &Served) -> io::Result<()> {
         let guest = match self.places.take(endpoint.name, &info.address, endpoint.is_admin) {
             Ok(guest) => guest,
             Err(limit) => {
@@ -120,7 +126,7 @@ impl Acceptor {
         let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
         let (protocol, peer) = (endpoint.name, Arc::<str>::from(&*info.address));
         let span = tracing::debug_span!("connection", protocol, %peer, client = client.0);
-        let sessions = Arc::clone(&endpoint.sessions);
+        let sessions = Arc::clone(&sessions.load());
         self.thread_slots.serve(Arrival {
             stream,
             handshake_max,

@@ -60,7 +60,7 @@ pub enum FilterError {
 /// The level is invalid, the file cannot be written to, or logging was set up before.
 pub fn init(log: &Log) -> Result<(), Error> {
     let filter = filter(&log.level)?;
-    let subscriber = if log.file.as_os_str().is_empty() {
+    let (subscriber, set_filter) = if log.file.as_os_str().is_empty() {
         subscriber(log, filter, io::stderr, wants_colour())
     } else {
         let file = LogFile::open(&log.file)?;
@@ -69,8 +69,27 @@ pub fn init(log: &Log) -> Result<(), Error> {
     };
     subscriber.try_init().map_err(|error| Error::Taken(error.to_string()))?;
     panic::set_hook(Box::new(log_panic));
+    let _ = SET_FILTER.set(set_filter);
     Ok(())
 }
+
+/// Logs at this level from now on.
+///
+/// # Errors
+///
+/// The level is invalid.
+pub(crate) fn set_level(level: &str) -> Result<(), Error> {
+    let filter = filter(level)?;
+    if let Some(set_filter) = SET_FILTER.get() {
+        set_filter(filter);
+    }
+    Ok(())
+}
+
+type SetFilter = Box<dyn Fn(EnvFilter) + Send + Sync>;
+
+/// Replaces the filter of the process's logger.
+static SET_FILTER: OnceLock<SetFilter> = OnceLock::new();
 
 /// Opens the log file again, so that the daemon stops writing to a file that log rotation has moved. Does nothing without a file.
 ///
@@ -112,15 +131,24 @@ fn open(path: &Path) -> Result<Arc<File>, Error> {
     opened.map(Arc::new).map_err(|reason| Error::File { path: path.to_owned(), reason })
 }
 
-fn subscriber<W>(log: &Log, filter: EnvFilter, to: W, colour: bool) -> Box<dyn Subscriber + Send + Sync>
+fn subscriber<W>(log: &Log, filter: EnvFilter, to: W, colour: bool) -> (Box<dyn Subscriber + Send + Sync>, SetFilter)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to);
+    // A handle fails only without its logger.
     match log.format {
-        LogFormat::Text => Box::new(lines.with_ansi(colour).finish()),
+        LogFormat::Text => {
+            let lines = lines.with_ansi(colour).with_filter_reloading();
+            let handle = lines.reload_handle();
+            (Box::new(lines.finish()), Box::new(move |filter| drop(handle.reload(filter))))
+        }
         // An event's own fields are at the top level, where log collectors look.
-        LogFormat::Json => Box::new(lines.json().flatten_event(true).with_span_list(false).finish()),
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true).with_span_list(false).with_filter_reloading();
+            let handle = lines.reload_handle();
+            (Box::new(lines.finish()), Box::new(move |filter| drop(handle.reload(filter))))
+        }
     }
 }
 
@@ -188,7 +216,7 @@ mod tests {
     pub(super) fn captured(log: &Log, run: impl FnOnce()) -> String {
         let lines = Lines::default();
         let to = lines.clone();
-        let subscriber = subscriber(log, filter(&log.level).unwrap(), move || to.clone(), false);
+        let (subscriber, _) = subscriber(log, filter(&log.level).unwrap(), move || to.clone(), false);
         tracing::subscriber::with_default(subscriber, run);
         let bytes = lines.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -236,7 +264,7 @@ mod tests {
         for (level, expected) in [("info", 1), ("trace", 1), ("off", 0), ("info,sled=warn", 2), ("info,sled=info", 3)] {
             let lines = Lines::default();
             let to = lines.clone();
-            let subscriber = subscriber(&Log::default(), filter(level).unwrap(), move || to.clone(), false);
+            let (subscriber, _) = subscriber(&Log::default(), filter(level).unwrap(), move || to.clone(), false);
             tracing::subscriber::with_default(subscriber, || {
                 tracing::info!(target: "sled::pagecache::snapshot", "snapshot");
                 tracing::error!(target: "sled::pagecache::logger", "a write failed");

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use arc_swap::ArcSwap;
 use foldhash::HashMap;
 use windlass_session::Reason;
 use windlass_session::protocol::IsAdmin;
@@ -34,7 +35,7 @@ pub(crate) struct PlaceLimits {
 /// All places.
 #[derive(Debug)]
 pub(crate) struct Places {
-    limits: PlaceLimits,
+    limits: ArcSwap<PlaceLimits>,
     inner: Mutex<Inner>,
 }
 
@@ -73,7 +74,12 @@ pub(crate) struct Guest {
 
 impl Places {
     pub(crate) fn new(limits: PlaceLimits) -> Arc<Self> {
-        Arc::new(Self { limits, inner: Mutex::default() })
+        Arc::new(Self { limits: ArcSwap::from_pointee(limits), inner: Mutex::default() })
+    }
+
+    /// Sets the limits for new connections. Open ones keep their places.
+    pub(crate) fn limit(&self, limits: PlaceLimits) {
+        self.limits.store(Arc::new(limits));
     }
 
     /// Reserves places for a protocol.
@@ -89,9 +95,10 @@ impl Places {
         is_admin: IsAdmin,
     ) -> Result<Guest, &'static str> {
         let mut inner = self.lock();
-        if !address.is_empty() && self.limits.per_address_max > 0 {
+        let per_address_max = self.limits.load().per_address_max;
+        if !address.is_empty() && per_address_max > 0 {
             let held = inner.addresses.get(address).copied().unwrap_or_default();
-            if held >= self.limits.per_address_max {
+            if held >= per_address_max {
                 return Err("connections_per_address_max");
             }
         }
@@ -127,12 +134,13 @@ impl Places {
         let reserved = self.reserved(inner);
         let others = inner.protocols.iter().filter(|(name, _)| **name != protocol);
         let kept: usize = others.map(|(_, open)| reserved.saturating_sub(*open)).sum();
-        inner.open + kept < self.limits.connections_max
+        inner.open + kept < self.limits.load().connections_max
     }
 
     fn reserved(&self, inner: &Inner) -> usize {
         let protocols = inner.protocols.len().max(1);
-        self.limits.reserved.min(self.limits.connections_max / 2 / protocols)
+        let limits = self.limits.load();
+        limits.reserved.min(limits.connections_max / 2 / protocols)
     }
 
     /// Frees the place of a silent connection, if there is one.

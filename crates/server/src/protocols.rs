@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use windlass_bridge::{Bridge, Side};
 use windlass_config::{Error, Tls};
 use windlass_engine::QueueCommand;
-use windlass_session::protocol::{Daemon, Endpoint, Protocol};
+use windlass_session::protocol::{Daemon, Endpoint, Protocol, SessionFactory};
 
 use crate::broker::Broker;
 use crate::clock;
@@ -17,9 +18,12 @@ use crate::random::random_seed;
 use crate::tls::Handshaker;
 
 /// An endpoint with its TLS.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Served {
+    /// As at the start.
     pub(crate) endpoint: Endpoint,
+    /// Makes the sessions of new connections.
+    pub(crate) sessions: Arc<ArcSwap<SessionFactory>>,
     /// For TCP sockets; Unix sockets are never encrypted.
     pub(crate) tls: Option<Arc<Handshaker>>,
 }
@@ -53,7 +57,8 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Served>, Failure> {
         let endpoints = protocol.endpoints(&daemon(config, protocol.name())?)?;
         served.extend(endpoints.into_iter().map(|endpoint| {
             let endpoint = Endpoint { guarded: endpoint.guarded || is_certified, ..endpoint };
-            Served { endpoint, tls: tls.clone() }
+            let sessions = Arc::new(ArcSwap::from_pointee(Arc::clone(&endpoint.sessions)));
+            Served { endpoint, sessions, tls: tls.clone() }
         }));
     }
     Ok(served)

@@ -24,7 +24,7 @@ const PART: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct SharedBudget {
     held: AtomicUsize,
-    bytes_max: usize,
+    bytes_max: AtomicUsize,
 }
 
 /// Bytes on their way to the mailboxes of several connections. They exist once, and count once.
@@ -44,7 +44,11 @@ pub(crate) struct Published {
 
 impl SharedBudget {
     pub(crate) const fn new(bytes_max: usize) -> Self {
-        Self { held: AtomicUsize::new(0), bytes_max }
+        Self { held: AtomicUsize::new(0), bytes_max: AtomicUsize::new(bytes_max) }
+    }
+
+    pub(crate) fn limit(&self, bytes_max: usize) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
     fn let_go(&self, bytes: usize) {
@@ -74,7 +78,7 @@ impl Publication {
         if counted {
             let more = if self.counted.load(Ordering::Relaxed) { PLACE_BYTES } else { self.weight() };
             let admit = |held: usize| {
-                let free = shared.bytes_max.saturating_sub(held);
+                let free = shared.bytes_max.load(Ordering::Relaxed).saturating_sub(held);
                 // Otherwise a large message could not reach any mailbox.
                 let share = if holds == 0 { free } else { free / PART };
                 (will_hold <= share).then_some(held + more)

@@ -16,7 +16,7 @@ use crate::clock;
 use crate::commit::{Committer, Pace};
 use crate::config::{self, Config, Server};
 use crate::connection::{Bounds, Shared};
-use crate::control::{self, EarlySignals, Signals};
+use crate::control::{Control, EarlySignals, Heeded, Reloader, Signals, Values};
 use crate::data::{self, Store};
 use crate::dead::DropsTold;
 use crate::door::{BoundDoor, Door, Inside};
@@ -55,6 +55,7 @@ pub fn run(
     ready: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     allow_open_files(config.server.connections_max);
+    let values = Values::of(config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
     // Log rotation (SIGHUP) or a status request (SIGTTIN) must not end the daemon while it reads a large journal: it handles the
     // signal afterwards.
@@ -63,7 +64,7 @@ pub fn run(
         EarlySignals::new()?
     };
     let store = if config.ephemeral { Store::in_memory(config)? } else { data::open(config)?.into() };
-    runtime.block_on(serve(config, store, early, &reread, ready))
+    runtime.block_on(serve((config, values), store, early, &reread, ready))
 }
 
 fn no_threads(error: io::Error) -> Failure {
@@ -106,7 +107,7 @@ async fn bind_in_time(listen: &ListenAddress, config: &Config) -> Result<Vec<Bou
 }
 
 async fn serve(
-    config: &Config,
+    (config, values): (&Config, Values),
     store: Store,
     early: EarlySignals,
     reread: &dyn Fn() -> Result<Config, Failure>,
@@ -135,7 +136,7 @@ async fn serve(
     }
     let doors = bind_doors(config).await?;
     // Until here a signal to stop ends the process at once: nothing has begun.
-    let mut signals = Signals::new(early)?;
+    let signals = Signals::new(early)?;
     ready()?;
     let committer = Committer::start(Arc::clone(&hub), log, guard, pace).map_err(no_threads)?;
     let log_max = LOG_WARN_MULTIPLE * u64::from(config.store.checkpoint);
@@ -153,14 +154,16 @@ async fn serve(
     let mut addresses = accept_all(bound, &acceptor);
     let stop = CancellationToken::new();
     doors.iter().for_each(|door| door.bound().iter().for_each(|bound| drop(addresses.note(door.name(), bound))));
-    let _socket_files = open_doors(doors, config, &served, &acceptor, &stop)?;
+    let (control, requests) = Control::new();
+    let _socket_files = open_doors(doors, config, &served, &acceptor, (&control, &stop))?;
     if config.ephemeral {
         addresses.print()?;
     }
     tracing::info!("ready");
-    let reload = || control::reload(config, &served, &hub, reread);
+    let reloader = Reloader::new((config, values), &served, &acceptor, reread);
+    let mut heeded = Heeded { signals, control, requests, acceptor: &acceptor, reloader };
     let outcome = tokio::select! {
-        why = control::heed(&mut signals, &acceptor, &reload) => {
+        why = heeded.heed() => {
             tracing::info!(why, "stopping");
             Ok(())
         }
@@ -169,7 +172,7 @@ async fn serve(
     acceptor.closed.cancel();
     stop.cancel();
     if outcome.is_ok() {
-        drain(&acceptor, config.server.shutdown_timeout.into()).await;
+        close(&acceptor, heeded.reloader.config().server.shutdown_timeout.into()).await;
     }
     ticker.abort();
     outcome?;
@@ -241,7 +244,7 @@ fn open_doors(
     config: &Config,
     served: &[Served],
     acceptor: &Acceptor,
-    stop: &CancellationToken,
+    (control, stop): (&Control, &CancellationToken),
 ) -> Result<Vec<SocketFile>, Failure> {
     let mut files = Vec::new();
     for door in doors {
@@ -249,6 +252,7 @@ fn open_doors(
             clients: acceptor.clients(),
             daemon: protocols::daemon(config, door.name())?,
             pages: served.iter().flat_map(|it| it.endpoint.pages.iter().cloned()).collect(),
+            control: control.clone(),
             stop: stop.clone(),
         };
         files.extend(door.open(inside, acceptor).map_err(no_threads)?);
@@ -269,7 +273,7 @@ fn agree(hub: &Hub, wanted: Desired) -> Result<(), Failure> {
 }
 
 /// Accepts no more connections. Open ones send what they still owe and close.
-async fn drain(acceptor: &Acceptor, deadline: Duration) {
+async fn close(acceptor: &Acceptor, deadline: Duration) {
     acceptor.hub.stop();
     acceptor.tasks.close();
     if tokio::time::timeout(deadline, acceptor.tasks.wait()).await.is_err() {
@@ -331,7 +335,8 @@ fn pace(config: &Config) -> (Durability, Pace) {
     (durability, pace)
 }
 
-fn bounds(config: &Config) -> Bounds {
+/// The limits of new connections.
+pub(crate) fn bounds(config: &Config) -> Bounds {
     let idle: Duration = config.server.idle_timeout.into();
     Bounds {
         read_bytes_max: config.server.read_bytes_max.bytes(),
@@ -345,7 +350,8 @@ fn bounds(config: &Config) -> Bounds {
     }
 }
 
-fn places(config: &Config) -> PlaceLimits {
+/// How many connections there may be.
+pub(crate) fn places(config: &Config) -> PlaceLimits {
     PlaceLimits {
         connections_max: config.server.connections_max,
         reserved: config.server.connections_reserved,

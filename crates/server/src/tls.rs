@@ -4,9 +4,10 @@
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use mio::event::Source;
 use mio::net::TcpStream;
 
@@ -24,11 +25,14 @@ use crate::stream::Stream;
 /// A record has no more plain bytes (RFC 8446, 5.1).
 const RECORD_BYTES: usize = 16 << 10;
 
-/// Turns the sockets of a listener into TLS streams. Can read its files again at any time.
+/// Turns the sockets of a listener into TLS streams.
 #[derive(Debug)]
-pub(crate) struct Handshaker {
-    files: Tls,
-    current: RwLock<Arc<ServerConfig>>,
+pub(crate) struct Handshaker(ArcSwap<Terms>);
+
+/// How a handshaker shakes hands.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    config: Arc<ServerConfig>,
     handshake_max: Duration,
 }
 
@@ -42,15 +46,12 @@ impl Handshaker {
         if !files.is_on() {
             return Ok(None);
         }
-        let current = RwLock::new(Arc::new(load(files)?));
-        Ok(Some(Self { files: files.clone(), current, handshake_max }))
+        Ok(Some(Self(ArcSwap::from_pointee(Terms::new(files, handshake_max)?))))
     }
 
-    /// Reads the files again, for new connections. On an error everything stays as it was.
-    pub(crate) fn reload(&self) -> Result<(), TlsError> {
-        let new = Arc::new(load(&self.files)?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
-        Ok(())
+    /// Sets the terms for new connections.
+    pub(crate) fn set(&self, terms: Terms) {
+        self.0.store(Arc::new(terms));
     }
 
     /// Wraps a socket that has just been accepted.
@@ -59,14 +60,24 @@ impl Handshaker {
     ///
     /// The certificates in force cannot be used.
     pub(crate) fn wrap(&self, socket: TcpStream) -> io::Result<TlsStream> {
-        let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
-        let session = ServerConnection::new(current).map_err(io::Error::other)?;
+        let session = ServerConnection::new(Arc::clone(&self.0.load().config)).map_err(io::Error::other)?;
         Ok(TlsStream { socket, session, unconfirmed: 0 })
     }
 
     /// How long a peer may take for its handshake.
-    pub(crate) const fn handshake_max(&self) -> Duration {
-        self.handshake_max
+    pub(crate) fn handshake_max(&self) -> Duration {
+        self.0.load().handshake_max
+    }
+}
+
+impl Terms {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be used.
+    pub(crate) fn new(files: &Tls, handshake_max: Duration) -> Result<Self, TlsError> {
+        Ok(Self { config: Arc::new(load(files)?), handshake_max })
     }
 }
 

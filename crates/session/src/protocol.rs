@@ -3,6 +3,7 @@
 //! The server gets a list of them and names none. A protocol's crate implements [`Protocol`] for its section of the
 //! configuration; the binary puts the sections together.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -94,6 +95,16 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     ///
     /// [`Error::Senseless`]: a file of a password cannot be read any more.
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error>;
+
+    /// Makes the sessions of new connections to a running endpoint, which an earlier value of this section has made. Open connections
+    /// go on as they are. `None`: a change of the section needs a restart.
+    ///
+    /// # Errors
+    ///
+    /// As [`Protocol::endpoints`].
+    fn renewed(&self, _daemon: &Daemon, _running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
+        Ok(None)
+    }
 }
 
 /// What protocols use of their daemon.
@@ -159,6 +170,8 @@ pub struct Endpoint {
     pub is_admin: IsAdmin,
     /// Its pages over HTTP.
     pub pages: Vec<Arc<dyn Page>>,
+    /// What all its sessions share: renewed ones share it, too.
+    pub shared: Arc<dyn Any + Send + Sync>,
 }
 
 /// A page over HTTP, in JSON, that deployed servers of a protocol have.

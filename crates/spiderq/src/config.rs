@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, Error, ListenAddress, check_secret, positive, secret, senseless};
 use windlass_engine::{Clash, QueueKind};
-use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, ServedQueue};
+use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, ServedQueue, SessionFactory};
 use windlass_zmtp::{Login, Mechanism, Role, Zmtp};
 
-use crate::session::{Settings, SpiderqSpeaker};
+use crate::session::{Counters, Settings, SpiderqSpeaker};
 use crate::wire;
 
 /// The protocol's name.
@@ -195,18 +195,24 @@ impl Configured {
 
     /// The endpoint of one cycle queue: its connections share their counters.
     fn endpoint(&self, cycle: &CycleListener<'_>, daemon: &Daemon) -> Result<Endpoint, Error> {
-        let settings = Arc::new(self.cycle_settings(cycle, daemon)?);
+        let settings = self.cycle_settings(cycle, daemon)?;
         let guarded = matches!(settings.zmtp.mechanism, Mechanism::Plain(_));
-        let sessions = self.zmtp.sessions(move |info, registration| {
-            Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registration))
-        });
+        let shared = Arc::<Counters>::clone(&settings.counters);
         Ok(Endpoint {
             name: NAME,
             listen: cycle.listen.to_vec(),
-            sessions,
+            sessions: self.sessions(settings),
+            shared,
             guarded,
             is_admin: |_| false,
             pages: Vec::new(),
+        })
+    }
+
+    fn sessions(&self, settings: Settings) -> SessionFactory {
+        let settings = Arc::new(settings);
+        self.zmtp.sessions(move |info, registration| {
+            Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registration))
         })
     }
 }
@@ -266,6 +272,14 @@ impl Protocol for Configured {
 
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
         self.spiderq.cycles().map(|cycle| self.endpoint(&cycle, daemon)).collect()
+    }
+
+    fn renewed(&self, daemon: &Daemon, running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
+        let cycle = self.spiderq.cycles().find(|cycle| cycle.listen == running.listen);
+        let Some((cycle, Ok(counters))) = cycle.zip(Some(Arc::clone(&running.shared).downcast())) else {
+            return Ok(None);
+        };
+        Ok(Some(self.sessions(Settings { counters, ..self.cycle_settings(&cycle, daemon)? })))
     }
 }
 

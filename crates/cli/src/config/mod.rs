@@ -169,6 +169,7 @@ impl Config {
             queues,
             protocols,
             doors,
+            values: windlass_config::values(self),
             ephemeral: false,
         }
     }

@@ -71,6 +71,10 @@ pub(crate) enum Operate {
     Quiet(Worker),
     /// Ask a worker, or all, to finish their jobs and to end.
     Stop(Worker),
+    /// Hand out no more jobs, wait for those that connected workers have, and stop the daemon. A second drain stops it now.
+    Drain(Drain),
+    /// Read the configuration again, and say for each changed key whether it applies.
+    Reload(Ask),
     /// Push a job.
     Push(Push),
     /// Take a job and print it; `done` and `fail` report on it.
@@ -288,6 +292,16 @@ pub(crate) struct Worker {
     /// All workers.
     #[arg(long, conflicts_with = "worker")]
     pub(super) all: bool,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// How to drain.
+#[derive(Debug, Args)]
+pub(crate) struct Drain {
+    /// Do not wait until the daemon has stopped.
+    #[arg(long)]
+    pub(super) no_wait: bool,
     #[command(flatten)]
     pub(super) ask: Ask,
 }

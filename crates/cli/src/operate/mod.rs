@@ -9,6 +9,7 @@ mod show;
 
 use std::env;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::time::Duration;
 
 use hyper::Method;
 use hyper::body::Bytes;
@@ -17,7 +18,7 @@ use windlass_server::Failure;
 
 pub(crate) use self::arguments::Operate;
 use self::arguments::{
-    Ask, Done, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push, ScheduleAction, SomeConnections,
+    Ask, Done, Drain, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push, ScheduleAction, SomeConnections,
     SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Worker,
 };
 use self::client::{Answer, Client, Daemon, encoded, failure};
@@ -83,6 +84,8 @@ impl Operate {
             Self::Disconnect(connections) => connections.run(client).await,
             Self::Quiet(worker) => worker.signal(client, "quiet").await,
             Self::Stop(worker) => worker.signal(client, "stop").await,
+            Self::Drain(drain) => drain.run(client).await,
+            Self::Reload(_) => ask.show(&client.post("/reload").await?.json()?, show::reloaded),
             Self::Push(push) => push.run(client).await,
             Self::Take(take) => take.run(client).await,
             Self::Done(Done { lease, result, .. }) => {
@@ -103,7 +106,8 @@ impl Operate {
             | Self::Workers(ask)
             | Self::Schedules(ask)
             | Self::Batches(ask)
-            | Self::Connections(ask) => ask,
+            | Self::Connections(ask)
+            | Self::Reload(ask) => ask,
             Self::Jobs(Jobs { ask, .. })
             | Self::Job(OneJob { ask, .. })
             | Self::Retry(SomeJobs { ask, .. })
@@ -121,6 +125,7 @@ impl Operate {
             | Self::Disconnect(SomeConnections { ask, .. })
             | Self::Quiet(Worker { ask, .. })
             | Self::Stop(Worker { ask, .. })
+            | Self::Drain(Drain { ask, .. })
             | Self::Push(Push { ask, .. })
             | Self::Take(Take { ask, .. })
             | Self::Done(Done { ask, .. })
@@ -229,6 +234,27 @@ impl Worker {
             None => format!("/workers/{signal}"),
         };
         client.post(&path).await.map(drop)
+    }
+}
+
+impl Drain {
+    /// Shows what the daemon waits for whenever that changes, until the daemon is gone.
+    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        const LOOK_EVERY: Duration = Duration::from_millis(200);
+        let mut draining: Value = client.post("/drain").await?.json()?;
+        self.ask.show(&draining, show::drain)?;
+        if self.no_wait {
+            return Ok(());
+        }
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let Ok(status) = client.get("/status").await else { return Ok(()) };
+            let now = at(&status, "/drain");
+            if *now != draining {
+                self.ask.show(now, show::drain)?;
+                draining = now.clone();
+            }
+        }
     }
 }
 

@@ -118,6 +118,7 @@ pub(super) fn status(status: &Value) -> String {
     };
     let mut lines = vec![
         ("windlass", format!("{}, {}", text(at(status, "/version")), text(at(status, "/state")))),
+        ("drain", if at(status, "/drain").is_null() { String::new() } else { drain(at(status, "/drain")) }),
         ("started", text(at(status, "/started_at"))),
         ("jobs", counts(at(status, "/states"))),
         ("memory", format!("{} bytes of jobs", text(at(status, "/bytes")))),
@@ -134,6 +135,26 @@ pub(super) fn status(status: &Value) -> String {
         protocols.map(|it| (text(at(it, "/protocol")), counts(at(it, "/states")))).collect();
     lines.extend(protocols.iter().map(|(name, counts)| (name.as_str(), counts.clone())));
     fields(&lines)
+}
+
+/// What a drain waits for.
+pub(super) fn drain(drain: &Value) -> String {
+    let until = text(at(drain, "/until"));
+    let until = if until.is_empty() { until } else { format!(" until {until}") };
+    let held = at(drain, "/held").as_array().into_iter().flatten();
+    let held: Vec<String> =
+        held.map(|it| format!("{} jobs of {} workers", text(at(it, "/jobs")), text(at(it, "/protocol")))).collect();
+    if held.is_empty() { "stopping\n".to_owned() } else { format!("waiting{until} for {}\n", held.join(", ")) }
+}
+
+/// The keys that a reload has changed.
+pub(super) fn reloaded(changes: &Value) -> String {
+    let keys = |which: &str, what: &str| -> Vec<String> {
+        let keys = at(changes, which).as_array().into_iter().flatten();
+        keys.map(|key| format!("{}: {what}\n", text(key))).collect()
+    };
+    let lines = [keys("/applied", "applied"), keys("/needs_restart", "needs a restart")].concat();
+    if lines.is_empty() { "nothing has changed\n".to_owned() } else { lines.concat() }
 }
 
 /// Everything about one job.

@@ -14,12 +14,12 @@ use windlass_config::{
     check_secret, positive, secret, senseless, within,
 };
 use windlass_engine::{Clash, Limits, QueueKind, Timestamp};
-use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, Schedules};
+use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, Schedules, SessionFactory};
 
 pub use cron::{Cron, CronJob, NotJson};
 
 use crate::bridge::FwpOrigin;
-use crate::session::{FaktorySpeaker, Settings, pages};
+use crate::session::{FaktorySpeaker, Settings, Shared, pages};
 use crate::wire::is_queue_name;
 
 const MIB: u64 = 1 << 20;
@@ -211,12 +211,22 @@ impl Protocol for Faktory {
         let settings = Arc::new(self.settings(daemon)?);
         let guarded = !settings.password.is_empty();
         let pages = pages(&settings);
-        let daemon = daemon.clone();
-        let sessions = Arc::new(move |info, _| {
-            let rng = [(daemon.random)(), (daemon.random)()];
-            daemon.under_aliases(FaktorySpeaker::session(Arc::clone(&settings), info, rng))
-        });
-        let listen = self.listen.clone();
-        Ok(vec![Endpoint { name: self.name(), listen, sessions, guarded, is_admin: |_| false, pages }])
+        let shared = Arc::<Shared>::clone(&settings.shared);
+        let (sessions, listen) = (sessions(settings, daemon), self.listen.clone());
+        Ok(vec![Endpoint { name: self.name(), listen, sessions, guarded, is_admin: |_| false, pages, shared }])
     }
+
+    fn renewed(&self, daemon: &Daemon, running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
+        let Ok(shared) = Arc::clone(&running.shared).downcast::<Shared>() else { return Ok(None) };
+        let settings = Settings { shared, ..self.settings(daemon)? };
+        Ok(Some(sessions(Arc::new(settings), daemon)))
+    }
+}
+
+fn sessions(settings: Arc<Settings>, daemon: &Daemon) -> SessionFactory {
+    let daemon = daemon.clone();
+    Arc::new(move |info, _| {
+        let rng = [(daemon.random)(), (daemon.random)()];
+        daemon.under_aliases(FaktorySpeaker::session(Arc::clone(&settings), info, rng))
+    })
 }

@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod batches;
 mod bulk;
 pub(crate) mod connections;
+pub(crate) mod control;
 mod events;
 pub(crate) mod filter;
 pub(crate) mod jobs;
@@ -126,6 +127,8 @@ fn operating() -> OpenApiRouter<Arc<App>> {
 /// Loses something.
 fn administering() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
+        .routes(routes!(control::drain))
+        .routes(routes!(control::reload))
         .routes(routes!(queues::clear))
         .routes(routes!(jobs::delete))
         .routes(routes!(jobs::cancel))

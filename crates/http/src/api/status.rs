@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use windlass_engine::{Query, Reply, Totals};
 use windlass_server::client::Readiness;
 
+use super::control::Drain;
 use super::views::counts;
 use crate::app::App;
 use crate::problem::{Outcome, Problem};
@@ -23,6 +24,8 @@ pub(crate) struct Status {
     pub(crate) version: &'static str,
     /// `ready`, `store_failed`, `draining` or `stopping`.
     pub(crate) state: &'static str,
+    /// What a drain waits for; null without one.
+    pub(crate) drain: Option<Drain>,
     /// The time.
     pub(crate) now: Option<String>,
     /// When the daemon started.
@@ -101,6 +104,7 @@ pub(crate) async fn status(State(app): State<Arc<App>>) -> Outcome<Json<Status>>
     Ok(Json(Status {
         version: env!("CARGO_PKG_VERSION"),
         state: state_name(app.clients.readiness()),
+        drain: app.control.draining().map(|draining| Drain::of(&draining, &app)),
         now: moment_text(now.wall),
         started_at: now.text(app.started_at),
         jobs: stats.jobs,

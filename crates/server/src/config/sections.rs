@@ -42,6 +42,8 @@ pub struct Config {
     pub protocols: Vec<Arc<dyn Protocol>>,
     /// Listeners beside those of the protocols.
     pub doors: Vec<Arc<dyn Door>>,
+    /// Every key with its value: what a reload compares.
+    pub values: BTreeMap<String, String>,
     /// For tests of other programs: everything is in memory, and all addresses go to standard output.
     pub ephemeral: bool,
 }
@@ -120,6 +122,8 @@ pub struct Server {
     pub keepalive_interval: Period,
     /// Unanswered probes before the peer counts as gone; 0 = the system's default.
     pub keepalive_count: u32,
+    /// How long a drain waits for the jobs of connected workers; 0 = for ever.
+    pub drain_timeout: Period,
     /// How long connections may take to end when the daemon stops.
     pub shutdown_timeout: Period,
     /// How long the start retries an address or a data directory that another process uses.
@@ -211,6 +215,7 @@ impl Default for Config {
             queues: BTreeMap::new(),
             protocols: Vec::new(),
             doors: Vec::new(),
+            values: BTreeMap::new(),
             ephemeral: false,
         }
     }
@@ -244,6 +249,7 @@ impl Default for Server {
             keepalive_idle: Period::from_ms(0),
             keepalive_interval: Period::from_ms(0),
             keepalive_count: 0,
+            drain_timeout: Period::from_secs(300),
             shutdown_timeout: Period::from_secs(10),
             in_use_timeout: Period::from_ms(0),
         }

@@ -1,205 +1,147 @@
-//! Signals, and clients' requests to stop: what the running daemon does about them.
+//! What the main thread does about signals and requests while the daemon runs.
 //!
-//! A graceful stop closes the listeners and waits until no connection works on a job or waits for the result of one
-//! ([`windlass_engine::Engine::is_at_rest`]). It does not wait for queued background jobs: they are on the disk, and are there
-//! when the daemon starts again.
+//! Two stops take their time. Both close the listeners. A graceful stop goes on handing out jobs, and waits until no connection
+//! works on a job or waits for the result of one ([`windlass_engine::Engine::is_at_rest`]). A drain hands out no more jobs, and waits
+//! for those that connected clients hold ([`windlass_engine::Engine::held`]), up to `server.drain_timeout`. Neither waits for queued
+//! jobs: they are on the disk, and are there when the daemon starts again.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod reload;
+mod requests;
+mod signals;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
+use windlass_engine::{Timestamp, WorkerCommand};
 use windlass_session::Stop;
 
-use crate::config::{Config, Queue};
+pub use self::reload::Changes;
+pub(crate) use self::reload::{Reloader, Values};
+pub(crate) use self::requests::{Asked, StopRequests};
+pub use self::requests::{Control, Draining};
+use self::signals::Told;
+pub(crate) use self::signals::{EarlySignals, Signals};
+use crate::broker::Broker as _;
+use crate::clock;
 use crate::describe;
-use crate::failure::Failure;
-use crate::hub::Hub;
 use crate::listen::Acceptor;
-use crate::logging;
-use crate::protocols::Served;
-use crate::reconcile::{Desired, Reconciliation};
 
-/// How often the daemon checks whether a graceful stop is complete.
+/// How often the daemon checks whether a stop is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The origin of a request to stop, if it is not a signal.
 const A_CLIENT: &str = "a client";
 
-/// A request to the daemon, and its origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
-    /// Stop now.
-    Stop(&'static str),
-    /// Stop when nothing would be interrupted.
-    StopGracefully(&'static str),
-    /// Read the files and the configuration again.
-    Reload,
-    /// Log a report.
-    Describe,
-}
+/// The origin of a request of a door.
+const AN_OPERATOR: &str = "an operator";
 
-/// The signals that the daemon handles.
+/// How the daemon goes on.
 #[derive(Debug)]
-pub(crate) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    user: Signal,
-    early: EarlySignals,
+enum Course {
+    Serving,
+    StoppingGracefully,
+    Draining(Draining),
 }
 
-/// Signals that must not end or suspend the daemon from the first moment on. They are kept until it handles them.
-#[derive(Debug)]
-pub(crate) struct EarlySignals {
-    hangup: Signal,
-    /// SIGTTIN: the report.
-    describe: Signal,
+/// What the main thread heeds.
+pub(crate) struct Heeded<'a> {
+    pub(crate) signals: Signals,
+    pub(crate) control: Control,
+    pub(crate) requests: UnboundedReceiver<Asked>,
+    pub(crate) acceptor: &'a Arc<Acceptor>,
+    pub(crate) reloader: Reloader<'a>,
 }
 
-impl EarlySignals {
-    /// Must be called within a runtime.
-    pub(crate) fn new() -> Result<Self, Failure> {
-        let describe = SignalKind::from_raw(rustix::process::Signal::TTIN.as_raw());
-        Ok(Self { hangup: listen(SignalKind::hangup())?, describe: listen(describe)? })
-    }
-}
-
-impl Signals {
-    /// From here on the daemon handles the signals.
-    pub(crate) fn new(early: EarlySignals) -> Result<Self, Failure> {
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            user: listen(SignalKind::user_defined1())?,
-            early,
-        })
-    }
-
-    /// Waits for the next one. Cancel-safe.
-    async fn next(&mut self) -> Told {
-        tokio::select! {
-            _ = self.terminate.recv() => Told::Stop("SIGTERM"),
-            _ = self.interrupt.recv() => Told::Stop("SIGINT"),
-            _ = self.user.recv() => Told::StopGracefully("SIGUSR1"),
-            _ = self.early.hangup.recv() => Told::Reload,
-            _ = self.early.describe.recv() => Told::Describe,
-        }
-    }
-}
-
-fn listen(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")))
-}
-
-/// Clients' requests to stop the daemon.
-#[derive(Debug)]
-pub(crate) struct StopRequests(watch::Sender<Option<Stop>>);
-
-impl Default for StopRequests {
-    fn default() -> Self {
-        Self(watch::Sender::new(None))
-    }
-}
-
-impl StopRequests {
-    /// Records that a client has asked the daemon to stop.
-    pub(crate) fn ask(&self, how: Stop) {
-        self.0.send_if_modified(|asked| {
-            let harder = *asked < Some(how);
-            *asked = (*asked).max(Some(how));
-            harder
-        });
-    }
-
-    /// Notifies when a client asks the daemon to stop.
-    fn subscribe(&self) -> watch::Receiver<Option<Stop>> {
-        self.0.subscribe()
-    }
-}
-
-/// Handles signals and requests until the daemon must stop. Returns the reason.
-pub(crate) async fn heed(signals: &mut Signals, acceptor: &Arc<Acceptor>, reload: &dyn Fn()) -> &'static str {
-    let mut asked = acceptor.stops().subscribe();
-    // A client may have asked already.
-    asked.mark_changed();
-    let (mut graceful, mut describing) = (false, None::<JoinHandle<()>>);
-    loop {
-        let told = tokio::select! {
-            told = signals.next() => told,
-            Ok(()) = asked.changed() => match *asked.borrow_and_update() {
-                None => continue,
-                Some(Stop::Gracefully) if graceful => continue,
-                Some(Stop::Gracefully) => Told::StopGracefully(A_CLIENT),
-                Some(Stop::Now) => Told::Stop(A_CLIENT),
-            },
-            () = quiet(acceptor), if graceful => return "nothing is left to wait for",
-        };
-        match told {
-            Told::Stop(by) => return by,
-            // A second signal means that the operator does not want to wait.
-            Told::StopGracefully(by) if graceful => return by,
-            Told::StopGracefully(by) => {
-                tracing::info!(by, "stopping gracefully: no more connections are accepted");
-                graceful = true;
-                acceptor.closed.cancel();
-            }
-            Told::Reload => reload(),
-            // The report may take long: it runs on its own thread, so that no connection waits for it, and one at a time.
-            Told::Describe if describing.as_ref().is_none_or(JoinHandle::is_finished) => {
-                let acceptor = Arc::clone(acceptor);
-                describing = Some(tokio::task::spawn_blocking(move || describe::log(&acceptor)));
-            }
-            Told::Describe => {}
-        }
-    }
-}
-
-/// Waits until a stop would interrupt nothing.
-async fn quiet(acceptor: &Acceptor) {
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        if acceptor.hub.with_journal(|engine, _| engine.is_at_rest()) {
-            return;
-        }
-    }
-}
-
-/// Opens the log file again, and reads certificates and the configuration again. An operator who rotates logs or renews
-/// certificates must not have to stop the daemon, and an error must not stop it either.
-///
-/// `config` is the configuration that the daemon started with.
-pub(crate) fn reload(config: &Config, served: &[Served], hub: &Hub, reread: &dyn Fn() -> Result<Config, Failure>) {
-    match logging::reopen() {
-        Ok(()) => tracing::info!("SIGHUP"),
-        Err(error) => tracing::error!("log.file: {error}: the old file stays in use"),
-    }
-    for Served { endpoint, tls } in served {
-        let name = endpoint.name;
-        match tls.as_ref().map(|tls| tls.reload()) {
-            None => {}
-            Some(Ok(())) => tracing::info!(protocol = name, "certificates read again"),
-            Some(Err(error)) => tracing::error!("{name}.tls.{error}: the certificates in force stay in force"),
-        }
-    }
-    match reread().and_then(|new| Ok((Desired::of(&new)?, changed_late(&config.queues, &new.queues)))) {
-        Ok((wanted, late)) => {
-            wanted.agree(hub).iter().for_each(Reconciliation::report);
-            if !late.is_empty() {
-                let queues = late.join(", ");
-                tracing::warn!("queues {queues}: changed aliases and failure_values apply from the next start");
+impl Heeded<'_> {
+    /// Handles signals and requests until the daemon must stop. Returns the reason.
+    pub(crate) async fn heed(&mut self) -> &'static str {
+        let mut asked = self.acceptor.stops().subscribe();
+        // A client may have asked already.
+        asked.mark_changed();
+        let (mut course, mut describing) = (Course::Serving, None::<JoinHandle<()>>);
+        loop {
+            let told = tokio::select! {
+                told = self.signals.next() => told,
+                Some(asked) = self.requests.recv() => match asked {
+                    Asked::Drain(answer) => Told::Drain(AN_OPERATOR, Some(answer)),
+                    Asked::Reload(answer) => Told::Reload(Some(answer)),
+                },
+                Ok(()) = asked.changed() => match (*asked.borrow_and_update(), &course) {
+                    (None, _) | (Some(Stop::Gracefully), Course::StoppingGracefully) => continue,
+                    (Some(Stop::Gracefully), _) => Told::StopGracefully(A_CLIENT),
+                    (Some(Stop::Now), _) => Told::Stop(A_CLIENT),
+                },
+                why = course.ends(self.acceptor, &self.control) => return why,
+            };
+            match (told, &course) {
+                // A second request means that the operator does not want to wait.
+                (Told::Stop(by), _)
+                | (Told::StopGracefully(by) | Told::Drain(by, _), Course::StoppingGracefully | Course::Draining(_)) => {
+                    return by;
+                }
+                (Told::StopGracefully(by), Course::Serving) => {
+                    tracing::info!(by, "stopping gracefully: no more connections are accepted");
+                    self.acceptor.closed.cancel();
+                    course = Course::StoppingGracefully;
+                }
+                (Told::Drain(by, answer), Course::Serving) => {
+                    course = self.drain(by);
+                    // The operator may be gone.
+                    answer.map(|answer| answer.send(()));
+                }
+                (Told::Reload(answer), _) => {
+                    let by = if answer.is_some() { "an operator reloads" } else { "SIGHUP" };
+                    let outcome = self.reloader.reload(by).map_err(|error| error.to_string());
+                    answer.map(|answer| answer.send(outcome));
+                }
+                // The report may take long: it runs on its own thread, so that no connection waits for it, and one at a time.
+                (Told::Describe, _) if describing.as_ref().is_none_or(JoinHandle::is_finished) => {
+                    let acceptor = Arc::clone(self.acceptor);
+                    describing = Some(tokio::task::spawn_blocking(move || describe::log(&acceptor)));
+                }
+                (Told::Describe, _) => {}
             }
         }
-        Err(error) => tracing::error!("{error}: the configuration in force stays in force"),
+    }
+
+    /// No connection is accepted any more, and no job handed out.
+    fn drain(&self, by: &'static str) -> Course {
+        tracing::info!(by, "draining: no more connections are accepted, and no more jobs are handed out");
+        self.acceptor.closed.cancel();
+        // It is never refused.
+        let _ = self.acceptor.hub.ask(WorkerCommand::Drain.into());
+        let since = clock::now();
+        let limit =
+            Some(self.reloader.config().server.drain_timeout.into()).filter(|limit: &Duration| !limit.is_zero());
+        let until = limit.map_or(Timestamp::NEVER, |limit| clock::after(since, limit));
+        let draining = Draining { since, until, held: self.acceptor.hub.with_journal(|engine, _| engine.held()) };
+        self.control.publish(draining.clone());
+        Course::Draining(draining)
     }
 }
 
-/// The queues with changed rules that only a start of the daemon applies.
-fn changed_late(old: &BTreeMap<String, Queue>, new: &BTreeMap<String, Queue>) -> Vec<String> {
-    let late = |queues: &BTreeMap<String, Queue>, queue| {
-        queues.get(queue).map(|rules| (rules.aliases.clone(), rules.failure_values.clone())).unwrap_or_default()
-    };
-    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    names.into_iter().filter(|queue| late(old, *queue) != late(new, *queue)).cloned().collect()
+impl Course {
+    /// Waits until the daemon may stop. Returns the reason.
+    async fn ends(&mut self, acceptor: &Acceptor, control: &Control) -> &'static str {
+        loop {
+            match self {
+                Self::Serving => std::future::pending().await,
+                Self::StoppingGracefully if acceptor.hub.with_journal(|engine, _| engine.is_at_rest()) => {
+                    return "nothing is left to wait for";
+                }
+                Self::Draining(Draining { held, .. }) if held.is_empty() => return "no connected worker has a job",
+                Self::Draining(Draining { until, .. }) if *until <= clock::now() => {
+                    return "connected workers still have jobs after server.drain_timeout";
+                }
+                Self::StoppingGracefully | Self::Draining(_) => {}
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+            if let Self::Draining(draining) = self {
+                draining.held = acceptor.hub.with_journal(|engine, _| engine.held());
+                control.publish(draining.clone());
+            }
+        }
+    }
 }

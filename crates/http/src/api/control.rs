@@ -1,0 +1,81 @@
+//! The daemon as a whole: drain it, reload its configuration.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+use windlass_server::control::{Changes, Draining};
+
+use crate::app::App;
+use crate::problem::{Outcome, Problem};
+
+/// A drain under way.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Drain {
+    /// When it began.
+    since: Option<String>,
+    /// When the daemon stops, whatever connected workers still have; null: it waits for ever.
+    until: Option<String>,
+    /// Jobs that connected workers have, by the workers' protocol.
+    held: Vec<Held>,
+}
+
+/// Jobs that the workers of one protocol have.
+#[derive(Debug, Serialize, ToSchema)]
+struct Held {
+    /// The workers' protocol; null for workers that have shown none.
+    protocol: Option<&'static str>,
+    /// Their jobs.
+    jobs: u64,
+}
+
+impl Drain {
+    pub(super) fn of(draining: &Draining, app: &App) -> Self {
+        let now = app.now();
+        let held = draining.held.iter().map(|(protocol, jobs)| Held {
+            protocol: protocol.map(|protocol| app.protocol_name(protocol)),
+            jobs: *jobs,
+        });
+        Self { since: now.text(draining.since), until: now.text(draining.until), held: held.collect() }
+    }
+}
+
+/// Drain the daemon, then stop it
+///
+/// No more connections, no more jobs for workers; named workers are told to be quiet. The daemon stops when no connected worker has
+/// a job, or after `server.drain_timeout`. Jobs may still be pushed over open connections. A second request stops the daemon now.
+#[utoipa::path(post, path = "/api/v1/drain", tag = "status", operation_id = "drain", responses(
+    (status = 202, description = "The drain has begun", body = Drain),
+    (status = 409, description = "A drain or a graceful stop was under way: the daemon stops now", body = Problem)
+))]
+pub(super) async fn drain(State(app): State<Arc<App>>) -> Outcome<(StatusCode, Json<Drain>)> {
+    let draining = app.control.drain().await.ok_or_else(|| Problem::conflict("the daemon stops now"))?;
+    Ok((StatusCode::ACCEPTED, Json(Drain::of(&draining, &app))))
+}
+
+/// What a reload has changed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Reloaded {
+    /// Keys whose new values apply. Limits of a connection apply to connections that are opened from now on.
+    applied: BTreeSet<String>,
+    /// Keys whose new values apply from the next start.
+    needs_restart: BTreeSet<String>,
+}
+
+/// Read the configuration again
+///
+/// Certificates, passwords, limits, time-outs, the log's level, rules and throttles of queues and recurring jobs are applied without
+/// closing a connection. An invalid configuration changes nothing.
+#[utoipa::path(post, path = "/api/v1/reload", tag = "status", operation_id = "reload", responses(
+    (status = 200, body = Reloaded),
+    (status = 422, description = "The configuration is invalid", body = Problem)
+))]
+pub(super) async fn reload(State(app): State<Arc<App>>) -> Outcome<Json<Reloaded>> {
+    let invalid = |why| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_configuration", why);
+    let Changes { applied, restart } = app.control.reload().await.map_err(invalid)?;
+    Ok(Json(Reloaded { applied, needs_restart: restart }))
+}

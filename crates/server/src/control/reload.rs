@@ -1,0 +1,223 @@
+//! Reading the configuration again: every changed key is applied while the daemon runs, or needs a restart.
+//!
+//! All new values are checked, and everything that can fail is made of them, before the first one is applied: an invalid configuration
+//! changes nothing. A limit of a connection applies to connections that are opened from then on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use windlass_config::{Error, Tls};
+use windlass_session::protocol::{Protocol, SessionFactory};
+
+use crate::config::{Config, Queue};
+use crate::failure::Failure;
+use crate::listen::Acceptor;
+use crate::logging;
+use crate::protocols::{self, Served};
+use crate::reconcile::{Desired, Reconciliation};
+use crate::run::{allow_open_files, bounds, places};
+use crate::tls::Terms;
+
+/// Keys of `[server]` that apply while the daemon runs.
+const SERVER: [&str; 14] = [
+    "connections_max",
+    "connections_reserved",
+    "connections_per_address_max",
+    "buffer_bytes_max",
+    "outbound_bytes_max",
+    "read_bytes_max",
+    "unacknowledged_max",
+    "idle_timeout",
+    "message_timeout",
+    "message_rate_min",
+    "handshake_timeout",
+    "drain_timeout",
+    "shutdown_timeout",
+    "in_use_timeout",
+];
+
+/// Every key with its value. The value of a key that names a file includes what is in the file.
+pub(crate) struct Values(BTreeMap<String, String>);
+
+/// What a reload has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Keys whose new values apply.
+    pub applied: BTreeSet<String>,
+    /// Keys whose new values apply from the next start.
+    pub restart: BTreeSet<String>,
+}
+
+/// The configuration in force, and the way to the next one.
+pub(crate) struct Reloader<'a> {
+    current: Config,
+    /// The values in force.
+    values: Values,
+    served: &'a [Served],
+    acceptor: &'a Acceptor,
+    reread: &'a dyn Fn() -> Result<Config, Failure>,
+}
+
+/// A new configuration, ready to be applied.
+struct Prepared {
+    config: Config,
+    wanted: Desired,
+    terms: Vec<Option<Terms>>,
+    sessions: Vec<Option<SessionFactory>>,
+}
+
+impl<'a> Reloader<'a> {
+    /// `config` is the configuration that the daemon started with, and `values` were in force then.
+    pub(crate) fn new(
+        (config, values): (&Config, Values),
+        served: &'a [Served],
+        acceptor: &'a Acceptor,
+        reread: &'a dyn Fn() -> Result<Config, Failure>,
+    ) -> Self {
+        Self { current: config.clone(), values, served, acceptor, reread }
+    }
+
+    /// The configuration in force, as far as it applies while the daemon runs.
+    pub(crate) const fn config(&self) -> &Config {
+        &self.current
+    }
+
+    /// Opens the log file again, and reads certificates and the configuration again. An operator who rotates logs or renews
+    /// certificates must not have to stop the daemon, and an error must not stop it either.
+    ///
+    /// # Errors
+    ///
+    /// The configuration is invalid, and nothing has changed.
+    pub(crate) fn reload(&mut self, by: &str) -> Result<Changes, Failure> {
+        match logging::reopen() {
+            Ok(()) => tracing::info!("{by}"),
+            Err(error) => tracing::error!("log.file: {error}: the old file stays in use"),
+        }
+        let prepared = (self.reread)().and_then(|new| self.prepare(new));
+        let prepared =
+            prepared.inspect_err(|error| tracing::error!("{error}: the configuration in force stays in force"))?;
+        Ok(self.apply(prepared))
+    }
+
+    /// Makes everything of a configuration that can fail.
+    fn prepare(&self, config: Config) -> Result<Prepared, Failure> {
+        logging::filter(&config.log.level).map_err(|error| Error::senseless("log.level", error))?;
+        let wanted = Desired::of(&config)?;
+        // New rules of queues' names and failures apply from the next start.
+        let named = Config { queues: self.current.queues.clone(), ..config.clone() };
+        let (mut terms, mut sessions) = (Vec::new(), Vec::new());
+        for Served { endpoint, tls, .. } in self.served {
+            let protocol = config.protocols.iter().find(|it| endpoint.name.split('-').next() == Some(it.name()));
+            let files = protocol.and_then(|it| it.tls()).filter(|files| tls.is_some() && files.is_on());
+            let of = |files| Terms::new(files, config.server.handshake_timeout.into());
+            let reason = |reason| Error::Tls { protocol: endpoint.name, reason };
+            terms.push(files.map(of).transpose().map_err(reason)?);
+            let renewed = |it: &Arc<dyn Protocol>| it.renewed(&protocols::daemon(&named, it.name())?, endpoint);
+            sessions.push(protocol.map(renewed).transpose()?.flatten());
+        }
+        Ok(Prepared { config, wanted, terms, sessions })
+    }
+
+    fn apply(&mut self, Prepared { config, wanted, terms, sessions }: Prepared) -> Changes {
+        let mut new = Values::of(&config);
+        let changes = self.changes(&new, &config, &sessions);
+        // Checked before.
+        let _ = logging::set_level(&config.log.level);
+        allow_open_files(config.server.connections_max);
+        self.acceptor.limit(bounds(&config), places(&config));
+        let hub = &self.acceptor.hub;
+        hub.budget.limit(config.server.buffer_bytes_max.bytes());
+        hub.with_journal(|engine, _| engine.set_limits(config.engine_limits()));
+        for ((served, terms), sessions) in self.served.iter().zip(terms).zip(sessions) {
+            if let Some((tls, terms)) = served.tls.as_ref().zip(terms) {
+                tls.set(terms);
+                tracing::info!(protocol = served.endpoint.name, "certificates read again");
+            }
+            if let Some(sessions) = sessions {
+                served.sessions.store(Arc::new(sessions));
+            }
+        }
+        wanted.agree(&**hub).iter().for_each(Reconciliation::report);
+        let late = changed_late(&self.current.queues, &config.queues);
+        if !late.is_empty() {
+            let queues = late.join(", ");
+            tracing::warn!("queues {queues}: changed aliases and failure_values apply from the next start");
+        }
+        changes.applied.iter().for_each(|key| tracing::info!(key, "applied"));
+        changes.restart.iter().for_each(|key| tracing::warn!(key, "needs a restart"));
+        // What needs a restart is named by every reload until then.
+        changes.restart.iter().for_each(|key| new.keep(key, &mut self.values));
+        self.values = new;
+        self.current = Config { queues: self.current.queues.clone(), ..config };
+        changes
+    }
+
+    /// What a configuration with these values changes.
+    fn changes(&self, new: &Values, config: &Config, sessions: &[Option<SessionFactory>]) -> Changes {
+        let applies = |key: &String| self.applies(key, config, sessions);
+        let (applied, restart) = self.values.changed(new).into_iter().partition(applies);
+        Changes { applied, restart }
+    }
+
+    /// Whether a changed key applies while the daemon runs.
+    fn applies(&self, key: &str, config: &Config, sessions: &[Option<SessionFactory>]) -> bool {
+        let Some((section, name)) = key.split_once('.') else { return false };
+        let mut served = self.served.iter().zip(sessions).filter(|(served, _)| served.endpoint.name == section);
+        match (section, name) {
+            ("log", name) => name == "level",
+            ("server", name) => SERVER.contains(&name),
+            ("queues", name) => !(name.contains(".aliases.") || name.ends_with(".failure_values")),
+            ("limits" | "bridge", _) | (_, "cron" | "requeue_on_worker_death") => true,
+            (_, "listen" | "more" | "queue") => false,
+            (_, name) if name.starts_with("throttles.") => true,
+            (_, name) if name.starts_with("tls.") => {
+                let protocol = config.protocols.iter().find(|it| it.name() == section);
+                let is_on = protocol.and_then(|it| it.tls()).is_some_and(Tls::is_on);
+                is_on && served.any(|(served, _)| served.tls.is_some())
+            }
+            (_, _) => served.any(|(_, sessions)| sessions.is_some()),
+        }
+    }
+}
+
+impl Values {
+    pub(crate) fn of(config: &Config) -> Self {
+        let mut values = config.values.clone();
+        for (key, value) in &mut values {
+            if key.ends_with("_file") || key.contains(".tls.") {
+                let path = value.trim_matches('"');
+                // A file that cannot be read has been refused before.
+                let content = if path.is_empty() { Vec::new() } else { fs::read(path).unwrap_or_default() };
+                let mut hasher = DefaultHasher::new();
+                content.hash(&mut hasher);
+                value.push_str(&hasher.finish().to_string());
+            }
+        }
+        Self(values)
+    }
+
+    /// The keys whose values differ.
+    fn changed(&self, new: &Self) -> BTreeSet<String> {
+        let keys = self.0.keys().chain(new.0.keys());
+        keys.filter(|key| self.0.get(*key) != new.0.get(*key)).cloned().collect()
+    }
+
+    /// Sets a key to the value that it has in `other`, if any.
+    fn keep(&mut self, key: &str, other: &mut Self) {
+        match other.0.remove(key) {
+            Some(value) => drop(self.0.insert(key.to_owned(), value)),
+            None => drop(self.0.remove(key)),
+        }
+    }
+}
+
+/// The queues with changed rules that only a start of the daemon applies.
+fn changed_late(old: &BTreeMap<String, Queue>, new: &BTreeMap<String, Queue>) -> Vec<String> {
+    let late = |queues: &BTreeMap<String, Queue>, queue| {
+        queues.get(queue).map(|rules| (rules.aliases.clone(), rules.failure_values.clone())).unwrap_or_default()
+    };
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    names.into_iter().filter(|queue| late(old, *queue) != late(new, *queue)).cloned().collect()
+}

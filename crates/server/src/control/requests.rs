@@ -1,0 +1,102 @@
+//! Requests to the main thread: clients of protocols may ask it to stop, doors to drain.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use windlass_engine::{Protocol, Timestamp};
+use windlass_session::Stop;
+
+use super::Changes;
+
+/// Clients' requests to stop the daemon.
+#[derive(Debug)]
+pub(crate) struct StopRequests(watch::Sender<Option<Stop>>);
+
+impl Default for StopRequests {
+    fn default() -> Self {
+        Self(watch::Sender::new(None))
+    }
+}
+
+impl StopRequests {
+    /// Records that a client has asked the daemon to stop.
+    pub(crate) fn ask(&self, how: Stop) {
+        self.0.send_if_modified(|asked| {
+            let harder = *asked < Some(how);
+            *asked = (*asked).max(Some(how));
+            harder
+        });
+    }
+
+    /// Notifies when a client asks the daemon to stop.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Option<Stop>> {
+        self.0.subscribe()
+    }
+}
+
+/// What operators ask of the daemon as a whole. Doors have one.
+#[derive(Clone, Debug)]
+pub struct Control {
+    asked: mpsc::UnboundedSender<Asked>,
+    draining: Arc<Mutex<Option<Draining>>>,
+}
+
+/// A drain under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draining {
+    /// When it began (engine's time).
+    pub since: Timestamp,
+    /// When the daemon stops whatever there is (engine's time); never: [`Timestamp::NEVER`].
+    pub until: Timestamp,
+    /// Jobs that connected clients hold, by the clients' protocol. The daemon waits for these.
+    pub held: BTreeMap<Option<Protocol>, u64>,
+}
+
+/// A request of a door.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// Drain. The answer comes when the drain has begun; without an answer the daemon stops now.
+    Drain(oneshot::Sender<()>),
+    /// Read the configuration again.
+    Reload(oneshot::Sender<Result<Changes, String>>),
+}
+
+impl Control {
+    /// Its requests arrive at the receiver.
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Asked>) {
+        let (asked, requests) = mpsc::unbounded_channel();
+        (Self { asked, draining: Arc::default() }, requests)
+    }
+
+    /// Hands out no more jobs, waits for those that connected workers have, and stops. A second call stops the daemon now.
+    /// Returns the drain that has begun.
+    pub async fn drain(&self) -> Option<Draining> {
+        let (answer, begun) = oneshot::channel();
+        self.asked.send(Asked::Drain(answer)).ok()?;
+        begun.await.ok()?;
+        self.draining()
+    }
+
+    /// Reads the configuration again, and applies what can be applied while the daemon runs.
+    ///
+    /// # Errors
+    ///
+    /// The configuration is invalid, and nothing has changed.
+    pub async fn reload(&self) -> Result<Changes, String> {
+        let (answer, done) = oneshot::channel();
+        let gone = |_| "the daemon stops".to_owned();
+        self.asked.send(Asked::Reload(answer)).map_err(|_| "the daemon stops".to_owned())?;
+        done.await.map_err(gone)?
+    }
+
+    /// The drain under way.
+    #[must_use]
+    pub fn draining(&self) -> Option<Draining> {
+        self.draining.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn publish(&self, draining: Draining) {
+        *self.draining.lock().unwrap_or_else(PoisonError::into_inner) = Some(draining);
+    }
+}

@@ -1,0 +1,78 @@
+//! Signals to the daemon.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::Changes;
+use crate::failure::Failure;
+
+/// A request to the daemon, and its origin.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// Stop now.
+    Stop(&'static str),
+    /// Stop when nothing would be interrupted.
+    StopGracefully(&'static str),
+    /// Hand out no more jobs, and stop when no connected worker has one. The answer is sent once that has begun.
+    Drain(&'static str, Option<oneshot::Sender<()>>),
+    /// Read the files and the configuration again. The answer has what changed.
+    Reload(Option<oneshot::Sender<Result<Changes, String>>>),
+    /// Log a report.
+    Describe,
+}
+
+/// The signals that the daemon handles.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    user: Signal,
+    /// SIGUSR2: the drain.
+    drain: Signal,
+    early: EarlySignals,
+}
+
+/// Signals that must not end or suspend the daemon from the first moment on. They are kept until it handles them.
+#[derive(Debug)]
+pub(crate) struct EarlySignals {
+    hangup: Signal,
+    /// SIGTTIN: the report.
+    describe: Signal,
+}
+
+impl EarlySignals {
+    /// Must be called within a runtime.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let describe = SignalKind::from_raw(rustix::process::Signal::TTIN.as_raw());
+        Ok(Self { hangup: listen(SignalKind::hangup())?, describe: listen(describe)? })
+    }
+}
+
+impl Signals {
+    /// From here on the daemon handles the signals.
+    pub(crate) fn new(early: EarlySignals) -> Result<Self, Failure> {
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            user: listen(SignalKind::user_defined1())?,
+            drain: listen(SignalKind::user_defined2())?,
+            early,
+        })
+    }
+
+    /// Waits for the next one. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => Told::Stop("SIGINT"),
+            _ = self.user.recv() => Told::StopGracefully("SIGUSR1"),
+            _ = self.drain.recv() => Told::Drain("SIGUSR2", None),
+            _ = self.early.hangup.recv() => Told::Reload(None),
+            _ = self.early.describe.recv() => Told::Describe,
+        }
+    }
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")))
+}

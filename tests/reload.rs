@@ -1,0 +1,201 @@
+//! Reloads of the configuration: what applies while clients are served, and what is said of the rest.
+#![cfg(test)]
+#![allow(dead_code, unreachable_pub, reason = "the modules are this program's own")]
+
+mod common;
+#[path = "faktory/peer.rs"]
+mod peer;
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use common::bystander::Bystander;
+use common::http::Http;
+use common::{Peer, daemon, socket, wait_for_log, wait_until};
+use peer::Fwp;
+use rcgen::{Certificate, CertificateParams, KeyPair};
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::{Value, json};
+use windlass_testkit::daemon::Daemon;
+
+/// A daemon with TLS for Gearman and a password for Faktory, its files, and its operator.
+struct Scene {
+    dir: tempfile::TempDir,
+    certificates: [Certificate; 2],
+    daemon: Daemon,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let key = KeyPair::generate().unwrap();
+        // Two certificates of one key: a renewal.
+        let certificates =
+            [1, 2].map(|_| CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap());
+        fs::write(dir.path().join("key.pem"), key.serialize_pem()).unwrap();
+        let file = |name: &str| dir.path().join(name);
+        show(&file("chain.pem"), &certificates[0]);
+        fs::write(file("secret"), "before\n").unwrap();
+        let toml = format!(
+            "[log]\nlevel = \"info\"\n[limits]\njobs_max = 1000000\n[faktory]\nlisten = [\"127.0.0.1:0\"]\npassword_file = {:?}\n\
+             [gearman]\nlisten = [\"127.0.0.1:0\"]\n[gearman.tls]\ncertificate = {:?}\nkey = {:?}\n",
+            file("secret"),
+            file("chain.pem"),
+            file("key.pem")
+        );
+        let daemon = daemon(dir.path()).set(&toml).start();
+        Self { dir, certificates, daemon }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn edit(&self, from: &str, to: &str) {
+        let file = self.file("windlass.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(from), "{from}: {text}");
+        fs::write(file, text.replace(from, to)).unwrap();
+    }
+
+    fn reload(&self) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.arg("reload").arg("--data-dir").arg(self.file("data")).env_clear().output().unwrap()
+    }
+
+    #[track_caller]
+    fn says(&self, expected: &str) {
+        let Output { status, stdout, stderr } = self.reload();
+        assert_eq!(
+            (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap()),
+            (expected.to_owned(), String::new())
+        );
+        assert_eq!(status.code(), Some(0));
+    }
+
+    /// A connection that expects this certificate.
+    fn gearman(&self, certificate: usize) -> Peer {
+        Peer::over(tls(self.daemon.address("gearman"), self.certificates[certificate].der()))
+    }
+}
+
+fn show(file: &Path, certificate: &Certificate) {
+    fs::write(file, certificate.pem()).unwrap();
+}
+
+fn tls(address: SocketAddr, expected: &CertificateDer<'static>) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(expected.clone()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let config = Arc::new(builder.with_no_client_auth());
+    let connection = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
+    let mut stream = StreamOwned::new(connection, socket(address).unwrap());
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+    }
+    assert_eq!(stream.conn.peer_certificates().unwrap()[0], *expected);
+    stream
+}
+
+#[test]
+fn a_limit_the_log_level_a_password_and_a_certificate_apply_under_load() {
+    let scene = Scene::new();
+    let address = scene.daemon.address("faktory");
+    let (mut old, mut gearman) = (Fwp::hello(address, "before").0, scene.gearman(0));
+    let pushes = move |number| {
+        let push = format!(r#"PUSH {{"jid":"job{number:06}","jobtype":"T","args":[]}}"#);
+        assert_eq!(old.ask(&push), "+OK");
+        assert!(old.ask("FETCH default").contains(&format!("job{number:06}")));
+        assert_eq!(old.ask(&format!(r#"ACK {{"jid":"job{number:06}"}}"#)), "+OK");
+    };
+    let faktory = Bystander::new(pushes, || {});
+    gearman.can_do("f").unwrap();
+    let works = move |_| {
+        gearman.submit("f", "", "x").unwrap();
+        let job = gearman.grab().unwrap().unwrap();
+        gearman.complete(&job.handle).unwrap();
+        assert!(gearman.line("version").unwrap().starts_with("OK "), "the job has ended");
+    };
+    let gearman = Bystander::new(works, || {});
+    faktory.is_served();
+    gearman.is_served();
+
+    scene.edit("jobs_max = 1000000", "jobs_max = 5");
+    scene.edit("level = \"info\"", "level = \"debug\"");
+    fs::write(scene.file("secret"), "after\n").unwrap();
+    show(&scene.file("chain.pem"), &scene.certificates[1]);
+    scene.says(
+        "faktory.password_file: applied\ngearman.tls.certificate: applied\nlimits.jobs_max: applied\nlog.level: applied\n",
+    );
+    faktory.is_served();
+    gearman.is_served();
+    drop((faktory, gearman));
+
+    assert_eq!(Fwp::hello(address, "before").1, "-ERR Invalid password");
+    assert_eq!(Fwp::hello(address, "after").1, "+OK");
+    let mut peer = scene.gearman(1);
+    let submitted = (0..6).map(|_| peer.submit("other", "", "x").is_ok()).collect::<Vec<_>>();
+    assert_eq!(submitted, [true, true, true, true, true, false], "jobs_max");
+    wait_for_log(&scene.daemon, "\"DEBUG\"");
+    scene.says("nothing has changed\n");
+}
+
+#[test]
+fn what_needs_a_restart_is_named_until_then() {
+    let scene = Scene::new();
+    let http = Http(scene.daemon.address("http"));
+    scene.edit("[gearman]\nlisten = [\"127.0.0.1:0\"]", "[gearman]\nlisten = [\"127.0.0.1:1\"]\njob_retries = 3");
+    scene.says("gearman.job_retries: applied\ngearman.listen: needs a restart\n");
+    scene.edit("[log]", "durability = \"interval\"\n[server]\nthreads = 1\nidle_timeout = \"1h\"\n[log]");
+    let changes = http.post("/api/v1/reload", "");
+    let expected = json!({
+        "applied": ["server.idle_timeout"], "needs_restart": ["gearman.listen", "server.threads"],
+    });
+    let mut said: Value = changes.json();
+    said["needs_restart"].as_array_mut().unwrap().retain(|key| key != "durability");
+    assert_eq!(said, expected);
+    scene.edit("127.0.0.1:1", "127.0.0.1:0");
+    scene.edit("threads = 1\n", "");
+    scene.edit("durability = \"interval\"\n", "");
+    scene.says("nothing has changed\n");
+    let log = scene.daemon.log_text();
+    assert!(log.contains("needs a restart") && log.contains("\"key\":\"server.threads\""), "{log}");
+}
+
+#[test]
+fn an_invalid_configuration_changes_nothing() {
+    let scene = Scene::new();
+    let mistakes = [
+        ("jobs_max = 1000000", "jobs_max = 0", "limits.jobs_max: "),
+        ("level = \"info\"", "level = \"loud\"", "log.level: "),
+        ("[log]", "[lug]", "unknown field `lug`"),
+        ("secret", "nothing", "faktory.password_file: "),
+    ];
+    fs::write(scene.file("secret"), "after\n").unwrap();
+    show(&scene.file("chain.pem"), &scene.certificates[1]);
+    for (right, wrong, why) in mistakes {
+        scene.edit(right, wrong);
+        let Output { status, stdout, stderr } = scene.reload();
+        let said = String::from_utf8(stderr).unwrap();
+        assert!(said.contains(why) && stdout.is_empty() && status.code() == Some(1), "{said}");
+        assert!(scene.gearman(0).line("version").unwrap().starts_with("OK "));
+        assert_eq!(Fwp::hello(scene.daemon.address("faktory"), "before").1, "+OK");
+        scene.edit(wrong, right);
+    }
+    // A certificate without its key.
+    let other =
+        CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&KeyPair::generate().unwrap()).unwrap();
+    show(&scene.file("chain.pem"), &other);
+    assert!(String::from_utf8(scene.reload().stderr).unwrap().contains("gearman.tls.key: "));
+    assert!(scene.gearman(0).line("version").unwrap().starts_with("OK "));
+    show(&scene.file("chain.pem"), &scene.certificates[1]);
+    scene.daemon.signal("HUP");
+    wait_until("both apply", || scene.daemon.log_text().matches("\"applied\"").count() == 2);
+    scene.gearman(1);
+}
