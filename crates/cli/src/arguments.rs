@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use windlass_http::Role;
 
 use crate::import::Import;
-use crate::operate::Operate;
+use crate::operate::{Check, Operate};
 use crate::settings::Settings;
 
 const AFTER_HELP: &str = "`windlass --help` has examples, the environment, signals and exit codes.";
@@ -31,6 +31,10 @@ Examples:
       Start a configuration file: every key, its default and an explanation.
   windlass check -c windlass.toml
       Check a file before starting the daemon with it.
+  windlass check --live --age-warning 10m
+      Check the running daemon, with the exit codes of Nagios.
+  windlass drain
+      Let workers end their jobs, then stop the daemon.
   windlass verify /var/lib/windlass
       Check whether a daemon could start from this data with nothing lost.
   windlass salvage /var/lib/windlass > jobs.jsonl
@@ -150,8 +154,9 @@ pub(crate) struct NewLogin {
 pub(crate) enum Command {
     /// Run the daemon in the foreground (the default).
     Serve(Serve),
-    /// Check whether the configuration is valid and print what would be served, without starting the daemon.
-    Check(Settings),
+    /// Check whether a daemon could start: the configuration, the names of addresses, the data directory. With --live, check the
+    /// running daemon, with the exit codes of Nagios.
+    Check(Box<Check>),
     /// Print every configuration key with its default and an explanation.
     Config,
     /// Check a data directory, without starting a daemon or changing anything.

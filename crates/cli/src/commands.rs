@@ -19,7 +19,8 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Gearmand { words } => return gearmand::run(&Call::as_command(gearmand::NAME, words)),
         Command::Faktory { words } => return faktory::run(&Call::as_command(faktory::NAME, words)),
         Command::Serve(how) => serve(&how),
-        Command::Check(settings) => print(&summary(&settings.resolve(env::vars_os())?.for_server())),
+        Command::Check(check) if check.live => return Ok(operate::check(&check)),
+        Command::Check(check) => print(&summary(&check.ask.settings.resolve(env::vars_os())?.for_server())?),
         Command::Config => print(DEFAULTS),
         Command::Verify { data_dir } => print(&(windlass_server::verify(&on(data_dir))? + "\n")),
         Command::Compact { data_dir } => print(&(windlass_server::compact(&on(data_dir))? + "\n")),
@@ -62,18 +63,28 @@ fn salvage(data_dir: &Path) -> Result<(), Failure> {
 }
 
 /// `ok`, then one line per listening address, for people and for `grep`.
-fn summary(config: &config::Config) -> String {
+///
+/// # Errors
+///
+/// A name of an address cannot be resolved, or the data directory cannot be used.
+fn summary(config: &config::Config) -> Result<String, Failure> {
     let durability = match config.durability {
         Durability::Sync => "sync".to_owned(),
         Durability::Interval => format!("interval, {}", config.commit_interval),
     };
+    let unresolved = |it: &Listener<'_>| Some(format!("{}: {}: {}", it.key, it.address, it.address.resolve().err()?));
+    let unresolved: Vec<String> = config.listeners().filter_map(|it| unresolved(&it)).collect();
+    if !unresolved.is_empty() {
+        return Err(Failure::Unresolved(unresolved));
+    }
     let listeners = config.listeners().map(|Listener { protocol, address, tls, queue, .. }| {
         let tls = if tls { " (TLS)" } else { "" };
         let queue = queue.map(|queue| format!(" (queue {})", queue.escape_debug())).unwrap_or_default();
         format!("listen   {protocol} {address}{tls}{queue}\n")
     });
-    let data = format!("data     {} ({durability})\n", config.data_dir.display());
-    format!("ok\n{}{data}", listeners.collect::<String>())
+    let state = windlass_server::look(config)?;
+    let data = format!("data     {} ({durability}; {state})\n", config.data_dir.display());
+    Ok(format!("ok\n{}{data}", listeners.collect::<String>()))
 }
 
 fn print(text: &str) -> Result<(), Failure> {

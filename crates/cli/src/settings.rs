@@ -17,6 +17,9 @@ pub(crate) struct Settings {
     /// Set one key, as in --set server.threads=4; may be repeated.
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Serve only these of gearman, faktory, spiderq and eventmq (and HTTP for operators); may be repeated.
+    #[arg(long, value_name = "PROTOCOL", value_delimiter = ',', value_parser = ["gearman", "faktory", "spiderq", "eventmq"])]
+    pub(crate) only: Vec<String>,
     /// Keep the data in this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
@@ -50,6 +53,9 @@ impl Settings {
         if let Some(data_dir) = &self.data_dir {
             // Not through the overrides, which are text: a path may not be.
             config.data_dir.clone_from(data_dir);
+        }
+        if !self.only.is_empty() {
+            config.keep_only(&self.only);
         }
         config.check()?;
         Ok(config)

@@ -78,7 +78,7 @@ fn check_prints_what_would_be_served() {
          listen   eventmq 127.0.0.1:47290\nlisten   eventmq-admin 127.0.0.1:47293\n\
          listen   eventmq-publish 127.0.0.1:47298\nlisten   eventmq-subscribe 127.0.0.1:47299\n\
          listen   http 127.0.0.1:7420\n\
-         data     windlass-data (sync)\n"
+         data     windlass-data (sync; new)\n"
     );
     let listen = "[http]\nlisten = [\"unix:/run/h\"]\n[faktory]\nlisten = []\n[gearman]\nlisten = [\"[0::1]:4730\", \"unix:/run/windlass.sock\"]\n\
                   [spiderq]\nlisten = [\"tcp://*:1\"]\nmore = [{listen = [\"ipc:///run/b\"], queue = \"b\"}]\n\
@@ -91,7 +91,7 @@ fn check_prints_what_would_be_served() {
     let data = dir.path().join("data");
     assert_eq!(
         printed(&["check", "--config", &path, "--data-dir", data.to_str().unwrap()]),
-        format!("{expected}data     {} (interval, 100ms)\n", data.display())
+        format!("{expected}data     {} (interval, 100ms; new)\n", data.display())
     );
     assert!(!data.exists(), "nothing is started");
 }
@@ -109,10 +109,10 @@ fn the_command_line_overrides_the_environment() {
         ("WINDLASS_HTTP_LISTEN", ""),
     ];
     let output = windlass(
-        &["check", "--set", "data_dir=/set"],
+        &["check", "--set", "data_dir=target/set"],
         &[variables.as_slice(), &[("WINDLASS_DATA_DIR", "/environment")]].concat(),
     );
-    let expected = "ok\nlisten   gearman 127.0.0.1:1\nlisten   gearman 127.0.0.1:2\ndata     /set (sync)\n";
+    let expected = "ok\nlisten   gearman 127.0.0.1:1\nlisten   gearman 127.0.0.1:2\ndata     target/set (sync; new)\n";
     assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
 }
 

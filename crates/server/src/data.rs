@@ -2,9 +2,12 @@
 //! of the daemon names the store's functions for directories.
 
 use std::io::{BufWriter, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
+use rustix::fs::Access;
 use windlass_store::{
     CheckpointLimits, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError, Opened,
     Recovered, Salvage, StoreConfig, Verdict,
@@ -12,7 +15,9 @@ use windlass_store::{
 
 use crate::clock;
 use crate::config::Config;
+use crate::door::Door;
 use crate::failure::Failure;
+use crate::progress::Progress;
 use crate::random::random_seed;
 use crate::trying::{TRY_EVERY, Trying};
 
@@ -57,11 +62,18 @@ impl From<Opened> for Store {
 
 fn try_open(config: &Config) -> Result<Opened, OpenError> {
     let started = Instant::now();
+    let progress = Progress::of(&config.data_dir);
     let opened = windlass_store::open(&store_config(config), config.engine_limits(), random_seed())?;
+    drop(progress);
     clock::start(&opened.recovered.engine.meta().clock);
     let (ms, report) = (started.elapsed().as_millis(), &opened.recovered.report);
-    let (jobs, schedules, clean) = (report.jobs, report.schedules, report.clean);
-    tracing::info!(jobs, schedules, clean, ms, data_dir = %config.data_dir.display(), "opened");
+    let (jobs, schedules) = (report.jobs, report.schedules);
+    let state = match report {
+        _ if report.last_seq == 0 => "new",
+        report if report.clean => "stopped cleanly",
+        _ => "not stopped cleanly",
+    };
+    tracing::info!(jobs, schedules, state, ms, data_dir = %config.data_dir.display(), "opened");
     Ok(opened)
 }
 
@@ -165,6 +177,30 @@ pub fn accept_loss(config: &Config) -> Result<(), Failure> {
         .map_err(|error| Failure::data(&config.data_dir, error))?;
     tracing::warn!(aside = %aside.display(), "going on with {}", in_words(&found));
     Ok(())
+}
+
+/// What a start would find: `new`, `a daemon runs on it`, or `kept`. Changes nothing.
+///
+/// # Errors
+///
+/// The directory cannot be used.
+pub fn look(config: &Config) -> Result<&'static str, Failure> {
+    let directory = &config.data_dir;
+    let refuse = |why: &dyn std::fmt::Display| Failure::data(directory, why);
+    let mut nearest = std::path::absolute(directory).map_err(|error| refuse(&error))?;
+    while !nearest.exists() && nearest.pop() {}
+    if !nearest.is_dir() {
+        return Err(refuse(&format_args!("{} is not a directory", nearest.display())));
+    }
+    if let Err(error) = rustix::fs::access(&nearest, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+        return Err(refuse(&format_args!("{}: {error}", nearest.display())));
+    }
+    let has_daemon = |door: &Arc<dyn Door>| UnixStream::connect(directory.join(door.private_socket())).is_ok();
+    if config.doors.iter().any(has_daemon) {
+        return Ok("a daemon runs on it");
+    }
+    let is_new = std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
+    Ok(if is_new { "new" } else { "kept" })
 }
 
 /// Fails where no daemon has ever been, so that nothing is created there.

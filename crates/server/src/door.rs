@@ -78,6 +78,14 @@ impl BoundDoor {
         Self { door, bound }
     }
 
+    pub(crate) fn private_socket(&self) -> &'static str {
+        self.door.private_socket()
+    }
+
+    pub(crate) fn add(&mut self, bound: Vec<Bound>) {
+        self.bound.extend(bound);
+    }
+
     pub(crate) fn bound(&self) -> &[Bound] {
         &self.bound
     }

@@ -1,6 +1,6 @@
 //! Why the daemon ended, grouped by what its supervisor should do about it. The exit code is part of the interface.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,14 +19,12 @@ pub enum Failure {
     /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {reason}")]
-    Listen {
-        /// The address as configured.
-        address: String,
-        /// The error of the system.
-        reason: String,
-    },
+    /// Names of addresses cannot be resolved. Each with its key.
+    #[error("{}", .0.join("; "))]
+    Unresolved(Vec<String>),
+    /// Addresses cannot be listened on.
+    #[error("cannot listen on {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; on "))]
+    Listen(Vec<Unbound>),
     /// The data directory is locked, damaged or out of reach.
     #[error("cannot open {}: {reason}", data_dir.display())]
     Data {
@@ -48,16 +46,36 @@ pub enum Failure {
     Incomplete(String),
 }
 
-impl Failure {
-    /// An address that cannot be listened on.
-    #[must_use]
-    pub fn listen(address: &impl Display, error: &io::Error) -> Self {
-        let address = address.to_string();
-        let in_use = error.kind() == io::ErrorKind::AddrInUse;
-        let reason = if in_use { "the address is in use".to_owned() } else { error.to_string() };
-        Self::Listen { address, reason }
+/// An address that cannot be listened on, its key and the error of the system.
+#[derive(Debug)]
+pub struct Unbound {
+    address: String,
+    key: String,
+    error: io::Error,
+}
+
+impl Unbound {
+    pub(crate) fn new(address: &impl Display, key: String, error: io::Error) -> Self {
+        Self { address: address.to_string(), key, error }
     }
 
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.error.kind() == io::ErrorKind::AddrInUse
+    }
+}
+
+impl Display for Unbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, key, error } = self;
+        if self.is_in_use() {
+            write!(f, "{address}: the address is in use ({key})")
+        } else {
+            write!(f, "{address}: {error} ({key})")
+        }
+    }
+}
+
+impl Failure {
     /// A data directory that cannot be opened, or whose journal cannot be read.
     #[must_use]
     pub fn data(data_dir: &Path, reason: impl Display) -> Self {
@@ -84,7 +102,7 @@ impl Failure {
         match self {
             Self::Runtime(_) => 1,
             Self::Config(_) | Self::Source { .. } => 2,
-            Self::Listen { .. } => 3,
+            Self::Listen(_) | Self::Unresolved(_) => 3,
             Self::Data { .. } => 4,
             Self::Incomplete(_) => 5,
         }
@@ -117,8 +135,14 @@ mod tests {
         let table = [
             (1, Failure::Runtime("the store has failed".to_owned()), "the store has failed"),
             (2, zero.into(), "limits.jobs_max: must be more than 0"),
-            (3, Failure::listen(&"127.0.0.1:4730", &busy), "cannot listen on 127.0.0.1:4730: the address is in use"),
-            (3, Failure::listen(&"unix:/x", &denied), "cannot listen on unix:/x: permission denied"),
+            (
+                3,
+                Failure::Listen(vec![
+                    Unbound::new(&"127.0.0.1:4730", "gearman.listen".to_owned(), busy),
+                    Unbound::new(&"unix:/x", "http.listen".to_owned(), denied),
+                ]),
+                "cannot listen on 127.0.0.1:4730: the address is in use (gearman.listen); on unix:/x: permission denied (http.listen)",
+            ),
             (4, Failure::data(Path::new("/data"), "locked"), "cannot open /data: locked"),
             (5, Failure::Incomplete("1 row is left".to_owned()), "1 row is left"),
         ];

@@ -1,6 +1,6 @@
 //! The daemon: all code that uses sockets, threads and the real clock.
 //!
-//! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `listen` (accepts) ·
+//! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `binding` and `handed` (sockets) · `listen` (accepts) ·
 //! `serving` (threads and their turns) · `connection` (one socket, no protocol) · `broker` and `hub` (the engine behind its lock; what a
 //! visit is) · `mailbox` (mail that waits for one client), `published` (bytes that one connection publishes to others) and `output` (bytes
 //! that wait to be written) · `budget`, `places`, `patience` (limits on memory, connections and time) · `commit` (which thread
@@ -18,6 +18,7 @@
 //! * No thread waits for a peer. The bytes that a peer has not read are bounded; beyond the bound the daemon closes the connection.
 
 mod addresses;
+mod binding;
 mod broker;
 mod budget;
 mod checkpoints;
@@ -32,14 +33,17 @@ mod dead;
 mod describe;
 pub mod door;
 mod failure;
+mod handed;
 mod hub;
 pub mod import;
 mod listen;
 pub mod logging;
 mod mailbox;
+mod notify;
 mod output;
 mod patience;
 mod places;
+mod progress;
 mod protocols;
 mod published;
 mod random;
@@ -56,7 +60,7 @@ mod tls;
 mod trying;
 mod warnings;
 
-pub use data::{accept_loss, compact, salvage, verify};
+pub use data::{accept_loss, compact, look, salvage, verify};
 pub use failure::Failure;
 pub use protocols::daemon;
 pub use run::{allow_open_files, run};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mio::net::{TcpStream, UnixStream};
-use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,6 +23,7 @@ use crate::client::Clients;
 use crate::config::Server;
 use crate::connection::{Bounds, Shared};
 use crate::control::StopRequests;
+use crate::handed::Handed;
 use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
 use crate::places::{PlaceLimits, Places};
@@ -43,13 +44,18 @@ pub(crate) enum Bound {
     Unix(UnixListener, SocketFile),
 }
 
-/// A Unix socket's file. Removed when its listener is dropped.
+/// A Unix socket's file. Removed when its listener is dropped, unless another process holds the socket, too.
 #[derive(Debug)]
-pub(crate) struct SocketFile(PathBuf);
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    is_ours: bool,
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        if self.is_ours {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -140,12 +146,12 @@ impl Acceptor {
     }
 }
 
-/// Binds every socket address that `listen` stands for. Skips addresses that this machine does not have, unless that leaves none:
+/// Binds every socket address that `listen` stands for and that was not handed over. Skips addresses that this machine does not have, unless that leaves none:
 /// `localhost` often has an IPv6 address where there is no IPv6.
-pub(crate) fn bind(listen: &ListenAddress, server: &Server) -> io::Result<Vec<Bound>> {
+pub(crate) fn bind(listen: &ListenAddress, server: &Server, handed: &mut Handed) -> io::Result<Vec<Bound>> {
     let (mut bound, mut missing) = (Vec::new(), None);
     for address in listen.resolve()? {
-        match bind_one(&address, server) {
+        match handed.take(&address).map_or_else(|| bind_one(&address, server), Ok) {
             Ok(listener) => bound.push(listener),
             Err(error) if is_not_ours(&error) => {
                 tracing::warn!(%listen, %address, %error, "skipped an address that this machine does not have");
@@ -168,8 +174,7 @@ fn bind_one(address: &Address, server: &Server) -> io::Result<Bound> {
         Address::Tcp(address) => {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             socket.set_reuseaddr(true)?;
-            // Accepted sockets inherit it.
-            socket2::SockRef::from(&socket).set_tcp_keepalive(&keepalive(server))?;
+            keep_alive(&socket, server)?;
             socket.bind(*address)?;
             socket.listen(server.backlog).map(Bound::Tcp)
         }
@@ -190,7 +195,7 @@ pub(crate) fn bind_private(path: &Path, server: &Server) -> io::Result<Bound> {
 fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Bound> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    let file = SocketFile(path.to_owned());
+    let file = SocketFile { path: path.to_owned(), is_ours: true };
     if let Some(mode) = mode {
         std::fs::set_permissions(path, Permissions::from_mode(mode))?;
     }
@@ -199,7 +204,11 @@ fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Bound> 
     Ok(Bound::Unix(UnixListener::from_std(socket.into())?, file))
 }
 
-/// A peer that vanished without closing must be noticed in the end.
+/// Sets keep-alive for a listener; accepted sockets inherit it. A peer that vanished without closing must be noticed in the end.
+pub(crate) fn keep_alive<'a>(socket: impl Into<SockRef<'a>>, server: &Server) -> io::Result<()> {
+    socket.into().set_tcp_keepalive(&keepalive(server))
+}
+
 fn keepalive(server: &Server) -> TcpKeepalive {
     let mut keepalive = TcpKeepalive::new();
     if !server.keepalive_idle.is_zero() {
@@ -236,11 +245,16 @@ fn clear_stale(path: &Path) -> io::Result<()> {
 }
 
 impl Bound {
+    /// A Unix socket that another process holds, too.
+    pub(crate) const fn handed_over(listener: UnixListener, path: PathBuf) -> Self {
+        Self::Unix(listener, SocketFile { path, is_ours: false })
+    }
+
     /// The bound address: the kernel chooses the port if the configured one is 0.
     pub(crate) fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
-            Self::Unix(_, file) => Ok(Address::Unix(file.0.clone())),
+            Self::Unix(_, file) => Ok(Address::Unix(file.path.clone())),
         }
     }
 
@@ -274,7 +288,7 @@ impl Bound {
                 // Small replies must not wait for each other.
                 let _ = stream.set_nodelay(true);
                 // Bytes that a peer does not read must wait here, where they are counted, and not in the kernel.
-                let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+                let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
                 let info = client_info(stream.as_raw_fd(), peer.ip().to_canonical().to_string());
                 Ok((Accepted::Tcp(stream.into_std()?), info))
             }
@@ -313,11 +327,11 @@ mod tests {
             ..Server::default()
         };
         server.keepalive_count = 3;
-        let bound = bind(&listen, &server).unwrap();
+        let bound = bind(&listen, &server, &mut Handed::default()).unwrap();
         let [Bound::Tcp(listener)] = &bound[..] else { panic!("{bound:?}") };
         let _peer = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        let socket = socket2::SockRef::from(&stream);
+        let socket = SockRef::from(&stream);
         assert!(socket.keepalive().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(7));
@@ -332,10 +346,10 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let listen: ListenAddress = format!("ipc://{}", path.display()).parse().unwrap();
         let server = Server { unix_mode: "0600".parse().unwrap(), ..Server::default() };
-        let bound = bind(&listen, &server).unwrap();
+        let bound = bind(&listen, &server, &mut Handed::default()).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(bind(&listen, &server).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(bind(&listen, &server, &mut Handed::default()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         let [Bound::Unix(listener, _)] = &bound[..] else { panic!("{bound:?}") };
         let _peer = std::os::unix::net::UnixStream::connect(&path).unwrap();
         listener.accept().await.unwrap();
@@ -374,7 +388,7 @@ mod tests {
     async fn an_address_of_another_machine_is_an_error_if_there_is_no_other() {
         // TEST-NET-1 of RFC 5737: no machine has it.
         let listen: ListenAddress = "192.0.2.1:0".parse().unwrap();
-        let error = bind(&listen, &Server::default()).unwrap_err();
+        let error = bind(&listen, &Server::default(), &mut Handed::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
         let address: SocketAddr = "192.0.2.1:0".parse().unwrap();
         assert!(is_not_ours(&bind_one(&Address::Tcp(address), &Server::default()).unwrap_err()));

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_config::{Error as ConfigError, ListenAddress};
+use windlass_config::Error as ConfigError;
 use windlass_engine::TICK_MS;
 use windlass_store::Recovered;
 
 use crate::addresses::Addresses;
+use crate::binding::Sockets;
 use crate::checkpoints::Checkpoints;
 use crate::clock;
 use crate::commit::{Committer, Pace};
@@ -19,18 +20,18 @@ use crate::connection::{Bounds, Shared};
 use crate::control::{Control, EarlySignals, Heeded, Reloader, Signals, Values};
 use crate::data::{self, Store};
 use crate::dead::DropsTold;
-use crate::door::{BoundDoor, Door, Inside};
+use crate::door::{BoundDoor, Inside};
 use crate::failure::Failure;
 use crate::hub::{Durability, Hub};
-use crate::listen::{self, Acceptor, Bound, SocketFile};
+use crate::listen::{Acceptor, Bound, SocketFile};
 use crate::logging::limited;
+use crate::notify;
 use crate::patience::Patience;
 use crate::places::PlaceLimits;
 use crate::protocols::{self, ProtocolNames, Served};
 use crate::random::random_seed;
 use crate::reconcile::Desired;
 use crate::serving::Threads;
-use crate::trying::{self, Trying};
 use crate::warnings;
 
 /// How long after a failed commit the committing thread tries the store again.
@@ -63,8 +64,14 @@ pub fn run(
         let _inside = runtime.enter();
         EarlySignals::new()?
     };
+    // First all addresses: connections that come while the journal is read wait, and a busy address leaves no trace.
+    let mut sockets = runtime.block_on(Sockets::bind(config))?;
     let store = if config.ephemeral { Store::in_memory(config)? } else { data::open(config)?.into() };
-    runtime.block_on(serve((config, values), store, early, &reread, ready))
+    if !config.ephemeral {
+        let _inside = runtime.enter();
+        sockets.bind_private(config);
+    }
+    runtime.block_on(serve((config, values), (store, sockets), early, &reread, ready))
 }
 
 fn no_threads(error: io::Error) -> Failure {
@@ -93,22 +100,9 @@ pub fn allow_open_files(connections_max: usize) {
     }
 }
 
-/// Binds every socket address that `listen` stands for. If one is in use, waits for `server.in_use_timeout`.
-async fn bind_in_time(listen: &ListenAddress, config: &Config) -> Result<Vec<Bound>, Failure> {
-    let mut trying = Trying::new(config);
-    loop {
-        match listen::bind(listen, &config.server) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && trying.goes_on(&listen) => {
-                tokio::time::sleep(trying::TRY_EVERY).await;
-            }
-            outcome => return outcome.map_err(|error| Failure::listen(listen, &error)),
-        }
-    }
-}
-
 async fn serve(
     (config, values): (&Config, Values),
-    store: Store,
+    (store, sockets): (Store, Sockets),
     early: EarlySignals,
     reread: &dyn Fn() -> Result<Config, Failure>,
     ready: impl FnOnce() -> Result<(), Failure>,
@@ -124,17 +118,8 @@ async fn serve(
     let wanted_threads = config.server.threads_or_default();
     let (threads, thread_slots) = Threads::start(wanted_threads, &shared, poll).map_err(no_threads)?;
     let acceptor = Arc::new(Acceptor::new(Arc::clone(&hub), thread_slots, shared, places(config)));
-    // The daemon binds all addresses before it serves or commits anything: a busy address leaves no trace.
-    let served = protocols::all(config)?;
-    let mut bound: Vec<(Bound, Served)> = Vec::new();
-    for it in &served {
-        for listen in &it.endpoint.listen {
-            acceptor.places.keep_for(it.endpoint.name);
-            let listeners = bind_in_time(listen, config).await?;
-            bound.extend(listeners.into_iter().map(|listener| (listener, it.clone())));
-        }
-    }
-    let doors = bind_doors(config).await?;
+    let Sockets { served, bound, doors } = sockets;
+    bound.iter().for_each(|(_, it)| acceptor.places.keep_for(it.endpoint.name));
     // Until here a signal to stop ends the process at once: nothing has begun.
     let signals = Signals::new(early)?;
     ready()?;
@@ -160,11 +145,13 @@ async fn serve(
         addresses.print()?;
     }
     tracing::info!("ready");
+    notify::ready();
     let reloader = Reloader::new((config, values), &served, &acceptor, reread);
     let mut heeded = Heeded { signals, control, requests, acceptor: &acceptor, reloader };
     let outcome = tokio::select! {
         why = heeded.heed() => {
             tracing::info!(why, "stopping");
+            notify::stopping();
             Ok(())
         }
         why = watch(&committer, &hub, pace) => Err(Failure::Runtime(why.to_owned())),
@@ -189,29 +176,6 @@ async fn serve(
     }
 }
 
-/// Binds the addresses of all doors.
-async fn bind_doors(config: &Config) -> Result<Vec<BoundDoor>, Failure> {
-    let mut doors = Vec::new();
-    for door in &config.doors {
-        let mut bound = Vec::new();
-        for listen in door.listen() {
-            match listen::bind(listen, &config.server) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && door.may_be_left_out() => {
-                    let key = format!("{}.listen", door.name());
-                    tracing::warn!(%listen, key, "the default address is in use: starting without it");
-                }
-                Ok(listeners) => bound.extend(listeners),
-                Err(_) => bound.extend(bind_in_time(listen, config).await?),
-            }
-        }
-        if !config.ephemeral {
-            bound.extend(bind_private(door.as_ref(), config));
-        }
-        doors.push(BoundDoor::new(Arc::clone(door), bound));
-    }
-    Ok(doors)
-}
-
 /// Accepts connections of the protocols from now on. Returns the addresses.
 fn accept_all(bound: Vec<(Bound, Served)>, acceptor: &Arc<Acceptor>) -> Addresses {
     let mut addresses = Addresses::default();
@@ -226,16 +190,6 @@ fn accept_all(bound: Vec<(Bound, Served)>, acceptor: &Arc<Acceptor>) -> Addresse
         tokio::spawn(listener.accept(Arc::clone(acceptor), it));
     }
     addresses
-}
-
-/// Binds the socket in the data directory. Without it, only the commands of the operator are missing.
-fn bind_private(door: &dyn Door, config: &Config) -> Option<Bound> {
-    let path = config.data_dir.join(door.private_socket());
-    let bound = listen::bind_private(&path, &config.server);
-    // Its path may be too long.
-    let warn =
-        |error: &io::Error| tracing::warn!(path = %path.display(), %error, "commands cannot reach the daemon there");
-    bound.inspect_err(warn).ok()
 }
 
 /// Opens the doors. The files of their Unix sockets live as long as the result.
@@ -309,6 +263,7 @@ async fn watch(committer: &Committer, hub: &Hub, pace: Pace) -> &'static str {
             return why;
         }
         drops.tell(hub.with_journal(|engine, _| engine.dead_dropped()));
+        notify::watchdog();
         limited::flush();
         give_memory_back();
     }

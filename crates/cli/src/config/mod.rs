@@ -102,6 +102,24 @@ impl Config {
         ]
     }
 
+    /// Removes all addresses of the job protocols that are not in the list.
+    pub(crate) fn keep_only(&mut self, protocols: &[String]) {
+        let is_kept = |name: &str| protocols.iter().any(|protocol| protocol == name);
+        if !is_kept(self.faktory.name()) {
+            self.faktory.listen.clear();
+        }
+        if !is_kept(self.gearman.name()) {
+            self.gearman.listen.clear();
+        }
+        if !is_kept("spiderq") {
+            self.spiderq.listen.clear();
+            self.spiderq.more.clear();
+        }
+        if !is_kept("eventmq") {
+            self.eventmq.turn_off();
+        }
+    }
+
     /// Removes the default addresses of all protocols but one: for the command line of another server.
     pub(crate) fn serve_only(&mut self, protocol: &str) {
         let default = Self::default();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use windlass_config::Period;
 
 use crate::settings::Settings;
 
@@ -10,7 +11,7 @@ use crate::settings::Settings;
 #[derive(Debug, Args)]
 pub(crate) struct Ask {
     #[command(flatten)]
-    pub(super) settings: Settings,
+    pub(crate) settings: Settings,
     /// Ask the daemon at this address (http://HOST:PORT) instead of the one on the data directory.
     #[arg(long, value_name = "URL")]
     pub(super) url: Option<String>,
@@ -294,6 +295,26 @@ pub(crate) struct Worker {
     pub(super) all: bool,
     #[command(flatten)]
     pub(super) ask: Ask,
+}
+
+/// What to check.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Check the running daemon: exit code 0 = well, 1 = warning, 2 = critical (it does not answer, or its store has failed), 3 =
+    /// unknown; with figures for Nagios.
+    #[arg(long)]
+    pub(crate) live: bool,
+    /// With --live: warn if a job is ready for longer than this (90s, 1h30m).
+    #[arg(long, value_name = "TIME", requires = "live")]
+    pub(super) age_warning: Option<Period>,
+    /// With --live: critical if a job is ready for longer than this.
+    #[arg(long, value_name = "TIME", requires = "live")]
+    pub(super) age_critical: Option<Period>,
+    /// With --live: warn if there are more dead jobs than this.
+    #[arg(long, value_name = "JOBS", requires = "live")]
+    pub(super) dead_warning: Option<u64>,
+    #[command(flatten)]
+    pub(crate) ask: Ask,
 }
 
 /// How to drain.

@@ -5,6 +5,7 @@
 mod arguments;
 mod client;
 mod jobs;
+mod live;
 mod show;
 
 use std::env;
@@ -16,12 +17,13 @@ use hyper::body::Bytes;
 use serde_json::Value;
 use windlass_server::Failure;
 
-pub(crate) use self::arguments::Operate;
 use self::arguments::{
     Ask, Done, Drain, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push, ScheduleAction, SomeConnections,
     SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Worker,
 };
+pub(crate) use self::arguments::{Check, Operate};
 use self::client::{Answer, Client, Daemon, encoded, failure};
+pub(crate) use self::live::check;
 use self::show::{BATCHES, CONNECTIONS, Column, QUEUES, SCHEDULES, WORKERS, at};
 
 impl Ask {

@@ -27,6 +27,7 @@ use crate::broker::Broker as _;
 use crate::clock;
 use crate::describe;
 use crate::listen::Acceptor;
+use crate::notify;
 
 /// How often the daemon checks whether a stop is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -93,7 +94,9 @@ impl Heeded<'_> {
                 }
                 (Told::Reload(answer), _) => {
                     let by = if answer.is_some() { "an operator reloads" } else { "SIGHUP" };
+                    notify::reloading();
                     let outcome = self.reloader.reload(by).map_err(|error| error.to_string());
+                    notify::ready();
                     answer.map(|answer| answer.send(outcome));
                 }
                 // The report may take long: it runs on its own thread, so that no connection waits for it, and one at a time.
@@ -118,6 +121,7 @@ impl Heeded<'_> {
         let until = limit.map_or(Timestamp::NEVER, |limit| clock::after(since, limit));
         let draining = Draining { since, until, held: self.acceptor.hub.with_journal(|engine, _| engine.held()) };
         self.control.publish(draining.clone());
+        notify::status("draining");
         Course::Draining(draining)
     }
 }

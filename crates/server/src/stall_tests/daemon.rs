@@ -19,6 +19,7 @@ use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Recovered, open_p
 use crate::commit::{Committer, Pace};
 use crate::config::{self, Config, Polling, fixture};
 use crate::connection::{Bounds, Shared};
+use crate::handed::Handed;
 use crate::hub::{Durability, Hub};
 use crate::listen::{self, Acceptor};
 use crate::mailbox::Letter;
@@ -179,7 +180,12 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
     hub.first_commit().await;
     protocols::make_queues(&*hub, config).unwrap();
     for served in protocols::all(config).unwrap() {
-        for listener in served.endpoint.listen.iter().flat_map(|listen| listen::bind(listen, &config.server).unwrap()) {
+        for listener in served
+            .endpoint
+            .listen
+            .iter()
+            .flat_map(|listen| listen::bind(listen, &config.server, &mut Handed::default()).unwrap())
+        {
             tokio::spawn(listener.accept(Arc::clone(&acceptor), served.clone()));
         }
     }

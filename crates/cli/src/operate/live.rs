@@ -1,0 +1,91 @@
+//! `windlass check --live`: one line and an exit code, as Nagios and its relatives expect them of a plugin.
+
+use serde_json::Value;
+use windlass_config::Period;
+use windlass_server::Failure;
+
+use super::client::Client;
+use super::{Check, at, failure, pages, print};
+
+/// The result of a check, in Nagios' words. Its number is the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    Ok,
+    Warning,
+    Critical,
+}
+
+/// The exit code if the check itself cannot be made.
+const UNKNOWN: u8 = 3;
+
+/// Runs the check and returns the exit code.
+pub(crate) fn check(check: &Check) -> u8 {
+    let daemon = match check.ask.daemon() {
+        Ok(daemon) => daemon,
+        Err(why) => return conclude("UNKNOWN", &why.to_string(), UNKNOWN),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure);
+    let looked = runtime.and_then(|runtime| {
+        runtime.block_on(async {
+            let mut client = daemon.connect().await?;
+            look(&mut client).await
+        })
+    });
+    match looked {
+        Ok((status, oldest)) => {
+            let (verdict, text) = check.judge(&status, oldest);
+            let (word, code) = match verdict {
+                Verdict::Ok => ("OK", 0),
+                Verdict::Warning => ("WARNING", 1),
+                Verdict::Critical => ("CRITICAL", 2),
+            };
+            conclude(word, &text, code)
+        }
+        Err(why) => conclude("CRITICAL", &why.to_string(), 2),
+    }
+}
+
+fn conclude(word: &str, text: &str, code: u8) -> u8 {
+    // A closed standard output does not change the verdict.
+    let _ = print(&format!("WINDLASS {word} - {text}\n"));
+    code
+}
+
+/// The status, and the age of the oldest ready job of the queues that are not paused.
+async fn look(client: &mut Client) -> Result<(Value, f64), Failure> {
+    let status = client.get("/status").await?;
+    let queues = pages(client, "/queues", "queues", usize::MAX).await?;
+    let ages = queues.iter().filter(|queue| *at(queue, "/paused") == false);
+    let ages = ages.filter_map(|queue| at(queue, "/oldest_ready_seconds").as_f64());
+    Ok((status, ages.fold(0.0, f64::max)))
+}
+
+impl Check {
+    fn judge(&self, status: &Value, oldest: f64) -> (Verdict, String) {
+        let state = at(status, "/state").as_str().unwrap_or_default();
+        let count = |path: &str| at(status, path).as_u64().unwrap_or_default();
+        let (ready, leased, dead) = (count("/states/ready"), count("/states/leased"), count("/states/dead"));
+        let is_over = |limit: Option<Period>| limit.is_some_and(|limit| oldest * 1_000.0 > limit.as_ms() as f64);
+        let by_state = match state {
+            "ready" => Verdict::Ok,
+            "draining" | "stopping" => Verdict::Warning,
+            _ => Verdict::Critical,
+        };
+        let too_old = match (is_over(self.age_warning), is_over(self.age_critical)) {
+            (_, true) => Verdict::Critical,
+            (true, false) => Verdict::Warning,
+            (false, false) => Verdict::Ok,
+        };
+        let many_dead = self.dead_warning.is_some_and(|most| dead > most);
+        let verdict = by_state.max(too_old).max(if many_dead { Verdict::Warning } else { Verdict::Ok });
+        let limit = |limit: Option<Period>| limit.map(|it| (it.as_ms() / 1_000).to_string()).unwrap_or_default();
+        let (warning, critical) = (limit(self.age_warning), limit(self.age_critical));
+        let most_dead = self.dead_warning.map(|most| most.to_string()).unwrap_or_default();
+        let words =
+            format!("{state}, {ready} jobs ready, {leased} leased, {dead} dead, the oldest ready for {oldest:.0}s");
+        let figures = format!(
+            "oldest={oldest:.0}s;{warning};{critical};0 ready={ready} leased={leased} dead={dead};{most_dead};;0"
+        );
+        (verdict, format!("{words} | {figures}"))
+    }
+}
