@@ -99,10 +99,15 @@ impl Workers {
         }
     }
 
+    /// Whether any client can be quiet.
+    pub(crate) fn may_be_quiet(&self) -> bool {
+        self.is_draining || !self.by_number.is_empty()
+    }
+
     /// Whether a client was asked to take no more: all clients were, or the worker to which it belongs, else the one of this name.
     pub(crate) fn is_quiet(&self, client: Option<&Client>, name: &[u8]) -> bool {
-        if self.is_draining || self.by_number.is_empty() {
-            return self.is_draining;
+        if self.is_draining {
+            return true;
         }
         let number = client.and_then(Client::worker).or_else(|| self.named(name));
         number.and_then(|number| self.state(number)).is_some_and(|state| state > WorkerState::Running)
