@@ -4,16 +4,31 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
 use windlass_http::Role;
 
 use crate::import::Import;
 use crate::operate::{Check, Operate};
 use crate::settings::Settings;
 
-const AFTER_HELP: &str = "`windlass --help` has examples, the environment, signals and exit codes.";
+const AFTER_HELP: &str = "\
+First questions:
+  windlass status      how many jobs are there, and does the daemon work?
+  windlass job ID      why does this job not run, and who has it?
+  windlass queues      what waits, for how long, and who works on it?
+
+`windlass --help` has examples, the environment, signals and exit codes.";
 
 const AFTER_LONG_HELP: &str = "\
+First questions:
+  windlass status
+      How many jobs are there, and does the daemon work?
+  windlass job ID
+      Why does this job not run, and who has it?
+  windlass queues
+      What waits, for how long, and who works on it?
+
 Examples:
   windlass
       Serve Gearman on 127.0.0.1:4730, Faktory on 7419, spiderq on 5555,
@@ -104,7 +119,8 @@ Exit codes:
       damaged, or may not be accessed
   5   an import was incomplete; the imported part is in the data directory.
       A salvage was incomplete; the readable part is on standard output
-  The reason is on standard error, in a line that starts with `windlass: `.";
+  The reason is on standard error, in a line that starts with `windlass: `.
+  `windlass explain CODE` has advice.";
 
 /// A durable job queue that speaks the protocols of Gearman, Faktory, spiderq and EventMQ.
 ///
@@ -196,6 +212,22 @@ pub(crate) enum Command {
     Password(NewLogin),
     /// Print a line for the file http.logins: a program with a new token. The token itself is written to standard error, once.
     Token(NewLogin),
+    /// Explain an exit code, an error code, or why a job does not run; without a code, list all.
+    Explain {
+        /// The code: 4, lease_not_held, unserved.
+        code: Option<String>,
+    },
+    /// Print the completions for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Write the manual pages to a directory.
+    Man {
+        /// The directory; it is created if it does not exist.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
     /// Commands for the running daemon.
     #[command(flatten)]
     Operate(Box<Operate>),
@@ -204,10 +236,32 @@ pub(crate) enum Command {
     Import(Import),
 }
 
-/// The command to run, or clap's error, help or version text.
+/// The command to run, or clap's error, help or version text. Options may stand before their command.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
-    let Arguments { command, serve } = Arguments::try_parse_from(words)?;
-    Ok(command.unwrap_or(Command::Serve(serve)))
+    let words: Vec<OsString> = words.into_iter().collect();
+    let parsed = Arguments::try_parse_from(&words).or_else(|error| {
+        let moved = commands_first(&words).find_map(|words| Arguments::try_parse_from(words).ok());
+        moved.ok_or(error)
+    });
+    parsed.map(|Arguments { command, serve }| command.unwrap_or(Command::Serve(serve)))
+}
+
+/// The words with a command in front of the options before it, for each word that may be the command.
+fn commands_first(words: &[OsString]) -> impl Iterator<Item = Vec<&OsString>> {
+    let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+    let options_first = words.get(1).is_some_and(is_option);
+    let grammar = grammar();
+    let is_command = move |word: &OsString| grammar.get_subcommands().any(|command| word == command.get_name());
+    let commands = words.iter().enumerate().skip(2).filter(move |(_, word)| options_first && is_command(word));
+    commands.map(|(at, command)| {
+        let others = words.iter().enumerate().skip(1).filter(|(index, _)| *index != at).map(|(_, word)| word);
+        words.first().into_iter().chain([command]).chain(others).collect()
+    })
+}
+
+/// The grammar, for completions and manual pages.
+pub(crate) fn grammar() -> clap::Command {
+    Arguments::command()
 }
 
 /// Prints clap's text and returns the exit code.
@@ -225,8 +279,6 @@ pub(crate) fn answer(said: &clap::Error) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
@@ -255,11 +307,26 @@ mod tests {
     }
 
     #[test]
+    fn options_may_stand_before_their_command() {
+        for line in
+            ["windlass -c f check", "windlass --data-dir check check --live", "windlass --live --age-warning 1h check"]
+        {
+            assert!(matches!(parsed(line), Ok(Command::Check(_))), "{line}");
+        }
+        for line in
+            ["windlass --json status", "windlass --url http://h --limit 3 jobs", "windlass --data-dir d push q body"]
+        {
+            assert!(matches!(parsed(line), Ok(Command::Operate(_))), "{line}");
+        }
+        assert!(matches!(parsed("windlass --data-dir status"), Ok(Command::Serve(_))), "a value");
+    }
+
+    #[test]
     fn mistakes_are_refused() {
         let table = [
             "windlass swerve",
             "windlass -c",
-            "windlass -c f check",
+            "windlass -c f config",
             "windlass config -c f",
             "windlass serve f",
             "windlass --durability maybe",

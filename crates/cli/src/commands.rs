@@ -8,10 +8,11 @@ use windlass_server::config::{self, Durability};
 use windlass_server::{Failure, logging};
 use windlass_session::protocol::Listener;
 
-use crate::arguments::{Command, Serve};
+use crate::arguments::{Command, Serve, grammar};
 use crate::call::Call;
 use crate::config::{Config, DEFAULTS};
-use crate::{faktory, gearmand, import, logins, operate};
+use crate::explain::explain;
+use crate::{faktory, gearmand, import, logins, manual, operate};
 
 /// Returns the exit code.
 pub(crate) fn run(command: Command) -> Result<u8, Failure> {
@@ -25,6 +26,9 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Verify { data_dir } => print(&(windlass_server::verify(&on(data_dir))? + "\n")),
         Command::Compact { data_dir } => print(&(windlass_server::compact(&on(data_dir))? + "\n")),
         Command::Salvage { data_dir } => salvage(&data_dir),
+        Command::Explain { code } => print(&explain(code.as_deref())?),
+        Command::Completions { shell } => print_bytes(&manual::completions(grammar(), shell)),
+        Command::Man { directory } => manual::write(grammar(), &directory),
         Command::Import(import) => import::run(&import),
         Command::Password(login) => logins::password(&login),
         Command::Token(login) => logins::token(&login),
@@ -88,7 +92,11 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
 }
 
 fn print(text: &str) -> Result<(), Failure> {
-    let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    print_bytes(text.as_bytes())
+}
+
+fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let written = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush());
     match written {
         // A reader such as `head` closed the pipe; that is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

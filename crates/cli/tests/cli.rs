@@ -172,3 +172,38 @@ fn a_closed_pipe_is_not_an_error() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
 }
+
+#[test]
+fn completions_and_manual_pages_have_every_command() {
+    let help = printed(&["-h"]);
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let (commands, _) = commands.split_once("\n\n").unwrap();
+    let lines = commands.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names: Vec<&str> = lines.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.len() > 25, "{names:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let man = dir.path().join("man");
+    printed(&["man", man.to_str().unwrap()]);
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = printed(&["completions", shell]);
+        for name in &names {
+            assert!(script.contains(name), "{shell}: {name}");
+        }
+    }
+    for name in &names {
+        let page = fs::read_to_string(man.join(format!("windlass-{name}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{name}");
+    }
+    let page = fs::read_to_string(man.join("windlass.1")).unwrap();
+    assert!(page.contains("SIGUSR2") && page.contains("windlass\\-drain"), "{page}");
+    let script = write(dir.path(), &printed(&["completions", "bash"]));
+    assert!(std::process::Command::new("bash").args(["-n", &script]).status().unwrap().success());
+}
+
+#[test]
+fn codes_are_explained() {
+    assert!(printed(&["explain", "3"]).contains("with its key"));
+    assert!(printed(&["explain", "unserved"]).contains("bridge.queues"));
+    assert!(printed(&["explain"]).lines().count() > 30);
+    assert_eq!(windlass(&["explain", "99"], &[]).status.code(), Some(1));
+}

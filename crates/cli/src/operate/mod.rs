@@ -18,8 +18,8 @@ use serde_json::Value;
 use windlass_server::Failure;
 
 use self::arguments::{
-    Ask, Done, Drain, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push, ScheduleAction, SomeConnections,
-    SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Worker,
+    Ask, Done, Drain, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push, ScheduleAction,
+    SomeConnections, SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Worker,
 };
 pub(crate) use self::arguments::{Check, Operate};
 use self::client::{Answer, Client, Daemon, encoded, failure};
