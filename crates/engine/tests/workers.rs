@@ -133,7 +133,7 @@ fn a_drain_hands_out_nothing_and_makes_every_worker_quiet() {
 #[test]
 fn a_drain_waits_for_the_leases_of_connected_clients() {
     let mut broker = Broker::new();
-    let held = |broker: &Broker| broker.engine.held().into_iter().map(|(_, jobs)| jobs).collect::<Vec<_>>();
+    let held = |broker: &Broker| broker.engine.held().into_values().collect::<Vec<_>>();
     broker.hear(1, enlist("w"));
     for _ in 0..4 {
         broker.hear(4, push("q"));
