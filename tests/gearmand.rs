@@ -206,9 +206,9 @@ fn restarts_may_overlap() {
         Peer::connect(SocketAddr::from(([127, 0, 0, 1], port))).unwrap().line("version").unwrap().starts_with("OK ")
     );
 
-    // A second Windlass has the data directory as well.
+    // A second Windlass waits for the address, and then for the data directory.
     let _second = Foreground(gearmand(dir.path(), program, &line("second")).spawn().unwrap());
-    logged(&dir.path().join("second"), "is in use by another process");
+    logged(&dir.path().join("second"), "in use: trying again for a while");
     Command::new("kill").arg(first.0.id().to_string()).output().unwrap();
     assert_eq!(first.0.wait().unwrap().code(), Some(0));
     logged(&dir.path().join("second"), "ready");
