@@ -34,12 +34,13 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
         forget_last_subscriptions(state, client, limit, context);
     } else if ends && state.jobs.listened_count(client) > limit {
         unwait(state, client, context);
-        let heard: Vec<JobId> = state.jobs.listened_by(client).take(limit).collect();
-        heard.into_iter().for_each(|job| stop_listening(state, job, client, context));
+        stop_listening_to_some(state, client, limit, context);
     } else if gives_back && state.jobs.held_count(client) > limit && (ends || known.blocked_count() == 0) {
         // A take that still waits may get such a job, and the next part would give that back, too.
         if ends {
             unwait(state, client, context);
+            // A job that lives only for this client must not be tried again.
+            stop_listening_to_some(state, client, limit, context);
         }
         forget_last_subscriptions(state, client, limit, context);
         let held: Vec<JobId> = state.jobs.held_by(client).take(limit).collect();
@@ -49,6 +50,11 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
     }
     state.work.spend(CHANGE * limit as u64);
     true
+}
+
+fn stop_listening_to_some(state: &mut State, client: ClientId, limit: usize, context: &mut Context) {
+    let heard: Vec<JobId> = state.jobs.listened_by(client).take(limit).collect();
+    heard.into_iter().for_each(|job| stop_listening(state, job, client, context));
 }
 
 /// Removes the last `limit` subscriptions. A client that sleeps or has credits still waits at its other queues, which may
