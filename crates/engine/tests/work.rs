@@ -283,3 +283,17 @@ fn a_client_that_gives_back_in_parts_keeps_a_job_that_its_own_take_gets() {
     let count = |state| broker.engine.queues().map(|queue| queue.jobs(state)).sum::<u32>();
     assert_eq!((taken, count(JobStateKind::Leased), count(JobStateKind::Ready)), (1, 1, 1));
 }
+
+#[test]
+fn a_job_that_lives_only_for_its_worker_is_not_tried_again_between_two_parts() {
+    let mut broker = Broker::limited(|limits| limits.page_max = 1);
+    broker.hear(3, push("q").foreground());
+    broker.hear(3, take(["q"]));
+    broker.hear(1, push("q"));
+    broker.hear(3, take(["q"]));
+    let close = Command::Client(ClientCommand::Close);
+    let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
+    assert!(broker.engine.apply_in_part(windlass_engine::ClientId(3), &close, &mut context));
+    let states: Vec<_> = broker.engine.jobs().map(|job| job.state.kind()).collect();
+    assert_eq!(states, [JobStateKind::Leased], "the foreground job is gone");
+}
