@@ -9,12 +9,17 @@ pub(crate) fn ready() {
     send(&[NotifyState::Ready, NotifyState::Status("serving")]);
 }
 
-/// The daemon reads its configuration again; [`ready`] ends that.
+/// The daemon reads its configuration again; [`reloaded`] ends that.
 pub(crate) fn reloading() {
     // Only systemd's `notify-reload` requires the time; without it the message is of no use there.
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         send(&[NotifyState::Reloading, now]);
     }
+}
+
+/// The configuration is read. The status stays: the daemon may be draining.
+pub(crate) fn reloaded() {
+    send(&[NotifyState::Ready]);
 }
 
 /// The daemon is about to stop.

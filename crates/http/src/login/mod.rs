@@ -32,7 +32,8 @@ pub enum Role {
     Read,
     /// Push and take jobs; retry, kill and requeue them; pause, throttle and limit queues; quiet and stop workers.
     Operate,
-    /// Also what loses something: delete, cancel and clear, remove schedules, close connections.
+    /// Also what loses something, or concerns the whole daemon: delete, cancel and clear, remove schedules, close connections,
+    /// reload, drain.
     Admin,
 }
 

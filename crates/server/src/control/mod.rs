@@ -96,7 +96,7 @@ impl Heeded<'_> {
                     let by = if answer.is_some() { "an operator reloads" } else { "SIGHUP" };
                     notify::reloading();
                     let outcome = self.reloader.reload(by).map_err(|error| error.to_string());
-                    notify::ready();
+                    notify::reloaded();
                     answer.map(|answer| answer.send(outcome));
                 }
                 // The report may take long: it runs on its own thread, so that no connection waits for it, and one at a time.
