@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use axum::http::StatusCode;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use windlass_config::Period;
-use windlass_engine::{ClientInfo, Command, Cursor, Protocol, Query, QueueRow, Reading, Reply, Timestamp};
+use windlass_engine::{
+    ClientInfo, Command, Cursor, FiguresRow, Protocol, Query, QueueRow, Reading, Reply, Stats, Timestamp,
+};
 use windlass_server::client::{Client, Clients};
 use windlass_server::control::Control;
 use windlass_session::protocol::{Daemon, Page};
@@ -56,6 +58,9 @@ pub(crate) struct Peer {
     /// The connection is to the socket in the data directory, which only the daemon's user may use.
     pub(crate) is_owner: bool,
 }
+
+/// A page of a listing, and where the next one begins.
+type Rows<T> = (Vec<T>, Option<Cursor>);
 
 /// The clocks at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -131,14 +136,30 @@ impl App {
         self.daemon.bridge.protocol(name).ok_or_else(unknown)
     }
 
-    /// All queues, a page at a time.
+    /// The engine's figures.
+    pub(crate) async fn stats(&self) -> Outcome<Box<Stats>> {
+        let Reply::Stats(stats) = self.ask(Query::Stats).await? else { return Err(Problem::unexpected()) };
+        Ok(stats)
+    }
+
+    /// All queues.
     pub(crate) async fn queues(&self) -> Outcome<Vec<QueueRow>> {
+        let ask = |after| Query::Queues { after, limit: u32::MAX };
+        self.all(ask, |reply| if let Reply::Queues { rows, next } = reply { Some((rows, next)) } else { None }).await
+    }
+
+    /// The figures of all queues.
+    pub(crate) async fn figures(&self) -> Outcome<Vec<FiguresRow>> {
+        let ask = |after| Query::Figures { after, limit: u32::MAX };
+        self.all(ask, |reply| if let Reply::Figures { rows, next } = reply { Some((rows, next)) } else { None }).await
+    }
+
+    /// All rows of a listing, a page at a time.
+    async fn all<T>(&self, ask: fn(Cursor) -> Query, page: fn(Reply) -> Option<Rows<T>>) -> Outcome<Vec<T>> {
         let mut client = self.client();
         let (mut all, mut after) = (Vec::new(), Some(Cursor::default()));
-        while let Some(page) = after.take() {
-            let Reply::Queues { rows, next } = client.ask(Query::Queues { after: page, limit: u32::MAX }).await? else {
-                return Err(Problem::unexpected());
-            };
+        while let Some(from) = after.take() {
+            let (rows, next) = page(client.ask(ask(from)).await?).ok_or_else(Problem::unexpected)?;
             all.extend(rows);
             after = next;
         }

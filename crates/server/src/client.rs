@@ -111,14 +111,7 @@ impl Client {
         items.extend(opening);
         items.push_back(Item::Command(tag, command));
         loop {
-            // What comes from here on is announced, also if it comes before it is read.
-            self.mailbox.begin_look();
-            let mut visited = Visited::All;
-            if !items.is_empty() {
-                let (client, room) = (self.id, self.shared.bounds.outbound_bytes_max);
-                let batch = Batch { client, items: &mut items, room, visited: &mut visited };
-                self.shared.broker.visit_apart(&clock::read(), batch);
-            }
+            let visited = self.visit(&mut items);
             if let Some(reply) = self.reply_to(tag) {
                 return reply;
             }
@@ -128,10 +121,7 @@ impl Client {
             if waits && self.shared.broker.health() == Health::Stopping {
                 return Err(Refusal::Unavailable);
             }
-            match visited {
-                Visited::Part => tokio::task::yield_now().await,
-                Visited::All | Visited::UpToLarge => self.rung.notified().await,
-            }
+            self.wait_after(visited).await;
         }
     }
 
@@ -142,13 +132,7 @@ impl Client {
         let commands = opening.into_iter().chain([ClientCommand::Watch { queue, room }]);
         let mut items: VecDeque<Item> = commands.map(|command| Item::Command(Tag::NONE, command.into())).collect();
         loop {
-            self.mailbox.begin_look();
-            let mut visited = Visited::All;
-            if !items.is_empty() {
-                let (client, room) = (self.id, self.shared.bounds.outbound_bytes_max);
-                let batch = Batch { client, items: &mut items, room, visited: &mut visited };
-                self.shared.broker.visit_apart(&clock::read(), batch);
-            }
+            let visited = self.visit(&mut items);
             let mut mail = Vec::new();
             self.shared.broker.mail(&self.mailbox, usize::MAX, &mut mail);
             let is_close = |mail: &Mail| matches!(mail, Mail::Event(Event::Notice(Notice::Close)));
@@ -164,10 +148,28 @@ impl Client {
             if !watched.is_empty() {
                 return Some(watched);
             }
-            match visited {
-                Visited::Part => tokio::task::yield_now().await,
-                Visited::All | Visited::UpToLarge => self.rung.notified().await,
-            }
+            self.wait_after(visited).await;
+        }
+    }
+
+    /// Begins to look at the mailbox, and visits with what is left of the items.
+    fn visit(&self, items: &mut VecDeque<Item>) -> Visited {
+        // What comes from here on is announced, also if it comes before it is read.
+        self.mailbox.begin_look();
+        let mut visited = Visited::All;
+        if !items.is_empty() {
+            let (client, room) = (self.id, self.shared.bounds.outbound_bytes_max);
+            let batch = Batch { client, items, room, visited: &mut visited };
+            self.shared.broker.visit_apart(&clock::read(), batch);
+        }
+        visited
+    }
+
+    /// Waits until there is more to do, or more mail.
+    async fn wait_after(&self, visited: Visited) {
+        match visited {
+            Visited::Part => tokio::task::yield_now().await,
+            Visited::All | Visited::UpToLarge => self.rung.notified().await,
         }
     }
 

@@ -4,17 +4,15 @@ use std::sync::Arc;
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use windlass_engine::{Query, Reply};
 use windlass_session::protocol::{Figures, Page};
 
 use crate::app::{App, Now};
-use crate::problem::{Outcome, Problem};
+use crate::problem::Outcome;
 
 pub(super) async fn show(page: Arc<dyn Page>, app: Arc<App>) -> Outcome<Response> {
     let mut figures = Figures::default();
     if page.needs_figures() {
-        let Reply::Stats(stats) = app.ask(Query::Stats).await? else { return Err(Problem::unexpected()) };
-        figures.stats = *stats;
+        figures.stats = *app.stats().await?;
         figures.queues = app.queues().await?;
     }
     let Now { engine, wall, .. } = app.now();

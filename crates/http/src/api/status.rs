@@ -8,13 +8,13 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
-use windlass_engine::{Query, Reply, Totals};
+use windlass_engine::Totals;
 use windlass_server::client::Readiness;
 
 use super::control::Drain;
 use super::views::counts;
 use crate::app::App;
-use crate::problem::{Outcome, Problem};
+use crate::problem::Outcome;
 use crate::time::moment_text;
 
 /// The daemon as a whole.
@@ -94,7 +94,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, String) 
 /// The figures of the whole daemon
 #[utoipa::path(get, path = "/api/v1/status", tag = "status", responses((status = 200, body = Status)))]
 pub(crate) async fn status(State(app): State<Arc<App>>) -> Outcome<Json<Status>> {
-    let Reply::Stats(stats) = app.ask(Query::Stats).await? else { return Err(Problem::unexpected()) };
+    let stats = app.stats().await?;
     let now = app.now();
     let protocols = stats.protocols.iter().map(|it| ProtocolStatus {
         protocol: app.protocol_name(it.protocol),

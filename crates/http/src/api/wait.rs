@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
-use windlass_engine::{JobStateKind, Query, Reply};
+use windlass_engine::JobStateKind;
 use windlass_server::client::Readiness;
 
 use crate::app::App;
@@ -84,7 +84,7 @@ pub(super) async fn wait(State(app): State<Arc<App>>, Params(until): Params<Unti
 /// Jobs that will run, and dead ones.
 async fn jobs(app: &App, queue: Option<&Name>) -> Outcome<(u64, u64)> {
     let Some(queue) = queue else {
-        let Reply::Stats(stats) = app.ask(Query::Stats).await? else { return Err(Problem::unexpected()) };
+        let stats = app.stats().await?;
         let of = |kind: JobStateKind| stats.places.get(kind as usize).copied().unwrap_or_default();
         let live = [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying];
         return Ok((live.map(of).iter().sum(), of(JobStateKind::Dead)));

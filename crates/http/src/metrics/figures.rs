@@ -129,7 +129,8 @@ fn fallen(last: &QueueFigures, now: &QueueFigures) -> QueueFigures {
     }
 }
 
-fn merged_histogram(one: &Histogram, other: &Histogram, merge: fn(u64, u64) -> u64) -> Histogram {
+/// Two histograms merged count by count.
+pub(crate) fn merged_histogram(one: &Histogram, other: &Histogram, merge: fn(u64, u64) -> u64) -> Histogram {
     let mut counts = one.counts;
     counts.iter_mut().zip(other.counts).for_each(|(count, other)| *count = merge(*count, other));
     Histogram { counts, sum_ms: merge(one.sum_ms, other.sum_ms) }

@@ -6,5 +6,5 @@
 mod figures;
 mod page;
 
-pub(crate) use figures::Series;
+pub(crate) use figures::{Series, merged_histogram};
 pub(crate) use page::{OPEN_METRICS, PLAIN, Scraped, text};

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use windlass_engine::{Cursor, Histogram, JobStateKind, Query, Reply, Timestamp, Totals};
+use windlass_engine::{FiguresRow, Histogram, JobStateKind, Timestamp, Totals};
 
 use crate::app::App;
-use crate::problem::{Outcome, Problem};
+use crate::metrics::merged_histogram;
+use crate::problem::Outcome;
 
 /// How often the figures are read.
 const EVERY: Duration = Duration::from_secs(5);
@@ -99,8 +100,7 @@ fn push(points: &mut VecDeque<Point>, point: Point, most: usize) {
 
 impl Reading {
     async fn take(app: &App) -> Outcome<Self> {
-        let mut client = app.client();
-        let Reply::Stats(stats) = client.ask(Query::Stats).await? else { return Err(Problem::unexpected()) };
+        let stats = app.stats().await?;
         let count = |kind| JobStateKind::ALL.iter().zip(stats.places).find(|(it, _)| **it == kind).map(|(_, it)| it);
         let mut reading = Self {
             at: app.now().wall,
@@ -109,16 +109,9 @@ impl Reading {
             leased: count(JobStateKind::Leased).unwrap_or_default(),
             ..Self::default()
         };
-        let mut after = Some(Cursor::default());
-        while let Some(page) = after.take() {
-            let Reply::Figures { rows, next } = client.ask(Query::Figures { after: page, limit: 1_000 }).await? else {
-                return Err(Problem::unexpected());
-            };
-            for row in rows {
-                add(&mut reading.waited, &row.figures.waited);
-                add(&mut reading.ran, &row.figures.ran);
-            }
-            after = next;
+        for FiguresRow { figures, .. } in app.figures().await? {
+            reading.waited = merged_histogram(&reading.waited, &figures.waited, u64::saturating_add);
+            reading.ran = merged_histogram(&reading.ran, &figures.ran, u64::saturating_add);
         }
         Ok(reading)
     }
@@ -158,17 +151,13 @@ impl Point {
     }
 }
 
-fn add(sum: &mut Histogram, more: &Histogram) {
-    sum.counts.iter_mut().zip(more.counts).for_each(|(sum, more)| *sum += more);
-}
-
 /// The bound that 95 of 100 new durations do not exceed, in seconds. A queue that is gone takes its durations with it.
 fn most_within(now: &Histogram, before: &Histogram) -> f64 {
-    let new: Vec<u64> = now.counts.iter().zip(before.counts).map(|(now, before)| now.saturating_sub(before)).collect();
-    let wanted = new.iter().sum::<u64>().saturating_mul(95).div_ceil(100);
+    let new = merged_histogram(now, before, u64::saturating_sub);
+    let wanted = new.count().saturating_mul(95).div_ceil(100);
     let mut seen = 0;
     let bounds = Histogram::BOUNDS_MS.into_iter().chain(Histogram::BOUNDS_MS.last().copied());
-    let bound = bounds.zip(new).find(|(_, count)| {
+    let bound = bounds.zip(new.counts).find(|(_, count)| {
         seen += count;
         seen >= wanted
     });
