@@ -50,13 +50,19 @@ class Person:
             raise AssertionError(f"{what}: {self.browser.current_url}\n{self.text('body')}") from None
 
     def click(self, text, within="body"):
-        [button] = [it for it in self.all(f"{within} button, {within} a") if it.text == text and it.is_displayed()]
-        button.click()
+        def click():
+            [button] = [it for it in self.all(f"{within} button, {within} a") if it.text == text and it.is_displayed()]
+            return button.click() is None
+
+        self.wait(f"a button {text}", click)
+
+    def press(self, selector, index=0):
+        self.wait(selector, lambda: self.all(selector)[index].click() is None)
 
     def confirm(self):
         self.wait("a question", lambda: self.one("dialog").is_displayed())
         question = self.text("#question")
-        self.one("#answer").click()
+        self.press("#answer")
         return question
 
     def complaints(self):
@@ -80,8 +86,7 @@ def tour(person):
         person.wait(page, lambda: (person.text("h1"), person.text("nav [aria-current]")) == (heading, page))
 
     person.go("/queues")
-    [row] = [row for row in person.all("tbody tr") if "mails" in row.text]
-    row.find_element(By.CSS_SELECTOR, "button").click()
+    person.press("[data-send='POST /queues/mails/pause']")
     person.wait("a paused queue", lambda: "mails paused" in person.text("table"))
     person.go("/queues/mails")
     person.click("Resume")
@@ -92,13 +97,13 @@ def tour(person):
     Select(person.one("[name=state]")).select_by_visible_text("ready")
     person.click("Filter")
     person.wait("one job", lambda: len(person.all("tbody tr")) == 1 and "needle" in person.browser.current_url)
-    person.one("tbody th a").click()
+    person.press("tbody th a")
     person.wait("a reason", lambda: "no worker serves mails" in person.text(".why"))
     assert person.text("details[open] pre") == "needle in a body"
 
     person.go("/queues/" + urllib.parse.quote(EVIL, safe=""))
     assert person.text("h1") == EVIL
-    person.one("tbody th a").click()
+    person.press("tbody th a")
     person.wait("a number that is not rewritten", lambda: "12345678901234567890" in person.text("details[open] pre"))
     assert EVIL.replace('"', '\\"') in person.text("details[open] pre")
     person.click("Delete")
@@ -119,17 +124,16 @@ def tour(person):
 def bulk(person):
     """100,000 dead jobs are retried by filter, after a question with their number."""
     person.go("/jobs?state=dead&queue=many")
-    person.one("[data-match]").click()
+    person.press("[data-match]")
     person.click("Retry")
     assert person.confirm() == "Retry 100000 jobs?"
     person.wait("the end", lambda: person.text("#message") == "Retry: 100000 jobs.")
     assert "No job matches." in person.text()
     # A selection.
     person.go("/jobs?queue=few")
-    boxes = person.all("[data-id]")
-    assert len(boxes) == 3
-    for box in boxes[:2]:
-        box.click()
+    assert len(person.all("[data-id]")) == 3
+    person.press("[data-id]", 0)
+    person.press("[data-id]", 1)
     assert person.text("[data-count]") == "2 selected"
     person.click("Delete")
     assert person.confirm() == "Delete 2 jobs? They are lost."

@@ -67,6 +67,9 @@ async function many(change, query, isDryRun, each) {
 
 // ---- staying current
 
+// What the daemon sent last, before moments were put in the reader's own time: only what has changed since is replaced.
+const shown = [...document.querySelectorAll("[data-live]")].map((part) => part.innerHTML);
+
 const isBusy = () => document.querySelector("dialog[open]") !== null || document.querySelector("[data-id]:checked") !== null;
 
 async function refresh() {
@@ -78,9 +81,9 @@ async function refresh() {
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const fresh = page.querySelectorAll("[data-live]");
   document.querySelectorAll("[data-live]").forEach((old, index) => {
-    if (fresh[index] !== undefined && old.innerHTML !== fresh[index].innerHTML) {
-      old.innerHTML = fresh[index].innerHTML;
-    }
+    if (fresh[index] === undefined || shown[index] === fresh[index].innerHTML) return;
+    shown[index] = fresh[index].innerHTML;
+    old.innerHTML = shown[index];
   });
   tidy();
 }

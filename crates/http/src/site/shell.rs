@@ -47,7 +47,7 @@ impl<S: Sync> FromRequestParts<S> for Shell {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        Ok(Self::of(&parts.headers, &parts.extensions))
+        parts.extensions.get().cloned().ok_or_else(Problem::unexpected)
     }
 }
 
@@ -69,9 +69,10 @@ pub(super) fn page(template: &impl Template) -> Outcome<Html<String>> {
     template.render().map(Html).map_err(failed)
 }
 
-/// Makes pages of errors, and says what a browser may load.
-pub(super) async fn dress(request: Request, next: Next) -> Response {
+/// Gives the page its frame, makes pages of errors, and says what a browser may load.
+pub(super) async fn dress(mut request: Request, next: Next) -> Response {
     let shell = Shell::of(request.headers(), request.extensions());
+    request.extensions_mut().insert(shell.clone());
     let response = next.run(request).await;
     let is_problem =
         response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
