@@ -14,8 +14,10 @@ use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use common::http::Http;
 use common::zmtp::{Dealer, MORE, command, frame};
 use common::{Peer, daemon, socket, submission, wait_until};
 use faktory::Fwp;
@@ -138,6 +140,9 @@ fn connections_per_address_are_limited() {
 /// Clients that do not read their answers.
 const READERS: usize = 300;
 
+/// All that the shipped configuration serves.
+const HTTP_CONNECTIONS: usize = 256;
+
 /// The configuration promises that a machine of this size survives any queue contents.
 const MACHINE_BYTES: u64 = 1 << 30;
 
@@ -230,6 +235,37 @@ fn requests_are_executed_in_order_as_answers_are_read() {
     assert_eq!(worker.packet().unwrap().kind, Kind::ECHO_RES);
 }
 
+/// Announces a job of 1 MiB over HTTP.
+fn announce_post(daemon: &Daemon) -> TcpStream {
+    let head =
+        "POST /api/v1/queues/q/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\n";
+    say(daemon.address("http"), format!("{head}Content-Length: {MIB}\r\n\r\n").as_bytes())
+}
+
+#[test]
+fn bodies_of_http_wait_for_room_and_small_ones_do_not() {
+    const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let is_let_in = |stream: &mut TcpStream| {
+        let mut answer = [0; CONTINUE.len()];
+        stream.read_exact(&mut answer).is_ok_and(|()| answer == CONTINUE)
+    };
+    let mut posts: Vec<TcpStream> = (0..16).map(|_| announce_post(&daemon)).collect();
+    assert!(posts.iter_mut().all(is_let_in));
+    let mut next = announce_post(&daemon);
+    assert_eq!(Http(daemon.address("http")).post("/api/v1/queues/q/jobs", "small").status, 201);
+    next.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    assert!(!is_let_in(&mut next), "there is room for 16 MiB");
+    drop(posts);
+    next.set_read_timeout(None).unwrap();
+    assert!(is_let_in(&mut next));
+    next.write_all(&[b'n'; MIB]).unwrap();
+    let mut answer = String::new();
+    next.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+}
+
 /// Workers that ask for twenty large jobs each and read nothing.
 fn deaf_workers(daemon: &Daemon) -> Vec<Peer> {
     let workers = (0..READERS).map(|_| {
@@ -270,6 +306,18 @@ fn half_sent(daemon: &Daemon) -> Vec<TcpStream> {
         stream.write_all(&whole[..whole.len() - 1]).ok().map(|()| stream)
     });
     halves.collect()
+}
+
+/// Posts of a job of 1 MiB that lack their last byte.
+fn half_posted(daemon: &Daemon) -> Vec<TcpStream> {
+    let posts = (0..HTTP_CONNECTIONS).map(|_| {
+        let mut stream = announce_post(daemon);
+        // The daemon does not read all of them.
+        stream.set_nonblocking(true).unwrap();
+        let _ = stream.write(&[b'h'; MIB - 1]);
+        stream
+    });
+    posts.collect()
 }
 
 /// Subscribers that do not read publications.
@@ -325,12 +373,15 @@ fn a_machine_with_one_gib_survives_whatever_is_queued_and_not_read() {
     let halves = half_sent(&daemon);
     settle(&daemon);
     look(&daemon, "half a packet each");
+    let posted = half_posted(&daemon);
+    settle(&daemon);
+    look(&daemon, "half a body each");
     let subscribers = deaf_subscribers(&daemon);
     settle(&daemon);
     look(&daemon, "subscribers that do not read");
     fill(&daemon, "small", 2000, usize::MAX);
     assert_polite(&daemon);
-    drop((workers, clients, halves, subscribers));
+    drop((workers, clients, halves, posted, subscribers));
 
     // Data that fits must also fit when the data directory is opened again.
     daemon.kill();

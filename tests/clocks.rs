@@ -12,16 +12,20 @@ mod fwp;
 mod spiderq;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use common::http::Http;
 use common::{daemon, wait_for_log, wait_until};
 use fwp::Fwp;
 use spiderq::{ADDED, Bare, EMPTY, Lease, REPAID, Status, add, lend, repay};
 use windlass_testkit::daemon::{Daemon, Plan};
 
 const HOUR_S: i64 = 3_600;
+const DAY_S: i64 = 24 * HOUR_S;
 
 // ---- a wall clock that is set ----------------------------------------------------------------------------------------
 
@@ -154,6 +158,34 @@ fn a_wall_clock_set_an_hour_back_prolongs_no_lease_and_brings_nothing_early() {
     assert!(fwp.ask("FETCH q").contains("in-half-an-hour"));
 }
 
+#[test]
+fn counters_are_kept_by_day_and_outlast_the_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = WallClock::new(dir.path());
+    // No midnight comes by itself at noon.
+    let noon = DAY_S / 2 - unix_s().rem_euclid(DAY_S);
+    clock.set(noon);
+    let mut daemon = clock.start(daemon(dir.path()));
+    let days = |daemon: &Daemon| {
+        let page = Http(daemon.address("http")).get("/api/v1/history?days=3").json();
+        page["days"].as_array().unwrap().clone()
+    };
+    let pushed = |daemon: &Daemon| -> Vec<u64> {
+        days(daemon).iter().map(|day| day["counts"]["pushed"].as_u64().unwrap()).collect()
+    };
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    push(&mut fwp, "today-000001", "");
+    assert_eq!(pushed(&daemon), [1, 0, 0]);
+    clock.set(noon + DAY_S);
+    wait_until("the next day", || days(&daemon)[0]["date"] == rfc3339(unix_s() + noon + DAY_S)[..10]);
+    push(&mut fwp, "tomorrow-001", "");
+    push(&mut fwp, "tomorrow-002", "");
+    assert_eq!(pushed(&daemon), [2, 1, 0]);
+    daemon.kill();
+    daemon.restart();
+    assert_eq!(pushed(&daemon), [2, 1, 0], "the journal has them");
+}
+
 // ---- a paused daemon -------------------------------------------------------------------------------------------------
 
 /// Long enough to count as a pause with certainty.
@@ -164,7 +196,12 @@ fn a_pause_of_the_daemon_extends_all_deadlines() {
     let dir = tempfile::tempdir().unwrap();
     // Every deadline passes before the daemon continues.
     let more = "[limits]\nbeat_timeout = \"3s\"\n[faktory]\nlisten = [\"127.0.0.1:0\"]\nreserve_min = \"3s\"\n";
-    let daemon = daemon(dir.path()).set("[server]\nidle_timeout = \"3s\"\n").set(more).start();
+    let server = "[server]\nidle_timeout = \"3s\"\nmessage_timeout = \"3s\"\n";
+    let daemon = daemon(dir.path()).set(server).set(more).start();
+    // Half of an ECHO_REQ arrives before the pause.
+    let echo = [b"\0REQ\0\0\0\x10\0\0\0\x04".as_slice(), b"half"].concat();
+    let mut gearman = TcpStream::connect(daemon.address("gearman")).unwrap();
+    gearman.write_all(&echo[..10]).unwrap();
     let (mut worker, mut fwp) = (Fwp::connect(daemon.address("faktory")), Fwp::connect(daemon.address("faktory")));
     let mut peer = Bare::connect(daemon.address("spiderq"));
     assert_eq!(peer.ask(&add("entry", b"value")), ADDED);
@@ -174,6 +211,7 @@ fn a_pause_of_the_daemon_extends_all_deadlines() {
     assert!(worker.ask("FETCH q").contains("reserved-001"));
     daemon.signal("STOP");
     // All of it is sent while the daemon is paused, and in time.
+    gearman.write_all(&echo[10..]).unwrap();
     let sent = [
         thread::spawn(move || worker.ask(r#"ACK {"jid":"reserved-001"}"#)),
         thread::spawn(move || fwp.ask(r#"BEAT {"wid":"wid-1"}"#)),
@@ -183,6 +221,9 @@ fn a_pause_of_the_daemon_extends_all_deadlines() {
     daemon.signal("CONT");
     let said = sent.map(|it| it.join().unwrap());
     assert_eq!(said, ["+OK".to_owned(), "+OK".to_owned(), format!("{REPAID:?}")]);
+    let mut echoed = vec![0; echo.len()];
+    gearman.read_exact(&mut echoed).unwrap();
+    assert_eq!(&echoed[12..], b"half");
     wait_for_log(&daemon, "the daemon was suspended");
     let mut fwp = Fwp::connect(daemon.address("faktory"));
     let info = fwp.ask("INFO");

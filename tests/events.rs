@@ -82,6 +82,39 @@ fn a_reader_sees_jobs_change() {
 }
 
 #[test]
+fn a_reader_sees_queues_and_workers_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let http = Http(daemon.address("http"));
+    assert_eq!(http.post("/api/v1/queues/a/jobs", "x").status, 201);
+    let (mut all, mut one) = (Events::of(&daemon, ""), Events::of(&daemon, "?queue=a"));
+    wait_until("both watch", || watchers(http) == 2);
+    let fwp = Fwp::connect(daemon.address("faktory"));
+    for path in ["queues/a/pause", "queues/a/resume", "workers/wid-1/quiet", "workers/stop", "queues/a/clear"] {
+        assert!(http.post(&format!("/api/v1/{path}"), "").status < 300, "{path}");
+    }
+    drop(fwp);
+    let seen = |events: &mut Events| {
+        let (name, data) = events.next();
+        let of = data.get(&name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        format!("{name} {of} {}", data["change"].as_str().unwrap_or_default())
+    };
+    let expected = [
+        "worker wid-1 registered",
+        "queue a paused",
+        "queue a resumed",
+        "worker wid-1 quiet",
+        "worker wid-1 stopping",
+        "queue a cleared",
+        "job  ",
+        "worker wid-1 gone",
+    ];
+    assert_eq!(expected.map(|_| seen(&mut all)), expected);
+    let expected = ["queue a paused", "queue a resumed", "queue a cleared", "job  "];
+    assert_eq!(expected.map(|_| seen(&mut one)), expected);
+}
+
+#[test]
 fn a_slow_reader_is_shown_its_gaps() {
     const JOBS: u64 = 80_000;
     let dir = tempfile::tempdir().unwrap();
@@ -99,7 +132,7 @@ fn a_slow_reader_is_shown_its_gaps() {
     while seen + missed < JOBS {
         match slow.next() {
             (name, data) if name == "missed" => missed += data["missed"].as_u64().unwrap(),
-            _ => seen += 1,
+            (name, _) => seen += u64::from(name == "job"),
         }
     }
     assert_eq!(seen + missed, JOBS, "every change is shown or counted");

@@ -147,7 +147,7 @@ fn a_job_is_taken_back_from_a_silent_worker() {
 #[test]
 fn queues_are_listed_paused_and_cleared() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = common::daemon(dir.path()).start();
+    let mut daemon = common::daemon(dir.path()).start();
     let http = http(&daemon);
     for queue in ["a", "b", "Gr%C3%B6%C3%9Fe%2F1", "base64:_wA"] {
         pushed(&http.post(&format!("/api/v1/queues/{queue}/jobs"), "x"));
@@ -168,9 +168,11 @@ fn queues_are_listed_paused_and_cleared() {
     assert_eq!(names, ["Größe/1", "a", "b", "base64:_wA", "many", "spiderq"]);
     assert_eq!(ok(&http.get("/api/v1/queues/base64:_wA"))["states"]["ready"], 1);
 
-    assert_eq!(ok(&http.post("/api/v1/queues/a/pause", ""))["paused"], true);
+    let row = ok(&http.post("/api/v1/queues/a/pause", ""));
+    assert_eq!((&row["paused"], row["paused_at"].is_string()), (&json!(true), true));
     assert_eq!(http.post("/api/v1/queues/a/take", "").status, 204, "paused");
-    assert_eq!(ok(&http.post("/api/v1/queues/a/resume", ""))["paused"], false);
+    let row = ok(&http.post("/api/v1/queues/a/resume", ""));
+    assert_eq!((&row["paused"], &row["paused_at"]), (&json!(false), &Value::Null));
     assert_eq!(ok(&http.post("/api/v1/queues/a/take", ""))["queue"], "a");
     refused(&http.post("/api/v1/queues/none/pause", ""), 404, "not_found");
     refused(&http.get("/api/v1/queues/none"), 404, "not_found");
@@ -181,6 +183,11 @@ fn queues_are_listed_paused_and_cleared() {
     assert_eq!(ok(&http.get("/api/v1/queues/b"))["states"]["ready"], 1, "another queue keeps its jobs");
     refused(&http.post("/api/v1/queues/spiderq/take", ""), 409, "conflict");
     refused(&http.post("/api/v1/queues/spiderq/jobs", "x"), 409, "wrong_kind");
+
+    let paused_at = ok(&http.post("/api/v1/queues/a/pause", ""))["paused_at"].clone();
+    daemon.kill();
+    daemon.restart();
+    assert_eq!(ok(&self::http(&daemon).get("/api/v1/queues/a"))["paused_at"], paused_at, "it outlasts the daemon");
 }
 
 #[test]
@@ -457,8 +464,9 @@ fn a_job_tells_why_it_does_not_run() {
     gearman.listing("status").unwrap();
     let text = "only workers of gearman serve q, and they do not see this job of http";
     assert_eq!(why(id), ("unserved".into(), text.into()));
-    ok(&http.post("/api/v1/queues/q/pause", ""));
-    assert_eq!(why(id), ("paused".into(), "the queue q is paused".into()));
+    let row = ok(&http.post("/api/v1/queues/q/pause", ""));
+    let since = row["paused_at"].as_str().unwrap();
+    assert_eq!(why(id), ("paused".into(), format!("the queue q is paused since {since}")));
 
     let (first, second) = (push("t", ""), push("t", ""));
     ok(&http.post("/api/v1/queues/t/take?worker=w7", ""));
@@ -466,6 +474,18 @@ fn a_job_tells_why_it_does_not_run() {
     assert!(code == "leased" && text.starts_with("the worker w7 has it, since 2"), "{text}");
     let job = ok(&http.get(&format!("/api/v1/jobs/{second}")));
     assert_eq!((&job["why"]["code"], &job["why"]["held_by"]), (&json!("throttled"), &json!([first])));
+
+    let throttles = ok(&http.get("/api/v1/throttles"))["throttles"].clone();
+    let expected = json!({"queue": "t", "used": true, "ready": 1,
+        "throttle": {"concurrency": 1, "per_worker": null, "timeout_ms": null, "held": 1}});
+    for (key, value) in expected.as_object().unwrap() {
+        assert_eq!(throttles[0][key], *value, "{key}: {throttles}");
+    }
+    let holder = &throttles[0]["holders"][0];
+    assert_eq!(
+        (&holder["job"], &holder["worker"], throttles.as_array().unwrap().len()),
+        (&json!(first), &json!("w7"), 1)
+    );
 
     let id = push("later", "?at=2999-01-01T00:00:00Z");
     assert_eq!(why(id), ("scheduled".into(), "it is due at 2999-01-01T00:00:00.000Z".into()));
@@ -545,6 +565,46 @@ fn metrics_show_queues_within_their_bound() {
     let open = http.request("GET", "/metrics", &[("Accept", "application/openmetrics-text;version=1.0.0")], b"");
     assert!(open.header("content-type").unwrap().starts_with("application/openmetrics-text"));
     assert!(open.text().ends_with("# EOF\n") && open.text().contains("# TYPE windlass_jobs_pushed counter"));
+}
+
+#[test]
+fn metrics_show_what_connections_commits_and_the_store_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).set("[faktory]\npassword = \"right\"\n").start();
+    let http = http(&daemon);
+    let value = |series: &str| -> f64 {
+        let page = http.get("/metrics").text().to_owned();
+        let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("{series} is missing:\n{page}")).parse().unwrap()
+    };
+    let of = |name: &str, labels: &str| value(&format!("windlass_{name}{{{labels}}}"));
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    assert!(of("commands_total", "protocol=\"gearman\"").abs() < 0.5, "a protocol has its series from the start");
+    for _ in 0..3 {
+        peer.submit("mails", "", "x").unwrap();
+    }
+    let body = "x".repeat(10_000);
+    pushed(&http.post("/api/v1/queues/mails/jobs", &body));
+    refused(&http.get("/api/v1/jobs/999"), 404, "not_found");
+    assert!(Fwp::hello(daemon.address("faktory"), "wrong").1.contains("Invalid password"));
+    drop(peer);
+    wait_until("the connections' ends are counted", || {
+        let ends = ["protocol=\"gearman\",reason=\"peer_closed\"", "protocol=\"faktory\",reason=\"wrong_password\""];
+        ends.iter().all(|labels| of("connections_closed_total", labels) > 0.5)
+    });
+    let at_least = |series: f64, least: f64| assert!(series >= least, "{series} instead of {least}");
+    at_least(of("commands_total", "protocol=\"gearman\""), 3.0);
+    at_least(of("commands_total", "protocol=\"http\""), 3.0);
+    at_least(of("connections_opened_total", "protocol=\"gearman\""), 1.0);
+    at_least(of("received_bytes_total", "protocol=\"http\""), 10_000.0);
+    at_least(of("sent_bytes_total", "protocol=\"gearman\""), 3.0 * 12.0);
+    at_least(of("refusals_total", "protocol=\"http\",reason=\"not_found\""), 1.0);
+    at_least(of("auth_failures_total", "protocol=\"faktory\""), 1.0);
+    at_least(value("windlass_commit_seconds_count"), 2.0);
+    at_least(value("windlass_journal_bytes"), 10_000.0);
+    at_least(value("windlass_disk_free_bytes"), 1.0);
+    at_least(value("windlass_jobs_limit"), 1_000.0);
+    at_least(value("windlass_buffers_limit_bytes"), 1_000_000.0);
 }
 
 /// Another daemon, or a Faktory, may have it.

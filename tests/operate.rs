@@ -5,7 +5,7 @@ mod common;
 #[path = "faktory/peer.rs"]
 mod peer;
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -89,7 +89,7 @@ fn queues_are_paused_and_cleared_but_not_by_accident() {
     for queue in ["a", "b/c", "b/c"] {
         operator.says(&format!("push {queue} x"));
     }
-    assert!(operator.says("pause a b/c").lines().filter(|line| line.ends_with("paused")).count() == 2);
+    assert!(operator.says("pause a b/c").lines().filter(|line| line.contains("  paused since 2")).count() == 2);
     assert!(!operator.says("resume b/c").contains("paused"));
     let rows: Vec<Value> =
         operator.says("queues --json").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -214,4 +214,56 @@ fn an_ephemeral_daemon_prints_its_addresses_and_keeps_nothing() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing on the disk");
     assert!(Command::new("kill").arg(daemon.id().to_string()).status().unwrap().success());
     assert!(daemon.wait().unwrap().success());
+}
+
+#[test]
+fn top_shows_queues_and_its_keys_pause_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let _daemon = started(dir.path());
+    let operator = Operator(dir.path());
+    operator.says("push mails hello");
+    assert!(operator.refused("top").contains("top needs a terminal"));
+    // Gives it a terminal.
+    let data = dir.path().join("data");
+    let line = format!(
+        "stty cols 120 rows 20; exec {:?} top --every 100ms --data-dir {data:?}",
+        env!("CARGO_BIN_EXE_windlass")
+    );
+    let mut command = Command::new("script");
+    command.args(["-qefc", &line, "/dev/null"]).env_clear().env("PATH", "/usr/bin:/bin").env("TERM", "xterm");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    while !String::from_utf8_lossy(&shown).contains("mails") {
+        let mut chunk = [0; 4096];
+        let read = screen.read(&mut chunk).unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&shown));
+        shown.extend_from_slice(&chunk[..read]);
+    }
+    for paused in [true, false] {
+        keys.write_all(b"p").unwrap();
+        common::wait_until("the queue is paused or resumed", || {
+            let queues = operator.says("queues --json");
+            queues.lines().any(|row| row.contains("\"mails\"") && row.contains(&format!("\"paused\":{paused}")))
+        });
+    }
+    keys.write_all(b"q").unwrap();
+    screen.read_to_end(&mut shown).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(String::from_utf8_lossy(&shown).contains("QUEUE"), "{}", String::from_utf8_lossy(&shown));
+}
+
+#[test]
+fn bench_is_a_program_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let windlass = dir.path().join("windlass");
+    std::fs::copy(env!("CARGO_BIN_EXE_windlass"), &windlass).unwrap();
+    let mut command = Command::new(&windlass);
+    let output = command.args(["bench", "--list"]).env_clear().env("PATH", dir.path()).output().unwrap();
+    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot run windlass-bench"));
+    std::fs::write(dir.path().join("windlass-bench"), "#!/bin/sh\necho \"$@\"\n").unwrap();
+    std::fs::set_permissions(dir.path().join("windlass-bench"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(&windlass);
+    let output = command.args(["bench", "gearman", "--help"]).env_clear().env("PATH", dir.path()).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "gearman --help\n");
 }

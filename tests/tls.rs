@@ -12,6 +12,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use common::http::Http;
+use common::zmtp::{greeting, message, ready};
 use common::{Peer, daemon, socket, submission, wait_for_log};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::crypto::ring;
@@ -160,6 +162,10 @@ fn jobs_run_over_tls() {
         }
         assert!(worker.grab().unwrap().is_none());
     }
+    // Certificates of these tests end with the year 4095.
+    let line = "windlass_certificate_expiry_timestamp_seconds{protocol=\"gearman\"} 67090118400.0";
+    let page = Http(daemon.address("http")).get("/metrics");
+    assert!(page.text().lines().any(|it| it == line), "{}", page.text());
 }
 
 #[test]
@@ -197,6 +203,57 @@ fn answers_to_a_peer_that_reads_late_arrive_whole_and_in_order() {
     said.resize(expected.len(), 0);
     client.read_exact(&mut said[created + 1..]).unwrap();
     assert!(said == expected, "other bytes");
+}
+
+/// Shakes hands as ZeroMQ over TLS, sends a message, and returns what comes back after the handshake.
+fn zmtp(
+    address: SocketAddr,
+    config: &Arc<ClientConfig>,
+    socket_type: &str,
+    message: &[u8],
+    bytes: usize,
+) -> io::Result<Vec<u8>> {
+    let mut stream = connect(address, config)?;
+    stream.write_all(&[&greeting("NULL")[..], &ready(socket_type, b""), message].concat())?;
+    let mut hands = [0; 64 + 2];
+    stream.read_exact(&mut hands)?;
+    stream.read_exact(&mut vec![0; hands[65].into()])?;
+    let mut said = vec![0; bytes];
+    stream.read_exact(&mut said)?;
+    Ok(said)
+}
+
+#[test]
+fn spiderq_and_eventmq_speak_tls_at_every_address() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    let [chain, key, ca] = ["chain.pem", "key.pem", "ca.pem"].map(|name| files.path(name));
+    let tls = format!("certificate = {chain:?}\nkey = {key:?}\nclient_ca = {ca:?}\n");
+    let lists = ["listen", "admin_listen", "publish_listen", "subscribe_listen"];
+    let lists: String = lists.iter().map(|list| format!("{list} = [\"127.0.0.1:0\"]\n")).collect();
+    let spiderq = "[spiderq]\nlisten = [\"127.0.0.1:0\"]\n";
+    let daemon =
+        files.plan().set(&format!("{spiderq}[spiderq.tls]\n{tls}[eventmq]\n{lists}[eventmq.tls]\n{tls}")).start();
+    let signed = client(&authority, Some(&authority.sign("worker")), BOTH);
+    let stranger = client(&authority, None, BOTH);
+    assert_eq!(
+        zmtp(daemon.address("spiderq"), &signed, "REQ", &message(&[b"", b"\x0b"]), 5).unwrap(),
+        b"\x01\0\0\x01\x11"
+    );
+    let inform = message(&[b"", b"eMQP/1.0", b"INFORM", b"i", b"", b"scheduler"]);
+    for name in ["eventmq", "eventmq-admin", "eventmq-publish"] {
+        let said = zmtp(daemon.address(name), &signed, "DEALER", &inform, 17).unwrap();
+        assert!(said.ends_with(b"\x03ACK"), "{name}: {}", said.escape_ascii());
+    }
+    zmtp(daemon.address("eventmq-subscribe"), &signed, "SUB", b"", 0).unwrap();
+    let names = ["spiderq", "eventmq", "eventmq-admin", "eventmq-publish", "eventmq-subscribe"];
+    for name in names {
+        let refused = zmtp(daemon.address(name), &stranger, "DEALER", b"", 0);
+        assert!(refused.is_err(), "{name}: without a certificate");
+    }
+    wait_for_log(&daemon, "peer sent no certificates");
+    assert!(!daemon.log_text().contains("anyone who can reach"), "clients need a certificate");
 }
 
 #[test]

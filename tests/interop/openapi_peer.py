@@ -10,7 +10,7 @@ from windlass_api import Client
 from windlass_api.api.jobs import get_job, get_job_body, kill_jobs, list_jobs, retry_jobs
 from windlass_api.api.queues import get_queue, pause_queue
 from windlass_api.api.schedules import list_schedules
-from windlass_api.api.status import status, wait
+from windlass_api.api.status import get_history, status, wait
 from windlass_api.api.work import fail_job, finish_job, push_job, take_job
 from windlass_api.models import State, WaitUntil
 from windlass_api.types import File
@@ -24,6 +24,7 @@ def body(data):
 
 ids = [push_job.sync("mails", client=client, body=body(b"\xff" + bytes([n])), priority=7, retries=0).id for n in range(3)]
 assert status.sync(client=client).jobs == 3
+assert sum(day.counts["pushed"] for day in get_history.sync(client=client, days=2).days) == 3
 listed = list_jobs.sync(client=client, queue="mails", state=State.READY).jobs
 assert sorted(job.id for job in listed) == ids and listed[0].priority == 7
 assert get_job_body.sync_detailed(ids[0], client=client).content == b"\xff\x00"

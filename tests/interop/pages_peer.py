@@ -75,13 +75,18 @@ def push(address, queue, body):
     urllib.request.urlopen(urllib.request.Request(path, data=body.encode(), method="POST")).read()
 
 
+def take(address, queue, worker):
+    path = f"{address}/api/v1/queues/{queue}/take?worker={worker}"
+    urllib.request.urlopen(urllib.request.Request(path, method="POST")).read()
+
+
 def tour(person):
     """Through all pages; a queue is paused and its jobs are filtered; names and bodies are shown, not run."""
     push(person.address, EVIL, '{"a":12345678901234567890,"b":"' + EVIL.replace('"', '\\"') + '"}')
     push(person.address, "mails", "needle in a body")
     push(person.address, "mails", "another")
     person.go("/")
-    for page, heading in [("Queues", "Queues"), ("Jobs", "Jobs"), ("Dead letters", "Jobs"), ("Workers", "Workers"), ("Schedules", "Schedules"), ("Batches", "Batches"), ("Connections", "Connections"), ("Overview", "Overview")]:
+    for page, heading in [("Queues", "Queues"), ("Jobs", "Jobs"), ("Dead letters", "Jobs"), ("Workers", "Workers"), ("Schedules", "Schedules"), ("Batches", "Batches"), ("Throttles", "Throttles"), ("Connections", "Connections"), ("Overview", "Overview")]:
         person.click(page, "nav")
         person.wait(page, lambda: (person.text("h1"), person.text("nav [aria-current]")) == (heading, page))
 
@@ -113,6 +118,19 @@ def tour(person):
         person.go(path)
         assert person.all("img") == [] and person.browser.title != "run", path
 
+    person.go("/throttles")
+    person.one("[name=queue]").send_keys("mails")
+    person.one("[name=concurrency]").send_keys("1")
+    person.click("Set throttle")
+    person.wait("a throttle", lambda: "mails" in person.text("table"))
+    take(person.address, "mails", "w7")
+    person.wait("a worker that holds a slot", lambda: "w7" in person.text("table"))
+    person.click("Remove", "table")
+    person.confirm()
+    person.wait("no throttle", lambda: "No queue has a throttle." in person.text())
+
+    person.go("/?span=month")
+    assert len(person.all("polyline")) == 4 and person.text(".choice strong") == "30 days"
     person.go("/")
     jobs = lambda: int(person.text(".tiles b"))
     before = jobs()
@@ -143,7 +161,7 @@ def bulk(person):
 
 def reader(person):
     """Whoever may only read sees no button that changes something, also below a prefix."""
-    for path in ["/queues", "/queues/few", "/jobs", "/jobs/1", "/workers", "/schedules", "/batches", "/connections"]:
+    for path in ["/queues", "/queues/few", "/jobs", "/jobs/1", "/workers", "/schedules", "/batches", "/throttles", "/connections"]:
         person.go(path)
         person.wait("the page", lambda: person.text("h1") != "")
         assert [it.text for it in person.all("main button")] in ([], ["Filter"]), path

@@ -81,7 +81,7 @@ impl Comparison {
         let run = Run { programs: &programs, data_root: &self.data_root, plan, idle: self.idle, interrupt };
         for case in cases {
             let entrants: Vec<Peer> = peers.iter().copied().filter(|peer| peer.fits(case)).collect();
-            let contestant = |peer: &Peer| Contestant { name: peer.to_string(), ours: peer.is_ours() };
+            let contestant = |peer: &Peer| Contestant { name: peer.to_string(), ours: peer.is_compared() };
             let contestants = entrants.iter().map(contestant);
             let mut result = CaseResult::new(case.name.clone(), case.about.clone(), contestants);
             result.run(self.runs, |index| match entrants.get(index) {

@@ -8,7 +8,7 @@
 //! case), [`driver`] and [`tally`] (all connections of a run: the measured window, and what has happened to the jobs), [`load`]
 //! (the work of one connection, whatever its protocol), [`protocol`] and then a module per protocol, which adds bytes:
 //! [`gearman`], [`faktory`], [`spiderq`], [`eventmq`], [`redis`], [`beanstalkd`], with [`resp`] and [`zmtp`] under them. Beside
-//! these: [`links`] (sockets), [`peers`] and [`servers`] (the servers under load), [`process`] (their cost), [`metric`], [`stats`]
+//! these: [`links`] (sockets), [`peers`] and [`servers`] (the servers under load), [`watcher`] (someone who watches them), [`process`] (their cost), [`metric`], [`stats`]
 //! and [`report`] (figures, tables, ratios). The codecs share no code with the daemon's, so that both cannot share a mistake; the
 //! tests run them against the daemon's sessions.
 //!
@@ -57,6 +57,7 @@ mod stamp;
 mod stats;
 mod table;
 mod tally;
+mod watcher;
 mod zmtp;
 
 /// Compare job servers under load: each gets the same work in turn; prints the ratios at the end.
@@ -68,7 +69,7 @@ struct Cli {
     /// Cases and groups of cases; --list names them.
     #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',', default_value = "default")]
     cases: Vec<String>,
-    /// Servers to compare: windlass, windlass-unix (over a Unix socket), gearmand, gearmand-tN (N threads), gearmand-sqlite,
+    /// Servers to compare: windlass, windlass-unix (over a Unix socket), windlass-watched (while it is scraped), gearmand, gearmand-tN (N threads), gearmand-sqlite,
     /// redis-{no,everysec,always}, beanstalkd, beanstalkd-{no,50ms,always}, router [default: all that are installed].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     peers: Vec<String>,

@@ -35,6 +35,8 @@ const REMEDY: &str = "make a virtual environment with eventmq 0.3.13 as the READ
 /// A Python program that prints the installed versions.
 const VERSIONS: &str = "import importlib.metadata as m, zmq\n\
                         print('eventmq', m.version('eventmq'), 'with pyzmq', m.version('pyzmq'), 'and libzmq', zmq.zmq_version())";
+/// In the daemon's data directory.
+const OPERATOR_SOCKET: &str = "operator.sock";
 /// The daemon's front-ends with further keys; a run uses one front-end and turns the others off. In its dialect 1.4, spiderq
 /// also reports counts of Pings.
 const FRONT_ENDS: [(&str, &str); 4] = [
@@ -67,8 +69,8 @@ pub(crate) enum Fsync {
 /// One server with one setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// Our daemon, its load over TCP or over a Unix socket.
-    Windlass { durability: Durability, unix: bool },
+    /// Our daemon.
+    Windlass { durability: Durability, way: Way },
     /// gearmand, jobs in memory; `--threads`, or gearmand's own choice.
     Gearmand { threads: Option<u8> },
     /// gearmand with its libsqlite3 queue.
@@ -79,6 +81,17 @@ pub(crate) enum Peer {
     Beanstalkd(Option<Fsync>),
     /// The released `emq-router`, jobs in memory.
     Router,
+}
+
+/// How our daemon is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Its load comes over TCP.
+    Tcp,
+    /// Its load comes over a Unix socket.
+    Unix,
+    /// Over TCP, while it is scraped and a browser shows its overview.
+    Watched,
 }
 
 /// The peers with a fixed name.
@@ -97,8 +110,13 @@ const NAMED: [(&str, Peer); 10] = [
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Peer::Windlass { durability, unix } = self {
-            write!(f, "windlass-{}{}", if *unix { "unix-" } else { "" }, durability.name())
+        if let Peer::Windlass { durability, way } = self {
+            let way = match way {
+                Way::Tcp => "",
+                Way::Unix => "unix-",
+                Way::Watched => "watched-",
+            };
+            write!(f, "windlass-{way}{}", durability.name())
         } else if let Peer::Gearmand { threads: Some(count) } = self {
             write!(f, "gearmand-t{count}")
         } else {
@@ -117,13 +135,13 @@ impl Durability {
 }
 
 impl Peer {
-    /// The peers with a name after `--peers`: for `windlass` and `windlass-unix` one per durability. `None` for an unknown name.
+    /// The peers with a name after `--peers`: for `windlass`, `windlass-unix` and `windlass-watched` one per durability. `None` for an unknown name.
     pub(crate) fn named(name: &str, durabilities: &[Durability]) -> Option<Vec<Peer>> {
-        let windlass =
-            |unix| durabilities.iter().map(move |durability| Peer::Windlass { durability: *durability, unix });
+        let windlass = |way| durabilities.iter().map(move |durability| Peer::Windlass { durability: *durability, way });
         Some(match (name, name.strip_prefix("gearmand-t").map(str::parse)) {
-            ("windlass", _) => windlass(false).collect(),
-            ("windlass-unix", _) => windlass(true).collect(),
+            ("windlass", _) => windlass(Way::Tcp).collect(),
+            ("windlass-unix", _) => windlass(Way::Unix).collect(),
+            ("windlass-watched", _) => windlass(Way::Watched).collect(),
             (_, Some(Ok(count))) => vec![Peer::Gearmand { threads: Some(count) }],
             _ => vec![NAMED.iter().find(|(found, _)| *found == name)?.1],
         })
@@ -138,9 +156,14 @@ impl Peer {
         }
     }
 
-    /// Whether this is the daemon the others are compared with.
+    /// Whether this is our daemon.
     pub(crate) fn is_ours(self) -> bool {
         matches!(self, Peer::Windlass { .. })
+    }
+
+    /// Whether this is the daemon the others are compared with. The one that is watched is one of the others.
+    pub(crate) fn is_compared(self) -> bool {
+        matches!(self, Peer::Windlass { way: Way::Tcp | Way::Unix, .. })
     }
 
     /// Whether its jobs survive a crash.
@@ -162,7 +185,7 @@ impl Peer {
     pub(crate) fn fits(self, case: &Case) -> bool {
         let cycles = matches!(case.work, Work::Load(Shape { request: Request::Job, .. }));
         match self {
-            Peer::Windlass { unix, .. } => !(unix && matches!(case.work, Work::Own { .. })),
+            Peer::Windlass { way, .. } => way == Way::Tcp || !matches!(case.work, Work::Own { .. }),
             Peer::Gearmand { .. } => case.protocol.name == "gearman" && case.needs == Needs::Memory,
             Peer::GearmandSqlite => case.protocol.name == "gearman" && case.needs == Needs::Durability,
             Peer::Redis(_) | Peer::Beanstalkd(_) => case.protocol.name == "gearman" && cycles,
@@ -215,7 +238,7 @@ impl Programs {
         let addr = loopback(servers::free_port()?);
         let (port, data) = (addr.port(), home.path().display());
         let (program, args) = match peer {
-            Peer::Windlass { durability, unix } => return self.windlass(durability, unix, front_end, addr, home),
+            Peer::Windlass { durability, way } => return self.windlass(durability, way, front_end, addr, home),
             Peer::Router => return self.router(addr),
             Peer::Gearmand { threads } => {
                 let threads = threads.map_or(String::new(), |count| format!(" --threads={count}"));
@@ -250,23 +273,24 @@ impl Programs {
     fn windlass(
         &self,
         durability: Durability,
-        unix: bool,
+        way: Way,
         front_end: &str,
         addr: SocketAddr,
         home: &Home,
     ) -> Result<Launch, Error> {
         let path = home.path().join("socket");
         let mut addresses = vec![addr.to_string()];
-        addresses.extend(unix.then(|| format!("unix:{}", path.display())));
+        addresses.extend((way == Way::Unix).then(|| format!("unix:{}", path.display())));
         let file = home.path().join("windlass.toml");
         let text = configuration(home.path(), front_end, durability, &addresses);
         fs::write(&file, text).map_err(Error::io("write the configuration"))?;
         let args = vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()];
         let mut launch = Launch::new(self.windlass.clone(), args, addr);
-        if unix {
+        if way == Way::Unix {
             let socket = Endpoint::unix(path).map_err(Error::io("name a Unix socket"))?;
             (launch.ports.front, launch.ports.back) = (socket.clone(), socket);
         }
+        launch.watched = (way == Way::Watched).then(|| home.path().join("data").join(OPERATOR_SOCKET));
         Ok(launch)
     }
 
@@ -341,6 +365,7 @@ mod tests {
         }
         assert_eq!(found("windlass").unwrap(), ["windlass-sync", "windlass-interval"]);
         assert_eq!(found("windlass-unix").unwrap(), ["windlass-unix-sync", "windlass-unix-interval"]);
+        assert_eq!(found("windlass-watched").unwrap(), ["windlass-watched-sync", "windlass-watched-interval"]);
         for wrong in ["", "gearmand-t", "gearmand-t300", "gearmand-x", "Windlass", "redis"] {
             assert_eq!(found(wrong), None, "{wrong}");
         }
@@ -376,7 +401,7 @@ mod tests {
 
     #[test]
     fn errors_for_missing_programs_have_a_remedy() {
-        let windlass = Peer::Windlass { durability: Durability::Sync, unix: false };
+        let windlass = Peer::Windlass { durability: Durability::Sync, way: Way::Tcp };
         let table = [
             (windlass, None, "/nowhere/windlass: not found; build it with"),
             (Peer::Router, None, "--eventmq-venv: not found; make a virtual"),

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::links::{self, Endpoint};
 use crate::process;
+use crate::watcher::Watcher;
 
 /// A server may replay for long; a hung server must still be detected.
 const READY_WITHIN: Duration = Duration::from_secs(180);
@@ -32,6 +33,8 @@ pub(crate) struct Launch {
     /// Discards the output, for a program that prints so much that storing it would distort its cost.
     pub(crate) quiet: bool,
     pub(crate) ports: Ports,
+    /// The operator's socket of a daemon that is watched while it runs.
+    pub(crate) watched: Option<PathBuf>,
 }
 
 /// Where a server listens, which may all be the same.
@@ -49,7 +52,7 @@ impl Launch {
     /// A server that listens at one address.
     pub(crate) fn new(program: PathBuf, args: Vec<String>, addr: SocketAddr) -> Self {
         let ports = Ports { front: addr.into(), back: addr.into(), admin: addr };
-        Self { program, args, env: Vec::new(), quiet: false, ports }
+        Self { program, args, env: Vec::new(), quiet: false, ports, watched: None }
     }
 
     /// The command, without its output.
@@ -91,6 +94,7 @@ impl Home {
 pub(crate) struct Server {
     child: Child,
     ports: Ports,
+    _watcher: Option<Watcher>,
 }
 
 impl Server {
@@ -101,7 +105,7 @@ impl Server {
     /// of its log; [`Error::Interrupted`].
     pub(crate) fn start(launch: &Launch, home: &Home, interrupt: &Interrupt) -> Result<(Self, Duration), Error> {
         let begun = Instant::now();
-        let mut server = Self { child: spawn(launch, home)?, ports: launch.ports.clone() };
+        let mut server = Self { child: spawn(launch, home)?, ports: launch.ports.clone(), _watcher: None };
         while !(TcpStream::connect(server.ports.admin).is_ok() && links::connect(&server.ports.front).is_ok()) {
             interrupt.check()?;
             let exited = server.child.try_wait().map_err(Error::io("look at the server"))?.is_some();
@@ -111,7 +115,9 @@ impl Server {
             }
             std::thread::sleep(READY_POLL);
         }
-        Ok((server, begun.elapsed()))
+        let ready = begun.elapsed();
+        server._watcher = launch.watched.as_deref().map(Watcher::start).transpose()?;
+        Ok((server, ready))
     }
 
     pub(crate) fn ports(&self) -> &Ports {

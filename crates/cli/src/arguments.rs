@@ -208,10 +208,20 @@ pub(crate) enum Command {
         #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
+    /// Compare job servers under load, this daemon among them: runs windlass-bench, a program of its own, with these arguments.
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Arguments of windlass-bench; --help explains them.
+        #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
     /// Print a line for the file http.logins: a person with a password, which is asked for, or read from standard input.
     Password(NewLogin),
     /// Print a line for the file http.logins: a program with a new token. The token itself is written to standard error, once.
     Token(NewLogin),
+    /// Make a pair of keys for ZeroMQ's CURVE: the secret key goes to standard output, for curve_secret_key_file, and the public key,
+    /// for the clients, to standard error.
+    CurveKeypair,
     /// Explain an exit code, an error code, or why a job does not run; without a code, list all.
     Explain {
         /// The code: 4, lease_not_held, unserved.

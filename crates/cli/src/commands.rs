@@ -1,9 +1,13 @@
 //! The commands. A new command needs a variant in `arguments` and a function here.
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process;
 
+use windlass_engine::Rights;
 use windlass_server::config::{self, Durability};
 use windlass_server::{Failure, logging};
 use windlass_session::protocol::Listener;
@@ -30,8 +34,10 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Completions { shell } => print_bytes(&manual::completions(grammar(), shell)),
         Command::Man { directory } => manual::write(grammar(), &directory),
         Command::Import(import) => import::run(&import),
+        Command::Bench { words } => bench(&words),
         Command::Password(login) => logins::password(&login),
         Command::Token(login) => logins::token(&login),
+        Command::CurveKeypair => logins::curve_keypair(),
         Command::Operate(command) => operate::run(&command),
     }
     .map(|()| 0)
@@ -59,6 +65,16 @@ fn on(data_dir: PathBuf) -> config::Config {
     Config { data_dir, ..Config::default() }.for_server()
 }
 
+/// Becomes the load generator. It is a program of its own because it has codecs of its own, and starts other servers: no daemon in
+/// production should carry that.
+fn bench(words: &[OsString]) -> Result<(), Failure> {
+    const PROGRAM: &str = "windlass-bench";
+    let beside = env::current_exe().map(|exe| exe.with_file_name(PROGRAM)).ok().filter(|path| path.is_file());
+    let program = beside.unwrap_or_else(|| PROGRAM.into());
+    let error = process::Command::new(program).args(words).exec();
+    Err(Failure::Runtime(format!("cannot run {PROGRAM}, which is a program of its own: {error}")))
+}
+
 fn salvage(data_dir: &Path) -> Result<(), Failure> {
     let report = windlass_server::salvage(data_dir, &mut io::stdout().lock())?;
     // Standard error may be closed; the jobs are already written.
@@ -81,10 +97,11 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
     if !unresolved.is_empty() {
         return Err(Failure::Unresolved(unresolved));
     }
-    let listeners = config.listeners().map(|Listener { protocol, address, tls, queue, .. }| {
+    let listeners = config.listeners().map(|Listener { protocol, address, rights, tls, queue, .. }| {
         let tls = if tls { " (TLS)" } else { "" };
         let queue = queue.map(|queue| format!(" (queue {})", queue.escape_debug())).unwrap_or_default();
-        format!("listen   {protocol} {address}{tls}{queue}\n")
+        let only = if rights == Rights::ALL { String::new() } else { format!(" (only {rights})") };
+        format!("listen   {protocol} {address}{tls}{queue}{only}\n")
     });
     let state = windlass_server::look(config)?;
     let data = format!("data     {} ({durability}; {state})\n", config.data_dir.display());

@@ -48,6 +48,7 @@ const ALL: &[Explanation] = &[
     Explanation("in_use", "the queue has jobs or workers", "Clear it, or stop its workers, first."),
     Explanation("wrong_kind", "the queue is of the other kind: work or cycle", "spiderq's queues are cycles."),
     Explanation("never_due", "the schedule would never run", "Check its times."),
+    Explanation("not_permitted", "the address does not permit it", "Use another address, or see its `rights`."),
     Explanation("out_of_place", "the command is not allowed now on this connection", "A take may wait already."),
     Explanation("unavailable", "the store does not respond, or the daemon stops", "Try again; see the log."),
     Explanation(
@@ -136,7 +137,7 @@ mod tests {
     /// Each refusal of the engine has a code of the API, and each code an explanation.
     #[test]
     fn every_refusal_has_an_explanation() {
-        let source = include_str!("../../http/src/problem.rs");
+        let source = [include_str!("../../engine/src/refusal.rs"), include_str!("../../http/src/problem.rs")].concat();
         let is_code =
             |word: &&str| word.contains('_') && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         let codes: Vec<&str> = source.split('"').skip(1).step_by(2).filter(is_code).collect();

@@ -1,9 +1,10 @@
-//! Lines for the file `http.logins`: people with passwords, programs with tokens.
+//! Secrets for operators: lines for the file `http.logins` (people with passwords, programs with tokens), and keys for CURVE.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
 use windlass_http::NewLogin;
 use windlass_server::Failure;
+use windlass_zmtp::curve::CurveSecretKey;
 
 use crate::arguments;
 
@@ -18,6 +19,15 @@ pub(crate) fn token(arguments::NewLogin { name, role }: &arguments::NewLogin) ->
     let login = NewLogin::token(name, *role).map_err(failure)?;
     print(&login.line)?;
     writeln!(io::stderr(), "{}", login.token.unwrap_or_default()).map_err(failure)
+}
+
+/// A pair of keys. The public key goes to standard error, so that standard output can be written to the file.
+pub(crate) fn curve_keypair() -> Result<(), Failure> {
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).map_err(|error| Failure::Runtime(error.to_string()))?;
+    let secret = CurveSecretKey::new(random);
+    print(&secret.expose())?;
+    writeln!(io::stderr(), "public key: {}", secret.public()).map_err(failure)
 }
 
 fn read_password() -> io::Result<String> {

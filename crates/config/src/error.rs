@@ -5,6 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use crate::secret::shown_bytes;
+
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -113,8 +115,12 @@ impl Spot {
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let rest = text.get(line_start..).unwrap_or_default();
         let line = rest.split('\n').next().unwrap_or_default().trim_end_matches('\r');
+        let line = line.get(..shown_bytes(line)).unwrap_or_default();
+        // A wrong value is in the message, too.
+        let is_hidden = range.start > line_start + line.len();
+        let message = if is_hidden { "invalid value" } else { message };
         let column = before.get(line_start..).unwrap_or_default().chars().count();
-        let meant = text.get(range).unwrap_or_default().split('\n').next().unwrap_or_default();
+        let meant = text.get(range).filter(|_| !is_hidden).unwrap_or_default().split('\n').next().unwrap_or_default();
         Self {
             line: before.matches('\n').count() + 1,
             column: column + 1,

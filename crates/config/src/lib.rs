@@ -23,6 +23,6 @@ pub use file::{Misplaced, parse, read};
 pub use overrides::{Document, Override, keys, values, variable, with};
 pub use quantity::{ByteSize, Period, QuantityError};
 pub use rules::{FRAME_BYTES_CEILING, FRAME_BYTES_MIN, positive, senseless, within};
-pub use secret::{check_secret, secret};
+pub use secret::{Secret, check_secret, credential, secret};
 pub use throttle::{Throttle, Throttles};
 pub use tls::Tls;

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use crate::Error;
+use crate::secret::is_secret;
 
 /// The prefix of all our variables.
 const PREFIX: &str = "WINDLASS_";
@@ -46,7 +47,9 @@ impl Override {
             let near = nearest(key, keys.iter().map(|(key, _)| key.clone()));
             return Err(refuse(format!("unknown key `{key}`; the nearest is `{near}`")));
         };
-        let value = value(text, like).map_err(refuse)?;
+        let value = value(text, like).map_err(|reason| {
+            refuse(if is_secret(key) { format!("the value is not a TOML {}", like.type_str()) } else { reason })
+        })?;
         Ok(Self { protocol: protocol.to_owned(), key: key.to_owned(), value })
     }
 
@@ -56,7 +59,8 @@ impl Override {
     ///
     /// As [`Override::new`]; or there is no `=` in the text.
     pub fn from_assignment<C: Document>(text: &str) -> Result<Self, Error> {
-        let protocol = format!("--set {text}");
+        let shown = text.split_once('=').filter(|(key, _)| is_secret(key)).map_or(text, |(key, _)| key);
+        let protocol = format!("--set {shown}");
         match text.split_once('=') {
             Some((key, value)) => Self::new::<C>(&protocol, key.trim(), value),
             None => Err(Error::Override { protocol, reason: "section.key=value expected".to_owned() }),

@@ -1,21 +1,73 @@
-//! Passwords, given as a value or in a file.
+//! Passwords, given as a value or in a file, and files that hold secrets.
 
+use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Error;
+
+/// The directory where a service manager passes credentials, as the first part of a file's name.
+const DIRECTORY: &str = "$CREDENTIALS_DIRECTORY";
+
+/// A password. Its `Debug` text omits it, so that it reaches no log.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// No password.
+    pub const NONE: &'static Self = &Self(String::new());
+
+    /// The password itself.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<T: Into<String>> From<T> for Secret {
+    fn from(text: T) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_empty() { "no secret" } else { "a secret" })
+    }
+}
+
+/// Whether a key's value is a secret, so that no message may show it.
+pub(crate) fn is_secret(key: &str) -> bool {
+    key.trim_end_matches(|c: char| c == '"' || c == '\'' || c.is_whitespace()).ends_with("password")
+}
+
+/// How many bytes of a line of the configuration a message may show: those before the first secret value.
+pub(crate) fn shown_bytes(line: &str) -> usize {
+    let mut values = line.match_indices('=').map(|(at, _)| at);
+    values.find(|at| line.get(..*at).is_some_and(is_secret)).map_or(line.len(), |at| at + 1)
+}
 
 /// The password; or the content of the file, if one is named, without surrounding blanks.
 ///
 /// # Errors
 ///
 /// The file cannot be read.
-pub fn secret(password: &str, file: &Path) -> io::Result<String> {
+pub fn secret(password: &Secret, file: &Path) -> io::Result<Secret> {
     if file.as_os_str().is_empty() {
-        return Ok(password.to_owned());
+        return Ok(password.clone());
     }
-    fs::read_to_string(file).map(|text| text.trim().to_owned())
+    fs::read_to_string(file).map(|text| Secret::from(text.trim()))
 }
 
 /// Reads the password. Refuses a password beside a file, and a file that cannot be read or is empty. The keys are those of the
@@ -27,9 +79,9 @@ pub fn secret(password: &str, file: &Path) -> io::Result<String> {
 pub fn check_secret(
     [password_key, file_key]: [&'static str; 2],
     named: &str,
-    password: &str,
+    password: &Secret,
     file: &Path,
-) -> Result<String, Error> {
+) -> Result<Secret, Error> {
     let in_file = !file.as_os_str().is_empty();
     if in_file && !password.is_empty() {
         return Err(Error::senseless(password_key, format!("must not be given with {named}")));
@@ -40,5 +92,63 @@ pub fn check_secret(
             Err(Error::senseless(file_key, format!("{} is empty", file.display())))
         }
         Ok(secret) => Ok(secret),
+    }
+}
+
+/// Reads the name of a file that may be a credential of the service manager: `$CREDENTIALS_DIRECTORY/name`.
+///
+/// # Errors
+///
+/// It is not a text, or there are no credentials.
+pub fn credential<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    locate(name, std::env::var_os("CREDENTIALS_DIRECTORY")).map_err(serde::de::Error::custom)
+}
+
+fn locate(name: String, directory: Option<OsString>) -> Result<PathBuf, &'static str> {
+    let Some(rest) = name.strip_prefix(DIRECTORY) else { return Ok(name.into()) };
+    let file = rest.strip_prefix('/').filter(|file| !file.is_empty());
+    let file = file.ok_or("a name is expected after $CREDENTIALS_DIRECTORY/")?;
+    let directory = directory.ok_or("$CREDENTIALS_DIRECTORY is not set: the service manager passes no credentials")?;
+    Ok(Path::new(&directory).join(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_secret_does_not_show_it() {
+        let secret = Secret::from("hunter2");
+        assert_eq!((format!("{secret:?}").as_str(), secret.expose()), ("a secret", "hunter2"));
+        assert_eq!(format!("{:?}", Secret::default()), "no secret");
+    }
+
+    #[test]
+    fn passwords_are_secrets_and_their_files_are_not() {
+        let table = [("faktory.password", true), ("  \"password\" ", true), ("password_file", false), ("user", false)];
+        assert!(table.iter().all(|(key, expected)| is_secret(key) == *expected));
+        let lines = [("password = \"x\"", 10), ("a = { user = \"u\", password=\"x\" }", 27), ("user = \"x\"", 10)];
+        assert_eq!(lines.map(|(line, _)| shown_bytes(line)), lines.map(|(_, bytes)| bytes));
+    }
+
+    #[test]
+    fn files_may_be_credentials() {
+        let table = [
+            ("", Some("/run/c"), Ok("")),
+            ("/etc/key", None, Ok("/etc/key")),
+            ("$CREDENTIALS_DIRECTORY/key", Some("/run/c"), Ok("/run/c/key")),
+            ("$CREDENTIALS_DIRECTORY/a/key", Some("/run/c/"), Ok("/run/c/a/key")),
+            ("$CREDENTIALS_DIRECTORY/key", None, Err("$CREDENTIALS_DIRECTORY is not set")),
+            ("$CREDENTIALS_DIRECTORY/", Some("/run/c"), Err("a name is expected")),
+            ("$CREDENTIALS_DIRECTORYx", Some("/run/c"), Err("a name is expected")),
+        ];
+        for (name, directory, expected) in table {
+            let found = locate(name.to_owned(), directory.map(OsString::from));
+            match expected {
+                Ok(path) => assert_eq!(found.as_deref(), Ok(Path::new(path)), "{name}"),
+                Err(why) => assert!(found.unwrap_err().starts_with(why), "{name}"),
+            }
+        }
     }
 }

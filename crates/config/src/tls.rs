@@ -4,15 +4,20 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::credential;
+
 /// The files of a protocol's TLS listeners. Without a certificate a listener does not use TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tls {
     /// A file with the certificate and its intermediate certificates (PEM); empty for none.
+    #[serde(deserialize_with = "credential")]
     pub certificate: PathBuf,
     /// A file with the certificate's private key (PEM).
+    #[serde(deserialize_with = "credential")]
     pub key: PathBuf,
     /// A file with authorities (PEM); one of them must have signed a peer's certificate. Empty if peers need no certificate.
+    #[serde(deserialize_with = "credential")]
     pub client_ca: PathBuf,
 }
 

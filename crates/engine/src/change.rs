@@ -31,6 +31,8 @@ pub enum Change {
     BatchMoved(JobId),
     /// A batch was removed.
     BatchGone(JobId),
+    /// A day of this number began ([`crate::Engine::days`]). Its record takes the place of the one that is [`crate::DAYS_KEPT`] older.
+    DayBegan(u64),
     /// Only the engine meta changed: job numbers were reserved, or a clock was set ([`crate::Engine::meta`]).
     Meta,
 }

@@ -63,7 +63,7 @@ pub enum ClientCommand {
         /// Return the jobs that the client holds from this queue.
         requeue: bool,
     },
-    /// Watch jobs change their states. The client receives `Watched` for as many changes as it has room for; each further command
+    /// Watch jobs change their states, and what happens to queues and workers. The client receives `Watched` for as many changes as it has room for; each further command
     /// adds room. Changes without room are counted, and `Watched` with their number is the first one that follows.
     Watch {
         /// Only jobs of this queue; `None` = of all. The first command decides.
@@ -219,8 +219,9 @@ pub enum QueueCommand {
         kind: QueueKind,
     },
     /// Remove a queue and its ready jobs. Jobs in other states stay, and the queue stays with them, hidden until one of them
-    /// becomes ready. Answer: `Done`. If the queue has more ready jobs than one visit may remove, the answer is `Mutated` with a
-    /// part of them removed; then send the command again.
+    /// becomes ready. A client with a protocol removes only jobs of that protocol from an isolated queue, which stays as it is
+    /// while clients of other protocols have ready jobs in it, serve it or wait at it. Answer: `Done`. If the queue has more ready
+    /// jobs than one visit may remove, the answer is `Mutated` with a part of them removed; then send the command again.
     Remove {
         /// Its name.
         queue: Bytes,

@@ -3,12 +3,16 @@
 //! What an event means for its carriers (does it wait for the journal, which queue names does it hold, how large is it) is
 //! declared here, so that they match no variants.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use crate::ids::{JobId, Protocol, Tag};
 use crate::jobs::{Failure, JobStateKind};
 use crate::outcome::{End, Fate, Pushed, Taken};
-use crate::query::{BatchView, ClientRow, FiguresRow, JobView, Query, QueueRow, Stats, Why, WorkerRow};
+use crate::query::{
+    BatchView, ClientRow, FiguresRow, JobView, Query, QueueRow, Stats, ThrottleRow, Totals, Why, WorkerRow,
+};
 use crate::refusal::Refusal;
 use crate::request::{Cursor, Note, WorkerState};
 use crate::schedules::Schedule;
@@ -97,6 +101,13 @@ pub enum Reply {
         /// Where to continue; `None` = no more rows. A short or empty page is not always the last.
         next: Option<Cursor>,
     },
+    /// A page of queues with throttles.
+    Throttles {
+        /// The rows.
+        rows: Vec<ThrottleRow>,
+        /// Where to continue; `None` = no more rows.
+        next: Option<Cursor>,
+    },
     /// A page of workers that are known by name.
     Workers {
         /// The rows.
@@ -122,6 +133,8 @@ pub enum Reply {
     },
     /// The engine's figures.
     Stats(Box<Stats>),
+    /// The counters of each day on which anything may have been counted, by day counted from 1 January 1970.
+    Days(BTreeMap<u64, Totals>),
     /// One round of a bulk command is complete.
     Mutated {
         /// Jobs changed in this round.
@@ -172,8 +185,38 @@ pub enum Notice {
 pub enum Watched {
     /// A job has a new state.
     Changed(Box<JobChange>),
+    /// Something has happened to the queue of this name.
+    Queue(Bytes, QueueChange),
+    /// Something has happened to the worker of this name. Watchers of one queue are not shown it.
+    Worker(Bytes, WorkerChange),
     /// So many changes were not shown, because the watcher had no room.
     Missed(u64),
+}
+
+/// What has happened to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueChange {
+    /// It hands out no more jobs.
+    Paused,
+    /// It hands out jobs again.
+    Resumed,
+    /// The removal of all its ready jobs has begun.
+    Cleared,
+    /// It was removed with its ready jobs.
+    Removed,
+}
+
+/// What has happened to a worker known by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerChange {
+    /// Its first connection has given its name.
+    Registered,
+    /// It was asked to take no more jobs.
+    Quiet,
+    /// It was asked to end.
+    Stopping,
+    /// Its last connection has closed, or it has missed its heartbeats.
+    Gone,
 }
 
 /// A job's new state.
@@ -231,9 +274,11 @@ impl Event {
             }
             Self::Reply(_, Reply::Schedules { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.job.queue)),
             Self::Reply(_, Reply::Queues { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.name)),
+            Self::Reply(_, Reply::Throttles { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.queue)),
             Self::Reply(_, Reply::Jobs { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.queue)),
             Self::Reply(_, Reply::Figures { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.name)),
             Self::Notice(Notice::Watched(Watched::Changed(change))) => each(&mut change.queue),
+            Self::Notice(Notice::Watched(Watched::Queue(queue, _))) => each(queue),
             Self::Reply(..) | Self::Notice(_) => {}
         }
     }
@@ -287,12 +332,14 @@ impl Reply {
             | Self::Batch(_)
             | Self::Batches { .. }
             | Self::Queues { .. }
+            | Self::Throttles { .. }
             | Self::Jobs { .. }
             | Self::Workers { .. }
             | Self::Clients { .. }
             | Self::Why(_)
             | Self::Figures { .. }
             | Self::Stats(_)
+            | Self::Days(_)
             | Self::Counted { .. }
             | Self::Beaten(_) => false,
         }
@@ -307,6 +354,7 @@ impl Reply {
             }
             Self::Schedules { rows, .. } => rows.len() * ROW_BYTES,
             Self::Queues { rows, .. } => rows.len() * ROW_BYTES,
+            Self::Throttles { rows, .. } => rows.iter().map(|row| ROW_BYTES * (1 + row.holders.len())).sum(),
             Self::Jobs { rows, .. } => rows.len() * ROW_BYTES,
             Self::Workers { rows, .. } => rows.len() * ROW_BYTES,
             Self::Clients { rows, .. } => rows.len() * ROW_BYTES,
@@ -316,6 +364,7 @@ impl Reply {
             }
             Self::Figures { rows, .. } => rows.len() * 2 * ROW_BYTES,
             Self::Stats(_) | Self::Why(_) => ROW_BYTES,
+            Self::Days(days) => days.len() * ROW_BYTES,
             Self::Pushed { .. }
             | Self::Empty
             | Self::Finished(_)
@@ -341,6 +390,7 @@ impl Query {
             Self::Queue { .. } | Self::Queues { .. } | Self::Configured { .. } => {
                 |reply| matches!(reply, Reply::Queues { .. })
             }
+            Self::Throttles { .. } => |reply| matches!(reply, Reply::Throttles { .. }),
             Self::Jobs { .. } => |reply| matches!(reply, Reply::Jobs { .. }),
             Self::Preview { .. } => |reply| matches!(reply, Reply::Counted { .. }),
             Self::Workers { .. } => |reply| matches!(reply, Reply::Workers { .. }),
@@ -349,6 +399,7 @@ impl Query {
             Self::Why(_) => |reply| matches!(reply, Reply::Why(_)),
             Self::Figures { .. } => |reply| matches!(reply, Reply::Figures { .. }),
             Self::Stats => |reply| matches!(reply, Reply::Stats(_)),
+            Self::Days => |reply| matches!(reply, Reply::Days(_)),
         }
     }
 }

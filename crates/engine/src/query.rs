@@ -54,6 +54,13 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
+    /// List the queues with a throttle, and who holds its slots. Answer: `Throttles`.
+    Throttles {
+        /// Where the previous page ended.
+        after: Cursor,
+        /// The most rows to return.
+        limit: u32,
+    },
     /// List the jobs that match a filter. Answer: `Jobs`.
     Jobs {
         /// The filter.
@@ -99,6 +106,8 @@ pub enum Query {
     },
     /// Return totals since the data directory was created, and current figures. Answer: `Stats`.
     Stats,
+    /// Return the counters of each day. Answer: `Days`.
+    Days,
 }
 
 /// One job in a listing or an answer to `Look`.
@@ -120,7 +129,10 @@ pub enum Why {
     /// It waits for its time, or has ended: see its state.
     NotReady,
     /// Its queue is paused.
-    Paused,
+    Paused {
+        /// Since when (wall clock), if that is known.
+        since: Option<Timestamp>,
+    },
     /// Leased jobs hold all slots of its queue's throttle.
     Throttled {
         /// Some of these jobs, those leased first.
@@ -151,6 +163,23 @@ pub struct LeaseHolder {
     pub number: u32,
     /// The connection's protocol, if the lease is bound to one.
     pub protocol: Option<Protocol>,
+}
+
+/// A queue with a throttle in a listing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThrottleRow {
+    /// Its name.
+    pub queue: Bytes,
+    /// Whether a client has used it.
+    pub known: bool,
+    /// Its throttle.
+    pub throttle: Throttle,
+    /// Throttle slots that leases hold.
+    pub slots_held: u32,
+    /// Its ready jobs.
+    pub ready: u32,
+    /// Some of the jobs that hold slots, those leased first: their numbers, since when (engine's time), and who has them.
+    pub holders: Vec<(JobId, Timestamp, LeaseHolder)>,
 }
 
 /// The figures of one queue in a listing.
@@ -211,6 +240,8 @@ pub struct QueueRow {
     pub kind: QueueKind,
     /// Whether it hands out no jobs.
     pub paused: bool,
+    /// Since when it hands out no jobs (wall clock), if that is known.
+    pub paused_at: Option<Timestamp>,
     /// How many jobs it may hold when a job of each priority is submitted, by [`Priority::lane`]; `None` = no limit.
     pub jobs_max: [Option<u32>; Priority::COUNT],
     /// How many of its jobs may be worked on at once.
@@ -378,4 +409,27 @@ pub struct Totals {
     pub workers_lost: u64,
     /// Conversion errors: jobs that cannot be expressed in their worker's protocol.
     pub misfits: u64,
+}
+
+impl Totals {
+    /// Two sets of counters merged one by one.
+    #[must_use]
+    pub fn merged(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
+        Self {
+            pushed: merge(self.pushed, other.pushed),
+            taken: merge(self.taken, other.taken),
+            succeeded: merge(self.succeeded, other.succeeded),
+            failed: merge(self.failed, other.failed),
+            buried: merge(self.buried, other.buried),
+            lost: merge(self.lost, other.lost),
+            expired: merge(self.expired, other.expired),
+            cancelled: merge(self.cancelled, other.cancelled),
+            released: merge(self.released, other.released),
+            retried: merge(self.retried, other.retried),
+            purged: merge(self.purged, other.purged),
+            timed_out: merge(self.timed_out, other.timed_out),
+            workers_lost: merge(self.workers_lost, other.workers_lost),
+            misfits: merge(self.misfits, other.misfits),
+        }
+    }
 }

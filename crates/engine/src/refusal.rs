@@ -33,6 +33,9 @@ pub enum Refusal {
     /// The queue has the other kind.
     #[error("queue of the other kind")]
     WrongKind,
+    /// The client may not send the command: its listener does not have the right.
+    #[error("not permitted at this address")]
+    NotPermitted,
     /// The schedule would never run.
     #[error("schedule never comes due")]
     NeverDue,
@@ -98,6 +101,26 @@ impl Refusal {
     #[must_use]
     pub const fn is_already_so(self) -> bool {
         matches!(self, Self::NotFound(Thing::Job | Thing::Schedule | Thing::Queue) | Self::NotUnique)
+    }
+
+    /// Its kind as a name, for programs and metrics.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Limit { what: Capacity::NameBytes, .. } => "name_too_long",
+            Self::Limit { what: Capacity::BodyBytes, .. } => "body_too_large",
+            Self::Limit { .. } => "limit",
+            Self::NotFound(_) => "not_found",
+            Self::NotUnique => "not_unique",
+            Self::NotHeld => "lease_not_held",
+            Self::InUse => "in_use",
+            Self::WrongKind => "wrong_kind",
+            Self::NotPermitted => "not_permitted",
+            Self::NeverDue => "never_due",
+            Self::OutOfPlace => "out_of_place",
+            Self::Unavailable => "unavailable",
+            Self::Unknown => "outcome_unknown",
+        }
     }
 
     /// Whether two refusals differ in their numbers only.

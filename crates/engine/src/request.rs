@@ -360,6 +360,20 @@ pub struct Filter {
     pub test: Option<Test>,
 }
 
+impl Filter {
+    /// The queue, if the filter matches all its ready jobs and no others.
+    pub(crate) const fn cleared_queue(&self) -> Option<&Bytes> {
+        match self {
+            Self { state: Some(JobStateKind::Ready), queue: Some(queue), protocol: None, ids, names, test: None }
+                if ids.is_empty() && names.is_empty() =>
+            {
+                Some(queue)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A protocol-specific condition (FWP's glob over a job's text). Must be a pure function of the job.
 #[derive(Clone)]
 pub struct Test(pub Arc<dyn Fn(&Job) -> bool + Send + Sync>);

@@ -1,5 +1,5 @@
-//! What each command means for its carriers: what it needs of the store, which replies answer it, and which queue names it
-//! holds. A carrier (the server, a translator of names, a test) asks here and matches no commands itself.
+//! What each command means for its carriers: what it needs of the store, which right it needs, which replies answer it, and which
+//! queue names it holds. A carrier (the server, a translator of names, a test) asks here and matches no commands itself.
 
 use bytes::Bytes;
 
@@ -11,6 +11,7 @@ use crate::event::Reply;
 use crate::ids::Tag;
 use crate::query::Query;
 use crate::request::{From, JobRef, NewJob};
+use crate::rights::Right;
 
 /// What a command needs of the store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +63,29 @@ impl Command {
             Self::Bulk(_) => Terms(ToRespond, |reply| matches!(reply, Reply::Mutated { .. })),
             Self::Query(query) => Terms(Nothing, query.answer()),
             Self::Barrier => Terms(ToAnswer, |reply| matches!(reply, Reply::Settled)),
+        }
+    }
+
+    /// The right that a client needs for the command; `None` if any client may send it.
+    #[must_use]
+    pub const fn right(&self) -> Option<Right> {
+        match self {
+            Self::Job(JobCommand::Push(_) | JobCommand::Replace { .. })
+            | Self::Schedule(ScheduleCommand::Set(_) | ScheduleCommand::Remove(_))
+            | Self::Batch(_) => Some(Right::Submit),
+            Self::Client(ClientCommand::Serve(_))
+            | Self::Job(JobCommand::Track { .. })
+            | Self::Take(TakeCommand::Take(_) | TakeCommand::WaitForWork | TakeCommand::Credit { .. })
+            | Self::Lease(_)
+            | Self::Worker(WorkerCommand::Register { .. } | WorkerCommand::Beat { .. }) => Some(Right::Work),
+            Self::Client(ClientCommand::Watch { .. } | ClientCommand::Disconnect(_))
+            | Self::Job(JobCommand::Cancel(_))
+            | Self::Queue(_)
+            | Self::Schedule(ScheduleCommand::Run(_) | ScheduleCommand::Pause { .. })
+            | Self::Worker(WorkerCommand::SetState { .. } | WorkerCommand::Drain)
+            | Self::Bulk(_) => Some(Right::Administer),
+            Self::Query(query) => query.right(),
+            Self::Client(_) | Self::Take(TakeCommand::Unwait) | Self::Barrier => None,
         }
     }
 
@@ -140,6 +164,27 @@ impl Command {
             | Self::Bulk(BulkCommand::Flush { .. })
             | Self::Query(_)
             | Self::Barrier => {}
+        }
+    }
+}
+
+impl Query {
+    /// One thing that the client names is for all. Lists of everything are for administrators.
+    const fn right(&self) -> Option<Right> {
+        match self {
+            Self::Job(_) | Self::Batch { .. } | Self::Queue { .. } | Self::Stats => None,
+            Self::Schedules { .. }
+            | Self::Batches { .. }
+            | Self::Queues { .. }
+            | Self::Configured { .. }
+            | Self::Jobs { .. }
+            | Self::Preview { .. }
+            | Self::Workers { .. }
+            | Self::Clients { .. }
+            | Self::Why(_)
+            | Self::Figures { .. }
+            | Self::Throttles { .. }
+            | Self::Days => Some(Right::Administer),
         }
     }
 }

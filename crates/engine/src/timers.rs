@@ -74,6 +74,11 @@ impl Timers {
         heap.pop().map(|Reverse(entry)| entry)
     }
 
+    /// The jobs whose leases may run out. Jobs of cancelled timers are among them, and a job may come twice.
+    pub(crate) fn leases(&self) -> impl Iterator<Item = JobId> {
+        self.heap.iter().filter_map(|Reverse((_, timer))| if let Timer::Lease(job) = timer { Some(*job) } else { None })
+    }
+
     /// Whether cancelled timers outnumber live ones so far that a sweep pays.
     pub(crate) fn is_cluttered(&self) -> bool {
         self.len() > 2 * self.live + 1024

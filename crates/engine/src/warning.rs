@@ -19,7 +19,7 @@ pub struct Warning {
     pub times: u64,
     /// The queue of the first case.
     pub queue: Bytes,
-    /// The producer's name for the first job, empty if there is none. For a schedule, its key.
+    /// The producer's name for the first job, or its number if it has none; empty if it is no job yet. For a schedule, its key.
     pub name: Bytes,
     /// The failure of the first job as its worker reported it, shortened; empty if it did not fail.
     pub why: Bytes,

@@ -181,7 +181,7 @@ fn counts_and_limits_cover_all_protocols_of_a_queue() {
     assert_eq!(ready, [(2, false)]);
     // A listing has the jobs in the order of the whole queue, for any client.
     broker.says(1, list_jobs(in_queue("q", JobStateKind::Ready)), ["1 jobs j2 j1"]);
-    broker.says(21, remove_queue("q", false), ["21 done"]);
+    broker.says(1, remove_queue("q", false), ["1 done"]);
     assert_eq!(broker.engine.job_count(), 0);
 }
 
@@ -343,12 +343,39 @@ fn a_conversion_error_gives_a_notice() {
     broker.hear(1, faktory("b"));
     broker.hear(11, take(["b"]));
     let why = name("conversion: no");
-    let unfit =
-        |queue: &'static str, is_dead| Warning { why: why.clone(), ..warn(queue, WarningKind::Unfit { is_dead }) };
-    assert_eq!(warnings(&mut broker, 11, misfit(1, Proof::Connection)), [unfit("b", false)]);
+    let unfit = |queue, job, is_dead| Warning {
+        name: name(job),
+        why: why.clone(),
+        ..warn(queue, WarningKind::Unfit { is_dead })
+    };
+    assert_eq!(warnings(&mut broker, 11, misfit(1, Proof::Connection)), [unfit("b", "1", false)]);
     broker.hear(1, faktory("q"));
     broker.hear(21, take(["q"]));
-    assert_eq!(warnings(&mut broker, 21, misfit(2, Proof::Connection)), [unfit("q", true)]);
+    assert_eq!(warnings(&mut broker, 21, misfit(2, Proof::Connection)), [unfit("q", "2", true)]);
+}
+
+#[test]
+fn a_client_removes_the_jobs_of_its_protocol_from_an_isolated_queue() {
+    for queue in ["q", "b"] {
+        let mut broker = broker();
+        broker.says(1, gearman(queue), ["1 new j1"]);
+        broker.says(1, faktory(queue), ["1 new j2"]);
+        broker.says(1, limit(queue, 5), ["1 done"]);
+        broker.says(21, remove_queue(queue, false), ["21 done"]);
+        let (job, jobs_max) = if queue == "q" { ("11 took j1.1", Some(5)) } else { ("11 empty", None) };
+        let limits = broker.engine.queues().map(|queue| queue.image().jobs_max[0]).collect::<Vec<_>>();
+        assert_eq!(limits.first().copied().flatten(), jobs_max, "{queue}");
+        broker.says(11, take([queue]), [job]);
+        broker.says(21, take([queue]), ["21 empty"]);
+    }
+    // A worker of another protocol keeps an empty queue, and a client without a protocol removes it.
+    let mut broker = broker();
+    broker.says(11, serve("q"), []);
+    broker.says(1, faktory("q"), ["1 new j1"]);
+    for (client, known) in [(21, true), (1, false)] {
+        broker.hear(client, remove_queue("q", false));
+        assert_eq!(broker.engine.queues().any(|queue| queue.image().known), known);
+    }
 }
 
 // ---- fairness between protocols ------------------------------------------------------------------------------------
@@ -376,4 +403,30 @@ fn between_protocols_the_longest_wait_is_served_first_regardless_of_weights() {
     // Faktory's client first; then EventMQ's heaviest; then Faktory's second, which waited before the next turn of EventMQ's
     // other.
     assert_eq!([21, 32, 31, 22, 31].map(|_| said(&mut broker)), [[21], [32], [31], [22], [31]]);
+}
+
+#[test]
+fn sleepers_have_their_turn_among_clients_of_other_protocols() {
+    let mut broker = broker();
+    broker.hear(31, ClientCommand::Open(ClientInfo { protocol: Some(Protocol::EVENTMQ), ..ClientInfo::default() }));
+    for client in [11, 31] {
+        broker.says(client, serve("b"), []);
+    }
+    broker.says(11, TakeCommand::WaitForWork, []);
+    broker.says(21, take(["b"]).forever(), []);
+    broker.says(31, credit(1), []);
+    // Each worker finishes its job and waits again, so they take turns.
+    for job in [1, 4, 7] {
+        let [first, second, third] = [job, job + 1, job + 2];
+        broker.says(1, gearman("b"), ["11 woken", &format!("1 new j{first}")]);
+        broker.says(11, take_served(), [&*format!("11 took j{first}.1")]);
+        broker.says(11, finish(first), [&*format!("11 finished j{first}")]);
+        broker.says(11, TakeCommand::WaitForWork, []);
+        broker.says(1, faktory("b"), [&*format!("21 took j{second}.1"), &format!("1 new j{second}")]);
+        broker.says(21, finish(second), [&*format!("21 finished j{second}")]);
+        broker.says(21, take(["b"]).forever(), []);
+        broker.says(1, gearman("b"), [&*format!("31 took j{third}.1"), &format!("1 new j{third}")]);
+        broker.says(31, finish(third), [&*format!("31 finished j{third}")]);
+        broker.says(31, credit(1), []);
+    }
 }

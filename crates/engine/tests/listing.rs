@@ -3,10 +3,13 @@
 
 mod common;
 
-use common::{Broker, all, fail, in_queue, list_jobs, list_queues, mutate, placed, push, take, take_round, with_names};
+use common::{
+    Broker, all, enlist, fail, in_queue, list_jobs, list_queues, mutate, pause, placed, push, remove_queue, signal,
+    take, take_round, with_names,
+};
 use windlass_engine::{
-    Backoff, ClientCommand, ClientId, Command, Cursor, Event, Filter, JobCommand, JobId, JobRef, JobStateKind,
-    Mutation, OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply, Test, WorkerCommand, WorkerState,
+    Backoff, BulkCommand, ClientCommand, ClientId, Command, Cursor, Event, Filter, JobCommand, JobId, JobRef,
+    JobStateKind, Mutation, OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply, Test, WorkerCommand, WorkerState,
 };
 
 /// j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved (queue c), j7 and j8 ready.
@@ -308,6 +311,34 @@ fn a_connection_is_closed_for_an_operator() {
     let two = rows.iter().find(|row| row.label == "two").unwrap().id;
     broker.says(1, ClientCommand::Disconnect(two), ["2 closed", "1 done"]);
     broker.says(1, ClientCommand::Disconnect(ClientId(99)), ["1 refused: connection unknown"]);
+}
+
+#[test]
+fn a_watcher_sees_what_happens_to_queues_and_workers() {
+    let watch = |queue: Option<&'static str>| ClientCommand::Watch { queue: queue.map(Into::into), room: 99 };
+    let mut broker = Broker::new();
+    broker.hear(1, push("q"));
+    broker.hear(3, watch(Some("q")));
+    broker.hear(2, watch(None));
+    broker.says(1, pause("q", true), ["1 done", "3 sees q Paused", "2 sees q Paused"]);
+    broker.says(1, pause("q", true), ["1 done"]);
+    broker.says(1, pause("q", false), ["1 done", "3 sees q Resumed", "2 sees q Resumed"]);
+    let all = Filter { queue: Some("q".into()), state: Some(JobStateKind::Ready), ..Filter::default() };
+    let clear = |filter: &Filter, after| {
+        let filter = filter.clone().into();
+        Command::Bulk(BulkCommand::Mutate { filter, action: Mutation::Discard, after, limit: 9 })
+    };
+    let seen = broker.hear(1, clear(&all, Cursor::default()));
+    assert!(common::words(&seen).contains(&"2 sees q Cleared".to_owned()), "{seen:?}");
+    let some = Filter { protocol: Some(Protocol::FAKTORY), ..all };
+    broker.says(1, clear(&some, Cursor::default()), ["1 mutated 0"]);
+    broker.says(1, remove_queue("q", false), ["1 done", "3 sees q Removed", "2 sees q Removed"]);
+    broker.says(4, enlist("w"), ["4 done", "2 sees w Registered"]);
+    broker.says(1, enlist("w"), ["1 done"]);
+    broker.says(1, signal("w", WorkerState::Quiet), ["1 done", "2 sees w Quiet"]);
+    broker.says(1, signal("w", WorkerState::Terminate), ["1 done", "2 sees w Stopping"]);
+    broker.says(1, ClientCommand::Close, []);
+    broker.says(4, ClientCommand::Close, ["2 sees w Gone"]);
 }
 
 #[test]

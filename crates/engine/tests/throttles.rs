@@ -6,8 +6,8 @@ mod common;
 
 use common::*;
 use windlass_engine::{
-    BulkCommand, ClientCommand, Command, Cursor, Engine, Event, JobCommand, JobStateKind, Limits, Mutation, OnExpiry,
-    Proof, Protocol, Query, QueueKind, QueueRow, Reply, TakeCommand, Throttle,
+    BulkCommand, ClientCommand, Command, Cursor, Engine, Event, From, JobCommand, JobStateKind, Limits, Mutation,
+    OnExpiry, Proof, Protocol, Query, QueueKind, QueueRow, Reply, TakeCommand, Throttle,
 };
 
 /// A broker with a throttle on `q` and this many jobs in it.
@@ -191,6 +191,34 @@ fn a_new_throttle_counts_existing_leases_and_its_removal_serves_all() {
     broker.at(5_000, []);
     broker.says(1, unthrottle("q"), ["2 took j5.1", "1 done"]);
     assert_eq!(row(&mut broker).unwrap().throttle, None);
+}
+
+#[test]
+fn a_new_throttle_counts_leases_of_all_kinds_once() {
+    let mut broker = Broker::new();
+    for _ in 0..6 {
+        broker.hear(1, push("q"));
+    }
+    broker.says(1, push("other"), ["1 new j7"]);
+    broker.says(2, take(["other"]), ["2 took j7.1"]);
+    // Bound to a connection; with an end, with a moved end, with several timers in the heap; and without an end.
+    broker.says(2, take(["q"]), ["2 took j1.1"]);
+    broker.says(3, take_as("w"), ["3 took j2.1 until 61000"]);
+    broker.says(3, take_as("w"), ["3 took j3.1 until 61000"]);
+    broker.hear(3, extend(3, 1, 30_000, false));
+    broker.hear(3, extend(3, 1, 20_000, false));
+    broker.says(1, throttle("q", Some(9), None, None), ["1 done"]);
+    assert_eq!(row(&mut broker).unwrap().slots_held, 3);
+    let mut endless = take(["q"]).worker("w");
+    if let From::Listed { lease, .. } = &mut endless.0.from {
+        lease.connection_bound = false;
+    }
+    broker.says(3, endless, ["3 took j4.1"]);
+    broker.says(1, throttle("q", Some(8), None, None), ["1 done"]);
+    assert_eq!(row(&mut broker).unwrap().slots_held, 4);
+    broker.says(2, finish(1), ["2 finished j1"]);
+    broker.says(1, throttle("q", Some(9), None, None), ["1 done"]);
+    assert_eq!(row(&mut broker).unwrap().slots_held, 3);
 }
 
 #[test]

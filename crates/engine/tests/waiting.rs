@@ -266,7 +266,7 @@ fn credits_and_a_blocked_take_side_by_side() {
 // ---- side by side --------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_taker_does_not_wait_for_a_sleeper_that_may_never_come() {
+fn a_client_that_asks_now_gets_a_job_that_a_sleeper_was_woken_for() {
     let mut broker = asleep(&[1]);
     broker.says(2, push("q"), ["1 woken", "2 new j1"]);
     broker.says(3, take(["q"]).forever(), ["3 took j1.1"]);
@@ -275,10 +275,12 @@ fn a_taker_does_not_wait_for_a_sleeper_that_may_never_come() {
 
 #[test]
 fn of_a_taker_and_a_sleeper_the_one_that_waited_longer_is_first() {
-    // The sleeper: it is woken, and the taker gets the job at once instead of waiting for the sleeper.
+    // The sleeper: it is woken and has time to come, and the taker gets the second job.
     let mut broker = asleep(&[1]);
     broker.says(3, take(["q"]).forever(), []);
-    broker.says(2, push("q"), ["1 woken", "3 took j1.1", "2 new j1"]);
+    broker.says(2, push("q"), ["1 woken", "2 new j1"]);
+    broker.says(2, push("q"), ["3 took j1.1", "2 new j2"]);
+    broker.says(1, take_served(), ["1 took j2.1"]);
     // The taker: the sleeper is left alone.
     let mut broker = Broker::new();
     broker.says(3, take(["q"]).forever(), []);
@@ -286,6 +288,20 @@ fn of_a_taker_and_a_sleeper_the_one_that_waited_longer_is_first() {
     broker.says(1, TakeCommand::WaitForWork, []);
     broker.says(2, push("q"), ["3 took j1.1", "2 new j1"]);
     broker.says(2, push("q"), ["1 woken", "2 new j2"]);
+}
+
+#[test]
+fn a_taker_gets_the_job_of_a_sleeper_that_does_not_come() {
+    let mut broker = asleep(&[1]);
+    broker.says(3, take(["q"]).forever(), []);
+    broker.says(2, push("q"), ["1 woken", "2 new j1"]);
+    broker.at(1_999, []);
+    broker.at(2_000, ["3 took j1.1"]);
+    // The same holds for a sleeper that leaves.
+    let mut broker = asleep(&[1]);
+    broker.says(3, take(["q"]).forever(), []);
+    broker.says(2, push("q"), ["1 woken", "2 new j1"]);
+    broker.says(1, ClientCommand::Close, ["3 took j1.1"]);
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn a_conversion_error_gives_a_notice() {
     broker.hear(2, LeaseCommand::Unconvertible { job: id(1), proof: Proof::Connection, why });
     assert_eq!(
         noticed(&mut broker),
-        [(WarningKind::Unfit { is_dead: true }, 1, "mail  base64: not one string".to_owned())]
+        [(WarningKind::Unfit { is_dead: true }, 1, "mail 1 base64: not one string".to_owned())]
     );
 }
 

@@ -6,7 +6,7 @@ mod common;
 use common::{Broker, Push, credit, fail, finish, pause, push, serve, take, throttle};
 use windlass_engine::{
     Backoff, ClientCommand, ClientInfo, Cursor, Event, FiguresRow, Histogram, JobId, JobRef, LeaseHolder, OnExpiry,
-    Protocol, Query, Reply, Why,
+    Protocol, Query, Reply, Timestamp, Why,
 };
 
 #[track_caller]
@@ -50,9 +50,35 @@ fn a_ready_job_waits_for_the_first_of_its_reasons() {
     broker.hear(1, throttle("q", Some(1), None, None));
     broker.hear(2, credit(1));
     assert_eq!(why(&mut broker, 1), Why::Throttled { holders: vec![JobId(4)] });
+    broker.at(5_000, []);
     broker.hear(1, pause("q", true));
-    assert_eq!(why(&mut broker, 1), Why::Paused);
+    broker.at(6_000, []);
+    broker.hear(1, pause("q", true));
+    assert_eq!(why(&mut broker, 1), Why::Paused { since: Some(Timestamp(5_000)) });
     broker.says(1, Query::Why(JobRef::Id(JobId(99))), ["1 refused: job unknown"]);
+}
+
+#[test]
+fn throttles_are_listed_with_those_who_hold_their_slots() {
+    let mut broker = Broker::new();
+    broker.hear(1, throttle("unused", Some(3), None, None));
+    broker.hear(1, throttle("q", Some(1), None, None));
+    for _ in 0..2 {
+        broker.hear(1, push("q"));
+    }
+    broker.at(5_000, []);
+    broker.hear(2, take(["q"]).worker("w").for_ms(1_000, OnExpiry::Fail));
+    let mut page = |after| {
+        let events = broker.hear(1, Query::Throttles { after, limit: 1 });
+        let [(_, Event::Reply(_, Reply::Throttles { rows, next }))] = events.as_slice() else { panic!("{events:?}") };
+        (rows.clone(), *next)
+    };
+    let (first, next) = page(Cursor::default());
+    assert_eq!((first.len(), &*first[0].queue, first[0].known, first[0].slots_held), (1, &b"unused"[..], false, 0));
+    let (second, next) = page(next.unwrap());
+    let holder = LeaseHolder { worker: "w".into(), ..LeaseHolder::default() };
+    assert_eq!(second[0].holders, [(JobId(1), Timestamp(5_000), holder)]);
+    assert_eq!((second.len(), second[0].known, second[0].slots_held, second[0].ready, next), (1, true, 1, 1, None));
 }
 
 #[test]

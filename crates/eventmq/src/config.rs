@@ -1,20 +1,23 @@
 //! `[eventmq]`: the addresses of its roles, the section's checks, and the sessions that it makes. `config/windlass.toml`
 //! explains each key to the operator.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_bridge::Origin;
-use windlass_config::{ByteSize, Error, ListenAddress, Period, positive, senseless};
+use windlass_config::{ByteSize, Error, Period, Secret, Tls, credential, positive, senseless};
 use windlass_engine::{Clash, QueueKind, Select};
-use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
-use windlass_zmtp::{Role, Zmtp};
+use windlass_session::Listen;
+use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, SessionFactory};
+use windlass_zmtp::curve::CurvePublicKey;
+use windlass_zmtp::{Access, AccessKeys, ConnectionRegistry, Role, Zmtp};
 
 pub use crate::session::Scheduler;
 
 use crate::bridge::EventmqOrigin;
-use crate::publish::{PublishSettings, SubscriberSpeaker};
-use crate::session::{EventmqSpeaker, Settings};
+use crate::publish::{Exchange, PublishSettings, SubscriberSpeaker};
+use crate::session::{Directory, EventmqSpeaker, Settings};
 
 /// The protocol's name.
 const NAME: &str = "eventmq";
@@ -29,20 +32,40 @@ const ADMIN_PORT: u16 = 47293;
 const PUBLISH_PORT: u16 = 47298;
 const SUBSCRIBE_PORT: u16 = 47299;
 
+const ACCESS: AccessKeys = AccessKeys {
+    user: "eventmq.user",
+    password: "eventmq.password",
+    password_file: "eventmq.password_file",
+    curve_secret_key_file: "eventmq.curve_secret_key_file",
+    curve_clients: "eventmq.curve_clients",
+};
+
 /// `[eventmq]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Eventmq {
     /// Addresses for clients, workers and schedulers; empty for none.
-    pub listen: Vec<ListenAddress>,
+    pub listen: Vec<Listen>,
     /// Addresses for the same roles and for administrators, who can stop the daemon if [`Eventmq::disconnect`] is set.
-    pub admin_listen: Vec<ListenAddress>,
+    pub admin_listen: Vec<Listen>,
     /// Addresses for the same roles, where stock publishers connect.
-    pub publish_listen: Vec<ListenAddress>,
+    pub publish_listen: Vec<Listen>,
     /// Addresses for subscribers.
-    pub subscribe_listen: Vec<ListenAddress>,
+    pub subscribe_listen: Vec<Listen>,
     /// `DISCONNECT` at [`Eventmq::admin_listen`] stops the daemon.
     pub disconnect: bool,
+    /// The user that clients must send, with `password`; both empty for no login.
+    pub user: String,
+    /// The password that clients must send.
+    pub password: Secret,
+    /// A file with the password, surrounding blanks ignored; empty for none.
+    #[serde(deserialize_with = "credential")]
+    pub password_file: PathBuf,
+    /// A file with the secret key of CURVE; empty for no encryption.
+    #[serde(deserialize_with = "credential")]
+    pub curve_secret_key_file: PathBuf,
+    /// The keys of clients that may connect with CURVE; empty for all.
+    pub curve_clients: Vec<CurvePublicKey>,
     /// The time between two heartbeats to a worker or scheduler.
     pub heartbeat: Period,
     /// The silence after which a worker or scheduler counts as dead; 0 = never.
@@ -75,6 +98,8 @@ pub struct Eventmq {
     pub topics_max: usize,
     /// The most bytes of those topics together.
     pub topic_bytes_max: ByteSize,
+    /// TLS for every TCP address of all roles.
+    pub tls: Tls,
 }
 
 /// How a worker's next job is chosen when several of its queues have one.
@@ -93,7 +118,15 @@ struct RoleListen<'a> {
     role: ServedRole,
     name: &'static str,
     key: &'static str,
-    listen: &'a [ListenAddress],
+    listen: &'a [Listen],
+}
+
+/// What the connections of a role share, whatever configuration they were opened under.
+#[derive(Debug)]
+struct Shared {
+    registry: Arc<ConnectionRegistry>,
+    directory: Arc<Directory>,
+    exchange: Arc<Exchange>,
 }
 
 /// What connections may be besides clients, workers and schedulers.
@@ -136,11 +169,20 @@ pub struct Configured {
 }
 
 impl Configured {
-    /// The settings of all connections, except those of subscribers and those that may stop the daemon.
-    fn settings(&self, daemon: &Daemon) -> Settings {
+    /// The transport's settings, for one side of a pattern.
+    fn transport(&self, role: Role, daemon: &Daemon) -> Result<windlass_zmtp::Settings, Error> {
+        let Eventmq { user, password, password_file, curve_secret_key_file, curve_clients, .. } = &self.eventmq;
+        let access = Access { user, password, password_file, curve_secret_key_file, curve_clients };
+        let mechanism = access.mechanism(&ACCESS, daemon.random)?;
+        let transport = self.zmtp.settings(role, daemon.outbound_bytes_max);
+        Ok(windlass_zmtp::Settings { mechanism, ..transport })
+    }
+
+    /// The settings of a role's connections, except those of subscribers.
+    fn settings(&self, role: ServedRole, shared: &Shared, daemon: &Daemon) -> Result<Settings, Error> {
         let eventmq = &self.eventmq;
-        Settings {
-            disconnect: false,
+        Ok(Settings {
+            disconnect: eventmq.disconnect && role == ServedRole::Administrators,
             heartbeat_ms: eventmq.heartbeat.as_ms(),
             heartbeat_timeout_ms: eventmq.heartbeat_timeout.as_ms(),
             nudge_ms: eventmq.nudge.as_ms(),
@@ -160,19 +202,35 @@ impl Configured {
             dedup_ms: eventmq.dedup.as_ms(),
             scheduler: eventmq.scheduler,
             bridge: Arc::clone(&daemon.bridge),
-            zmtp: Arc::new(self.zmtp.settings(Role::Router, daemon.outbound_bytes_max)),
-            ..Settings::new()
-        }
+            zmtp: Arc::new(self.transport(Role::Router, daemon)?),
+            directory: Arc::clone(&shared.directory),
+            exchange: Arc::clone(&shared.exchange),
+        })
     }
 
     /// The settings of subscribers' connections.
-    fn subscriber_settings(&self, daemon: &Daemon) -> PublishSettings {
-        PublishSettings {
+    fn subscriber_settings(&self, shared: &Shared, daemon: &Daemon) -> Result<PublishSettings, Error> {
+        Ok(PublishSettings {
             topics_max: self.eventmq.topics_max,
             topic_bytes_max: self.eventmq.topic_bytes_max.bytes(),
-            zmtp: Arc::new(self.zmtp.settings(Role::Pub, daemon.outbound_bytes_max)),
-            exchange: Arc::default(),
+            zmtp: Arc::new(self.transport(Role::Pub, daemon)?),
+            exchange: Arc::clone(&shared.exchange),
+        })
+    }
+
+    fn sessions(&self, role: ServedRole, shared: &Shared, daemon: &Daemon) -> Result<SessionFactory, Error> {
+        let registry = Arc::clone(&shared.registry);
+        if role == ServedRole::Subscribers {
+            let settings = self.subscriber_settings(shared, daemon)?;
+            return Ok(registry.sessions(move |info, registration| {
+                Box::new(SubscriberSpeaker::session(&settings, info, registration))
+            }));
         }
+        let (settings, daemon) = (Arc::new(self.settings(role, shared, daemon)?), daemon.clone());
+        Ok(registry.sessions(move |info, registration| {
+            let (settings, random) = (Arc::clone(&settings), (daemon.random)());
+            daemon.under_aliases(EventmqSpeaker::session(settings, info, registration, random))
+        }))
     }
 }
 
@@ -206,6 +264,7 @@ impl Protocol for Configured {
             ("eventmq.topic_bytes_max", eventmq.topic_bytes_max.0),
         ])?;
         self.zmtp.check()?;
+        self.transport(Role::Router, daemon)?;
         if eventmq.nudge_max < eventmq.nudge {
             let reason = format!("{} is less than eventmq.nudge, {}", eventmq.nudge_max, eventmq.nudge);
             return senseless("eventmq.nudge_max", reason);
@@ -219,7 +278,11 @@ impl Protocol for Configured {
 
     fn listeners(&self) -> Vec<Listener<'_>> {
         let roles = self.eventmq.roles().into_iter();
-        roles.flat_map(|RoleListen { name, key, listen, .. }| Listener::each(name, key, listen, None)).collect()
+        roles.flat_map(|RoleListen { name, key, listen, .. }| Listener::each(name, key, listen, self.tls())).collect()
+    }
+
+    fn tls(&self) -> Option<&Tls> {
+        Some(&self.eventmq.tls)
     }
 
     fn message_bytes_max(&self) -> ByteSize {
@@ -232,36 +295,38 @@ impl Protocol for Configured {
 
     /// All roles share workers, schedulers and subscribers; identities belong to one role's listeners.
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
-        let subscribers = Arc::new(self.subscriber_settings(daemon));
-        let everywhere = Settings { exchange: Arc::clone(&subscribers.exchange), ..self.settings(daemon) };
-        let admin = Arc::new(Settings { disconnect: self.eventmq.disconnect, ..everywhere.clone() });
-        let everywhere = Arc::new(everywhere);
+        let (directory, exchange) = (Arc::default(), Arc::default());
+        let guarded = self.transport(Role::Router, daemon)?.mechanism.is_guarded();
         let endpoint = |RoleListen { role, name, listen, .. }: RoleListen<'_>| {
-            let (subscribers, daemon) = (Arc::clone(&subscribers), daemon.clone());
-            let settings = Arc::clone(if role == ServedRole::Administrators { &admin } else { &everywhere });
-            let sessions = self.zmtp.sessions(move |info, registration| {
-                if role == ServedRole::Subscribers {
-                    return Box::new(SubscriberSpeaker::session(&subscribers, info, registration));
-                }
-                let (settings, random) = (Arc::clone(&settings), (daemon.random)());
-                daemon.under_aliases(EventmqSpeaker::session(settings, info, registration, random))
-            });
-            let (listen, pages, shared) = (listen.to_vec(), Vec::new(), Arc::new(()));
-            Endpoint { name, listen, sessions, guarded: false, is_admin: |_| false, pages, shared }
+            let registry = self.zmtp.registry();
+            let shared = Shared { registry, directory: Arc::clone(&directory), exchange: Arc::clone(&exchange) };
+            let (listen, sessions) = (listen.to_vec(), self.sessions(role, &shared, daemon)?);
+            let (is_admin, pages, shared) = (|_| false, Vec::new(), Arc::new(shared));
+            Ok(Endpoint { name, listen, sessions, guarded, is_admin, pages, shared })
         };
-        Ok(self.eventmq.roles().map(endpoint).into())
+        self.eventmq.roles().into_iter().map(endpoint).collect()
+    }
+
+    fn renewed(&self, daemon: &Daemon, running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
+        let role = self.eventmq.roles().into_iter().find(|it| it.name == running.name);
+        let Some((RoleListen { role, .. }, shared)) = role.zip(running.shared.downcast_ref()) else { return Ok(None) };
+        self.sessions(role, shared, daemon).map(Some)
     }
 }
 
 impl Default for Eventmq {
     fn default() -> Self {
-        let local = |port| ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port };
         Self {
-            listen: ROUTER_PORTS.map(local).to_vec(),
-            admin_listen: vec![local(ADMIN_PORT)],
-            publish_listen: vec![local(PUBLISH_PORT)],
-            subscribe_listen: vec![local(SUBSCRIBE_PORT)],
+            listen: ROUTER_PORTS.map(Listen::local).to_vec(),
+            admin_listen: vec![Listen::local(ADMIN_PORT)],
+            publish_listen: vec![Listen::local(PUBLISH_PORT)],
+            subscribe_listen: vec![Listen::local(SUBSCRIBE_PORT)],
             disconnect: false,
+            user: String::new(),
+            password: Secret::default(),
+            password_file: PathBuf::new(),
+            curve_secret_key_file: PathBuf::new(),
+            curve_clients: Vec::new(),
             heartbeat: Period::from_secs(3),
             heartbeat_timeout: Period::from_secs(10),
             nudge: Period::from_ms(2),
@@ -278,6 +343,7 @@ impl Default for Eventmq {
             scheduler: Scheduler::Embedded,
             topics_max: 1000,
             topic_bytes_max: ByteSize(64 << 10),
+            tls: Tls::default(),
         }
     }
 }
@@ -287,20 +353,29 @@ mod tests {
     use std::collections::BTreeMap;
 
     use windlass_testkit::protocol::daemon;
+    use windlass_zmtp::{Login, Mechanism};
 
     use super::*;
+
+    fn shared() -> Shared {
+        Shared { registry: Zmtp::default().registry(), directory: Arc::default(), exchange: Arc::default() }
+    }
 
     #[test]
     fn every_key_of_eventmq_reaches_its_sessions() {
         let text = "heartbeat = \"1ms\"\nheartbeat_timeout = \"2ms\"\nnudge = \"3ms\"\nnudge_max = \"4ms\"\n\
                     lease = \"5ms\"\ntimeout_grace = \"6ms\"\norder = \"inform\"\nfallback = \"f\"\njobs_max = 7\n\
                     keep_failed = false\nbinary_workers = true\nlosses_max = 8\ndedup = \"9ms\"\nscheduler = \"external\"\ntopics_max = 10\n\
-                    topic_bytes_max = 11\n";
+                    topic_bytes_max = 11\nuser = \"u\"\npassword = \"p\"\ndisconnect = true\n";
         let zmtp = Zmtp { message_bytes_max: ByteSize(1 << 20), ..Zmtp::default() };
         let configured = Configured { eventmq: toml::from_str(text).unwrap(), zmtp };
         let failure_values = BTreeMap::from([("a".into(), vec!["e*".into()])]);
         let daemon = Daemon { failure_values: failure_values.clone(), ..daemon() };
-        let zmtp = |role| configured.zmtp.settings(role, daemon.outbound_bytes_max);
+        let mechanism = Mechanism::Plain(vec![Login { user: "u".into(), password: "p".into() }]);
+        let zmtp = |role| {
+            let settings = configured.zmtp.settings(role, daemon.outbound_bytes_max);
+            windlass_zmtp::Settings { mechanism: mechanism.clone(), ..settings }
+        };
         let expected = Settings {
             disconnect: false,
             heartbeat_ms: 1,
@@ -324,8 +399,11 @@ mod tests {
             bridge: Arc::default(),
         };
         assert_eq!(expected.zmtp.limits.message_bytes_max, 1 << 20);
-        assert_eq!(format!("{:?}", configured.settings(&daemon)), format!("{expected:?}"));
-        let subscribers = configured.subscriber_settings(&daemon);
+        let shared = shared();
+        let settings = |role| format!("{:?}", configured.settings(role, &shared, &daemon).unwrap());
+        assert_eq!(settings(ServedRole::Any), format!("{expected:?}"));
+        assert_eq!(settings(ServedRole::Administrators), format!("{:?}", Settings { disconnect: true, ..expected }));
+        let subscribers = configured.subscriber_settings(&shared, &daemon).unwrap();
         assert_eq!((subscribers.topics_max, subscribers.topic_bytes_max), (10, 11));
         assert_eq!(*subscribers.zmtp, zmtp(Role::Pub));
     }
@@ -333,8 +411,10 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_an_eventmq_session() {
         let configured = Configured { eventmq: Eventmq::default(), zmtp: Zmtp::default() };
-        let daemon = daemon();
-        assert_eq!(format!("{:?}", configured.settings(&daemon)), format!("{:?}", Settings::new()));
-        assert_eq!(*configured.subscriber_settings(&daemon).zmtp, windlass_zmtp::Settings::new(Role::Pub));
+        let (daemon, shared) = (daemon(), shared());
+        let settings = configured.settings(ServedRole::Any, &shared, &daemon).unwrap();
+        assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new()));
+        let subscribers = configured.subscriber_settings(&shared, &daemon).unwrap();
+        assert_eq!(*subscribers.zmtp, windlass_zmtp::Settings::new(Role::Pub));
     }
 }

@@ -17,6 +17,7 @@ windlass_testkit::transcripts! {
     flaws
     heartbeats
     jobs
+    rights
     schedules
     unclaimed
     weights
@@ -32,7 +33,7 @@ fn play(name: &str) {
     }
 }
 
-fn wire(scene: &Scene) -> MemoryWire<'static> {
+fn wire(scene: &Scene) -> MemoryWire<'_> {
     let settings = Arc::new(settings(scene));
     let hub = MemoryHub::new(Limits::default(), Timestamp(1_700_000_000_000), 7);
     let registry = ConnectionRegistry::new(9);
@@ -40,6 +41,7 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
         let registration = registry.enter(Arc::new(|_| ()));
         Box::new(EventmqSpeaker::session(Arc::clone(&settings), info, registration, 7))
     })
+    .for_scene(scene)
 }
 
 /// Keys and values as in the daemon's configuration; times are in milliseconds. Unless a scene sets a time-out, no peer counts
@@ -61,6 +63,7 @@ fn settings(scene: &Scene) -> Settings {
             ("order", "inform") => settings.select = Select::ListOrder,
             ("fallback", name) => settings.fallback = name.trim_matches('"').to_owned().into(),
             ("keep_failed", on) => settings.keep_failed = on.parse().unwrap(),
+            ("rights", _) => {}
             other => panic!("{}: no setting {other:?}", scene.name),
         }
     }

@@ -41,6 +41,7 @@ windlass_testkit::transcripts! {
     push
     pushb
     queues
+    rights
     scheduled
     throttles
     track
@@ -57,7 +58,7 @@ fn play(name: &str) {
     }
 }
 
-fn wire(scene: &Scene) -> MemoryWire<'static> {
+fn wire(scene: &Scene) -> MemoryWire<'_> {
     let (settings, limits) = settings(scene);
     let settings = Arc::new(settings);
     // Predictable dice, because transcripts contain the salt.
@@ -72,7 +73,7 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
         .chain(configured_throttles(scene));
     let commands = commands.collect();
     hub.open(|info| Box::new(Operator(info, commands)));
-    MemoryWire::new(hub, greet)
+    MemoryWire::new(hub, greet).for_scene(scene)
 }
 
 /// `set cron * * * * * {…}`: five fields, and the job.
@@ -133,7 +134,7 @@ fn settings(scene: &Scene) -> (Settings, Limits) {
     let mut limits = Limits { queues_max: 100, ..Limits::default() };
     for (key, value) in &scene.settings {
         match key.as_str() {
-            "password" => settings.password = value.clone(),
+            "password" => settings.password = value.as_str().into(),
             "line_bytes_max" => settings.line_bytes_max = value.parse().unwrap(),
             "connections_max" => settings.connections_max = value.parse().unwrap(),
             "reserve_min_s" => settings.reserve_min_s = value.parse().unwrap(),
@@ -142,7 +143,7 @@ fn settings(scene: &Scene) -> (Settings, Limits) {
                 assert_eq!(value, "1700000000123456789");
                 settings.clock_ns = || 1_700_000_000_123_456_789;
             }
-            "cron" | "throttle" => {}
+            "cron" | "throttle" | "rights" => {}
             "jobs_max" => limits.jobs_max = value.parse().unwrap(),
             "page_max" => limits.page_max = value.parse().unwrap(),
             other => panic!("{}: no setting {other:?}", scene.name),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_bridge::{Opaque, Origin};
-use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, ListenAddress, Tls, senseless, within};
+use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Tls, senseless, within};
 use windlass_engine::{Clash, QueueKind};
+use windlass_session::Listen;
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, SessionFactory};
 
 pub use crate::session::TimeoutUnit;
@@ -31,7 +32,7 @@ const VERSION_BYTES_MAX: usize = 64;
 #[serde(default, deny_unknown_fields)]
 pub struct Gearman {
     /// Addresses of Gearman; empty for none.
-    pub listen: Vec<ListenAddress>,
+    pub listen: Vec<Listen>,
     /// The largest packet, header included.
     pub frame_bytes_max: ByteSize,
     /// The longest line of the admin protocol.
@@ -73,7 +74,7 @@ pub enum OnTimeout {
 impl Default for Gearman {
     fn default() -> Self {
         Self {
-            listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
+            listen: vec![Listen::local(PORT)],
             frame_bytes_max: ByteSize(64 << 20),
             line_bytes_max: ByteSize(8192),
             job_retries: 0,

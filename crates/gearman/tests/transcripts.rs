@@ -32,6 +32,7 @@ windlass_testkit::transcripts! {
     malformed
     pipelining
     priorities
+    rights
     schedules
     shutdown
     sleep
@@ -50,11 +51,11 @@ fn play(name: &str) {
     }
 }
 
-fn wire(scene: &Scene) -> MemoryWire<'static> {
+fn wire(scene: &Scene) -> MemoryWire<'_> {
     let settings = Arc::new(settings(scene));
     let limits = Limits { queues_max: 100, listeners_max: 100, ..Limits::default() };
     let hub = MemoryHub::new(limits, Timestamp(START_S * 1_000), 7);
-    MemoryWire::new(hub, move |info| Box::new(GearmanSpeaker::session(Arc::clone(&settings), info)))
+    MemoryWire::new(hub, move |info| Box::new(GearmanSpeaker::session(Arc::clone(&settings), info))).for_scene(scene)
 }
 
 /// Keys and values as in the daemon's configuration.
@@ -73,6 +74,7 @@ fn settings(scene: &Scene) -> Settings {
             ("on_timeout", "\"fail\"") => settings.on_timeout = OnTimeout::Fail,
             ("on_timeout", "\"requeue\"") => settings.on_timeout = OnTimeout::Requeue,
             ("timeout_unit", "\"s\"") => settings.timeout_unit = TimeoutUnit::Seconds,
+            ("rights", _) => {}
             other => panic!("{}: unknown setting {other:?}", scene.name),
         }
     }

@@ -157,11 +157,15 @@ document.addEventListener("change", (event) => {
 });
 
 document.addEventListener("submit", (event) => {
-  const path = event.target.dataset.throttle;
-  if (path === undefined) return;
+  const form = event.target;
+  if (form.dataset.throttle === undefined) return;
   event.preventDefault();
-  const slots = new URLSearchParams([...new FormData(event.target)].filter(([, value]) => value !== ""));
-  run(() => send("PUT", `${path}?${slots}`).then(() => undefined));
+  const fields = new FormData(form);
+  // The page of one queue has its name; elsewhere it is a field.
+  const queue = encodeURIComponent(form.dataset.throttle || fields.get("queue"));
+  fields.delete("queue");
+  const slots = new URLSearchParams([...fields].filter(([, value]) => value !== ""));
+  run(() => send("PUT", `/queues/${queue}/throttle?${slots}`).then(() => undefined));
 });
 
 const links = [...document.querySelectorAll("header nav a")];

@@ -12,9 +12,12 @@ use windlass_engine::{
 };
 use windlass_server::client::{Client, Clients};
 use windlass_server::control::Control;
+use windlass_server::door::Inside;
+use windlass_server::figures::{Counts, Figures};
 use windlass_session::protocol::{Daemon, Page};
 
 use crate::audit::Audit;
+use crate::body::Bodies;
 use crate::config::Configured;
 use crate::login::Logins;
 use crate::metrics::Series;
@@ -33,7 +36,7 @@ pub(crate) struct App {
     pub(crate) daemon: Daemon,
     pub(crate) pages: Vec<Arc<dyn Page>>,
     pub(crate) hosts: Vec<String>,
-    pub(crate) body_bytes_max: usize,
+    pub(crate) bodies: Bodies,
     /// The logins; `None` if everyone who reaches the door may do everything.
     pub(crate) logins: Option<Logins>,
     pub(crate) audit: Audit,
@@ -45,6 +48,10 @@ pub(crate) struct App {
     pub(crate) series: Mutex<Series>,
     /// What the overview draws.
     pub(crate) history: History,
+    /// What `/metrics` shows of the daemon itself.
+    pub(crate) daemon_figures: Figures,
+    /// What connections of HTTP have done.
+    pub(crate) counts: Arc<Counts>,
     /// The engine's time at the start.
     pub(crate) started_at: Timestamp,
 }
@@ -75,9 +82,8 @@ pub(crate) struct Now {
 impl App {
     pub(crate) fn new(
         Configured { http, metrics }: &Configured,
-        (clients, control): (Clients, Control),
-        daemon: Daemon,
-        pages: Vec<Arc<dyn Page>>,
+        Inside { clients, daemon, pages, control, figures, .. }: Inside,
+        counts: Arc<Counts>,
     ) -> io::Result<Self> {
         let started_at = clients.read_clock().now;
         Ok(Self {
@@ -86,13 +92,15 @@ impl App {
             daemon,
             pages,
             hosts: http.hosts.clone(),
-            body_bytes_max: http.body_bytes_max.bytes(),
+            bodies: Bodies::new(http.body_bytes_max.bytes()),
             logins: http.logins_file().map(Logins::open).transpose()?,
             audit: Audit::new(http.audit.clone()),
             waiting: Semaphore::new(http.connections_max.div_ceil(2)),
             watching: Arc::new(Semaphore::new(WATCHING_MAX)),
             series: Mutex::new(Series::new(metrics.queues_max)),
             history: History::default(),
+            daemon_figures: figures,
+            counts,
             started_at,
         })
     }

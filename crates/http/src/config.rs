@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use serde::{Deserialize, Serialize};
 use windlass_bridge::{Opaque, Origin};
 use windlass_config::{Address, ByteSize, Error, ListenAddress, positive, senseless, within};
-use windlass_engine::{Clash, QueueKind};
+use windlass_engine::{Clash, QueueKind, Rights};
 use windlass_server::door::{Door, Inside, Socket};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
 
@@ -38,6 +38,7 @@ pub struct Http {
     /// Connections.
     pub connections_max: usize,
     /// A file with logins; empty for none, so that everyone who can connect may do everything.
+    #[serde(deserialize_with = "windlass_config::credential")]
     pub logins: PathBuf,
     /// A file for the audit log; empty for the daemon's own log.
     pub audit: PathBuf,
@@ -152,7 +153,9 @@ impl Protocol for Configured {
     }
 
     fn listeners(&self) -> Vec<Listener<'_>> {
-        Listener::each(NAME, "http.listen", &self.http.listen, None).collect()
+        let (rights, tls, queue) = (Rights::ALL, false, None);
+        let of = |address| Listener { protocol: NAME, key: "http.listen", address, rights, tls, queue };
+        self.http.listen.iter().map(of).collect()
     }
 
     fn message_bytes_max(&self) -> ByteSize {

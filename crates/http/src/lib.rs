@@ -6,7 +6,7 @@
 //!
 //! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their limits) ·
 //! `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of foreign web pages
-//! are refused) · `login` (who may do what) · `audit` (who did what) · `metrics` (what Prometheus scrapes) ·
+//! are refused) · `body` (what is read of requests) · `login` (who may do what) · `audit` (who did what) · `metrics` (what Prometheus scrapes) ·
 //! `site` (web pages) · `problem` (errors) · `name`, `cursor` and `time` (formats of values).
 //!
 //! # Invariants
@@ -18,6 +18,7 @@
 mod api;
 mod app;
 mod audit;
+mod body;
 mod config;
 mod cursor;
 mod guard;

@@ -1,20 +1,16 @@
 //! Extractors: what handlers read of a request. Unlike axum's own, they refuse with a [`Problem`].
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::Uri;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, Uri};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::problem::Problem;
-
-/// How long a body may take to arrive.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Rows of a page, if the request does not say.
 const ROWS: u32 = 100;
@@ -84,24 +80,7 @@ impl FromRequest<Arc<App>> for Body {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
-        let bytes_max = app.body_bytes_max;
-        let too_large = || {
-            let detail = format!("the body is longer than http.body_bytes_max, {bytes_max} bytes");
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
-        };
-        let announced = request.headers().get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
-        if announced.is_some_and(|bytes: u64| bytes > bytes_max as u64) {
-            return Err(too_large());
-        }
-        let body = axum::body::to_bytes(request.into_body(), bytes_max);
-        match tokio::time::timeout(BODY_PATIENCE, body).await {
-            Ok(Ok(bytes)) => Ok(Self(bytes)),
-            // The body is longer, or the peer has gone.
-            Ok(Err(_)) => Err(too_large()),
-            Err(_) => {
-                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_incomplete", "the body did not arrive in time"))
-            }
-        }
+        app.bodies.read(request).await.map(Self)
     }
 }
 

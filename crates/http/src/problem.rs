@@ -17,6 +17,10 @@ pub(crate) struct Problem {
     pub(crate) detail: String,
 }
 
+/// The code of the problem that an answer is: an extension of the answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Code(pub(crate) &'static str);
+
 /// What a browser must ask its user for.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"windlass\", charset=\"UTF-8\"");
 
@@ -61,22 +65,20 @@ impl Problem {
 
 impl From<Refusal> for Problem {
     fn from(why: Refusal) -> Self {
-        let (status, code) = match why {
-            Refusal::Limit { what: Capacity::NameBytes, .. } => (StatusCode::BAD_REQUEST, "name_too_long"),
-            Refusal::Limit { what: Capacity::BodyBytes, .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
-            Refusal::Limit { .. } => (StatusCode::TOO_MANY_REQUESTS, "limit"),
-            Refusal::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
-            Refusal::NotUnique => (StatusCode::CONFLICT, "not_unique"),
-            Refusal::NotHeld => (StatusCode::CONFLICT, "lease_not_held"),
-            Refusal::InUse => (StatusCode::CONFLICT, "in_use"),
-            Refusal::WrongKind => (StatusCode::CONFLICT, "wrong_kind"),
-            Refusal::NeverDue => (StatusCode::BAD_REQUEST, "never_due"),
-            Refusal::OutOfPlace => (StatusCode::CONFLICT, "out_of_place"),
-            Refusal::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+        let status = match why {
+            Refusal::Limit { what: Capacity::NameBytes, .. } | Refusal::NeverDue => StatusCode::BAD_REQUEST,
+            Refusal::Limit { what: Capacity::BodyBytes, .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::Limit { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+            Refusal::NotPermitted => StatusCode::FORBIDDEN,
+            Refusal::NotUnique | Refusal::NotHeld | Refusal::InUse | Refusal::WrongKind | Refusal::OutOfPlace => {
+                StatusCode::CONFLICT
+            }
+            Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             // It may have been done: a gateway that got no answer.
-            Refusal::Unknown => (StatusCode::GATEWAY_TIMEOUT, "outcome_unknown"),
+            Refusal::Unknown => StatusCode::GATEWAY_TIMEOUT,
         };
-        Self::new(status, code, why)
+        Self::new(status, why.code(), why)
     }
 }
 
@@ -85,6 +87,7 @@ impl IntoResponse for Problem {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let text = serde_json::to_string(&self).unwrap_or_default();
         let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], text).into_response();
+        response.extensions_mut().insert(Code(self.code));
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, CHALLENGE);
         }

@@ -23,10 +23,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_io_timeout::TimeoutStream;
+use tokio_util::io::{InspectReader, InspectWriter};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
 use windlass_server::door::{Inside, Socket};
+use windlass_server::figures::Counts;
+use windlass_session::Reason;
 
 use crate::api;
 use crate::app::{App, Peer};
@@ -52,13 +55,14 @@ const HEADERS_MAX: usize = 64;
 
 /// Starts the thread.
 pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
-    let Inside { clients, control, daemon, pages, stop } = inside;
-    let app = Arc::new(App::new(configured, (clients, control), daemon, pages)?);
+    let (stop, counts) = (inside.stop.clone(), inside.figures.counts("http"));
+    let app = Arc::new(App::new(configured, inside, Arc::clone(&counts))?);
     let watch = History::watch(Arc::clone(&app));
     let house = House {
         router: api::router(app),
         places: Arc::new(Semaphore::new(configured.http.connections_max)),
         tasks: TaskTracker::new(),
+        counts,
         stop,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -77,6 +81,7 @@ struct House {
     router: Router,
     places: Arc<Semaphore>,
     tasks: TaskTracker,
+    counts: Arc<Counts>,
     stop: CancellationToken,
 }
 
@@ -128,9 +133,13 @@ impl House {
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let (router, stop) = (self.router.clone(), self.stop.clone());
+        let (router, stop, counts) = (self.router.clone(), self.stop.clone(), Arc::clone(&self.counts));
         self.tasks.spawn(async move {
-            converse(stream, peer, router, stop).await;
+            counts.opened();
+            let stream = InspectReader::new(stream, |bytes: &[u8]| counts.received(bytes.len()));
+            let stream = InspectWriter::new(stream, |bytes: &[u8]| counts.sent(bytes.len()));
+            let reason = converse(stream, peer, router, stop).await;
+            counts.closed(reason.code());
             drop(place);
         });
     }
@@ -167,10 +176,7 @@ impl Accept for UnixListener {
 }
 
 /// Serves one connection to its end.
-async fn converse<S>(stream: S, peer: Peer, router: Router, stop: CancellationToken)
-where
-    S: AsyncRead + AsyncWrite + Send + 'static,
-{
+async fn converse(stream: impl AsyncRead + AsyncWrite, peer: Peer, router: Router, stop: CancellationToken) -> Reason {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_PATIENCE));
     let service = service_fn(move |request: Request<Incoming>| {
@@ -190,7 +196,16 @@ where
             connection.await
         }
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "http: a connection ended");
+    match ended {
+        _ if stop.is_cancelled() => Reason::Shutdown,
+        Ok(()) => Reason::PeerClosed,
+        Err(error) => {
+            tracing::debug!(%error, "http: a connection ended");
+            match () {
+                () if error.is_timeout() => Reason::TimedOut("headers"),
+                () if error.is_parse() => Reason::Protocol(error.to_string()),
+                () => Reason::PeerClosed,
+            }
+        }
     }
 }

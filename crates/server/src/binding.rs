@@ -5,6 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use windlass_config::ListenAddress;
+use windlass_engine::Rights;
+use windlass_session::Listen;
 
 use crate::config::Config;
 use crate::door::{BoundDoor, Door};
@@ -17,15 +19,15 @@ use crate::trying::{self, Trying};
 /// Everything that listens, and accepts nothing yet.
 pub(crate) struct Sockets {
     pub(crate) served: Vec<Served>,
-    /// The listeners of the endpoints.
-    pub(crate) bound: Vec<(Bound, Served)>,
+    /// The listeners of the endpoints, with what clients may do there.
+    pub(crate) bound: Vec<(Bound, Served, Rights)>,
     pub(crate) doors: Vec<BoundDoor>,
 }
 
 /// The owner of an address.
 #[derive(Clone)]
 enum Owner {
-    Endpoint(Served),
+    Endpoint(Served, Rights),
     Door(Arc<dyn Door>),
 }
 
@@ -70,7 +72,9 @@ impl Sockets {
     fn add(&mut self, Wanted { owner, bound, .. }: Wanted) {
         let bound = bound.unwrap_or_default();
         match owner {
-            Owner::Endpoint(served) => self.bound.extend(bound.into_iter().map(|bound| (bound, served.clone()))),
+            Owner::Endpoint(served, rights) => {
+                self.bound.extend(bound.into_iter().map(|bound| (bound, served.clone(), rights)));
+            }
             Owner::Door(door) => {
                 if let Some(to) = self.doors.iter_mut().find(|it| it.name() == door.name()) {
                     to.add(bound);
@@ -101,9 +105,13 @@ impl Wanted {
             let of = listeners.find(|it| it.protocol == served.endpoint.name && it.address == listen);
             of.map_or_else(|| format!("{}.listen", served.endpoint.name), |it| it.key.to_owned())
         };
-        let owner = Owner::Endpoint(served.clone());
-        let listens = served.endpoint.listen.iter();
-        listens.map(|it| Self { owner: owner.clone(), listen: it.clone(), key: key(it), bound: None }).collect()
+        let wanted = |Listen { address, rights }: &Listen| Self {
+            owner: Owner::Endpoint(served.clone(), *rights),
+            listen: address.clone(),
+            key: key(address),
+            bound: None,
+        };
+        served.endpoint.listen.iter().map(wanted).collect()
     }
 
     fn of_door(door: &Arc<dyn Door>) -> Vec<Self> {

@@ -58,8 +58,8 @@ pub(crate) enum CommitDuty {
     None,
     /// Check a little later whether another reason for a commit has come.
     Later,
-    /// Commit at the end of its turn.
-    Now,
+    /// Commit at the end of its turn. So many acknowledgements wait for that; `usize::MAX` if the commit is full.
+    Now { acknowledgements: usize },
 }
 
 /// How far a visit went.

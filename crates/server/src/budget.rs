@@ -105,7 +105,12 @@ impl Budget {
 
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
-        self.held.load(Ordering::Acquire)
+        self.used().0
+    }
+
+    /// The bytes that all connections hold, and their limit.
+    pub(crate) fn used(&self) -> (usize, usize) {
+        (self.held.load(Ordering::Acquire), self.bytes_max.load(Ordering::Relaxed))
     }
 }
 

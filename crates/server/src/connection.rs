@@ -21,7 +21,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::BytesMut;
 use mio::event::Source;
-use windlass_engine::{Reading, Timestamp};
+use windlass_engine::{Reading, Rights, Timestamp};
 use windlass_session::{Closer, Item, Outbox, Reason, Session};
 
 use crate::broker::{Broker, Visited};
@@ -35,6 +35,7 @@ use crate::patience::{Patience, Pending};
 use crate::places::Guest;
 use crate::serving::{Ringer, Seat};
 use crate::stream::Stream;
+use crate::traffic::{Counts, NO_HANDSHAKE, Traffic};
 
 mod deadlines;
 mod input;
@@ -75,6 +76,7 @@ pub(crate) struct Shared {
     pub(crate) broker: Arc<dyn Broker>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) stops: Arc<StopRequests>,
+    pub(crate) traffic: Arc<Traffic>,
     /// Of this connection.
     pub(crate) bounds: Bounds,
     /// For new connections.
@@ -84,7 +86,8 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(hub: &Arc<Hub>, bounds: Bounds) -> Self {
         let (broker, budget) = (Arc::<Hub>::clone(hub), Arc::clone(&hub.budget));
-        Self { broker, budget, stops: Arc::default(), bounds, new_bounds: Arc::new(ArcSwap::from_pointee(bounds)) }
+        let new_bounds = Arc::new(ArcSwap::from_pointee(bounds));
+        Self { broker, budget, stops: Arc::default(), traffic: Arc::default(), bounds, new_bounds }
     }
 
     /// Sets the limits for new connections.
@@ -108,6 +111,9 @@ pub(crate) struct Connection {
     session: Box<dyn Session>,
     seat: Seat,
     shared: Shared,
+    counts: Arc<Counts>,
+    /// Complete messages that the session had received when they were counted last.
+    messages: u64,
     mailbox: Arc<Mailbox>,
     input: BytesMut,
     output: Output,
@@ -189,8 +195,8 @@ impl Connection {
         handshake_max: Duration,
         greet: Greet,
         (ringer, seat): (Arc<Ringer>, Seat),
-        shared: &Shared,
-        guest: Guest,
+        (shared, counts): (&Shared, Arc<Counts>),
+        (guest, rights): (Guest, Rights),
         now: Timestamp,
     ) -> Self {
         let shared = shared.renewed();
@@ -207,10 +213,12 @@ impl Connection {
             session,
             seat,
             shared,
+            counts,
+            messages: 0,
             mailbox,
             input: BytesMut::new(),
             output: Output::default(),
-            outbox: Outbox::new(seat.client),
+            outbox: Outbox::new(seat.client).with_rights(rights),
             items: VecDeque::new(),
             is_new: false,
             visited: Visited::All,
@@ -347,6 +355,7 @@ impl Connection {
         if let Some(reason) = self.guest.spoke(self.input.first().copied()) {
             return self.outbox.hang_up(reason);
         }
+        self.counts.received(read);
         self.pending.came(read);
         self.feed();
         self.waits = self.input.is_empty() && self.outbox.ends_in_waiting();
@@ -365,6 +374,7 @@ impl Connection {
         match self.stream.write(output) {
             Ok(0) if !output.is_empty() => self.lose_peer(),
             Ok(written) => {
+                self.counts.sent(written);
                 self.was_written = written > 0;
                 self.output.advance(written);
                 if self.stopping {
@@ -383,9 +393,22 @@ impl Connection {
         self.end(why);
     }
 
+    /// Its place.
+    pub(crate) const fn guest(&self) -> &Guest {
+        &self.guest
+    }
+
     /// Ends the connection at once. The first reason counts.
     pub(crate) fn end(&mut self, why: Reason) {
         self.over.get_or_insert(End::Closed(why));
+    }
+
+    /// The connection has ended.
+    pub(crate) fn count_end(&self, end: &End) {
+        self.counts.closed(match end {
+            End::Closed(reason) => reason.code(),
+            End::NoHandshake(_) => NO_HANDSHAKE,
+        });
     }
 
     /// What the connection waits for after its turn.
@@ -456,6 +479,16 @@ impl Connection {
             self.pending.pause(self.now);
         }
         reading
+    }
+}
+
+impl End {
+    /// Whether the peer has failed to show who it is.
+    pub(crate) fn is_failed_login(&self) -> bool {
+        match self {
+            Self::Closed(reason) => *reason == Reason::WrongPassword,
+            Self::NoHandshake(error) => error.kind() == io::ErrorKind::PermissionDenied,
+        }
     }
 }
 

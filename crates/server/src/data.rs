@@ -99,7 +99,9 @@ pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
 /// anything is missing.
 pub fn salvage(data_dir: &Path, out: &mut dyn Write) -> Result<String, Failure> {
     is_there(data_dir)?;
+    let progress = Progress::of(data_dir);
     let found = windlass_store::salvage(&StoreConfig::new(data_dir)).map_err(|error| Failure::data(data_dir, error))?;
+    drop(progress);
     let mut out = BufWriter::new(out);
     found
         .export(&mut out)
@@ -129,8 +131,10 @@ fn in_words(found: &Salvage) -> String {
 /// [`Failure::Data`]: it would not, and why.
 pub fn verify(config: &Config) -> Result<String, Failure> {
     is_there(&config.data_dir)?;
+    let progress = Progress::of(&config.data_dir);
     let Verdict { report, before } = windlass_store::verify(&store_config(config), config.engine_limits())
         .map_err(|error| Failure::store(&config.data_dir, &error))?;
+    drop(progress);
     let windlass_store::Report { jobs, queues, schedules, batches, table_seq, last_seq, torn, harmless, .. } = report;
     let harmless: String =
         harmless.iter().map(|damage| format!("\ndamaged, but the table holds its records: {damage}")).collect();

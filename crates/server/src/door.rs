@@ -14,6 +14,7 @@ use windlass_session::protocol::{Daemon, Page};
 
 use crate::client::Clients;
 use crate::control::Control;
+use crate::figures::Figures;
 use crate::listen::{Acceptor, Bound, SocketFile};
 
 /// A listener beside those of the protocols, as it is configured.
@@ -58,6 +59,8 @@ pub struct Inside {
     pub pages: Vec<Arc<dyn Page>>,
     /// The daemon as a whole: drain it.
     pub control: Control,
+    /// The daemon's own figures.
+    pub figures: Figures,
     /// Cancelled when the daemon stops.
     pub stop: CancellationToken,
 }

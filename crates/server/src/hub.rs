@@ -233,7 +233,8 @@ impl Hub {
             let is_known = std::mem::replace(&mut core.gathers, true);
             if is_known { CommitDuty::None } else { CommitDuty::Later }
         } else if in_turn && self.commits_in_turns() {
-            CommitDuty::Now
+            let acknowledgements = if core.journal.is_behind() { usize::MAX } else { core.acknowledgements };
+            CommitDuty::Now { acknowledgements }
         } else {
             self.wake_committer();
             CommitDuty::None

@@ -3,7 +3,7 @@
 //! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `binding` and `handed` (sockets) · `listen` (accepts) ·
 //! `serving` (threads and their turns) · `connection` (one socket, no protocol) · `broker` and `hub` (the engine behind its lock; what a
 //! visit is) · `mailbox` (mail that waits for one client), `published` (bytes that one connection publishes to others) and `output` (bytes
-//! that wait to be written) · `budget`, `places`, `patience` (limits on memory, connections and time) · `commit` (which thread
+//! that wait to be written) · `budget`, `places`, [`rates`], `patience` (limits on memory, connections and time) · `commit` (which thread
 //! commits, and when) · `protocols` (what protocols use of the daemon) · `warnings` (log lines for the operator) · `reconcile`,
 //! `recurring`, `rules`, `throttles` (engine state that comes from the configuration) · `stream` and `tls` (sockets) · `control`
 //! (signals) and `describe` (the report on SIGTTIN) · [`client`] and [`door`] (parts of the daemon that are no connections of
@@ -33,6 +33,7 @@ mod dead;
 mod describe;
 pub mod door;
 mod failure;
+pub mod figures;
 mod handed;
 mod hub;
 pub mod import;
@@ -43,10 +44,11 @@ mod notify;
 mod output;
 mod patience;
 mod places;
-mod progress;
+pub mod progress;
 mod protocols;
 mod published;
 mod random;
+pub mod rates;
 mod reconcile;
 mod recurring;
 mod rules;
@@ -57,6 +59,7 @@ mod stall_tests;
 mod stream;
 mod throttles;
 mod tls;
+mod traffic;
 mod trying;
 mod warnings;
 

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use windlass_config::{Address, ListenAddress};
-use windlass_engine::{ClientId, ClientInfo};
+use windlass_engine::{ClientId, ClientInfo, Rights};
 use windlass_session::protocol::Endpoint;
 
 use crate::broker::Broker;
@@ -26,10 +26,11 @@ use crate::control::StopRequests;
 use crate::handed::Handed;
 use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
-use crate::places::{PlaceLimits, Places};
+use crate::places::{FAILED_LOGINS, PlaceLimits, Places};
 use crate::protocols::Served;
 use crate::serving::{Arrival, Label, ThreadSlots};
 use crate::stream::Stream;
+use crate::traffic::{Counts, NO_PLACE, Traffic};
 
 /// Pause after the kernel fails to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -96,6 +97,11 @@ impl Acceptor {
         Clients::new(self.shared.clone(), Arc::clone(&self.next_client), self.closed.clone())
     }
 
+    /// What connections have done.
+    pub(crate) const fn traffic(&self) -> &Arc<Traffic> {
+        &self.shared.traffic
+    }
+
     /// Clients' requests to stop the daemon.
     pub(crate) fn stops(&self) -> &StopRequests {
         &self.shared.stops
@@ -113,12 +119,22 @@ impl Acceptor {
     }
 
     /// Passes a connection to one of the threads. Closes it if there is no place for it.
-    fn enter(&self, socket: Accepted, info: ClientInfo, Served { endpoint, sessions, tls }: &Served) -> io::Result<()> {
+    fn enter(
+        &self,
+        (socket, info): (Accepted, ClientInfo),
+        served: &Served,
+        counts: &Counts,
+        rights: Rights,
+    ) -> io::Result<()> {
+        let Served { endpoint, sessions, tls } = served;
         let guest = match self.places.take(endpoint.name, &info.address, endpoint.is_admin) {
             Ok(guest) => guest,
             Err(limit) => {
                 let (protocol, peer) = (endpoint.name, &*info.address);
-                warn_limited!(limit, protocol, peer, limit, "too many connections: closed the new one");
+                let what = if limit == FAILED_LOGINS { "failed logins" } else { "connections" };
+                warn_limited!(limit, protocol, peer, limit, "too many {what}: closed the new connection");
+                counts.opened();
+                counts.closed(NO_PLACE);
                 return Ok(());
             }
         };
@@ -139,6 +155,7 @@ impl Acceptor {
             greet: Box::new(move |post| sessions(info, post)),
             client,
             guest,
+            rights,
             label: Label { span, protocol, peer },
             token: self.tasks.token(),
         });
@@ -268,13 +285,14 @@ impl Bound {
     }
 
     /// Accepts until the daemon stops.
-    pub(crate) async fn accept(self, acceptor: Arc<Acceptor>, served: Served) {
+    pub(crate) async fn accept(self, acceptor: Arc<Acceptor>, served: Served, rights: Rights) {
+        let counts = acceptor.shared.traffic.counts(served.endpoint.name);
         loop {
             let accepted = tokio::select! {
                 () = acceptor.closed.cancelled() => return,
                 accepted = self.next() => accepted,
             };
-            if let Err(error) = accepted.and_then(|(socket, info)| acceptor.enter(socket, info, &served)) {
+            if let Err(error) = accepted.and_then(|accepted| acceptor.enter(accepted, &served, &counts, rights)) {
                 warn_limited!("accept", %error, protocol = served.endpoint.name, "could not accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }

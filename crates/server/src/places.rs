@@ -1,4 +1,5 @@
-//! Limits on connections: in all, for each protocol and from each address; and which connection gives way to a new one.
+//! Limits on connections: in all, for each protocol and from each address, at once and over time; and which connection gives way to
+//! a new one.
 //!
 //! - Some places are reserved for each protocol, so that another protocol cannot take them all.
 //! - When no place is left, a silent connection gives way: one that has sent nothing yet. It is the one that has been silent for
@@ -10,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use foldhash::HashMap;
@@ -17,6 +19,10 @@ use windlass_session::Reason;
 use windlass_session::protocol::IsAdmin;
 
 use crate::mailbox::Mailbox;
+use crate::rates::{self, Allowance, Rates};
+
+/// The limit of an address that has guessed.
+pub(crate) const FAILED_LOGINS: &str = "failed_logins_per_address_per_minute";
 
 /// Administrators that are let in beyond the limit.
 const ADMINISTRATORS_MAX: usize = 4;
@@ -30,6 +36,10 @@ pub(crate) struct PlaceLimits {
     pub(crate) reserved: usize,
     /// From each address; 0 = unlimited.
     pub(crate) per_address_max: usize,
+    /// New ones from each address.
+    pub(crate) rate: Option<Allowance>,
+    /// Failed logins from each address, beyond which it may not connect.
+    pub(crate) failures: Option<Allowance>,
 }
 
 /// All places.
@@ -49,6 +59,8 @@ struct Inner {
     /// Connections that have sent nothing yet, oldest first.
     silent: BTreeMap<u64, Arc<Entry>>,
     next: u64,
+    connects: Rates,
+    failures: Rates,
 }
 
 /// One connection: where it comes from, and how to reach it.
@@ -95,13 +107,7 @@ impl Places {
         is_admin: IsAdmin,
     ) -> Result<Guest, &'static str> {
         let mut inner = self.lock();
-        let per_address_max = self.limits.load().per_address_max;
-        if !address.is_empty() && per_address_max > 0 {
-            let held = inner.addresses.get(address).copied().unwrap_or_default();
-            if held >= per_address_max {
-                return Err("connections_per_address_max");
-            }
-        }
+        inner.admit(address, &self.limits.load())?;
         let (evicted, is_extra) = if self.has_room(&inner, protocol) {
             (None, false)
         } else if let Some(entry) = self.give_way(&mut inner, protocol) {
@@ -173,6 +179,26 @@ impl Places {
 }
 
 impl Inner {
+    /// Checks the limits of an address, and counts that it connects. Unix sockets have none.
+    fn admit(&mut self, address: &str, limits: &PlaceLimits) -> Result<(), &'static str> {
+        let held = self.addresses.get(address).copied().unwrap_or_default();
+        if !address.is_empty() && limits.per_address_max > 0 && held >= limits.per_address_max {
+            return Err("connections_per_address_max");
+        }
+        let Ok(source) = address.parse().map(rates::source) else { return Ok(()) };
+        let now = Instant::now();
+        if limits.failures.is_some_and(|allowance| !self.failures.admit(source, now, allowance)) {
+            return Err(FAILED_LOGINS);
+        }
+        if let Some(allowance) = limits.rate {
+            if !self.connects.admit(source, now, allowance) {
+                return Err("connections_per_address_per_minute");
+            }
+            self.connects.count(source, now, allowance);
+        }
+        Ok(())
+    }
+
     fn count(&mut self, entry: &Entry) {
         if entry.is_extra {
             self.administrators += 1;
@@ -228,6 +254,13 @@ impl Guest {
         }
     }
 
+    /// The peer has failed to log in.
+    pub(crate) fn failed_to_log_in(&self) {
+        if let (Some(allowance), Ok(address)) = (self.places.limits.load().failures, self.entry.address.parse()) {
+            self.places.lock().failures.count(rates::source(address), Instant::now(), allowance);
+        }
+    }
+
     /// Bytes have arrived: from the first one on, the connection keeps its place. Returns a reason to close it if it is in an
     /// administrator's place and its first byte is not an administrator's.
     pub(crate) fn spoke(&mut self, first: Option<u8>) -> Option<Reason> {
@@ -256,7 +289,8 @@ mod tests {
     const NOBODY: IsAdmin = |_| false;
 
     fn places(connections_max: usize, reserved: usize, per_address_max: usize) -> Arc<Places> {
-        let places = Places::new(PlaceLimits { connections_max, reserved, per_address_max });
+        let limits = PlaceLimits { connections_max, reserved, per_address_max, rate: None, failures: None };
+        let places = Places::new(limits);
         ["gearman", "faktory"].iter().for_each(|protocol| places.keep_for(protocol));
         places
     }
@@ -334,5 +368,24 @@ mod tests {
         guests.push(places.take("gearman", "192.0.2.1", NOBODY).unwrap());
         drop(guests);
         assert!(places.lock().addresses.is_empty());
+    }
+
+    #[test]
+    fn an_address_connects_so_often_and_fails_so_often() {
+        let places = places(100, 0, 0);
+        let take = |address: &str| places.take("faktory", address, NOBODY).map(drop);
+        let limits = **places.limits.load();
+        places.limit(PlaceLimits { rate: Allowance::per_minute(1), ..limits });
+        assert_eq!(["192.0.2.1", "192.0.2.2"].map(take), [Ok(()); 2]);
+        assert_eq!(take("192.0.2.1"), Err("connections_per_address_per_minute"));
+        assert_eq!(["", ""].map(take), [Ok(()); 2], "a Unix socket");
+        places.limit(PlaceLimits { failures: Allowance::per_minute(1), ..limits });
+        let guest = places.take("faktory", "2001:db8::1", NOBODY).unwrap();
+        assert_eq!(take("2001:db8::1"), Ok(()));
+        guest.failed_to_log_in();
+        assert_eq!(take("2001:db8::2"), Err(FAILED_LOGINS), "the same network");
+        assert_eq!(take("2001:db8:0:1::1"), Ok(()));
+        places.limit(limits);
+        assert_eq!(["192.0.2.1", "2001:db8::1"].map(take), [Ok(()); 2], "without limits");
     }
 }

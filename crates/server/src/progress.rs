@@ -1,40 +1,104 @@
-//! How far the start has read the data directory: a line in the log every few seconds, and the status for the service manager.
+//! How far a long task is. Reading the data directory: a bar on the terminal, or else a line in the log every few seconds, and the
+//! status for the service manager. Changing many jobs: a count on the terminal.
 
 use std::fs;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::notify;
 
+/// Time between two lines of the log.
 const EVERY: Duration = Duration::from_secs(5);
 
+/// Time between two pictures on the terminal. What ends before the first one shows nothing.
+const PICTURE_EVERY: Duration = Duration::from_millis(200);
+
 const MIB: u64 = 1 << 20;
+
+/// A count on the terminal, until it is dropped. Nothing where standard error is no terminal.
+#[derive(Debug)]
+pub struct Counter(ProgressBar);
+
+impl Counter {
+    /// Counts from 0. `what`: of what, as in "jobs imported".
+    #[must_use]
+    pub fn of(what: &'static str) -> Self {
+        let bar = ProgressBar::new_spinner().with_style(style("{spinner} {human_pos} {msg}, {per_sec}, {elapsed}"));
+        bar.set_message(what);
+        Self(bar)
+    }
+
+    /// So many more.
+    pub fn add(&self, more: u64) {
+        self.0.inc(more);
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // The templates are constants.
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
 
 /// Reports progress until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    _ends: Sender<()>,
+    ends: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Progress {
     /// The calling thread is about to read this directory. A small directory is read before the first report.
     pub(crate) fn of(directory: &Path) -> Self {
         let (ends, ended) = channel::<()>();
-        let (directory, started) = (directory.to_owned(), Instant::now());
-        let read_before = bytes_read();
-        thread::spawn(move || {
-            let mut all = None;
-            while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                let all = *all.get_or_insert_with(|| directory_bytes(&directory)) / MIB;
-                let read = (bytes_read().saturating_sub(read_before) / MIB).min(all);
-                let seconds = started.elapsed().as_secs();
-                tracing::info!(read_mib = read, of_mib = all, seconds, "reading the data directory");
-                notify::extend_start(3 * EVERY, &format!("reading the data directory: {read} of {all} MiB"));
+        let (directory, read_before) = (directory.to_owned(), bytes_read());
+        let thread = thread::spawn(move || {
+            let bar =
+                ProgressBar::no_length().with_style(style("{bar:40} {binary_bytes} of {binary_total_bytes} {msg}"));
+            let every = if bar.is_hidden() { EVERY } else { PICTURE_EVERY };
+            let (started, mut said_at, mut all) = (Instant::now(), Instant::now(), None);
+            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                let all = *all.get_or_insert_with(|| directory_bytes(&directory));
+                let read = bytes_read().saturating_sub(read_before).min(all);
+                bar.set_length(all);
+                bar.set_message("of the data directory");
+                bar.set_position(read);
+                if said_at.elapsed() >= EVERY {
+                    said_at = Instant::now();
+                    report(read / MIB, all / MIB, started.elapsed(), bar.is_hidden());
+                }
             }
+            bar.finish_and_clear();
         });
-        Self { _ends: ends }
+        Self { ends: Some(ends), thread: Some(thread) }
+    }
+}
+
+/// A line in the log, unless the terminal shows the same.
+fn report(read: u64, all: u64, elapsed: Duration, to_log: bool) {
+    if to_log {
+        tracing::info!(read_mib = read, of_mib = all, seconds = elapsed.as_secs(), "reading the data directory");
+    }
+    notify::extend_start(3 * EVERY, &format!("reading the data directory: {read} of {all} MiB"));
+}
+
+/// What is written next begins on a clean line.
+impl Drop for Progress {
+    fn drop(&mut self) {
+        drop(self.ends.take());
+        if let Some(thread) = self.thread.take() {
+            // A bar that cannot be drawn is no loss.
+            let _ = thread.join();
+        }
     }
 }
 

@@ -159,7 +159,7 @@ mod tests {
         let named = |name: &'static str, address: &ListenAddress| format!("{name} {address}");
         let listeners: Vec<String> = config.listeners().map(|it| named(it.protocol, it.address)).collect();
         let endpoints = served.iter().map(|served| &served.endpoint);
-        let endpoints = endpoints.flat_map(|it| it.listen.iter().map(|address| named(it.name, address)));
+        let endpoints = endpoints.flat_map(|it| it.listen.iter().map(|listen| named(it.name, &listen.address)));
         assert_eq!(endpoints.collect::<Vec<_>>(), listeners);
         assert_eq!(listeners.len(), 9);
     }

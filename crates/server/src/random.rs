@@ -1,7 +1,8 @@
-//! Random numbers from the system, through the standard library.
+//! Random numbers from the system.
 
-/// A seed that outsiders cannot guess: for hash tables and for the engine's random numbers.
+/// A number that outsiders cannot guess: for hash tables, the engine's random numbers, challenges and keys.
 pub(crate) fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
+    // Every supported system has random numbers; the standard library's are the same ones, hashed.
+    getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(std::process::id()))
 }

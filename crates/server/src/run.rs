@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use windlass_config::Error as ConfigError;
-use windlass_engine::TICK_MS;
+use windlass_engine::{Rights, TICK_MS};
 use windlass_store::Recovered;
 
 use crate::addresses::Addresses;
@@ -22,6 +22,7 @@ use crate::data::{self, Store};
 use crate::dead::DropsTold;
 use crate::door::{BoundDoor, Inside};
 use crate::failure::Failure;
+use crate::figures::Figures;
 use crate::hub::{Durability, Hub};
 use crate::listen::{Acceptor, Bound, SocketFile};
 use crate::logging::limited;
@@ -30,6 +31,7 @@ use crate::patience::Patience;
 use crate::places::PlaceLimits;
 use crate::protocols::{self, ProtocolNames, Served};
 use crate::random::random_seed;
+use crate::rates::Allowance;
 use crate::reconcile::Desired;
 use crate::serving::Threads;
 use crate::warnings;
@@ -119,10 +121,11 @@ async fn serve(
     let (threads, thread_slots) = Threads::start(wanted_threads, &shared, poll).map_err(no_threads)?;
     let acceptor = Arc::new(Acceptor::new(Arc::clone(&hub), thread_slots, shared, places(config)));
     let Sockets { served, bound, doors } = sockets;
-    bound.iter().for_each(|(_, it)| acceptor.places.keep_for(it.endpoint.name));
+    bound.iter().for_each(|(_, it, _)| acceptor.places.keep_for(it.endpoint.name));
     // Until here a signal to stop ends the process at once: nothing has begun.
     let signals = Signals::new(early)?;
     ready()?;
+    let (tail, store_figures) = (log.tail(), checkpointer.figures());
     let committer = Committer::start(Arc::clone(&hub), log, guard, pace).map_err(no_threads)?;
     let log_max = LOG_WARN_MULTIPLE * u64::from(config.store.checkpoint);
     let checkpoints =
@@ -140,7 +143,8 @@ async fn serve(
     let stop = CancellationToken::new();
     doors.iter().for_each(|door| door.bound().iter().for_each(|bound| drop(addresses.note(door.name(), bound))));
     let (control, requests) = Control::new();
-    let _socket_files = open_doors(doors, config, &served, &acceptor, (&control, &stop))?;
+    let figures = Figures::new((&hub, acceptor.traffic()), committer.times(), (store_figures, tail), &served);
+    let _socket_files = open_doors(doors, config, (&served, &figures), &acceptor, (&control, &stop))?;
     if config.ephemeral {
         addresses.print()?;
     }
@@ -177,9 +181,9 @@ async fn serve(
 }
 
 /// Accepts connections of the protocols from now on. Returns the addresses.
-fn accept_all(bound: Vec<(Bound, Served)>, acceptor: &Arc<Acceptor>) -> Addresses {
+fn accept_all(bound: Vec<(Bound, Served, Rights)>, acceptor: &Arc<Acceptor>) -> Addresses {
     let mut addresses = Addresses::default();
-    for (listener, it) in bound {
+    for (listener, it, rights) in bound {
         let protocol = it.endpoint.name;
         let address = addresses.note(protocol, &listener);
         let tls = it.tls.is_some() && matches!(listener, Bound::Tcp(_));
@@ -187,7 +191,7 @@ fn accept_all(bound: Vec<(Bound, Served)>, acceptor: &Arc<Acceptor>) -> Addresse
         if let Some(address) = listener.open_to_all(&it.endpoint) {
             warnings::open_to_all(protocol, &address);
         }
-        tokio::spawn(listener.accept(Arc::clone(acceptor), it));
+        tokio::spawn(listener.accept(Arc::clone(acceptor), it, rights));
     }
     addresses
 }
@@ -196,7 +200,7 @@ fn accept_all(bound: Vec<(Bound, Served)>, acceptor: &Arc<Acceptor>) -> Addresse
 fn open_doors(
     doors: Vec<BoundDoor>,
     config: &Config,
-    served: &[Served],
+    (served, figures): (&[Served], &Figures),
     acceptor: &Acceptor,
     (control, stop): (&Control, &CancellationToken),
 ) -> Result<Vec<SocketFile>, Failure> {
@@ -207,6 +211,7 @@ fn open_doors(
             daemon: protocols::daemon(config, door.name())?,
             pages: served.iter().flat_map(|it| it.endpoint.pages.iter().cloned()).collect(),
             control: control.clone(),
+            figures: figures.clone(),
             stop: stop.clone(),
         };
         files.extend(door.open(inside, acceptor).map_err(no_threads)?);
@@ -311,5 +316,7 @@ pub(crate) fn places(config: &Config) -> PlaceLimits {
         connections_max: config.server.connections_max,
         reserved: config.server.connections_reserved,
         per_address_max: config.server.connections_per_address_max,
+        rate: Allowance::per_minute(config.server.connections_per_address_per_minute),
+        failures: Allowance::per_minute(config.server.failed_logins_per_address_per_minute),
     }
 }

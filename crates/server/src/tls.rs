@@ -19,6 +19,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, ServerConnection};
 use windlass_config::{Tls, TlsError};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::stream::Stream;
 
@@ -34,6 +35,8 @@ pub(crate) struct Handshaker(ArcSwap<Terms>);
 pub(crate) struct Terms {
     config: Arc<ServerConfig>,
     handshake_max: Duration,
+    /// In seconds since 1970, if the certificate shows it.
+    certificate_ends_at: Option<u64>,
 }
 
 impl Handshaker {
@@ -64,6 +67,11 @@ impl Handshaker {
         Ok(TlsStream { socket, session, unconfirmed: 0 })
     }
 
+    /// When the first certificate of the chain ends, in seconds since 1970.
+    pub(crate) fn certificate_ends_at(&self) -> Option<u64> {
+        self.0.load().certificate_ends_at
+    }
+
     /// How long a peer may take for its handshake.
     pub(crate) fn handshake_max(&self) -> Duration {
         self.0.load().handshake_max
@@ -77,8 +85,16 @@ impl Terms {
     ///
     /// The files cannot be used.
     pub(crate) fn new(files: &Tls, handshake_max: Duration) -> Result<Self, TlsError> {
-        Ok(Self { config: Arc::new(load(files)?), handshake_max })
+        let chain = certificates("certificate", &files.certificate);
+        let certificate_ends_at = chain.ok().and_then(|chain| first_end(&chain));
+        Ok(Self { config: Arc::new(load(files)?), handshake_max, certificate_ends_at })
     }
+}
+
+/// When the first of these certificates ends, in seconds since 1970.
+fn first_end(chain: &[CertificateDer<'_>]) -> Option<u64> {
+    let read = chain.iter().filter_map(|der| X509Certificate::from_der(der).ok());
+    read.filter_map(|(_, it)| u64::try_from(it.validity().not_after.timestamp()).ok()).min()
 }
 
 // ---- files -----------------------------------------------------------------------------------------------------------
@@ -194,7 +210,10 @@ impl TlsStream {
         if let Err(error) = self.session.process_new_packets() {
             // The alert tells the peer why; it may be gone.
             let _ = self.flush();
-            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            let is_stranger =
+                matches!(error, rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_));
+            let kind = if is_stranger { io::ErrorKind::PermissionDenied } else { io::ErrorKind::InvalidData };
+            return Err(io::Error::new(kind, error));
         }
         Ok(true)
     }

@@ -98,6 +98,7 @@ const fn name_of(refusal: Refusal) -> &'static str {
         Refusal::NotHeld => "NotHeld",
         Refusal::InUse => "QueueInUse",
         Refusal::WrongKind => "WrongKind",
+        Refusal::NotPermitted => "NotPermitted",
         Refusal::NeverDue => "NeverDue",
         Refusal::OutOfPlace => "OutOfPlace",
         Refusal::Unavailable => "Unavailable",

@@ -113,6 +113,10 @@ impl<S: Session> Session for Aliased<S> {
         self.inner.reset_liveness(now);
     }
 
+    fn seal(&mut self, bytes: &[u8]) -> Option<BytesMut> {
+        self.inner.seal(bytes)
+    }
+
     fn on_eof(&mut self, now: Timestamp, out: &mut Outbox) {
         self.run(out, |inner, out| inner.on_eof(now, out));
     }
@@ -177,6 +181,10 @@ mod tests {
             5
         }
 
+        fn seal(&mut self, bytes: &[u8]) -> Option<BytesMut> {
+            Some([bytes, b" sealed"].concat().as_slice().into())
+        }
+
         fn reset_liveness(&mut self, now: Timestamp) {
             panic!("liveness reset at {}", now.0);
         }
@@ -238,6 +246,7 @@ mod tests {
         assert_eq!(names(&mut out), ["image resize!"; 4]);
         assert_eq!((session.next_deadline(), session.needs_bytes()), (Some(Timestamp(2)), 3));
         assert_eq!((session.messages(), session.held_bytes()), (4, 5));
+        assert_eq!(session.seal(b"said").as_deref(), Some(&b"said sealed"[..]));
     }
 
     #[test]

@@ -152,6 +152,10 @@ impl<S: Speaker> Session for Conversation<S> {
         self.speaker.reset_liveness(now);
     }
 
+    fn seal(&mut self, bytes: &[u8]) -> Option<BytesMut> {
+        self.speaker.transport_mut()?.seal(bytes)
+    }
+
     fn on_eof(&mut self, now: Timestamp, out: &mut Outbox) {
         self.state.eof = true;
         self.run(now, out, |speaker, talk| {

@@ -22,18 +22,22 @@ pub mod alias;
 mod conversation;
 pub mod cron;
 pub mod jid;
+mod listen;
 mod pending;
 pub mod protocol;
 mod speaker;
 mod talk;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientId, Command, Event, Tag, Timestamp};
+use windlass_engine::{ClientId, Command, Event, Right, Rights, Tag, Timestamp};
 
 pub use conversation::Conversation;
+pub use listen::Listen;
 pub use pending::Question;
 pub use speaker::{Read, Speaker, Transport};
 pub use talk::{LARGE_BYTES, Talk};
@@ -78,6 +82,12 @@ pub trait Session: Send + fmt::Debug {
     /// reading resumes.
     fn reset_liveness(&mut self, _now: Timestamp) {}
 
+    /// Encrypts bytes for the peer, if the session does that; `None`: they leave as they are. The driver passes all bytes for the peer
+    /// through it, in the order in which they leave, those of other connections' publications too.
+    fn seal(&mut self, _bytes: &[u8]) -> Option<BytesMut> {
+        None
+    }
+
     /// The peer has closed its side. Output that is still due is sent; a session that waits for nothing hangs up.
     fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
         out.hang_up(Reason::PeerClosed);
@@ -98,6 +108,7 @@ pub trait Closer: Send + Sync + fmt::Debug {
 #[derive(Debug, Default)]
 pub struct Outbox {
     client: ClientId,
+    rights: Rights,
     items: VecDeque<Item>,
     /// Bytes for the peer that are not an item yet; they become one item when something else follows.
     bytes: BytesMut,
@@ -121,6 +132,8 @@ pub enum Stop {
 pub enum Item {
     /// For the engine. The engine's answer carries the same tag.
     Command(Tag, Command),
+    /// In the place of a command that the client may not send. The driver answers it with `NotPermitted`.
+    Forbidden(Tag),
     /// For the peer, sent after the answers to the preceding commands.
     Bytes(Bytes),
     /// Whole messages for the peers of other connections, sent after everything already queued for them. A connection without
@@ -128,7 +141,7 @@ pub enum Item {
     Publish(Box<[ClientId]>, Bytes),
 }
 
-/// Why a session ends its connection; used only in the log.
+/// Why a session ends its connection; used only in the log and in metrics.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The peer closed the connection, and no output is due.
@@ -157,6 +170,23 @@ pub enum Reason {
     Shutdown,
 }
 
+impl Reason {
+    /// Its kind as a name, for metrics.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::PeerClosed => "peer_closed",
+            Self::Ended => "session_ended",
+            Self::Protocol(_) => "protocol_error",
+            Self::WrongPassword => "wrong_password",
+            Self::TimedOut(_) => "timed_out",
+            Self::Limit(_) => "limit",
+            Self::ClosedByServer => "closed_by_server",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
 impl Outbox {
     /// A buffer larger than this is given away whole instead of split: the kept part would hold on to its memory.
     const KEPT_BYTES_MAX: usize = 4 << 10;
@@ -168,6 +198,19 @@ impl Outbox {
     #[must_use]
     pub fn new(client: ClientId) -> Self {
         Self { client, ..Self::default() }
+    }
+
+    /// The outbox of a client with these rights only.
+    #[must_use]
+    pub const fn with_rights(mut self, rights: Rights) -> Self {
+        self.rights = rights;
+        self
+    }
+
+    /// What the client may do.
+    #[must_use]
+    pub const fn rights(&self) -> Rights {
+        self.rights
     }
 
     /// The session's own number: other sessions can publish to it.
@@ -199,17 +242,19 @@ impl Outbox {
         at.shifted(self.skew_ms.saturating_neg())
     }
 
-    /// Adds a command for the engine.
+    /// Adds a command for the engine, which is refused if the client does not have the right.
     pub fn command(&mut self, tag: Tag, command: impl Into<Command>) {
         if self.hang_up.is_none() {
+            let command = command.into();
             self.flush_bytes();
-            self.items.push_back(Item::Command(tag, command.into()));
+            let is_allowed = self.rights.allow(&command);
+            self.items.push_back(if is_allowed { Item::Command(tag, command) } else { Item::Forbidden(tag) });
         }
     }
 
-    /// Publishes whole messages to the peers of other connections. See [`Item::Publish`].
+    /// Publishes whole messages to the peers of other connections, if the client may submit. See [`Item::Publish`].
     pub fn publish(&mut self, to: &[ClientId], bytes: Bytes) {
-        if self.hang_up.is_none() {
+        if self.hang_up.is_none() && self.rights.include(Right::Submit) {
             self.flush_bytes();
             self.items.push_back(Item::Publish(to.into(), bytes));
         }
@@ -236,9 +281,10 @@ impl Outbox {
         }
     }
 
-    /// Requests that the daemon stop. Everything put out before, on this connection too, is still done and answered.
+    /// Requests that the daemon stop, if the client may administer. Everything put out before, on this connection too, is still
+    /// done and answered.
     pub fn stop_daemon(&mut self, how: Stop) {
-        if self.hang_up.is_none() {
+        if self.hang_up.is_none() && self.rights.include(Right::Administer) {
             self.stop = self.stop.max(Some(how));
         }
     }
@@ -310,7 +356,7 @@ impl Outbox {
         }
         match self.items.pop_front()? {
             Item::Bytes(bytes) => Some(bytes),
-            item @ (Item::Command(..) | Item::Publish(..)) => {
+            item @ (Item::Command(..) | Item::Forbidden(_) | Item::Publish(..)) => {
                 self.items.push_front(item);
                 None
             }
@@ -326,142 +372,5 @@ impl Outbox {
 
     fn split_bytes(&mut self) -> BytesMut {
         if self.bytes.capacity() > Self::KEPT_BYTES_MAX { std::mem::take(&mut self.bytes) } else { self.bytes.split() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use windlass_engine::{Query, TakeCommand};
-
-    use super::*;
-
-    #[derive(Debug)]
-    struct Mute;
-
-    impl Session for Mute {
-        fn on_open(&mut self, _: Timestamp, _: &mut Outbox) {}
-        fn on_bytes(&mut self, _: Timestamp, _: &mut BytesMut, _: &mut Outbox) {}
-        fn on_event(&mut self, _: Timestamp, _: Event, _: &mut Outbox) {}
-    }
-
-    #[test]
-    fn a_session_needs_nothing_by_default_and_ends_with_its_peer() {
-        let (mut session, mut out) = (Mute, Outbox::new(ClientId(3)));
-        let needs = (session.next_deadline(), session.needs_bytes(), session.messages(), session.held_bytes());
-        assert_eq!((needs, out.client()), ((None, 0, 0, 0), ClientId(3)));
-        session.on_eof(Timestamp(0), &mut out);
-        assert_eq!(out.take_reason(), Some(Reason::PeerClosed));
-    }
-
-    #[test]
-    fn times_are_converted_by_the_skew() {
-        let mut out = Outbox::default();
-        out.set_skew_ms(7);
-        let times = (out.wall(Timestamp(5)), out.by_engine(Timestamp(12)));
-        assert_eq!((out.skew_ms(), times), (7, (Timestamp(12), Timestamp(5))));
-    }
-
-    #[test]
-    fn an_outbox_ends_in_waiting_if_nothing_follows_the_wait() {
-        let mut out = Outbox::default();
-        assert!(!out.ends_in_waiting());
-        out.command(Tag(1), Query::Stats);
-        assert!(!out.ends_in_waiting(), "another command");
-        out.command(Tag(2), TakeCommand::WaitForWork);
-        assert!(out.ends_in_waiting());
-        out.bytes().extend_from_slice(b"more");
-        assert!(!out.ends_in_waiting());
-    }
-
-    #[test]
-    fn bytes_are_taken_alone() {
-        let mut out = Outbox::default();
-        assert_eq!(out.take_bytes(), None, "nothing");
-        out.bytes().extend_from_slice(b"some");
-        out.command(Tag(1), Query::Stats);
-        assert_eq!(out.take_bytes(), None, "bytes before a command");
-        out.bytes().extend_from_slice(b"more");
-        assert_eq!(out.take_bytes(), None, "bytes after a command");
-    }
-
-    #[test]
-    fn buffers_are_kept_up_to_their_limits() {
-        for (capacity, kept) in [(Outbox::KEPT_BYTES_MAX, true), (Outbox::KEPT_BYTES_MAX + 1, false)] {
-            let mut out = Outbox { bytes: BytesMut::with_capacity(capacity), ..Outbox::default() };
-            out.bytes().extend_from_slice(b"some");
-            assert_eq!(out.take_bytes().as_deref(), Some(&b"some"[..]));
-            assert_eq!(out.bytes().capacity() > 0, kept, "{capacity} bytes");
-        }
-        for (capacity, kept) in [(Outbox::KEPT_ITEMS_MAX, true), (2 * Outbox::KEPT_ITEMS_MAX, false)] {
-            let mut out = Outbox { items: VecDeque::with_capacity(capacity), ..Outbox::default() };
-            assert_eq!(out.items.capacity(), capacity);
-            out.command(Tag(1), Query::Stats);
-            out.move_behind(&mut VecDeque::new());
-            assert_eq!(out.items.capacity() > 0, kept, "{capacity} items");
-        }
-    }
-
-    #[test]
-    fn stopping_now_wins_over_stopping_gracefully() {
-        let mut out = Outbox::default();
-        out.stop_daemon(Stop::Now);
-        out.stop_daemon(Stop::Gracefully);
-        assert!(!out.is_empty());
-        assert_eq!((out.take_stop(), out.take_stop()), (Some(Stop::Now), None));
-        assert!(out.is_empty());
-        out.hang_up(Reason::Ended);
-        out.stop_daemon(Stop::Now);
-        assert_eq!(out.take_stop(), None, "a stop after hang_up is ignored");
-    }
-
-    #[test]
-    fn moving_items_keeps_their_order_and_frees_large_buffers() {
-        let mut out = Outbox::default();
-        let mut items = VecDeque::new();
-        out.bytes().extend_from_slice(b"small");
-        out.command(Tag(1), Query::Stats);
-        out.bytes().resize(1 << 20, 7);
-        out.move_behind(&mut items);
-        assert_eq!(out.bytes().capacity(), 0, "the large buffer is not kept");
-        assert!(out.is_empty());
-        (0..1 + Outbox::KEPT_ITEMS_MAX).for_each(|_| out.command(Tag(2), Query::Stats));
-        out.hang_up(Reason::Ended);
-        out.bytes().extend_from_slice(b"never sent");
-        out.move_behind(&mut items);
-        assert_eq!(out.items.capacity(), 0, "room for many items is freed");
-        let name = |item| match item {
-            Item::Command(tag, _) => format!("command {}", tag.0),
-            Item::Bytes(bytes) => format!("{} bytes", bytes.len()),
-            Item::Publish(..) => "publication".to_owned(),
-        };
-        assert_eq!(items.len(), 4 + Outbox::KEPT_ITEMS_MAX);
-        let first: Vec<_> = items.drain(..4).map(name).collect();
-        assert_eq!(first, ["5 bytes", "command 1", "1048576 bytes", "command 2"]);
-    }
-
-    #[test]
-    fn bytes_keep_their_place_among_commands() {
-        let mut out = Outbox::default();
-        out.bytes().extend_from_slice(b"a");
-        out.bytes().extend_from_slice(b"b");
-        out.command(Tag(1), Query::Stats);
-        out.bytes().extend_from_slice(b"c");
-        out.hang_up(Reason::Ended);
-        out.bytes().extend_from_slice(b"never sent");
-        out.command(Tag(2), Query::Stats);
-        assert_eq!(out.take_leading_bytes().as_deref(), Some(&b"ab"[..]));
-        let items: Vec<String> = out
-            .drain()
-            .map(|item| match item {
-                Item::Command(tag, _) => format!("command {}", tag.0),
-                Item::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-                Item::Publish(..) => "publication".to_owned(),
-            })
-            .collect();
-        assert_eq!(items, ["command 1", "c"]);
-        assert_eq!(out.take_reason(), Some(Reason::Ended));
-        assert!(out.is_empty());
-        out.bytes().extend_from_slice(b"still due");
-        assert_eq!(out.take_leading_bytes().as_deref(), Some(&b"still due"[..]));
     }
 }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use windlass_bridge::{Bridge, Origin};
 use windlass_config::{ByteSize, Error, ListenAddress, Misplaced, Throttles, Tls};
-use windlass_engine::{Clash, ClientInfo, Limits, NewSchedule, QueueKind, QueueRow, Stats, Timestamp};
+use windlass_engine::{Clash, ClientInfo, Limits, NewSchedule, QueueKind, QueueRow, Rights, Stats, Timestamp};
 
 use crate::alias::{Aliased, Aliases};
-use crate::{Closer, Session};
+use crate::{Closer, Listen, Session};
 
 /// One protocol with its configuration.
 pub trait Protocol: Send + Sync + fmt::Debug {
@@ -143,6 +143,8 @@ pub struct Listener<'a> {
     pub key: &'static str,
     /// The address.
     pub address: &'a ListenAddress,
+    /// What clients may do there.
+    pub rights: Rights,
     /// Whether the listener uses TLS.
     pub tls: bool,
     /// The queue served there, if there is only one.
@@ -161,7 +163,7 @@ pub struct Endpoint {
     /// The protocol's name, or that of one of its roles.
     pub name: &'static str,
     /// The addresses.
-    pub listen: Vec<ListenAddress>,
+    pub listen: Vec<Listen>,
     /// Makes the sessions.
     pub sessions: SessionFactory,
     /// Clients need a password. The server adds whether they need a certificate.
@@ -235,11 +237,18 @@ impl<'a> Listener<'a> {
     pub fn each(
         protocol: &'static str,
         key: &'static str,
-        listen: &'a [ListenAddress],
+        listen: &'a [Listen],
         tls: Option<&Tls>,
     ) -> impl Iterator<Item = Self> {
         let tls = tls.is_some_and(Tls::is_on);
-        listen.iter().map(move |address| Self { protocol, key, address, tls: tls && address.is_tcp(), queue: None })
+        listen.iter().map(move |Listen { address, rights }| Self {
+            protocol,
+            key,
+            address,
+            rights: *rights,
+            tls: tls && address.is_tcp(),
+            queue: None,
+        })
     }
 }
 
@@ -311,7 +320,7 @@ mod tests {
 
     #[test]
     fn tls_is_for_tcp_addresses() {
-        let addresses = ["127.0.0.1:1", "unix:/s"].map(|at| at.parse::<ListenAddress>().unwrap());
+        let addresses = ["127.0.0.1:1", "unix:/s"].map(|at| at.parse::<Listen>().unwrap());
         let tls = Tls { certificate: "cert.pem".into(), ..Tls::default() };
         for (tls, expected) in [(Some(&tls), [true, false]), (Some(&Tls::default()), [false; 2]), (None, [false; 2])] {
             let found: Vec<_> = Listener::each("plain", "plain.listen", &addresses, tls).map(|it| it.tls).collect();

@@ -106,4 +106,7 @@ pub trait Transport {
 
     /// The peer's silence until now must not count as a missed heartbeat.
     fn reset_liveness(&mut self, now: Timestamp);
+
+    /// See [`Session::seal`](crate::Session::seal).
+    fn seal(&mut self, bytes: &[u8]) -> Option<BytesMut>;
 }

@@ -1,7 +1,7 @@
 //! A speaker's way to the engine and to its peer during one call.
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientId, Command, Tag, Timestamp};
+use windlass_engine::{ClientId, Command, Right, Tag, Timestamp};
 
 use crate::pending::Pending;
 use crate::{Outbox, Question, Reason, Stop};
@@ -66,6 +66,12 @@ impl<Q: Question> Talk<'_, Q> {
     #[must_use]
     pub const fn client(&self) -> ClientId {
         self.out.client()
+    }
+
+    /// Whether the client has a right: for what is no command, and for a refusal in the protocol's own words.
+    #[must_use]
+    pub const fn may(&self, right: Right) -> bool {
+        self.out.rights().include(right)
     }
 
     /// See [`Outbox::wall`].

@@ -4,11 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use windlass_config::{ByteSize, Error, ListenAddress, check_secret, positive, secret, senseless};
+use serde::{Deserialize, Deserializer, Serialize};
+use windlass_config::{ByteSize, Error, Secret, Tls, credential, positive, senseless};
 use windlass_engine::{Clash, QueueKind};
+use windlass_session::Listen;
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, ServedQueue, SessionFactory};
-use windlass_zmtp::{Login, Mechanism, Role, Zmtp};
+use windlass_zmtp::curve::CurvePublicKey;
+use windlass_zmtp::{Access, AccessKeys, Role, Zmtp};
 
 use crate::session::{Counters, Settings, SpiderqSpeaker};
 use crate::wire;
@@ -19,12 +21,20 @@ const NAME: &str = "spiderq";
 /// The port of the examples in spiderq's own documentation; it has no port of its own.
 const PORT: u16 = 5555;
 
+const ACCESS: AccessKeys = AccessKeys {
+    user: "spiderq.user",
+    password: "spiderq.password",
+    password_file: "spiderq.password_file",
+    curve_secret_key_file: "spiderq.curve_secret_key_file",
+    curve_clients: "spiderq.curve_clients",
+};
+
 /// `[spiderq]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spiderq {
     /// Addresses of spiderq; empty for none.
-    pub listen: Vec<ListenAddress>,
+    pub listen: Vec<Listen>,
     /// The queue served there.
     pub queue: String,
     /// The dialect.
@@ -38,11 +48,19 @@ pub struct Spiderq {
     /// The user that clients must send, with `password`; both empty for no login.
     pub user: String,
     /// The password that clients must send.
-    pub password: String,
+    pub password: Secret,
     /// A file with the password, surrounding blanks ignored; empty for none.
+    #[serde(deserialize_with = "credential")]
     pub password_file: PathBuf,
+    /// A file with the secret key of CURVE; empty for no encryption.
+    #[serde(deserialize_with = "credential")]
+    pub curve_secret_key_file: PathBuf,
+    /// The keys of clients that may connect with CURVE; empty for all.
+    pub curve_clients: Vec<CurvePublicKey>,
     /// More listeners, each with addresses of its own.
     pub more: Vec<SpiderqMore>,
+    /// TLS for every TCP address of all listeners.
+    pub tls: Tls,
 }
 
 /// `[[spiderq.more]]`: missing keys have the values of `[spiderq]`.
@@ -50,7 +68,7 @@ pub struct Spiderq {
 #[serde(deny_unknown_fields)]
 pub struct SpiderqMore {
     /// Addresses.
-    pub listen: Vec<ListenAddress>,
+    pub listen: Vec<Listen>,
     /// The queue served there.
     pub queue: String,
     /// The dialect.
@@ -62,15 +80,21 @@ pub struct SpiderqMore {
     /// Return a connection's lent entries to the queue when it ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_on_disconnect: Option<bool>,
-    /// The user. The three login keys belong together: if one is given, those of `[spiderq]` are not inherited.
+    /// The user. The keys for access belong together: if one is given, those of `[spiderq]` are not inherited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The password.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub password: Option<String>,
+    pub password: Option<Secret>,
     /// A file with the password.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
+    /// A file with the secret key of CURVE.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub curve_secret_key_file: Option<PathBuf>,
+    /// The keys of clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub curve_clients: Option<Vec<CurvePublicKey>>,
 }
 
 /// The dialect of a spiderq listener.
@@ -91,7 +115,7 @@ pub enum Dialect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CycleListener<'a> {
     /// Addresses.
-    pub listen: &'a [ListenAddress],
+    pub listen: &'a [Listen],
     /// The queue.
     pub queue: &'a str,
     /// The dialect.
@@ -100,12 +124,13 @@ pub struct CycleListener<'a> {
     pub terminate: bool,
     /// A connection's lent entries return to the queue when it ends.
     pub release_on_disconnect: bool,
-    /// The user that clients must send; empty for none.
-    pub user: &'a str,
-    /// The user's password.
-    pub password: &'a str,
-    /// A file with the password.
-    pub password_file: &'a Path,
+    /// Who may connect.
+    pub access: Access<'a>,
+}
+
+/// A file that a listener names itself.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    credential(deserializer).map(Some)
 }
 
 impl Spiderq {
@@ -117,9 +142,13 @@ impl Spiderq {
             dialect: self.dialect,
             terminate: self.terminate,
             release_on_disconnect: self.release_on_disconnect,
-            user: &self.user,
-            password: &self.password,
-            password_file: &self.password_file,
+            access: Access {
+                user: &self.user,
+                password: &self.password,
+                password_file: &self.password_file,
+                curve_secret_key_file: &self.curve_secret_key_file,
+                curve_clients: &self.curve_clients,
+            },
         };
         let more = self.more.iter().map(move |more| more.over(first));
         std::iter::once(first).chain(more).filter(|cycle| !cycle.listen.is_empty())
@@ -136,14 +165,19 @@ impl SpiderqMore {
             release_on_disconnect: self.release_on_disconnect.unwrap_or(first.release_on_disconnect),
             ..first
         };
-        if self.user.is_none() && self.password.is_none() && self.password_file.is_none() {
-            return named;
-        }
-        CycleListener {
+        let nothing = Path::new("");
+        let access = Access {
             user: self.user.as_deref().unwrap_or_default(),
-            password: self.password.as_deref().unwrap_or_default(),
-            password_file: self.password_file.as_deref().unwrap_or_else(|| Path::new("")),
-            ..named
+            password: self.password.as_ref().unwrap_or(Secret::NONE),
+            password_file: self.password_file.as_deref().unwrap_or(nothing),
+            curve_secret_key_file: self.curve_secret_key_file.as_deref().unwrap_or(nothing),
+            curve_clients: self.curve_clients.as_deref().unwrap_or_default(),
+        };
+        let is_own = [self.password_file.is_some(), self.curve_secret_key_file.is_some(), self.curve_clients.is_some()];
+        if self.user.is_some() || self.password.is_some() || is_own.contains(&true) {
+            CycleListener { access, ..named }
+        } else {
+            named
         }
     }
 }
@@ -173,10 +207,7 @@ impl Configured {
     }
 
     fn cycle_settings(&self, cycle: &CycleListener<'_>, daemon: &Daemon) -> Result<Settings, Error> {
-        let password = secret(cycle.password, cycle.password_file)
-            .map_err(|error| Error::senseless("spiderq.password_file", error))?;
-        let login = Login { user: cycle.user.to_owned().into(), password: password.into() };
-        let mechanism = if cycle.user.is_empty() { Mechanism::Null } else { Mechanism::Plain(vec![login]) };
+        let mechanism = cycle.access.mechanism(&ACCESS, daemon.random)?;
         let transport = self.zmtp.settings(Role::Router, daemon.outbound_bytes_max);
         Ok(Settings {
             dialect: match cycle.dialect {
@@ -196,7 +227,7 @@ impl Configured {
     /// The endpoint of one cycle queue: its connections share their counters.
     fn endpoint(&self, cycle: &CycleListener<'_>, daemon: &Daemon) -> Result<Endpoint, Error> {
         let settings = self.cycle_settings(cycle, daemon)?;
-        let guarded = matches!(settings.zmtp.mechanism, Mechanism::Plain(_));
+        let guarded = settings.zmtp.mechanism.is_guarded();
         let shared = Arc::<Counters>::clone(&settings.counters);
         Ok(Endpoint {
             name: NAME,
@@ -211,7 +242,7 @@ impl Configured {
 
     fn sessions(&self, settings: Settings) -> SessionFactory {
         let settings = Arc::new(settings);
-        self.zmtp.sessions(move |info, registration| {
+        self.zmtp.registry().sessions(move |info, registration| {
             Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registration))
         })
     }
@@ -245,16 +276,20 @@ impl Protocol for Configured {
             if bytes > most.0 {
                 return senseless("spiderq.queue", format!("{bytes} bytes, limits.name_bytes_max is {most}"));
             }
-            check_login(&cycle)
+            cycle.access.mechanism(&ACCESS, daemon.random).map(drop)
         })
     }
 
     fn listeners(&self) -> Vec<Listener<'_>> {
         let cycles = self.spiderq.cycles().flat_map(|cycle| {
-            let listeners = Listener::each(NAME, "spiderq.listen", cycle.listen, None);
+            let listeners = Listener::each(NAME, "spiderq.listen", cycle.listen, self.tls());
             listeners.map(move |listener| Listener { queue: Some(cycle.queue), ..listener })
         });
         cycles.collect()
+    }
+
+    fn tls(&self) -> Option<&Tls> {
+        Some(&self.spiderq.tls)
     }
 
     fn message_bytes_max(&self) -> ByteSize {
@@ -283,34 +318,22 @@ impl Protocol for Configured {
     }
 }
 
-/// PLAIN needs a user and a password; each has a length field of one byte.
-fn check_login(cycle: &CycleListener<'_>) -> Result<(), Error> {
-    const BYTES_MAX: usize = 255;
-    let keys = ["spiderq.password", "spiderq.password_file"];
-    let secret = check_secret(keys, "password_file", cycle.password, cycle.password_file)?;
-    match (cycle.user.len(), secret.len()) {
-        (0, 0) => Ok(()),
-        (0, _) => senseless("spiderq.user", "must be given with a password"),
-        (_, 0) => senseless("spiderq.password", "must be given with user"),
-        (BYTES_MAX.., _) => senseless("spiderq.user", "must be shorter than 255 bytes"),
-        (_, BYTES_MAX..) => senseless("spiderq.password", "must be shorter than 255 bytes"),
-        _ => Ok(()),
-    }
-}
-
 impl Default for Spiderq {
     fn default() -> Self {
         Self {
-            listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
+            listen: vec![Listen::local(PORT)],
             queue: "spiderq".to_owned(),
             dialect: Dialect::Auto,
             terminate: false,
             release_on_disconnect: false,
             lends_max: 10_000,
             user: String::new(),
-            password: String::new(),
+            password: Secret::default(),
             password_file: PathBuf::new(),
+            curve_secret_key_file: PathBuf::new(),
+            curve_clients: Vec::new(),
             more: Vec::new(),
+            tls: Tls::default(),
         }
     }
 }
@@ -318,7 +341,7 @@ impl Default for Spiderq {
 #[cfg(test)]
 mod tests {
     use windlass_testkit::protocol::daemon;
-    use windlass_zmtp::Limits;
+    use windlass_zmtp::{Limits, Login, Mechanism};
 
     use super::*;
 
@@ -332,17 +355,18 @@ mod tests {
         let spiderq: Spiderq = toml::from_str(text).unwrap();
         let cycles: Vec<_> = spiderq.cycles().collect();
         let first = cycles[0];
-        assert_eq!((first.queue, first.dialect, first.user, first.password), ("spiderq", Dialect::V1_4, "u", "p"));
+        assert_eq!((first.queue, first.dialect, first.access.user), ("spiderq", Dialect::V1_4, "u"));
+        assert_eq!(first.access.password.expose(), "p");
         let b = CycleListener { listen: &spiderq.more[0].listen, queue: "b", ..first };
+        let nothing = Spiderq::default();
+        let none = nothing.cycles().next().unwrap().access;
         let c = CycleListener {
             listen: &spiderq.more[1].listen,
             queue: "c",
             dialect: Dialect::V1_3,
             terminate: false,
             release_on_disconnect: true,
-            user: "v",
-            password: "",
-            password_file: Path::new("/p"),
+            access: Access { user: "v", password: Secret::NONE, password_file: Path::new("/p"), ..none },
         };
         assert_eq!(cycles[1..], [b, c]);
         let off = Spiderq { listen: Vec::new(), ..Spiderq::default() };

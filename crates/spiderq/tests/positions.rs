@@ -166,7 +166,7 @@ impl Daemon {
             match item {
                 Item::Command(tag, command) => self.engine.apply(CLIENT, tag, command, &mut context),
                 Item::Bytes(bytes) => said.extend_from_slice(&bytes),
-                Item::Publish(..) => panic!("unexpected {item:?}"),
+                Item::Forbidden(_) | Item::Publish(..) => panic!("unexpected {item:?}"),
             }
         }
         self.journal.append(&self.engine, &context.changes);

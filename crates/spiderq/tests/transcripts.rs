@@ -22,6 +22,7 @@ windlass_testkit::transcripts! {
     leases
     positions
     remove
+    rights
     terminate
 }
 
@@ -39,13 +40,14 @@ fn play(name: &str) {
     }
 }
 
-fn wire(scene: &Scene) -> MemoryWire<'static> {
+fn wire(scene: &Scene) -> MemoryWire<'_> {
     let settings = Arc::new(settings(scene));
     let hub = MemoryHub::new(Limits::default(), Timestamp(1_700_000_000_000), 7);
     let registry = ConnectionRegistry::new(9);
     MemoryWire::new(hub, move |info| {
         Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registry.enter(Arc::new(|_| ()))))
     })
+    .for_scene(scene)
 }
 
 /// Keys and values as in the daemon's configuration.
@@ -59,7 +61,7 @@ fn settings(scene: &Scene) -> Settings {
             ("release_on_disconnect", on) => settings.release_on_disconnect = on.parse().unwrap(),
             ("frame_bytes_max", bytes) => settings.frame_bytes_max = bytes.parse().unwrap(),
             ("lends_max", lends) => settings.lends_max = lends.parse().unwrap(),
-            ("zmtp_only", "true") => {}
+            ("zmtp_only", "true") | ("rights", _) => {}
             other => panic!("{}: unknown setting {other:?}", scene.name),
         }
     }

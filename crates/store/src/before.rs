@@ -43,7 +43,7 @@ pub(crate) fn load(folder: &Path) -> Result<(Replay, u64), OpenError> {
 pub(crate) fn load_as_it_is(folder: &Path) -> Result<(Replay, u64), OpenError> {
     if opening::was_cut_short(folder)? {
         let what = "an opening was interrupted: the next start restores the journal's earlier state";
-        return Err(Damage::of(folder, what).into());
+        return Err(Damage::of(folder.display(), what).into());
     }
     read(folder)
 }
@@ -63,7 +63,7 @@ fn read(folder: &Path) -> Result<(Replay, u64), OpenError> {
         }
     }
     let what = first.map_or_else(|| "nothing in it can be read".to_owned(), |why| why.to_string());
-    Err(Damage::of(folder, what).into())
+    Err(Damage::of(folder.display(), what).into())
 }
 
 /// Checks that commit `last_seq` can be the last acknowledged one: damage in sled's log may also end it early. A commit was
@@ -79,7 +79,7 @@ fn check_end(folder: &Path, file: &SledFile, last_seq: u64) -> Result<(), OpenEr
     }
     let what = "the journal is damaged: it ends before commits whose traces it holds".to_owned();
     let loss = Some(Loss { first: last_seq + 1, last: newest - 1 });
-    Err(Damage { path: folder.to_owned(), what, loss }.into())
+    Err(Damage { place: folder.display().to_string(), what, loss }.into())
 }
 
 fn try_load(file: &SledFile, upto: Option<u64>) -> Result<Result<(Replay, u64), Refusal>, OpenError> {

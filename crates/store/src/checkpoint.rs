@@ -17,19 +17,15 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use windlass_engine::JobId;
-
-use crate::digest::{Digest, Span, Update};
-use crate::files::remove_folder;
-use crate::page::{
-    Item, Key, Large, PIECE_BYTES, POINT_KEY, Page, Point, items, page_key, put_large, put_record, seal_page,
-};
-use crate::record::{Effect, Subject, Tag};
+use self::merge::{Fetch, Records, damaged, merge, older, pages};
+use crate::digest::{Digest, Update};
+use crate::page::{Key, Large, POINT_KEY, Page, Point, seal_page};
 use crate::store::{Error, LogTail, Scan, Table};
+
+mod merge;
 
 /// When checkpoints are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,8 +82,6 @@ pub struct Checkpointer {
     forgotten: u64,
     /// Rebuild the table whatever its size.
     wants_rebuild: bool,
-    /// A folder that the first checkpoint makes obsolete.
-    superseded: Option<PathBuf>,
     figures: Arc<StoreFigures>,
 }
 
@@ -126,7 +120,6 @@ impl Checkpointer {
             garbage_next,
             forgotten: point.before,
             wants_rebuild: false,
-            superseded: None,
             figures,
         };
         made.tell();
@@ -172,11 +165,6 @@ impl Checkpointer {
         self.wants_rebuild = true;
     }
 
-    /// Removes a folder after the first checkpoint, when the table has its contents.
-    pub(crate) fn remove_after_the_first(&mut self, folder: PathBuf) {
-        self.superseded = Some(folder);
-    }
-
     /// Makes a checkpoint of the log after the table's point: of all of it, or without the newest part while there is more than
     /// enough. Returns whether the table's point has advanced.
     ///
@@ -209,9 +197,6 @@ impl Checkpointer {
         self.tail.forget(before.seq)?;
         self.forgotten = before.seq;
         self.tell();
-        if let Some(folder) = self.superseded.take() {
-            remove_folder(&folder)?;
-        }
         Ok(())
     }
 
@@ -237,14 +222,15 @@ impl Checkpointer {
             self.table.remove(&key)?;
         }
         let mut census = self.point.census;
+        let mut records = Records::of(&*self.tail, &digest.updates);
         for (key, updates) in pages(&digest.updates) {
             let old = self.table.get(&key)?;
             let old_page = match &old {
                 Some(value) => Page::open(&key, value).map_err(|why| damaged(&key, &why))?,
                 None => Page::NONE,
             };
-            let merged =
-                merge(&key, old_page.items, updates, &mut Fetch { tail: &*self.tail, table: &mut *self.table })?;
+            let mut fetch = Fetch { records: &mut records, table: &mut *self.table };
+            let merged = merge(&key, old_page.items, updates, &mut fetch)?;
             self.garbage_next.extend(merged.dropped.into_iter().flat_map(Large::keys));
             if merged.items == old_page.items {
                 continue;
@@ -286,8 +272,9 @@ impl Checkpointer {
         let mut candidate = self.candidate;
         let (census, held) = loop {
             self.table.begin_anew()?;
+            let mut records = Records::of(&*self.tail, &digest.updates);
             let mut build = Build {
-                fetch: Fetch { tail: &*self.tail, table: &mut *self.table },
+                fetch: Fetch { records: &mut records, table: &mut *self.table },
                 updates: pages(&digest.updates).collect(),
                 generation: self.point.generation + 1,
                 old: self.point,
@@ -302,7 +289,7 @@ impl Checkpointer {
             }
             if !built {
                 let what = "the table has changed since it was opened".to_owned();
-                return Err(Error::Damaged { path: PathBuf::from("table"), what });
+                return Err(Error::damaged("table", what));
             }
             candidate += 1;
         };
@@ -329,8 +316,8 @@ impl std::fmt::Debug for Checkpointer {
 }
 
 /// Merges the old table and the updates, in order of keys.
-struct Build<'a> {
-    fetch: Fetch<'a>,
+struct Build<'a, 'b> {
+    fetch: Fetch<'a, 'b>,
     updates: VecDeque<(Vec<u8>, &'a [Update])>,
     generation: u64,
     /// The old table's point, and its census so far.
@@ -342,7 +329,7 @@ struct Build<'a> {
     keep: Vec<Large>,
 }
 
-impl Build<'_> {
+impl Build<'_, '_> {
     /// Returns whether this candidate exists.
     fn from(&mut self, scan: &dyn Scan, candidate: usize) -> Result<bool, Error> {
         let mut failed = Ok(());
@@ -406,139 +393,4 @@ impl Build<'_> {
         self.held.bytes += merged.bytes;
         Ok(())
     }
-}
-
-// ---- one page ----------------------------------------------------------------------------------------------------------
-
-/// The updates of each page, with its key.
-fn pages(updates: &[Update]) -> impl Iterator<Item = (Vec<u8>, &[Update])> {
-    let key = |update: &Update| page_key(update.subject, update.number);
-    let groups = updates.chunk_by(move |one, two| key(one) == key(two));
-    groups.filter_map(move |group| Some((key(group.first()?), group)))
-}
-
-/// Fetches records from the log, and puts large ones into the table.
-struct Fetch<'a> {
-    tail: &'a dyn LogTail,
-    table: &'a mut dyn Table,
-}
-
-impl Fetch<'_> {
-    /// Appends the item for this record. Returns the record if it is large.
-    fn put(&mut self, span: Span, out: &mut Vec<u8>) -> Result<(Option<Large>, u64), Error> {
-        let mut record = Vec::new();
-        self.tail.fetch(span.place, span.len, &mut record)?;
-        let tag = Tag::of(&record).map_err(|why| damaged(b"log", &why))?;
-        if !Large::applies(&record, tag) {
-            put_record(out, &record);
-            return Ok((None, record.len() as u64));
-        }
-        let large = Large::of(&record, tag, span.place.0);
-        for (key, piece) in large.keys().zip(record.chunks(PIECE_BYTES)) {
-            self.table.set(&key, piece)?;
-        }
-        put_large(out, large);
-        Ok((Some(large), record.len() as u64))
-    }
-}
-
-/// A page after the updates.
-#[derive(Debug, Default)]
-struct Merged {
-    items: Vec<u8>,
-    /// Large records it names.
-    kept: Vec<Large>,
-    /// Large records it no longer names.
-    dropped: Vec<Large>,
-    records: u64,
-    records_before: u64,
-    bytes: u64,
-    bytes_before: u64,
-}
-
-impl Merged {
-    fn keep(&mut self, tag: Tag, item: Item<'_>, raw: &[u8]) {
-        self.items.extend_from_slice(raw);
-        self.records += u64::from(tag.effect == Effect::Whole);
-        self.bytes += bytes_of(item);
-        if let Item::Large(large) = item {
-            self.kept.push(large);
-        }
-    }
-
-    fn write(&mut self, span: Option<Span>, whole: bool, fetch: &mut Fetch<'_>) -> Result<(), Error> {
-        let Some(span) = span else { return Ok(()) };
-        let (large, bytes) = fetch.put(span, &mut self.items)?;
-        self.records += u64::from(whole);
-        self.bytes += bytes;
-        self.kept.extend(large);
-        Ok(())
-    }
-}
-
-/// The items of a page that an unfinished checkpoint wrote, without those created after the point. Only the log shows whether
-/// those are still alive, and the updates omit entities created and deleted since.
-fn older(key: &[u8], page: &[u8], born_from: JobId) -> Result<Vec<u8>, Error> {
-    let mut older = Vec::new();
-    for item in items(page) {
-        let (tag, _, raw) = item.map_err(|why| damaged(key, &why))?;
-        if tag.subject != Subject::Entity || JobId(tag.number) < born_from {
-            older.extend_from_slice(raw);
-        }
-    }
-    Ok(older)
-}
-
-const fn bytes_of(item: Item<'_>) -> u64 {
-    match item {
-        Item::Record(record) => record.len() as u64,
-        Item::Large(large) => large.bytes as u64,
-    }
-}
-
-/// The items of a page after the updates. Both inputs are in order of numbers.
-fn merge(key: &[u8], old: &[u8], updates: &[Update], fetch: &mut Fetch<'_>) -> Result<Merged, Error> {
-    let mut merged = Merged::default();
-    let mut updates = updates.iter().peekable();
-    let mut old = items(old).peekable();
-    loop {
-        let number = match old.peek() {
-            Some(Ok((tag, ..))) => Some(tag.number),
-            Some(Err(why)) => return Err(damaged(key, why)),
-            None => None,
-        };
-        let update = updates.next_if(|update| number.is_none_or(|number| update.number <= number));
-        let Some(number) = update.map(|update| update.number).or(number) else { break };
-        let mut is_there = false;
-        while let Some(item) = old.next_if(|item| matches!(item, Ok((tag, ..)) if tag.number == number)) {
-            let (tag, item, raw) = item.map_err(|why| damaged(key, &why))?;
-            merged.records_before += u64::from(tag.effect == Effect::Whole);
-            merged.bytes_before += bytes_of(item);
-            let stays = update.is_none_or(|update| match tag.effect {
-                Effect::Part => !update.gone && update.whole.is_none() && update.part.is_none(),
-                Effect::Whole | Effect::Gone => !update.gone && update.whole.is_none(),
-            });
-            is_there |= stays && tag.effect == Effect::Whole;
-            match item {
-                _ if stays => merged.keep(tag, item, raw),
-                Item::Large(large) => merged.dropped.push(large),
-                Item::Record(_) => {}
-            }
-        }
-        if let Some(update) = update {
-            merged.write(update.whole, true, fetch)?;
-            // A changed part without its record is the last trace of a deleted entity.
-            if update.whole.is_some() || is_there {
-                merged.write(update.part, false, fetch)?;
-            }
-        }
-    }
-    // After an error the same range of the log is processed again, and finds its own large records.
-    let Merged { dropped, kept, .. } = &mut merged;
-    dropped.retain(|one| !kept.iter().any(|other| (other.number, other.place) == (one.number, one.place)));
-    Ok(merged)
-}
-
-fn damaged(key: &[u8], why: &dyn std::fmt::Display) -> Error {
-    Error::Damaged { path: PathBuf::from("table"), what: format!("page {key:02x?} cannot be read: {why}") }
 }

@@ -1,7 +1,6 @@
 //! Reasons not to open a store. They require the operator.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use crate::store::Error;
 
@@ -19,8 +18,8 @@ pub enum OpenError {
 /// Damage to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The file or folder with the damage.
-    pub path: PathBuf,
+    /// The part with the damage; empty for the store as a whole.
+    pub place: String,
     /// The damage.
     pub what: String,
     /// The missing commits, if known.
@@ -37,15 +36,15 @@ pub struct Loss {
 }
 
 impl Damage {
-    pub(crate) fn of(path: impl Into<PathBuf>, what: impl Into<String>) -> Self {
-        Self { path: path.into(), what: what.into(), loss: None }
+    pub(crate) fn of(place: impl fmt::Display, what: impl Into<String>) -> Self {
+        Self { place: place.to_string(), what: what.into(), loss: None }
     }
 }
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.path.as_os_str().is_empty() {
-            write!(f, "{}: ", self.path.display())?;
+        if !self.place.is_empty() {
+            write!(f, "{}: ", self.place)?;
         }
         f.write_str(&self.what)?;
         match self.loss {

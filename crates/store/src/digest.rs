@@ -10,17 +10,10 @@ use windlass_engine::JobId;
 use crate::codec::Reader;
 use crate::log::records;
 use crate::record::{Effect, Record, Subject, Tag};
-use crate::store::{Error, LogTail, Position};
+use crate::store::{Error, LogTail, Position, Span};
 
 /// Records read at once, at most: a digest takes 32 bytes for each.
 const RECORDS_MAX: usize = 1 << 20;
-
-/// Position of a record in the log, and its length.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Span {
-    pub(crate) place: Position,
-    pub(crate) len: usize,
-}
 
 /// The net change of one subject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,7 +76,7 @@ impl Digest {
             ControlFlow::Continue(())
         })?;
         if let Some(what) = damage {
-            return Err(Error::Damaged { path: std::path::PathBuf::new(), what });
+            return Err(Error::damaged("log", what));
         }
         seen.sort_unstable_by_key(|seen| (seen.subject, seen.number, seen.place));
         let same = |one: &Seen, two: &Seen| (one.subject, one.number) == (two.subject, two.number);

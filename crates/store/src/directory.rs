@@ -12,6 +12,7 @@
 //! A store is created in `store.new` and renamed when it is complete, so a partial store is never found. A missing part is
 //! damage.
 
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -107,12 +108,12 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
     let store = config.path.join(STORE);
     if !store.exists() {
         if lock.had_store() {
-            return Err(missing(&store));
+            return Err(missing(store.display()));
         }
         make(config, &limits, seed)?;
     }
     lock.has_store()?;
-    let Read { table, found, mut scanned } = read(config, &store)?;
+    let Read { mut table, found, mut scanned } = read(config, &store)?;
     // A process that was killed may have left names that are not durable.
     [&config.path, &store, &store.join(LOG)].into_iter().try_for_each(|folder| sync_entry(folder))?;
     let (torn, last_seq) = (scanned.torn, scanned.last.0);
@@ -126,14 +127,10 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
         tracing::warn!(seq, "the last entry of the log is torn; it was never acknowledged and is dropped");
     }
     table.tidy()?;
+    table.supersede(config.path.join(OLD_JOURNAL));
     log.tail().make_room().unwrap_or_else(|error| tracing::warn!(%error, "cannot allocate disk space for the log"));
-    let (mut checkpointer, mut recovered) =
-        found.open(Box::new(table), log.tail(), &config.checkpoints, limits, seed)?;
+    let (checkpointer, mut recovered) = found.open(Box::new(table), log.tail(), &config.checkpoints, limits, seed)?;
     (recovered.report.torn, recovered.report.harmless) = (torn, harmless);
-    let old = config.path.join(OLD_JOURNAL);
-    if old.exists() {
-        checkpointer.remove_after_the_first(old);
-    }
     Ok(Opened { log: Box::new(log), checkpointer, recovered, guard: Guard { _lock: lock } })
 }
 
@@ -148,15 +145,16 @@ pub(crate) struct Read {
 pub(crate) fn read(config: &StoreConfig, store: &Path) -> Result<Read, OpenError> {
     let log = store.join(LOG);
     if let Some(folder) = [store, &log].into_iter().find(|folder| !folder.is_dir()) {
-        return Err(missing(folder));
+        return Err(missing(folder.display()));
     }
     let Some(table) = SledTable::open(config.table(store))? else {
-        return Err(missing(&store.join("table")));
+        return Err(missing(store.join("table").display()));
     };
-    let (found, scanned) =
-        Found::read(&*scan_of(&table)?, &table.folder(), |point, show| scan(&log, point.seq, point.before, show))?;
+    let (found, scanned) = Found::read(&*scan_of(&table)?, table.folder().display(), |point, show| {
+        scan(&log, point.seq, point.before, show)
+    })?;
     if found.point.log != scanned.id.0 {
-        return Err(Damage::of(table.folder(), "the table and the log belong to different stores").into());
+        return Err(Damage::of(table.folder().display(), "the table and the log belong to different stores").into());
     }
     Ok(Read { table, found, scanned })
 }
@@ -164,13 +162,13 @@ pub(crate) fn read(config: &StoreConfig, store: &Path) -> Result<Read, OpenError
 /// Opens a table for reading. A missing file is damage.
 fn scan_of(table: &SledTable) -> Result<Box<dyn Scan>, OpenError> {
     match table.scan() {
-        Err(Error::Io { path, why, .. }) if why.kind() == io::ErrorKind::NotFound => Err(missing(&path)),
+        Err(Error::Io { place, why, .. }) if why.kind() == io::ErrorKind::NotFound => Err(missing(place)),
         scan => Ok(scan?),
     }
 }
 
-fn missing(path: &Path) -> OpenError {
-    Damage::of(path, "it is missing: a start without it would lose everything").into()
+fn missing(place: impl Display) -> OpenError {
+    Damage::of(place, "it is missing: a start without it would lose everything").into()
 }
 
 /// Creates a store: empty, or with the contents of version 0.1.0's journal.

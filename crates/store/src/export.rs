@@ -14,7 +14,7 @@ use crate::salvage::Salvage;
 impl Salvage {
     /// Writes everything as lines of JSON, an object each. All times are wall-clock times, by the last known clock.
     ///
-    /// First the queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0). Then, in the order of their numbers,
+    /// First the queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0), `paused_at_ms`. Then, in the order of their numbers,
     ///
     /// * jobs: `job`, `queue` (or `queue_number`, if its name is lost), `origin` (the protocol's number), `priority`, `place`, `ready_at_ms`,
     ///   `due_at_ms` (when it is scheduled or tried again; until when it is leased or kept), `attempts`, `failures`, `key`,
@@ -96,6 +96,7 @@ fn queue_line(image: &QueueImage) -> String {
     };
     line.text("kind", kind.as_bytes());
     line.number("paused", image.paused.into());
+    image.paused_at.into_iter().for_each(|at| line.number("paused_at_ms", at.0));
     let mut record = Vec::new();
     encode_queue(image, &mut record);
     line.base64("record_base64", &record);

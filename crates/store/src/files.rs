@@ -91,8 +91,7 @@ pub(crate) fn exchange(one: &Path, other: &Path) -> Result<bool, Error> {
 
 /// Adds the attempted operation and the path to an I/O error.
 pub(crate) fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_path_buf();
-    move |why| Error::Io { doing, path, why }
+    move |why| Error::Io { doing, place: path.display().to_string(), why }
 }
 
 /// The data directory, held by one process.
@@ -169,7 +168,7 @@ fn lock(file: &mut File, path: &Path, name: &Path) -> Result<String, Error> {
         Err(Errno::WOULDBLOCK) => {
             let holder = text.lines().find(|line| known && line.starts_with(PROCESS));
             let holder = holder.map(|line| format!(" ({line})")).unwrap_or_default();
-            Err(Error::InUse { path: path.to_path_buf(), holder })
+            Err(Error::InUse { place: path.display().to_string(), holder })
         }
         Err(why) => Err(at("locking", name)(why.into())),
     }

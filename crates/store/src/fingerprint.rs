@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_engine::{Batch, Engine, EngineMeta, Job, JobId, JobStateKind, QueueId, QueueImage, Schedule};
+use windlass_engine::{Batch, DayBegin, Engine, EngineMeta, Job, JobId, JobStateKind, QueueId, QueueImage, Schedule};
 
 use crate::journal::is_worth_remembering;
 use crate::record::Record;
@@ -19,6 +19,8 @@ pub struct Fingerprint {
     pub schedules: BTreeMap<JobId, Schedule>,
     /// Every batch.
     pub batches: BTreeMap<JobId, Batch>,
+    /// The counters when each day began.
+    pub days: Vec<DayBegin>,
     /// The engine meta's counters. Its numbers only grow.
     pub meta: EngineMeta,
 }
@@ -40,7 +42,8 @@ impl Fingerprint {
             .collect();
         let schedules = engine.schedules().map(|schedule| (schedule.id, schedule.clone())).collect();
         let batches = engine.batches().map(|batch| (batch.id, batch.clone())).collect();
-        Self { jobs, queues, schedules, batches, meta: engine.meta().clone() }
+        let days = engine.days().copied().collect();
+        Self { jobs, queues, schedules, batches, days, meta: engine.meta().clone() }
     }
 }
 
@@ -98,6 +101,9 @@ impl Fingerprint {
             if one != two {
                 return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
             }
+        }
+        if self.days != other.days {
+            return Some(format!("days:\n  {:?}\n  {:?}", self.days, other.days));
         }
         let totals = |meta: &EngineMeta| (meta.totals, meta.protocols.clone());
         let (one, two) = (totals(&self.meta), totals(&other.meta));

@@ -18,8 +18,8 @@ use windlass_engine::{Batch, Change, Engine, Job, JobId, JobStateKind, Queue, Qu
 use crate::commit::Commit;
 use crate::pending::{INLINE_BYTES_MAX, Pending};
 use crate::record::{
-    MetaRecord, Tail, encode_batch, encode_batch_moved, encode_meta, encode_moved, encode_next_run, encode_put,
-    encode_queue, encode_queue_gone, encode_schedule,
+    MetaRecord, Tail, encode_batch, encode_batch_moved, encode_day, encode_meta, encode_moved, encode_next_run,
+    encode_put, encode_queue, encode_queue_gone, encode_schedule,
 };
 
 /// A commit of this size takes no more changes: the next one begins.
@@ -73,6 +73,10 @@ impl Journal {
                 Change::QueueSet(id) | Change::QueueGone(id) => {
                     self.pending.queues.insert(id);
                 }
+                Change::DayBegan(number) => {
+                    let begun = engine.days().find(|begin| begin.number == number);
+                    begun.into_iter().for_each(|begin| self.pending.append(|out| encode_day(begin, out)));
+                }
                 Change::Meta => {}
             }
         }
@@ -110,6 +114,7 @@ impl Journal {
         mut write: impl FnMut(&Commit) -> Result<(), E>,
     ) -> Result<(), E> {
         self.pending.queues.extend(engine.queues().map(|queue| queue.image().id));
+        engine.days().for_each(|begin| self.pending.append(|out| encode_day(begin, out)));
         engine.batches().for_each(|batch| self.put(batch));
         engine.schedules().for_each(|schedule| self.put(schedule));
         for job in engine.jobs().filter(|job| job.durable) {
@@ -135,6 +140,7 @@ impl Journal {
             | Change::BatchGone(_)
             | Change::QueueSet(_)
             | Change::QueueGone(_)
+            | Change::DayBegan(_)
             | Change::Meta => false,
         })
     }

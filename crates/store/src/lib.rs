@@ -88,5 +88,5 @@ pub use parts::open_parts;
 pub use record::{BatchMoved, Counted, MetaRecord, Moved, NextRun, Record};
 pub use recover::{Recovered, Report};
 pub use salvage::{Salvage, Verdict, accept_loss, salvage, verify};
-pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Table};
+pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table};
 pub use table::memory::MemoryTable;

@@ -9,7 +9,8 @@
 //!   0 "point"                                how far the table has come: see `Point`
 //!   1 page(8) 0                              a page of queues: numbers page << 5 to page << 5 | 31
 //!   2 page(8) 0                              a page of jobs, schedules and batches, likewise
-//!   1 or 2 page(8) 1 number(8) place(8) n(4) piece n of a large record of the page before; numbers are big-endian
+//!   3 page(8) 0                              a page of days, likewise
+//!   1 to 3 page(8) 1 number(8) place(8) n(4) piece n of a large record of the page before; numbers are big-endian
 //!
 //! page     bytes 0..4    crc32 of the key and of all bytes from 4 on
 //!                4       version, 1
@@ -67,6 +68,7 @@ pub(crate) fn page_key(subject: Subject, number: u64) -> Vec<u8> {
         Subject::Meta => return HEAD_KEY.to_vec(),
         Subject::Queue => 1,
         Subject::Entity => 2,
+        Subject::Day => 3,
     };
     let mut key = vec![kind];
     key.extend((number >> PAGE_BITS).to_be_bytes());
@@ -92,8 +94,8 @@ impl Key {
     pub(crate) fn of(key: &[u8]) -> Self {
         match key {
             POINT_KEY => Self::Point,
-            HEAD_KEY | [1 | 2, _, _, _, _, _, _, _, _, 0] => Self::Page,
-            [1 | 2, _, _, _, _, _, _, _, _, 1, rest @ ..] => piece_of(rest).unwrap_or(Self::Unknown),
+            HEAD_KEY | [1..=3, _, _, _, _, _, _, _, _, 0] => Self::Page,
+            [1..=3, _, _, _, _, _, _, _, _, 1, rest @ ..] => piece_of(rest).unwrap_or(Self::Unknown),
             _ => Self::Unknown,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Not here: the files they are in (`directory`).
 
-use std::path::Path;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use windlass_engine::Limits;
@@ -29,10 +29,10 @@ impl Found {
     /// returns what `behind` returned.
     pub(crate) fn read<T>(
         table: &dyn Scan,
-        path: &Path,
+        place: impl Display,
         behind: impl FnOnce(&Point, &mut ShowEntry<'_>) -> Result<T, OpenError>,
     ) -> Result<(Self, T), OpenError> {
-        let (mut replay, point, candidate) = load_table(table, path)?;
+        let (mut replay, point, candidate) = load_table(table, place)?;
         let read = behind(&point, &mut |entry| Ok(replay.take(entry)?))?;
         Ok((Self { replay, point, candidate }, read))
     }
@@ -68,7 +68,7 @@ pub fn open_parts(
 ) -> Result<(Checkpointer, Recovered), OpenError> {
     let tail = log.tail();
     let behind = |point: &Point, show: &mut ShowEntry<'_>| show_behind(&*tail, point.seq, show);
-    let (found, ()) = Found::read(&*table.scan()?, Path::new("table"), behind)?;
+    let (found, ()) = Found::read(&*table.scan()?, "table", behind)?;
     found.open(table, tail, checkpoints, limits, seed)
 }
 
@@ -86,5 +86,5 @@ fn show_behind(tail: &dyn LogTail, after: u64, show: &mut ShowEntry<'_>) -> Resu
 }
 
 fn missing(first: u64, last: u64) -> OpenError {
-    Damage { path: "log".into(), what: "commits are missing".to_owned(), loss: Some(Loss { first, last }) }.into()
+    Damage { place: "log".to_owned(), what: "commits are missing".to_owned(), loss: Some(Loss { first, last }) }.into()
 }

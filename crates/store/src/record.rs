@@ -1,5 +1,5 @@
 //! Facts and their bytes: a whole job, a job's standing, a job's deletion, a queue, a queue's deletion, the engine meta; a whole
-//! schedule, a schedule's next run; a whole batch, a batch's progress. Schedules and batches share the numbers of jobs, and are
+//! schedule, a schedule's next run; a whole batch, a batch's progress; the beginning of a day. Schedules and batches share the numbers of jobs, and are
 //! deleted by the same record.
 //!
 //! The encoding is written by hand and never derived from the engine's types, so that renaming a field cannot break a disk. A
@@ -13,8 +13,8 @@ mod template;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, Clock, Codec, EngineMeta, Job, JobId, Priority, Protocol, QueueId, QueueImage, QueueKind, QueueRules,
-    Schedule, Throttle, Totals,
+    Batch, Clock, Codec, DAYS_KEPT, DayBegin, EngineMeta, Job, JobId, Priority, Protocol, QueueId, QueueImage,
+    QueueKind, QueueRules, Schedule, Throttle, Totals,
 };
 
 use crate::codec::{DecodeError, Reader, put_bytes, put_i64, put_time, put_u32, put_u64};
@@ -39,6 +39,7 @@ const BATCH_MOVED: u8 = 10;
 /// With a count and a checksum of the commits in a sled journal: read, but no longer written.
 const COUNTED_HEAD: u8 = 11;
 const HEAD: u8 = 12;
+const DAY: u8 = 13;
 
 /// Counts, numbers and ranks stay below this, so that counting on from a journal never overflows.
 pub(crate) const COUNT_MAX: u64 = 1 << 63;
@@ -64,6 +65,8 @@ pub enum Record {
     Batch(Box<Batch>),
     /// The progress of a batch; the rest of it is unchanged.
     BatchMoved(BatchMoved),
+    /// The counters when a day began. It replaces the record of the day that began [`DAYS_KEPT`] days before.
+    Day(DayBegin),
     /// The engine's own numbers. Every commit has one.
     Meta(MetaRecord),
 }
@@ -105,6 +108,8 @@ pub(crate) enum Subject {
     Queue,
     /// A job, a schedule or a batch: they share one range of numbers.
     Entity,
+    /// The beginning of a day, by its number modulo [`DAYS_KEPT`].
+    Day,
 }
 
 /// A record's effect on its subject.
@@ -136,12 +141,14 @@ impl Tag {
             GONE => (Subject::Entity, Effect::Gone),
             QUEUE_SET => (Subject::Queue, Effect::Whole),
             QUEUE_GONE => (Subject::Queue, Effect::Gone),
+            DAY => (Subject::Day, Effect::Whole),
             OLD_HEAD | COUNTED_HEAD | HEAD => {
                 return Ok(Self { subject: Subject::Meta, number: 0, effect: Effect::Whole });
             }
             kind => return Err(DecodeError::Kind(kind)),
         };
         let number = from.below("a number", COUNT_MAX)?;
+        let number = if subject == Subject::Day { number % DAYS_KEPT } else { number };
         Ok(Self { subject, number, effect })
     }
 }
@@ -165,7 +172,8 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
         QueueKind::Cycle => 1,
     });
     let (throttled, ruled) = (image.throttle.is_some(), image.rules.is_some());
-    let flags = [image.known, image.paused, throttled, ruled];
+    let paused_at = image.paused_at.filter(|_| image.paused);
+    let flags = [image.known, image.paused, throttled, ruled, paused_at.is_some()];
     out.push((0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum());
     for limit in image.jobs_max {
         put_u64(out, limit.map_or(0, |limit| u64::from(limit) + 1));
@@ -177,6 +185,7 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
     if let Some(rules) = &image.rules {
         encode_rules(rules, out);
     }
+    paused_at.into_iter().for_each(|at| put_time(out, at));
 }
 
 /// Flags for the parts that exist, then these parts.
@@ -233,6 +242,14 @@ pub(crate) fn encode_meta(record: &MetaRecord, out: &mut Vec<u8>) {
     }
 }
 
+pub(crate) fn encode_day(begin: &DayBegin, out: &mut Vec<u8>) {
+    let DayBegin { number, day, totals } = begin;
+    out.push(DAY);
+    put_u64(out, *number);
+    put_u64(out, *day);
+    put_totals(totals, true, out);
+}
+
 /// `told`: whether `misfits` is written, because one of the totals has some.
 fn put_totals(totals: &Totals, told: bool, out: &mut Vec<u8>) {
     let Totals {
@@ -272,6 +289,7 @@ impl Record {
             NEXT_RUN => schedule::decode_next_run(from).map(Self::NextRun),
             BATCH => batch::decode_batch(from).map(|batch| Self::Batch(Box::new(batch))),
             BATCH_MOVED => batch::decode_batch_moved(from).map(Self::BatchMoved),
+            DAY => decode_day(from).map(Self::Day),
             kind => Err(DecodeError::Kind(kind)),
         }
     }
@@ -302,6 +320,7 @@ impl Record {
             Self::NextRun(next) => next.encode(out),
             Self::Batch(batch) => encode_batch(batch, out),
             Self::BatchMoved(moved) => moved.encode(out),
+            Self::Day(begin) => encode_day(begin, out),
             Self::Meta(meta) => encode_meta(meta, out),
         }
     }
@@ -315,7 +334,7 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
         1 => QueueKind::Cycle,
         kind => return Err(DecodeError::Range { field: "a queue's kind", value: kind.into() }),
     };
-    let flags = from.below("a queue's flags", 16)?;
+    let flags = from.below("a queue's flags", 32)?;
     let mut jobs_max = [None; Priority::COUNT];
     for limit in &mut jobs_max {
         let coded = from.below("a queue's limit", 1 << 33)?;
@@ -326,7 +345,8 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
     let rules = if flags & 8 != 0 { Some(decode_rules(from)?) } else { None };
     let rules = rules.filter(|rules| *rules != QueueRules::default()).map(Box::new);
     let (known, paused) = (flags & 1 != 0, flags & 2 != 0);
-    Ok(QueueImage { id, name, kind, known, paused, jobs_max, throttle, rules, serial })
+    let paused_at = if flags & 16 != 0 { Some(from.time()?).filter(|_| paused) } else { None };
+    Ok(QueueImage { id, name, kind, known, paused, paused_at, jobs_max, throttle, rules, serial })
 }
 
 /// In earlier versions the first flag isolated the protocols from one another. Now the configuration decides.
@@ -372,6 +392,15 @@ fn decode_meta(from: &mut Reader<'_>, kind: u8) -> Result<MetaRecord, DecodeErro
     let clock = if flags & 8 != 0 { read_clock(from)? } else { Clock::default() };
     let meta = EngineMeta { next_job, reserved, boot_count, clock, totals, protocols };
     Ok(MetaRecord { meta, clean: flags & 1 != 0, counted })
+}
+
+fn decode_day(from: &mut Reader<'_>) -> Result<DayBegin, DecodeError> {
+    let number = from.below("a day's number", COUNT_MAX)?;
+    if number == 0 {
+        return Err(DecodeError::Range { field: "a day's number", value: number });
+    }
+    let day = from.below("a day", COUNT_MAX)?;
+    Ok(DayBegin { number, day, totals: read_totals(from, false, true)? })
 }
 
 fn read_clock(from: &mut Reader<'_>) -> Result<Clock, DecodeError> {

@@ -3,9 +3,11 @@
 //! Not here: verifying that a table is complete (`load`), and finding the log's end (`log::scan`).
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use windlass_engine::{
-    Batch, Engine, Job, JobId, JobState, Limits, Numbered, QueueId, QueueImage, QueueKind, Role, Schedule, Stage,
+    Batch, DAYS_KEPT, DayBegin, Engine, Job, JobId, JobState, Limits, Numbered, QueueId, QueueImage, QueueKind, Role,
+    Schedule, Stage,
 };
 
 use crate::codec::{DecodeError, Reader};
@@ -58,7 +60,7 @@ pub struct Recovered {
 }
 
 /// Reads a table into a new replay. Returns the replay, the table's point, and the candidate that was right.
-pub(crate) fn load_table(scan: &dyn Scan, path: &std::path::Path) -> Result<(Replay, Point, usize), OpenError> {
+pub(crate) fn load_table(scan: &dyn Scan, place: impl Display) -> Result<(Replay, Point, usize), OpenError> {
     let mut first_damage = None;
     for candidate in 0.. {
         let mut replay = Replay::new();
@@ -74,7 +76,7 @@ pub(crate) fn load_table(scan: &dyn Scan, path: &std::path::Path) -> Result<(Rep
         }
     }
     let what = first_damage.unwrap_or_else(|| "nothing in it can be read".to_owned());
-    Err(Damage::of(path, format!("the table of living jobs is damaged: {what}")).into())
+    Err(Damage::of(place, format!("the table of living jobs is damaged: {what}")).into())
 }
 
 /// The net effect of all records so far.
@@ -85,6 +87,8 @@ pub(crate) struct Replay {
     queues: BTreeMap<QueueId, QueueImage>,
     schedules: BTreeMap<JobId, Schedule>,
     batches: BTreeMap<JobId, Batch>,
+    /// By number, modulo [`DAYS_KEPT`].
+    days: BTreeMap<u64, DayBegin>,
     meta: Option<MetaRecord>,
 }
 
@@ -97,6 +101,7 @@ impl Replay {
             queues: BTreeMap::new(),
             schedules: BTreeMap::new(),
             batches: BTreeMap::new(),
+            days: BTreeMap::new(),
             meta: None,
         }
     }
@@ -146,6 +151,7 @@ impl Replay {
                     batch.progress = moved.progress;
                 }
             }
+            Record::Day(begin) => drop(self.days.insert(begin.number % DAYS_KEPT, begin)),
             Record::Meta(meta) => self.meta = Some(meta),
         }
     }
@@ -195,6 +201,7 @@ impl Replay {
         if let Some(meta) = self.meta {
             engine.recall_meta(meta.meta, meta.clean);
         }
+        self.days.into_values().for_each(|begin| engine.recall_day(begin));
         let known: Vec<QueueId> = self.queues.keys().copied().collect();
         self.queues.into_values().for_each(|image| engine.recall_queue(image));
         for batch in self.batches.into_values() {
@@ -318,6 +325,7 @@ pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
     if let Some(meta) = found.meta() {
         engine.recall_meta(meta.meta.clone(), false);
     }
+    found.days.values().for_each(|begin| engine.recall_day(*begin));
     let mut names = BTreeMap::new();
     for (id, image) in &found.queues {
         // Of two queues with the same name the younger counts: the other was deleted.

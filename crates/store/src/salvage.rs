@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::{Batch, Engine, Job, JobId, Limits, QueueId, QueueImage, Schedule};
+use windlass_engine::{Batch, DAYS_KEPT, DayBegin, Engine, Job, JobId, Limits, QueueId, QueueImage, Schedule};
 
 use crate::codec::Reader;
 use crate::damage::OpenError;
@@ -85,6 +85,8 @@ pub struct Salvage {
     pub batches: BTreeMap<JobId, Batch>,
     /// Queues by number.
     pub queues: BTreeMap<QueueId, QueueImage>,
+    /// The beginnings of days, by number modulo [`DAYS_KEPT`].
+    pub days: BTreeMap<u64, DayBegin>,
     /// Commits of the log that were read.
     pub commits: u64,
     /// Commits of the log that should exist and were not read.
@@ -358,6 +360,7 @@ impl Salvage {
                 self.queues.insert(image.id, image);
             }
             Record::QueueGone(id) => drop(self.gone.insert(id)),
+            Record::Day(begin) => drop(self.days.insert(begin.number % DAYS_KEPT, begin)),
             Record::Meta(meta) => self.meta = Some(meta),
         }
     }

@@ -47,6 +47,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use self::message::{Flaw, Message, SEGMENT_HEADER_BYTES, Segment};
+use crate::files::at;
 use crate::store::Error;
 
 #[cfg(test)]
@@ -114,16 +115,16 @@ impl SledFile {
         let path = path.to_path_buf();
         if !segment_bytes.is_power_of_two() || !SEGMENT_BYTES.contains(&segment_bytes) {
             let what = format!("invalid segment size of {segment_bytes} bytes");
-            return Err(Error::Damaged { path, what });
+            return Err(Error::damaged(path.display(), what));
         }
         match File::open(&path) {
             Ok(file) => Ok(Self { file, path, segment_bytes }),
-            Err(why) => Err(Error::Io { doing: "opening", path, why }),
+            Err(why) => Err(at("opening", &path)(why)),
         }
     }
 
     fn failed(&self, why: io::Error) -> Error {
-        Error::Io { doing: "reading", path: self.path.clone(), why }
+        at("reading", &self.path)(why)
     }
 
     /// Fills a buffer, as far as the file reaches.
@@ -181,7 +182,7 @@ impl SledFile {
             Err(why) if matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) => {
                 Ok(Err(Flaw::Blob))
             }
-            Err(why) => Err(Error::Io { doing: "reading", path, why }),
+            Err(why) => Err(at("reading", &path)(why)),
         }
     }
 }

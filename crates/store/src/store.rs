@@ -5,9 +5,9 @@
 //!
 //! Not here: the contents of a commit (`journal`, `record`) and of a table's value (`page`), and reading both back (`recover`).
 
+use std::fmt::Display;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::commit::Commit;
@@ -15,6 +15,15 @@ use crate::commit::Commit;
 /// Position of a record in a log. Later records have higher positions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Position(pub u64);
+
+/// Position of a record in a log, and its length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Where it begins.
+    pub place: Position,
+    /// Its bytes.
+    pub len: usize,
+}
 
 /// A commit that is read back.
 #[derive(Clone, Copy, Debug)]
@@ -73,12 +82,12 @@ pub trait LogTail: Send + Sync {
     /// If a commit cannot be read, or its checksum is wrong.
     fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error>;
 
-    /// Appends to `into` the `len` bytes at `place`. Fetching at ascending places takes few reads.
+    /// Appends these records to `into`, one after the other. Ascending places take few reads.
     ///
     /// # Errors
     ///
-    /// If the bytes cannot be read.
-    fn fetch(&self, place: Position, len: usize, into: &mut Vec<u8>) -> Result<(), Error>;
+    /// If a record cannot be read.
+    fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error>;
 
     /// Frees the space of commits up to `upto`: they will not be read again.
     ///
@@ -196,30 +205,30 @@ pub trait Scan {
 /// An error of a store. It requires the operator; until then nothing is acknowledged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The disk or the file system failed.
-    #[error("{doing} {path}: {why}", path = path.display())]
+    /// A part of the store cannot be read or written.
+    #[error("{doing} {place}: {why}")]
     Io {
         /// The attempted operation.
         doing: &'static str,
-        /// The file.
-        path: PathBuf,
+        /// The part: the path of a file, or the address of a database.
+        place: String,
         /// The system's error.
         #[source]
         why: io::Error,
     },
-    /// Another process holds the data directory.
-    #[error("{path} is in use by another process{holder}", path = path.display())]
+    /// Another process holds the store.
+    #[error("{place} is in use by another process{holder}")]
     InUse {
-        /// The data directory.
-        path: PathBuf,
+        /// Where the store is.
+        place: String,
         /// That process, if it recorded its id.
         holder: String,
     },
-    /// The data on the disk differs from what was written.
-    #[error("{path} is damaged: {what}", path = path.display())]
+    /// The data differs from what was written.
+    #[error("{place} is damaged: {what}")]
     Damaged {
-        /// The data directory.
-        path: PathBuf,
+        /// The damaged part.
+        place: String,
         /// The damage.
         what: String,
     },
@@ -229,4 +238,10 @@ pub enum Error {
     /// A fault that a test requested.
     #[error("a fault was injected")]
     Asked,
+}
+
+impl Error {
+    pub(crate) fn damaged(place: impl Display, what: impl Into<String>) -> Self {
+        Self::Damaged { place: place.to_string(), what: what.into() }
+    }
 }

@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientCommand, ClientId, ClientInfo, Context, Engine, Event, Limits, Tag, Timestamp};
+use windlass_engine::{
+    ClientCommand, ClientId, ClientInfo, Context, Engine, Event, Limits, Refusal, Reply, Rights, Tag, Timestamp,
+};
 use windlass_session::{Item, Outbox, Reason, Session, Stop};
 
 /// A client number that no connection has.
@@ -46,6 +48,13 @@ enum Mail {
 }
 
 impl Peer {
+    fn say(&mut self, bytes: &[u8]) {
+        match self.session.seal(bytes) {
+            Some(sealed) => self.output.extend_from_slice(&sealed),
+            None => self.output.extend_from_slice(bytes),
+        }
+    }
+
     /// Records the session's request to end; it takes effect once all earlier output is processed.
     fn heed(&mut self) {
         if let Some(reason) = self.outbox.take_reason()
@@ -72,6 +81,11 @@ impl MemoryHub {
 
     /// Opens a connection from 127.0.0.1 with a new session.
     pub fn open(&mut self, greet: impl FnOnce(ClientInfo) -> Box<dyn Session>) -> ClientId {
+        self.open_with(Rights::ALL, greet)
+    }
+
+    /// Opens a connection that may do no more than this.
+    pub fn open_with(&mut self, rights: Rights, greet: impl FnOnce(ClientInfo) -> Box<dyn Session>) -> ClientId {
         let client = ClientId(self.next_client);
         let number = u32::try_from(self.next_client).unwrap_or(u32::MAX);
         self.next_client += 1;
@@ -79,7 +93,7 @@ impl MemoryHub {
             session: greet(ClientInfo { address: "127.0.0.1".into(), protocol: None, number }),
             input: BytesMut::new(),
             output: BytesMut::new(),
-            outbox: Outbox::new(client),
+            outbox: Outbox::new(client).with_rights(rights),
             mail: VecDeque::new(),
             ending: None,
             ended: None,
@@ -225,6 +239,10 @@ impl MemoryHub {
         for item in peer.outbox.drain() {
             match item {
                 Item::Command(tag, command) => self.engine.apply(client, tag, command, &mut self.context),
+                Item::Forbidden(tag) => {
+                    let refused = Event::Reply(tag, Reply::Refused(Refusal::NotPermitted));
+                    self.context.events.push((client, refused));
+                }
                 Item::Bytes(bytes) => words.push_back((self.context.events.len(), bytes)),
                 Item::Publish(to, bytes) => published.push((to, bytes)),
             }
@@ -257,12 +275,12 @@ impl MemoryHub {
         for mail in mail {
             let Some(peer) = self.peers.get_mut(&client) else { return any };
             match mail {
-                Mail::Bytes(bytes) => peer.output.extend_from_slice(&bytes),
+                Mail::Bytes(bytes) => peer.say(&bytes),
                 Mail::Event(event) => {
                     peer.session.on_event(now, event, &mut peer.outbox);
                     // Bytes that the session answers at once precede the rest of the mail; its commands are new.
                     if let Some(bytes) = peer.outbox.take_leading_bytes() {
-                        peer.output.extend_from_slice(&bytes);
+                        peer.say(&bytes);
                     }
                     self.visit(client);
                 }

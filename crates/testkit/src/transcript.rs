@@ -5,6 +5,7 @@
 //! ```text
 //! == a job from submit to result            a scene
 //! set job_retries 2                         configures the server, before the first message
+//! set rights W work submit                  W may only do this (`submit`, `work`, `administer`); for memory only
 //! W > CAN_DO "resize"                       W sends this; the first use of a name opens its connection
 //! C > SUBMIT_JOB "resize" "" "cat.png"
 //! C < JOB_CREATED $job                      C receives exactly this next; $job gets its value here and keeps it from now on
@@ -31,6 +32,8 @@ mod zmtp;
 
 use std::fmt;
 use std::path::Path;
+
+use windlass_engine::{Right, Rights};
 
 pub use play::{Said, Speech, Spoken};
 pub use wire::{Heard, MemoryWire, TcpWire, Wire};
@@ -67,6 +70,15 @@ pub struct Failure {
     pub text: String,
 }
 
+fn right(name: &str) -> Result<Right, String> {
+    match name {
+        "submit" => Ok(Right::Submit),
+        "work" => Ok(Right::Work),
+        "administer" => Ok(Right::Administer),
+        _ => Err(format!("no right is called {name}")),
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.text)
@@ -98,6 +110,18 @@ impl Transcript {
 }
 
 impl Scene {
+    /// What a connection of this name may do.
+    ///
+    /// # Errors
+    /// A setting names an unknown right.
+    pub(crate) fn rights(&self, who: &str) -> Result<Rights, String> {
+        let of = |(key, value): &(String, String)| {
+            let (name, rights) = value.split_once(' ').filter(|_| key == "rights")?;
+            (name == who).then(|| rights.split(' ').map(right).collect())
+        };
+        self.settings.iter().find_map(of).unwrap_or(Ok(Rights::ALL))
+    }
+
     /// Whether the clock jumps, which only memory supports.
     #[must_use]
     pub fn moves_the_clock(&self) -> bool {

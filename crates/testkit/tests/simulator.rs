@@ -65,16 +65,16 @@ fn everything_happens(tally: &Tally) {
         ("Job", "Push Track Replace Cancel"),
         ("Take", "Take WaitForWork Credit Unwait"),
         ("Lease", "Finish Fail Unconvertible Release Extend Repay Progress"),
-        ("Query", "Job Batch Queue Queues Jobs Workers Clients Schedules Stats"),
+        ("Query", "Job Batch Queue Queues Jobs Workers Clients Schedules Stats Days"),
         ("Queue", "Create Remove Pause Limit Throttle SetRules Bridge"),
         ("Schedule", "Set Remove"),
         ("Batch", "New Open Commit"),
         ("Bulk", "Mutate Flush"),
-        ("Worker", "Register Beat SetState"),
+        ("Worker", "Register Beat SetState GivesBack"),
         (
             "Reply",
             "Pushed Taken Empty Finished Failed Done Settled Refused Looked ScheduleSet Schedules Batch Queues Workers Clients \
-             Stats Mutated Beaten",
+             Stats Days Mutated Beaten",
         ),
         ("Notice", "Delivered WorkAvailable Progress Ended Close"),
         ("Refusal", "NotUnique NotHeld InUse WrongKind OutOfPlace NeverDue"),
@@ -84,9 +84,11 @@ fn everything_happens(tally: &Tally) {
         ("Fate", "Retried Buried Discarded"),
         ("Pushed", "New Attached Kept AgainWhenDone"),
         ("Stray", "Given Handed"),
+        ("Sleeper", "First"),
         ("Finish", "Late LateByName"),
         ("Clock", "Forward Back Paused"),
         ("Isolation", "Passed"),
+        ("Remove", "Beside"),
         ("Misfit", "Waits Dies"),
         ("Dead", "Dropped MadeWay"),
         ("Part", "Done"),
@@ -94,7 +96,7 @@ fn everything_happens(tally: &Tally) {
         (
             "Change",
             "JobPut JobMoved JobGone QueueSet QueueGone SchedulePut ScheduleMoved ScheduleGone BatchPut BatchMoved \
-             BatchGone Meta",
+             BatchGone DayBegan Meta",
         ),
         ("Daemon", "Crashed Restarted"),
     ];

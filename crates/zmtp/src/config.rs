@@ -84,15 +84,22 @@ impl Zmtp {
         }
     }
 
-    /// Makes the sessions of one listener. All its connections share a registry.
-    pub fn sessions<F>(&self, make: F) -> SessionFactory
+    /// The registry of a listener, for all its connections.
+    #[must_use]
+    pub fn registry(&self) -> Arc<ConnectionRegistry> {
+        ConnectionRegistry::new(self.handshakes_max)
+    }
+}
+
+impl ConnectionRegistry {
+    /// Makes the sessions of its listener.
+    pub fn sessions<F>(self: Arc<Self>, make: F) -> SessionFactory
     where
         F: Fn(ClientInfo, Registration) -> Box<dyn Session> + Send + Sync + 'static,
     {
-        let registry = ConnectionRegistry::new(self.handshakes_max);
         Arc::new(move |info, connection: Arc<dyn Closer>| {
             let hang_up: HangUp = Arc::new(move |close| connection.close(close.into()));
-            make(info, registry.enter(hang_up))
+            make(info, self.enter(hang_up))
         })
     }
 }

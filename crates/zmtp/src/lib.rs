@@ -7,14 +7,16 @@
 //! [`Message`], one view of its read buffer. [`Peer`], the connection: greeting, handshake, traffic, heartbeats; its
 //! [`Settings`], and [`Close`], why it ends. [`ConnectionRegistry`], what the connections of one listener share: handshakes and identities.
 //! [`Link`], a peer with its place in there. [`Subscriptions`], the topics of one subscriber. [`Zmtp`], the section of the
-//! configuration.
+//! configuration, and [`Access`], the keys that the sections over it share.
 //!
 //! **Invariants.** Where the stream is cut does not matter. A message's parts are views, never copies. All output is appended to
 //! the caller's buffer, so that everything sent in one visit leaves in one write.
 //!
-//! Spec: ZeroMQ RFC 37 (ZMTP 3.1); RFC 23 and 15 (3.0 and 2.0, older peers), 24 (PLAIN), 28 (identities), 29 (subscriptions).
+//! Spec: ZeroMQ RFC 37 (ZMTP 3.1); RFC 23 and 15 (3.0 and 2.0, older peers), 24 (PLAIN), 26 (CURVE), 28 (identities), 29 (subscriptions).
 
+mod access;
 mod config;
+pub mod curve;
 mod link;
 mod message;
 mod peer;
@@ -22,6 +24,7 @@ mod registry;
 mod subscriptions;
 pub mod wire;
 
+pub use access::{Access, AccessKeys};
 pub use config::Zmtp;
 pub use link::Link;
 pub use message::{Envelope, Message, Parts};

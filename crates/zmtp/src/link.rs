@@ -74,4 +74,8 @@ impl Transport for Link {
     fn reset_liveness(&mut self, now: Timestamp) {
         self.peer.reset_liveness(now);
     }
+
+    fn seal(&mut self, bytes: &[u8]) -> Option<BytesMut> {
+        self.peer.seal(bytes)
+    }
 }

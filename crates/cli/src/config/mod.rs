@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use windlass_config::{Error, ListenAddress, Override, Period};
+use windlass_config::{Error, Override, Period};
 use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
@@ -19,6 +19,7 @@ use windlass_http::{Configured as ConfiguredHttp, Http, Metrics};
 use windlass_server::config::{self, Bridge, Durability, Limits, Log, Queue, Server, Store};
 use windlass_server::door::Door;
 use windlass_server::import::Origins;
+use windlass_session::Listen;
 use windlass_session::protocol::{Daemon, Protocol};
 use windlass_spiderq::config::{Configured as ConfiguredSpiderq, Spiderq};
 use windlass_zmtp::Zmtp;
@@ -152,7 +153,6 @@ impl Config {
             &mut self.faktory.listen,
             &mut self.gearman.listen,
             &mut self.spiderq.listen,
-            &mut self.http.listen,
             &mut eventmq.listen,
             &mut eventmq.admin_listen,
             &mut eventmq.publish_listen,
@@ -160,7 +160,10 @@ impl Config {
         ];
         let more = self.spiderq.more.iter_mut().map(|more| &mut more.listen);
         for listen in lists.into_iter().chain(more).filter(|listen| !listen.is_empty()) {
-            *listen = vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: 0 }];
+            *listen = vec![Listen::local(0)];
+        }
+        if !self.http.listen.is_empty() {
+            self.http.listen = vec![Listen::local(0).address];
         }
     }
 

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use windlass_config::ListenAddress;
+use windlass_config::{ListenAddress, Secret};
 use windlass_http::Http;
+use windlass_session::Listen;
 
 use super::conf::Conf;
 use super::options::{Fate, VARIABLES};
@@ -129,7 +130,7 @@ impl Told<'_> {
         }
         let Some(binding) = self.given.text("-b").or(self.conf.binding.as_deref()) else { return Ok(()) };
         let parse = |text: &str| {
-            text.parse::<ListenAddress>().map_err(|_| format!("invalid binding \"{binding}\": host:port expected"))
+            text.parse::<Listen>().map_err(|_| format!("invalid binding \"{binding}\": host:port expected"))
         };
         config.faktory.listen = match binding.strip_prefix(':') {
             None => vec![parse(binding)?],
@@ -161,8 +162,8 @@ impl Told<'_> {
             .filter(|path| !own && self.environment == Environment::Serious && Path::new(path).exists());
         let Some(password) = said.or(usual) else { return };
         (faktory.password, faktory.password_file) = match password.starts_with('/') {
-            true => (String::new(), password.into()),
-            false => (password.to_owned(), PathBuf::new()),
+            true => (Secret::default(), password.into()),
+            false => (password.into(), PathBuf::new()),
         };
     }
 
@@ -356,7 +357,7 @@ mod tests {
         let (_dir, line) = directory(&[("conf.d/a.toml", text)]);
         let said = |line: &str, variables: &[(&str, &str)]| {
             let config = config(line, variables);
-            (config.faktory.listen[0].to_string(), config.faktory.password)
+            (config.faktory.listen[0].address.to_string(), config.faktory.password.expose().to_owned())
         };
         assert_eq!(said(&line, &[]), ("[::]:1".to_owned(), "conf".to_owned()));
         let over = said(&format!("{line} -b localhost:2"), &[("FAKTORY_PASSWORD", "variable")]);
@@ -368,11 +369,11 @@ mod tests {
         let (dir, line) = directory(&[("secret", " in a file\n"), ("empty", "\n")]);
         let path = |name: &str| dir.path().join(name).display().to_string();
         let faktory = config(&line, &[("FAKTORY_PASSWORD", &path("secret"))]).faktory;
-        assert_eq!((faktory.secret().unwrap().as_str(), faktory.password.as_str()), ("in a file", ""));
+        assert_eq!((faktory.secret().unwrap().expose(), faktory.password.expose()), ("in a file", ""));
         let ours = [("WINDLASS_FAKTORY_PASSWORD", "ours")];
-        assert_eq!(config(&format!("{line} -e production"), &ours).faktory.password, "ours");
+        assert_eq!(config(&format!("{line} -e production"), &ours).faktory.password, "ours".into());
         let over = [("WINDLASS_FAKTORY_PASSWORD", "ours"), ("FAKTORY_PASSWORD", "theirs")];
-        assert_eq!(config(&line, &over).faktory.password, "theirs");
+        assert_eq!(config(&line, &over).faktory.password, "theirs".into());
         let table = [
             ("-e production", "", "staging and production need a password: FAKTORY_PASSWORD, "),
             ("-e staging", "", "staging and production need a password"),

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use windlass_config::{ListenAddress, Period};
+use windlass_config::Period;
 use windlass_gearman::config::OnTimeout;
+use windlass_session::Listen;
 
 use super::options::Fate;
 use super::parse::{Given, invalid};
@@ -170,7 +171,7 @@ fn addresses(given: &Given, world: &World, port: u16, config: &mut Config) -> Re
         return Ok(());
     }
     let hosts = said.as_ref().map_or_else(|| world.ipv6.everywhere(), std::slice::from_ref);
-    let address = |host: &&str| plan::address(host, port).parse::<ListenAddress>().map_err(|_| invalid("listen", host));
+    let address = |host: &&str| plan::address(host, port).parse::<Listen>().map_err(|_| invalid("listen", host));
     config.gearman.listen = hosts.iter().map(address).collect::<Result<_, _>>()?;
     Ok(())
 }
@@ -415,7 +416,7 @@ mod tests {
     fn listen(line: &str, ipv6: Ipv6, variables: &[(&str, &str)]) -> Vec<String> {
         let environment = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
         let plan = plan_in(line, &World { environment, ipv6 }).unwrap();
-        plan.config.gearman.listen.iter().map(ToString::to_string).collect()
+        plan.config.gearman.listen.iter().map(|it| it.address.to_string()).collect()
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(crate) struct Ask {
 pub(crate) enum Operate {
     /// Show the daemon as a whole: jobs by state, queues, connections.
     Status(Ask),
+    /// Watch queues and workers on the terminal: figures, rates, and keys to pause and resume.
+    Top(Top),
     /// List queues with their jobs, age and workers.
     Queues(Ask),
     /// List jobs.
@@ -84,6 +86,16 @@ pub(crate) enum Operate {
     Done(Done),
     /// Report that a job which `take` has printed has failed.
     Fail(Fail),
+}
+
+/// How to watch.
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// How often to look at the daemon.
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub(super) every: Period,
+    #[command(flatten)]
+    pub(super) ask: Ask,
 }
 
 /// Which jobs; all conditions must hold.

@@ -4,6 +4,7 @@ use hyper::Method;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 use windlass_server::Failure;
+use windlass_server::progress::Counter;
 
 use super::arguments::{Conditions, Jobs, LosingJobs, SomeJobs};
 use super::client::{Client, failure};
@@ -63,14 +64,14 @@ impl SomeJobs {
         if self.ids.is_empty() && self.conditions.is_empty() && !self.all {
             return Err(failure("which jobs? Give their numbers, conditions, or --all"));
         }
-        let mut changed = 0;
+        let (mut changed, counter) = (0, Counter::of(if dry_run { "jobs counted" } else { "jobs changed" }));
         let lists: Vec<Option<&[u64]>> = match self.ids.is_empty() {
             true => vec![None],
             false => self.ids.chunks(IDS_MAX).map(Some).collect(),
         };
         for ids in lists {
             changed += self
-                .change_list(client, action, (ids, dry_run), self.limit.map(|it| it.saturating_sub(changed)))
+                .change_list(client, action, (ids, dry_run, &counter), self.limit.map(|it| it.saturating_sub(changed)))
                 .await?;
         }
         Ok(changed)
@@ -80,7 +81,7 @@ impl SomeJobs {
         &self,
         client: &mut Client,
         action: &str,
-        (ids, dry_run): (Option<&[u64]>, bool),
+        (ids, dry_run, counter): (Option<&[u64]>, bool, &Counter),
         limit: Option<u64>,
     ) -> Result<u64, Failure> {
         let (mut changed, mut cursor) = (0, None);
@@ -99,7 +100,9 @@ impl SomeJobs {
                 ("cursor", cursor.take()),
             ]);
             let answer: Value = client.post(&with_query(&format!("/jobs/{action}"), &parameters)).await?.json()?;
-            changed += at(&answer, "/changed").as_u64().unwrap_or_default();
+            let more = at(&answer, "/changed").as_u64().unwrap_or_default();
+            changed += more;
+            counter.add(more);
             match at(&answer, "/next").as_str() {
                 Some(next) => cursor = Some(next.to_owned()),
                 None => return Ok(changed),

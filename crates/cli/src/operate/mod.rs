@@ -7,6 +7,7 @@ mod client;
 mod jobs;
 mod live;
 mod show;
+mod top;
 
 use std::env;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
@@ -19,7 +20,7 @@ use windlass_server::Failure;
 
 use self::arguments::{
     Ask, Done, Drain, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push, ScheduleAction,
-    SomeConnections, SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Worker,
+    SomeConnections, SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Top, Worker,
 };
 pub(crate) use self::arguments::{Check, Operate};
 use self::client::{Answer, Client, Daemon, encoded, failure};
@@ -32,6 +33,14 @@ impl Ask {
             Some(url) => Daemon::at(url),
             None => Ok(Daemon::Directory(self.settings.resolve(env::vars_os())?.data_dir)),
         }
+    }
+
+    async fn connect(&self) -> Result<Client, Failure> {
+        let mut client = self.daemon()?.connect().await?;
+        if let Some(file) = &self.login {
+            client.log_in(file)?;
+        }
+        Ok(client)
     }
 
     /// One object, for people in the form that `form` gives it.
@@ -54,11 +63,9 @@ pub(crate) fn run(command: &Operate) -> Result<(), Failure> {
 impl Operate {
     async fn run(&self) -> Result<(), Failure> {
         let ask = self.ask();
-        let client = &mut ask.daemon()?.connect().await?;
-        if let Some(file) = &ask.login {
-            client.log_in(file)?;
-        }
+        let client = &mut ask.connect().await?;
         match self {
+            Self::Top(top) => top.run(client).await,
             Self::Status(_) => ask.show(&client.get("/status").await?, show::status),
             Self::Queues(_) => ask.rows(QUEUES, &pages(client, "/queues", "queues", usize::MAX).await?),
             Self::Workers(_) => ask.rows(WORKERS, &pages(client, "/workers", "workers", usize::MAX).await?),
@@ -110,7 +117,8 @@ impl Operate {
             | Self::Batches(ask)
             | Self::Connections(ask)
             | Self::Reload(ask) => ask,
-            Self::Jobs(Jobs { ask, .. })
+            Self::Top(Top { ask, .. })
+            | Self::Jobs(Jobs { ask, .. })
             | Self::Job(OneJob { ask, .. })
             | Self::Retry(SomeJobs { ask, .. })
             | Self::Kill(SomeJobs { ask, .. })

@@ -16,16 +16,14 @@ pub(super) const QUEUES: &[Column] = &[
     Column("OLDEST", |row| age(at(row, "/oldest_ready_seconds").as_f64().unwrap_or_default())),
     Column("WORKERS", |row| text(at(row, "/workers"))),
     Column("NOTES", |row| {
-        let notes = [("/paused", "paused"), ("/bridged", "bridged")];
-        let mut notes: Vec<&str> =
-            notes.iter().filter(|(key, _)| *at(row, key) == true).map(|(_, note)| *note).collect();
-        if !at(row, "/throttle").is_null() {
-            notes.push("throttled");
-        }
-        if *at(row, "/kind") == "cycle" {
-            notes.push("cycle");
-        }
-        notes.join(", ")
+        let since = at(row, "/paused_at").as_str().map_or_else(String::new, |at| format!(" since {at}"));
+        let notes = [
+            (*at(row, "/paused") == true, format!("paused{since}")),
+            (*at(row, "/bridged") == true, "bridged".to_owned()),
+            (!at(row, "/throttle").is_null(), "throttled".to_owned()),
+            (*at(row, "/kind") == "cycle", "cycle".to_owned()),
+        ];
+        notes.into_iter().filter_map(|(is_so, note)| is_so.then_some(note)).collect::<Vec<_>>().join(", ")
     }),
 ];
 
@@ -110,12 +108,6 @@ pub(super) fn table(columns: &[Column], rows: &[Value]) -> String {
 
 /// The daemon as a whole.
 pub(super) fn status(status: &Value) -> String {
-    let counts = |part: &Value| {
-        let counts = part.as_object().into_iter().flatten();
-        let counts: Vec<String> =
-            counts.filter(|(_, count)| **count != 0).map(|(name, count)| format!("{count} {name}")).collect();
-        if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
-    };
     let mut lines = vec![
         ("windlass", format!("{}, {}", text(at(status, "/version")), text(at(status, "/state")))),
         ("drain", if at(status, "/drain").is_null() { String::new() } else { drain(at(status, "/drain")) }),
@@ -135,6 +127,13 @@ pub(super) fn status(status: &Value) -> String {
         protocols.map(|it| (text(at(it, "/protocol")), counts(at(it, "/states")))).collect();
     lines.extend(protocols.iter().map(|(name, counts)| (name.as_str(), counts.clone())));
     fields(&lines)
+}
+
+/// Counts that are not 0.
+pub(super) fn counts(part: &Value) -> String {
+    let counts = part.as_object().into_iter().flatten().filter(|(_, count)| **count != 0);
+    let counts: Vec<String> = counts.map(|(name, count)| format!("{count} {name}")).collect();
+    if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
 }
 
 /// What a drain waits for.
@@ -243,7 +242,7 @@ pub(super) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
 }
 
 /// A value as text; nothing for null.
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -272,7 +271,7 @@ fn age(seconds: f64) -> String {
 }
 
 /// What a terminal can show: a name or a body must not command it.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }
 

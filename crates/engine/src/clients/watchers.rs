@@ -1,4 +1,4 @@
-//! Clients that watch jobs change their states. While there are none, a change costs one comparison.
+//! Clients that watch jobs, queues and workers change. While there are none, a change costs one comparison.
 //!
 //! A watcher has room for a number of notices. Changes beyond it are counted, and the count is the first notice once the watcher
 //! has given more room: so notices are bounded, and every gap is marked.
@@ -48,9 +48,10 @@ impl Watchers {
         self.all.retain(|watcher| watcher.client != client);
     }
 
-    /// A change in this queue.
-    pub(crate) fn note(&mut self, queue: &Bytes, change: impl Fn() -> Watched) {
-        for watcher in self.all.iter_mut().filter(|watcher| watcher.queue.as_ref().is_none_or(|own| own == queue)) {
+    /// A change in this queue; `None`: in none.
+    pub(crate) fn note(&mut self, queue: Option<&Bytes>, change: impl Fn() -> Watched) {
+        for watcher in self.all.iter_mut().filter(|watcher| watcher.queue.is_none() || watcher.queue.as_ref() == queue)
+        {
             if watcher.room == 0 {
                 watcher.missed += 1;
             } else {

@@ -91,12 +91,15 @@ impl Workers {
         self.by_number.get(&number).map(|worker| worker.state)
     }
 
-    /// From now on every client is quiet.
-    pub(crate) fn drain(&mut self) {
+    /// From now on every client is quiet. Returns the names of the workers that were not.
+    pub(crate) fn drain(&mut self) -> Vec<Bytes> {
         self.is_draining = true;
-        for worker in self.by_number.values_mut() {
-            worker.state = worker.state.max(WorkerState::Quiet);
-        }
+        let running = self.by_number.values_mut().filter(|worker| worker.state < WorkerState::Quiet);
+        let quieted = running.map(|worker| {
+            worker.state = WorkerState::Quiet;
+            Bytes::copy_from_slice(&worker.name)
+        });
+        quieted.collect()
     }
 
     /// Whether any client can be quiet.
@@ -161,13 +164,11 @@ impl Workers {
         }
     }
 
-    /// Moves a worker to a later state; never back. Returns its connections if it moved.
-    pub(crate) fn advance(&mut self, number: u64, state: WorkerState) -> Vec<ClientId> {
-        let Some(worker) = self.by_number.get_mut(&number).filter(|worker| worker.state < state) else {
-            return Vec::new();
-        };
+    /// Moves a worker to a later state; never back. Returns its name and its connections if it moved.
+    pub(crate) fn advance(&mut self, number: u64, state: WorkerState) -> Option<(Box<[u8]>, Vec<ClientId>)> {
+        let worker = self.by_number.get_mut(&number).filter(|worker| worker.state < state)?;
         worker.state = state;
-        worker.clients().collect()
+        Some((worker.name.clone(), worker.clients().collect()))
     }
 
     /// The timer of a worker has fired. Returns its connections if it has missed its heartbeat; otherwise the timer is set anew.

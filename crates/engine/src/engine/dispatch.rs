@@ -121,6 +121,7 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Result<(), Refusa
         Query::Queue { queue } => Ok(list::look_queue(state, &queue, call)),
         Query::Queues { after, limit } => Ok(list::list_queues(state, (after, limit), call)),
         Query::Configured { after, limit } => Ok(list::list_configured(state, (after, limit), call)),
+        Query::Throttles { after, limit } => Ok(why::list_throttles(state, (after, limit), call)),
         Query::Jobs { filter, after, limit } => Ok(list::list_jobs(state, &filter, (after, limit), call)),
         Query::Preview { filter, action, after, limit } => {
             Ok(list::preview(state, &filter, action, (after, limit), call))
@@ -130,5 +131,6 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Result<(), Refusa
         Query::Why(job) => why::explain(state, &job, call),
         Query::Figures { after, limit } => Ok(list::list_figures(state, (after, limit), call)),
         Query::Stats => Ok(stats::stats(state, call)),
+        Query::Days => Ok(stats::days(state, call)),
     }
 }

@@ -33,6 +33,7 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
     if state.meta.set_clock(context.clock, state.now, &mut context.changes) {
         state.schedules.rewind(state.wall(), &mut context.changes);
     }
+    state.days.reach(state.wall(), &state.meta.kept().totals, &mut context.changes);
     let came = |id: ClientId, turn: u64| !state.clients.get(id).is_some_and(|client| client.is_awake(turn));
     state.timers.drop_wakes(came);
     while let (at, Some(due)) = next_due(state)

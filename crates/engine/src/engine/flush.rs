@@ -7,8 +7,7 @@ use super::state::State;
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{JobId, Protocol, QueueId};
-use crate::jobs::JobStateKind;
-use crate::queues::Queue;
+use crate::queues::{Queue, QueueImage, View};
 use crate::request::{Cursor, Filter, QueueKind};
 use crate::work::CHANGE;
 
@@ -80,18 +79,23 @@ fn flush_queues(state: &mut State, first: u64, limit: usize, context: &mut Conte
     let (page, next) = page_of_queues(state, first, limit, looked);
     for (id, _) in page.into_iter().filter(|(_, empty)| *empty) {
         state.work.spend(CHANGE);
-        state.queues.set(id, |image| (image.known, image.paused) = (false, false), &mut context.changes);
+        let forget = |image: &mut QueueImage| {
+            image.known = false;
+            image.pause(None);
+        };
+        state.queues.set(id, forget, &mut context.changes);
         state.queues.drop_if_unknown(id);
     }
     (0, next)
 }
 
-/// Removes the first ready jobs of a queue, as many as one visit may. If more remain, the error is the number removed.
-pub(super) fn discard_ready(state: &mut State, id: QueueId, context: &mut Context) -> Result<(), u32> {
+/// Removes the first ready jobs in this view of a queue, as many as one visit may. If more remain, the error is the number
+/// removed.
+pub(super) fn discard_ready(state: &mut State, id: QueueId, view: View, context: &mut Context) -> Result<(), u32> {
     let limit = state.page(u32::MAX);
     let Some(queue) = state.queues.at(id) else { return Ok(()) };
-    let all = queue.jobs(JobStateKind::Ready) as usize <= limit;
-    let slots: Vec<_> = queue.ready().slots().take(limit).collect();
+    let all = queue.ready().len_of(view) as usize <= limit;
+    let slots: Vec<_> = queue.ready().slots_of(view).take(limit).collect();
     state.work.spend(CHANGE * slots.len() as u64);
     let changed = slots.into_iter().map(|slot| discard(state, slot, context)).count_u32();
     if all { Ok(()) } else { Err(changed) }

@@ -7,11 +7,12 @@ use super::call::Call;
 use super::deliver::oldest_ready;
 use super::edit::view;
 use super::ends::{bury, discard, notify_end};
+use super::queues::show;
 use super::requeue::make_ready;
 use super::state::State;
 use crate::clients::Worker;
 use crate::context::Context;
-use crate::event::Reply;
+use crate::event::{QueueChange, Reply};
 use crate::ids::{ClientId, JobId, QueueId, Timestamp};
 use crate::jobs::{Job, JobStateKind, Slot};
 use crate::outcome::End;
@@ -63,6 +64,7 @@ fn queue_row(state: &State, queue: &Queue) -> QueueRow {
         name: image.name.clone(),
         kind: image.kind,
         paused: image.paused,
+        paused_at: image.paused_at,
         jobs_max: image.jobs_max,
         throttle: image.throttle,
         rules: image.rules(),
@@ -172,6 +174,12 @@ pub(super) fn mutate(
     call: &mut Call<'_>,
 ) {
     let (slots, next) = matching(state, filter, after, state.page(limit));
+    if action == Mutation::Discard
+        && after == Cursor::default()
+        && let Some(queue) = filter.cleared_queue().filter(|queue| state.queues.named(queue).is_some())
+    {
+        show(state, queue, QueueChange::Cleared);
+    }
     state.work.spend(CHANGE * slots.len() as u64);
     let mut changed = 0;
     for slot in slots {

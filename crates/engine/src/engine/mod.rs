@@ -42,6 +42,7 @@ use self::state::State;
 use crate::batches::Batch;
 use crate::command::Command;
 use crate::context::Context;
+use crate::days::DayBegin;
 use crate::event::Reply;
 use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag, Timestamp};
 use crate::jobs::Job;
@@ -189,6 +190,11 @@ impl Engine {
         self.state.meta.kept()
     }
 
+    /// The totals when each of the last days began, by number.
+    pub fn days(&self) -> impl Iterator<Item = &DayBegin> {
+        self.state.days.recorded()
+    }
+
     /// Whether no connection holds a job or listens to one, so that stopping interrupts no work. Jobs that wait do not count.
     /// Time-bound leases outlive the daemon, and jobs that are not durable have listeners.
     #[must_use]
@@ -201,6 +207,12 @@ impl Engine {
     #[must_use]
     pub fn held(&self) -> BTreeMap<Option<Protocol>, u64> {
         workers::held(&self.state)
+    }
+
+    /// The limits.
+    #[must_use]
+    pub const fn limits(&self) -> &Limits {
+        &self.state.limits
     }
 
     /// Replaces the limits. What exists already and exceeds a new limit stays, except dead jobs, which are dropped.

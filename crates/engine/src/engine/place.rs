@@ -62,7 +62,7 @@ fn show(state: &mut State, slot: Slot, is_there: bool) {
     }
     let Some(job) = state.jobs.at(slot) else { return };
     let Some(queue) = state.queues.at(job.queue).map(|queue| &queue.image().name) else { return };
-    state.watchers.note(queue, || {
+    state.watchers.note(Some(queue), || {
         let now = is_there.then(|| job.state.kind());
         Watched::Changed(Box::new(JobChange { job: job.id, queue: queue.clone(), protocol: job.protocol, now }))
     });

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use super::call::Call;
 use super::flush::discard_ready;
 use super::serve::serve;
-use super::state::State;
-use crate::event::Reply;
+use super::state::{State, own};
+use crate::event::{QueueChange, Reply, Watched};
 use crate::ids::{Priority, QueueId};
 use crate::queues::{Bridge, QueueImage, QueueRules, Throttle};
 use crate::refusal::{Refusal, Thing};
@@ -26,7 +26,7 @@ pub(super) fn create_queue(
 }
 
 /// Removes the ready jobs with their queue. Leased, scheduled and retrying jobs keep the queue alive, unlisted, until they
-/// end.
+/// end. A client has no part in the jobs of other protocols in an isolated queue, which keep the queue and its settings.
 pub(super) fn remove_queue(
     state: &mut State,
     name: &Bytes,
@@ -39,12 +39,20 @@ pub(super) fn remove_queue(
     if only_idle && (queue.workers() > 0 || queue.live() > 0) {
         return Err(Refusal::InUse);
     }
-    if let Err(changed) = discard_ready(state, id, call.context) {
+    let own = state.clients.protocol_of(call.client);
+    let view = queue.removed_by(own);
+    if let Err(changed) = discard_ready(state, id, view, call.context) {
         call.reply(Reply::Mutated { changed, next: Some(Cursor(0, 0)) });
         return Ok(());
     }
+    if !only_idle && state.queues.at(id).is_some_and(|queue| queue.is_used_beside(own)) {
+        call.done();
+        return Ok(());
+    }
+    show(state, name, QueueChange::Removed);
     let forget = |image: &mut QueueImage| {
-        (image.known, image.paused, image.jobs_max) = (false, false, [None; Priority::COUNT]);
+        (image.known, image.jobs_max) = (false, [None; Priority::COUNT]);
+        image.pause(None);
     };
     state.queues.set(id, forget, &mut call.context.changes);
     state.queues.drop_if_unknown(id);
@@ -56,7 +64,9 @@ pub(super) fn pause_queue(state: &mut State, name: &Bytes, paused: bool, call: &
     if let Some(id) = state.queues.named(name)
         && state.queues.at(id).is_some_and(|queue| queue.image().paused != paused)
     {
-        state.queues.set(id, |image| image.paused = paused, &mut call.context.changes);
+        let at = paused.then(|| state.wall());
+        state.queues.set(id, |image| image.pause(at), &mut call.context.changes);
+        show(state, name, if paused { QueueChange::Paused } else { QueueChange::Resumed });
         serve(state, id, call.context);
     }
     call.done();
@@ -123,6 +133,11 @@ fn find_special(state: &mut State, name: &Bytes, plain: bool) -> Result<Option<Q
         None if plain => Ok(None),
         None => state.queues.find_or_make(name, QueueKind::Work, state.limits.queues_max).map(Some),
     }
+}
+
+/// Shows watchers what has happened to a queue.
+pub(super) fn show(state: &mut State, queue: &Bytes, change: QueueChange) {
+    state.watchers.note(Some(queue), || Watched::Queue(own(queue), change));
 }
 
 /// Replaces the set of queues that all protocols share.

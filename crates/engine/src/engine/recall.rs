@@ -1,9 +1,10 @@
-//! Recovery from the journal: the engine meta, then queues, then batches by number, jobs and schedules, and at last
+//! Recovery from the journal: the engine meta and the days, then queues, then batches by number, jobs and schedules, and at last
 //! [`Engine::wake_up`].
 
 use super::Engine;
 use super::place::{is_used, recall_job};
 use crate::batches::Batch;
+use crate::days::DayBegin;
 use crate::ids::QueueId;
 use crate::jobs::Job;
 use crate::meta::EngineMeta;
@@ -15,6 +16,11 @@ impl Engine {
     pub fn recall_meta(&mut self, meta: EngineMeta, clean: bool) {
         self.state.skew_ms = meta.clock.skew_ms;
         self.state.meta.recall(meta, clean);
+    }
+
+    /// Restores the beginning of a day.
+    pub fn recall_day(&mut self, begin: DayBegin) {
+        self.state.days.recall(begin);
     }
 
     /// Restores a queue from the journal.

@@ -1,7 +1,8 @@
 //! Which client is served when work arrives.
 //!
 //! First come, first served; weights order the clients of one protocol among themselves. A queue wakes as many sleepers as it
-//! has jobs that no sleeper is woken for yet. A woken sleeper that does not come for its job in time is replaced by the next.
+//! has jobs that no sleeper is woken for yet. A woken sleeper that does not come for its job in time is replaced by the next
+//! client, whether that sleeps or waits to be handed a job.
 
 use super::deliver::hand_out;
 use super::state::State;
@@ -38,18 +39,15 @@ pub(super) fn next_served(state: &State, id: QueueId) -> Option<Next> {
     candidates.min_by_key(|(key, _)| key.turn()).map(|(_, next)| next)
 }
 
-/// The candidate of one protocol: the heaviest, and among equals the one that has waited longest. Other sleepers leave a
-/// job to the sleeper that was woken for it. A direct taker does not wait for a woken sleeper that may never come.
+/// The candidate of one protocol: the heaviest, and among equals the one that has waited longest. A job that a sleeper was woken
+/// for is left to that sleeper for a while.
 fn next_of(state: &State, queue: &Queue, consumers: &Consumers) -> Option<(WaitKey, Next)> {
     let (takers, sleepers) = (consumers.waiting(WaitsAs::Taker), consumers.waiting(WaitsAs::Sleeper));
-    if (takers.is_empty() && sleepers.is_empty()) || queue.first_of(consumers.protocol()).is_none() {
+    if (takers.is_empty() && sleepers.is_empty()) || !queue.has_unclaimed_for(consumers) {
         return None;
     }
     let admitted = |(key, client): &(&WaitKey, &ClientId)| admits_waiter(state, queue, **client, **key);
-    let taker = takers.iter().find(admitted);
-    let unclaimed = !sleepers.is_empty() && queue.has_unclaimed_for(consumers);
-    let sleeper = if unclaimed { sleepers.iter().find(admitted) } else { None };
-    match (taker, sleeper) {
+    match (takers.iter().find(admitted), sleepers.iter().find(admitted)) {
         (Some((taken, client)), Some((slept, _))) if taken < slept => Some((*taken, Next::HandTo(*client, *taken))),
         (_, Some((slept, client))) => Some((*slept, Next::Wake(*client))),
         (Some((taken, client)), None) => Some((*taken, Next::HandTo(*client, *taken))),

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::batches::Batches;
 use crate::clients::{Clients, Waiters, Watchers, Workers};
+use crate::days::Days;
 use crate::ids::{ClientId, Timestamp};
 use crate::jobs::Jobs;
 use crate::limits::Limits;
@@ -35,6 +36,7 @@ pub(super) struct State {
     pub(super) batches: Batches,
     pub(super) timers: Timers,
     pub(super) meta: Meta,
+    pub(super) days: Days,
     pub(super) work: Work,
     pub(super) dead_dropped: DeadDropped,
 }
@@ -55,6 +57,7 @@ impl State {
             batches: Batches::default(),
             timers: Timers::default(),
             meta: Meta::new(),
+            days: Days::new(),
             work: Work::default(),
             dead_dropped: DeadDropped::default(),
         }

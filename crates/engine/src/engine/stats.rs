@@ -8,6 +8,7 @@ use crate::event::Reply;
 use crate::ids::Protocol;
 use crate::jobs::StateCounts;
 use crate::query::{ProtocolStats, Stats};
+use crate::work::ROW;
 
 pub(super) fn stats(state: &State, call: &mut Call<'_>) {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -29,6 +30,12 @@ pub(super) fn stats(state: &State, call: &mut Call<'_>) {
         batches: count(state.batches.len()),
     };
     call.reply(Reply::Stats(Box::new(stats)));
+}
+
+pub(super) fn days(state: &State, call: &mut Call<'_>) {
+    let days = state.days.counts(&state.meta.kept().totals);
+    state.work.spend(ROW * days.len() as u64);
+    call.reply(Reply::Days(days));
 }
 
 /// The figures of each protocol that has, or had, any jobs.

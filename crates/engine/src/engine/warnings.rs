@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::state::{State, own};
 use crate::context::Context;
 use crate::ids::QueueId;
-use crate::jobs::Slot;
+use crate::jobs::{Job, Slot};
 use crate::outcome::End;
 use crate::warning::WarningKind;
 
@@ -14,6 +14,11 @@ const TEXT_BYTES_MAX: usize = 256;
 
 fn head(text: &[u8]) -> &[u8] {
     text.get(..TEXT_BYTES_MAX).unwrap_or(text)
+}
+
+/// The producer's name for a job, else its number.
+fn name_of(job: &Job) -> Bytes {
+    if job.name().is_empty() { job.id.0.to_string().into() } else { Bytes::copy_from_slice(job.name()) }
 }
 
 /// Records an event of a job, before the job is removed.
@@ -27,7 +32,7 @@ pub(super) fn warn_job(state: &State, kind: WarningKind, slot: Slot, context: &m
             (b"", message) => Bytes::copy_from_slice(message),
             (kind, message) => [kind, b": ", message].concat().into(),
         });
-        (queue, Bytes::copy_from_slice(job.name()), why)
+        (queue, name_of(job), why)
     });
 }
 
@@ -36,7 +41,7 @@ pub(super) fn warn_unfit(state: &State, slot: Slot, why: &Bytes, is_dead: bool, 
     let Some(job) = state.jobs.at(slot) else { return };
     context.warn(WarningKind::Unfit { is_dead }, || {
         let queue = state.queues.at(job.queue).map(|queue| own(&queue.image().name)).unwrap_or_default();
-        (queue, Bytes::copy_from_slice(job.name()), Bytes::copy_from_slice(head(why)))
+        (queue, name_of(job), Bytes::copy_from_slice(head(why)))
     });
 }
 

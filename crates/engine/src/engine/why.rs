@@ -1,16 +1,16 @@
-//! Why a job does not run, in one answer. Reads only.
+//! Why a job does not run, in one answer; and who holds the slots of throttles. Reads only.
 
 use super::call::Call;
 use super::checks::find;
 use super::state::State;
 use crate::clients::Client;
 use crate::event::Reply;
-use crate::jobs::{Holder, Job, JobState, Slot};
-use crate::query::{LeaseHolder, Why};
+use crate::jobs::{Holder, Job, JobState, JobStateKind, Slot};
+use crate::query::{LeaseHolder, ThrottleRow, Why};
 use crate::queues::{Consumers, Queue, SortKey};
 use crate::refusal::{Refusal, Thing};
-use crate::request::JobRef;
-use crate::work::LOOKED_UP;
+use crate::request::{Cursor, JobRef};
+use crate::work::{LOOKED_UP, ROW, STEP};
 
 /// Jobs before a job are counted up to this number.
 const BEHIND_MAX: u32 = 500;
@@ -32,6 +32,35 @@ pub(super) fn explain(state: &State, job: &JobRef, call: &mut Call<'_>) -> Resul
     Ok(())
 }
 
+pub(super) fn list_throttles(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+    let mut rows: Vec<ThrottleRow> = Vec::new();
+    let mut next = None;
+    for queue in state.queues.special().skip_while(|queue| u64::from(queue.image().id.0) < after.0) {
+        let image = queue.image();
+        state.work.spend(STEP);
+        let Some(throttle) = image.throttle else { continue };
+        if rows.len() == state.page(limit) {
+            next = Some(Cursor(image.id.0.into(), 0));
+            break;
+        }
+        let holder = |id| {
+            state.work.spend(LOOKED_UP);
+            let lease = state.jobs.get(id)?.lease()?;
+            Some((id, lease.taken_at, holder(state, &lease.holder)))
+        };
+        rows.push(ThrottleRow {
+            queue: image.name.clone(),
+            known: image.known,
+            throttle,
+            slots_held: queue.slots_held(),
+            ready: queue.jobs(JobStateKind::Ready),
+            holders: queue.slot_holders().take(HOLDERS_MAX).filter_map(holder).collect(),
+        });
+    }
+    state.work.spend(ROW * rows.len() as u64);
+    call.reply(Reply::Throttles { rows, next });
+}
+
 fn holder(state: &State, holder: &Holder) -> LeaseHolder {
     match holder {
         Holder::Named(worker) => LeaseHolder { worker: worker.to_vec().into(), ..LeaseHolder::default() },
@@ -51,7 +80,7 @@ fn holder(state: &State, holder: &Holder) -> LeaseHolder {
 fn waits(state: &State, slot: Slot, job: &Job) -> Why {
     let Some(queue) = state.queues.at(job.queue) else { return Why::NotReady };
     if queue.image().paused {
-        return Why::Paused;
+        return Why::Paused { since: queue.image().paused_at };
     }
     if !queue.has_work() {
         return Why::Throttled { holders: queue.slot_holders().take(HOLDERS_MAX).collect() };

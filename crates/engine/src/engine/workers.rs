@@ -9,7 +9,7 @@ use super::failures::lose_job;
 use super::serve::serve;
 use super::state::State;
 use crate::context::Context;
-use crate::event::{Notice, Reply};
+use crate::event::{Notice, Reply, Watched, WorkerChange};
 use crate::ids::{ClientId, Protocol, QueueId, Timestamp};
 use crate::jobs::JobStateKind;
 use crate::refusal::{Refusal, Thing};
@@ -30,6 +30,7 @@ pub(super) fn register_worker(
         return Err(Refusal::OutOfPlace);
     }
     let number = state.workers.named(name).unwrap_or_else(|| {
+        show(state, name, WorkerChange::Registered);
         state.jobs.add_worker(name);
         let protocol = state.clients.protocol_of(call.client);
         state.workers.add(name, protocol, state.now, state.limits.beat_ms, &mut state.timers)
@@ -76,7 +77,8 @@ pub(super) fn set_worker_state(
 }
 
 pub(super) fn drain(state: &mut State, call: &mut Call<'_>) {
-    state.workers.drain();
+    let quieted: Vec<Bytes> = state.workers.drain();
+    quieted.iter().for_each(|name| show(state, name, WorkerChange::Quiet));
     let all: Vec<ClientId> = state.clients.ids_from(ClientId(0)).collect();
     hush(state, &all, call.context);
     call.done();
@@ -101,8 +103,15 @@ pub(super) fn held(state: &State) -> BTreeMap<Option<Protocol>, u64> {
 
 /// Moves a worker to a later state; never back. From quiet on, none of its connections is given work.
 fn advance_worker(state: &mut State, number: u64, requested: WorkerState, context: &mut Context) {
-    let clients = state.workers.advance(number, requested);
+    let Some((name, clients)) = state.workers.advance(number, requested) else { return };
+    let change = if requested == WorkerState::Quiet { WorkerChange::Quiet } else { WorkerChange::Stopping };
+    show(state, &name, change);
     hush(state, &clients, context);
+}
+
+/// Shows watchers what has happened to a worker.
+fn show(state: &mut State, name: &[u8], change: WorkerChange) {
+    state.watchers.note(None, || Watched::Worker(Bytes::copy_from_slice(name), change));
 }
 
 /// These clients take no more. Jobs for which they were woken go to other clients, but not to one of these.
@@ -126,6 +135,7 @@ pub(super) fn miss_beat(state: &mut State, number: u64, at: Timestamp, context: 
 /// once. Jobs of other protocols are requeued: their clients do not know such leases.
 pub(super) fn forget_worker(state: &mut State, number: u64, context: &mut Context) {
     let Some(worker) = state.workers.remove(number, &mut state.timers) else { return };
+    show(state, worker.name(), WorkerChange::Gone);
     state.clients.set_worker(worker.clients(), None);
     let held = state.jobs.remove_worker(worker.name());
     let all = state.limits.requeue_dead_workers;

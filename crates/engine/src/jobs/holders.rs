@@ -52,6 +52,11 @@ impl Holders {
         self.by_connection.get(&client)
     }
 
+    /// The jobs of all connection-bound leases.
+    pub(super) fn of_connections(&self) -> impl Iterator<Item = JobId> {
+        self.by_connection.values().flatten().copied()
+    }
+
     /// The connections that hold or have held jobs, and how many they hold.
     pub(super) fn by_connection(&self) -> impl Iterator<Item = (ClientId, usize)> {
         self.by_connection.iter().map(|(client, jobs)| (*client, jobs.len()))

@@ -367,6 +367,18 @@ impl Jobs {
         self.by_state.holders.of_connection(client).into_iter().flatten().copied()
     }
 
+    /// The jobs of a queue that are leased, `count` in all. Looks at the leases of all queues, and at all jobs only if leases
+    /// of this queue never run out by themselves.
+    pub(crate) fn leased_in(&self, queue: QueueId, count: usize, timers: &Timers) -> BTreeSet<JobId> {
+        let is_leased = |job: &Job| job.queue == queue && job.lease().is_some();
+        let candidates = self.by_state.holders.of_connections().chain(timers.leases());
+        let leased: BTreeSet<JobId> = candidates.filter(|id| self.get(*id).is_some_and(is_leased)).collect();
+        if leased.len() == count {
+            return leased;
+        }
+        self.iter().filter(|(_, job)| is_leased(job)).map(|(_, job)| job.id).collect()
+    }
+
     /// The connections that hold or have held jobs, and how many they hold.
     pub(crate) fn held_by_connections(&self) -> impl Iterator<Item = (ClientId, usize)> {
         self.by_state.holders.by_connection()

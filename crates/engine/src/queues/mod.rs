@@ -15,6 +15,7 @@ mod table;
 mod throttle;
 mod unclaimed;
 
+pub(crate) use audience::View;
 pub use bridge::{Bridge, matches};
 pub(crate) use consumers::{Consumers, WaitKey, WaitsAs};
 pub use figures::{Histogram, QueueFigures};

@@ -27,6 +27,8 @@ pub struct QueueImage {
     pub known: bool,
     /// Nothing is handed out.
     pub paused: bool,
+    /// Since when it is paused (wall clock). Earlier versions did not record it.
+    pub paused_at: Option<Timestamp>,
     /// How many jobs it may hold when a job of each priority is submitted, by [`Priority::lane`].
     pub jobs_max: [Option<u32>; Priority::COUNT],
     /// How much of it may be worked on at once. A queue with a throttle is never forgotten, known or not.
@@ -42,6 +44,11 @@ impl QueueImage {
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.jobs_max.iter().any(Option::is_some)
+    }
+
+    /// Pauses it at a moment, or resumes it.
+    pub(crate) const fn pause(&mut self, at: Option<Timestamp>) {
+        (self.paused, self.paused_at) = (at.is_some(), at);
     }
 
     /// Its rules.
@@ -243,6 +250,18 @@ impl Queue {
             |other: &&Consumers| self.bridged || own.is_none() || other.protocol().is_none() || other.protocol() == own;
         let woken: u32 = self.consumers.iter().filter(beside).map(Consumers::woken).sum();
         self.free_slots() > self.consumers.woken() && self.ready.len_of(self.view(own)) > woken
+    }
+
+    /// The jobs that go with the queue if a client of this protocol removes it: in an isolated queue, those of its protocol.
+    pub(crate) const fn removed_by(&self, own: Option<Protocol>) -> View {
+        if self.bridged { View::All } else { self.view(own) }
+    }
+
+    /// Whether clients of other protocols use an isolated queue from which a client of this protocol has removed its jobs.
+    pub(crate) fn is_used_beside(&self, own: Option<Protocol>) -> bool {
+        let isolated = own.is_some() && !self.bridged && self.image.kind == QueueKind::Work;
+        let mut others = self.consumers.iter().filter(|consumers| consumers.protocol() != own);
+        isolated && (!self.ready.is_empty() || others.any(Consumers::are_there))
     }
 
     /// A protocol whose jobs wait although no client that sees them ever asked for them, and the protocols of the queue's

@@ -82,12 +82,9 @@ impl ReadyQueue {
         self.after(None)
     }
 
-    /// The next job in this view. All clients see all jobs of a `cycle` queue.
+    /// The next job in this view.
     pub(crate) fn first_of(&self, view: View) -> Option<(SortKey, Slot)> {
-        match self {
-            Self::Work(sets) => first_among(in_view(sets, view), None),
-            Self::Cycle(_) => self.first(),
-        }
+        self.after_of(view, None)
     }
 
     /// The number of jobs in this view.
@@ -120,13 +117,18 @@ impl ReadyQueue {
 
     /// The first job behind `at`.
     pub(crate) fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
+        self.after_of(View::All, at)
+    }
+
+    /// The first job in this view behind `at`. All clients see all jobs of a `cycle` queue.
+    fn after_of(&self, view: View, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
         match self {
             Self::Cycle(jobs) => {
                 let from = at.map_or(Unbounded, |at| Excluded((at.major, at.minor)));
                 let ((major, minor), slot) = jobs.range((from, Unbounded)).next()?;
                 Some((SortKey { lane: 0, major: *major, minor: *minor }, *slot))
             }
-            Self::Work(sets) => first_among(sets.iter().map(|(_, lanes)| lanes), at),
+            Self::Work(sets) => in_view(sets, view).filter_map(|lanes| lanes.after(at)).min_by_key(|(at, _)| *at),
         }
     }
 
@@ -151,18 +153,18 @@ impl ReadyQueue {
 
     /// All jobs, in order.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        std::iter::successors(self.first(), |(at, _)| self.after(Some(*at))).map(|(_, slot)| slot)
+        self.slots_of(View::All)
+    }
+
+    /// The jobs in this view, in order.
+    pub(crate) fn slots_of(&self, view: View) -> impl Iterator<Item = Slot> + '_ {
+        std::iter::successors(self.first_of(view), move |(at, _)| self.after_of(view, Some(*at))).map(|(_, slot)| slot)
     }
 }
 
 /// The lanes of the classes in this view.
 fn in_view(sets: &[(Class, Lanes)], view: View) -> impl Iterator<Item = &Lanes> {
     sets.iter().filter(move |(class, _)| view.includes(*class)).map(|(_, lanes)| lanes)
-}
-
-/// The first job in these lanes behind `at`.
-fn first_among<'a>(sets: impl Iterator<Item = &'a Lanes>, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
-    sets.filter_map(|lanes| lanes.after(at)).min_by_key(|(at, _)| *at)
 }
 
 fn add(counts: &mut [u32; Priority::COUNT], lane: usize, n: usize) {

@@ -133,6 +133,7 @@ impl Queues {
             kind,
             known: false,
             paused: false,
+            paused_at: None,
             jobs_max: [None; Priority::COUNT],
             throttle: None,
             rules: None,
@@ -291,7 +292,7 @@ impl Queues {
 
     // ---- throttles -------------------------------------------------------------------------------------------------
 
-    /// Recounts the slots of a queue after a change of its throttle. Looks at all jobs if the queue has leases.
+    /// Recounts the slots of a queue after a change of its throttle.
     pub(crate) fn count_slots(&mut self, id: QueueId, jobs: &Jobs, now: Timestamp, timers: &mut Timers) {
         let Some(queue) = self.at_mut(id) else { return };
         if let Some(slots) = queue.slots.take() {
@@ -299,10 +300,11 @@ impl Queues {
         }
         if let Some(throttle) = queue.image.throttle {
             let mut slots = Box::new(Slots::new(id, throttle));
-            let leases = jobs.iter().map(|(_, job)| job).filter(|job| job.queue == id);
-            let leases = leases.filter_map(|job| Some((job.id, job.lease()?)));
-            for (job, lease) in leases.take(queue.jobs(JobStateKind::Leased) as usize) {
-                slots.hold(job, lease, now, timers);
+            let count = queue.jobs(JobStateKind::Leased) as usize;
+            for job in jobs.leased_in(id, count, timers) {
+                if let Some(lease) = jobs.get(job).and_then(Job::lease) {
+                    slots.hold(job, lease, now, timers);
+                }
             }
             queue.slots = Some(slots);
         }

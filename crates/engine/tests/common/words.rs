@@ -57,6 +57,9 @@ fn word(event: &Event) -> String {
         Event::Reply(_, Reply::Jobs { rows, next, .. }) => {
             listed("jobs", rows.iter().map(|row| format!("j{}", row.job.id.0)), *next)
         }
+        Event::Reply(_, Reply::Throttles { rows, next }) => {
+            listed("throttles", rows.iter().map(|row| text(&row.queue)), *next)
+        }
         Event::Reply(_, Reply::Workers { rows, next }) => {
             listed("workers", rows.iter().map(|row| format!("{} {}", text(&row.name), row.held)), *next)
         }
@@ -64,12 +67,15 @@ fn word(event: &Event) -> String {
             listed("clients", rows.iter().map(|row| text(&row.label)), *next)
         }
         Event::Reply(_, Reply::Stats(stats)) => format!("stats {} jobs", stats.jobs),
+        Event::Reply(_, Reply::Days(days)) => format!("{} days", days.len()),
         Event::Reply(_, Reply::Mutated { changed, next, .. }) => {
             listed("mutated", [changed.to_string()].into_iter(), *next)
         }
         Event::Reply(_, Reply::Counted { jobs, next }) => listed("counted", [jobs.to_string()].into_iter(), *next),
         Event::Reply(_, Reply::Beaten(state)) => format!("beaten {state:?}"),
         Event::Notice(Notice::Watched(Watched::Missed(changes))) => format!("missed {changes}"),
+        Event::Notice(Notice::Watched(Watched::Queue(queue, change))) => format!("sees {} {change:?}", text(queue)),
+        Event::Notice(Notice::Watched(Watched::Worker(worker, change))) => format!("sees {} {change:?}", text(worker)),
         Event::Notice(Notice::Watched(Watched::Changed(change))) => match change.now {
             Some(now) => format!("sees j{} {now:?}", change.job.0),
             None => format!("sees j{} gone", change.job.0),

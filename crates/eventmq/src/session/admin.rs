@@ -1,8 +1,9 @@
 //! Administrators' commands. Not in the specification.
 
-use windlass_engine::{Cursor, JobStateKind, Query, QueueKind, QueueRow};
+use windlass_engine::{Cursor, JobStateKind, Query, QueueKind, QueueRow, Refusal, Right};
 use windlass_session::Stop;
 
+use super::answer::refused;
 use super::ask::Ask;
 use super::directory::text;
 use super::{EventmqSpeaker, Talk};
@@ -55,13 +56,16 @@ impl EventmqSpeaker {
     }
 
     fn report(&mut self, json: &str, talk: &mut Talk<'_>) {
+        if !talk.may(Right::Administer) {
+            return refused(Refusal::NotPermitted);
+        }
         self.say(wire::Command::Reply { text: json.as_bytes(), of: None }, talk);
     }
 
     /// `DISCONNECT`. If the configuration allows it, this stops the daemon, which then sends `KBYE` to all peers. Otherwise it
     /// ends the sender's registration only.
     pub(super) fn disconnect(&mut self, id: &[u8], talk: &mut Talk<'_>) {
-        if self.settings.disconnect {
+        if self.settings.disconnect && talk.may(Right::Administer) {
             self.say(wire::Command::Ack { of: id }, talk);
             talk.stop_daemon(Stop::Now);
         } else {

@@ -7,12 +7,13 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, Command, Failure, JobId, JobRef, LeaseCommand, Proof, Protocol, Subscription, TakeCommand, Taken,
-    Timestamp,
+    ClientCommand, Command, Failure, JobId, JobRef, LeaseCommand, Proof, Protocol, Refusal, Right, Subscription,
+    TakeCommand, Taken, Timestamp,
 };
 use windlass_session::jid;
 use windlass_zmtp::Message;
 
+use super::answer::refused;
 use super::beat::Beat;
 use super::held::HeldJob;
 use super::{EventmqSpeaker, Role, Talk, ignored};
@@ -40,6 +41,10 @@ impl EventmqSpeaker {
             PeerKind::Other(name) => return ignored(&format_args!("unknown role {}", name.escape_ascii())),
         };
         self.quit(talk);
+        if queues.is_some() && !talk.may(Right::Work) {
+            refused(Refusal::NotPermitted);
+            return self.say(wire::Command::Kbye, talk);
+        }
         for queue in queues.iter().flatten() {
             talk.send(ClientCommand::Serve(self.subscription(queue)));
         }

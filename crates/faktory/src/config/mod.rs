@@ -10,10 +10,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use windlass_bridge::Origin;
 use windlass_config::{
-    ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, ListenAddress, Misplaced, Period, Throttles, Tls,
-    check_secret, positive, secret, senseless, within,
+    ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Misplaced, Period, Secret, Throttles, Tls, check_secret,
+    credential, positive, secret, senseless, within,
 };
 use windlass_engine::{Clash, Limits, QueueKind, Timestamp};
+use windlass_session::Listen;
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, Schedules, SessionFactory};
 
 pub use cron::{Cron, CronJob, NotJson};
@@ -33,10 +34,11 @@ const DAY_MS: u64 = 86_400_000;
 #[serde(default, deny_unknown_fields)]
 pub struct Faktory {
     /// Addresses of Faktory; empty for none.
-    pub listen: Vec<ListenAddress>,
+    pub listen: Vec<Listen>,
     /// The password that clients must prove; empty for none.
-    pub password: String,
+    pub password: Secret,
     /// A file with the password, surrounding blanks ignored; empty for none.
+    #[serde(deserialize_with = "credential")]
     pub password_file: PathBuf,
     /// The longest line, and so the largest job.
     pub line_bytes_max: ByteSize,
@@ -67,8 +69,8 @@ pub struct Faktory {
 impl Default for Faktory {
     fn default() -> Self {
         Self {
-            listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
-            password: String::new(),
+            listen: vec![Listen::local(PORT)],
+            password: Secret::default(),
             password_file: PathBuf::new(),
             line_bytes_max: ByteSize(64 * MIB),
             connections_max: 0,
@@ -92,7 +94,7 @@ impl Faktory {
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn secret(&self) -> std::io::Result<String> {
+    pub fn secret(&self) -> std::io::Result<Secret> {
         secret(&self.password, &self.password_file)
     }
 

@@ -45,7 +45,7 @@ impl FaktorySpeaker {
             return talk.end(Reason::Protocol("no HELLO".to_owned()));
         };
         if let Some(challenge) = &handshake.challenge
-            && !password_matches(&self.settings.password, challenge, &hello)
+            && !password_matches(self.settings.password.expose(), challenge, &hello)
         {
             reply::error("Invalid password", talk.bytes());
             return talk.end(Reason::WrongPassword);

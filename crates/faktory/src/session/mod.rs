@@ -195,9 +195,12 @@ impl Speaker for FaktorySpeaker {
         }
     }
 
-    /// Only HELLO sends commands that may be refused and have no reply. The engine has refused the worker's name.
-    fn refused(&mut self, _code: u64, _why: Refusal, talk: &mut Talk<'_>) {
-        talk.end(Reason::Limit("name_bytes_max"));
+    /// Only HELLO sends commands that may be refused and have no reply. The engine has refused the worker's name. A worker that may
+    /// not work learns that from FETCH.
+    fn refused(&mut self, _code: u64, why: Refusal, talk: &mut Talk<'_>) {
+        if why != Refusal::NotPermitted {
+            talk.end(Reason::Limit("name_bytes_max"));
+        }
     }
 
     /// Faktory has no listeners.

@@ -139,7 +139,8 @@ impl FaktorySpeaker {
         let Some(Task::Latency(mut latency)) = self.task.take() else { return };
         let first = match answer {
             Ok(Reply::Jobs { rows, .. }) => rows.first(),
-            Ok(_) | Err(_) => None,
+            Ok(_) => None,
+            Err(why) => return refusal::write(*why, talk.bytes()),
         };
         let waited_ms = first.map_or(0, |view| talk.wall(talk.now()).ms_since(view.job.ready_at));
         #[expect(clippy::cast_precision_loss, reason = "milliseconds of many thousand years are exact")]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use windlass_bridge::Bridge;
+use windlass_config::Secret;
 use windlass_engine::Timestamp;
 
 /// The version of Faktory that the daemon reports; clients check it.
@@ -15,7 +16,7 @@ pub struct Settings {
     /// Bytes of the longest line, without its end. A longer line ends the connection.
     pub line_bytes_max: usize,
     /// The password that clients must know; empty for none.
-    pub password: String,
+    pub password: Secret,
     /// `server.description` in INFO.
     pub description: String,
     /// The shortest reservation in seconds. A shorter `reserve_for` is raised to it.
@@ -56,7 +57,7 @@ impl Settings {
     pub fn new(started_at: Timestamp) -> Self {
         Self {
             line_bytes_max: 64 << 20,
-            password: String::new(),
+            password: Secret::default(),
             description: "Faktory Enterprise".to_owned(),
             reserve_min_s: 60,
             unique_args_bytes_max: 1 << 20,

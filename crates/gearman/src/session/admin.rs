@@ -7,14 +7,14 @@
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
     Command, Cursor, JobCommand, JobId, JobRef, JobView, Priority, Query, QueueCommand, QueueKind, QueueRow, Refusal,
-    Schedule, ScheduleCommand, ScheduleRef, Thing,
+    Right, Schedule, ScheduleCommand, ScheduleRef, Thing,
 };
 use windlass_session::{Reason, Stop};
 
 use super::ask::Ask;
 use super::client::is_live;
 use super::{GearmanSpeaker, Talk};
-use crate::wire::{AdminReply, AdminRequest, QueueLimits};
+use crate::wire::{AdminReply, AdminRequest, ErrorReply, QueueLimits};
 
 /// The text command being answered.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(super) enum Task {
 impl GearmanSpeaker {
     pub(super) fn line(&mut self, line: &Bytes, talk: &mut Talk<'_>) {
         match AdminRequest::parse(line) {
-            Ok(AdminRequest::Shutdown { .. }) if !self.settings.shutdown => {
+            Ok(AdminRequest::Shutdown { .. }) if !self.settings.shutdown || !talk.may(Right::Administer) => {
                 let verb = line.split(|byte| *byte == b' ').next().unwrap_or_default();
                 AdminReply::UnknownCommand { verb }.write(talk.bytes());
             }
@@ -164,6 +164,10 @@ impl GearmanSpeaker {
             Refusal::NotFound(Thing::Job | Thing::Schedule) => self.answer(AdminReply::UnknownJob, talk),
             Refusal::NotFound(Thing::Queue) => self.answer(AdminReply::FunctionNotFound, talk),
             Refusal::InUse => self.answer(AdminReply::FunctionBusy, talk),
+            Refusal::NotPermitted => {
+                let ErrorReply { code, text } = ErrorReply::NOT_PERMITTED;
+                self.error(code, text, talk);
+            }
             Refusal::NotFound(Thing::Batch | Thing::Worker | Thing::Client)
             | Refusal::Limit { .. }
             | Refusal::NeverDue
@@ -172,13 +176,15 @@ impl GearmanSpeaker {
             | Refusal::WrongKind
             | Refusal::OutOfPlace
             | Refusal::Unavailable
-            | Refusal::Unknown => {
-                // gearmand's form: a code, and a sentence with its blanks replaced.
-                let sentence = why.to_string().replace(' ', "+");
-                talk.bytes().extend_from_slice(format!("ERR QUEUE_ERROR {sentence}\r\n").as_bytes());
-                self.finish_task(talk.bytes());
-            }
+            | Refusal::Unknown => self.error("QUEUE_ERROR", &why.to_string(), talk),
         }
+    }
+
+    /// gearmand's form: a code, and a sentence with its blanks replaced.
+    fn error(&mut self, code: &str, sentence: &str, talk: &mut Talk<'_>) {
+        let sentence = sentence.replace(' ', "+");
+        talk.bytes().extend_from_slice(format!("ERR {code} {sentence}\r\n").as_bytes());
+        self.finish_task(talk.bytes());
     }
 }
 

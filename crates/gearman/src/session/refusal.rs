@@ -27,6 +27,7 @@ pub(super) const fn reply(not_held: ErrorReply, why: Refusal) -> ErrorReply {
     match why {
         Refusal::NotFound(Thing::Job) | Refusal::NotHeld => not_held,
         Refusal::Limit { what, .. } => over(what),
+        Refusal::NotPermitted => ErrorReply::NOT_PERMITTED,
         Refusal::NeverDue => NEVER_DUE,
         Refusal::WrongKind => WRONG_KIND,
         Refusal::NotFound(Thing::Schedule | Thing::Batch | Thing::Queue | Thing::Worker | Thing::Client)

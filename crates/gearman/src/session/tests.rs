@@ -53,7 +53,7 @@ impl Bench {
     fn commands(&mut self) -> Vec<(Tag, Command)> {
         let command = |item| match item {
             Item::Command(tag, command) => (tag, command),
-            Item::Bytes(_) | Item::Publish(..) => panic!("sent {item:?}"),
+            Item::Forbidden(_) | Item::Bytes(_) | Item::Publish(..) => panic!("sent {item:?}"),
         };
         self.out.drain().map(command).collect()
     }
@@ -68,7 +68,7 @@ impl Bench {
     fn said(&mut self) -> String {
         let bytes = |item| match item {
             Item::Bytes(bytes) => bytes,
-            Item::Command(..) | Item::Publish(..) => panic!("unexpected {item:?}"),
+            Item::Command(..) | Item::Forbidden(_) | Item::Publish(..) => panic!("unexpected {item:?}"),
         };
         self.out.drain().map(bytes).map(|bytes| bytes.escape_ascii().to_string()).collect()
     }
@@ -97,6 +97,7 @@ fn queue(name: &'static str) -> QueueRow {
         name: Bytes::from_static(name.as_bytes()),
         kind: QueueKind::Work,
         paused: false,
+        paused_at: None,
         jobs_max: [None; Priority::COUNT],
         throttle: None,
         bridged: false,
@@ -409,7 +410,7 @@ fn a_large_result_is_sent_without_a_copy() {
             .iter()
             .map(|item| match item {
                 Item::Bytes(bytes) => bytes,
-                Item::Command(..) | Item::Publish(..) => panic!("unexpected {item:?}"),
+                Item::Command(..) | Item::Forbidden(_) | Item::Publish(..) => panic!("unexpected {item:?}"),
             })
             .collect();
         assert_eq!(pieces.iter().map(|piece| piece.as_ref()).collect::<Vec<_>>().concat(), expected);

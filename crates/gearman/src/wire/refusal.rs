@@ -1,8 +1,8 @@
 //! Every constant ERROR packet: a code, a NUL and a text. The session chooses which to send, except for malformed packets
 //! (`request::RequestError`).
 //!
-//! Spec: `PROTOCOL`, "ERROR", which names no code. These are gearmand's, to the byte. The last three are ours, for packets that
-//! gearmand does not answer.
+//! Spec: `PROTOCOL`, "ERROR", which names no code. These are gearmand's, to the byte. The last four are ours, for packets that
+//! gearmand does not answer or does not refuse.
 
 use bytes::BytesMut;
 
@@ -46,6 +46,8 @@ impl ErrorReply {
     pub const EPOCH_OUT_OF_RANGE: Self = Self::new("INVALID_ARGUMENTS", "Epoch time out of range");
     /// A function name too long for gearmand's buffer; gearmand hangs up.
     pub const FUNCTION_TOO_LARGE: Self = Self::new("ARGUMENT_TOO_LARGE", "Function name too large");
+    /// The listener does not permit it; gearmand permits everything.
+    pub const NOT_PERMITTED: Self = Self::new("NOT_PERMITTED", "Not permitted at this address");
 
     const fn new(code: &'static str, text: &'static str) -> Self {
         Self { code, text }

@@ -11,8 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::app::{App, Peer};
 use crate::audit::{Affected, Line};
 use crate::guard;
-use crate::login::{Credentials, Identity, Role};
-use crate::problem::{Outcome, Problem};
+use crate::login::{Credentials, Identity, LOGIN_WRONG, Role};
+use crate::problem::{Code, Outcome, Problem};
 use crate::time::moment_text;
 
 /// The one who asks, as the groups of routes see it: an extension of the request.
@@ -25,6 +25,7 @@ pub(crate) struct Visitor {
 
 /// Refuses requests of foreign pages and of strangers, and marks all answers.
 pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    app.counts.commands(1);
     let asked = asked(&app, &request);
     let mut response = match identified(&app, asked).await {
         Ok((identity, Peer { address, .. })) => {
@@ -33,6 +34,12 @@ pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, nex
         }
         Err(problem) => problem.into_response(),
     };
+    if let Some(Code(code)) = response.extensions().get() {
+        app.counts.refused(code);
+        if *code == LOGIN_WRONG {
+            app.counts.auth_failed();
+        }
+    }
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));

@@ -1,4 +1,4 @@
-//! Events: jobs change their states, as a stream (server-sent events). A stream is bounded: a reader that is too slow misses
+//! Events: jobs, queues and workers change, as a stream (server-sent events). A stream is bounded: a reader that is too slow misses
 //! some, and is shown how many.
 
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa::{IntoParams, ToSchema};
-use windlass_engine::{JobChange, Protocol, Watched};
+use windlass_engine::{JobChange, Protocol, QueueChange, Watched, WorkerChange};
 use windlass_server::client::Client;
 
 use super::views::state_name;
@@ -34,7 +34,7 @@ const ALIVE_EVERY: Duration = Duration::from_secs(15);
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// Of jobs in this queue; of all jobs, if it is left out.
+    /// Of this queue and its jobs; of all queues, jobs and workers, if it is left out.
     queue: Option<Name>,
 }
 
@@ -51,6 +51,24 @@ pub(super) struct JobEvent {
     state: Option<&'static str>,
 }
 
+/// The data of an event `queue`: something has happened to a queue.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct QueueEvent {
+    /// The queue.
+    queue: Name,
+    /// `paused`, `resumed`, `cleared` (the removal of its ready jobs has begun) or `removed`.
+    change: &'static str,
+}
+
+/// The data of an event `worker`: something has happened to a worker known by name.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct WorkerEvent {
+    /// The worker.
+    worker: Name,
+    /// `registered`, `quiet` (it was asked to take no more jobs), `stopping` (it was asked to end) or `gone`.
+    change: &'static str,
+}
+
 /// The data of an event `missed`: the reader was too slow.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct MissedEvent {
@@ -58,9 +76,10 @@ pub(super) struct MissedEvent {
     missed: u64,
 }
 
-/// Jobs change their states, as they do
+/// Jobs change their states, queues are paused and cleared, workers come and go
 ///
-/// A stream of server-sent events: `job` with a `JobEvent`, and `missed` with a `MissedEvent` where a slow reader has a gap.
+/// A stream of server-sent events: `job` with a `JobEvent`, `queue` with a `QueueEvent`, `worker` with a `WorkerEvent`, and `missed` with
+/// a `MissedEvent` where a slow reader has a gap.
 #[utoipa::path(get, path = "/api/v1/events", tag = "jobs", operation_id = "watch_jobs", params(Which), responses(
     (status = 200, body = String, content_type = "text/event-stream"),
     (status = 400, body = Problem), (status = 503, body = Problem)
@@ -111,6 +130,24 @@ fn event_text(watched: Watched, app: &App) -> String {
             let JobChange { job, queue, protocol, now } = *change;
             let (protocol, state) = (app.protocol_name(protocol), now.map(state_name));
             ("job", serde_json::to_string(&JobEvent { job: job.0, queue: Name(queue), protocol, state }))
+        }
+        Watched::Queue(queue, change) => {
+            let change = match change {
+                QueueChange::Paused => "paused",
+                QueueChange::Resumed => "resumed",
+                QueueChange::Cleared => "cleared",
+                QueueChange::Removed => "removed",
+            };
+            ("queue", serde_json::to_string(&QueueEvent { queue: Name(queue), change }))
+        }
+        Watched::Worker(worker, change) => {
+            let change = match change {
+                WorkerChange::Registered => "registered",
+                WorkerChange::Quiet => "quiet",
+                WorkerChange::Stopping => "stopping",
+                WorkerChange::Gone => "gone",
+            };
+            ("worker", serde_json::to_string(&WorkerEvent { worker: Name(worker), change }))
         }
         Watched::Missed(missed) => ("missed", serde_json::to_string(&MissedEvent { missed })),
     };

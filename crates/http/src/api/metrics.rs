@@ -33,6 +33,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> 
         store_failed: app.clients.readiness() == Readiness::StoreFailed,
         resident_bytes: (app.daemon.memory_mb)() << 20,
         started_at: now.to_wall(app.started_at),
+        daemon: app.daemon_figures.read(),
     };
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let open_metrics = accepts.contains("application/openmetrics-text");

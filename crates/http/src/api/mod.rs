@@ -7,6 +7,7 @@ pub(crate) mod connections;
 pub(crate) mod control;
 mod events;
 pub(crate) mod filter;
+pub(crate) mod history;
 pub(crate) mod jobs;
 mod leases;
 mod metrics;
@@ -17,6 +18,7 @@ pub(crate) mod queues;
 pub(crate) mod schedules;
 pub(crate) mod status;
 mod take;
+pub(crate) mod throttles;
 pub(crate) mod views;
 mod wait;
 mod why;
@@ -42,7 +44,7 @@ use crate::site;
 
 #[derive(OpenApi)]
 #[openapi(
-    components(schemas(events::JobEvent, events::MissedEvent)),
+    components(schemas(events::JobEvent, events::QueueEvent, events::WorkerEvent, events::MissedEvent)),
     info(
         title = "Windlass",
         description = "Ask and operate the queue; push and take jobs without a client library. A 2xx answer to a change means \
@@ -77,9 +79,11 @@ fn routes() -> OpenApiRouter<Arc<App>> {
 fn reading() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(status::status))
+        .routes(routes!(history::history))
         .routes(routes!(metrics::metrics))
         .routes(routes!(queues::list))
         .routes(routes!(queues::get))
+        .routes(routes!(throttles::list))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::get))
         .routes(routes!(jobs::body))

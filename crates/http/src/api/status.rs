@@ -130,7 +130,8 @@ const fn state_name(readiness: Readiness) -> &'static str {
     }
 }
 
-fn totals(totals: &Totals) -> BTreeMap<&'static str, u64> {
+/// Counters by name.
+pub(super) fn totals(totals: &Totals) -> BTreeMap<&'static str, u64> {
     let Totals {
         pushed,
         taken,

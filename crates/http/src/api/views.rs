@@ -149,6 +149,8 @@ pub(crate) struct Queue {
     pub(crate) kind: &'static str,
     /// Whether it hands out no jobs.
     pub(crate) paused: bool,
+    /// Since when it hands out no jobs; null if it does, and if that is unknown.
+    pub(crate) paused_at: Option<String>,
     /// Whether workers of all protocols share its jobs.
     pub(crate) bridged: bool,
     /// Jobs by state.
@@ -178,6 +180,17 @@ pub(crate) struct Throttle {
     pub(crate) timeout_ms: Option<u64>,
     /// Slots that leased jobs hold.
     pub(crate) held: u32,
+}
+
+impl Throttle {
+    pub(super) const fn of(throttle: windlass_engine::Throttle, held: u32) -> Self {
+        Self {
+            concurrency: throttle.leased_max,
+            per_worker: throttle.per_worker_max,
+            timeout_ms: throttle.timeout_ms,
+            held,
+        }
+    }
 }
 
 impl State {
@@ -373,18 +386,14 @@ impl Queue {
                 QueueKind::Cycle => "cycle",
             },
             paused: row.paused,
+            paused_at: row.paused_at.and_then(moment_text),
             bridged: row.bridged,
             states: counts(&row.places),
             ready_by_priority: by_priority(&row.ready).filter(|(_, count)| *count > 0).collect(),
             workers: row.workers,
             oldest_ready_at: row.oldest_ready_at.and_then(moment_text),
             oldest_ready_seconds: std::time::Duration::from_millis(waits_ms).as_secs_f64(),
-            throttle: row.throttle.map(|throttle| Throttle {
-                concurrency: throttle.leased_max,
-                per_worker: throttle.per_worker_max,
-                timeout_ms: throttle.timeout_ms,
-                held: row.slots_held,
-            }),
+            throttle: row.throttle.map(|throttle| Throttle::of(throttle, row.slots_held)),
             jobs_max: by_priority(&row.jobs_max).filter_map(|(value, max)| Some((value, max?))).collect(),
         }
     }

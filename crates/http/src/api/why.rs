@@ -27,7 +27,10 @@ impl Reason {
         let (code, text, holders) = match why {
             Why::Leased(holder) => ("leased", leased(&holder, view, app, now), Vec::new()),
             Why::NotReady => (state_name(view.job.state.kind()), not_ready(view, now), Vec::new()),
-            Why::Paused => ("paused", format!("the queue {queue} is paused"), Vec::new()),
+            Why::Paused { since } => {
+                let since = since.and_then(moment_text).map_or_else(String::new, |at| format!(" since {at}"));
+                ("paused", format!("the queue {queue} is paused{since}"), Vec::new())
+            }
             Why::Throttled { holders } => {
                 ("throttled", format!("jobs in progress hold all slots of the throttle of {queue}"), holders)
             }

@@ -16,10 +16,10 @@ use argon2::password_hash::phc::PasswordHash;
 use axum::http::StatusCode;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
+use windlass_server::rates::{Allowance, Rates};
 
-use super::failures::Failures;
 use super::file::Entry;
-use super::{Credentials, Entries, Identity, guesser};
+use super::{Credentials, Entries, Identity, LOGIN_WRONG, guesser};
 use crate::problem::{Outcome, Problem};
 
 /// Verifications at once. Each takes 19 MiB and some 20 ms of a core.
@@ -27,6 +27,9 @@ const AT_ONCE: u32 = 2;
 
 /// How long a request waits for its verification.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Wrong logins of an address.
+const FAILURES_PER_MINUTE: u32 = 10;
 
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -54,7 +57,7 @@ struct State {
     stamp: Option<Stamp>,
     looked_at: Instant,
     known: HashSet<[u8; 32]>,
-    failures: Failures,
+    failures: Rates,
     /// When a failure was last logged.
     logged_at: Option<Instant>,
 }
@@ -77,7 +80,7 @@ impl Logins {
             stamp,
             looked_at: Instant::now(),
             known: HashSet::new(),
-            failures: Failures::default(),
+            failures: Rates::default(),
             logged_at: None,
         };
         Ok(Self { path: path.to_owned(), key, places: Semaphore::new(AT_ONCE as usize), state: Mutex::new(state) })
@@ -94,7 +97,8 @@ impl Logins {
         if let Some(identity) = self.known(&mark, entry.as_ref()) {
             return Ok(identity);
         }
-        if !self.state().failures.admit(guesser(address), Instant::now()) {
+        let is_admitted = |allowance| self.state().failures.admit(guesser(address), Instant::now(), allowance);
+        if !Allowance::per_minute(FAILURES_PER_MINUTE).is_none_or(is_admitted) {
             let detail = "too many wrong logins from this address: wait a minute";
             return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", detail));
         }
@@ -115,7 +119,7 @@ impl Logins {
             }
             None => {
                 self.refuse(&name, address);
-                Err(Problem::unauthorized("login_wrong", "the login is wrong"))
+                Err(Problem::unauthorized(LOGIN_WRONG, "the login is wrong"))
             }
         }
     }
@@ -152,7 +156,9 @@ impl Logins {
 
     fn refuse(&self, name: &str, address: Option<IpAddr>) {
         let (mut state, now) = (self.state(), Instant::now());
-        state.failures.count(guesser(address), now);
+        if let Some(allowance) = Allowance::per_minute(FAILURES_PER_MINUTE) {
+            state.failures.count(guesser(address), now, allowance);
+        }
         if state.logged_at.is_none_or(|at| now.duration_since(at) >= LOOK_EVERY) {
             state.logged_at = Some(now);
             let name: String = name.chars().take(64).collect();

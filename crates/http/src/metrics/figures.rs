@@ -108,7 +108,7 @@ impl QueueSeries {
 fn add_figures(sum: &mut QueueFigures, figures: &QueueFigures) {
     for (protocol, totals) in &figures.totals {
         match sum.totals.iter_mut().find(|(other, _)| other == protocol) {
-            Some((_, sum)) => *sum = merged(sum, totals, u64::saturating_add),
+            Some((_, sum)) => *sum = sum.merged(totals, u64::saturating_add),
             None => sum.totals.push((*protocol, *totals)),
         }
     }
@@ -120,7 +120,7 @@ fn add_figures(sum: &mut QueueFigures, figures: &QueueFigures) {
 fn fallen(last: &QueueFigures, now: &QueueFigures) -> QueueFigures {
     let of = |protocol: Protocol| now.totals.iter().find(|(other, _)| *other == protocol).map(|(_, totals)| *totals);
     let below = |(protocol, last): &(Protocol, Totals)| {
-        (*protocol, merged(last, &of(*protocol).unwrap_or_default(), u64::saturating_sub))
+        (*protocol, last.merged(&of(*protocol).unwrap_or_default(), u64::saturating_sub))
     };
     QueueFigures {
         totals: last.totals.iter().map(below).collect(),
@@ -136,22 +136,6 @@ pub(crate) fn merged_histogram(one: &Histogram, other: &Histogram, merge: fn(u64
     Histogram { counts, sum_ms: merge(one.sum_ms, other.sum_ms) }
 }
 
-/// The counters that the page shows.
-fn merged(one: &Totals, other: &Totals, merge: fn(u64, u64) -> u64) -> Totals {
-    Totals {
-        pushed: merge(one.pushed, other.pushed),
-        taken: merge(one.taken, other.taken),
-        succeeded: merge(one.succeeded, other.succeeded),
-        failed: merge(one.failed, other.failed),
-        buried: merge(one.buried, other.buried),
-        lost: merge(one.lost, other.lost),
-        expired: merge(one.expired, other.expired),
-        cancelled: merge(one.cancelled, other.cancelled),
-        retried: merge(one.retried, other.retried),
-        ..Totals::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use windlass_engine::{Priority, QueueKind, QueueRules};
@@ -163,6 +147,7 @@ mod tests {
             name: name.into(),
             kind: QueueKind::Work,
             paused: false,
+            paused_at: None,
             jobs_max: [None; Priority::COUNT],
             throttle: None,
             rules: QueueRules::default(),

@@ -11,7 +11,9 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use windlass_engine::{Histogram, JobStateKind, Protocol, Timestamp, Totals};
+use windlass_server::figures::Snapshot;
 
+use super::daemon;
 use super::figures::QueueSeries;
 use crate::name::Name;
 
@@ -36,6 +38,7 @@ pub(crate) struct Scraped {
     pub(crate) store_failed: bool,
     pub(crate) resident_bytes: u64,
     pub(crate) started_at: Timestamp,
+    pub(crate) daemon: Snapshot,
 }
 
 /// The text in one of the two formats.
@@ -104,7 +107,7 @@ const HISTOGRAMS: [(&str, &str, Durations); 2] = [
 ];
 
 /// A count as a gauge's value: exact below 2^53.
-fn count(value: u64) -> f64 {
+pub(super) fn count(value: u64) -> f64 {
     let (high, low) = (u32::try_from(value >> 32).unwrap_or(u32::MAX), u32::try_from(value & 0xffff_ffff).unwrap_or(0));
     f64::from(high) * 4_294_967_296.0 + f64::from(low)
 }
@@ -127,7 +130,8 @@ impl Collector for Scraped {
                 encode_histogram(of(it), family.encode_family(&labels(queue))?)?;
             }
         }
-        self.encode_daemon(&mut encoder)
+        self.encode_daemon(&mut encoder)?;
+        daemon::encode(&self.daemon, &mut encoder)
     }
 }
 

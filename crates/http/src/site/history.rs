@@ -166,7 +166,7 @@ fn most_within(now: &Histogram, before: &Histogram) -> f64 {
 
 /// A count as a figure to draw, exact up to 2^53.
 #[expect(clippy::cast_precision_loss, reason = "a plot shows fewer digits")]
-const fn real(count: u64) -> f64 {
+pub(super) const fn real(count: u64) -> f64 {
     count as f64
 }
 

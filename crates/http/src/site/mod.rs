@@ -43,6 +43,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/workers", get(lists::workers))
         .route("/schedules", get(lists::schedules))
         .route("/batches", get(lists::batches))
+        .route("/throttles", get(lists::throttles))
         .route("/connections", get(lists::connections))
         .route("/assets/windlass.css", get(async || asset("text/css", include_str!("../../assets/windlass.css"))))
         .route("/assets/windlass.js", get(async || asset("text/javascript", include_str!("../../assets/windlass.js"))))

@@ -1,4 +1,4 @@
-//! The overview: the daemon's state, jobs by state, and rates over time.
+//! The overview: the daemon's state, jobs by state, and rates over time, or counters by day.
 
 use std::sync::Arc;
 
@@ -7,9 +7,10 @@ use axum::extract::State;
 use axum::response::Html;
 use serde::Deserialize;
 
-use super::history::Point;
+use super::history::{Point, real};
 use super::plot::{Plot, Series, figure};
 use super::shell::{Age, Shell, page};
+use crate::api::history::{self, Day};
 use crate::api::status::{self, Status};
 use crate::app::App;
 use crate::params::Params;
@@ -20,7 +21,8 @@ use crate::problem::Outcome;
 struct Overview {
     shell: Shell,
     status: Status,
-    is_day: bool,
+    /// The spans: value, label, and whether it is shown.
+    spans: [(&'static str, &'static str, bool); 4],
     plots: Vec<Plot>,
 }
 
@@ -28,29 +30,66 @@ struct Overview {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Which {
-    /// `day`; an hour otherwise.
-    span: Option<String>,
+    #[serde(default)]
+    span: Span,
 }
 
-const RATES: [Series; 3] =
+/// How far back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Span {
+    #[default]
+    Hour,
+    Day,
+    Month,
+    Half,
+}
+
+const SPANS: [(Span, &str, &str); 4] = [
+    (Span::Hour, "hour", "One hour"),
+    (Span::Day, "day", "One day"),
+    (Span::Month, "month", "30 days"),
+    (Span::Half, "half", "180 days"),
+];
+
+const RATES: [Series<Point>; 3] =
     [("pushed", |it: &Point| it.pushed), ("done", |it| it.succeeded), ("failed", |it| it.failed)];
-const WAITING: [Series; 2] = [("ready", |it: &Point| it.ready), ("leased", |it| it.leased)];
-const LATENCY: [Series; 2] = [("waited", |it: &Point| it.waited), ("ran", |it| it.ran)];
+const WAITING: [Series<Point>; 2] = [("ready", |it: &Point| it.ready), ("leased", |it| it.leased)];
+const LATENCY: [Series<Point>; 2] = [("waited", |it: &Point| it.waited), ("ran", |it| it.ran)];
+const COUNTS: [Series<Day>; 4] = [
+    ("pushed", |it: &Day| real(it.count("pushed"))),
+    ("done", |it| real(it.count("succeeded"))),
+    ("failed", |it| real(it.count("failed"))),
+    ("dead", |it| real(it.count("dead"))),
+];
 
 pub(super) async fn show(
     shell: Shell,
     State(app): State<Arc<App>>,
     Params(which): Params<Which>,
 ) -> Outcome<Html<String>> {
-    let is_day = which.span.as_deref() == Some("day");
-    let (points, room, span) =
-        if is_day { (app.history.day(), 1_440, "24 h") } else { (app.history.hour(), 720, "60 min") };
-    let age = |seconds| Age::of_seconds(seconds).to_string();
-    let plots = vec![
-        Plot::new(("Jobs per second", span), &points, room, &RATES, figure),
-        Plot::new(("Jobs", span), &points, room, &WAITING, figure),
-        Plot::new(("95 % of jobs waited, and ran, at most", span), &points, room, &LATENCY, age),
-    ];
+    let plots = match which.span {
+        Span::Hour => rates(&app.history.hour(), 720, "60 min"),
+        Span::Day => rates(&app.history.day(), 1_440, "24 h"),
+        Span::Month => counts(&app, 30, "30 days").await?,
+        Span::Half => counts(&app, history::DAYS_MAX, "180 days").await?,
+    };
+    let spans = SPANS.map(|(span, value, label)| (value, label, span == which.span));
     let status = status::status(State(app)).await?.0;
-    page(&Overview { shell, status, is_day, plots })
+    page(&Overview { shell, status, spans, plots })
+}
+
+fn rates(points: &[Point], room: u32, span: &'static str) -> Vec<Plot> {
+    let age = |seconds| Age::of_seconds(seconds).to_string();
+    vec![
+        Plot::new(("Jobs per second", span), points, room, &RATES, figure),
+        Plot::new(("Jobs", span), points, room, &WAITING, figure),
+        Plot::new(("95 % of jobs waited, and ran, at most", span), points, room, &LATENCY, age),
+    ]
+}
+
+async fn counts(app: &Arc<App>, days: u32, span: &'static str) -> Outcome<Vec<Plot>> {
+    let which = Params(history::Which { days: Some(days) });
+    let days_back = history::history(State(Arc::clone(app)), which).await?.0.days;
+    Ok(vec![Plot::new(("Jobs per day (UTC), today so far", span), &days_back, days, &COUNTS, figure)])
 }

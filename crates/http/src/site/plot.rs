@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use super::history::Point;
-
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 140.0;
 
@@ -29,15 +27,15 @@ pub(super) struct Line {
 }
 
 /// A series: its name, and its value at a point.
-pub(super) type Series = (&'static str, fn(&Point) -> f64);
+pub(super) type Series<P> = (&'static str, fn(&P) -> f64);
 
 impl Plot {
     /// A plot of the newest `room` points, newest first.
-    pub(super) fn new(
+    pub(super) fn new<P>(
         (title, span): (&'static str, &'static str),
-        points: &[Point],
+        points: &[P],
         room: u32,
-        series: &[Series],
+        series: &[Series<P>],
         show: fn(f64) -> String,
     ) -> Self {
         let values = points.iter().flat_map(|point| series.iter().map(move |(_, value)| value(point)));
@@ -83,11 +81,10 @@ mod tests {
 
     #[test]
     fn a_line_runs_from_the_right_and_fits() {
-        let points = [8.0, 0.0, 4.0].map(|pushed| Point { pushed, ..Point::default() });
-        let plot = Plot::new(("Jobs", "an hour"), &points, 721, &[("pushed", |it| it.pushed)], figure);
+        let plot = Plot::new(("Jobs", "an hour"), &[8.0, 0.0, 4.0], 721, &[("pushed", |it| *it)], figure);
         assert_eq!((plot.top.as_str(), plot.lines[0].now.as_str()), ("10", "8.0"));
         assert_eq!(plot.lines[0].points, "720.0,28.0 719.0,140.0 718.0,84.0 ");
-        let empty = Plot::new(("Jobs", "an hour"), &[], 720, &[("pushed", |it| it.pushed)], figure);
+        let empty = Plot::new(("Jobs", "an hour"), &[], 720, &[("pushed", |it| *it)], figure);
         assert_eq!((empty.top.as_str(), empty.lines[0].points.as_str()), ("1.0", ""));
     }
 

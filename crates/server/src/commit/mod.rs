@@ -8,8 +8,10 @@
 //! When the store fails, the daemon acknowledges nothing more and tries the same commit again until the store takes it. The
 //! engine keeps all that was acknowledged meanwhile.
 
+mod gather;
 mod policy;
 mod room;
+mod times;
 mod turn;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +23,8 @@ use windlass_store::{Guard, Log};
 
 use self::policy::Policy;
 use self::room::Room;
+pub(crate) use self::times::CommitTimes;
+pub use self::times::{BOUNDS_US, CommitDurations};
 pub(crate) use self::turn::TurnCommits;
 use crate::clock;
 use crate::hub::{Cut, Hub};
@@ -57,6 +61,7 @@ pub(crate) struct Commits {
     policy: Mutex<Policy>,
     /// Threads whose turn ended while another thread wrote.
     queue: Mutex<Vec<Arc<Ringer>>>,
+    times: Arc<CommitTimes>,
     pace: Pace,
     stop: AtomicBool,
     /// When the write in progress began, in milliseconds of the engine's clock; 0 = none.
@@ -98,6 +103,7 @@ impl Committer {
             writer: Mutex::new(writer),
             policy: Mutex::default(),
             queue: Mutex::default(),
+            times: Arc::default(),
             pace,
             stop: AtomicBool::new(false),
             writing_since: AtomicU64::new(0),
@@ -111,6 +117,11 @@ impl Committer {
     /// Where serving threads commit at the end of a turn.
     pub(crate) const fn commits(&self) -> &Arc<Commits> {
         &self.commits
+    }
+
+    /// How long commits take.
+    pub(crate) fn times(&self) -> Arc<CommitTimes> {
+        Arc::clone(&self.commits.times)
     }
 
     /// Checks on commits. The main thread calls this every second or so. Returns the reason to die, if there is one.
@@ -267,7 +278,9 @@ impl Commits {
         }
         writer.unseen = (writer.unseen.0 + 1, writer.unseen.1 + cut.commit.bytes());
         let acknowledged = self.hub.committed(cut.commit);
-        self.decide(|policy| policy.committed(begun.elapsed(), cut.acknowledgements));
+        let took = begun.elapsed();
+        self.times.record(took);
+        self.decide(|policy| policy.committed(took, cut.acknowledgements));
         if writer.unseen.0 >= LOOK_COMMITS || writer.unseen.1 >= LOOK_BYTES {
             writer.unseen = (0, 0);
             writer.room.look();

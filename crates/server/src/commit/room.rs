@@ -68,7 +68,7 @@ mod tests {
     use bytes::Bytes;
     use windlass_engine::{ClientCommand, ClientId, Engine, JobCommand, Limits, NewJob, Protocol, Tag};
     use windlass_session::Outbox;
-    use windlass_store::{Entry, Error, Journal, Log as _, MemoryLog, Position};
+    use windlass_store::{Entry, Error, Journal, Log as _, MemoryLog, Span};
 
     use super::*;
     use crate::clock;
@@ -93,8 +93,8 @@ mod tests {
         fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
             self.log.tail().read(after, each)
         }
-        fn fetch(&self, place: Position, len: usize, into: &mut Vec<u8>) -> Result<(), Error> {
-            self.log.tail().fetch(place, len, into)
+        fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error> {
+            self.log.tail().fetch(spans, into)
         }
         fn forget(&self, upto: u64) -> Result<(), Error> {
             self.log.tail().forget(upto)

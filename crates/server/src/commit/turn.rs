@@ -7,6 +7,7 @@ use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::Commits;
+use super::gather::Gather;
 use crate::broker::CommitDuty;
 use crate::serving::Ringer;
 
@@ -22,7 +23,8 @@ pub(crate) struct TurnCommits {
     /// Where commits are written. Without it the thread does not commit.
     commits: Arc<OnceLock<Arc<Commits>>>,
     ringer: Arc<Ringer>,
-    /// The thread commits soon: at the end of the next turn, so that everything that is ready joins the same commit.
+    /// The thread commits soon: at the end of the next turn, so that everything that is ready joins the same commit, or of the one
+    /// after a wait.
     is_due: bool,
     /// The thread commits at the end of this turn.
     ends_turn: bool,
@@ -30,11 +32,23 @@ pub(crate) struct TurnCommits {
     gathers_until: Option<Instant>,
     /// The last turn has committed, and acknowledged this many clients of this thread.
     acknowledged: Option<usize>,
+    /// The acknowledgements of the last commit leave in this turn.
+    replies: bool,
+    gather: Gather,
 }
 
 impl TurnCommits {
-    pub(crate) const fn new(commits: Arc<OnceLock<Arc<Commits>>>, ringer: Arc<Ringer>) -> Self {
-        Self { commits, ringer, is_due: false, ends_turn: false, gathers_until: None, acknowledged: None }
+    pub(crate) fn new(commits: Arc<OnceLock<Arc<Commits>>>, ringer: Arc<Ringer>) -> Self {
+        Self {
+            commits,
+            ringer,
+            is_due: false,
+            ends_turn: false,
+            gathers_until: None,
+            acknowledged: None,
+            replies: false,
+            gather: Gather::default(),
+        }
     }
 
     /// The thread commits soon.
@@ -51,13 +65,18 @@ impl TurnCommits {
         match duty {
             CommitDuty::None => {}
             CommitDuty::Later => self.gathers_until = Some(Instant::now() + GATHER),
-            CommitDuty::Now => self.is_due = true,
+            CommitDuty::Now { acknowledgements } => {
+                self.is_due = true;
+                self.gather.add(acknowledgements, Instant::now);
+            }
         }
     }
 
     /// A turn begins, in which this many connections have read something. After a commit, that commit has held them up.
     pub(crate) fn begin_turn(&mut self, reads: usize) {
-        self.ends_turn = std::mem::take(&mut self.is_due);
+        self.replies = self.acknowledged.is_some();
+        self.ends_turn = self.is_due && self.waits_for().is_none();
+        self.is_due &= !self.ends_turn;
         if let Some(acknowledged) = self.acknowledged.take()
             && let Some(commits) = self.commits.get()
         {
@@ -65,8 +84,16 @@ impl TurnCommits {
         }
     }
 
+    /// How long a commit that is due waits for clients to come back, at most.
+    pub(crate) fn waits_for(&self) -> Option<Duration> {
+        self.gather.waits_until().filter(|_| self.is_due)?.checked_duration_since(Instant::now())
+    }
+
     /// Commits, if that is due.
     pub(crate) fn end_turn(&mut self) {
+        if self.replies {
+            self.gather.replied(Instant::now());
+        }
         if !self.ends_turn && self.gathers_until.is_none() {
             return;
         }
@@ -109,7 +136,9 @@ impl TurnCommits {
                 // Another thread may have queued meanwhile.
                 return commits.pass_on();
             };
+            let begun = Instant::now();
             let Some(acknowledged) = commits.append(&mut writer, cut, false) else { return false };
+            self.gather.committed(begun.elapsed());
             acknowledged
         };
         // Its own clients have their next turn together with all that have sent something meanwhile.

@@ -94,6 +94,10 @@ pub struct Server {
     pub connections_reserved: usize,
     /// Connections from one address; 0 = no limit.
     pub connections_per_address_max: usize,
+    /// New connections from one address; 0 = no limit.
+    pub connections_per_address_per_minute: u32,
+    /// Failed logins from one address; 0 = no limit.
+    pub failed_logins_per_address_per_minute: u32,
     /// Bytes of partly read messages and partly sent answers, of all connections together.
     pub buffer_bytes_max: ByteSize,
     /// Bytes that may wait for a peer that does not read.
@@ -235,6 +239,8 @@ impl Default for Server {
             connections_max: 10_000,
             connections_reserved: 16,
             connections_per_address_max: 0,
+            connections_per_address_per_minute: 0,
+            failed_logins_per_address_per_minute: 600,
             buffer_bytes_max: ByteSize(128 * MIB),
             outbound_bytes_max: ByteSize(128 * MIB),
             read_bytes_max: ByteSize(MIB / 4),

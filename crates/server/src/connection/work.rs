@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
+use windlass_engine::{Event, Reply};
 
 use super::{Connection, WRITE_HIGH_BYTES};
 use crate::broker::{Batch, Visited};
@@ -68,6 +69,9 @@ impl Connection {
         let before = self.input.len();
         self.session.on_bytes(self.now, &mut self.input, &mut self.outbox);
         self.fed_bytes = before.saturating_sub(self.input.len());
+        let messages = self.session.messages();
+        self.counts.commands(messages.wrapping_sub(self.messages));
+        self.messages = messages;
         self.fed_bytes > 0
     }
 
@@ -87,7 +91,7 @@ impl Connection {
         if self.mailbox.len() == 0
             && let Some(words) = self.outbox.take_bytes()
         {
-            self.say(|output| output.append(words));
+            self.say(words, Output::append);
         } else if !self.outbox.is_empty() {
             self.outbox.move_behind(&mut self.items);
             self.is_new = true;
@@ -110,13 +114,16 @@ impl Connection {
             match mail {
                 Mail::Bytes(words) => {
                     self.say_leading();
-                    self.say(|output| output.append_shared(words));
+                    self.say(words, Output::append_shared);
                 }
                 Mail::Posted(published) => {
                     self.say_leading();
-                    self.say(|output| output.copy(published.words()));
+                    self.say(published.words(), Output::copy);
                 }
                 Mail::Event(event) => {
+                    if let Event::Reply(_, Reply::Refused(why)) = &event {
+                        self.counts.refused(why.code());
+                    }
                     self.session.on_event(self.now, event, &mut self.outbox);
                     if !self.outbox.is_empty_but_bytes() {
                         self.say_leading();
@@ -136,15 +143,19 @@ impl Connection {
     /// are new items.
     fn say_leading(&mut self) {
         while let Some(words) = self.outbox.take_leading_bytes() {
-            self.say(|output| output.append_shared(words));
+            self.say(words, Output::append_shared);
         }
     }
 
-    fn say(&mut self, put: impl FnOnce(&mut Output)) {
+    /// Moves bytes to the output. What the session encrypts leaves in another form.
+    fn say<W: AsRef<[u8]>>(&mut self, words: W, put: impl FnOnce(&mut Output, W)) {
         if self.stopping && self.output.is_empty() {
             self.heard_at = self.now;
         }
-        put(&mut self.output);
+        match self.session.seal(words.as_ref()) {
+            Some(sealed) => self.output.append(sealed),
+            None => put(&mut self.output, words),
+        }
     }
 
     /// A session that left input unread, because it required its answers first, may continue. Returns whether it did anything.

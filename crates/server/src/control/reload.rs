@@ -21,10 +21,12 @@ use crate::run::{allow_open_files, bounds, places};
 use crate::tls::Terms;
 
 /// Keys of `[server]` that apply while the daemon runs.
-const SERVER: [&str; 14] = [
+const SERVER: [&str; 16] = [
     "connections_max",
     "connections_reserved",
     "connections_per_address_max",
+    "connections_per_address_per_minute",
+    "failed_logins_per_address_per_minute",
     "buffer_bytes_max",
     "outbound_bytes_max",
     "read_bytes_max",
@@ -170,7 +172,7 @@ impl<'a> Reloader<'a> {
             ("server", name) => SERVER.contains(&name),
             ("queues", name) => !(name.contains(".aliases.") || name.ends_with(".failure_values")),
             ("limits" | "bridge", _) | (_, "cron" | "requeue_on_worker_death") => true,
-            (_, "listen" | "more" | "queue") => false,
+            (_, "listen" | "admin_listen" | "publish_listen" | "subscribe_listen" | "more" | "queue") => false,
             (_, name) if name.starts_with("throttles.") => true,
             (_, name) if name.starts_with("tls.") => {
                 let protocol = config.protocols.iter().find(|it| it.name() == section);

@@ -161,8 +161,9 @@ impl Hub {
         match item {
             Item::Command(tag, command) if self.is_refused(tag, &command) => {
                 core.notice_unavailable(&command);
-                core.context.events.push((client, Event::Reply(tag, Reply::Refused(Refusal::Unavailable))));
+                core.refuse(client, tag, Refusal::Unavailable);
             }
+            Item::Forbidden(tag) => core.refuse(client, tag, Refusal::NotPermitted),
             Item::Command(tag, command) if self.hand_out_after_commit && !tag.wants_answer() && command.ends_job() => {
                 core.apply_end(client, tag, command);
             }
@@ -206,6 +207,10 @@ impl Core {
             self.waiting.push_back((self.large_until, Arc::clone(mailbox)));
         }
         waits
+    }
+
+    fn refuse(&mut self, client: ClientId, tag: Tag, why: Refusal) {
+        self.context.events.push((client, Event::Reply(tag, Reply::Refused(why))));
     }
 
     /// Begins a new commit: all that this visit has done so far belongs to the previous one.

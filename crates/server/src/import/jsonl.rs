@@ -153,6 +153,7 @@ impl Fields {
             | Record::QueueGone(_)
             | Record::NextRun(_)
             | Record::BatchMoved(_)
+            | Record::Day(_)
             | Record::Meta(_) => Err(LineError::Record("it is not a job, schedule, batch or queue".to_owned())),
         }
     }

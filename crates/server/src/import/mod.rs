@@ -31,6 +31,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::data;
 use crate::failure::Failure;
+use crate::progress::Counter;
 use crate::random::random_seed;
 
 /// Jobs and bytes in one batch: as much as an interrupted import may repeat.
@@ -72,6 +73,7 @@ pub struct Importer {
     first: JobId,
     adoption: Adoption,
     protocols: Vec<Arc<dyn Protocol>>,
+    counter: Counter,
 }
 
 /// The destination; a rehearsal has none.
@@ -117,7 +119,8 @@ impl Importer {
         context.clock = reading.clock;
         let first = JobId(engine.meta().next_job);
         let (adoption, protocols) = (Adoption::default(), config.protocols.clone());
-        let mut importer = Self { engine, journal, context, to, batch_jobs: 0, first, adoption, protocols };
+        let counter = Counter::of("jobs imported");
+        let mut importer = Self { engine, journal, context, to, batch_jobs: 0, first, adoption, protocols, counter };
         importer.apply(Tag::NONE, ClientCommand::Open(ClientInfo::default()));
         importer
     }
@@ -165,6 +168,7 @@ impl Importer {
                 Outcome::Refused(_) => to.record.left(place),
             }
         }
+        self.counter.add(1);
         self.batch_jobs += 1;
         if self.batch_jobs >= BATCH_JOBS || self.journal.pending_bytes() >= BATCH_BYTES {
             self.commit()?;

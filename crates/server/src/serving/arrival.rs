@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::Span;
-use windlass_engine::ClientId;
+use windlass_engine::{ClientId, Rights};
 
 use crate::connection::{End, Greet};
 use crate::logging::limited::warn_limited;
@@ -23,6 +23,7 @@ pub(crate) struct Arrival {
     pub(crate) greet: Greet,
     pub(crate) client: ClientId,
     pub(crate) guest: Guest,
+    pub(crate) rights: Rights,
     pub(crate) label: Label,
     /// Keeps the daemon from ending.
     pub(crate) token: TaskTrackerToken,

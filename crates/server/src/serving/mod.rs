@@ -3,6 +3,7 @@
 //!
 //! A thread serves in turns (`turn`). Other threads reach it through its `ringer`. Measured in `../README.md`.
 
+mod alarm;
 mod arrival;
 mod polling;
 mod ringer;

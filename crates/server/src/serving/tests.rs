@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use tokio_util::task::TaskTracker;
-use windlass_engine::ClientId;
+use windlass_engine::{ClientId, Rights};
 use windlass_session::{Closer, Session};
 
 use super::arrival::Place;
@@ -71,6 +71,7 @@ impl ByHand {
             greet: Box::new(greet),
             client: ClientId(self.clients),
             guest: guest(),
+            rights: Rights::ALL,
             label: Label { span: tracing::Span::none(), protocol: "any", peer: "".into() },
             token: self.tasks.token(),
         };

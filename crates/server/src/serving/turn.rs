@@ -23,6 +23,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use windlass_engine::{ClientId, Reading};
 use windlass_session::Reason;
 
+use super::alarm::{ALARM, Alarm};
 use super::arrival::{Arrival, Label, Place};
 use super::polling::{self, Idle};
 use super::ringer::{Due, Ringer, Seat, WAKER};
@@ -33,6 +34,7 @@ use crate::commit::{Commits, TurnCommits};
 use crate::config::Polling;
 use crate::connection::{Connection, End, Next, Shared, Turn};
 use crate::logging::limited::warn_limited;
+use crate::traffic::ThreadTraffic;
 
 /// The most sockets that one look at the kernel reports.
 const EVENTS_MAX: usize = 1024;
@@ -44,8 +46,10 @@ pub(super) struct Serving {
     events: Events,
     ringer: Arc<Ringer>,
     shared: Shared,
+    traffic: ThreadTraffic,
     commits: TurnCommits,
     idle: Idle,
+    alarm: Alarm,
     timers: Timers,
     /// All connections; `None` while one is in `turn`.
     members: Slab<Option<Box<Member>>>,
@@ -76,13 +80,16 @@ impl Serving {
     pub(super) fn new(shared: Shared, polling: Polling, commits: Arc<OnceLock<Arc<Commits>>>) -> io::Result<Self> {
         let poll = Poll::new()?;
         let ringer = Arc::new(Ringer::new(poll.registry())?);
+        let alarm = Alarm::new(poll.registry())?;
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_MAX),
             commits: TurnCommits::new(commits, Arc::clone(&ringer)),
             ringer,
+            traffic: ThreadTraffic::new(Arc::clone(&shared.traffic)),
             shared,
             idle: Idle::new(polling),
+            alarm,
             timers: Timers::default(),
             members: Slab::new(),
             ready: Vec::new(),
@@ -118,12 +125,15 @@ impl Serving {
     // ---- what is ready ---------------------------------------------------------------------------------------------
 
     fn wait(&mut self, most: Duration) -> io::Result<()> {
-        let Self { poll, events, ringer, idle, .. } = self;
-        let has_more = !self.ready.is_empty() || !self.leaving.is_empty() || self.commits.is_due();
-        if has_more || ringer.is_due() {
+        let Self { poll, events, ringer, idle, alarm, .. } = self;
+        let has_more = !self.ready.is_empty() || !self.leaving.is_empty() || ringer.is_due();
+        let commits_in = self.commits.waits_for();
+        if has_more || (self.commits.is_due() && commits_in.is_none()) {
             return poll.poll(events, Some(Duration::ZERO));
         }
-        if let Some(limit) = idle.begin(Instant::now()) {
+        if commits_in.is_none()
+            && let Some(limit) = idle.begin(Instant::now())
+        {
             let mut looked = Ok(());
             let found = polling::poll(limit, || {
                 looked = poll.poll(events, Some(Duration::ZERO));
@@ -137,6 +147,9 @@ impl Serving {
         let timer = self.timers.next().map(clock::until);
         let timeout = [timer, self.commits.due_in()].into_iter().flatten().fold(most, Duration::min);
         let timeout = Some(timeout).filter(|timeout| *timeout < Duration::MAX);
+        if let Some(time) = commits_in {
+            alarm.set(time)?;
+        }
         let sleeps = ringer.fall_asleep();
         let waited = poll.poll(events, if sleeps { timeout } else { Some(Duration::ZERO) });
         ringer.wake_up();
@@ -146,7 +159,7 @@ impl Serving {
     /// Notes which sockets are ready, and which timers are due.
     fn take_events(&mut self) {
         let Self { events, members, ready, timers, .. } = self;
-        for event in events.iter().filter(|event| event.token() != WAKER) {
+        for event in events.iter().filter(|event| ![WAKER, ALARM].contains(&event.token())) {
             if let Some(Some(member)) = members.get_mut(event.token().0) {
                 let closed = event.is_read_closed() || event.is_error();
                 member.connection.notice(event.is_readable() || closed, event.is_writable() || closed, closed);
@@ -192,13 +205,15 @@ impl Serving {
 
     /// A new connection: its first turn is the next one.
     fn enter(&mut self, arrival: Arrival, place: Place) {
-        let Arrival { stream, handshake_max, greet, client, guest, label, token } = arrival;
+        let Arrival { stream, handshake_max, greet, client, guest, rights, label, token } = arrival;
         let entry = self.members.vacant_entry();
         let seat = Seat { index: entry.key(), client };
         let owner = (Arc::clone(&self.ringer), seat);
         let inside = label.span.clone().entered();
         tracing::debug!("open");
-        let mut connection = Connection::new(stream, handshake_max, greet, owner, &self.shared, guest, clock::now());
+        let counts = self.traffic.of(label.protocol);
+        let (shared, guest, now) = ((&self.shared, Arc::clone(&counts)), (guest, rights), clock::now());
+        let mut connection = Connection::new(stream, handshake_max, greet, owner, shared, guest, now);
         drop(inside);
         if let Err(error) = self.poll.registry().register(connection.source(), Token(seat.index), Interest::READABLE) {
             let protocol = label.protocol;
@@ -206,6 +221,7 @@ impl Serving {
             self.leave(client);
             return;
         }
+        counts.opened();
         entry.insert(Some(Box::new(Member {
             connection,
             timer: Timer::default(),
@@ -284,7 +300,11 @@ impl Serving {
         self.timers.clear(seat, &mut member.timer);
         self.members.try_remove(seat.index);
         self.leave(seat.client);
+        member.connection.count_end(end);
         member.label.log_end(end);
+        if end.is_failed_login() {
+            member.connection.guest().failed_to_log_in();
+        }
         // A session that panicked may panic again.
         let dropped = catch_unwind(AssertUnwindSafe(move || drop(member)));
         if dropped.is_err() {

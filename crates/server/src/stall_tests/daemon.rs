@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
+use windlass_engine::Rights;
+use windlass_session::Listen;
 use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Recovered, open_parts};
 
 use crate::commit::{Committer, Pace};
@@ -35,7 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// the next two are for the connections that got mail from these.
 const PROBES: u8 = 4;
 
-const PLACES: PlaceLimits = PlaceLimits { connections_max: 100, reserved: 0, per_address_max: 0 };
+const PLACES: PlaceLimits =
+    PlaceLimits { connections_max: 100, reserved: 0, per_address_max: 0, rate: None, failures: None };
 
 const BOUNDS: Bounds = Bounds {
     read_bytes_max: 1 << 20,
@@ -180,13 +183,9 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
     hub.first_commit().await;
     protocols::make_queues(&*hub, config).unwrap();
     for served in protocols::all(config).unwrap() {
-        for listener in served
-            .endpoint
-            .listen
-            .iter()
-            .flat_map(|listen| listen::bind(listen, &config.server, &mut Handed::default()).unwrap())
-        {
-            tokio::spawn(listener.accept(Arc::clone(&acceptor), served.clone()));
+        let bind = |it: &Listen| listen::bind(&it.address, &config.server, &mut Handed::default()).unwrap();
+        for listener in served.endpoint.listen.iter().flat_map(bind) {
+            tokio::spawn(listener.accept(Arc::clone(&acceptor), served.clone(), Rights::ALL));
         }
     }
     ready.send(hub).unwrap();

@@ -1,5 +1,7 @@
 //! All events of the engine, and which of them acknowledge something.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use windlass_engine::Event::{self, Notice as N, Reply as R};
 use windlass_engine::{
@@ -43,12 +45,14 @@ events! {
     Batch: R(_, Reply::Batch(_)), false, R(TAG, Reply::Batch(Box::new(batch())));
     Batches: R(_, Reply::Batches { .. }), false, R(TAG, Reply::Batches { rows: Vec::new(), next: None });
     Queues: R(_, Reply::Queues { .. }), false, R(TAG, Reply::Queues { rows: Vec::new(), next: None });
+    Throttles: R(_, Reply::Throttles { .. }), false, R(TAG, Reply::Throttles { rows: Vec::new(), next: None });
     Jobs: R(_, Reply::Jobs { .. }), false, R(TAG, Reply::Jobs { rows: Vec::new(), next: None });
     Workers: R(_, Reply::Workers { .. }), false, R(TAG, Reply::Workers { rows: Vec::new(), next: None });
     Clients: R(_, Reply::Clients { .. }), false, R(TAG, Reply::Clients { rows: Vec::new(), next: None });
     Why: R(_, Reply::Why(_)), false, R(TAG, Reply::Why(Why::NotReady));
     Figures: R(_, Reply::Figures { .. }), false, R(TAG, Reply::Figures { rows: Vec::new(), next: None });
     Stats: R(_, Reply::Stats(_)), false, R(TAG, Reply::Stats(Box::default()));
+    Days: R(_, Reply::Days(_)), false, R(TAG, Reply::Days(BTreeMap::new()));
     Mutated: R(_, Reply::Mutated { .. }), true, R(TAG, Reply::Mutated { changed: 1, next: None });
     Counted: R(_, Reply::Counted { .. }), false, R(TAG, Reply::Counted { jobs: 1, next: None });
     Beaten: R(_, Reply::Beaten(_)), false, R(TAG, Reply::Beaten(WorkerState::Running));

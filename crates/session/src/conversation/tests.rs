@@ -51,6 +51,10 @@ impl Transport for Beating {
     fn reset_liveness(&mut self, _: Timestamp) {
         self.resets += 1;
     }
+
+    fn seal(&mut self, bytes: &[u8]) -> Option<BytesMut> {
+        Some([b"[", bytes, b"]"].concat().as_slice().into())
+    }
 }
 
 #[derive(Debug)]
@@ -205,6 +209,7 @@ impl Bench {
         let item = |item| match item {
             Item::Command(tag, _) if tag.wants_answer() => format!("#{}", tag.0),
             Item::Command(tag, _) => format!("-{}", tag.number()),
+            Item::Forbidden(tag) => format!("!{}", tag.number()),
             Item::Bytes(bytes) | Item::Publish(_, bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         };
         let items: Vec<_> = out.drain().map(item).chain(reason).collect();
@@ -311,7 +316,9 @@ fn the_driver_learns_what_the_speaker_holds_and_when_it_is_due() {
 fn ticks_and_the_shutdown_reach_the_transport_and_the_speaker() {
     let mut bench = Bench::new();
     (bench.session.speaker.due, bench.session.speaker.kept) = (Some(NOW), Some(Bytes::from_static(b"body")));
+    assert_eq!(bench.session.seal(b"bare"), None);
     bench.session.speaker.transport = Some(Beating { due: Timestamp(3), resets: 0 });
+    assert_eq!(bench.session.seal(b"framed").as_deref(), Some(&b"[framed]"[..]));
     let session = &bench.session;
     assert_eq!((session.next_deadline(), session.held_bytes(), session.messages()), (Some(Timestamp(3)), 7, 7));
     bench.session.on_tick(Timestamp(3), &mut bench.out);

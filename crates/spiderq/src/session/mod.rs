@@ -21,7 +21,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
     ClientInfo, Command, From, JobCommand, JobRef, LeaseCommand, LeaseTerms, NewJob, Notice, OnExpiry, Proof, Protocol,
-    Query, RepayTo, Select, Take, TakeCommand, Token, Wait,
+    Query, RepayTo, Right, Select, Take, TakeCommand, Token, Wait,
 };
 use windlass_session::{Conversation, Read, Reason, Speaker, Stop};
 use windlass_zmtp::{Event, Link, Mechanism, Registration};
@@ -221,7 +221,7 @@ impl SpiderqSpeaker {
     }
 
     fn terminate(&mut self, frame: &Frame, talk: &mut Talk<'_>) {
-        if self.settings.terminate {
+        if self.settings.terminate && talk.may(Right::Administer) {
             self.say(&frame.envelope(), &Reply::Terminated, talk);
             talk.stop_daemon(Stop::Gracefully);
         } else {

@@ -14,6 +14,7 @@ const QUEUES_FULL: &[u8] = b"too many queues";
 const KEY_TOO_LONG: &[u8] = b"key too long";
 const VALUE_TOO_LONG: &[u8] = b"value too long";
 const WRONG_KIND: &[u8] = b"queue of this listener is used for something else";
+const NOT_PERMITTED: &[u8] = b"not permitted at this address";
 const REFUSED: &[u8] = b"refused";
 
 /// The reply to a request that was refused.
@@ -34,6 +35,7 @@ const fn words(why: Refusal) -> &'static [u8] {
         Refusal::Unknown => UNKNOWN,
         Refusal::Limit { what, .. } => over(what),
         Refusal::WrongKind => WRONG_KIND,
+        Refusal::NotPermitted => NOT_PERMITTED,
         Refusal::NotFound(_)
         | Refusal::NotUnique
         | Refusal::NotHeld

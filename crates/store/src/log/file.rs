@@ -27,7 +27,7 @@ use super::room::{allocate, create, open, put, remove, slices};
 use super::scan::{MARK, SEGMENT, Scanned, Walked, place_of};
 use crate::commit::Commit;
 use crate::files::{at, sync, sync_data, sync_entry};
-use crate::store::{Entry, Error, Log, LogTail, Position};
+use crate::store::{Entry, Error, Log, LogTail, Span};
 
 /// Bytes of a segment.
 pub(crate) const SEGMENT_BYTES: u64 = 8 << 20;
@@ -344,7 +344,7 @@ impl Shared {
         while place < buffer.len() {
             let Some(found) = entry_at(self.id, buffer, place) else {
                 let what = format!("the entry at byte {place} is damaged");
-                return Err(Error::Damaged { path: segment.path.clone(), what });
+                return Err(Error::damaged(segment.path.display(), what));
             };
             place = found.end();
             if found.seq <= after {
@@ -358,6 +358,37 @@ impl Shared {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    fn fetch_one(&self, Span { place, len }: Span, into: &mut Vec<u8>) -> Result<(), Error> {
+        let (number, begin) = (place.0 >> 32, usize::try_from(place.0 & u64::from(u32::MAX)).unwrap_or(usize::MAX));
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let inside = window.segment == number && window.at <= begin && begin + len <= window.at + window.bytes.len();
+        if !inside {
+            let state = self.state();
+            let segment = state.segments.iter().find(|segment| segment.header.number == number).cloned();
+            drop(state);
+            let Some(segment) = segment else {
+                let what = format!("segment {number} of the log is missing");
+                return Err(Error::damaged(self.folder.display(), what));
+            };
+            let used = usize::try_from(segment.used).unwrap_or(usize::MAX);
+            let wanted = len.max(WINDOW_BYTES).min(used.saturating_sub(begin));
+            window.bytes.resize(wanted, 0);
+            (window.segment, window.at) = (0, begin);
+            segment.file.read_exact_at(&mut window.bytes, begin as u64).map_err(at("reading", &segment.path))?;
+            window.segment = number;
+        }
+        let from = begin - window.at;
+        let Some(bytes) = window.bytes.get(from..from + len) else {
+            let what = format!("segment {number} of the log ends before byte {}", begin + len);
+            return Err(Error::damaged(self.folder.display(), what));
+        };
+        into.extend_from_slice(bytes);
+        if window.bytes.len() > WINDOW_BYTES {
+            *window = Window::default();
+        }
+        Ok(())
     }
 
     fn remove_spares(&self, state: &mut State) -> Result<(), Error> {
@@ -411,35 +442,8 @@ impl LogTail for Shared {
         Ok(())
     }
 
-    fn fetch(&self, place: Position, len: usize, into: &mut Vec<u8>) -> Result<(), Error> {
-        let (number, begin) = (place.0 >> 32, usize::try_from(place.0 & u64::from(u32::MAX)).unwrap_or(usize::MAX));
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        let inside = window.segment == number && window.at <= begin && begin + len <= window.at + window.bytes.len();
-        if !inside {
-            let state = self.state();
-            let segment = state.segments.iter().find(|segment| segment.header.number == number).cloned();
-            drop(state);
-            let Some(segment) = segment else {
-                let what = format!("segment {number} of the log is missing");
-                return Err(Error::Damaged { path: self.folder.clone(), what });
-            };
-            let used = usize::try_from(segment.used).unwrap_or(usize::MAX);
-            let wanted = len.max(WINDOW_BYTES).min(used.saturating_sub(begin));
-            window.bytes.resize(wanted, 0);
-            (window.segment, window.at) = (0, begin);
-            segment.file.read_exact_at(&mut window.bytes, begin as u64).map_err(at("reading", &segment.path))?;
-            window.segment = number;
-        }
-        let from = begin - window.at;
-        let Some(bytes) = window.bytes.get(from..from + len) else {
-            let what = format!("segment {number} of the log ends before byte {}", begin + len);
-            return Err(Error::Damaged { path: self.folder.clone(), what });
-        };
-        into.extend_from_slice(bytes);
-        if window.bytes.len() > WINDOW_BYTES {
-            *window = Window::default();
-        }
-        Ok(())
+    fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error> {
+        spans.iter().try_for_each(|span| self.fetch_one(*span, into))
     }
 
     fn forget(&self, upto: u64) -> Result<(), Error> {

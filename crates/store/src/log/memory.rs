@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::commit::Commit;
-use crate::store::{Entry, Error, Log, LogTail, Position};
+use crate::store::{Entry, Error, Log, LogTail, Position, Span};
 
 /// The outcome of a commit that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -248,13 +248,15 @@ impl LogTail for Shared {
         Ok(())
     }
 
-    fn fetch(&self, place: Position, len: usize, into: &mut Vec<u8>) -> Result<(), Error> {
+    fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error> {
         let state = self.state();
-        let bytes = state.entries.iter().find_map(|entry| {
-            let from = usize::try_from(place.0.checked_sub(entry.place)?).ok()?;
-            entry.records.get(from..from.checked_add(len)?)
-        });
-        bytes.map(|bytes| into.extend_from_slice(bytes)).ok_or(Error::Closed)
+        spans.iter().try_for_each(|span| {
+            let bytes = state.entries.iter().find_map(|entry| {
+                let from = usize::try_from(span.place.0.checked_sub(entry.place)?).ok()?;
+                entry.records.get(from..from.checked_add(span.len)?)
+            });
+            bytes.map(|bytes| into.extend_from_slice(bytes)).ok_or(Error::Closed)
+        })
     }
 
     fn forget(&self, upto: u64) -> Result<(), Error> {

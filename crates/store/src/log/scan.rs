@@ -147,7 +147,7 @@ pub(crate) fn scan(
     let files = Files::list(folder)?;
     let Some(mark) = files.mark else {
         let what = "the mark, which records how far the log reached, is missing or damaged";
-        return Err(Damage::of(folder.join(MARK), what).into());
+        return Err(Damage::of(folder.join(MARK).display(), what).into());
     };
     let before = |seq: u64| files.used().filter(|(_, header)| header.first_seq <= seq + 1).count().saturating_sub(1);
     let (skipped, forgotten) = (before(after), before(kept.min(after)));
@@ -249,7 +249,7 @@ impl Chain<'_> {
                 if !found.padded {
                     damaged = true;
                     let what = format!("the padding of commit {} at byte {at} is damaged", found.seq);
-                    self.harmless.push(Damage::of(&file.path, what));
+                    self.harmless.push(Damage::of(file.path.display(), what));
                 }
                 at = found.end();
                 unmarked = if found.seq <= self.mark.seq { at } else { unmarked };
@@ -262,7 +262,7 @@ impl Chain<'_> {
             let Some((next, found)) = behind.filter(|(_, found)| found.seq <= self.after + 1) else { break };
             let (first, last) = (self.link.next, found.seq - 1);
             let what = format!("the entries from byte {at} to {next}, commits {first} to {last}, are damaged");
-            self.harmless.push(Damage::of(&file.path, what));
+            self.harmless.push(Damage::of(file.path.display(), what));
             self.link = Link { next: found.seq, last: found.before, before: 0 };
             (begin, at, header.first_seq, damaged) = (next, next, found.seq, true);
         }
@@ -299,7 +299,7 @@ impl Chain<'_> {
                 "the log ends with commit {}, the table with {after}: later commits may have been lost",
                 self.link.next - 1
             );
-            return Err(Damage::of(path, what).into());
+            return Err(Damage::of(path.display(), what).into());
         }
         let mut buffer = Vec::new();
         for segment in &files.segments {
@@ -309,7 +309,7 @@ impl Chain<'_> {
             }
         }
         let what = format!("the entries from byte {end} on, commits {} to {after}, are damaged", self.link.next);
-        self.harmless.push(Damage::of(path, what));
+        self.harmless.push(Damage::of(path.display(), what));
         Ok(())
     }
 
@@ -405,5 +405,5 @@ pub(crate) fn read_file(path: &Path, buffer: &mut Vec<u8>) -> Result<(), Error> 
 }
 
 fn lost(path: &Path, first: u64, last: u64, why: &str) -> OpenError {
-    Damage { path: path.to_owned(), what: why.to_owned(), loss: Some(Loss { first, last }) }.into()
+    Damage { place: path.display().to_string(), what: why.to_owned(), loss: Some(Loss { first, last }) }.into()
 }

@@ -72,6 +72,8 @@ pub(crate) struct SledTable {
     writer: Option<Writer>,
     /// The writer's table has not replaced the old one yet.
     building: bool,
+    /// A folder that the next new table makes obsolete.
+    superseded: Option<PathBuf>,
 }
 
 struct Writer {
@@ -89,7 +91,7 @@ struct Writer {
 impl SledTable {
     /// Creates a table with nothing but its point, in a folder without one.
     pub(crate) fn create(config: &SledTableConfig, point: &[u8]) -> Result<(), Error> {
-        let mut table = Self { config: config.clone(), number: 0, writer: None, building: false };
+        let mut table = Self { config: config.clone(), number: 0, writer: None, building: false, superseded: None };
         table.begin_anew()?;
         table.set(POINT_KEY, point)?;
         table.sync()?;
@@ -101,7 +103,7 @@ impl SledTable {
     /// The table in a folder, for reading until it is rebuilt. `None`: there is none.
     pub(crate) fn open(config: SledTableConfig) -> Result<Option<Self>, Error> {
         let number = numbers(&config.folder)?.into_iter().max();
-        Ok(number.map(|number| Self { config, number, writer: None, building: false }))
+        Ok(number.map(|number| Self { config, number, writer: None, building: false, superseded: None }))
     }
 
     /// Removes the unfinished and obsolete tables of an earlier process.
@@ -113,6 +115,11 @@ impl SledTable {
             }
         }
         Ok(())
+    }
+
+    /// Removes a folder, if it exists, together with the present table: the next table has the contents of both.
+    pub(crate) fn supersede(&mut self, folder: PathBuf) {
+        self.superseded = Some(folder);
     }
 
     /// The table's folder.
@@ -232,8 +239,10 @@ impl Table for SledTable {
         if let Some(writer) = &mut self.writer {
             writer.folder.clone_from(&new);
         }
-        if let Err(error) = remove_folder(&old) {
-            tracing::warn!(%error, "cannot remove the replaced table; the next start tries again");
+        for folder in [old].into_iter().chain(self.superseded.take()) {
+            if let Err(error) = remove_folder(&folder) {
+                tracing::warn!(%error, "cannot remove a folder that the new table replaces; the next start tries again");
+            }
         }
         Ok(())
     }
@@ -319,18 +328,17 @@ impl Scan for SledScan {
 
 /// Calls sled, which may panic instead of returning an error.
 fn guarded<T>(doing: &'static str, folder: &Path, call: impl FnOnce() -> sled::Result<T>) -> Result<T, Error> {
-    let path = || folder.to_path_buf();
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(sled::Error::Io(why))) => Err(Error::Io { doing, path: path(), why }),
-        Ok(Err(why @ sled::Error::Corruption { .. })) => Err(Error::Damaged { path: path(), what: why.to_string() }),
+        Ok(Err(sled::Error::Io(why))) => Err(at(doing, folder)(why)),
+        Ok(Err(why @ sled::Error::Corruption { .. })) => Err(Error::damaged(folder.display(), why.to_string())),
         Ok(Err(
             why @ (sled::Error::CollectionNotFound(_) | sled::Error::Unsupported(_) | sled::Error::ReportableBug(_)),
-        )) => Err(Error::Io { doing, path: path(), why: io::Error::other(why) }),
+        )) => Err(at(doing, folder)(io::Error::other(why))),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
-            Err(Error::Damaged { path: path(), what: format!("sled panicked while {doing}: {text}") })
+            Err(Error::damaged(folder.display(), format!("sled panicked while {doing}: {text}")))
         }
     }
 }

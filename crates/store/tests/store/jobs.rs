@@ -184,10 +184,11 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     // Default rules are stored as `None`.
     let rules = rules.prop_map(|rules| Some(rules).filter(|rules| *rules != QueueRules::default()).map(Box::new));
     let bounds = (option::of(throttle), prop_oneof![Just(None), rules]);
-    (any::<u32>(), any_bytes(), any::<[bool; 3]>(), limits, bounds, 0..1u64 << 63).prop_map(
-        |(id, name, [cycle, known, paused], jobs_max, (throttle, rules), serial)| {
-            let kind = if cycle { QueueKind::Cycle } else { QueueKind::Work };
-            QueueImage { id: QueueId(id), name, kind, known, paused, jobs_max, throttle, rules, serial }
+    let pause = (any::<bool>(), option::of(any_time()));
+    (any::<u32>(), any_bytes(), any::<[bool; 2]>(), pause, limits, bounds, 0..1u64 << 63).prop_map(
+        |(id, name, [cycle, known], (paused, at), jobs_max, (throttle, rules), serial)| {
+            let (kind, paused_at) = (if cycle { QueueKind::Cycle } else { QueueKind::Work }, at.filter(|_| paused));
+            QueueImage { id: QueueId(id), name, kind, known, paused, paused_at, jobs_max, throttle, rules, serial }
         },
     )
 }

@@ -37,6 +37,7 @@ fn words(commit: &Commit) -> Vec<String> {
         Record::Batch(batch) => Some(format!("batch {}", batch.id.0)),
         Record::BatchMoved(moved) => Some(format!("batch moved {}", moved.batch.0)),
         Record::NextRun(next) => Some(format!("next run {}", next.schedule.0)),
+        Record::Day(begin) => Some(format!("day {}", begin.number)),
         Record::Meta(_) => None,
     });
     words.collect()

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchProgress, Clash, ClientId, Clock, Codec, Cron, Cycle, EngineMeta, Extra, Failure, Holder, Job,
-    JobId, JobState, KeyUntil, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, QueueId,
-    QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Totals,
-    Track, Unique, Zone,
+    Backoff, Batch, BatchProgress, Clash, ClientId, Clock, Codec, Cron, Cycle, DayBegin, EngineMeta, Extra, Failure,
+    Holder, Job, JobId, JobState, KeyUntil, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol,
+    QueueId, QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token,
+    Totals, Track, Unique, Zone,
 };
 use windlass_store::{BatchMoved, Counted, DecodeError, MetaRecord, Moved, NextRun, Record};
 
@@ -37,6 +37,7 @@ fn any_record() -> impl Strategy<Value = Record> {
         1 => jobs::any_queue().prop_map(Record::QueueSet),
         1 => any::<u32>().prop_map(|id| Record::QueueGone(QueueId(id))),
         1 => any_head().prop_map(Record::Meta),
+        1 => any_day().prop_map(Record::Day),
         2 => jobs::any_batch().prop_map(|batch| Record::Batch(Box::new(batch))).boxed(),
         1 => jobs::any_batch().prop_map(|b| Record::BatchMoved(BatchMoved { batch: b.id, progress: b.progress })).boxed(),
         2 => jobs::any_schedule().prop_map(|schedule| Record::Schedule(Box::new(schedule))).boxed(),
@@ -87,6 +88,11 @@ fn any_head() -> impl Strategy<Value = MetaRecord> {
             MetaRecord { meta: EngineMeta { next_job, reserved, boot_count, clock, totals, protocols }, clean, counted }
         },
     )
+}
+
+fn any_day() -> impl Strategy<Value = DayBegin> {
+    let count = 0..1u64 << 63;
+    (1..1u64 << 63, count, any_totals()).prop_map(|(number, day, totals)| DayBegin { number, day, totals })
 }
 
 fn any_totals() -> impl Strategy<Value = Totals> {
@@ -254,6 +260,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         kind: QueueKind::Work,
         known: true,
         paused: true,
+        paused_at: None,
         jobs_max: [None, Some(0), Some(u32::MAX), None, Some(7), None, None, None, None],
         throttle: None,
         rules: None,
@@ -419,6 +426,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         ),
         ("gone", Record::Gone(JobId(300))),
         ("queue_set", Record::QueueSet(queue.clone())),
+        ("queue_set_paused_at", Record::QueueSet(QueueImage { paused_at: Some(at), ..queue.clone() })),
         (
             "queue_set_cycle",
             Record::QueueSet(QueueImage {
@@ -464,6 +472,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("moved_to_be_retried", Record::Moved(Moved { failure: Some(Box::new(retried)), ..moved_ran })),
         ("put_to_be_retried", Record::Put(Job { extra: Some(Box::new(retried_extra)), ..jobs::plain() })),
         ("queue_gone", Record::QueueGone(QueueId(3))),
+        ("day", Record::Day(DayBegin { number: 300, day: 20_000, totals: totals() })),
         ("head_origins", Record::Meta(meta(false))),
         ("head_origins_clean", Record::Meta(meta(true))),
         ("head_started", Record::Meta(started)),

@@ -8,8 +8,8 @@ use std::process::Command as Process;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Batch, BatchProgress, EngineMeta, Extra, Job, JobCommand, JobId, Limits, Member, NewJob, Protocol, QueueId,
-    QueueImage, QueueKind, Role, Schedule, Stage, Timestamp,
+    Batch, BatchProgress, DayBegin, EngineMeta, Extra, Job, JobCommand, JobId, Limits, Member, NewJob, Protocol,
+    QueueId, QueueImage, QueueKind, Role, Schedule, Stage, Timestamp, Totals,
 };
 use windlass_store::{
     BatchMoved, Error, Fingerprint, Log as _, Loss, MemoryLog, MemoryTable, MetaRecord, Moved, NextRun, OpenError,
@@ -101,6 +101,9 @@ fn any_record() -> impl Strategy<Value = Record> {
             Record::QueueSet(QueueImage { id: QueueId(id), kind, ..image })
         }),
         1 => (0u32..3).prop_map(|id| Record::QueueGone(QueueId(id))),
+        1 => (1u64..600, 0u64..9, 0u64..9).prop_map(|(number, day, pushed)| {
+            Record::Day(DayBegin { number, day, totals: Totals { pushed, ..Totals::default() } })
+        }),
         2 => batch.clone().prop_map(|batch| Record::Batch(Box::new(batch))),
         1 => batch.prop_map(|batch| {
             Record::BatchMoved(BatchMoved { batch: batch.id, progress: batch.progress })
@@ -135,13 +138,14 @@ proptest! {
 fn contradictions_are_named() {
     let queue = |id: u32, name: &'static str, kind| {
         let (name, jobs_max) = (Bytes::from_static(name.as_bytes()), [None; 9]);
-        let (known, paused, throttle, rules) = (true, false, None, None);
+        let (known, paused, paused_at, throttle, rules) = (true, false, None, None, None);
         Record::QueueSet(QueueImage {
             id: QueueId(id),
             name,
             kind,
             known,
             paused,
+            paused_at,
             jobs_max,
             throttle,
             rules,

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use windlass_engine::{
-    Batch, Change, Engine, EngineMeta, Extra, Job, JobId, JobState, Lease, Limits, QueueId, QueueImage, Schedule, Unfit,
+    Batch, Change, DAYS_KEPT, DayBegin, Engine, EngineMeta, Extra, Job, JobId, JobState, Lease, Limits, QueueId,
+    QueueImage, Schedule, Unfit,
 };
 
 /// The records.
@@ -15,6 +16,8 @@ pub(crate) struct Journal {
     jobs: BTreeMap<JobId, Job>,
     schedules: BTreeMap<JobId, Schedule>,
     batches: BTreeMap<JobId, Batch>,
+    /// By number, modulo [`DAYS_KEPT`].
+    days: BTreeMap<u64, DayBegin>,
 }
 
 impl Journal {
@@ -73,6 +76,10 @@ impl Journal {
                 Change::BatchGone(id) => {
                     self.batches.remove(&id);
                 }
+                Change::DayBegan(number) => {
+                    let begin = engine.days().find(|begin| begin.number == number).expect("the day has begun");
+                    self.days.insert(number % DAYS_KEPT, *begin);
+                }
                 Change::Meta => {}
             }
         }
@@ -101,6 +108,9 @@ impl Journal {
             assert_eq!(rested(kept), rested(&now), "left: the journal, right: the engine");
             assert!(self.queues.contains_key(&job.queue), "{id:?} is in a queue that is not in the journal");
         }
+        let mut days: Vec<_> = self.days.values().collect();
+        days.sort_unstable_by_key(|begin| begin.number);
+        assert_eq!(days, engine.days().collect::<Vec<_>>(), "left: the journal's days, right: the engine's");
         let schedules: Vec<_> = engine.schedules().collect();
         assert_eq!(self.schedules.values().collect::<Vec<_>>(), schedules, "left: the journal, right: the engine");
         let batches: Vec<_> = engine.batches().collect();
@@ -121,6 +131,7 @@ impl Journal {
         if let Some(meta) = self.meta.clone() {
             engine.recall_meta(meta, clean);
         }
+        self.days.values().for_each(|begin| engine.recall_day(*begin));
         self.queues.values().for_each(|queue| engine.recall_queue(queue.clone()));
         for batch in self.batches.values() {
             assert!(engine.recall_batch(batch.clone()), "{:?} is refused", batch.id);

@@ -4,7 +4,9 @@
 //! - A listener receives each note, and the end, once for each of its subscriptions.
 //! - A closed connection receives no events.
 //! - The engine's time never goes back while the machine runs.
-//! - No lease ends early for its holder: physical time counts, less the pauses of the daemon.
+//! - No lease ends early for its holder, and no worker that beats in time is lost: physical time counts, less the pauses of the
+//!   daemon.
+//! - A job whose end was acknowledged is not handed out again, by no run of the daemon.
 //! - A push wakes one sleeper at most, and hands out one job at most.
 //! - A client gets a job of another protocol only from a bridged queue.
 //! - A client gets no job that its protocol cannot express, until that may have changed.
@@ -17,6 +19,7 @@ use windlass_engine::{
 };
 
 use super::oracle::{Oracle, id_of};
+use super::promises::Promises;
 use crate::clock::Machine;
 
 /// The state that the laws need.
@@ -30,18 +33,16 @@ pub(crate) struct Laws {
     bridge: Bridge,
     /// Protocols that cannot express these jobs.
     wordless: BTreeSet<(JobId, Protocol)>,
-    leases: BTreeMap<(JobId, Token), Promised>,
+    /// Jobs whose end was acknowledged.
+    ended: BTreeSet<JobId>,
+    leases: Promises<Leased>,
+    /// By the number of the worker: its life without another beat.
+    beats: Promises<u64>,
     now: Timestamp,
 }
 
-/// How long a client was promised a lease.
-#[derive(Debug)]
-struct Promised {
-    /// By the engine's clock.
-    until: Timestamp,
-    /// By physical time, in milliseconds.
-    until_ms: u64,
-}
+/// A lease, and the number of the named worker that has it, if there is one.
+type Leased = (JobId, Token, Option<u64>);
 
 impl Laws {
     /// Checks events after a command, or after time has passed.
@@ -50,6 +51,7 @@ impl Laws {
         let strangers = said.iter().any(|(told, _)| Some(*told) != asker && !self.open.contains(told));
         assert!(!strangers, "an event for a closed connection: {said:?}");
         self.watch_tokens(said);
+        self.watch_ends(said);
         self.watch_words(asked, said, engine);
         self.watch_listeners(asked, said);
         let Some((client, command)) = asked else { return };
@@ -126,39 +128,51 @@ impl Laws {
         assert!(self.now <= reading.now, "the engine's time went back from {:?} to {:?}", self.now, reading.now);
         self.now = reading.now;
         if let Some(pause_ms) = reading.pause_ms {
-            self.leases.values_mut().for_each(|promised| promised.until_ms += pause_ms);
+            self.shift_promises(pause_ms.cast_signed());
         }
     }
 
-    /// Records the leases from their holders' view.
-    pub(crate) fn watch_leases(&mut self, oracle: &Oracle, machine: &Machine) {
-        let leases = leases(oracle);
-        self.leases.retain(|which, promised| leases.get(which) == Some(&promised.until));
-        for (which, until) in leases {
-            let left_ms = until.ms_since(self.now);
-            let until_ms = machine.passed_ms().saturating_add(left_ms);
-            self.leases.entry(which).or_insert(Promised { until, until_ms });
-        }
+    /// Records the leases from their holders' view, and the lives of workers from theirs.
+    pub(crate) fn watch_promises(&mut self, oracle: &Oracle, machine: &Machine) {
+        self.leases.record(leases(oracle), self.now, machine.passed_ms());
+        self.beats.record(beats(oracle), self.now, machine.passed_ms());
     }
 
-    /// Checks after time has passed and nothing else has happened: a holder that lost its lease has had its full time.
-    pub(crate) fn judge_leases(&self, oracle: &Oracle, machine: &Machine) {
-        let left = leases(oracle);
-        for (which, promised) in self.leases.iter().filter(|(which, _)| !left.contains_key(which)) {
-            let now_ms = machine.passed_ms();
-            assert!(promised.until_ms <= now_ms, "{which:?} ended at {now_ms}, before the promised time: {promised:?}");
-        }
+    /// Checks after time has passed and nothing else has happened: a holder that lost its lease has had its full time, unless it
+    /// is a worker that was lost itself.
+    pub(crate) fn judge_promises(&self, oracle: &Oracle, machine: &Machine) {
+        let (leases, beats) = (leases(oracle), beats(oracle));
+        let is_lost = |(_, _, worker): &Leased| worker.is_some_and(|worker| !beats.contains_key(&worker));
+        self.leases.judge(&leases, machine.passed_ms(), is_lost);
+        self.beats.judge(&beats, machine.passed_ms(), |_| false);
     }
 
     /// The machine boots: from here on time is the wall clock's, except for time that the journal has not recorded.
     pub(crate) fn boot(&mut self) {
         self.now = Timestamp(0);
-        self.leases.values_mut().for_each(|promised| promised.until_ms = promised.until_ms.saturating_sub(1_001));
+        self.shift_promises(-1_001);
     }
 
     /// The elapsed time is unknown.
-    pub(crate) fn forget_leases(&mut self) {
-        self.leases.clear();
+    pub(crate) fn forget_promises(&mut self) {
+        self.leases.forget();
+        self.beats.forget();
+    }
+
+    fn shift_promises(&mut self, by_ms: i64) {
+        self.leases.shift(by_ms);
+        self.beats.shift(by_ms);
+    }
+
+    fn watch_ends(&mut self, said: &[(ClientId, Event)]) {
+        for (_, event) in said {
+            if let Some(job) = event.handed_out() {
+                assert!(!self.ended.contains(&job.id), "the end of {job:?} was acknowledged");
+            }
+            if let Event::Reply(_, Reply::Finished(job)) = event {
+                self.ended.insert(*job);
+            }
+        }
     }
 
     fn watch_tokens(&mut self, said: &[(ClientId, Event)]) {
@@ -205,11 +219,16 @@ impl Laws {
     }
 }
 
-/// Time-bound leases and when they end: the others may end when a worker misses its heartbeat.
-fn leases(oracle: &Oracle) -> BTreeMap<(JobId, Token), Timestamp> {
-    let alone = |memo: &&super::oracle::JobMemo| memo.lease_worker.is_none() && memo.connection().is_none();
-    let timed = oracle.jobs.iter().filter(alone).filter_map(|memo| Some((memo, memo.job.lease()?)));
-    timed.map(|(memo, lease)| ((id_of(memo), lease.token), lease.until)).collect()
+/// All leases and when they end.
+fn leases(oracle: &Oracle) -> BTreeMap<Leased, Timestamp> {
+    let leased = oracle.jobs.iter().filter_map(|memo| Some((memo, memo.job.lease()?)));
+    leased.map(|(memo, lease)| ((id_of(memo), lease.token, memo.lease_worker), lease.until)).collect()
+}
+
+/// All named workers, and when they are lost without another beat.
+fn beats(oracle: &Oracle) -> BTreeMap<u64, Timestamp> {
+    let beat_ms = oracle.limits.beat_ms;
+    oracle.workers.iter().map(|worker| (worker.number, worker.beat_at.after_ms(beat_ms))).collect()
 }
 
 fn listens(asked: Option<(ClientId, &Command)>) -> bool {

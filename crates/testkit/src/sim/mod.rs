@@ -15,6 +15,8 @@
 mod journal;
 mod laws;
 mod oracle;
+mod order;
+mod promises;
 mod script;
 mod script_jobs;
 mod tally;
@@ -33,6 +35,7 @@ use crate::rng::Rng;
 use journal::Journal;
 use laws::Laws;
 use oracle::{Oracle, same_events};
+use order::Order;
 use script::{Kind, Script};
 pub use tally::Tally;
 use world::World;
@@ -84,6 +87,7 @@ struct Life {
     oracle: Oracle,
     journal: Journal,
     laws: Laws,
+    order: Order,
     tally: Tally,
     tags: u64,
     trace: VecDeque<String>,
@@ -116,6 +120,7 @@ impl Life {
             oracle: Oracle::new(limits),
             journal: Journal::default(),
             laws: Laws::default(),
+            order: Order::default(),
             tally: Tally::default(),
             tags: 0,
             trace: VecDeque::new(),
@@ -244,7 +249,7 @@ impl Life {
         self.note("tick");
         let said = self.oracle.wait();
         let heard = std::mem::take(&mut self.context.events);
-        self.laws.judge_leases(&self.oracle, &self.machine);
+        self.laws.judge_promises(&self.oracle, &self.machine);
         self.judge(None, &heard, &said);
     }
 
@@ -291,10 +296,11 @@ impl Life {
     }
 
     fn judge(&mut self, asked: Option<(ClientId, &Command)>, heard: &[(ClientId, Event)], said: &[(ClientId, Event)]) {
+        self.order.watch(asked.map(|(_, command)| command), heard, &self.engine, self.context.now);
         same_events(heard, said);
         self.laws.watch(asked, heard, &self.engine);
         self.oracle.compare(&self.engine);
-        self.laws.watch_leases(&self.oracle, &self.machine);
+        self.laws.watch_promises(&self.oracle, &self.machine);
         self.tally.note_events(self.plan.fingerprint, heard);
     }
 
@@ -453,7 +459,7 @@ impl Life {
         self.laws.survive();
         self.oracle.survive(&self.engine);
         self.oracle.compare(&self.engine);
-        self.laws.watch_leases(&self.oracle, &self.machine);
+        self.laws.watch_promises(&self.oracle, &self.machine);
         self.be_down();
         self.begin();
         self.tick();
@@ -473,7 +479,7 @@ impl Life {
             self.step_wall(ms);
             // The downtime can no longer be determined.
             if booted {
-                self.laws.forget_leases();
+                self.laws.forget_promises();
             }
         }
         self.machine.start(&self.engine.meta().clock);

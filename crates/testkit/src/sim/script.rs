@@ -60,6 +60,7 @@ pub(crate) enum Kind {
     ListWorkers,
     ListClients,
     Stats,
+    Days,
     Barrier,
     Mutate,
     Flush,
@@ -71,19 +72,19 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, with their weights in an average world.
-    pub(crate) const ALL: [(u64, Self); 52] = [
+    pub(crate) const ALL: [(u64, Self); 53] = [
         (60, Self::Open),
-        (10, Self::Close),
+        (16, Self::Close),
         (2, Self::Label),
         (30, Self::Serve),
         (8, Self::Unserve),
         (3, Self::UnserveAll),
         (160, Self::Push),
         (100, Self::Take),
-        (30, Self::Sleep),
+        (70, Self::Sleep),
         (20, Self::Credit),
         (8, Self::Unwait),
-        (50, Self::Finish),
+        (55, Self::Finish),
         (10, Self::FinishLate),
         (40, Self::Fail),
         (12, Self::Unconvertible),
@@ -101,7 +102,7 @@ impl Kind {
         (8, Self::LimitQueue),
         (12, Self::ThrottleQueue),
         (10, Self::RuleQueue),
-        (12, Self::Bridge),
+        (24, Self::Bridge),
         (12, Self::SetSchedule),
         (6, Self::RemoveSchedule),
         (3, Self::RunSchedule),
@@ -117,10 +118,11 @@ impl Kind {
         (3, Self::ListWorkers),
         (3, Self::ListClients),
         (3, Self::Stats),
+        (3, Self::Days),
         (1, Self::Barrier),
         (10, Self::Mutate),
         (1, Self::Flush),
-        (12, Self::RegisterWorker),
+        (120, Self::RegisterWorker),
         (12, Self::Beat),
         (4, Self::Signal),
         (2, Self::Crash),
@@ -227,6 +229,7 @@ impl Script<'_> {
                 })
             }
             Kind::Stats => Command::Query(Query::Stats),
+            Kind::Days => Command::Query(Query::Days),
             Kind::Barrier => Command::Barrier,
             Kind::RegisterWorker => {
                 Command::Worker(WorkerCommand::Register { worker: self.worker(), about: self.bytes(4) })
@@ -264,7 +267,7 @@ impl Script<'_> {
 
     fn info(&mut self) -> ClientInfo {
         let number = self.number(100);
-        let protocol = self.rng.one_of([None, Some(Protocol::GEARMAN), Some(Protocol::FAKTORY)]);
+        let protocol = if self.rng.chance(80) { Some(self.protocol()) } else { None };
         ClientInfo { address: format!("10.0.0.{number}").into(), protocol, number }
     }
 
@@ -428,7 +431,7 @@ impl Script<'_> {
     }
 
     pub(crate) fn worker(&mut self) -> Bytes {
-        let nameless = self.rng.chance(10);
+        let nameless = self.rng.chance(4);
         self.rng.pick(&self.world.workers).filter(|_| !nameless).cloned().unwrap_or_default()
     }
 

@@ -29,7 +29,7 @@ impl Script<'_> {
             retry: self.retry(),
             retry_default: self.rng.chance(40),
             track_ms: self.rng.one_of([0, 0, 0, 30, 5_000]),
-            result_keep_ms: self.rng.one_of([0, 0, 0, 30, 5_000]),
+            result_keep_ms: self.rng.one_of([0, 0, 30, 5_000, 50_000]),
             lease_ms: if self.rng.chance(20) { Some(self.rng.below(self.world.pace_ms)) } else { None },
             batch: if self.rng.chance(joins) { Some(self.batch()) } else { None },
             ..NewJob::new(protocol, queue, body)
@@ -121,7 +121,7 @@ impl Script<'_> {
         let clash = self.rng.one_of([Clash::Attach, Clash::Attach, Clash::Refuse, Clash::Keep]);
         let until = match self.rng.below(8) {
             0 => KeyUntil::Start,
-            3..=5 => KeyUntil::Gone,
+            3..=6 => KeyUntil::Gone,
             1 => KeyUntil::EndOr(self.time()),
             2 => KeyUntil::StartOr(self.time()),
             _ => KeyUntil::End,

@@ -7,9 +7,10 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use windlass_engine::{ClientId, ClientInfo};
+use windlass_engine::{ClientId, ClientInfo, Rights};
 use windlass_session::Session;
 
+use super::Scene;
 use crate::memory::MemoryHub;
 
 /// Connections by name.
@@ -79,6 +80,7 @@ pub struct MemoryWire<'a> {
     hub: MemoryHub,
     greet: Greet<'a>,
     clients: BTreeMap<String, ClientId>,
+    scene: Option<&'a Scene>,
 }
 
 impl fmt::Debug for MemoryWire<'_> {
@@ -90,7 +92,13 @@ impl fmt::Debug for MemoryWire<'_> {
 impl<'a> MemoryWire<'a> {
     /// A wire to this hub; `greet` creates the session of each connection.
     pub fn new(hub: MemoryHub, greet: impl Fn(ClientInfo) -> Box<dyn Session> + 'a) -> Self {
-        Self { hub, greet: Box::new(greet), clients: BTreeMap::new() }
+        Self { hub, greet: Box::new(greet), clients: BTreeMap::new(), scene: None }
+    }
+
+    /// The same, where connections may do what the scene says.
+    #[must_use]
+    pub fn for_scene(self, scene: &'a Scene) -> Self {
+        Self { scene: Some(scene), ..self }
     }
 
     /// The server, for inspection.
@@ -106,7 +114,8 @@ impl<'a> MemoryWire<'a> {
 
 impl Wire for MemoryWire<'_> {
     fn open(&mut self, who: &str) -> Result<(), String> {
-        let client = self.hub.open(&self.greet);
+        let rights = self.scene.map_or(Ok(Rights::ALL), |scene| scene.rights(who))?;
+        let client = self.hub.open_with(rights, &self.greet);
         self.clients.insert(who.to_owned(), client);
         Ok(())
     }

@@ -44,9 +44,15 @@ pub enum Close {
         /// Its length.
         bytes: usize,
     },
-    /// A wrong user or password.
-    #[error("wrong user or password")]
+    /// A wrong user or password, or a key that may not connect.
+    #[error("wrong user, password or key")]
     Credentials,
+    /// A box of CURVE that was not made with the keys of this connection.
+    #[error("{what} cannot be decrypted")]
+    Forged {
+        /// The command.
+        what: &'static str,
+    },
     /// The peer sent ERROR.
     #[error("peer's error: {0}")]
     PeerError(String),
@@ -89,6 +95,7 @@ impl Close {
             Self::Greeting(_)
             | Self::Mechanism { .. }
             | Self::BadFlags(_)
+            | Self::Forged { .. }
             | Self::PeerError(_)
             | Self::Limit { .. }
             | Self::HandshakeTimeout
@@ -113,6 +120,7 @@ impl From<Close> for Reason {
             Close::Greeting(_)
             | Close::Mechanism { .. }
             | Close::BadFlags(_)
+            | Close::Forged { .. }
             | Close::Malformed(_)
             | Close::Unexpected { .. }
             | Close::SocketType { .. }

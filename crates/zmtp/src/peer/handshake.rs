@@ -1,5 +1,7 @@
 //! The security mechanisms: from the greeting to the peer's metadata, with one function for each expected command.
 //!
+//! CURVE's commands are in `curve`.
+//!
 //! Spec: RFC 37, "The NULL Security Mechanism" and "Connection Metadata"; RFC 24.
 
 use bytes::{Bytes, BytesMut};
@@ -7,6 +9,7 @@ use windlass_engine::Timestamp;
 
 use super::settings::is_known;
 use super::{Close, Mechanism, Peer, Stage};
+use crate::curve::Awaited;
 use crate::wire::{Command, Metadata, SocketType};
 
 /// The longest identity.
@@ -21,6 +24,10 @@ pub(super) enum Step {
     PlainHello,
     /// PLAIN: the metadata of this user.
     PlainInitiate { user: Bytes },
+    /// CURVE: the client's transient key.
+    CurveHello,
+    /// CURVE: the client's key and metadata.
+    CurveInitiate(Box<Awaited>),
 }
 
 /// The result of the handshake.
@@ -42,11 +49,15 @@ impl Peer {
         match self.settings.mechanism() {
             Mechanism::Null => Step::NullReady,
             Mechanism::Plain(_) => Step::PlainHello,
+            Mechanism::Curve(_) => Step::CurveHello,
         }
     }
 
     /// Handles one command. Returns the result of the handshake after its last command.
     pub(super) fn shake(&mut self, body: &[u8], now: Timestamp, out: &mut BytesMut) -> Result<Option<Ready>, Close> {
+        if self.curve.is_some() {
+            return self.shake_curve(body, now, out);
+        }
         let command = Command::parse(body)?;
         if let Command::Error(reason) = command {
             return Err(Close::PeerError(reason.escape_ascii().to_string()));
@@ -75,7 +86,7 @@ impl Peer {
     fn hello(&mut self, user: &[u8], password: &[u8], out: &mut BytesMut) -> Result<(), Close> {
         let known = match &self.settings.mechanism {
             Mechanism::Plain(logins) => is_known(logins, user, password),
-            Mechanism::Null => false,
+            Mechanism::Null | Mechanism::Curve(_) => false,
         };
         if !known {
             return Err(Close::Credentials);
@@ -106,14 +117,14 @@ impl Step {
     const fn due(&self) -> &'static str {
         match self {
             Self::NullReady => "READY",
-            Self::PlainHello => "HELLO",
-            Self::PlainInitiate { .. } => "INITIATE",
+            Self::PlainHello | Self::CurveHello => "HELLO",
+            Self::PlainInitiate { .. } | Self::CurveInitiate(_) => "INITIATE",
         }
     }
 }
 
 /// A command's name, for the log.
-fn name(command: &Command<'_>) -> String {
+pub(super) fn name(command: &Command<'_>) -> String {
     match command {
         Command::Ready(_) => "READY".to_owned(),
         Command::Error(_) => "ERROR".to_owned(),

@@ -2,11 +2,12 @@
 //!
 //! Reading order: this file, the stages of a connection; `handshake`, one function for each mechanism; `traffic`, frames to
 //! messages; `heartbeat`, PING and the time-outs; `send`, messages to frames; `version2`, the handshake of ZMTP 2.0; `settings`
-//! and `close`.
+//! and `close`; `curve`, for connections that are encrypted.
 //!
 //! Spec: RFC 37, "Overall Behavior".
 
 mod close;
+mod curve;
 mod handshake;
 mod heartbeat;
 mod send;
@@ -26,6 +27,7 @@ pub use settings::{Limits, Login, Mechanism, Role, Settings};
 
 use crate::message::Message;
 use crate::wire::{Command, GREETING_BYTES, Greeting, Metadata, Revision, SIGNATURE_BYTES};
+use curve::Curve;
 use handshake::Step;
 use heartbeat::Heart;
 use traffic::Frames;
@@ -78,6 +80,8 @@ pub struct Peer {
     pings: bool,
     /// The peer may send commands between messages: it speaks 3.0 or later.
     commands: bool,
+    /// Present with CURVE.
+    curve: Option<Box<Curve>>,
 }
 
 /// The stages of a connection.
@@ -114,8 +118,13 @@ impl Peer {
     /// A connection that has just been accepted.
     #[must_use]
     pub fn new(settings: Arc<Settings>) -> Self {
+        let curve = match settings.mechanism() {
+            Mechanism::Curve(server) => Some(Box::new(Curve::new(Arc::clone(server)))),
+            Mechanism::Null | Mechanism::Plain(_) => None,
+        };
         Self {
             settings,
+            curve,
             stage: Stage::Signature,
             frames: Frames::default(),
             heart: Heart::default(),
@@ -134,7 +143,9 @@ impl Peer {
     /// roles have none.
     pub fn open_as(&mut self, identity: Bytes, now: Timestamp, out: &mut BytesMut) {
         self.heart.begin(now);
+        let before = out.len();
         Greeting::encode_signature(out);
+        self.put_out(out.len() - before);
         if self.settings.role.is_client() {
             // Our client speaks 3.1, whatever the other side speaks.
             self.greeting().encode_rest(out);
@@ -152,10 +163,14 @@ impl Peer {
         if input.len() > self.left_bytes {
             self.heart.heard(now);
         }
+        let (is_shaking, before) = (!self.is_ready(), out.len());
         let found = self.next(now, input, out);
         if let Err(close) = &found {
             self.end(close, out);
             input.clear();
+        }
+        if is_shaking {
+            self.put_out(out.len() - before);
         }
         self.left_bytes = input.len();
         found
@@ -170,7 +185,9 @@ impl Peer {
             Stage::Greeting => GREETING_BYTES.saturating_sub(self.left_bytes),
             // Its length is only known from its last header. It is short.
             Stage::GreetingV2 => 0,
-            Stage::Handshake(_) | Stage::Traffic => self.frames.bytes_wanted(),
+            Stage::Handshake(_) | Stage::Traffic => {
+                self.frames.bytes_wanted().max(self.curve.as_ref().map_or(0, |curve| curve.bytes_wanted()))
+            }
             Stage::Over(_) => 0,
         }
     }
@@ -184,13 +201,20 @@ impl Peer {
     /// Bytes of an incomplete message that were moved out of the read buffer.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.frames.held_bytes()
+        self.frames.held_bytes() + self.curve.as_ref().map_or(0, |curve| curve.held_bytes())
     }
 
     /// Whether the handshake is done and the connection is not over.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
         matches!(self.stage, Stage::Traffic)
+    }
+
+    /// Bytes of the handshake, or before it.
+    fn put_out(&mut self, bytes: usize) {
+        if let Some(curve) = &mut self.curve {
+            curve.put_out(bytes);
+        }
     }
 
     fn next(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {

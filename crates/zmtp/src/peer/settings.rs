@@ -1,8 +1,11 @@
 //! What an operator can configure, and what the protocol above decides. The server reads the values from its configuration.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use subtle::{Choice, ConstantTimeEq};
 
+use crate::curve::CurveServer;
 use crate::wire::{Metadata, SocketType};
 
 /// The settings that all connections of a listener share.
@@ -34,15 +37,14 @@ pub enum Role {
 }
 
 /// A security mechanism with its data. This side is always its server.
-///
-/// CURVE would be a third. Its handshake would be one more function in `handshake`. Its MESSAGE commands would become frames
-/// where `traffic` reads commands, and frames would become MESSAGE commands where `send` writes them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mechanism {
     /// No authentication.
     Null,
     /// A user and a password, which travel in clear text.
     Plain(Vec<Login>),
+    /// Keys, and encryption.
+    Curve(Arc<CurveServer>),
 }
 
 /// A user and the password. Its `Debug` text omits the password.
@@ -122,12 +124,23 @@ impl Mechanism {
         match self {
             Self::Null => b"NULL",
             Self::Plain(_) => b"PLAIN",
+            Self::Curve(_) => b"CURVE",
+        }
+    }
+
+    /// Whether peers must prove who they are.
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        match self {
+            Self::Null => false,
+            Self::Plain(_) => true,
+            Self::Curve(server) => server.knows_clients(),
         }
     }
 
     /// Whether the mechanism has a server: "If the mechanism does not specify roles, as-server SHOULD be zero".
     pub(super) const fn is_server(&self) -> bool {
-        matches!(self, Self::Plain(_))
+        matches!(self, Self::Plain(_) | Self::Curve(_))
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Spec: RFC 37, "Framing", "The Publish-Subscribe Pattern", and RFC 23 for subscriptions that are messages.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use super::{Close, Event, Limits, Peer, Role};
 use crate::message::{LARGE_BYTES, Message};
@@ -34,7 +34,7 @@ pub(super) struct Frames {
 }
 
 /// What was found in the buffer.
-enum Found {
+pub(super) enum Found {
     Command(Bytes),
     Message(Message),
 }
@@ -52,6 +52,24 @@ impl Frames {
         self.moved.capacity()
     }
 
+    /// The body of the next frame, whatever its kind, and whether its buffer was allocated for it. Used for frames in boxes.
+    pub(super) fn next_frame(&mut self, input: &mut BytesMut, most: usize) -> Result<Option<(BytesMut, bool)>, Close> {
+        let Some(header) = self.header(input)? else { return Ok(None) };
+        let body_bytes = within("frame_bytes_max", header.body_bytes, most)?;
+        let frame_bytes = header.header_bytes + body_bytes;
+        if !self.is_there(input, frame_bytes) {
+            return Ok(None);
+        }
+        let mut frame = input.split_to(frame_bytes);
+        frame.advance(header.header_bytes);
+        Ok(Some((frame, std::mem::take(&mut self.dedicated))))
+    }
+
+    /// A message begins, in a buffer that was allocated for it or not.
+    pub(super) const fn begin(&mut self, is_dedicated: bool) {
+        self.dedicated = is_dedicated;
+    }
+
     /// The body of the next command. Used where only commands are allowed.
     pub(super) fn next_command(&mut self, input: &mut BytesMut) -> Result<Option<Bytes>, Close> {
         let Some(header) = self.header(input)? else { return Ok(None) };
@@ -63,7 +81,7 @@ impl Frames {
     }
 
     /// The next command or message.
-    fn next(&mut self, input: &mut BytesMut, limits: &Limits) -> Result<Option<Found>, Close> {
+    pub(super) fn next(&mut self, input: &mut BytesMut, limits: &Limits) -> Result<Option<Found>, Close> {
         loop {
             let Some(header) = self.header(input)? else { return Ok(None) };
             if header.flags.is_command() {
@@ -151,7 +169,12 @@ impl Peer {
     /// Takes messages and answers commands, until there is an event for the caller.
     pub(super) fn traffic(&mut self, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
         let limits = self.limits();
-        while let Some(found) = self.frames.next(input, &limits)? {
+        loop {
+            let found = match &mut self.curve {
+                None => self.frames.next(input, &limits)?,
+                Some(curve) => curve.next(&mut self.frames, input, &limits)?,
+            };
+            let Some(found) = found else { return Ok(None) };
             let event = match found {
                 Found::Message(message) => self.message(message),
                 Found::Command(_) if !self.commands => {
@@ -163,7 +186,6 @@ impl Peer {
                 return Ok(event);
             }
         }
-        Ok(None)
     }
 
     fn message(&self, message: Message) -> Option<Event> {

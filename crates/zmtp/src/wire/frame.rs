@@ -99,6 +99,21 @@ impl Header {
         }
     }
 
+    /// Writes the header over the first bytes of a buffer, which must have room for it.
+    pub(crate) fn overwrite(flags: Flags, body_bytes: usize, buffer: &mut [u8]) {
+        let mut header = [0; HEADER_BYTES_MAX];
+        let [kind, rest @ ..] = &mut header;
+        if let Ok(byte) = u8::try_from(body_bytes) {
+            *kind = flags.0;
+            rest[0] = byte;
+        } else {
+            *kind = flags.0 | Flags::LONG;
+            *rest = (body_bytes as u64).to_be_bytes();
+        }
+        let header_bytes = Self::frame_bytes(body_bytes) - body_bytes;
+        buffer.iter_mut().zip(header.iter().take(header_bytes)).for_each(|(to, from)| *to = *from);
+    }
+
     /// The length of a frame with a body of this length.
     #[must_use]
     pub const fn frame_bytes(body_bytes: usize) -> usize {

@@ -144,7 +144,7 @@ impl Metadata {
     }
 
     /// Appends the properties. Names are limited to 255 bytes and values to 4 GiB by the wire format.
-    pub(super) fn encode(&self, out: &mut BytesMut) {
+    pub(crate) fn encode(&self, out: &mut BytesMut) {
         for (name, value) in self.properties() {
             out.put_u8(u8::try_from(name.len()).unwrap_or(u8::MAX));
             out.put_slice(name);

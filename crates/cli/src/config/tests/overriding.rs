@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use windlass_config::{ByteSize, Error, ListenAddress, Override, Period, variable};
+use windlass_config::{ByteSize, Error, Override, Period, variable};
 use windlass_server::config::LogFormat;
 
 use super::{keys, parse};
@@ -76,7 +76,7 @@ fn lists_are_written_either_way() {
         let config = Override::from_assignment::<Config>(text).and_then(|set| Config::default().with([set]));
         match config {
             Ok(config) => {
-                let listen: Vec<String> = config.gearman.listen.iter().map(ListenAddress::to_string).collect();
+                let listen: Vec<String> = config.gearman.listen.iter().map(|it| it.address.to_string()).collect();
                 assert_eq!(listen, expected, "{text}");
             }
             Err(error) => panic!("{text}: {error}"),
@@ -119,7 +119,7 @@ fn wrong_variables_are_named() {
         ("WINDLASS_SERVER_THREADS", "", "`` is not a TOML integer"),
         ("WINDLASS_SERVER_THREADS", "\"2\"", "invalid type: string \"2\", expected usize"),
         ("WINDLASS_GEARMAN_EXCEPTIONS", "yes", "`yes` is not a TOML boolean"),
-        ("WINDLASS_GEARMAN_LISTEN", "[4730]", "invalid type: integer `4730`, expected a string"),
+        ("WINDLASS_GEARMAN_LISTEN", "[4730]", "invalid type: integer `4730`, expected an address, or a table"),
         ("WINDLASS_GEARMAN_LISTEN", "[\"4730\"", "bad address `[\"4730\"`: no port"),
         ("WINDLASS_GEARMAN_LISTEN", "[4730 4731]", "`[4730 4731]` is not a TOML array"),
         ("WINDLASS_GEARMAN_LISTEN", "4730", "bad address `4730`: no port"),
@@ -150,6 +150,11 @@ fn wrong_assignments_are_named() {
         ("gearman.lisen=x", "--set gearman.lisen=x: unknown key `gearman.lisen`; the nearest is `gearman.listen`"),
         ("gearman=x", "--set gearman=x: unknown key `gearman`; the nearest is `"),
         ("=x", "--set =x: unknown key ``; the nearest is `"),
+        (
+            "faktory.pasword=x",
+            "--set faktory.pasword=x: unknown key `faktory.pasword`; the nearest is `faktory.password`",
+        ),
+        ("faktory.password=\"secret", "--set faktory.password: the value is not a TOML string"),
         ("server.threads=-1", "--set server.threads=-1: invalid value: integer `-1`, expected usize"),
     ];
     for (text, expected) in table {

@@ -63,9 +63,9 @@ impl Oracle {
             };
             assert_eq!(queue.id.unwrap_or(image.id), image.id, "{:?} changed its number", image.name);
             queue.id = Some(image.id);
-            let of = |q: &QueueMemo| (q.kind, q.known, q.paused, q.jobs_max, q.throttle, q.rules, q.serial);
+            let of = |q: &QueueMemo| (q.kind, q.known, q.paused_at, q.jobs_max, q.throttle, q.rules, q.serial);
             let (rules, throttle) = (image.rules(), image.throttle);
-            let is = (image.kind, image.known, image.paused, image.jobs_max, throttle, rules, image.serial);
+            let is = (image.kind, image.known, image.paused_at, image.jobs_max, throttle, rules, image.serial);
             assert_eq!(is, of(queue), "{image:?}");
         }
         assert_eq!(engine.queues().count(), self.queues.len(), "queues: {:?}", self.queues);

@@ -110,7 +110,8 @@ pub(crate) struct QueueMemo {
     pub(crate) name: Bytes,
     pub(crate) kind: QueueKind,
     pub(crate) known: bool,
-    pub(crate) paused: bool,
+    /// Since when (wall clock) it hands out nothing.
+    pub(crate) paused_at: Option<Timestamp>,
     pub(crate) jobs_max: [Option<u32>; Priority::COUNT],
     pub(crate) throttle: Option<Throttle>,
     pub(crate) rules: QueueRules,
@@ -181,6 +182,12 @@ impl ClientMemo {
     /// Its blocked takes.
     pub(crate) fn blocked(&self) -> &[Blocked] {
         if let Waiting::Jobs(takes) = &self.waiting { takes } else { &[] }
+    }
+
+    /// Whether it serves a queue, waits there, or was woken for it.
+    pub(crate) fn is_at(&self, queue: QueueId) -> bool {
+        let mut served = self.subscriptions.iter().chain(self.blocked().iter().flat_map(|take| &take.from));
+        served.any(|served| served.queue == queue) || self.woken_for() == Some(queue)
     }
 
     /// The queue it was woken for, if it has not asked for work since.

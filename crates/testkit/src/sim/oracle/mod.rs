@@ -68,6 +68,8 @@ pub(crate) struct Oracle {
     /// In the order in which they were woken.
     awake: Vec<Wakeup>,
     pub(crate) totals: Totals,
+    /// What was counted on each day, in the order in which the days began.
+    pub(crate) days: Vec<(u64, Totals)>,
     /// By protocol, since its last flush.
     pub(crate) protocols: BTreeMap<Protocol, Totals>,
     pub(crate) next_job: u64,
@@ -119,6 +121,7 @@ impl Oracle {
             workers: Vec::new(),
             awake: Vec::new(),
             totals: Totals::default(),
+            days: vec![(0, Totals::default())],
             protocols: BTreeMap::new(),
             next_job: 1,
             boot_count: 0,
@@ -238,9 +241,12 @@ impl Oracle {
             Command::Query(Query::Workers { after, limit }) => self.list_workers(client, tag, *after, *limit),
             Command::Query(Query::Clients { after, limit }) => self.list_clients(client, tag, *after, *limit),
             Command::Query(Query::Stats) => self.stats(client, tag),
+            Command::Query(Query::Days) => self.count_days(client, tag),
             // The script has none of these: a reply would be a difference.
             Command::Client(ClientCommand::Disconnect(_) | ClientCommand::Watch { .. })
-            | Command::Query(Query::Why(_) | Query::Figures { .. } | Query::Batches { .. }) => Ok(()),
+            | Command::Query(Query::Why(_) | Query::Figures { .. } | Query::Batches { .. } | Query::Throttles { .. }) => {
+                Ok(())
+            }
             Command::Barrier => {
                 self.reply(client, tag, Reply::Settled);
                 Ok(())
@@ -269,6 +275,7 @@ impl Oracle {
     fn tick(&mut self) {
         self.now = self.now.max(self.rng.now);
         self.look_at_clocks();
+        self.look_at_day();
         while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
             match due {
                 Due::JobState(id) => self.place_due(id),
@@ -419,6 +426,7 @@ impl Oracle {
 
     fn count_protocol(&mut self, protocol: Option<Protocol>, add: impl Fn(&mut Totals)) {
         add(&mut self.totals);
+        add(&mut self.days.last_mut().expect("a day has begun").1);
         if let Some(protocol) = protocol {
             add(self.protocols.entry(protocol).or_default());
         }
@@ -446,7 +454,7 @@ impl Oracle {
             name: name.clone(),
             kind,
             known: false,
-            paused: false,
+            paused_at: None,
             jobs_max: [None; 9],
             throttle: None,
             rules: QueueRules::default(),

@@ -8,7 +8,7 @@ use windlass_engine::{
     Priority, Protocol, ProtocolStats, QueueKind, QueueRow, Refusal, Reply, Stats, Tag, Thing, Unfit, WorkerRow,
 };
 
-use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
+use super::{Answer, ClientMemo, Oracle, QueueMemo, Waiting, id_of};
 
 impl Oracle {
     pub(super) fn replace(&mut self, client: ClientId, tag: Tag, job: &JobRef, body: &Bytes) -> Answer {
@@ -68,22 +68,33 @@ impl Oracle {
         if only_idle && (self.workers_of(queue) > 0 || live.into_iter().any(|state| self.count(queue, state) > 0)) {
             return Err(Refusal::InUse);
         }
-        let (line, limit) = (self.ready_queue(queue), self.page(u32::MAX));
+        let own = self.client(client).and_then(|client| client.info.protocol);
+        let QueueMemo { bridged, kind, .. } = *self.queue(queue);
+        let (line, limit) =
+            (if bridged { self.ready_queue(queue) } else { self.seen(queue, client) }, self.page(u32::MAX));
         line.iter().take(limit).for_each(|id| self.discard(*id));
         if line.len() > limit {
             let changed = u32::try_from(limit).unwrap_or(u32::MAX);
             self.reply(client, tag, Reply::Mutated { changed, next: Some(Cursor(0, 0)) });
             return Ok(());
         }
-        let memo = self.queue_mut(queue);
-        (memo.known, memo.paused, memo.jobs_max) = (false, false, [None; Priority::COUNT]);
+        let is_other = |other: &&ClientMemo| other.info.protocol != own && other.is_at(queue);
+        let used = !self.ready_queue(queue).is_empty() || self.clients.iter().any(|other| is_other(&other));
+        if used && !only_idle && own.is_some() && !bridged && kind == QueueKind::Work {
+            self.see("Remove::Beside");
+        } else {
+            let memo = self.queue_mut(queue);
+            (memo.known, memo.paused_at, memo.jobs_max) = (false, None, [None; Priority::COUNT]);
+        }
         self.say_done(client, tag);
         Ok(())
     }
 
     pub(super) fn pause_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, paused: bool) -> Answer {
         if let Some(queue) = self.queue_named(name).map(|queue| queue.number) {
-            self.queue_mut(queue).paused = paused;
+            let wall = self.wall();
+            let paused_at = &mut self.queue_mut(queue).paused_at;
+            *paused_at = paused.then(|| paused_at.unwrap_or(wall));
             self.serve(queue);
         }
         self.say_done(client, tag);
@@ -139,7 +150,8 @@ impl Oracle {
         QueueRow {
             name: queue.name.clone(),
             kind: queue.kind,
-            paused: queue.paused,
+            paused: queue.paused_at.is_some(),
+            paused_at: queue.paused_at,
             jobs_max: queue.jobs_max,
             throttle: queue.throttle,
             bridged: queue.bridged,
@@ -296,7 +308,7 @@ impl Oracle {
             let free = self.workers_of(queue.number) == 0 && queue.jobs_max.iter().all(Option::is_none);
             let doomed = numbers.contains(&number(queue)) && queue.kind == QueueKind::Work && queue.known;
             if doomed && empty && free {
-                (self.queues[index].known, self.queues[index].paused) = (false, false);
+                (self.queues[index].known, self.queues[index].paused_at) = (false, None);
             }
         }
         next

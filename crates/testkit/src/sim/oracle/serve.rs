@@ -108,7 +108,12 @@ impl Oracle {
     pub(super) fn serve(&mut self, queue: QueueId) {
         while self.has_work(queue) {
             match self.next(queue) {
-                Some(Next::Wake(sleeper)) => self.wake(sleeper, queue),
+                Some(Next::Wake(sleeper)) => {
+                    if self.takers(queue).next().is_some() {
+                        self.see("Sleeper::First");
+                    }
+                    self.wake(sleeper, queue);
+                }
                 Some(Next::Hand(taker)) => self.hand_to(taker, queue),
                 None => return,
             }
@@ -218,13 +223,14 @@ impl Oracle {
     }
 
     fn takers(&self, queue: QueueId) -> impl Iterator<Item = (Context, ClientId, Next)> {
-        let takes = self.clients.iter().flat_map(|client| client.blocked().iter().map(move |take| (client.id, take)));
+        let free = self.clients.iter().filter(move |client| self.has_unclaimed(queue, client));
+        let takes = free.clone().flat_map(|client| client.blocked().iter().map(move |take| (client.id, take)));
         let blocked = takes.filter_map(move |(id, take)| {
             let served = take.from.iter().find(|served| served.queue == queue);
             served.filter(|served| self.first(id, served, &take.worker).is_some())?;
             Some(((Reverse(0), take.since), id, Next::Hand(Taker::Blocked(id, take.since))))
         });
-        let creditors = self.clients.iter().filter(move |client| client.credits > 0 && self.may_have(client, queue));
+        let creditors = free.filter(move |client| client.credits > 0 && self.may_have(client, queue));
         let creditors = creditors.filter_map(move |client| {
             let context = (Reverse(heaviest(client, queue)?), client.credit_since);
             Some((context, client.id, Next::Hand(Taker::Creditor(client.id))))

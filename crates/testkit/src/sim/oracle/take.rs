@@ -76,7 +76,7 @@ impl Oracle {
 
     /// Whether the queue has a job that could be handed out.
     pub(super) fn has_work(&self, queue: QueueId) -> bool {
-        !self.queue(queue).paused && !self.ready_queue(queue).is_empty() && self.slots_free(queue) > 0
+        self.queue(queue).paused_at.is_none() && !self.ready_queue(queue).is_empty() && self.slots_free(queue) > 0
     }
 
     /// The job that this client gets next in the name of this worker.

@@ -107,9 +107,10 @@ impl Oracle {
         let own = self.workers.remove(at).protocol;
         let held = self.jobs.iter().filter(|memo| memo.lease_worker == Some(number));
         let foreign = |memo: &JobMemo| own.is_some_and(|own| memo.job.protocol != own && memo.job.cycle().is_none());
+        let others = held.clone().filter(|memo| foreign(memo)).count();
         let back: Vec<JobId> =
             held.filter(|memo| self.limits.requeue_dead_workers || foreign(memo)).map(id_of).collect();
-        if !self.limits.requeue_dead_workers && !back.is_empty() {
+        if others > 0 {
             self.see("Worker::GivesBack");
         }
         back.into_iter().for_each(|job| self.lose(job));

@@ -1,0 +1,97 @@
+//! An observer of the daemon during a run, as monitoring is in use: a scrape of `/metrics` each second, and an overview that stays
+//! open in a browser. It costs the daemon what it costs in use; its answers are read and thrown away.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::error::Error;
+
+const SCRAPE_EVERY: Duration = Duration::from_secs(1);
+/// The page looks again after so many scrapes.
+const PAGE_EVERY: u64 = 5;
+
+/// The observer. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    thread: Option<JoinHandle<()>>,
+    ends: Arc<AtomicBool>,
+}
+
+impl Watcher {
+    /// Watches the daemon with this operator's socket. [`Error::Io`] if it does not answer.
+    pub(crate) fn start(socket: &Path) -> Result<Self, Error> {
+        look(socket, "/metrics").map_err(Error::io("scrape the daemon"))?;
+        let (socket, ends) = (socket.to_owned(), Arc::new(AtomicBool::new(false)));
+        let until = Arc::clone(&ends);
+        let thread = thread::spawn(move || watch(&socket, &until));
+        Ok(Self { thread: Some(thread), ends })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It cannot panic, and has nothing left to do.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch(socket: &Path, ends: &AtomicBool) {
+    for second in 0_u64.. {
+        if ends.load(Ordering::Relaxed) {
+            return;
+        }
+        // A daemon that is killed, or restarts, does not answer.
+        let _ = look(socket, "/metrics");
+        if second.is_multiple_of(PAGE_EVERY) {
+            let _ = look(socket, "/");
+        }
+        thread::park_timeout(SCRAPE_EVERY);
+    }
+}
+
+fn look(socket: &Path, path: &str) -> std::io::Result<()> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let is_good = answer.starts_with(b"HTTP/1.1 200");
+    if is_good { Ok(()) } else { Err(std::io::Error::other("not answered with 200")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_scrape_and_a_page_are_asked_for_until_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = thread::spawn(move || {
+            let mut asked = Vec::new();
+            for _ in 0..3 {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = vec![0; 200];
+                let read = stream.read(&mut request).unwrap();
+                asked.push(String::from_utf8_lossy(&request[..read]).split(' ').nth(1).unwrap().to_owned());
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            }
+            asked
+        });
+        let watcher = Watcher::start(&socket).unwrap();
+        assert_eq!(server.join().unwrap(), ["/metrics", "/metrics", "/"]);
+        drop(watcher);
+        assert!(Watcher::start(&socket).is_err(), "nobody listens any more");
+    }
+}

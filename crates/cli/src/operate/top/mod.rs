@@ -1,0 +1,79 @@
+//! `windlass top`: a terminal that shows the daemon as it is, and pauses queues. `view` is what is shown, `draw` puts it on the screen;
+//! here are the terminal and the daemon.
+
+mod draw;
+mod view;
+
+use std::io::{self, IsTerminal as _};
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+use windlass_server::Failure;
+
+use self::view::{Action, Seen, View};
+use super::arguments::Top;
+use super::client::{Client, failure};
+use super::{encoded, pages};
+
+impl Top {
+    pub(super) async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+            return Err(failure(
+                "top needs a terminal: windlass status and windlass queues print the same for scripts",
+            ));
+        }
+        let mut view = View::default();
+        view.update(look(client).await?);
+        let mut terminal = ratatui::try_init().map_err(failure)?;
+        let outcome = self.show(&mut terminal, client, &mut view).await;
+        ratatui::restore();
+        outcome
+    }
+
+    /// Until the operator has seen enough. A daemon that does not answer is asked again.
+    async fn show(&self, terminal: &mut DefaultTerminal, client: &mut Client, view: &mut View) -> Result<(), Failure> {
+        let every = Duration::from(self.every).max(Duration::from_millis(100));
+        let mut due = Instant::now() + every;
+        loop {
+            terminal.draw(|frame| draw::draw(view, frame)).map_err(failure)?;
+            // Nothing else runs meanwhile: this thread may wait.
+            let action = match event::poll(due.saturating_duration_since(Instant::now())).map_err(failure)? {
+                true => pressed(view, &event::read().map_err(failure)?),
+                false => Action::Look,
+            };
+            match action {
+                Action::Quit => return Ok(()),
+                Action::None => continue,
+                Action::Post(path) => view.say(client.post(&path).await.err()),
+                Action::Look => {}
+            }
+            match look(client).await {
+                Ok(seen) => view.update(seen),
+                Err(why) => {
+                    view.say(Some(why));
+                    if let Ok(again) = self.ask.connect().await {
+                        *client = again;
+                    }
+                }
+            }
+            due = Instant::now() + every;
+        }
+    }
+}
+
+fn pressed(view: &mut View, event: &Event) -> Action {
+    event.as_key_press_event().map_or(Action::None, |key| view.press(key))
+}
+
+async fn look(client: &mut Client) -> Result<Seen, Failure> {
+    let status = client.get("/status").await?;
+    let queues = pages(client, "/queues", "queues", usize::MAX).await?;
+    let workers = pages(client, "/workers", "workers", usize::MAX).await?;
+    Ok(Seen { status, queues, workers, at: Instant::now() })
+}
+
+/// The path that changes a queue or a worker.
+fn path(of: &str, name: &str, action: &str) -> String {
+    format!("/{of}/{}/{action}", encoded(name))
+}

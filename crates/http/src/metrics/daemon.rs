@@ -1,0 +1,90 @@
+//! The daemon's own figures on the page: connections, commits, the store, limits, certificates.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use windlass_server::figures::{BOUNDS_US, ProtocolTraffic, Snapshot};
+
+use super::page::count;
+
+/// Counters of connections by protocol: name, help, and which it is.
+type Count = fn(&ProtocolTraffic) -> u64;
+const COUNTERS: [(&str, &str, Count); 5] = [
+    ("commands", "Complete messages of peers; of HTTP: requests", |it| it.commands),
+    ("connections_opened", "Connections that were opened", |it| it.opened),
+    ("auth_failures", "Wrong passwords and tokens", |it| it.auth_failures),
+    ("received_bytes", "Bytes of peers, without those of TLS", |it| it.received_bytes),
+    ("sent_bytes", "Bytes for peers, without those of TLS", |it| it.sent_bytes),
+];
+
+pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    encode_traffic(figures, encoder)?;
+    let help = "From the cut of a commit until it is on the disk";
+    encode_commits(figures, encoder.encode_descriptor("commit_seconds", help, None, MetricType::Histogram)?)?;
+    let checkpoints = encoder.encode_descriptor("checkpoints", "Completed checkpoints", None, MetricType::Counter)?;
+    put_counter(checkpoints, figures.checkpoints)?;
+    let (held, most) = figures.buffers_bytes;
+    let gauges = [
+        ("journal_live_bytes", "Bytes of living records, as of the last checkpoint", Some(figures.live_bytes)),
+        ("journal_bytes", "Bytes of the log and the table on the disk", Some(figures.store_bytes)),
+        ("disk_free_bytes", "Bytes that the disk of the journal has left", figures.free_bytes),
+        ("jobs_limit", "The most jobs, all states together", Some(figures.jobs_max)),
+        ("jobs_memory_limit_bytes", "The most that windlass_jobs_memory_bytes may be", figures.jobs_bytes_max),
+        ("buffers_bytes", "Bytes of the buffers of all connections", Some(held as u64)),
+        ("buffers_limit_bytes", "The most that windlass_buffers_bytes may be", Some(most as u64)),
+    ];
+    for (name, help, value) in gauges {
+        if let Some(value) = value {
+            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&count(value))?;
+        }
+    }
+    let help = "When the first certificate of the protocol's chain ends, since 1970";
+    let mut family =
+        encoder.encode_descriptor("certificate_expiry_timestamp_seconds", help, None, MetricType::Gauge)?;
+    for (protocol, ends_at) in &figures.certificates_end_at {
+        family.encode_family(&[("protocol", *protocol)])?.encode_gauge(&count(*ends_at))?;
+    }
+    Ok(())
+}
+
+fn encode_traffic(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    for (name, help, value) in COUNTERS {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (protocol, it) in &figures.traffic {
+            put_in(&mut family, &[("protocol", *protocol)], value(it))?;
+        }
+    }
+    let help = "Commands that were refused";
+    let mut family = encoder.encode_descriptor("refusals", help, None, MetricType::Counter)?;
+    for (protocol, it) in &figures.traffic {
+        for (reason, refused) in &it.refused {
+            put_in(&mut family, &[("protocol", *protocol), ("reason", *reason)], *refused)?;
+        }
+    }
+    let help = "Connections that have ended";
+    let mut family = encoder.encode_descriptor("connections_closed", help, None, MetricType::Counter)?;
+    for (protocol, it) in &figures.traffic {
+        for (reason, closed) in &it.closed {
+            put_in(&mut family, &[("protocol", *protocol), ("reason", *reason)], *closed)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_commits(figures: &Snapshot, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+    let seconds = |us| Duration::from_micros(us).as_secs_f64();
+    let bounds = BOUNDS_US.into_iter().map(seconds).chain([f64::INFINITY]);
+    let buckets: Vec<(f64, u64)> = bounds.zip(figures.commits.counts).collect();
+    let all = figures.commits.counts.iter().sum();
+    encoder.encode_histogram::<NoLabelSet>(seconds(figures.commits.sum_us), all, &buckets, None)
+}
+
+fn put_in(family: &mut MetricEncoder<'_>, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
+    put_counter(family.encode_family(labels)?, value)
+}
+
+fn put_counter(mut encoder: MetricEncoder<'_>, value: u64) -> fmt::Result {
+    encoder.encode_counter::<NoLabelSet, u64, u64>(&value, None)
+}

@@ -1,0 +1,193 @@
+//! One page of the table: its records merged with the updates of a range of the log.
+
+use std::collections::VecDeque;
+
+use windlass_engine::JobId;
+
+use crate::codec::DecodeError;
+use crate::digest::Update;
+use crate::page::{Item, Large, PIECE_BYTES, items, page_key, put_large, put_record};
+use crate::record::{Effect, Subject, Tag};
+use crate::store::{Error, LogTail, Span, Table};
+
+/// Bytes of records that are read from the log at once: one record at least.
+const AHEAD_BYTES: usize = 1 << 20;
+
+/// The updates of each page, with its key.
+pub(super) fn pages(updates: &[Update]) -> impl Iterator<Item = (Vec<u8>, &[Update])> {
+    let key = |update: &Update| page_key(update.subject, update.number);
+    let groups = updates.chunk_by(move |one, two| key(one) == key(two));
+    groups.filter_map(move |group| Some((key(group.first()?), group)))
+}
+
+/// The records of updates, read from the log many at a time. They are needed in the order of the updates, but some may be left
+/// out.
+pub(super) struct Records<'a> {
+    tail: &'a dyn LogTail,
+    /// Not read yet.
+    updates: std::slice::Iter<'a, Update>,
+    /// Read and not needed yet: from `at` on, one after the other.
+    ahead: VecDeque<Span>,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl<'a> Records<'a> {
+    pub(super) fn of(tail: &'a dyn LogTail, updates: &'a [Update]) -> Self {
+        Self { tail, updates: updates.iter(), ahead: VecDeque::new(), bytes: Vec::new(), at: 0 }
+    }
+
+    fn get(&mut self, wanted: Span) -> Result<&[u8], Error> {
+        loop {
+            while let Some(span) = self.ahead.pop_front() {
+                let from = self.at;
+                self.at += span.len;
+                if span == wanted {
+                    return self.bytes.get(from..self.at).ok_or_else(|| damaged(b"log", &DecodeError::Short));
+                }
+            }
+            self.read_ahead()?;
+        }
+    }
+
+    fn read_ahead(&mut self) -> Result<(), Error> {
+        (self.at, self.bytes) = (0, Vec::new());
+        let mut len = 0;
+        while len < AHEAD_BYTES
+            && let Some(update) = self.updates.next()
+        {
+            let spans = [update.whole, update.part].into_iter().flatten();
+            len += spans.clone().map(|span| span.len).sum::<usize>();
+            self.ahead.extend(spans);
+        }
+        if self.ahead.is_empty() {
+            return Err(Error::damaged("log", "a record was requested twice"));
+        }
+        self.tail.fetch(self.ahead.make_contiguous(), &mut self.bytes)
+    }
+}
+
+/// Fetches records from the log, and puts large ones into the table.
+pub(super) struct Fetch<'a, 'b> {
+    pub(super) records: &'b mut Records<'a>,
+    pub(super) table: &'b mut dyn Table,
+}
+
+impl Fetch<'_, '_> {
+    /// Appends the item for this record. Returns the record if it is large.
+    fn put(&mut self, span: Span, out: &mut Vec<u8>) -> Result<(Option<Large>, u64), Error> {
+        let record = self.records.get(span)?;
+        let tag = Tag::of(record).map_err(|why| damaged(b"log", &why))?;
+        if !Large::applies(record, tag) {
+            put_record(out, record);
+            return Ok((None, record.len() as u64));
+        }
+        let large = Large::of(record, tag, span.place.0);
+        for (key, piece) in large.keys().zip(record.chunks(PIECE_BYTES)) {
+            self.table.set(&key, piece)?;
+        }
+        put_large(out, large);
+        Ok((Some(large), record.len() as u64))
+    }
+}
+
+/// A page after the updates.
+#[derive(Debug, Default)]
+pub(super) struct Merged {
+    pub(super) items: Vec<u8>,
+    /// Large records it names.
+    pub(super) kept: Vec<Large>,
+    /// Large records it no longer names.
+    pub(super) dropped: Vec<Large>,
+    pub(super) records: u64,
+    pub(super) records_before: u64,
+    pub(super) bytes: u64,
+    pub(super) bytes_before: u64,
+}
+
+impl Merged {
+    fn keep(&mut self, tag: Tag, item: Item<'_>, raw: &[u8]) {
+        self.items.extend_from_slice(raw);
+        self.records += u64::from(tag.effect == Effect::Whole);
+        self.bytes += bytes_of(item);
+        if let Item::Large(large) = item {
+            self.kept.push(large);
+        }
+    }
+
+    fn write(&mut self, span: Option<Span>, whole: bool, fetch: &mut Fetch<'_, '_>) -> Result<(), Error> {
+        let Some(span) = span else { return Ok(()) };
+        let (large, bytes) = fetch.put(span, &mut self.items)?;
+        self.records += u64::from(whole);
+        self.bytes += bytes;
+        self.kept.extend(large);
+        Ok(())
+    }
+}
+
+/// The items of a page that an unfinished checkpoint wrote, without those created after the point. Only the log shows whether
+/// those are still alive, and the updates omit entities created and deleted since.
+pub(super) fn older(key: &[u8], page: &[u8], born_from: JobId) -> Result<Vec<u8>, Error> {
+    let mut older = Vec::new();
+    for item in items(page) {
+        let (tag, _, raw) = item.map_err(|why| damaged(key, &why))?;
+        if tag.subject != Subject::Entity || JobId(tag.number) < born_from {
+            older.extend_from_slice(raw);
+        }
+    }
+    Ok(older)
+}
+
+const fn bytes_of(item: Item<'_>) -> u64 {
+    match item {
+        Item::Record(record) => record.len() as u64,
+        Item::Large(large) => large.bytes as u64,
+    }
+}
+
+/// The items of a page after the updates. Both inputs are in order of numbers.
+pub(super) fn merge(key: &[u8], old: &[u8], updates: &[Update], fetch: &mut Fetch<'_, '_>) -> Result<Merged, Error> {
+    let mut merged = Merged::default();
+    let mut updates = updates.iter().peekable();
+    let mut old = items(old).peekable();
+    loop {
+        let number = match old.peek() {
+            Some(Ok((tag, ..))) => Some(tag.number),
+            Some(Err(why)) => return Err(damaged(key, why)),
+            None => None,
+        };
+        let update = updates.next_if(|update| number.is_none_or(|number| update.number <= number));
+        let Some(number) = update.map(|update| update.number).or(number) else { break };
+        let mut is_there = false;
+        while let Some(item) = old.next_if(|item| matches!(item, Ok((tag, ..)) if tag.number == number)) {
+            let (tag, item, raw) = item.map_err(|why| damaged(key, &why))?;
+            merged.records_before += u64::from(tag.effect == Effect::Whole);
+            merged.bytes_before += bytes_of(item);
+            let stays = update.is_none_or(|update| match tag.effect {
+                Effect::Part => !update.gone && update.whole.is_none() && update.part.is_none(),
+                Effect::Whole | Effect::Gone => !update.gone && update.whole.is_none(),
+            });
+            is_there |= stays && tag.effect == Effect::Whole;
+            match item {
+                _ if stays => merged.keep(tag, item, raw),
+                Item::Large(large) => merged.dropped.push(large),
+                Item::Record(_) => {}
+            }
+        }
+        if let Some(update) = update {
+            merged.write(update.whole, true, fetch)?;
+            // A changed part without its record is the last trace of a deleted entity.
+            if update.whole.is_some() || is_there {
+                merged.write(update.part, false, fetch)?;
+            }
+        }
+    }
+    // After an error the same range of the log is processed again, and finds its own large records.
+    let Merged { dropped, kept, .. } = &mut merged;
+    dropped.retain(|one| !kept.iter().any(|other| (other.number, other.place) == (one.number, one.place)));
+    Ok(merged)
+}
+
+pub(super) fn damaged(key: &[u8], why: &dyn std::fmt::Display) -> Error {
+    Error::damaged("table", format!("page {key:02x?} cannot be read: {why}"))
+}
