@@ -90,6 +90,8 @@ pub(crate) struct Replay {
     /// By number, modulo [`DAYS_KEPT`].
     days: BTreeMap<u64, DayBegin>,
     meta: Option<MetaRecord>,
+    /// A changed part of another kind than what its number is.
+    misplaced: Option<JobId>,
 }
 
 impl Replay {
@@ -103,6 +105,7 @@ impl Replay {
             batches: BTreeMap::new(),
             days: BTreeMap::new(),
             meta: None,
+            misplaced: None,
         }
     }
 
@@ -124,12 +127,10 @@ impl Replay {
     pub(crate) fn apply(&mut self, record: Record) {
         match record {
             Record::Put(job) => self.put(job),
-            // An old changed part of a deleted job may still exist.
-            Record::Moved(moved) => {
-                if let Some(job) = self.job_mut(moved.job) {
-                    moved.apply(job);
-                }
-            }
+            Record::Moved(moved) => match self.job_mut(moved.job) {
+                Some(job) => moved.apply(job),
+                None => self.without_owner(moved.job),
+            },
             Record::Gone(id) => {
                 self.schedules.remove(&id);
                 self.batches.remove(&id);
@@ -140,20 +141,25 @@ impl Replay {
             Record::QueueSet(image) => drop(self.queues.insert(image.id, image)),
             Record::QueueGone(id) => drop(self.queues.remove(&id)),
             Record::Schedule(schedule) => drop(self.schedules.insert(schedule.id, *schedule)),
-            Record::NextRun(next) => {
-                if let Some(schedule) = self.schedules.get_mut(&next.schedule) {
-                    next.apply(schedule);
-                }
-            }
+            Record::NextRun(next) => match self.schedules.get_mut(&next.schedule) {
+                Some(schedule) => next.apply(schedule),
+                None => self.without_owner(next.schedule),
+            },
             Record::Batch(batch) => drop(self.batches.insert(batch.id, *batch)),
-            Record::BatchMoved(moved) => {
-                if let Some(batch) = self.batches.get_mut(&moved.batch) {
-                    batch.progress = moved.progress;
-                }
-            }
+            Record::BatchMoved(moved) => match self.batches.get_mut(&moved.batch) {
+                Some(batch) => batch.progress = moved.progress,
+                None => self.without_owner(moved.batch),
+            },
             Record::Day(begin) => drop(self.days.insert(begin.number % DAYS_KEPT, begin)),
             Record::Meta(meta) => self.meta = Some(meta),
         }
+    }
+
+    /// A changed part without the entity it belongs to: the old part of a deleted one, unless its number is something else. A
+    /// checkpoint keeps one changed part of a number, so it could keep the wrong one.
+    fn without_owner(&mut self, id: JobId) {
+        let is_other = self.schedules.contains_key(&id) || self.batches.contains_key(&id) || self.job_mut(id).is_some();
+        self.misplaced = self.misplaced.or(is_other.then_some(id));
     }
 
     fn put(&mut self, job: Job) {
@@ -191,6 +197,9 @@ impl Replay {
     pub(crate) fn build(self, limits: Limits, seed: u64, last_seq: u64) -> Result<Recovered, Damage> {
         let queues_max = limits.queues_max.max(QUEUES_MIN);
         let nonsense = |what: String| Damage::of("", format!("the store is inconsistent: {what}"));
+        if let Some(id) = self.misplaced {
+            return Err(nonsense(format!("{id:?} changed as something else than it is")));
+        }
         check_queues(&self.queues, queues_max).map_err(nonsense)?;
         self.check_jobs().map_err(nonsense)?;
         self.check_schedules().map_err(nonsense)?;

@@ -90,7 +90,8 @@ fn any_record() -> impl Strategy<Value = Record> {
             let extra = job.extra.unwrap_or_default();
             let (cycle, failure, progress) = (extra.cycle, extra.failure, extra.progress);
             let ran = extra.member.is_some_and(|member| member.ran);
-            let updated_at = extra.track.map(|track| track.updated_at);
+            // Of a tracked job, it is in every change.
+            let updated_at = Some(extra.track.map_or(Timestamp(0), |track| track.updated_at));
             let losses = extra.losses;
             let Job { id, state, rank, ready_at, attempts, failures, .. } = job;
             Record::Moved(Moved { job: id, state, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at, losses })
@@ -192,6 +193,13 @@ fn contradictions_are_named() {
         ("JobId(1) is a batch and something else", vec![work(), put(1, 5), batch(1, "b", |_| {})]),
         ("JobId(2) and JobId(1) are batches of the same name", vec![batch(1, "b", |_| {}), batch(2, "b", |_| {})]),
         ("JobId(2) has more jobs than it counts", vec![work(), batch(2, "b", |_| {}), member(1, 2)]),
+        (
+            "JobId(1) changed as something else than it is",
+            vec![
+                batch(1, "b", |_| {}),
+                Record::NextRun(NextRun { schedule: JobId(1), next_at: Timestamp(5), runs_left: None }),
+            ],
+        ),
         ("JobId(1) has a callback that was pushed", vec![batch(1, "b", pushed)]),
         ("JobId(1) succeeded before it was complete", vec![batch(1, "b", |b| b.progress.success = Stage::Passed)]),
         ("JobId(1) has an invalid callback", vec![batch(1, "b", cyclic)]),
