@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
-use windlass_engine::{Priority, Protocol, Taken};
+use windlass_engine::{Priority, Protocol, Protocols, Taken};
 
 pub use windlass_engine::Codec;
 
@@ -121,6 +121,13 @@ impl Bridge {
     #[must_use]
     pub fn name(&self, protocol: Protocol) -> &'static str {
         self.side(protocol).map_or("unknown", |side| side.name)
+    }
+
+    /// The names of some protocols; none if they are all.
+    #[must_use]
+    pub fn names(&self, of: Protocols) -> Vec<&'static str> {
+        let named = self.sides.iter().filter(|side| of != Protocols::ALL && of.has(side.protocol));
+        named.map(|side| side.name).collect()
     }
 
     /// The protocol with this name.

@@ -219,23 +219,26 @@ pub enum QueueCommand {
         kind: QueueKind,
     },
     /// Remove a queue and its ready jobs. Jobs in other states stay, and the queue stays with them, hidden until one of them
-    /// becomes ready. A client with a protocol removes only jobs of that protocol from an isolated queue, which stays as it is
-    /// while clients of other protocols have ready jobs in it, serve it or wait at it. Answer: `Done`. If the queue has more ready
-    /// jobs than one visit may remove, the answer is `Mutated` with a part of them removed; then send the command again.
+    /// becomes ready. A client with a protocol removes from an isolated queue only what that protocol has there: jobs, pause and
+    /// limits. Answer: `Done`. If the queue has more ready jobs than one visit may remove, the answer is `Mutated` with a part of
+    /// them removed; then send the command again.
     Remove {
         /// Its name.
         queue: Bytes,
-        /// Refuse if a worker serves the queue, or if any of its jobs is ready, leased, scheduled or retrying.
+        /// Refuse if a worker serves the queue, or if any of its jobs is ready, leased, scheduled or retrying. In an isolated
+        /// queue only workers and jobs of the client's protocol count.
         only_idle: bool,
     },
-    /// Pause or resume a queue: a paused queue hands out no jobs. An unknown name is not an error. Answer: `Done`.
+    /// Pause or resume a queue: a paused queue hands out no jobs. A client with a protocol pauses only jobs of that protocol in an
+    /// isolated queue. An unknown name is not an error. Answer: `Done`.
     Pause {
         /// Its name.
         queue: Bytes,
         /// `true` pauses, `false` resumes.
         paused: bool,
     },
-    /// Set how many jobs a queue may hold when a job of each priority is submitted. Answer: `Done`.
+    /// Set how many jobs a queue may hold when a job of each priority is submitted; replaces all its limits. If a client with a
+    /// protocol limits an isolated queue, only jobs of that protocol are limited, and only they count. Answer: `Done`.
     Limit {
         /// Its name. An unknown queue becomes known.
         queue: Bytes,

@@ -112,6 +112,74 @@ impl Protocol {
     pub const HTTP: Self = Self(5);
 }
 
+/// A set of protocols. All protocols with numbers from 7 on share a place in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Protocols(u8);
+
+impl Protocols {
+    /// No protocol.
+    pub const NONE: Self = Self(0);
+    /// Every protocol.
+    pub const ALL: Self = Self(u8::MAX);
+
+    /// This protocol; all for `None`.
+    #[must_use]
+    pub const fn of(protocol: Option<Protocol>) -> Self {
+        match protocol {
+            Some(Protocol(number)) => Self(1 << if number < 7 { number } else { 7 }),
+            None => Self::ALL,
+        }
+    }
+
+    /// The set with these bits, by the numbers of the protocols.
+    #[must_use]
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    /// Its bits, by the numbers of the protocols.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether it is empty.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether all of `other` are in it.
+    #[must_use]
+    pub const fn include(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// Whether this protocol is in it.
+    #[must_use]
+    pub const fn has(self, protocol: Protocol) -> bool {
+        self.include(Self::of(Some(protocol)))
+    }
+
+    /// The protocols of both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The protocols that are in both sets.
+    #[must_use]
+    pub const fn within(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// These protocols but not the others.
+    #[must_use]
+    pub const fn but(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+}
+
 /// 1 to 9; 9 is taken first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Priority(u8);

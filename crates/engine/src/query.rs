@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::ids::{ClientId, JobId, Priority, Protocol, Timestamp};
+use crate::ids::{ClientId, JobId, Priority, Protocol, Protocols, Timestamp};
 use crate::jobs::{Job, JobStateKind};
 use crate::queues::{Codec, QueueFigures, QueueRules, Throttle};
 use crate::request::{Cursor, Filter, JobRef, Mutation, QueueKind, WorkerState};
@@ -35,12 +35,14 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
-    /// Return one queue with its figures. Answer: `Queues`, with at most one row.
+    /// Return one queue with its figures: of an isolated queue, those of the client's protocol; a client without one gets all, and
+    /// a queue that only has a throttle or rules. Answer: `Queues`, with at most one row.
     Queue {
         /// Its name.
         queue: Bytes,
     },
-    /// List the queues that exist when the first page is requested, with their figures, each once. Answer: `Queues`.
+    /// List the queues that exist when the first page is requested, with their figures, each once. A client sees of an isolated
+    /// queue only its protocol's part. Answer: `Queues`.
     Queues {
         /// Where the previous page ended.
         after: Cursor,
@@ -238,12 +240,14 @@ pub struct QueueRow {
     pub name: Bytes,
     /// Its kind.
     pub kind: QueueKind,
-    /// Whether it hands out no jobs.
-    pub paused: bool,
+    /// The protocols whose jobs it does not hand out.
+    pub paused: Protocols,
     /// Since when it hands out no jobs (wall clock), if that is known.
     pub paused_at: Option<Timestamp>,
     /// How many jobs it may hold when a job of each priority is submitted, by [`Priority::lane`]; `None` = no limit.
     pub jobs_max: [Option<u32>; Priority::COUNT],
+    /// The protocol whose jobs have that limit; `None` = the limit is for all jobs together.
+    pub jobs_max_of: Option<Protocol>,
     /// How many of its jobs may be worked on at once.
     pub throttle: Option<Throttle>,
     /// The rules for its jobs.
@@ -263,6 +267,12 @@ pub struct QueueRow {
 }
 
 impl QueueRow {
+    /// Whether it holds back any jobs.
+    #[must_use]
+    pub const fn is_paused(&self) -> bool {
+        !self.paused.is_empty()
+    }
+
     /// Jobs in one state.
     #[must_use]
     pub fn jobs(&self, state: JobStateKind) -> u32 {
@@ -272,10 +282,7 @@ impl QueueRow {
     /// Jobs that are ready, leased, scheduled or retrying: all except dead, parked and done ones.
     #[must_use]
     pub fn live(&self) -> u32 {
-        [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying]
-            .into_iter()
-            .map(|p| self.jobs(p))
-            .sum()
+        JobStateKind::ALL.into_iter().filter(|state| state.is_live()).map(|state| self.jobs(state)).sum()
     }
 }
 

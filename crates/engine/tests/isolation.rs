@@ -5,8 +5,8 @@ mod common;
 use common::*;
 use windlass_engine::{
     Backoff, Bridge, ClientCommand, ClientId, ClientInfo, Codec, Command, Context, Event, JobCommand, JobStateKind,
-    LeaseCommand, LeaseTerms, MISFIT, Mutation, Proof, Protocol, QueueCommand, QueueKind, QueueRules, Reply, Select,
-    Subscription, Tag, TakeCommand, Timestamp, Warning, WarningKind,
+    LeaseCommand, LeaseTerms, MISFIT, Mutation, Proof, Protocol, QueueCommand, QueueKind, QueueRow, QueueRules, Reply,
+    Select, Subscription, Tag, TakeCommand, Timestamp, Warning, WarningKind,
 };
 
 fn bridge(queues: &[&'static str]) -> Command {
@@ -168,19 +168,88 @@ fn a_queue_is_bridged_and_isolated_again_while_in_use() {
     broker.says(11, take_served(), ["11 took j2.1"]);
 }
 
+/// The rows of a client's listing: name, jobs ready, workers, whether it is paused, and the limit of a normal job.
+#[expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
+fn rows(broker: &mut Broker, client: u64) -> Vec<(String, u32, u32, bool, Option<u32>)> {
+    let events = broker.hear(client, list_queues());
+    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    let row = |row: &QueueRow| {
+        assert_eq!(row.ready.iter().sum::<u32>(), row.jobs(JobStateKind::Ready), "{row:?}");
+        assert_eq!(row.oldest_ready_at.is_some(), row.jobs(JobStateKind::Ready) > 0, "{row:?}");
+        let name = String::from_utf8(row.name.to_vec()).unwrap();
+        (name, row.jobs(JobStateKind::Ready), row.workers, row.is_paused(), row.jobs_max[4])
+    };
+    rows.iter().map(row).collect()
+}
+
 #[test]
-fn counts_and_limits_cover_all_protocols_of_a_queue() {
+fn a_listing_has_the_part_of_the_clients_protocol() {
     let mut broker = broker();
-    broker.says(1, limit("q", 2), ["1 done"]);
     broker.says(1, gearman("q"), ["1 new j1"]);
     broker.says(1, faktory("q").priority(9), ["1 new j2"]);
-    broker.says(1, faktory("q"), ["1 refused: queue holds 2 jobs, limit 2"]);
-    let events = broker.hear(1, list_queues());
-    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
-    let ready: Vec<_> = rows.iter().map(|row| (row.ready.iter().sum::<u32>(), row.bridged)).collect();
-    assert_eq!(ready, [(2, false)]);
-    // A listing has the jobs in the order of the whole queue, for any client.
-    broker.says(1, list_jobs(in_queue("q", JobStateKind::Ready)), ["1 jobs j2 j1"]);
+    broker.says(1, faktory("q"), ["1 new j3"]);
+    broker.says(1, faktory("f"), ["1 new j4"]);
+    broker.says(1, faktory("b"), ["1 new j5"]);
+    broker.says(11, serve("q"), []);
+    let row = |name: &str, ready, workers| (name.to_owned(), ready, workers, false, None);
+    assert_eq!(rows(&mut broker, 11), [row("q", 1, 1), row("b", 1, 0)]);
+    assert_eq!(rows(&mut broker, 21), [row("q", 2, 0), row("f", 1, 0), row("b", 1, 0)]);
+    assert_eq!(rows(&mut broker, 1), [row("q", 3, 1), row("f", 1, 0), row("b", 1, 0)]);
+    // Which queues a protocol has used outlasts its last job there.
+    broker.says(11, take(["q"]), ["11 took j1.1"]);
+    broker.says(11, finish(1), ["11 finished j1"]);
+    assert_eq!(rows(&mut broker, 11)[0], row("q", 0, 1));
+    // A listing of jobs has the jobs in the order of the whole queue, for any client.
+    broker.says(1, list_jobs(in_queue("q", JobStateKind::Ready)), ["1 jobs j2 j3"]);
+}
+
+#[test]
+fn a_pause_holds_back_the_jobs_of_the_clients_protocol() {
+    let mut broker = broker();
+    broker.says(1, faktory("q"), ["1 new j1"]);
+    broker.says(1, gearman("q"), ["1 new j2"]);
+    broker.says(21, pause("q", true), ["21 done"]);
+    broker.says(22, take(["q"]).forever(), []);
+    broker.says(11, take(["q"]), ["11 took j2.1"]);
+    broker.says(4, take(["q"]), ["4 empty"]);
+    let paused = |broker: &mut Broker| [11, 21, 1].map(|client| rows(broker, client)[0].3);
+    assert_eq!(paused(&mut broker), [false, true, true]);
+    // A client without a protocol pauses all, and each protocol resumes its own.
+    broker.says(1, pause("q", true), ["1 done"]);
+    assert_eq!(paused(&mut broker), [true, true, true]);
+    broker.says(21, pause("q", false), ["22 took j1.1", "21 done"]);
+    assert_eq!(paused(&mut broker), [true, false, true]);
+    broker.says(1, gearman("q"), ["1 new j3"]);
+    broker.says(11, take(["q"]), ["11 empty"]);
+    broker.says(1, pause("q", false), ["1 done"]);
+    broker.says(11, take(["q"]), ["11 took j3.1"]);
+}
+
+#[test]
+fn a_pause_of_a_bridged_queue_is_for_all() {
+    let mut broker = broker();
+    broker.says(21, pause("b", true), ["21 done"]);
+    broker.says(1, faktory("b"), ["1 new j1"]);
+    broker.says(21, pause("b", true), ["21 done"]);
+    broker.says(11, take(["b"]), ["11 empty"]);
+    broker.says(12, pause("b", false), ["12 done"]);
+    broker.says(11, take(["b"]), ["11 took j1.1"]);
+}
+
+#[test]
+fn a_limit_counts_the_jobs_of_the_clients_protocol() {
+    let mut broker = broker();
+    broker.says(11, limit("q", 1), ["11 done"]);
+    broker.says(1, faktory("q"), ["1 new j1"]);
+    broker.says(1, faktory("q"), ["1 new j2"]);
+    broker.says(1, gearman("q"), ["1 new j3"]);
+    broker.says(1, gearman("q"), ["1 refused: queue holds 1 jobs, limit 1"]);
+    let limits = |broker: &mut Broker| [11, 21, 1].map(|client| rows(broker, client)[0].4);
+    assert_eq!(limits(&mut broker), [Some(1), None, Some(1)]);
+    // The limit of a client without a protocol is for all.
+    broker.says(1, limit("q", 3), ["1 done"]);
+    assert_eq!(limits(&mut broker), [Some(3), Some(3), Some(3)]);
+    broker.says(1, faktory("q"), ["1 refused: queue holds 3 jobs, limit 3"]);
     broker.says(1, remove_queue("q", false), ["1 done"]);
     assert_eq!(broker.engine.job_count(), 0);
 }
@@ -355,27 +424,42 @@ fn a_conversion_error_gives_a_notice() {
 }
 
 #[test]
-fn a_client_removes_the_jobs_of_its_protocol_from_an_isolated_queue() {
-    for queue in ["q", "b"] {
+fn a_client_removes_the_part_of_its_protocol_from_an_isolated_queue() {
+    for (queue, left) in [("q", vec![("q".to_owned(), 1, 0, false, Some(5))]), ("b", Vec::new())] {
         let mut broker = broker();
         broker.says(1, gearman(queue), ["1 new j1"]);
         broker.says(1, faktory(queue), ["1 new j2"]);
-        broker.says(1, limit(queue, 5), ["1 done"]);
+        broker.says(11, limit(queue, 5), ["11 done"]);
+        broker.says(21, pause(queue, true), ["21 done"]);
+        broker.says(21, remove_queue(queue, true), ["21 refused: queue in use"]);
         broker.says(21, remove_queue(queue, false), ["21 done"]);
-        let (job, jobs_max) = if queue == "q" { ("11 took j1.1", Some(5)) } else { ("11 empty", None) };
-        let limits = broker.engine.queues().map(|queue| queue.image().jobs_max[0]).collect::<Vec<_>>();
-        assert_eq!(limits.first().copied().flatten(), jobs_max, "{queue}");
-        broker.says(11, take([queue]), [job]);
-        broker.says(21, take([queue]), ["21 empty"]);
+        assert_eq!(rows(&mut broker, 11), left);
+        assert_eq!(rows(&mut broker, 21), []);
+        broker.says(21, remove_queue(queue, false), ["21 refused: queue unknown"]);
     }
-    // A worker of another protocol keeps an empty queue, and a client without a protocol removes it.
+    // Idle means: as the client sees it. The limit goes with the protocol that set it.
     let mut broker = broker();
     broker.says(11, serve("q"), []);
+    broker.says(11, limit("q", 5), ["11 done"]);
     broker.says(1, faktory("q"), ["1 new j1"]);
-    for (client, known) in [(21, true), (1, false)] {
-        broker.hear(client, remove_queue("q", false));
-        assert_eq!(broker.engine.queues().any(|queue| queue.image().known), known);
-    }
+    broker.says(11, remove_queue("q", true), ["11 refused: queue in use"]);
+    broker.says(11, unserve("q", true), []);
+    broker.says(11, remove_queue("q", true), ["11 done"]);
+    assert_eq!(rows(&mut broker, 1), [("q".to_owned(), 1, 0, false, None)]);
+    broker.says(1, remove_queue("q", false), ["1 done"]);
+    assert_eq!(broker.engine.queues().count(), 0);
+}
+
+#[test]
+fn a_queue_that_no_protocol_has_made_its_own_goes_with_the_first_that_removes_it() {
+    let mut broker = broker();
+    broker.says(1, create("q", QueueKind::Work), ["1 done"]);
+    broker.says(21, remove_queue("q", false), ["21 done"]);
+    assert_eq!(broker.engine.queues().count(), 0);
+    broker.says(1, create("q", QueueKind::Work), ["1 done"]);
+    broker.says(11, serve("q"), []);
+    broker.says(21, remove_queue("q", false), ["21 done"]);
+    assert_eq!(rows(&mut broker, 11), [("q".to_owned(), 0, 1, false, None)]);
 }
 
 // ---- fairness between protocols ------------------------------------------------------------------------------------

@@ -263,7 +263,7 @@ fn a_busy_connection_closes_in_parts() {
         assert_eq!(count(JobStateKind::Leased), 0, "{command:?}");
         let followed = if matches!(command, Command::Client(ClientCommand::Close)) { 0 } else { MANY };
         assert_eq!(u64::from(count(JobStateKind::Ready)), MANY + followed, "{command:?}");
-        assert!(broker.engine.queues().all(|queue| queue.image().known));
+        assert!(broker.engine.queues().all(|queue| queue.image().is_known()));
     }
 }
 

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use windlass_config::Period;
 use windlass_engine::{
-    ClientInfo, Command, Cursor, FiguresRow, Protocol, Query, QueueRow, Reading, Reply, Stats, Timestamp,
+    ClientInfo, Command, Cursor, FiguresRow, Protocol, Protocols, Query, QueueRow, Reading, Reply, Stats, Timestamp,
 };
 use windlass_server::client::{Client, Clients};
 use windlass_server::control::Control;
@@ -105,9 +105,9 @@ impl App {
         })
     }
 
-    /// A client of the engine that speaks for HTTP.
+    /// A client of the engine that sees the queues of all protocols.
     pub(crate) fn client(&self) -> Client {
-        self.client_of(Protocol::HTTP, "")
+        self.clients.open(ClientInfo::default())
     }
 
     /// A client of the engine that sees what workers of a protocol see.
@@ -136,6 +136,11 @@ impl App {
     /// The name of a protocol in answers and requests.
     pub(crate) fn protocol_name(&self, protocol: Protocol) -> &'static str {
         self.daemon.bridge.name(protocol)
+    }
+
+    /// The names of some protocols; none if they are all.
+    pub(crate) fn protocol_names(&self, of: Protocols) -> Vec<&'static str> {
+        self.daemon.bridge.names(of)
     }
 
     /// The protocol with this name.

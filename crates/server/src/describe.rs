@@ -78,7 +78,7 @@ fn queues(acceptor: &Acceptor) {
         let [ready, running, scheduled] =
             [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled].map(|state| row.jobs(state));
         let [retrying, dead] = [JobStateKind::Retrying, JobStateKind::Dead].map(|state| row.jobs(state));
-        let (queue, workers, paused) = (shown(&row.name), row.workers, row.paused);
+        let (queue, workers, paused) = (shown(&row.name), row.workers, row.is_paused());
         tracing::info!(queue, ready, running, scheduled, retrying, dead, workers, paused, "queue");
     }
     if all > most.len() {

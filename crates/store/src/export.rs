@@ -95,7 +95,7 @@ fn queue_line(image: &QueueImage) -> String {
         QueueKind::Cycle => "cycle",
     };
     line.text("kind", kind.as_bytes());
-    line.number("paused", image.paused.into());
+    line.number("paused", u64::from(!image.paused.is_empty()));
     image.paused_at.into_iter().for_each(|at| line.number("paused_at_ms", at.0));
     let mut record = Vec::new();
     encode_queue(image, &mut record);

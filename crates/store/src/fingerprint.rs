@@ -37,7 +37,7 @@ impl Fingerprint {
         let queues = engine
             .queues()
             .filter(|queue| is_worth_remembering(queue))
-            .filter(|queue| queue.image().known || lasting(queue.image().id))
+            .filter(|queue| queue.image().is_known() || lasting(queue.image().id))
             .map(|queue| (queue.image().id, queue.image().clone()))
             .collect();
         let schedules = engine.schedules().map(|schedule| (schedule.id, schedule.clone())).collect();

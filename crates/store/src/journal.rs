@@ -311,5 +311,5 @@ fn put_tail(what: &impl Entity, out: &mut Vec<u8>) -> Option<Box<Tail>> {
 
 /// A queue that only waiting clients use is not worth storing.
 pub(crate) fn is_worth_remembering(queue: &Queue) -> bool {
-    queue.image().known || JobStateKind::ALL.iter().any(|place| queue.jobs(*place) > 0)
+    queue.image().is_known() || JobStateKind::ALL.iter().any(|place| queue.jobs(*place) > 0)
 }

@@ -13,8 +13,8 @@ mod template;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, Clock, Codec, DAYS_KEPT, DayBegin, EngineMeta, Job, JobId, Priority, Protocol, QueueId, QueueImage,
-    QueueKind, QueueRules, Schedule, Throttle, Totals,
+    Batch, Clock, Codec, DAYS_KEPT, DayBegin, EngineMeta, Job, JobId, Priority, Protocol, Protocols, QueueId,
+    QueueImage, QueueKind, QueueRules, Schedule, Throttle, Totals,
 };
 
 use crate::codec::{DecodeError, Reader, put_bytes, put_i64, put_time, put_u32, put_u64};
@@ -172,8 +172,10 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
         QueueKind::Cycle => 1,
     });
     let (throttled, ruled) = (image.throttle.is_some(), image.rules.is_some());
-    let paused_at = image.paused_at.filter(|_| image.paused);
-    let flags = [image.known, image.paused, throttled, ruled, paused_at.is_some()];
+    let is_paused = !image.paused.is_empty();
+    let paused_at = image.paused_at.filter(|_| is_paused);
+    let parts = Parts::of(image);
+    let flags = [image.is_known(), is_paused, throttled, ruled, paused_at.is_some(), parts != Parts::ALL];
     out.push((0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum());
     for limit in image.jobs_max {
         put_u64(out, limit.map_or(0, |limit| u64::from(limit) + 1));
@@ -186,6 +188,35 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
         encode_rules(rules, out);
     }
     paused_at.into_iter().for_each(|at| put_time(out, at));
+    if parts != Parts::ALL {
+        out.extend([parts.known.bits(), parts.paused.bits()]);
+        put_u64(out, parts.jobs_max_of.map_or(0, |protocol| u64::from(protocol.0) + 1));
+    }
+}
+
+/// Whose a queue's settings are. A record without them has them for all protocols, as those of earlier versions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Parts {
+    known: Protocols,
+    paused: Protocols,
+    jobs_max_of: Option<Protocol>,
+}
+
+impl Parts {
+    const ALL: Self = Self { known: Protocols::ALL, paused: Protocols::ALL, jobs_max_of: None };
+
+    /// Nothing is the same as all: a flag tells.
+    fn of(image: &QueueImage) -> Self {
+        let part = |protocols: Protocols| if protocols.is_empty() { Protocols::ALL } else { protocols };
+        Self { known: part(image.known), paused: part(image.paused), jobs_max_of: image.jobs_max_of }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (known, paused) = (Protocols::from_bits(from.u8()?), Protocols::from_bits(from.u8()?));
+        let coded = from.below("the protocol of a queue's limit", 1 << 8 | 1)?;
+        let jobs_max_of = coded.checked_sub(1).and_then(|number| u8::try_from(number).ok()).map(Protocol);
+        Ok(Self { known, paused, jobs_max_of })
+    }
 }
 
 /// Flags for the parts that exist, then these parts.
@@ -334,7 +365,7 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
         1 => QueueKind::Cycle,
         kind => return Err(DecodeError::Range { field: "a queue's kind", value: kind.into() }),
     };
-    let flags = from.below("a queue's flags", 32)?;
+    let flags = from.below("a queue's flags", 64)?;
     let mut jobs_max = [None; Priority::COUNT];
     for limit in &mut jobs_max {
         let coded = from.below("a queue's limit", 1 << 33)?;
@@ -344,9 +375,12 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
     let throttle = if flags & 4 != 0 { Some(decode_throttle(from)?) } else { None };
     let rules = if flags & 8 != 0 { Some(decode_rules(from)?) } else { None };
     let rules = rules.filter(|rules| *rules != QueueRules::default()).map(Box::new);
-    let (known, paused) = (flags & 1 != 0, flags & 2 != 0);
-    let paused_at = if flags & 16 != 0 { Some(from.time()?).filter(|_| paused) } else { None };
-    Ok(QueueImage { id, name, kind, known, paused, paused_at, jobs_max, throttle, rules, serial })
+    let paused_at = if flags & 16 != 0 { Some(from.time()?).filter(|_| flags & 2 != 0) } else { None };
+    let parts = if flags & 32 != 0 { Parts::decode(from)? } else { Parts::ALL };
+    let known = if flags & 1 != 0 { parts.known } else { Protocols::NONE };
+    let paused = if flags & 2 != 0 { parts.paused } else { Protocols::NONE };
+    let jobs_max_of = parts.jobs_max_of;
+    Ok(QueueImage { id, name, kind, known, paused, paused_at, jobs_max, jobs_max_of, throttle, rules, serial })
 }
 
 /// In earlier versions the first flag isolated the protocols from one another. Now the configuration decides.

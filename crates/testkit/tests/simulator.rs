@@ -89,6 +89,7 @@ fn everything_happens(tally: &Tally) {
         ("Clock", "Forward Back Paused"),
         ("Isolation", "Passed"),
         ("Remove", "Beside"),
+        ("Pause", "Beside"),
         ("Misfit", "Waits Dies"),
         ("Dead", "Dropped MadeWay"),
         ("Part", "Done"),

@@ -18,7 +18,7 @@ pub(super) const QUEUES: &[Column] = &[
     Column("NOTES", |row| {
         let since = at(row, "/paused_at").as_str().map_or_else(String::new, |at| format!(" since {at}"));
         let notes = [
-            (*at(row, "/paused") == true, format!("paused{since}")),
+            (*at(row, "/paused") == true, format!("paused{}{since}", of_protocols(at(row, "/paused_protocols")))),
             (*at(row, "/bridged") == true, "bridged".to_owned()),
             (!at(row, "/throttle").is_null(), "throttled".to_owned()),
             (*at(row, "/kind") == "cycle", "cycle".to_owned()),
@@ -26,6 +26,12 @@ pub(super) const QUEUES: &[Column] = &[
         notes.into_iter().filter_map(|(is_so, note)| is_so.then_some(note)).collect::<Vec<_>>().join(", ")
     }),
 ];
+
+/// ` for` and the names of some protocols; nothing if there are none.
+fn of_protocols(names: &Value) -> String {
+    let names: Vec<&str> = names.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if names.is_empty() { String::new() } else { format!(" for {}", names.join(", ")) }
+}
 
 pub(super) const JOBS: &[Column] = &[
     Column("ID", |row| text(at(row, "/id"))),

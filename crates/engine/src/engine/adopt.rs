@@ -94,7 +94,7 @@ impl Engine {
             }
         }
         let (id, queue, serial) = (job.id, job.queue, job.cycle().map_or(0, |cycle| cycle.priority));
-        state.queues.make_known(queue, &mut context.changes);
+        state.queues.make_known(queue, Some(job.protocol), &mut context.changes);
         raise_serial(state, queue, serial, context);
         let slot = recall_job(state, job);
         count(state, slot, |totals| totals.pushed += 1);
@@ -115,7 +115,7 @@ impl Engine {
         let new = NewSchedule { key, job, recurrence, at_once: false, keep_grid: false, runs: schedule.runs_left };
         check_new_schedule(state, &new)?;
         let queue = state.queues.find_or_make(&schedule.job.queue, schedule.job.kind, state.limits.queues_max)?;
-        state.queues.make_known(queue, &mut context.changes);
+        state.queues.make_known(queue, Some(schedule.job.protocol), &mut context.changes);
         schedule.id = adopt_number(state, schedule.id, context);
         let id = schedule.id;
         state.schedules.set(schedule, &mut context.changes);

@@ -147,12 +147,6 @@ fn taken(state: &State, job: &Job, token: Token) -> Option<Taken> {
     })
 }
 
-/// When the first job of a queue became ready. A job that returned is before younger ones.
-pub(super) fn oldest_ready(state: &State, queue: &Queue) -> Option<Timestamp> {
-    let (_, slot) = queue.ready().first()?;
-    state.jobs.at(slot).map(|job| job.ready_at)
-}
-
 /// The queue's serial number, with the daemon's start count in the bits above it. The start count keeps tokens unique: after a
 /// restart, serials that were not journalled are given again.
 const fn cycle_token(boot_count: u64, queue: &Queue) -> u64 {

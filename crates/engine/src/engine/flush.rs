@@ -7,7 +7,7 @@ use super::state::State;
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{JobId, Protocol, QueueId};
-use crate::queues::{Queue, QueueImage, View};
+use crate::queues::{Queue, View};
 use crate::request::{Cursor, Filter, QueueKind};
 use crate::work::CHANGE;
 
@@ -22,7 +22,7 @@ pub(super) fn flush(state: &mut State, protocol: Protocol, (after, limit): (Curs
     let (changed, next) = match stage {
         BATCHES => flush_batches(state, protocol, JobId(at), limit, call.context),
         JOBS => flush_jobs(state, protocol, at, limit, call.context),
-        QUEUES => flush_queues(state, at, limit, call.context),
+        QUEUES => flush_queues(state, protocol, at, limit, call.context),
         _ => (0, None),
     };
     let next = match next {
@@ -64,29 +64,34 @@ fn flush_jobs(
     (slots.into_iter().map(|slot| discard(state, slot, context)).count_u32(), next.map(|next| next.0))
 }
 
-/// Removes queues that are empty, unserved and without limits. They do not count in the result.
-fn flush_queues(state: &mut State, first: u64, limit: usize, context: &mut Context) -> (u32, Option<u64>) {
-    let empty = |queue: &Queue| {
-        let image = queue.image();
-        image.known
-            && image.kind == QueueKind::Work
-            && queue.total() == 0
-            && queue.workers() == 0
-            && !image.is_limited()
-    };
+/// Removes queues in which this protocol has no jobs, no workers and no limits. They do not count in the result.
+fn flush_queues(
+    state: &mut State,
+    protocol: Protocol,
+    first: u64,
+    limit: usize,
+    context: &mut Context,
+) -> (u32, Option<u64>) {
     // Each existing queue counts as a row, removed or not.
-    let looked = |id| state.queues.at(id).map(|queue| (id, empty(queue)));
+    let looked = |id| {
+        state.queues.at(id).map(|queue| (id, is_unused(queue, protocol).then(|| queue.removed_with(Some(protocol)))))
+    };
     let (page, next) = page_of_queues(state, first, limit, looked);
-    for (id, _) in page.into_iter().filter(|(_, empty)| *empty) {
+    for (id, gone) in page.into_iter().filter_map(|(id, gone)| Some((id, gone?))) {
         state.work.spend(CHANGE);
-        let forget = |image: &mut QueueImage| {
-            image.known = false;
-            image.pause(None);
-        };
-        state.queues.set(id, forget, &mut context.changes);
+        state.queues.set(id, |image| image.forget(gone), &mut context.changes);
         state.queues.drop_if_unknown(id);
     }
     (0, next)
+}
+
+fn is_unused(queue: &Queue, protocol: Protocol) -> bool {
+    let (image, scope) = (queue.image(), queue.scope(Some(protocol)));
+    queue.is_known_to(Some(protocol))
+        && image.kind == QueueKind::Work
+        && queue.states(scope).iter().all(|jobs| *jobs == 0)
+        && queue.workers_of(scope) == 0
+        && !image.limits(scope).iter().any(Option::is_some)
 }
 
 /// Removes the first ready jobs in this view of a queue, as many as one visit may. If more remain, the error is the number

@@ -4,7 +4,6 @@
 use bytes::Bytes;
 
 use super::call::Call;
-use super::deliver::oldest_ready;
 use super::edit::view;
 use super::ends::{bury, discard, notify_end};
 use super::queues::show;
@@ -13,7 +12,7 @@ use super::state::State;
 use crate::clients::Worker;
 use crate::context::Context;
 use crate::event::{QueueChange, Reply};
-use crate::ids::{ClientId, JobId, QueueId, Timestamp};
+use crate::ids::{ClientId, JobId, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{Job, JobStateKind, Slot};
 use crate::outcome::End;
 use crate::query::{ClientRow, FiguresRow, JobView, QueueRow, WorkerRow};
@@ -22,18 +21,21 @@ use crate::request::{Cursor, Filter, Mutation, QueueKind};
 use crate::work::{CHANGE, LOOKED_UP, NAME, NAMES_PER_ROW, ROW, STEP, TEST, TEST_BYTES, WORK_PER_ROW};
 
 pub(super) fn look_queue(state: &State, name: &[u8], call: &mut Call<'_>) {
-    let queue = state.queues.named(name).and_then(|id| state.queues.at(id)).filter(|queue| queue.image().known);
-    let rows = queue.map(|queue| queue_row(state, queue)).into_iter().collect();
+    let own = state.clients.protocol_of(call.client);
+    let is_shown = |queue: &&Queue| queue.is_known_to(own) || (own.is_none() && queue.image().is_special());
+    let queue = state.queues.named(name).and_then(|id| state.queues.at(id)).filter(is_shown);
+    let rows = queue.map(|queue| queue_row(state, queue, own)).into_iter().collect();
     call.reply(Reply::Queues { rows, next: None });
 }
 
 pub(super) fn list_queues(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     // A queue that is dropped and created again has a new birth number. Queues created after the first page are left out.
     let births = if after.1 == 0 { state.queues.births() } else { after.1 };
+    let own = state.clients.protocol_of(call.client);
     let row = |id| {
-        let queue = state.queues.at(id).filter(|queue| queue.image().known && queue.birth() < births)?;
+        let queue = state.queues.at(id).filter(|queue| queue.is_known_to(own) && queue.birth() < births)?;
         state.work.spend(ROW);
-        Some(queue_row(state, queue))
+        Some(queue_row(state, queue, own))
     };
     let (rows, next): (Vec<QueueRow>, _) = page_of_queues(state, after.0, state.page(limit), row);
     call.reply(Reply::Queues { rows, next: next.map(|next| Cursor(next, births)) });
@@ -41,7 +43,8 @@ pub(super) fn list_queues(state: &State, (after, limit): (Cursor, u32), call: &m
 
 pub(super) fn list_configured(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     let mut queues = state.queues.special().skip_while(|queue| u64::from(queue.image().id.0) < after.0);
-    let rows: Vec<QueueRow> = queues.by_ref().take(state.page(limit)).map(|queue| queue_row(state, queue)).collect();
+    let rows: Vec<QueueRow> =
+        queues.by_ref().take(state.page(limit)).map(|queue| queue_row(state, queue, None)).collect();
     state.work.spend(ROW * rows.len() as u64);
     let next = queues.next().map(|queue| Cursor(queue.image().id.0.into(), 0));
     call.reply(Reply::Queues { rows, next });
@@ -58,22 +61,26 @@ pub(super) fn list_figures(state: &State, (after, limit): (Cursor, u32), call: &
     call.reply(Reply::Figures { rows, next: next.map(|next| Cursor(next, 0)) });
 }
 
-fn queue_row(state: &State, queue: &Queue) -> QueueRow {
-    let image = queue.image();
+/// The part of a queue that a client of this protocol has.
+fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
+    let (image, scope) = (queue.image(), queue.scope(own));
+    let ready = queue.ready_in(scope);
+    let oldest = queue.ready().first_of(ready).and_then(|(_, slot)| state.jobs.at(slot));
     QueueRow {
         name: image.name.clone(),
         kind: image.kind,
-        paused: image.paused,
+        paused: image.paused.within(Protocols::of(scope)),
         paused_at: image.paused_at,
-        jobs_max: image.jobs_max,
+        jobs_max: image.limits(scope),
+        jobs_max_of: image.jobs_max_of,
         throttle: image.throttle,
         rules: image.rules(),
         bridged: queue.is_bridged(),
         slots_held: queue.slots_held(),
-        ready: queue.ready().counts(),
-        places: queue.states(),
-        workers: queue.workers(),
-        oldest_ready_at: oldest_ready(state, queue),
+        ready: queue.ready().counts(ready),
+        places: queue.states(scope),
+        workers: queue.workers_of(scope),
+        oldest_ready_at: oldest.map(|job| job.ready_at),
     }
 }
 

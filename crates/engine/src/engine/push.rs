@@ -123,7 +123,7 @@ fn insert_new(
     check_room(state, queue, new)?;
     let member = membership(state, new)?;
     // Make the queue known first: dropping dead jobs may remove the last job of a queue that is not known.
-    state.queues.make_known(queue, &mut context.changes);
+    state.queues.make_known(queue, Some(new.protocol), &mut context.changes);
     make_way(state, 1, new.body.len() as u64, context);
     let slot = place_new(state, queue, new, member, context);
     if new.listen {
@@ -141,7 +141,7 @@ pub(super) fn push_internal(
     member: Option<Member>,
     context: &mut Context,
 ) {
-    state.queues.make_known(queue, &mut context.changes);
+    state.queues.make_known(queue, Some(new.protocol), &mut context.changes);
     let slot = place_new(state, queue, new, member, context);
     announce(state, slot, queue, context);
 }
@@ -173,9 +173,13 @@ fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context
 fn check_room(state: &State, queue: QueueId, new: &NewJob) -> Result<(), Refusal> {
     check_room_for(state, new.body.len())?;
     let Some(queue) = state.queues.at(queue) else { return Ok(()) };
-    match queue.image().jobs_max.get(new.priority.lane()).copied().flatten() {
-        Some(limit) if queue.live() >= limit => Err(Capacity::QueueJobs.exceeded(queue.live(), limit)),
-        Some(_) | None => Ok(()),
+    let image = queue.image();
+    match image.limits(Some(new.protocol)).get(new.priority.lane()).copied().flatten() {
+        Some(limit) => {
+            let held = queue.live(image.jobs_max_of);
+            if held < limit { Ok(()) } else { Err(Capacity::QueueJobs.exceeded(held, limit)) }
+        }
+        None => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@ use super::flush::discard_ready;
 use super::serve::serve;
 use super::state::{State, own};
 use crate::event::{QueueChange, Reply, Watched};
-use crate::ids::{Priority, QueueId};
+use crate::ids::{Priority, Protocols, QueueId};
 use crate::queues::{Bridge, QueueImage, QueueRules, Throttle};
 use crate::refusal::{Refusal, Thing};
 use crate::request::{Cursor, QueueKind};
@@ -20,54 +20,55 @@ pub(super) fn create_queue(
 ) -> Result<(), Refusal> {
     state.check_name(name)?;
     let queue = state.queues.find_or_make(name, kind, state.limits.queues_max)?;
-    state.queues.make_known(queue, &mut call.context.changes);
+    state.queues.make_known(queue, state.clients.protocol_of(call.client), &mut call.context.changes);
     call.done();
     Ok(())
 }
 
 /// Removes the ready jobs with their queue. Leased, scheduled and retrying jobs keep the queue alive, unlisted, until they
-/// end. A client has no part in the jobs of other protocols in an isolated queue, which keep the queue and its settings.
+/// end. A client has no part in what other protocols have in an isolated queue.
 pub(super) fn remove_queue(
     state: &mut State,
     name: &Bytes,
     only_idle: bool,
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
-    let known = |id: &QueueId| state.queues.at(*id).is_some_and(|queue| queue.image().known);
+    let own = state.clients.protocol_of(call.client);
+    let known = |id: &QueueId| state.queues.at(*id).is_some_and(|queue| queue.is_known_to(own));
     let id = state.queues.named(name).filter(known).ok_or(Refusal::NotFound(Thing::Queue))?;
     let Some(queue) = state.queues.at(id) else { return Err(Refusal::NotFound(Thing::Queue)) };
-    if only_idle && (queue.workers() > 0 || queue.live() > 0) {
+    let scope = queue.scope(own);
+    if only_idle && (queue.workers_of(scope) > 0 || queue.live(scope) > 0) {
         return Err(Refusal::InUse);
     }
-    let own = state.clients.protocol_of(call.client);
-    let view = queue.removed_by(own);
-    if let Err(changed) = discard_ready(state, id, view, call.context) {
+    let ready = queue.ready_in(scope);
+    if let Err(changed) = discard_ready(state, id, ready, call.context) {
         call.reply(Reply::Mutated { changed, next: Some(Cursor(0, 0)) });
         return Ok(());
     }
-    if !only_idle && state.queues.at(id).is_some_and(|queue| queue.is_used_beside(own)) {
-        call.done();
-        return Ok(());
+    let gone = state.queues.at(id).map_or(Protocols::NONE, |queue| queue.removed_with(own));
+    state.queues.set(id, |image| image.forget(gone), &mut call.context.changes);
+    if state.queues.at(id).is_some_and(|queue| !queue.image().is_known()) {
+        show(state, name, QueueChange::Removed);
     }
-    show(state, name, QueueChange::Removed);
-    let forget = |image: &mut QueueImage| {
-        (image.known, image.jobs_max) = (false, [None; Priority::COUNT]);
-        image.pause(None);
-    };
-    state.queues.set(id, forget, &mut call.context.changes);
     state.queues.drop_if_unknown(id);
     call.done();
     Ok(())
 }
 
+/// Pauses or resumes the jobs in which the client has a part.
 pub(super) fn pause_queue(state: &mut State, name: &Bytes, paused: bool, call: &mut Call<'_>) {
-    if let Some(id) = state.queues.named(name)
-        && state.queues.at(id).is_some_and(|queue| queue.image().paused != paused)
-    {
-        let at = paused.then(|| state.wall());
-        state.queues.set(id, |image| image.pause(at), &mut call.context.changes);
-        show(state, name, if paused { QueueChange::Paused } else { QueueChange::Resumed });
-        serve(state, id, call.context);
+    let own = state.clients.protocol_of(call.client);
+    let queue = state.queues.named(name).and_then(|id| Some((id, state.queues.at(id)?)));
+    if let Some((id, queue)) = queue {
+        let (before, protocols) = (queue.image().paused, Protocols::of(queue.scope(own)));
+        let after = if paused { before.and(protocols) } else { before.but(protocols) };
+        if after != before {
+            let at = paused.then(|| state.wall());
+            state.queues.set(id, |image| image.pause(protocols, at), &mut call.context.changes);
+            show(state, name, if paused { QueueChange::Paused } else { QueueChange::Resumed });
+            serve(state, id, call.context);
+        }
     }
     call.done();
 }
@@ -79,8 +80,14 @@ pub(super) fn limit_queue(
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
     state.check_name(name)?;
+    let own = state.clients.protocol_of(call.client);
     let id = state.queues.find_or_make(name, QueueKind::Work, state.limits.queues_max)?;
-    state.queues.set(id, |image| (image.known, image.jobs_max) = (true, jobs_max), &mut call.context.changes);
+    let scope = state.queues.at(id).and_then(|queue| queue.scope(own));
+    let set = |image: &mut QueueImage| {
+        image.known = image.known.and(Protocols::of(own));
+        image.set_limits(jobs_max, scope);
+    };
+    state.queues.set(id, set, &mut call.context.changes);
     call.done();
     Ok(())
 }

@@ -18,7 +18,7 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     }
     let now = state.wall();
     let Some(job) = state.jobs.at(slot) else { return };
-    let (queue, was_off) = (job.queue, job.is_over());
+    let (queue, protocol, was_off) = (job.queue, job.protocol, job.is_over());
     if was_off {
         // A client wants the job tried again.
         state.jobs.update(slot, |job| {
@@ -32,7 +32,7 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     if was_off && state.jobs.reclaim_key(slot, state.now, &mut state.timers) {
         remember_put(state, slot, context);
     }
-    state.queues.make_known(queue, &mut context.changes);
+    state.queues.make_known(queue, Some(protocol), &mut context.changes);
     remember_move(state, slot, context);
     serve(state, queue, context);
 }

@@ -50,7 +50,7 @@ pub(super) fn list_throttles(state: &State, (after, limit): (Cursor, u32), call:
         };
         rows.push(ThrottleRow {
             queue: image.name.clone(),
-            known: image.known,
+            known: image.is_known(),
             throttle,
             slots_held: queue.slots_held(),
             ready: queue.jobs(JobStateKind::Ready),
@@ -79,7 +79,7 @@ fn holder(state: &State, holder: &Holder) -> LeaseHolder {
 
 fn waits(state: &State, slot: Slot, job: &Job) -> Why {
     let Some(queue) = state.queues.at(job.queue) else { return Why::NotReady };
-    if queue.image().paused {
+    if queue.image().paused.has(job.protocol) {
         return Why::Paused { since: queue.image().paused_at };
     }
     if !queue.has_work() {

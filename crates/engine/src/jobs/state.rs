@@ -38,6 +38,12 @@ impl JobStateKind {
     /// All kinds.
     pub const ALL: [Self; 7] =
         [Self::Ready, Self::Leased, Self::Scheduled, Self::Retrying, Self::Dead, Self::Parked, Self::Done];
+
+    /// Whether the job waits, is leased, or will become ready: it is neither dead, nor parked, nor done.
+    #[must_use]
+    pub const fn is_live(self) -> bool {
+        matches!(self, Self::Ready | Self::Leased | Self::Scheduled | Self::Retrying)
+    }
 }
 
 impl JobState {

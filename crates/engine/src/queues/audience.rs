@@ -8,7 +8,7 @@
 //! The ready jobs of each [`Class`] form a queue of their own, so an isolated queue is a queue per protocol. A client takes the
 //! first job of the classes in its [`View`]. Bridging a queue changes the views of its clients and moves no job.
 
-use crate::ids::Protocol;
+use crate::ids::{Protocol, Protocols};
 use crate::jobs::{Job, Unfit};
 
 /// Jobs that the same clients see, whether their queue is bridged or not.
@@ -18,9 +18,16 @@ pub(crate) struct Class {
     pub(super) unfit: Unfit,
 }
 
-/// The jobs of a queue that a client sees.
+/// The jobs of a queue that a client sees, without those of some protocols.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum View {
+pub(crate) struct View {
+    sees: Sees,
+    without: Protocols,
+}
+
+/// Which clients see which jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sees {
     /// All: the client has no protocol.
     All,
     /// The jobs of the client's own protocol: the queue is isolated.
@@ -41,11 +48,30 @@ impl Class {
 }
 
 impl View {
+    /// All jobs.
+    pub(crate) const ALL: Self = Self { sees: Sees::All, without: Protocols::NONE };
+
+    /// What a client of this protocol sees of a queue.
+    pub(super) const fn of(own: Option<Protocol>, bridged: bool) -> Self {
+        let sees = match own {
+            None => Sees::All,
+            Some(own) if bridged => Sees::Fit(own),
+            Some(own) => Sees::Own(own),
+        };
+        Self { sees, ..Self::ALL }
+    }
+
+    /// The same view without the jobs of these protocols.
+    pub(super) const fn without(self, without: Protocols) -> Self {
+        Self { without, ..self }
+    }
+
     pub(super) fn includes(self, class: Class) -> bool {
-        match self {
-            Self::All => true,
-            Self::Own(own) => class.protocol == own,
-            Self::Fit(own) => !class.unfit.has(own),
-        }
+        let is_seen = match self.sees {
+            Sees::All => true,
+            Sees::Own(own) => class.protocol == own,
+            Sees::Fit(own) => !class.unfit.has(own),
+        };
+        is_seen && !self.without.has(class.protocol)
     }
 }

@@ -10,7 +10,7 @@ use super::figures::QueueFigures;
 use super::ready::{ReadyQueue, SortKey};
 use super::rules::QueueRules;
 use super::throttle::{Slots, Throttle, Whose};
-use crate::ids::{JobId, Priority, Protocol, QueueId, Timestamp};
+use crate::ids::{JobId, Priority, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{JobStateKind, Slot};
 use crate::request::QueueKind;
 
@@ -23,14 +23,16 @@ pub struct QueueImage {
     pub name: Bytes,
     /// Its kind.
     pub kind: QueueKind,
-    /// Whether listings show it. They omit a queue at which clients only wait.
-    pub known: bool,
-    /// Nothing is handed out.
-    pub paused: bool,
+    /// The protocols in whose listings it is, as long as it is isolated. No listing has a queue at which clients only wait.
+    pub known: Protocols,
+    /// The protocols whose jobs it does not hand out.
+    pub paused: Protocols,
     /// Since when it is paused (wall clock). Earlier versions did not record it.
     pub paused_at: Option<Timestamp>,
     /// How many jobs it may hold when a job of each priority is submitted, by [`Priority::lane`].
     pub jobs_max: [Option<u32>; Priority::COUNT],
+    /// The protocol whose jobs have that limit; `None` = the limit is for all jobs together.
+    pub jobs_max_of: Option<Protocol>,
     /// How much of it may be worked on at once. A queue with a throttle is never forgotten, known or not.
     pub throttle: Option<Throttle>,
     /// The rules for its jobs; `None` means the defaults. Rules keep the queue, as a throttle does.
@@ -40,15 +42,40 @@ pub struct QueueImage {
 }
 
 impl QueueImage {
-    /// Whether a client has set a limit for it.
+    /// Whether any listing has it.
     #[must_use]
-    pub fn is_limited(&self) -> bool {
-        self.jobs_max.iter().any(Option::is_some)
+    pub const fn is_known(&self) -> bool {
+        !self.known.is_empty()
     }
 
-    /// Pauses it at a moment, or resumes it.
-    pub(crate) const fn pause(&mut self, at: Option<Timestamp>) {
-        (self.paused, self.paused_at) = (at.is_some(), at);
+    /// Pauses it for these protocols at a moment, or resumes it for them.
+    pub(crate) fn pause(&mut self, protocols: Protocols, at: Option<Timestamp>) {
+        if at.is_some() {
+            (self.paused, self.paused_at) = (self.paused.and(protocols), self.paused_at.or(at));
+        } else {
+            self.paused = self.paused.but(protocols);
+            self.paused_at = self.paused_at.filter(|_| !self.paused.is_empty());
+        }
+    }
+
+    /// Its limits for jobs of one protocol; for `None`, all its limits.
+    pub(crate) fn limits(&self, protocol: Option<Protocol>) -> [Option<u32>; Priority::COUNT] {
+        let is_other = protocol.zip(self.jobs_max_of).is_some_and(|(own, of)| own != of);
+        if is_other { [None; Priority::COUNT] } else { self.jobs_max }
+    }
+
+    /// Sets its limits, for the jobs of one protocol or for all.
+    pub(crate) const fn set_limits(&mut self, jobs_max: [Option<u32>; Priority::COUNT], of: Option<Protocol>) {
+        (self.jobs_max, self.jobs_max_of) = (jobs_max, of);
+    }
+
+    /// Nothing of these protocols is left of it: their listings omit it, and what they set no longer holds.
+    pub(crate) fn forget(&mut self, protocols: Protocols) {
+        self.known = self.known.but(protocols);
+        self.pause(protocols, None);
+        if protocols.include(Protocols::of(self.jobs_max_of)) {
+            self.set_limits([None; Priority::COUNT], None);
+        }
     }
 
     /// Its rules.
@@ -58,10 +85,13 @@ impl QueueImage {
     }
 
     /// Whether it has a throttle or rules, which keep it.
-    pub(super) const fn is_special(&self) -> bool {
+    pub(crate) const fn is_special(&self) -> bool {
         self.throttle.is_some() || self.rules.is_some()
     }
 }
+
+/// Numbers of jobs, in the order of [`JobStateKind::ALL`].
+type States = [u32; JobStateKind::ALL.len()];
 
 /// A queue. Read it through [`Queue::image`] and its counts.
 #[derive(Debug)]
@@ -72,8 +102,8 @@ pub struct Queue {
     /// Whether the journal has the queue.
     pub(super) journalled: bool,
     pub(super) ready: ReadyQueue,
-    /// Jobs by state, ready ones included.
-    states: [u32; JobStateKind::ALL.len()],
+    /// Jobs by protocol and state, ready ones included, in the order in which their protocols first appeared.
+    states: Vec<(Protocol, States)>,
     /// Present if the queue is throttled.
     pub(super) slots: Option<Box<Slots>>,
     /// The consumers of its jobs.
@@ -96,7 +126,7 @@ impl Queue {
             journalled: false,
             slots: image.throttle.map(|throttle| Box::new(Slots::new(image.id, throttle))),
             image,
-            states: [0; JobStateKind::ALL.len()],
+            states: Vec::new(),
             consumers: AllConsumers::default(),
             unclaimed: Vec::new(),
             bridged,
@@ -121,23 +151,37 @@ impl Queue {
         self.bridged
     }
 
+    /// The protocol to which the queue is limited for a client of this protocol; `None` if the client has a part in all of it:
+    /// the queue is bridged or a `cycle` queue, or the client has no protocol.
+    pub(crate) fn scope(&self, own: Option<Protocol>) -> Option<Protocol> {
+        own.filter(|_| !self.bridged && self.image.kind == QueueKind::Work)
+    }
+
+    /// Whether it is in the listings of a client of this protocol.
+    pub(crate) fn is_known_to(&self, own: Option<Protocol>) -> bool {
+        self.scope(own).map_or_else(|| self.image.is_known(), |own| self.image.known.has(own))
+    }
+
     /// Jobs in a state of this kind.
     #[must_use]
     pub fn jobs(&self, state: JobStateKind) -> u32 {
-        self.states.get(state as usize).copied().unwrap_or_default()
+        self.states.iter().filter_map(|(_, states)| states.get(state as usize)).sum()
     }
 
-    /// Jobs by state, in the order of [`JobStateKind::ALL`].
-    pub(crate) const fn states(&self) -> [u32; JobStateKind::ALL.len()] {
-        self.states
+    /// Jobs by state, in the order of [`JobStateKind::ALL`]: those of one protocol, or all.
+    pub(crate) fn states(&self, of: Option<Protocol>) -> States {
+        let mut sum = States::default();
+        for (_, states) in self.states.iter().filter(|(protocol, _)| of.is_none_or(|of| of == *protocol)) {
+            sum.iter_mut().zip(states).for_each(|(sum, jobs)| *sum += jobs);
+        }
+        sum
     }
 
-    /// Jobs that wait, are leased, or will become ready.
+    /// Jobs that wait, are leased, or will become ready: those of one protocol, or all.
     #[must_use]
-    pub fn live(&self) -> u32 {
-        let dead_or_done =
-            self.jobs(JobStateKind::Dead) + self.jobs(JobStateKind::Done) + self.jobs(JobStateKind::Parked);
-        self.total() - dead_or_done
+    pub fn live(&self, of: Option<Protocol>) -> u32 {
+        let live = |(state, jobs): (JobStateKind, u32)| if state.is_live() { jobs } else { 0 };
+        JobStateKind::ALL.into_iter().zip(self.states(of)).map(live).sum()
     }
 
     /// What happened in it, if anything has.
@@ -146,11 +190,15 @@ impl Queue {
     }
 
     pub(crate) fn total(&self) -> u32 {
-        self.states.iter().sum()
+        self.states.iter().flat_map(|(_, states)| states).sum()
     }
 
-    pub(super) fn count(&mut self, state: JobStateKind, by: i32) {
-        if let Some(n) = self.states.get_mut(state as usize) {
+    pub(super) fn count(&mut self, protocol: Protocol, state: JobStateKind, by: i32) {
+        let index = self.states.iter().position(|(other, _)| *other == protocol).unwrap_or_else(|| {
+            self.states.push((protocol, States::default()));
+            self.states.len() - 1
+        });
+        if let Some(n) = self.states.get_mut(index).and_then(|(_, states)| states.get_mut(state as usize)) {
             debug_assert!(n.checked_add_signed(by).is_some(), "{state:?} of {:?} below zero", self.image.name);
             *n = n.saturating_add_signed(by);
         }
@@ -169,16 +217,23 @@ impl Queue {
 
     /// What a client of this protocol sees of the queue.
     pub(super) const fn view(&self, own: Option<Protocol>) -> View {
-        match own {
-            None => View::All,
-            Some(own) if self.bridged => View::Fit(own),
-            Some(own) => View::Own(own),
-        }
+        View::of(own, self.bridged)
     }
 
-    /// The next job that a client of this protocol sees.
+    /// What a client of this protocol may be handed.
+    const fn open_view(&self, own: Option<Protocol>) -> View {
+        self.view(own).without(self.image.paused)
+    }
+
+    /// The next job that a client of this protocol may be handed.
     pub(crate) fn first_of(&self, own: Option<Protocol>) -> Option<(SortKey, Slot)> {
-        self.ready.first_of(self.view(own))
+        self.ready.first_of(self.open_view(own))
+    }
+
+    /// The first job of each class that may be handed out.
+    pub(super) fn firsts(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
+        let open = self.open_view(None);
+        self.ready.firsts().filter(move |(class, ..)| open.includes(*class))
     }
 
     /// Whether a client that sees these jobs has registered for the queue.
@@ -190,7 +245,12 @@ impl Queue {
 
     /// Whether a job could be handed out, at least to some client.
     pub(crate) fn has_work(&self) -> bool {
-        self.jobs(JobStateKind::Ready) > 0 && !self.image.paused && self.free_slots() > 0
+        self.jobs(JobStateKind::Ready) > 0 && self.is_open() && self.free_slots() > 0
+    }
+
+    /// Whether any of its ready jobs is not paused.
+    fn is_open(&self) -> bool {
+        self.image.paused.is_empty() || self.firsts().next().is_some()
     }
 
     /// The job that a client of this protocol gets next, for this worker.
@@ -237,11 +297,6 @@ impl Queue {
         self.consumers.of(protocol)
     }
 
-    /// Subscriptions registered.
-    pub(crate) fn workers(&self) -> u32 {
-        self.consumers.workers()
-    }
-
     /// Whether these consumers see more jobs than the sleepers already woken will take. A sleeper without a protocol may take
     /// any job.
     pub(crate) fn has_unclaimed_for(&self, consumers: &Consumers) -> bool {
@@ -249,19 +304,32 @@ impl Queue {
         let beside =
             |other: &&Consumers| self.bridged || own.is_none() || other.protocol().is_none() || other.protocol() == own;
         let woken: u32 = self.consumers.iter().filter(beside).map(Consumers::woken).sum();
-        self.free_slots() > self.consumers.woken() && self.ready.len_of(self.view(own)) > woken
+        self.free_slots() > self.consumers.woken() && self.ready.len_of(self.open_view(own)) > woken
     }
 
-    /// The jobs that go with the queue if a client of this protocol removes it: in an isolated queue, those of its protocol.
-    pub(crate) const fn removed_by(&self, own: Option<Protocol>) -> View {
-        if self.bridged { View::All } else { self.view(own) }
+    /// The ready jobs in this scope.
+    pub(crate) const fn ready_in(&self, scope: Option<Protocol>) -> View {
+        View::of(scope, false)
     }
 
-    /// Whether clients of other protocols use an isolated queue from which a client of this protocol has removed its jobs.
-    pub(crate) fn is_used_beside(&self, own: Option<Protocol>) -> bool {
-        let isolated = own.is_some() && !self.bridged && self.image.kind == QueueKind::Work;
-        let mut others = self.consumers.iter().filter(|consumers| consumers.protocol() != own);
-        isolated && (!self.ready.is_empty() || others.any(Consumers::are_there))
+    /// Whether other protocols have jobs or clients in an isolated queue.
+    pub(crate) fn is_used_beside(&self, own: Protocol) -> bool {
+        let mut others = self.consumers.iter().filter(|consumers| consumers.protocol() != Some(own));
+        self.total() > self.states(Some(own)).iter().sum() || others.any(Consumers::are_there)
+    }
+
+    /// Whose traces go with the queue if a client of this protocol removes it: those of its own protocol, unless no protocol has
+    /// made the queue its own, and no other uses it.
+    pub(crate) fn removed_with(&self, own: Option<Protocol>) -> Protocols {
+        let is_shared = |own: &Protocol| self.image.known != Protocols::ALL || self.is_used_beside(*own);
+        Protocols::of(self.scope(own).filter(is_shared))
+    }
+
+    /// Subscriptions registered by clients that see the jobs of one protocol, or all.
+    pub(crate) fn workers_of(&self, scope: Option<Protocol>) -> u32 {
+        let Some(own) = scope else { return self.consumers.workers() };
+        let seeing = |consumers: &&Consumers| consumers.protocol().is_none_or(|other| other == own);
+        self.consumers.iter().filter(seeing).map(Consumers::workers).sum()
     }
 
     /// A protocol whose jobs wait although no client that sees them ever asked for them, and the protocols of the queue's

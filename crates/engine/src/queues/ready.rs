@@ -117,7 +117,7 @@ impl ReadyQueue {
 
     /// The first job behind `at`.
     pub(crate) fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
-        self.after_of(View::All, at)
+        self.after_of(View::ALL, at)
     }
 
     /// The first job in this view behind `at`. All clients see all jobs of a `cycle` queue.
@@ -136,12 +136,12 @@ impl ReadyQueue {
         self.first().is_none()
     }
 
-    /// Jobs by lane. A `cycle` queue counts all jobs as normal.
-    pub(crate) fn counts(&self) -> [u32; Priority::COUNT] {
+    /// The jobs in this view by lane. A `cycle` queue counts all jobs as normal.
+    pub(crate) fn counts(&self, view: View) -> [u32; Priority::COUNT] {
         let mut counts = [0; Priority::COUNT];
         match self {
             Self::Cycle(jobs) => add(&mut counts, Priority::NORMAL.lane(), jobs.len()),
-            Self::Work(sets) => sets.iter().for_each(|(_, lanes)| lanes.count(&mut counts)),
+            Self::Work(sets) => in_view(sets, view).for_each(|lanes| lanes.count(&mut counts)),
         }
         counts
     }
@@ -153,7 +153,7 @@ impl ReadyQueue {
 
     /// All jobs, in order.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.slots_of(View::All)
+        self.slots_of(View::ALL)
     }
 
     /// The jobs in this view, in order.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::audience::Class;
+use super::audience::{Class, View};
 use super::bridge::Bridge;
 use super::consumers::{Consumers, WaitKey, WaitsAs};
 use super::figures::QueueFigures;
@@ -17,7 +17,7 @@ use super::ready::SortKey;
 use super::throttle::Slots;
 use super::unclaimed::Unclaimed;
 use crate::change::Change;
-use crate::ids::{ClientId, Priority, Protocol, QueueId, Timestamp};
+use crate::ids::{ClientId, Priority, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{Job, JobState, JobStateKind, Jobs, Slot};
 use crate::refusal::{Capacity, Refusal};
 use crate::request::QueueKind;
@@ -131,10 +131,11 @@ impl Queues {
             id: QueueId(id),
             name,
             kind,
-            known: false,
-            paused: false,
+            known: Protocols::NONE,
+            paused: Protocols::NONE,
             paused_at: None,
             jobs_max: [None; Priority::COUNT],
+            jobs_max_of: None,
             throttle: None,
             rules: None,
             serial: 1,
@@ -155,7 +156,7 @@ impl Queues {
         if let Some(state) = self.by_id.get_mut(index) {
             let before = state.replace(Queue::new(image, self.births, bridged));
             self.births += 1;
-            self.count_image(id, before.is_some_and(|queue| queue.image.known));
+            self.count_image(id, before.is_some_and(|queue| queue.image.is_known()));
         }
     }
 
@@ -172,10 +173,10 @@ impl Queues {
     /// Changes the part of a queue that the journal keeps. A new throttle takes effect with [`Queues::count_slots`].
     pub(crate) fn set(&mut self, id: QueueId, set: impl FnOnce(&mut QueueImage), changes: &mut Vec<Change>) {
         let Some(queue) = self.at_mut(id) else { return };
-        let before = (queue.image.known, queue.image.is_special());
+        let before = (queue.image.is_known(), queue.image.is_special());
         set(&mut queue.image);
         queue.journalled = true;
-        if before != (queue.image.known, queue.image.is_special()) {
+        if before != (queue.image.is_known(), queue.image.is_special()) {
             self.count_image(id, before.0);
         }
         changes.push(Change::QueueSet(id));
@@ -185,7 +186,7 @@ impl Queues {
     /// Updates the counters after a queue was created or its image has changed.
     fn count_image(&mut self, id: QueueId, was_known: bool) {
         let Some(image) = self.at(id).map(|queue| &queue.image) else { return };
-        let (is_known, is_special) = (image.known, image.is_special());
+        let (is_known, is_special) = (image.is_known(), image.is_special());
         self.known = self.known + u32::from(is_known) - u32::from(was_known);
         if is_special {
             self.special.insert(id);
@@ -194,10 +195,11 @@ impl Queues {
         }
     }
 
-    /// From now on the queue is listed and journalled.
-    pub(crate) fn make_known(&mut self, id: QueueId, changes: &mut Vec<Change>) {
-        if self.at(id).is_some_and(|queue| !queue.image.known) {
-            self.set(id, |image| image.known = true, changes);
+    /// From now on the queue is journalled, and in the listings of a protocol, or of all.
+    pub(crate) fn make_known(&mut self, id: QueueId, to: Option<Protocol>, changes: &mut Vec<Change>) {
+        let to = Protocols::of(to);
+        if self.at(id).is_some_and(|queue| !queue.image.known.include(to)) {
+            self.set(id, |image| image.known = image.known.and(to), changes);
         }
     }
 
@@ -209,7 +211,7 @@ impl Queues {
 
     /// Removes a queue that is not known, once nothing needs its name.
     pub(crate) fn drop_if_unknown(&mut self, id: QueueId) {
-        let Some(queue) = self.at(id).filter(|queue| !queue.image.known && queue.is_idle()) else { return };
+        let Some(queue) = self.at(id).filter(|queue| !queue.image.is_known() && queue.is_idle()) else { return };
         if queue.journalled {
             self.dropped.push(id);
         }
@@ -232,7 +234,7 @@ impl Queues {
     /// Counts a job in its state, and gives it its place among the ready jobs or its slot.
     pub(crate) fn enter(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
         let Some(queue) = self.at_mut(job.queue) else { return };
-        queue.count(job.state.kind(), 1);
+        queue.count(job.protocol, job.state.kind(), 1);
         match &job.state {
             JobState::Ready => queue.ready.insert(SortKey::of(job), Class::of(job), slot),
             JobState::Leased(lease) => {
@@ -251,7 +253,7 @@ impl Queues {
     /// A job is about to leave its state.
     pub(crate) fn leave(&mut self, job: &Job) {
         let Some(queue) = self.at_mut(job.queue) else { return };
-        queue.count(job.state.kind(), -1);
+        queue.count(job.protocol, job.state.kind(), -1);
         match &job.state {
             JobState::Ready => queue.ready.remove(SortKey::of(job), Class::of(job)),
             JobState::Leased(lease) => {
@@ -402,7 +404,7 @@ impl Queues {
 
     /// Asserts that the queues agree with their jobs.
     pub(crate) fn check(&self, jobs: &Jobs, now: Timestamp) {
-        let known = self.iter().filter(|queue| queue.image.known).count();
+        let known = self.iter().filter(|queue| queue.image.is_known()).count();
         assert_eq!(known, self.known as usize, "queues known");
         let special: Vec<QueueId> =
             self.iter().filter(|queue| queue.image.is_special()).map(|queue| queue.image.id).collect();
@@ -412,7 +414,7 @@ impl Queues {
             let name = &queue.image.name;
             assert_eq!(self.named(name), Some(queue.image.id), "{name:?} is not found by name");
             assert_eq!(queue.bridged, self.bridges(&queue.image), "{name:?} is bridged");
-            assert!(queue.image.known || !queue.is_idle(), "{name:?} is idle and not known");
+            assert!(queue.image.is_known() || !queue.is_idle(), "{name:?} is idle and not known");
             check_ready(queue, jobs);
             let throttle = queue.slots.as_deref().map(Slots::throttle);
             assert_eq!(throttle, queue.image.throttle, "{name:?} is throttled");
@@ -440,7 +442,7 @@ fn check_ready(queue: &Queue, jobs: &Jobs) {
     }
     assert_eq!(ready, queue.jobs(JobStateKind::Ready), "{name:?}: ready queue and count");
     assert_eq!(queue.ready.is_empty(), ready == 0);
-    assert_eq!(queue.ready.counts().iter().sum::<u32>(), ready, "{name:?}: {} lanes", Priority::COUNT);
+    assert_eq!(queue.ready.counts(View::ALL).iter().sum::<u32>(), ready, "{name:?}: {} lanes", Priority::COUNT);
     for own in queue.consumers.iter().map(Consumers::protocol) {
         let sees = |slot: &Slot| {
             let Some(job) = jobs.at(*slot) else { return false };
@@ -449,7 +451,7 @@ fn check_ready(queue: &Queue, jobs: &Jobs) {
             queue.image.kind == QueueKind::Cycle || (words && own_words)
         };
         let mut seen = queue.ready.slots().filter(sees);
-        let first = queue.first_of(own).map(|(_, slot)| slot);
+        let first = queue.ready.first_of(queue.view(own)).map(|(_, slot)| slot);
         assert_eq!(first, seen.next(), "{name:?}, the first job that {own:?} sees");
         let many = u32::try_from(seen.count()).unwrap_or(u32::MAX) + u32::from(first.is_some());
         assert_eq!(queue.ready.len_of(queue.view(own)), many, "{name:?}, jobs that {own:?} sees");

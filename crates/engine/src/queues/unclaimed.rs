@@ -71,11 +71,11 @@ impl Queue {
     /// The first job of each audience that no client serves.
     fn unclaimed_jobs(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
         let queue = Some(self).filter(|queue| queue.image.kind == QueueKind::Work && queue.has_work());
-        let firsts = queue.into_iter().flat_map(|queue| queue.ready.firsts());
+        let firsts = queue.into_iter().flat_map(Self::firsts);
         firsts.filter(|(class, at, _)| {
             let precedes =
                 |(other, before, _): (Class, SortKey, Slot)| before < *at && class.has_audience_of(other, self.bridged);
-            !self.serves(*class) && !self.ready.firsts().any(precedes)
+            !self.serves(*class) && !self.firsts().any(precedes)
         })
     }
 }

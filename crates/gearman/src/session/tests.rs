@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
     Capacity, ClientInfo, ClientRow, Command, Cursor, End, Event, JobCommand, JobId, Note, Notice, Payload, Priority,
-    Protocol, Query, QueueCommand, QueueKind, QueueRow, QueueRules, Refusal, Reply, Tag, Thing, Timestamp,
+    Protocol, Protocols, Query, QueueCommand, QueueKind, QueueRow, QueueRules, Refusal, Reply, Tag, Thing, Timestamp,
 };
 use windlass_session::{Item, LARGE_BYTES, Outbox, Question, Reason, Session};
 
@@ -96,9 +96,10 @@ fn queue(name: &'static str) -> QueueRow {
     QueueRow {
         name: Bytes::from_static(name.as_bytes()),
         kind: QueueKind::Work,
-        paused: false,
+        paused: Protocols::NONE,
         paused_at: None,
         jobs_max: [None; Priority::COUNT],
+        jobs_max_of: None,
         throttle: None,
         bridged: false,
         rules: QueueRules::default(),

@@ -147,9 +147,11 @@ pub(crate) struct Queue {
     pub(crate) name: Name,
     /// `work`: a finished job is gone. `cycle`: a repaid entry returns.
     pub(crate) kind: &'static str,
-    /// Whether it hands out no jobs.
+    /// Whether it holds back jobs.
     pub(crate) paused: bool,
-    /// Since when it hands out no jobs; null if it does, and if that is unknown.
+    /// The protocols whose jobs it holds back; empty if it holds back all, or none.
+    pub(crate) paused_protocols: Vec<&'static str>,
+    /// Since when it holds back jobs; null if it does not, and if that is unknown.
     pub(crate) paused_at: Option<String>,
     /// Whether workers of all protocols share its jobs.
     pub(crate) bridged: bool,
@@ -167,6 +169,8 @@ pub(crate) struct Queue {
     pub(crate) throttle: Option<Throttle>,
     /// How many jobs it may hold when a job of each priority is pushed, 1 to 9; only the limited ones.
     pub(crate) jobs_max: BTreeMap<u8, u32>,
+    /// The protocol whose jobs have that limit; null if the limit is for all jobs together.
+    pub(crate) jobs_max_protocol: Option<&'static str>,
 }
 
 /// How many jobs of a queue may be worked on at once.
@@ -377,7 +381,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl Queue {
-    pub(super) fn of(row: &QueueRow, now: Now) -> Self {
+    pub(super) fn of(row: &QueueRow, app: &App, now: Now) -> Self {
         let waits_ms = row.oldest_ready_at.map_or(0, |at| now.wall.ms_since(at));
         Self {
             name: Name(row.name.clone()),
@@ -385,7 +389,8 @@ impl Queue {
                 QueueKind::Work => "work",
                 QueueKind::Cycle => "cycle",
             },
-            paused: row.paused,
+            paused: row.is_paused(),
+            paused_protocols: app.protocol_names(row.paused),
             paused_at: row.paused_at.and_then(moment_text),
             bridged: row.bridged,
             states: counts(&row.places),
@@ -395,6 +400,7 @@ impl Queue {
             oldest_ready_seconds: std::time::Duration::from_millis(waits_ms).as_secs_f64(),
             throttle: row.throttle.map(|throttle| Throttle::of(throttle, row.slots_held)),
             jobs_max: by_priority(&row.jobs_max).filter_map(|(value, max)| Some((value, max?))).collect(),
+            jobs_max_protocol: row.jobs_max_of.map(|protocol| app.protocol_name(protocol)),
         }
     }
 }

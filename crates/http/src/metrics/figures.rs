@@ -99,7 +99,7 @@ impl QueueSeries {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        self.paused += u64::from(row.paused);
+        self.paused += u64::from(row.is_paused());
         self.workers += u64::from(row.workers);
         self.slots_held += u64::from(row.slots_held);
     }
@@ -138,7 +138,7 @@ pub(crate) fn merged_histogram(one: &Histogram, other: &Histogram, merge: fn(u64
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::{Priority, QueueKind, QueueRules};
+    use windlass_engine::{Priority, Protocols, QueueKind, QueueRules};
 
     use super::*;
 
@@ -146,9 +146,10 @@ mod tests {
         QueueRow {
             name: name.into(),
             kind: QueueKind::Work,
-            paused: false,
+            paused: Protocols::NONE,
             paused_at: None,
             jobs_max: [None; Priority::COUNT],
+            jobs_max_of: None,
             throttle: None,
             rules: QueueRules::default(),
             bridged: false,

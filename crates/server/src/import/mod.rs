@@ -381,7 +381,8 @@ mod tests {
         importer.flush().unwrap();
         drop(importer);
         let engine = data::open(&config).unwrap().recovered.engine;
-        let mut queues: Vec<_> = engine.queues().map(|it| (it.image().name.clone(), it.image().paused)).collect();
+        let mut queues: Vec<_> =
+            engine.queues().map(|it| (it.image().name.clone(), !it.image().paused.is_empty())).collect();
         queues.sort();
         assert_eq!(queues, [(Bytes::from_static(b"empty"), false), (Bytes::from_static(b"paused"), true)]);
     }

@@ -5,8 +5,8 @@ use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchProgress, Clash, Codec, Cron, Cycle, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil,
-    Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, QueueId, QueueImage, QueueKind, QueueRules,
-    Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique, Zone,
+    Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind,
+    QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique, Zone,
 };
 
 /// The plainest job.
@@ -184,11 +184,14 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     // Default rules are stored as `None`.
     let rules = rules.prop_map(|rules| Some(rules).filter(|rules| *rules != QueueRules::default()).map(Box::new));
     let bounds = (option::of(throttle), prop_oneof![Just(None), rules]);
-    let pause = (any::<bool>(), option::of(any_time()));
-    (any::<u32>(), any_bytes(), any::<[bool; 2]>(), pause, limits, bounds, 0..1u64 << 63).prop_map(
-        |(id, name, [cycle, known], (paused, at), jobs_max, (throttle, rules), serial)| {
-            let (kind, paused_at) = (if cycle { QueueKind::Cycle } else { QueueKind::Work }, at.filter(|_| paused));
-            QueueImage { id: QueueId(id), name, kind, known, paused, paused_at, jobs_max, throttle, rules, serial }
+    let protocols = || prop_oneof![Just(Protocols::ALL), any::<u8>().prop_map(Protocols::from_bits)];
+    let pause = (protocols(), option::of(any_time()));
+    let limits = (limits, option::of(any::<u8>().prop_map(Protocol)));
+    (any::<u32>(), any_bytes(), any::<bool>(), protocols(), pause, limits, bounds, 0..1u64 << 63).prop_map(
+        |(id, name, cycle, known, (paused, at), (jobs_max, jobs_max_of), (throttle, rules), serial)| {
+            let kind = if cycle { QueueKind::Cycle } else { QueueKind::Work };
+            let (id, paused_at) = (QueueId(id), at.filter(|_| !paused.is_empty()));
+            QueueImage { id, name, kind, known, paused, paused_at, jobs_max, jobs_max_of, throttle, rules, serial }
         },
     )
 }

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchProgress, Clash, ClientId, Clock, Codec, Cron, Cycle, DayBegin, EngineMeta, Extra, Failure,
     Holder, Job, JobId, JobState, KeyUntil, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol,
-    QueueId, QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token,
-    Totals, Track, Unique, Zone,
+    Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle,
+    Timestamp, Token, Totals, Track, Unique, Zone,
 };
 use windlass_store::{BatchMoved, Counted, DecodeError, MetaRecord, Moved, NextRun, Record};
 
@@ -258,10 +258,11 @@ fn golden() -> Vec<(&'static str, Record)> {
         id: QueueId(3),
         name: Bytes::from_static(b"resize"),
         kind: QueueKind::Work,
-        known: true,
-        paused: true,
+        known: Protocols::ALL,
+        paused: Protocols::ALL,
         paused_at: None,
         jobs_max: [None, Some(0), Some(u32::MAX), None, Some(7), None, None, None, None],
+        jobs_max_of: None,
         throttle: None,
         rules: None,
         serial: 1,
@@ -428,11 +429,20 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("queue_set", Record::QueueSet(queue.clone())),
         ("queue_set_paused_at", Record::QueueSet(QueueImage { paused_at: Some(at), ..queue.clone() })),
         (
+            "queue_set_isolated",
+            Record::QueueSet(QueueImage {
+                known: Protocols::of(Some(Protocol::GEARMAN)).and(Protocols::of(Some(Protocol::FAKTORY))),
+                paused: Protocols::of(Some(Protocol::FAKTORY)),
+                jobs_max_of: Some(Protocol::GEARMAN),
+                ..queue.clone()
+            }),
+        ),
+        (
             "queue_set_cycle",
             Record::QueueSet(QueueImage {
                 kind: QueueKind::Cycle,
-                known: false,
-                paused: false,
+                known: Protocols::NONE,
+                paused: Protocols::NONE,
                 jobs_max: [None; Priority::COUNT],
                 serial: 99,
                 ..queue.clone()

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
     Batch, BatchProgress, DayBegin, EngineMeta, Extra, Job, JobCommand, JobId, Limits, Member, NewJob, Protocol,
-    QueueId, QueueImage, QueueKind, Role, Schedule, Stage, Timestamp, Totals,
+    Protocols, QueueId, QueueImage, QueueKind, Role, Schedule, Stage, Timestamp, Totals,
 };
 use windlass_store::{
     BatchMoved, Error, Fingerprint, Log as _, Loss, MemoryLog, MemoryTable, MetaRecord, Moved, NextRun, OpenError,
@@ -139,7 +139,8 @@ proptest! {
 fn contradictions_are_named() {
     let queue = |id: u32, name: &'static str, kind| {
         let (name, jobs_max) = (Bytes::from_static(name.as_bytes()), [None; 9]);
-        let (known, paused, paused_at, throttle, rules) = (true, false, None, None, None);
+        let (known, paused) = (Protocols::ALL, Protocols::NONE);
+        let (paused_at, jobs_max_of, throttle, rules) = (None, None, None, None);
         Record::QueueSet(QueueImage {
             id: QueueId(id),
             name,
@@ -148,6 +149,7 @@ fn contradictions_are_named() {
             paused,
             paused_at,
             jobs_max,
+            jobs_max_of,
             throttle,
             rules,
             serial: 1,

@@ -118,7 +118,7 @@ impl Journal {
         for queue in engine.queues().map(windlass_engine::Queue::image) {
             let kept = self.queues.get(&queue.id);
             assert!(kept.is_none_or(|kept| kept == queue), "left: {kept:?} in the journal, right: {queue:?}");
-            assert!(kept.is_some() || !queue.known, "{queue:?} is not in the journal");
+            assert!(kept.is_some() || !queue.is_known(), "{queue:?} is not in the journal");
         }
         for id in self.queues.keys() {
             assert!(engine.queue(*id).is_some(), "{id:?} is still in the journal");

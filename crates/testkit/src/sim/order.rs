@@ -36,7 +36,7 @@ impl Order {
         for taken in said.iter().filter_map(|(_, event)| event.handed_out()) {
             let Some((job, queue)) = leased_work(engine, taken) else { continue };
             if !resets {
-                assert!(!queue.image().paused, "a paused queue handed out {taken:?}");
+                assert!(!queue.image().paused.has(job.protocol), "a paused queue handed out {taken:?}");
                 queue.image().throttle.iter().for_each(|throttle| obeys(*throttle, job, engine, now));
             }
             self.watch_order(job, engine);

@@ -97,7 +97,7 @@ impl Kind {
         (10, Self::Cancel),
         (10, Self::Look),
         (5, Self::CreateQueue),
-        (5, Self::RemoveQueue),
+        (7, Self::RemoveQueue),
         (12, Self::PauseQueue),
         (8, Self::LimitQueue),
         (12, Self::ThrottleQueue),

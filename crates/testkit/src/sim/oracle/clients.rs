@@ -72,7 +72,7 @@ impl Oracle {
             return Err(Capacity::Subscriptions.exceeded(limit, limit));
         }
         let queue = self.find_or_make_queue(&subscription.queue, QueueKind::Work)?;
-        self.queue_mut(queue).known = true;
+        self.make_known(queue, self.protocol_of(id));
         let served =
             Served { queue, weight: subscription.weight, lease: subscription.lease, unclaimed: subscription.unclaimed };
         self.open_client(id)?.subscriptions.push(served);

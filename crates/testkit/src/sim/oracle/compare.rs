@@ -63,16 +63,26 @@ impl Oracle {
             };
             assert_eq!(queue.id.unwrap_or(image.id), image.id, "{:?} changed its number", image.name);
             queue.id = Some(image.id);
-            let of = |q: &QueueMemo| (q.kind, q.known, q.paused_at, q.jobs_max, q.throttle, q.rules, q.serial);
+            let of = |q: &QueueMemo| {
+                let set = (q.kind, q.known, q.paused, q.paused_at, q.jobs_max, q.jobs_max_of);
+                (set, q.throttle, q.rules, q.serial)
+            };
             let (rules, throttle) = (image.rules(), image.throttle);
-            let is = (image.kind, image.known, image.paused_at, image.jobs_max, throttle, rules, image.serial);
+            let (kind, known, paused, at) = (image.kind, image.known, image.paused, image.paused_at);
+            let set = (kind, known, paused, at, image.jobs_max, image.jobs_max_of);
+            let is = (set, throttle, rules, image.serial);
             assert_eq!(is, of(queue), "{image:?}");
         }
         assert_eq!(engine.queues().count(), self.queues.len(), "queues: {:?}", self.queues);
         for queue in &self.queues {
             let id = queue.id.expect("every queue was just found");
             let counts = JobStateKind::ALL.map(|state| engine.queue(id).map_or(0, |queue| queue.jobs(state)));
-            assert_eq!(counts, JobStateKind::ALL.map(|state| self.count(queue.number, state)), "{:?}", queue.name);
+            assert_eq!(
+                counts,
+                JobStateKind::ALL.map(|state| self.count(queue.number, None, state)),
+                "{:?}",
+                queue.name
+            );
         }
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientInfo, Extra, Holder, Job, JobId, JobState, KeyUntil, Lease, LeaseTerms, Priority, Protocol,
-    QueueId, QueueKind, QueueRules, Select, Tag, Throttle, Timestamp, WorkerState,
+    Protocols, QueueId, QueueKind, QueueRules, Select, Tag, Throttle, Timestamp, WorkerState,
 };
 
 /// A job. Its `queue` is the oracle's own queue number, its `rank` the oracle's own rank.
@@ -109,15 +109,51 @@ pub(crate) struct QueueMemo {
     pub(crate) id: Option<QueueId>,
     pub(crate) name: Bytes,
     pub(crate) kind: QueueKind,
-    pub(crate) known: bool,
-    /// Since when (wall clock) it hands out nothing.
+    /// In whose listings it is.
+    pub(crate) known: Protocols,
+    /// Whose jobs it does not hand out.
+    pub(crate) paused: Protocols,
+    /// Since when (wall clock).
     pub(crate) paused_at: Option<Timestamp>,
     pub(crate) jobs_max: [Option<u32>; Priority::COUNT],
+    /// Whose jobs are limited, if not all.
+    pub(crate) jobs_max_of: Option<Protocol>,
     pub(crate) throttle: Option<Throttle>,
     pub(crate) rules: QueueRules,
     /// Whether all protocols share its jobs.
     pub(crate) bridged: bool,
     pub(crate) serial: u64,
+}
+
+impl QueueMemo {
+    /// Whose part of the queue a client of this protocol deals with; `None` for the whole queue.
+    pub(crate) fn scope(&self, own: Option<Protocol>) -> Option<Protocol> {
+        own.filter(|_| !self.bridged && self.kind == QueueKind::Work)
+    }
+
+    /// Whether it is in the listings of a client of this protocol.
+    pub(crate) fn is_known_to(&self, own: Option<Protocol>) -> bool {
+        self.scope(own).map_or(self.known != Protocols::NONE, |own| self.known.has(own))
+    }
+
+    /// Its limits for the jobs of one protocol, or all its limits.
+    pub(crate) fn limits_for(&self, own: Option<Protocol>) -> [Option<u32>; Priority::COUNT] {
+        match (own, self.jobs_max_of) {
+            (Some(own), Some(of)) if own != of => [None; Priority::COUNT],
+            (_, _) => self.jobs_max,
+        }
+    }
+
+    /// Nothing is left of what these protocols have set.
+    pub(crate) fn forget(&mut self, gone: Protocols) {
+        (self.known, self.paused) = (self.known.but(gone), self.paused.but(gone));
+        if self.paused == Protocols::NONE {
+            self.paused_at = None;
+        }
+        if gone == Protocols::ALL || self.jobs_max_of.is_some_and(|of| gone.has(of)) {
+            (self.jobs_max, self.jobs_max_of) = ([None; Priority::COUNT], None);
+        }
+    }
 }
 
 /// A queue and the terms on which a client takes from it.
@@ -179,15 +215,15 @@ impl ClientMemo {
         }
     }
 
-    /// Its blocked takes.
-    pub(crate) fn blocked(&self) -> &[Blocked] {
-        if let Waiting::Jobs(takes) = &self.waiting { takes } else { &[] }
-    }
-
     /// Whether it serves a queue, waits there, or was woken for it.
     pub(crate) fn is_at(&self, queue: QueueId) -> bool {
         let mut served = self.subscriptions.iter().chain(self.blocked().iter().flat_map(|take| &take.from));
         served.any(|served| served.queue == queue) || self.woken_for() == Some(queue)
+    }
+
+    /// Its blocked takes.
+    pub(crate) fn blocked(&self) -> &[Blocked] {
+        if let Waiting::Jobs(takes) = &self.waiting { takes } else { &[] }
     }
 
     /// The queue it was woken for, if it has not asked for work since.

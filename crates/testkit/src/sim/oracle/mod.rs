@@ -25,9 +25,9 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use windlass_engine::{
     BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Context, Cursor, Event, Job,
-    JobCommand, JobId, JobRef, JobState, JobStateKind, LeaseCommand, Limits, Notice, Protocol, Query, QueueCommand,
-    QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, ScheduleCommand, Tag, TakeCommand, Thing, Timestamp,
-    Totals, WorkerCommand,
+    JobCommand, JobId, JobRef, JobState, JobStateKind, LeaseCommand, Limits, Notice, Protocol, Protocols, Query,
+    QueueCommand, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, ScheduleCommand, Tag, TakeCommand, Thing,
+    Timestamp, Totals, WorkerCommand,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -393,9 +393,27 @@ impl Oracle {
         line.into_iter().map(id_of).collect()
     }
 
-    fn count(&self, queue: QueueId, state: JobStateKind) -> u32 {
-        let there = |memo: &&JobMemo| memo.job.queue == queue && memo.job.state.kind() == state;
+    /// The jobs in a state: of one protocol, or all.
+    fn count(&self, queue: QueueId, of: Option<Protocol>, state: JobStateKind) -> u32 {
+        let counts = |job: &Job| of.is_none_or(|of| of == job.protocol);
+        let there = |memo: &&JobMemo| memo.job.queue == queue && memo.job.state.kind() == state && counts(&memo.job);
         u32::try_from(self.jobs.iter().filter(there).count()).unwrap_or(u32::MAX)
+    }
+
+    /// The jobs that wait, are leased, or will become ready.
+    fn count_live(&self, queue: QueueId, of: Option<Protocol>) -> u32 {
+        let live = [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying];
+        live.into_iter().map(|state| self.count(queue, of, state)).sum()
+    }
+
+    fn protocol_of(&self, client: ClientId) -> Option<Protocol> {
+        self.client(client).and_then(|client| client.info.protocol)
+    }
+
+    /// From now on the queue is in the listings of a protocol, or of all.
+    fn make_known(&mut self, queue: QueueId, to: Option<Protocol>) {
+        let known = &mut self.queue_mut(queue).known;
+        *known = known.and(Protocols::of(to));
     }
 
     // ---- shared steps ----------------------------------------------------------------------------------------------
@@ -453,9 +471,11 @@ impl Oracle {
             id: None,
             name: name.clone(),
             kind,
-            known: false,
+            known: Protocols::NONE,
+            paused: Protocols::NONE,
             paused_at: None,
             jobs_max: [None; 9],
+            jobs_max_of: None,
             throttle: None,
             rules: QueueRules::default(),
             bridged: kind == QueueKind::Work && self.bridge.includes(name),
@@ -467,7 +487,7 @@ impl Oracle {
     /// A queue that was not created explicitly exists only as long as its name is needed.
     fn forget_idle_queues(&mut self) {
         let needed = |queue: &QueueMemo| {
-            queue.known
+            queue.known != Protocols::NONE
                 || queue.throttle.is_some()
                 || queue.rules != QueueRules::default()
                 || self.jobs.iter().any(|memo| memo.job.queue == queue.number)

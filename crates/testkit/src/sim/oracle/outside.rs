@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView, Mutation,
-    Priority, Protocol, ProtocolStats, QueueKind, QueueRow, Refusal, Reply, Stats, Tag, Thing, Unfit, WorkerRow,
+    Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply, Stats, Tag, Thing, Unfit,
+    WorkerRow,
 };
 
-use super::{Answer, ClientMemo, Oracle, QueueMemo, Waiting, id_of};
+use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
 
 impl Oracle {
     pub(super) fn replace(&mut self, client: ClientId, tag: Tag, job: &JobRef, body: &Bytes) -> Answer {
@@ -57,44 +58,63 @@ impl Oracle {
     pub(super) fn create_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, kind: QueueKind) -> Answer {
         self.check_name(name)?;
         let queue = self.find_or_make_queue(name, kind)?;
-        self.queue_mut(queue).known = true;
+        self.make_known(queue, self.protocol_of(client));
         self.say_done(client, tag);
         Ok(())
     }
 
     pub(super) fn remove_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, only_idle: bool) -> Answer {
-        let queue = self.queue_named(name).filter(|queue| queue.known).ok_or(Refusal::NotFound(Thing::Queue))?.number;
-        let live = [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying];
-        if only_idle && (self.workers_of(queue) > 0 || live.into_iter().any(|state| self.count(queue, state) > 0)) {
+        let own = self.protocol_of(client);
+        let known = self.queue_named(name).filter(|queue| queue.is_known_to(own));
+        let known = known.ok_or(Refusal::NotFound(Thing::Queue))?;
+        let (queue, scope) = (known.number, known.scope(own));
+        if only_idle && (self.workers_of(queue, scope) > 0 || self.count_live(queue, scope) > 0) {
             return Err(Refusal::InUse);
         }
-        let own = self.client(client).and_then(|client| client.info.protocol);
-        let QueueMemo { bridged, kind, .. } = *self.queue(queue);
-        let (line, limit) =
-            (if bridged { self.ready_queue(queue) } else { self.seen(queue, client) }, self.page(u32::MAX));
+        let (line, limit) = (self.ready_of(queue, scope), self.page(u32::MAX));
         line.iter().take(limit).for_each(|id| self.discard(*id));
         if line.len() > limit {
             let changed = u32::try_from(limit).unwrap_or(u32::MAX);
             self.reply(client, tag, Reply::Mutated { changed, next: Some(Cursor(0, 0)) });
             return Ok(());
         }
-        let is_other = |other: &&ClientMemo| other.info.protocol != own && other.is_at(queue);
-        let used = !self.ready_queue(queue).is_empty() || self.clients.iter().any(|other| is_other(&other));
-        if used && !only_idle && own.is_some() && !bridged && kind == QueueKind::Work {
+        let gone = self.removed_with(queue, own);
+        self.queue_mut(queue).forget(gone);
+        if self.queue(queue).known != Protocols::NONE {
             self.see("Remove::Beside");
-        } else {
-            let memo = self.queue_mut(queue);
-            (memo.known, memo.paused_at, memo.jobs_max) = (false, None, [None; Priority::COUNT]);
         }
         self.say_done(client, tag);
         Ok(())
     }
 
+    /// Whose settings go with a queue that a client of this protocol removes.
+    fn removed_with(&self, queue: windlass_engine::QueueId, own: Option<Protocol>) -> Protocols {
+        let memo = self.queue(queue);
+        let Some(scope) = memo.scope(own) else { return Protocols::ALL };
+        let mut jobs = self.jobs.iter().filter(|memo| memo.job.queue == queue);
+        let is_other = |other: &super::ClientMemo| other.info.protocol != own && other.is_at(queue);
+        let used = jobs.any(|memo| memo.job.protocol != scope) || self.clients.iter().any(is_other);
+        if memo.known == Protocols::ALL && !used { Protocols::ALL } else { Protocols::of(Some(scope)) }
+    }
+
     pub(super) fn pause_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, paused: bool) -> Answer {
-        if let Some(queue) = self.queue_named(name).map(|queue| queue.number) {
+        let own = self.protocol_of(client);
+        if let Some((queue, scope)) = self.queue_named(name).map(|queue| (queue.number, queue.scope(own))) {
             let wall = self.wall();
-            let paused_at = &mut self.queue_mut(queue).paused_at;
-            *paused_at = paused.then(|| paused_at.unwrap_or(wall));
+            let memo = self.queue_mut(queue);
+            if paused {
+                let before = memo.paused;
+                memo.paused = before.and(Protocols::of(scope));
+                if memo.paused != before {
+                    memo.paused_at = memo.paused_at.or(Some(wall));
+                }
+            } else {
+                memo.paused = memo.paused.but(Protocols::of(scope));
+                memo.paused_at = memo.paused_at.filter(|_| memo.paused != Protocols::NONE);
+            }
+            if self.queue(queue).paused.but(Protocols::of(scope)) != Protocols::NONE {
+                self.see("Pause::Beside");
+            }
             self.serve(queue);
         }
         self.say_done(client, tag);
@@ -110,8 +130,10 @@ impl Oracle {
     ) -> Answer {
         self.check_name(name)?;
         let queue = self.find_or_make_queue(name, QueueKind::Work)?;
+        let own = self.protocol_of(client);
+        self.make_known(queue, own);
         let memo = self.queue_mut(queue);
-        (memo.known, memo.jobs_max) = (true, *jobs_max);
+        (memo.jobs_max, memo.jobs_max_of) = (*jobs_max, memo.scope(own));
         self.say_done(client, tag);
         Ok(())
     }
@@ -123,25 +145,32 @@ impl Oracle {
     }
 
     pub(super) fn look_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes) -> Answer {
-        let rows =
-            self.queue_named(name).filter(|queue| queue.known).map(|queue| self.row(queue)).into_iter().collect();
+        let own = self.protocol_of(client);
+        let is_set = |queue: &QueueMemo| queue.throttle.is_some() || queue.rules != QueueRules::default();
+        let is_shown = |queue: &&QueueMemo| queue.is_known_to(own) || (own.is_none() && is_set(queue));
+        let known = self.queue_named(name).filter(is_shown);
+        let rows = known.map(|queue| self.row(queue, own)).into_iter().collect();
         self.reply(client, tag, Reply::Queues { rows, next: None });
         Ok(())
     }
 
     pub(super) fn list_queues(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {
         let number = |queue: &QueueMemo| u64::from(queue.id.expect("compared after every command").0);
-        let mut known: Vec<&QueueMemo> = self.queues.iter().filter(|q| q.known && number(q) >= after.0).collect();
+        let own = self.protocol_of(client);
+        let is_listed = |queue: &&QueueMemo| queue.is_known_to(own) && number(queue) >= after.0;
+        let mut known: Vec<&QueueMemo> = self.queues.iter().filter(is_listed).collect();
         known.sort_by_key(|queue| number(queue));
         let limit = self.page(limit);
-        let rows = known.iter().take(limit).map(|queue| self.row(queue)).collect();
+        let rows = known.iter().take(limit).map(|queue| self.row(queue, own)).collect();
         let next = known.get(limit).map(|queue| Cursor(number(queue), 0));
         self.reply(client, tag, Reply::Queues { rows, next });
         Ok(())
     }
 
-    pub(crate) fn row(&self, queue: &QueueMemo) -> QueueRow {
-        let line = self.ready_queue(queue.number);
+    /// The part of a queue that a client of this protocol sees.
+    pub(crate) fn row(&self, queue: &QueueMemo, own: Option<Protocol>) -> QueueRow {
+        let scope = queue.scope(own);
+        let line = self.ready_of(queue.number, scope);
         let mut ready = [0; Priority::COUNT];
         for memo in line.iter().filter_map(|id| self.job(*id)) {
             let priority = if queue.kind == QueueKind::Cycle { Priority::NORMAL } else { memo.job.priority };
@@ -150,22 +179,32 @@ impl Oracle {
         QueueRow {
             name: queue.name.clone(),
             kind: queue.kind,
-            paused: queue.paused_at.is_some(),
+            paused: queue.paused.within(Protocols::of(scope)),
             paused_at: queue.paused_at,
-            jobs_max: queue.jobs_max,
+            jobs_max: queue.limits_for(scope),
+            jobs_max_of: queue.jobs_max_of,
             throttle: queue.throttle,
             bridged: queue.bridged,
             rules: queue.rules,
             slots_held: self.slots_held(queue.number),
             ready,
-            places: JobStateKind::ALL.map(|state| self.count(queue.number, state)),
-            workers: self.workers_of(queue.number),
+            places: JobStateKind::ALL.map(|state| self.count(queue.number, scope, state)),
+            workers: self.workers_of(queue.number, scope),
             oldest_ready_at: line.first().and_then(|id| Some(self.job(*id)?.job.ready_at)),
         }
     }
 
-    fn workers_of(&self, queue: windlass_engine::QueueId) -> u32 {
-        let subscriptions = self.clients.iter().flat_map(|client| &client.subscriptions);
+    /// The ready jobs of one protocol, or all.
+    fn ready_of(&self, queue: windlass_engine::QueueId, of: Option<Protocol>) -> Vec<JobId> {
+        let mut line = self.ready_queue(queue);
+        line.retain(|id| self.job(*id).is_some_and(|memo| of.is_none_or(|of| memo.job.protocol == of)));
+        line
+    }
+
+    /// Subscriptions of clients that see the jobs of one protocol, or all.
+    fn workers_of(&self, queue: windlass_engine::QueueId, of: Option<Protocol>) -> u32 {
+        let sees = |client: &&super::ClientMemo| of.is_none() || client.info.protocol.is_none_or(|own| Some(own) == of);
+        let subscriptions = self.clients.iter().filter(sees).flat_map(|client| &client.subscriptions);
         u32::try_from(subscriptions.filter(|served| served.queue == queue).count()).unwrap_or(u32::MAX)
     }
 
@@ -219,7 +258,7 @@ impl Oracle {
             protocols: self.protocol_stats(),
             jobs: self.jobs.len() as u64,
             bytes: self.bytes(),
-            queues: count(self.queues.iter().filter(|queue| queue.known).count()),
+            queues: count(self.queues.iter().filter(|queue| queue.known != Protocols::NONE).count()),
             throttled: count(self.queues.iter().filter(|queue| queue.throttle.is_some()).count()),
             clients: count(self.clients.len()),
             workers: count(self.workers.len()),
@@ -265,7 +304,7 @@ impl Oracle {
                 jobs.0.iter().for_each(|id| self.discard(*id));
                 (jobs.0.len(), jobs.1)
             }
-            _ => (0, self.flush_queues(at, limit)),
+            _ => (0, self.flush_queues(protocol, at, limit)),
         };
         let next = match next {
             Some(at) => Some(Cursor(stage, at)),
@@ -295,8 +334,8 @@ impl Oracle {
         (doomed.len(), left.get(limit).map(|row| row.0))
     }
 
-    /// Examines all queues, known or not; forgets those without jobs, servers and limits.
-    fn flush_queues(&mut self, at: u64, limit: usize) -> Option<u64> {
+    /// Examines all queues, known or not; forgets those without jobs, servers and limits of a protocol.
+    fn flush_queues(&mut self, protocol: Protocol, at: u64, limit: usize) -> Option<u64> {
         let number = |queue: &QueueMemo| u64::from(queue.id.expect("compared after every command").0);
         let mut numbers: Vec<u64> = self.queues.iter().map(number).filter(|number| *number >= at).collect();
         numbers.sort_unstable();
@@ -304,11 +343,16 @@ impl Oracle {
         numbers.truncate(limit);
         for index in 0..self.queues.len() {
             let queue = &self.queues[index];
-            let empty = !self.jobs.iter().any(|memo| memo.job.queue == queue.number);
-            let free = self.workers_of(queue.number) == 0 && queue.jobs_max.iter().all(Option::is_none);
-            let doomed = numbers.contains(&number(queue)) && queue.kind == QueueKind::Work && queue.known;
+            let scope = queue.scope(Some(protocol));
+            let is_own = |memo: &super::JobMemo| scope.is_none_or(|own| memo.job.protocol == own);
+            let empty = !self.jobs.iter().any(|memo| memo.job.queue == queue.number && is_own(memo));
+            let limits = queue.limits_for(scope);
+            let free = self.workers_of(queue.number, scope) == 0 && limits.iter().all(Option::is_none);
+            let known = queue.is_known_to(Some(protocol));
+            let doomed = numbers.contains(&number(queue)) && queue.kind == QueueKind::Work && known;
             if doomed && empty && free {
-                (self.queues[index].known, self.queues[index].paused_at) = (false, None);
+                let gone = self.removed_with(queue.number, Some(protocol));
+                self.queues[index].forget(gone);
             }
         }
         next

@@ -1,8 +1,8 @@
 //! New jobs, and jobs that return to their queue.
 
 use windlass_engine::{
-    Capacity, Clash, ClientId, Cycle, Extra, Job, JobId, JobState, JobStateKind, KeyUntil, Member, NewJob, Payload,
-    Pushed, QueueId, QueueKind, Refusal, Reply, Schedule, Tag, Track, Unfit,
+    Capacity, Clash, ClientId, Cycle, Extra, Job, JobId, JobState, KeyUntil, Member, NewJob, Payload, Pushed, QueueId,
+    QueueKind, Refusal, Reply, Schedule, Tag, Track, Unfit,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -90,11 +90,9 @@ impl Oracle {
     fn judge_room(&self, queue: QueueId, new: &NewJob) -> Answer {
         self.judge_jobs()?;
         self.judge_bytes(new.body.len() as u64, 0)?;
-        let held: u32 = [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying]
-            .into_iter()
-            .map(|state| self.count(queue, state))
-            .sum();
-        match self.queue(queue).jobs_max[new.priority.lane()] {
+        let memo = self.queue(queue);
+        let held = self.count_live(queue, memo.jobs_max_of);
+        match memo.limits_for(Some(new.protocol))[new.priority.lane()] {
             Some(limit) if held >= limit => Err(Capacity::QueueJobs.exceeded(held, limit)),
             Some(_) | None => Ok(()),
         }
@@ -107,7 +105,7 @@ impl Oracle {
     }
 
     fn make(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>) -> JobId {
-        self.queue_mut(queue).known = true;
+        self.make_known(queue, Some(new.protocol));
         let is_cycle = new.kind == QueueKind::Cycle;
         let cycle = is_cycle.then(|| {
             let serial = self.next_serial(queue);
@@ -170,13 +168,13 @@ impl Oracle {
         let job = &mut self.job_mut(id).job;
         job.ready_at = now;
         job.rank = rank.unwrap_or(job.rank);
-        let queue = job.queue;
+        let (queue, protocol) = (job.queue, job.protocol);
         if was_over {
             self.job_mut(id).job.unfit = Unfit::NONE;
             self.job_mut(id).job.extra.iter_mut().for_each(|extra| extra.losses = 0);
             self.reclaim_key(id);
         }
-        self.queue_mut(queue).known = true;
+        self.make_known(queue, Some(protocol));
         self.serve(queue);
     }
 

@@ -16,7 +16,7 @@ impl Oracle {
         let before = self.schedule_keyed(new.job.protocol, new.key.as_deref()).cloned();
         self.judge_schedule(new, before.as_ref())?;
         let queue = self.find_or_make_queue(&new.job.queue, new.job.kind)?;
-        self.queue_mut(queue).known = true;
+        self.make_known(queue, Some(new.job.protocol));
         let weight = before.as_ref().map_or(0, Schedule::weight_bytes);
         self.make_way(0, (new.job.body.len() as u64).saturating_sub(weight));
         let now = self.now_for(new.recurrence);

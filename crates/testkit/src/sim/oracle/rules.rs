@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Bridge, Capacity, ClientId, End, Failure, JobId, MISFIT, NewJob, Protocol, QueueId, QueueKind, QueueRules, Retry,
-    Tag, Unfit,
+    Bridge, Capacity, ClientId, End, Failure, JobId, MISFIT, NewJob, Protocol, Protocols, QueueId, QueueKind,
+    QueueRules, Retry, Tag, Unfit,
 };
 
 use super::end::Claim;
@@ -55,10 +55,22 @@ impl Oracle {
         }
     }
 
-    /// The ready jobs of a queue that a client sees.
-    pub(super) fn seen(&self, queue: QueueId, client: ClientId) -> Vec<JobId> {
-        let own = self.client(client).and_then(|client| client.info.protocol);
+    /// The ready jobs of a queue that it hands out.
+    pub(super) fn open_queue(&self, queue: QueueId) -> Vec<JobId> {
+        let QueueMemo { paused, kind, .. } = *self.queue(queue);
+        let held = |memo: &JobMemo| match kind {
+            QueueKind::Work => paused.has(memo.job.protocol),
+            QueueKind::Cycle => paused != Protocols::NONE,
+        };
         let mut line = self.ready_queue(queue);
+        line.retain(|id| self.job(*id).is_some_and(|memo| !held(memo)));
+        line
+    }
+
+    /// The ready jobs of a queue that a client may be handed.
+    pub(super) fn open_to(&self, queue: QueueId, client: ClientId) -> Vec<JobId> {
+        let own = self.protocol_of(client);
+        let mut line = self.open_queue(queue);
         line.retain(|id| self.job(*id).is_some_and(|memo| self.sees(own, memo)));
         line
     }
@@ -72,7 +84,7 @@ impl Oracle {
             (Some(_) | None, _) => true,
         };
         let rivals = woken.iter().filter(rival).count();
-        self.slots_free(queue) > woken.len() && self.seen(queue, client.id).len() > rivals
+        self.slots_free(queue) > woken.len() && self.open_to(queue, client.id).len() > rivals
     }
 
     /// Whether a body is within its queue's limit, if the queue exists.

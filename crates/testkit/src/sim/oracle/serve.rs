@@ -139,7 +139,7 @@ impl Oracle {
             false => one.job.protocol == other.job.protocol,
         };
         let mut firsts: Vec<&JobMemo> = Vec::new();
-        for memo in self.ready_queue(queue).into_iter().filter_map(|id| self.job(id)) {
+        for memo in self.open_queue(queue).into_iter().filter_map(|id| self.job(id)) {
             if !firsts.iter().any(|first| seen_alike(first, memo)) {
                 firsts.push(memo);
             }
@@ -267,7 +267,7 @@ impl Oracle {
 
     fn hand_to(&mut self, taker: Taker, queue: QueueId) {
         let (Taker::Blocked(client, _) | Taker::Creditor(client)) = taker;
-        let Some(job) = self.seen(queue, client).first().copied() else { return };
+        let Some(job) = self.open_to(queue, client).first().copied() else { return };
         match taker {
             Taker::Blocked(id, since) => self.hand_to_blocked((id, since), queue, job),
             Taker::Creditor(id) => {

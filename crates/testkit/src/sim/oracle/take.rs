@@ -76,7 +76,7 @@ impl Oracle {
 
     /// Whether the queue has a job that could be handed out.
     pub(super) fn has_work(&self, queue: QueueId) -> bool {
-        self.queue(queue).paused_at.is_none() && !self.ready_queue(queue).is_empty() && self.slots_free(queue) > 0
+        !self.open_queue(queue).is_empty() && self.slots_free(queue) > 0
     }
 
     /// The job that this client gets next in the name of this worker.
@@ -122,7 +122,7 @@ impl Oracle {
     /// The job of a queue that this client gets in the name of this worker, if it may have any.
     pub(super) fn first(&self, client: ClientId, served: &Served, worker: &[u8]) -> Option<JobId> {
         let open = self.has_work(served.queue) && self.admits(client, served, worker);
-        self.seen(served.queue, client).first().copied().filter(|_| open)
+        self.open_to(served.queue, client).first().copied().filter(|_| open)
     }
 
     /// For each source, how many precede it if the one after the last to be served comes first.
