@@ -163,8 +163,11 @@ fn jobs_that_workers_have_are_taken_back_or_cancelled_but_not_deleted() {
 #[test]
 fn a_queue_is_throttled_and_limited() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = common::daemon(dir.path()).start();
+    let daemon = common::daemon(dir.path()).set("[queues.unused]\nthrottle = { concurrency = 2 }\n").start();
     let http = http(&daemon);
+    assert_eq!(ok(&http.get("/api/v1/queues/unused"))["throttle"]["concurrency"], 2);
+    assert_eq!(ok(&http.delete("/api/v1/queues/unused/throttle"))["throttle"], Value::Null);
+    assert_eq!(http.get("/api/v1/queues/unused").status, 404);
     let put = |path: &str| http.request("PUT", &format!("/api/v1/queues/{path}"), &[], b"");
     assert_eq!(put("q/throttle?concurrency=1").status, 404, "a mistake in the name");
     for _ in 0..2 {

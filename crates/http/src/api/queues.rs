@@ -64,7 +64,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>
         return Err(Problem::unexpected());
     };
     let now = app.now();
-    let queues = rows.iter().map(|row| Queue::of(row, now)).collect();
+    let queues = rows.iter().map(|row| Queue::of(row, &app, now)).collect();
     Ok(Json(QueuePage { queues, next: next.map(CursorText) }))
 }
 
@@ -176,7 +176,10 @@ pub(super) async fn throttle(
     responses((status = 200, body = Queue), (status = 404, body = Problem))
 )]
 pub(super) async fn unthrottle(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
-    set(&app, &queue, |queue| QueueCommand::Throttle { queue, throttle: None }).await.map(Json)
+    let before = one(&app, &queue).await?;
+    app.ask(QueueCommand::Throttle { queue: queue.0.clone(), throttle: None }).await?;
+    // A queue that only had its throttle is gone.
+    Ok(Json(one(&app, &queue).await.unwrap_or(Queue { throttle: None, ..before })))
 }
 
 /// Limit how many jobs a queue may hold, whatever their priority
@@ -216,7 +219,7 @@ async fn set(app: &App, queue: &Name, command: impl FnOnce(Bytes) -> QueueComman
 
 async fn one(app: &App, queue: &Name) -> Outcome<Queue> {
     let row = app.queue(queue.0.clone()).await?;
-    row.map(|row| Queue::of(&row, app.now())).ok_or_else(unknown)
+    row.map(|row| Queue::of(&row, app, app.now())).ok_or_else(unknown)
 }
 
 fn unknown() -> Problem {
