@@ -144,6 +144,38 @@ fn a_job_is_taken_back_from_a_silent_worker() {
     assert!(peer.grab().unwrap().is_some(), "the job is there again");
 }
 
+/// Two fleets use one name: the pause, the limit and the listing of one do not concern the other. The operator sees both.
+#[test]
+fn each_fleet_has_its_own_part_of_an_isolated_queue() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let http = http(&daemon);
+    let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    for jid in ["job00001", "job00002"] {
+        let job = json!({"jid": jid, "jobtype": "t", "queue": "default", "args": []});
+        assert_eq!(fwp.ask(&format!("PUSH {job}")), "+OK");
+    }
+    gearman.can_do("default").unwrap();
+    gearman.submit("default", "", "an egg").unwrap();
+    assert_eq!(fwp.ask("QUEUE PAUSE default"), "+OK");
+    assert_eq!(gearman.line("maxqueue default 1").unwrap(), "OK");
+
+    assert_eq!(gearman.listing("status").unwrap(), ["default\t1\t0\t1"]);
+    let info: Value = serde_json::from_str(&fwp.ask("INFO")).unwrap();
+    assert_eq!(info["faktory"]["queues"], json!({"default": 2}));
+    let row = ok(&http.get("/api/v1/queues/default"));
+    assert_eq!((&row["states"]["ready"], &row["paused_protocols"]), (&json!(3), &json!(["faktory"])));
+    assert_eq!((&row["jobs_max"]["5"], &row["jobs_max_protocol"]), (&json!(1), &json!("gearman")));
+
+    assert!(gearman.submit("default", "", "one too many").is_err());
+    assert!(fwp.ask(r#"PUSH {"jid":"job00003","jobtype":"t","queue":"default","args":[]}"#).starts_with("+OK"));
+    let egg = gearman.grab().unwrap().unwrap();
+    gearman.complete(&egg.handle).unwrap();
+    assert_eq!(fwp.ask("QUEUE RESUME default"), "+OK");
+    assert!(fwp.ask("FETCH default").contains("job00001"));
+}
+
 #[test]
 fn queues_are_listed_paused_and_cleared() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView, Mutation,
-    Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply, Stats, Tag, Thing, Unfit,
-    WorkerRow,
+    Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply, Stats, Tag, Thing,
+    Unfit, WorkerRow,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
