@@ -11,6 +11,7 @@ use windlass_http::Role;
 use crate::import::Import;
 use crate::operate::{Check, Operate};
 use crate::settings::Settings;
+use crate::transfer::Bridge;
 
 const AFTER_HELP: &str = "\
 First questions:
@@ -68,6 +69,8 @@ Examples:
       Import the jobs of a stopped Faktory.
   windlass import spiderq-snapshot spiderq/snapshot
       Import the keys of a stopped spiderq.
+  windlass bridge --from gearman://old:4730 --until-empty
+      Move the jobs of a running gearmand, Faktory or EventMQ to this daemon.
   windlass serve --ephemeral --log-level error
       Serve for a test: free ports, nothing on the disk; prints the addresses.
   windlass --set spiderq.listen=ipc:///run/spiderq.ipc
@@ -118,6 +121,7 @@ Exit codes:
   4   the data directory cannot be opened: another daemon has it, it is
       damaged, or may not be accessed
   5   an import was incomplete; the imported part is in the data directory.
+      A bridge left some jobs with the old broker.
       A salvage was incomplete; the readable part is on standard output
   The reason is on standard error, in a line that starts with `windlass: `.
   `windlass explain CODE` has advice.";
@@ -244,6 +248,8 @@ pub(crate) enum Command {
     /// Import jobs from another server or from an export, while neither that server nor the daemon runs.
     #[command(subcommand)]
     Import(Import),
+    /// Work another broker empty into the running daemon, in its own protocol, while producers still feed it.
+    Bridge(Box<Bridge>),
 }
 
 /// The command to run, or clap's error, help or version text. Options may stand before their command.

@@ -34,6 +34,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Completions { shell } => print_bytes(&manual::completions(grammar(), shell)),
         Command::Man { directory } => manual::write(grammar(), &directory),
         Command::Import(import) => import::run(&import),
+        Command::Bridge(bridge) => bridge.run(),
         Command::Bench { words } => bench(&words),
         Command::Password(login) => logins::password(&login),
         Command::Token(login) => logins::token(&login),

@@ -23,7 +23,7 @@ const ALL: &[Explanation] = &[
     ),
     Explanation(
         "5",
-        "an import or a salvage is incomplete",
+        "an import, a salvage or a bridge is incomplete",
         "The part that is there is kept; the message names the rest.",
     ),
     Explanation("bad_request", "a parameter of the request is invalid", "The text names it."),

@@ -13,6 +13,7 @@ mod manual;
 mod operate;
 mod plan;
 mod settings;
+mod transfer;
 mod world;
 
 use std::io::{self, Write as _};

@@ -36,6 +36,17 @@ impl Counter {
     pub fn add(&self, more: u64) {
         self.0.inc(more);
     }
+
+    /// Whether a terminal shows the count.
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        !self.0.is_hidden()
+    }
+
+    /// Writes something else to the terminal: the count makes room for it.
+    pub fn suspended(&self, write: impl FnOnce()) {
+        self.0.suspend(write);
+    }
 }
 
 impl Drop for Counter {

@@ -1,0 +1,348 @@
+//! eMQP's both sides: a worker of the old router, a client of the daemon.
+//!
+//! Spec: `eventmq-protocol.rst`; the frames are those of the released programs, as `windlass-eventmq` has them.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Write as _};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use serde_json::json;
+use windlass_engine::Timestamp;
+use windlass_eventmq::wire::{Command, Headers, Packet, PeerKind, Request, unix_seconds};
+use windlass_zmtp::{Event, Limits, Message, Peer, Role, Settings};
+
+use super::lane::{Answer, New, Old};
+use super::link::{JOB_BYTES_MAX, Link, Trouble};
+use super::place::Place;
+use super::tally::Tally;
+
+/// The queue of routers that know no other.
+const DEFAULT_QUEUE: &str = "default";
+
+/// The weight of a queue in an INFORM.
+const WEIGHT: u32 = 10;
+
+/// Released routers drop a worker after five seconds of silence, and send a sign of life every three seconds.
+const BEAT_EVERY: Duration = Duration::from_secs(2);
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// How long a connection may take to be ready.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a lane waits for a job before it looks around.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// How long to wait for a job that a router hands out while the worker takes leave.
+const LEAVE: Duration = Duration::from_millis(500);
+
+/// How long the daemon may take to accept a job. It does not say why it refuses one; its log does.
+const ACCEPTED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Jobs that came without a credit.
+const UNASKED_MAX: usize = 64;
+
+/// What both sides have: messages over a connection.
+#[derive(Debug)]
+struct Emqp {
+    link: Link,
+    peer: Peer,
+    out: BytesMut,
+    began: Instant,
+    /// When the last bytes came, and when the last ones left.
+    heard_at: Instant,
+    beaten_at: Instant,
+}
+
+impl Emqp {
+    async fn connect(place: &Place) -> Result<Self, Trouble> {
+        let limits = Limits { frame_bytes_max: JOB_BYTES_MAX, message_bytes_max: JOB_BYTES_MAX, ..Limits::default() };
+        let settings = Settings { limits, ..Settings::new(Role::Dealer) };
+        let now = Instant::now();
+        let mut emqp = Self {
+            link: Link::connect(place).await?,
+            peer: Peer::new(Arc::new(settings)),
+            out: BytesMut::new(),
+            began: now,
+            heard_at: now,
+            beaten_at: now,
+        };
+        let identity = unique_name()?;
+        emqp.peer.open_as(identity.into(), emqp.now(), &mut emqp.out);
+        let end = now + READY_WITHIN;
+        while !emqp.peer.is_ready() {
+            if let Some(message) = emqp.message_until(end).await? {
+                return Err(Trouble::strange(message.last()));
+            }
+            if Instant::now() >= end {
+                return Err(Trouble::lost("no ZMTP handshake"));
+            }
+        }
+        Ok(emqp)
+    }
+
+    /// The engine's time is only a count of milliseconds here.
+    fn now(&self) -> Timestamp {
+        Timestamp(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    async fn flush(&mut self) -> Result<(), Trouble> {
+        if !self.out.is_empty() {
+            let out = self.out.split();
+            self.link.send(&out).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, id: &[u8], command: Command<'_>) -> Result<(), Trouble> {
+        self.peer.send(Packet { id, command }.frames(), &mut self.out).map_err(Trouble::lost)?;
+        self.flush().await
+    }
+
+    /// A sign of life, if one is due.
+    async fn beat(&mut self) -> Result<(), Trouble> {
+        if self.beaten_at.elapsed() < BEAT_EVERY {
+            return Ok(());
+        }
+        self.beaten_at = Instant::now();
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = unix_seconds(u64::try_from(time.as_millis()).unwrap_or(0));
+        self.send(unique_name()?.as_bytes(), Command::Heartbeat { time: time.as_bytes() }).await
+    }
+
+    /// The next message until then. Returns `None` when the connection becomes ready, too.
+    async fn message_until(&mut self, end: Instant) -> Result<Option<Message>, Trouble> {
+        loop {
+            let now = self.now();
+            let event = self.peer.read(now, &mut self.link.input, &mut self.out);
+            self.flush().await?;
+            match event.map_err(Trouble::lost)? {
+                Some(Event::Message(message)) => return Ok(Some(message)),
+                Some(Event::Ready(_)) => return Ok(None),
+                Some(Event::Subscribe(_) | Event::Cancel(_)) => {}
+                None => {
+                    let left = end.saturating_duration_since(Instant::now());
+                    if !self.link.more_within(left).await? {
+                        return self.check_silence().await;
+                    }
+                    self.heard_at = Instant::now();
+                }
+            }
+        }
+    }
+
+    async fn check_silence(&mut self) -> Result<Option<Message>, Trouble> {
+        let now = self.now();
+        self.peer.tick(now, &mut self.out).map_err(Trouble::lost)?;
+        self.flush().await?;
+        if self.heard_at.elapsed() > SILENCE_MAX {
+            return Err(Trouble::Lost(format!("nothing for {} s", SILENCE_MAX.as_secs())));
+        }
+        Ok(None)
+    }
+}
+
+/// A name that no other peer has: stock routers need text.
+fn unique_name() -> Result<String, Trouble> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|why| Trouble::Fatal(why.to_string()))?;
+    Ok(hex::encode(random))
+}
+
+// ---- the old router --------------------------------------------------------------------------------------------------
+
+/// A job's frames.
+#[derive(Debug)]
+pub(super) struct Job {
+    id: Bytes,
+    queue: Bytes,
+    headers: Bytes,
+    job: Bytes,
+}
+
+impl Job {
+    fn of(id: &[u8], request: &Request<'_>) -> Self {
+        let Request { queue, headers, job } = request;
+        let [id, queue, headers, job] = [id, *queue, headers.0, *job].map(Bytes::copy_from_slice);
+        Self { id, queue, headers, job }
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request { queue: &self.queue, headers: Headers(&self.headers), job: &self.job }
+    }
+
+    /// A line for `windlass import jsonl`.
+    fn line(&self) -> String {
+        let queue = String::from_utf8_lossy(&self.queue);
+        json!({"origin": "eventmq", "queue": queue, "body_base64": STANDARD.encode(&self.job)}).to_string()
+    }
+}
+
+impl fmt::Display for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "message {} of queue \"{}\"", self.id.escape_ascii(), self.queue.escape_ascii())
+    }
+}
+
+/// A worker with one credit at most.
+pub(super) struct OldEventmq {
+    emqp: Emqp,
+    /// The router may hand out a job.
+    has_credit: bool,
+    /// Jobs that came while a lane had one.
+    unasked: VecDeque<Job>,
+}
+
+impl Old for OldEventmq {
+    type Job = Job;
+    type Crew = ();
+    const OUTLIVES_CONNECTION: bool = true;
+
+    fn crew(_: &Tally) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    async fn connect(tally: &Rc<Tally>, _: &Rc<()>) -> Result<Self, Trouble> {
+        let emqp = Emqp::connect(&tally.from).await?;
+        let mut worker = Self { emqp, has_credit: false, unasked: VecDeque::new() };
+        let named = tally.queues.iter().map(|name| (WEIGHT, name.as_str()));
+        let queues: Vec<_> = if tally.queues.is_empty() { vec![(WEIGHT, DEFAULT_QUEUE)] } else { named.collect() };
+        let (queues, id) = (json!(queues).to_string(), unique_name()?);
+        worker.emqp.send(id.as_bytes(), Command::Inform { queues: queues.as_bytes(), kind: PeerKind::Worker }).await?;
+        let end = Instant::now() + READY_WITHIN;
+        while Instant::now() < end {
+            let Some(message) = worker.emqp.message_until(end).await? else { continue };
+            if let Ok(Packet { command: Command::Ack { of }, .. }) = Packet::decode(&message)
+                && of == id.as_bytes()
+            {
+                return Ok(worker);
+            }
+        }
+        Err(Trouble::lost("no ACK of an INFORM"))
+    }
+
+    async fn take(&mut self) -> Result<Option<Job>, Trouble> {
+        if !self.has_credit && self.unasked.is_empty() {
+            self.emqp.send(unique_name()?.as_bytes(), Command::Ready).await?;
+            self.has_credit = true;
+        }
+        self.hear(WAIT).await?;
+        self.emqp.beat().await?;
+        Ok(self.unasked.pop_front())
+    }
+
+    async fn beat(&mut self) -> Result<(), Trouble> {
+        self.hear(Duration::ZERO).await?;
+        self.emqp.beat().await
+    }
+
+    /// A router sends no answer.
+    async fn finish(&mut self, job: &Job) -> Result<(), Trouble> {
+        let reply = Command::Reply { text: b"{\"value\": null}", of: Some(&job.id) };
+        self.emqp.send(unique_name()?.as_bytes(), reply).await
+    }
+
+    async fn leave(&mut self) -> Vec<Job> {
+        let goodbye = async {
+            self.emqp.send(unique_name()?.as_bytes(), Command::Kbye).await?;
+            self.hear(LEAVE).await
+        };
+        // The connection may be over: then no more jobs come.
+        let _ = goodbye.await;
+        self.unasked.drain(..).collect()
+    }
+
+    fn rescue(job: &Job) {
+        // A closed standard output was the operator's choice.
+        drop(writeln!(io::stdout(), "{}", job.line()));
+    }
+}
+
+impl OldEventmq {
+    /// Reads messages for this long, or until a job has come.
+    async fn hear(&mut self, time: Duration) -> Result<(), Trouble> {
+        let end = Instant::now() + time;
+        while self.unasked.is_empty() || time.is_zero() {
+            let Some(message) = self.emqp.message_until(end).await? else { return Ok(()) };
+            self.read(&message)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, message: &Message) -> Result<(), Trouble> {
+        let Packet { id, command } = Packet::decode(message).map_err(Trouble::lost)?;
+        match command {
+            Command::Request(request) => {
+                self.has_credit = false;
+                if self.unasked.len() >= UNASKED_MAX {
+                    return Err(Trouble::lost("more jobs than credits"));
+                }
+                self.unasked.push_back(Job::of(id, &request));
+                Ok(())
+            }
+            Command::Disconnect | Command::Kbye => Err(Trouble::lost("the router stops")),
+            Command::Inform { .. }
+            | Command::Ack { .. }
+            | Command::Heartbeat { .. }
+            | Command::Ready
+            | Command::Reply { .. }
+            | Command::Schedule(_)
+            | Command::Unschedule(_)
+            | Command::Publish { .. }
+            | Command::Status
+            | Command::ShowWorkers
+            | Command::ShowSchedulers
+            | Command::Hello
+            | Command::Unknown { .. } => Ok(()),
+        }
+    }
+}
+
+// ---- the daemon ------------------------------------------------------------------------------------------------------
+
+/// A client.
+#[derive(Debug)]
+pub(super) struct NewEventmq(Emqp);
+
+impl New for NewEventmq {
+    type Job = Job;
+
+    async fn connect(tally: &Rc<Tally>) -> Result<Self, Trouble> {
+        Emqp::connect(&tally.to).await.map(Self)
+    }
+
+    /// The daemon recognises a message that it has: it is safe to send one again.
+    async fn push(&mut self, job: &Job) -> Result<Answer, Trouble> {
+        let Self(emqp) = self;
+        emqp.send(&job.id, Command::Request(job.request())).await?;
+        let end = Instant::now() + ACCEPTED_WITHIN;
+        while Instant::now() < end {
+            let Some(message) = emqp.message_until(end).await? else { continue };
+            if let Ok(Packet { command: Command::Reply { text, of: None }, .. }) = Packet::decode(&message)
+                && text == &job.id[..]
+            {
+                return Ok(Answer::Accepted);
+            }
+        }
+        Ok(Answer::NotNow("no answer; the daemon's log has the reason".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_is_left_is_a_line_for_the_import() {
+        let request = Request { queue: b"q\"", headers: Headers(b"timeout:3"), job: b"[\xff]" };
+        let job = Job::of(b"m", &request);
+        assert_eq!(job.line(), r#"{"body_base64":"W/9d","origin":"eventmq","queue":"q\""}"#);
+        assert_eq!(job.request(), request);
+        assert_eq!(job.to_string(), "message m of queue \"q\\\"\"");
+    }
+}

@@ -1,0 +1,273 @@
+//! The way of a job: taken there, pushed here, acknowledged there. A lane has one job at a time, and a connection to either side.
+//!
+//! A lane takes no job while it has no connection to the daemon. From then on it holds the job until the daemon has it on its disk,
+//! whatever happens to the connections meanwhile.
+
+use std::fmt::Display;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::link::Trouble;
+use super::tally::Tally;
+
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Time between two signs of life for the old broker while a job waits here.
+const BEAT_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the daemon may end the connection at the same job. It is well, because connections to it succeed: the job is too
+/// large for it.
+const HANG_UPS_MAX: u32 = 10;
+
+/// A connection to the old broker, as its worker.
+#[allow(async_fn_in_trait, reason = "one thread runs all lanes")]
+pub(super) trait Old: Sized {
+    /// A job as it was taken. Its text names it for people.
+    type Job: Display;
+
+    /// What the connections of all lanes share.
+    type Crew;
+
+    /// Once, before the first connection.
+    fn crew(tally: &Tally) -> Result<Self::Crew, Trouble>;
+
+    async fn connect(tally: &Rc<Tally>, crew: &Rc<Self::Crew>) -> Result<Self, Trouble>;
+
+    /// The next job; `None` if there is none within a second or two.
+    async fn take(&mut self) -> Result<Option<Self::Job>, Trouble>;
+
+    /// Lets the old broker know that the worker lives.
+    async fn beat(&mut self) -> Result<(), Trouble>;
+
+    /// Acknowledges a job.
+    async fn finish(&mut self, job: &Self::Job) -> Result<(), Trouble>;
+
+    /// Takes leave. Returns jobs that were handed out meanwhile.
+    async fn leave(&mut self) -> Vec<Self::Job>;
+
+    /// Whether a new connection may acknowledge the jobs of an old one.
+    const OUTLIVES_CONNECTION: bool;
+
+    /// Keeps for the operator a job that the old broker no longer has. Does nothing if the old broker still has it.
+    fn rescue(_: &Self::Job) {}
+}
+
+/// A connection to the daemon, as a producer.
+#[allow(async_fn_in_trait, reason = "one thread runs all lanes")]
+pub(super) trait New: Sized {
+    type Job;
+
+    async fn connect(tally: &Rc<Tally>) -> Result<Self, Trouble>;
+
+    /// Pushes a job and waits for the answer.
+    async fn push(&mut self, job: &Self::Job) -> Result<Answer, Trouble>;
+}
+
+/// The daemon's answer to a push.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The job is durable.
+    Accepted,
+    /// The job is durable, and was before.
+    Known,
+    /// Not now, but it may accept the job later.
+    NotNow(String),
+    /// It never accepts the job.
+    Never(String),
+}
+
+/// Runs one lane until the bridge stops.
+pub(super) async fn work<O: Old, N: New<Job = O::Job>>(tally: Rc<Tally>, crew: Rc<O::Crew>) {
+    let mut lane = Lane::<O, N> { tally, crew, old: None, new: None, pause: PAUSE_MIN };
+    while !lane.tally.is_stopping() {
+        if lane.reach_new().await && lane.reach_old().await {
+            lane.step().await;
+        }
+    }
+    let Some(old) = &mut lane.old else { return };
+    for job in old.leave().await {
+        lane.tally.took();
+        lane.carry(&job).await;
+    }
+}
+
+struct Lane<O: Old, N> {
+    tally: Rc<Tally>,
+    crew: Rc<O::Crew>,
+    old: Option<O>,
+    new: Option<N>,
+    pause: Duration,
+}
+
+impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
+    async fn step(&mut self) {
+        let Some(old) = &mut self.old else { return };
+        match old.take().await {
+            Ok(Some(job)) => {
+                self.pause = PAUSE_MIN;
+                self.tally.took();
+                self.carry(&job).await;
+            }
+            Ok(None) => {
+                self.pause = PAUSE_MIN;
+                self.tally.found_none();
+            }
+            Err(why) => self.lost_old(why).await,
+        }
+    }
+
+    async fn carry(&mut self, job: &O::Job) {
+        match self.push(job).await {
+            Ok(is_new) => {
+                self.tally.landed(is_new);
+                self.finish(job).await;
+            }
+            Err(why) => {
+                O::rescue(job);
+                self.tally.leave(&job.to_string(), &why);
+            }
+        }
+        self.tally.released();
+    }
+
+    /// Pushes a job until the daemon has it. Returns whether it is new there.
+    ///
+    /// # Errors
+    /// Why the daemon will not have it: it refuses it for good, or still refuses it when the bridge stops.
+    async fn push(&mut self, job: &O::Job) -> Result<bool, String> {
+        let (mut pause, mut hang_ups) = (PAUSE_MIN, 0);
+        loop {
+            let why = match self.push_once(job).await {
+                Ok(Answer::Accepted) => return Ok(true),
+                Ok(Answer::Known) => return Ok(false),
+                Ok(Answer::Never(why)) => return Err(why),
+                Ok(Answer::NotNow(why)) => {
+                    self.tally.say(&format!("{} refuses a job for now: {why}", self.tally.to));
+                    why
+                }
+                Err(why) => {
+                    hang_ups += 1;
+                    why
+                }
+            };
+            if hang_ups >= HANG_UPS_MAX {
+                return Err(format!("{} ends the connection: {why}", self.tally.to));
+            }
+            if self.tally.is_stopping() {
+                return Err(why);
+            }
+            self.hold(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// One attempt. The old broker gets signs of life meanwhile.
+    ///
+    /// # Errors
+    /// The daemon ended the connection.
+    async fn push_once(&mut self, job: &O::Job) -> Result<Answer, String> {
+        if self.new.is_none() && !self.reach_new().await {
+            return Ok(Answer::NotNow("no connection".to_owned()));
+        }
+        let Self { old, new, tally, .. } = self;
+        let Some(connection) = new else { return Ok(Answer::NotNow("no connection".to_owned())) };
+        match beside(old, connection.push(job)).await {
+            Ok(answer) => Ok(answer),
+            Err(Trouble::Lost(why)) => {
+                *new = None;
+                tally.say(&format!("{}: {why}", tally.to));
+                Err(why)
+            }
+            Err(Trouble::Fatal(why)) => {
+                *new = None;
+                tally.fail(format!("{}: {why}", tally.to));
+                Err(why)
+            }
+        }
+    }
+
+    /// Waits with a job in hand.
+    async fn hold(&mut self, time: Duration) {
+        let Self { old, tally, .. } = self;
+        beside(old, tally.pause(time)).await;
+    }
+
+    /// Acknowledges a job that is durable here. If that fails, the job comes again.
+    async fn finish(&mut self, job: &O::Job) {
+        for _ in 0..3 {
+            if self.old.is_none() && O::OUTLIVES_CONNECTION {
+                self.reach_old().await;
+            }
+            let Some(old) = &mut self.old else { continue };
+            match old.finish(job).await {
+                Ok(()) => return,
+                Err(why) => self.lost_old(why).await,
+            }
+        }
+        self.tally.say(&format!(
+            "{}: jobs that are here could not be acknowledged there, and will come again",
+            self.tally.from
+        ));
+    }
+
+    /// Connects to the daemon if there is no connection. Returns whether there is one.
+    async fn reach_new(&mut self) -> bool {
+        if self.new.is_none() {
+            match N::connect(&self.tally).await {
+                Ok(new) => self.new = Some(new),
+                Err(why) => {
+                    self.tally.cannot_ask();
+                    self.complain(why, |tally| tally.to.to_string()).await;
+                }
+            }
+        }
+        self.new.is_some()
+    }
+
+    async fn reach_old(&mut self) -> bool {
+        if self.old.is_none() {
+            match O::connect(&self.tally, &self.crew).await {
+                Ok(old) => self.old = Some(old),
+                Err(why) => self.lost_old(why).await,
+            }
+        }
+        self.old.is_some()
+    }
+
+    async fn lost_old(&mut self, why: Trouble) {
+        self.old = None;
+        self.tally.cannot_ask();
+        self.complain(why, |tally| tally.from.to_string()).await;
+    }
+
+    async fn complain(&mut self, why: Trouble, at: impl Fn(&Tally) -> String) {
+        match why {
+            Trouble::Lost(why) => self.tally.say(&format!("{}: {why}", at(&self.tally))),
+            Trouble::Fatal(why) => self.tally.fail(format!("{}: {why}", at(&self.tally))),
+        }
+        self.tally.pause(self.pause).await;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Waits for a future; the old broker gets signs of life meanwhile. A connection that cannot take them is dropped.
+async fn beside<O: Old, T>(old: &mut Option<O>, future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut beats = interval(BEAT_EVERY);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    beats.tick().await;
+    loop {
+        tokio::select! {
+            done = &mut future => return done,
+            _ = beats.tick() => {}
+        }
+        if let Some(connection) = old
+            && connection.beat().await.is_err()
+        {
+            *old = None;
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `windlass bridge`: works an old broker empty into a running daemon, and acknowledges there only what is durable here.
+//!
+//! The bridge is a worker of the old broker and a producer of the daemon, in the protocol of both. Reading order: [`lane`], the
+//! way of a job, and what a protocol supplies ([`lane::Old`], [`lane::New`]); [`gearman`], [`faktory`] and [`eventmq`], which
+//! supply it; [`tally`], what all lanes share; [`link`], one connection; [`place`], an address.
+
+mod eventmq;
+#[expect(clippy::wildcard_enum_match_arm, reason = "every other answer ends the connection")]
+mod faktory;
+#[expect(clippy::wildcard_enum_match_arm, reason = "every other answer ends the connection")]
+mod gearman;
+mod lane;
+mod link;
+mod place;
+mod tally;
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use clap::Args;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{JoinSet, LocalSet};
+use windlass_config::Period;
+use windlass_server::Failure;
+
+use self::lane::{New, Old, work};
+use self::link::Trouble;
+use self::place::{Place, Scheme};
+use self::tally::Tally;
+
+const HELP: &str = "\
+Run this beside the daemon while a fleet moves: old producers still feed the old
+broker, workers already serve Windlass. The bridge is a worker of the old
+broker. It takes a job there, pushes it here in the same protocol, waits until
+the daemon has it on its disk, and only then acknowledges it there. It runs
+until SIGTERM, or with --until-empty until the old broker has no more jobs for
+it. Start it again after a crash.
+
+At least once: after a crash between both acknowledgements a job comes again. It
+is recognised while the first one exists here, by its Gearman unique id, its
+Faktory jid or its EventMQ message id. Jobs without a unique id run twice.
+
+A job that the daemon refuses because a limit is reached is held and pushed
+again until it is accepted. A job that the daemon can never accept stays with
+the old broker, unacknowledged; the bridge names it and its reason.
+
+gearman://HOST:PORT
+  The queues are functions; without --queue all that the old broker names. Kept:
+  function, unique id, workload, reducer. Lost: the priority. Jobs become
+  background jobs, because a worker cannot tell them apart: a client that waits
+  for a result at the old broker gets an empty one at once. Move such clients
+  first. SUBMIT_JOB_EPOCH jobs come when they are due.
+faktory://[:PASSWORD@]HOST:PORT
+  Without --queue all queues that INFO names. Kept: the whole job, with jid,
+  custom, retry, reserve_for and its failures. Only jobs that are enqueued come;
+  scheduled jobs and retries come when the old broker enqueues them, dead jobs
+  and paused queues never. `windlass import faktory-redis` takes all of them,
+  after Faktory has stopped. A job whose jid exists here is not pushed again.
+  Jobs of a batch are refused unless the batch exists here. A job that is left
+  stays reserved there until its reservation ends, which costs it a retry.
+eventmq://HOST:PORT
+  The address is where workers connect (47290). Without --queue only `default`,
+  where released routers keep the jobs of all queues that had no worker: name
+  the others. Kept: message id, queue, headers, job. A client that requested the
+  result gets {\"value\": null}. A released router forgets a job when it hands it
+  out, whatever the worker does next: kill -9 of the bridge loses the jobs in
+  hand, at most --jobs. Jobs that cannot be pushed before the bridge ends are
+  printed to standard output, for `windlass import jsonl`.
+
+There is no TLS and no CURVE: use a tunnel. An option shows in the list of
+processes: passwords are better in files.
+
+Exit codes:
+  0   stopped, or the old broker is empty; nothing was left
+  1   a password was refused, or a broker is not what its address says
+  2   bad usage
+  5   some jobs were left with the old broker; the output names each";
+
+/// Work another broker empty into the running daemon, in its own protocol, while producers still feed it.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Bridge {
+    /// The old broker: gearman://HOST:PORT, faktory://[:PASSWORD@]HOST:PORT or eventmq://HOST:PORT.
+    #[arg(long, value_name = "URL")]
+    from: Place,
+    /// The daemon, in the same form [default: the protocol's usual port on 127.0.0.1].
+    #[arg(long, value_name = "URL")]
+    to: Option<Place>,
+    /// Take jobs of this queue only; may be given many times.
+    #[arg(long, value_name = "NAME")]
+    queue: Vec<String>,
+    /// End when the old broker has had no job for this long [default: 10s].
+    #[arg(long, value_name = "FOR", num_args = 0..=1, require_equals = true, default_missing_value = "10s")]
+    until_empty: Option<Period>,
+    /// Jobs in hand at once, each over a connection to either side.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: u16,
+    /// A file with the password of the old Faktory.
+    #[arg(long, value_name = "FILE")]
+    from_password: Option<PathBuf>,
+    /// A file with the daemon's Faktory password.
+    #[arg(long, value_name = "FILE")]
+    to_password: Option<PathBuf>,
+}
+
+impl Bridge {
+    /// Moves jobs until it is stopped or the old broker is empty.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Runtime`] for a refused password or two addresses that do not fit, [`Failure::Incomplete`] for jobs that are left.
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let from = self.from.clone().with_password(self.from_password.as_deref())?;
+        let to = self.to.clone().unwrap_or_else(|| Place::local(from.scheme));
+        let to = to.with_password(self.to_password.as_deref())?;
+        from.check_apart(&to)?;
+        let tally = Rc::new(Tally::new(from, to, self.queue.clone(), self.until_empty.map(Into::into)));
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|why| Failure::Runtime(format!("cannot start: {why}")))?;
+        let lanes = usize::from(self.jobs);
+        LocalSet::new().block_on(&runtime, async {
+            match tally.from.scheme {
+                Scheme::Gearman => run_lanes::<gearman::OldGearman, gearman::NewGearman>(&tally, lanes).await,
+                Scheme::Faktory => run_lanes::<faktory::OldFaktory, faktory::NewFaktory>(&tally, lanes).await,
+                Scheme::Eventmq => run_lanes::<eventmq::OldEventmq, eventmq::NewEventmq>(&tally, lanes).await,
+            }
+        });
+        tally.outcome()
+    }
+}
+
+/// Runs all lanes to their end. A first SIGTERM or SIGINT lets them finish their jobs; a second one ends the wait for them.
+async fn run_lanes<O, N>(tally: &Rc<Tally>, lanes: usize)
+where
+    O: Old + 'static,
+    N: New<Job = O::Job> + 'static,
+{
+    let crew = match O::crew(tally) {
+        Ok(crew) => Rc::new(crew),
+        Err(Trouble::Lost(why) | Trouble::Fatal(why)) => return tally.fail(why),
+    };
+    let mut set = JoinSet::new();
+    for _ in 0..lanes {
+        set.spawn_local(work::<O, N>(Rc::clone(tally), Rc::clone(&crew)));
+    }
+    set.spawn_local({
+        let tally = Rc::clone(tally);
+        async move { tally.report().await }
+    });
+    let all = async { while set.join_next().await.is_some() {} };
+    tokio::select! {
+        () = all => {}
+        () = stopped_twice(tally) => tally.say("stopped at once; jobs in hand stay with the old broker"),
+    }
+}
+
+/// Returns at the second signal. The first one stops the lanes.
+async fn stopped_twice(tally: &Tally) {
+    let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
+    let [Ok(mut term), Ok(mut int)] = kinds.map(signal) else {
+        // Without handlers the signals end the process, which loses nothing either.
+        return std::future::pending().await;
+    };
+    for _ in 0..2 {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        tally.stop();
+    }
+}

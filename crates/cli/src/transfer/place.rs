@@ -1,0 +1,173 @@
+//! The address of a broker: a scheme, a host, a port, and for Faktory a password.
+
+use std::fmt;
+use std::fs;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::Path;
+use std::str::FromStr;
+
+use windlass_server::Failure;
+
+/// The protocol in front of `://`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Gearman,
+    Faktory,
+    Eventmq,
+}
+
+impl Scheme {
+    const ALL: [Self; 3] = [Self::Gearman, Self::Faktory, Self::Eventmq];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Gearman => "gearman",
+            Self::Faktory => "faktory",
+            Self::Eventmq => "eventmq",
+        }
+    }
+
+    /// Where the daemon listens by default.
+    const fn port(self) -> u16 {
+        match self {
+            Self::Gearman => 4730,
+            Self::Faktory => 7419,
+            Self::Eventmq => 47291,
+        }
+    }
+}
+
+/// An address. Its `Display` text omits the password.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) scheme: Scheme,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) password: Option<String>,
+}
+
+impl Place {
+    /// The daemon on this machine, with its defaults.
+    pub(super) fn local(scheme: Scheme) -> Self {
+        Self { scheme, host: "127.0.0.1".to_owned(), port: scheme.port(), password: None }
+    }
+
+    /// The same address with the password in this file, whose line end does not count.
+    pub(super) fn with_password(mut self, file: Option<&Path>) -> Result<Self, Failure> {
+        let Some(file) = file else { return Ok(self) };
+        let source = |reason: String| Failure::Source { file: file.to_owned(), reason };
+        if self.scheme != Scheme::Faktory {
+            return Err(source(format!("{} has no password", self.scheme.name())));
+        }
+        let text = fs::read_to_string(file).map_err(|why| source(format!("cannot read the password: {why}")))?;
+        self.password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
+        Ok(self)
+    }
+
+    /// Fails if jobs could not go from here to there: another protocol, or the same address.
+    pub(super) fn check_apart(&self, to: &Self) -> Result<(), Failure> {
+        let usage = |reason: String| Failure::Source { file: "windlass bridge".into(), reason };
+        if self.scheme != to.scheme {
+            return Err(usage(format!("--from {self} and --to {to}: one protocol expected")));
+        }
+        // A name that cannot be resolved now may be later.
+        let resolve = |place: &Self| -> Vec<SocketAddr> {
+            let found = (place.host.as_str(), place.port).to_socket_addrs();
+            found.map(Iterator::collect).unwrap_or_default()
+        };
+        let there = resolve(to);
+        match resolve(self).iter().any(|address| there.contains(address)) {
+            true => Err(usage(format!("--from {self} and --to {to} are the same address"))),
+            false => Ok(()),
+        }
+    }
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = || "expected gearman://HOST:PORT, faktory://[:PASSWORD@]HOST:PORT or eventmq://HOST:PORT".to_owned();
+        let (name, rest) = text.split_once("://").ok_or_else(form)?;
+        let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.name() == name).ok_or_else(form)?;
+        let (login, place) = match rest.rsplit_once('@') {
+            Some((login, place)) => (Some(login), place),
+            None => (None, rest),
+        };
+        let password = match login {
+            None => None,
+            Some(_) if scheme != Scheme::Faktory => return Err(format!("{name} has no password")),
+            // Faktory has no users: what is in front of the colon does not count.
+            Some(login) => Some(login.split_once(':').map_or(login, |(_, password)| password).to_owned()),
+        };
+        let place = place.strip_suffix('/').unwrap_or(place);
+        let (host, port) = match place.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, port.parse().map_err(|_| form())?),
+            _ => (place, scheme.port()),
+        };
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() || port == 0 {
+            return Err(form());
+        }
+        Ok(Self { scheme, host: host.to_owned(), port, password })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scheme, host, port, .. } = self;
+        let name = scheme.name();
+        if host.contains(':') { write!(f, "{name}://[{host}]:{port}") } else { write!(f, "{name}://{host}:{port}") }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let table = [
+            ("gearman://old:4730", "gearman://old:4730", None),
+            ("gearman://old", "gearman://old:4730", None),
+            ("faktory://:se:cr@et@h:1/", "faktory://h:1", Some("se:cr@et")),
+            ("faktory://user:pw@h", "faktory://h:7419", Some("pw")),
+            ("faktory://[::1]", "faktory://[::1]:7419", None),
+            ("eventmq://[::1]:47290", "eventmq://[::1]:47290", None),
+        ];
+        for (text, shown, password) in table {
+            let place: Place = text.parse().unwrap();
+            assert_eq!((place.to_string().as_str(), place.password.as_deref()), (shown, password), "{text}");
+            assert!(!format!("{place:?}").contains("se:cr"), "{text}");
+        }
+        for text in ["", "old:4730", "http://h:1", "gearman://", "gearman://h:x", "gearman://h:0", "eventmq://:p@h:1"] {
+            assert!(text.parse::<Place>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bridge_joins_two_brokers_of_one_protocol() {
+        let place = |text: &str| text.parse::<Place>().unwrap();
+        let local = Place::local(Scheme::Gearman);
+        assert!(place("gearman://127.0.0.1:4731").check_apart(&local).is_ok());
+        assert!(place("gearman://127.0.0.1:4730").check_apart(&local).is_err());
+        assert!(place("faktory://127.0.0.1:4731").check_apart(&local).is_err());
+    }
+
+    #[test]
+    fn passwords_in_files_end_at_the_end_of_the_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("password");
+        fs::write(&file, "secret \r\n").unwrap();
+        let place = Place::local(Scheme::Faktory);
+        assert_eq!(place.clone().with_password(Some(&file)).unwrap().password.as_deref(), Some("secret "));
+        assert!(place.with_password(Some(&dir.path().join("none"))).is_err());
+        assert!(Place::local(Scheme::Gearman).with_password(Some(&file)).is_err());
+    }
+}
