@@ -7,6 +7,10 @@
 #![cfg(test)]
 #![allow(unreachable_pub, reason = "the modules are this program's own")]
 
+#[path = "interop/bridge.rs"]
+mod bridge;
+#[path = "interop/client.rs"]
+mod client;
 mod common;
 #[path = "interop/gearadmin.rs"]
 mod gearadmin;

@@ -1,6 +1,7 @@
 //! Scenes, and the tools to play them.
 
 mod admin;
+mod bridge;
 mod crashes;
 mod hostile;
 mod jobs;

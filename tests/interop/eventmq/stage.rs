@@ -38,7 +38,7 @@ pub struct Ports {
 
 impl Ports {
     /// Free ports, on an address of this machine that no other test uses: they stay free while the daemon is down.
-    fn free() -> Self {
+    pub fn free() -> Self {
         static COUNT: AtomicU8 = AtomicU8::new(1);
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let address = Ipv4Addr::new(127, high, low, COUNT.fetch_add(1, Ordering::Relaxed));
@@ -127,6 +127,16 @@ impl Stage {
         // It checks for silence this often and gives up at the third time.
         command.env("EVENTMQ_HEARTBEAT_TIMEOUT", "2");
         Program::start(command, self.log_file("jobmanager"))
+    }
+
+    /// The released router, at these addresses.
+    pub fn router(&self, ports: &Ports) -> Program {
+        let mut command = self.stock("emq-router");
+        let Ports { front, back, admin, .. } = ports;
+        command.env("EVENTMQ_FRONTEND_ADDR", front).env("EVENTMQ_BACKEND_ADDR", back);
+        command.env("EVENTMQ_ADMINISTRATIVE_ADDR", admin);
+        command.env("EVENTMQ_WAL", self.dir().join("wal.log"));
+        Program::start(command, self.log_file("router"))
     }
 
     /// The stock scheduler.
