@@ -4,6 +4,7 @@
 
 pub mod bystander;
 pub mod http;
+pub mod postgres;
 pub mod zmtp;
 
 use std::collections::VecDeque;

@@ -1,7 +1,9 @@
 //! The data directory: opening it, and the work on it while no daemon runs (verify, salvage, compact, accept a loss). No other part
 //! of the daemon names the store's functions for directories.
 
+use std::fs::DirBuilder;
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -60,11 +62,25 @@ impl From<Opened> for Store {
     }
 }
 
+/// Makes the data directory of a daemon that has its store elsewhere: the sockets for commands are in it.
+fn make_directory(data_dir: &Path) -> Result<(), Failure> {
+    const OWNER_ONLY: u32 = 0o700;
+    if data_dir.join("store").exists() {
+        tracing::warn!(data_dir = %data_dir.display(), "the store in this directory is not used: the configuration names a database");
+    }
+    let made = DirBuilder::new().recursive(true).mode(OWNER_ONLY).create(data_dir);
+    made.map_err(|why| Failure::data(data_dir, why))
+}
+
 fn try_open(config: &Config) -> Result<Opened, OpenError> {
     let started = Instant::now();
-    let progress = Progress::of(&config.data_dir);
-    let opened = windlass_store::open(&store_config(config), config.engine_limits(), random_seed())?;
-    drop(progress);
+    let store = store_config(config);
+    let opened = if let Some(remote) = &config.remote {
+        remote.open(&store.checkpoints, config.engine_limits(), random_seed())?
+    } else {
+        let _progress = Progress::of(&config.data_dir);
+        windlass_store::open(&store, config.engine_limits(), random_seed())?
+    };
     clock::start(&opened.recovered.engine.meta().clock);
     let (ms, report) = (started.elapsed().as_millis(), &opened.recovered.report);
     let (jobs, schedules) = (report.jobs, report.schedules);
@@ -73,20 +89,34 @@ fn try_open(config: &Config) -> Result<Opened, OpenError> {
         report if report.clean => "stopped cleanly",
         _ => "not stopped cleanly",
     };
-    tracing::info!(jobs, schedules, state, ms, data_dir = %config.data_dir.display(), "opened");
+    match &config.remote {
+        None => tracing::info!(jobs, schedules, state, ms, data_dir = %config.data_dir.display(), "opened"),
+        Some(remote) => tracing::info!(jobs, schedules, state, ms, database = remote.name(), "opened"),
+    }
     Ok(opened)
 }
 
-/// Opens the data directory. If another process has it, waits for `server.in_use_timeout`.
+/// Opens the store. If another process has it, waits for `server.in_use_timeout`.
 pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
+    if config.remote.is_some() {
+        make_directory(&config.data_dir)?;
+    }
     let mut trying = Trying::new(config);
     loop {
         match try_open(config) {
             Err(OpenError::Store(error @ StoreError::InUse { .. })) if trying.goes_on(&error) => {
                 std::thread::sleep(TRY_EVERY);
             }
-            outcome => return outcome.map_err(|error| Failure::store(&config.data_dir, &error)),
+            outcome => return outcome.map_err(|error| cannot_open(config, &error)),
         }
+    }
+}
+
+/// A store that cannot be opened, with advice for a directory.
+fn cannot_open(config: &Config, error: &OpenError) -> Failure {
+    match &config.remote {
+        None => Failure::store(&config.data_dir, error),
+        Some(remote) => Failure::data_at(remote.name(), error),
     }
 }
 

@@ -25,14 +25,17 @@ pub enum Failure {
     /// Addresses cannot be listened on.
     #[error("cannot listen on {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; on "))]
     Listen(Vec<Unbound>),
-    /// The data directory is locked, damaged or out of reach.
-    #[error("cannot open {}: {reason}", data_dir.display())]
+    /// The data directory, or the database with the store, is in use, damaged or out of reach.
+    #[error("cannot open {place}: {reason}")]
     Data {
-        /// The directory.
-        data_dir: PathBuf,
+        /// The directory, or the database.
+        place: String,
         /// What is wrong with it.
         reason: String,
     },
+    /// Another daemon has taken the store over.
+    #[error("{0}: this daemon has ended, and lost nothing that it acknowledged")]
+    Deposed(String),
     /// A file to import has the wrong format, or cannot be read.
     #[error("{}: {reason}", file.display())]
     Source {
@@ -79,7 +82,13 @@ impl Failure {
     /// A data directory that cannot be opened, or whose journal cannot be read.
     #[must_use]
     pub fn data(data_dir: &Path, reason: impl Display) -> Self {
-        Self::Data { data_dir: data_dir.to_owned(), reason: reason.to_string() }
+        Self::data_at(data_dir.display(), reason)
+    }
+
+    /// A store that cannot be opened, wherever it is.
+    #[must_use]
+    pub fn data_at(place: impl Display, reason: impl Display) -> Self {
+        Self::Data { place: place.to_string(), reason: reason.to_string() }
     }
 
     /// A data directory that cannot be opened, with advice.
@@ -105,6 +114,7 @@ impl Failure {
             Self::Listen(_) | Self::Unresolved(_) => 3,
             Self::Data { .. } => 4,
             Self::Incomplete(_) => 5,
+            Self::Deposed(_) => 6,
         }
     }
 }
@@ -145,6 +155,11 @@ mod tests {
             ),
             (4, Failure::data(Path::new("/data"), "locked"), "cannot open /data: locked"),
             (5, Failure::Incomplete("1 row is left".to_owned()), "1 row is left"),
+            (
+                6,
+                Failure::Deposed("postgres://h/d was taken over by h2".to_owned()),
+                "postgres://h/d was taken over by h2: this daemon has ended, and lost nothing that it acknowledged",
+            ),
         ];
         for (code, failure, line) in table {
             assert_eq!((failure.exit_code(), failure.to_string().as_str()), (code, line));

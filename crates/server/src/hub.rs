@@ -12,8 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldhash::HashMap;
 use tokio::sync::Notify;
-use windlass_engine::{ClientId, Command, Context, Engine, Reading, Tag, Timestamp};
-use windlass_store::{Commit, Journal};
+use windlass_engine::{ClientId, Command, Context, Engine, Reading, TICK_MS, Tag, Timestamp};
+use windlass_store::{Commit, Error as StoreError, Journal, Tenure};
 
 use self::delivery::Gates;
 use crate::broker::CommitDuty;
@@ -62,6 +62,8 @@ pub(crate) struct Hub {
     /// Bytes that large jobs may still add before the disk is full.
     room: AtomicU64,
     pub(crate) names: ProtocolNames,
+    /// Where the store belongs to this daemon only for a time: its right to act.
+    tenure: Option<Arc<dyn Tenure>>,
     /// The daemon is about to stop.
     stopping: AtomicBool,
     /// Serving threads look after the commits of their visits.
@@ -140,6 +142,7 @@ impl Hub {
             full: AtomicBool::new(false),
             room: AtomicU64::new(u64::MAX),
             names: ProtocolNames::default(),
+            tenure: None,
             stopping: AtomicBool::new(false),
             has_turns: AtomicBool::new(false),
             commit_in_turns: AtomicBool::new(false),
@@ -165,8 +168,36 @@ impl Hub {
         Self { names, ..self }
     }
 
-    /// Does all that is due and returns the next deadline.
+    /// Serves only as long as the store belongs to this daemon.
+    pub(crate) fn under(self, tenure: Option<Arc<dyn Tenure>>) -> Self {
+        Self { tenure, ..self }
+    }
+
+    /// Whether the store belongs to this daemon now.
+    pub(crate) fn may_act(&self) -> bool {
+        self.tenure.as_ref().is_none_or(|tenure| tenure.holds())
+    }
+
+    /// Why the store belongs to this daemon no more.
+    pub(crate) fn deposed(&self) -> Option<StoreError> {
+        self.tenure.as_ref()?.lost()
+    }
+
+    /// Returns once the store belongs to this daemon: a thread that is about to visit, or to read mail, waits here while that is
+    /// uncertain. A daemon that has lost its store ends with its threads in here.
+    fn assure(&self) {
+        const LOOK_EVERY: Duration = Duration::from_secs(1);
+        let Some(tenure) = &self.tenure else { return };
+        while !tenure.holds() {
+            tenure.wait(LOOK_EVERY);
+        }
+    }
+
+    /// Does all that is due and returns the next deadline. Does nothing while the store may not belong to this daemon.
     pub(crate) fn tick(&self) -> Option<Timestamp> {
+        if !self.may_act() {
+            return Some(clock::now().after_ms(TICK_MS));
+        }
         let mut core = self.lock();
         core.begin(&clock::read());
         let Core { engine, context, .. } = &mut *core;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use windlass_config::Error as ConfigError;
 use windlass_engine::{Rights, TICK_MS};
-use windlass_store::Recovered;
+use windlass_store::{Guard, Recovered};
 
 use crate::addresses::Addresses;
 use crate::binding::Sockets;
@@ -38,6 +38,9 @@ use crate::warnings;
 
 /// How long after a failed commit the committing thread tries the store again.
 const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// The same for a store that other machines reach: it fails over within moments.
+const REMOTE_RETRY: Duration = Duration::from_millis(100);
 
 /// The daemon warns when the log has this many times the size at which a checkpoint is due.
 const LOG_WARN_MULTIPLE: u64 = 4;
@@ -114,7 +117,8 @@ async fn serve(
     let Store { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = store;
     let buffers = config.server.buffer_bytes_max.bytes();
     let hub = Hub::new(engine, journal, durability, random_seed()).bounded(buffers).naming(ProtocolNames::of(config));
-    let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit));
+    let tenure = guard.as_ref().and_then(Guard::tenure);
+    let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit).under(tenure));
     let shared = Shared::new(&hub, bounds(config));
     let Server { poll, .. } = config.server;
     let wanted_threads = config.server.threads_or_default();
@@ -159,14 +163,21 @@ async fn serve(
             Ok(())
         }
         why = watch(&committer, &hub, pace) => Err(Failure::Runtime(why.to_owned())),
+        why = deposed(&hub) => Err(Failure::Deposed(why)),
     };
+    if outcome.is_err() {
+        // They may wait for the store for ever, and the process ends.
+        std::mem::forget(threads);
+        return outcome;
+    }
     acceptor.closed.cancel();
     stop.cancel();
-    if outcome.is_ok() {
-        close(&acceptor, heeded.reloader.config().server.shutdown_timeout.into()).await;
-    }
+    close(&acceptor, heeded.reloader.config().server.shutdown_timeout.into()).await;
     ticker.abort();
-    outcome?;
+    if !hub.may_act() {
+        std::mem::forget(threads);
+        return Err(held_up(&hub));
+    }
     drop(threads);
     checkpoints.finish();
     limited::finish();
@@ -259,6 +270,25 @@ async fn tick(hub: Arc<Hub>) {
     }
 }
 
+/// Returns only if another daemon has taken the store over.
+async fn deposed(hub: &Hub) -> String {
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    loop {
+        if let Some(error) = hub.deposed() {
+            return error.to_string();
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Why a daemon that was asked to stop cannot stop in order.
+fn held_up(hub: &Hub) -> Failure {
+    match hub.deposed() {
+        Some(error) => Failure::Deposed(error.to_string()),
+        None => Failure::Runtime("stopped while the lease of the store was not renewed".to_owned()),
+    }
+}
+
 /// Returns only if the daemon must die, with the reason.
 async fn watch(committer: &Committer, hub: &Hub, pace: Pace) -> &'static str {
     let mut drops = DropsTold::default();
@@ -288,7 +318,7 @@ fn pace(config: &Config) -> (Durability, Pace) {
     };
     let pace = Pace {
         interval,
-        retry: STORE_RETRY,
+        retry: if config.remote.is_some() { REMOTE_RETRY } else { STORE_RETRY },
         timeout: config.store.commit_timeout.into(),
         abort: config.store.commit_abort.into(),
     };

@@ -12,9 +12,10 @@
 //! A store is created in `store.new` and renamed when it is complete, so a partial store is never found. A missing part is
 //! damage.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use windlass_engine::{Engine, Limits};
 
@@ -29,7 +30,7 @@ use crate::log::scan::{Scanned, scan};
 use crate::page::Point;
 use crate::parts::Found;
 use crate::recover::Recovered;
-use crate::store::{Error, Log, Scan, Table as _};
+use crate::store::{Error, Log, Scan, Table as _, Tenure};
 use crate::table::sled::{self, SledTable, SledTableConfig};
 
 pub(crate) const STORE: &str = "store";
@@ -86,16 +87,47 @@ pub struct Opened {
     pub guard: Guard,
 }
 
-/// Keeps other processes out of a data directory.
+/// Keeps other processes out of a store.
 #[derive(Debug)]
 pub struct Guard {
-    _lock: Lock,
+    _held: Box<dyn Hold>,
+    tenure: Option<Arc<dyn Tenure>>,
+}
+
+/// What a guard holds until it is dropped.
+trait Hold: fmt::Debug + Send + Sync {}
+impl<T: fmt::Debug + Send + Sync> Hold for T {}
+
+impl Guard {
+    /// Holds this until it is dropped. `tenure`: the store belongs to this process only as long as that says so.
+    pub fn new(held: impl fmt::Debug + Send + Sync + 'static, tenure: Option<Arc<dyn Tenure>>) -> Self {
+        Self { _held: Box::new(held), tenure }
+    }
+
+    /// The right to the store, if it is limited in time.
+    #[must_use]
+    pub fn tenure(&self) -> Option<Arc<dyn Tenure>> {
+        self.tenure.clone()
+    }
 }
 
 impl std::fmt::Debug for dyn Log {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Log")
     }
+}
+
+/// A store that is not in a data directory.
+pub trait Remote: fmt::Debug + Send + Sync {
+    /// Where it is, for messages: without secrets.
+    fn name(&self) -> String;
+
+    /// Opens the store, or creates one. `seed` keys the engine's hash tables.
+    ///
+    /// # Errors
+    ///
+    /// If another process holds the store, if it cannot be reached, and if required data is missing.
+    fn open(&self, checkpoints: &CheckpointLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError>;
 }
 
 /// Opens the store in a directory, or creates one there. `seed` keys the engine's hash tables.
@@ -131,7 +163,7 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
     log.tail().make_room().unwrap_or_else(|error| tracing::warn!(%error, "cannot allocate disk space for the log"));
     let (checkpointer, mut recovered) = found.open(Box::new(table), log.tail(), &config.checkpoints, limits, seed)?;
     (recovered.report.torn, recovered.report.harmless) = (torn, harmless);
-    Ok(Opened { log: Box::new(log), checkpointer, recovered, guard: Guard { _lock: lock } })
+    Ok(Opened { log: Box::new(log), checkpointer, recovered, guard: Guard::new(lock, None) })
 }
 
 /// A store that has been read and is in order.

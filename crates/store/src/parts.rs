@@ -9,7 +9,7 @@ use windlass_engine::Limits;
 
 use crate::checkpoint::{CheckpointLimits, Checkpointer, Start, StoreFigures};
 use crate::damage::{Damage, Loss, OpenError};
-use crate::page::Point;
+use crate::page::{POINT_KEY, Point};
 use crate::recover::{Recovered, Replay, load_table};
 use crate::store::{Entry, Log, LogTail, Scan, Table};
 
@@ -52,6 +52,12 @@ impl Found {
         let (start, figures) = (Start { point, candidate }, Arc::new(StoreFigures::default()));
         Ok((Checkpointer::new(table, tail, checkpoints.clone(), start, figures), recovered))
     }
+}
+
+/// The key and the value that a new table must hold: the point of an empty log.
+#[must_use]
+pub fn new_table() -> (&'static [u8], Vec<u8>) {
+    (POINT_KEY, Point::start(0).encode())
 }
 
 /// Opens a store from its parts. `seed` keys the engine's hash tables.

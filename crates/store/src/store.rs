@@ -5,10 +5,11 @@
 //!
 //! Not here: the contents of a commit (`journal`, `record`) and of a table's value (`page`), and reading both back (`recover`).
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::commit::Commit;
 
@@ -202,6 +203,18 @@ pub trait Scan {
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error>;
 }
 
+/// The right of this process to a store, where that right ends unless it is renewed.
+pub trait Tenure: fmt::Debug + Send + Sync {
+    /// Whether this process may hand out jobs and acknowledge changes now. Reads a clock that counts while the machine sleeps.
+    fn holds(&self) -> bool;
+
+    /// Returns once [`Tenure::holds`], or after `most`.
+    fn wait(&self, most: Duration);
+
+    /// Why the right has ended for good; `None`: it holds, or may still be renewed.
+    fn lost(&self) -> Option<Error>;
+}
+
 /// An error of a store. It requires the operator; until then nothing is acknowledged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -224,6 +237,14 @@ pub enum Error {
         /// That process, if it recorded its id.
         holder: String,
     },
+    /// Another process has taken the store over. Nothing that this process tries again will succeed.
+    #[error("{place} was taken over by {holder}")]
+    Deposed {
+        /// Where the store is.
+        place: String,
+        /// That process, as it has named itself.
+        holder: String,
+    },
     /// The data differs from what was written.
     #[error("{place} is damaged: {what}")]
     Damaged {
@@ -241,7 +262,15 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn damaged(place: impl Display, what: impl Into<String>) -> Self {
+    /// Whether another process has taken the store over.
+    #[must_use]
+    pub const fn is_deposed(&self) -> bool {
+        matches!(self, Self::Deposed { .. })
+    }
+
+    /// Damage of a part of a store.
+    #[must_use]
+    pub fn damaged(place: impl Display, what: impl Into<String>) -> Self {
         Self::Damaged { place: place.to_string(), what: what.into() }
     }
 }

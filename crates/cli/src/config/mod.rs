@@ -3,6 +3,7 @@
 //!
 //! A new protocol is a field of [`Config`], a default, and an entry in [`Config::protocols`].
 
+mod database;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +17,7 @@ use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
 use windlass_http::{Configured as ConfiguredHttp, Http, Metrics};
-use windlass_server::config::{self, Bridge, Durability, Limits, Log, Queue, Server, Store};
+use windlass_server::config::{self, Bridge, Durability, Limits, Log, Postgres, Queue, Server, Store};
 use windlass_server::door::Door;
 use windlass_server::import::Origins;
 use windlass_session::Listen;
@@ -45,6 +46,8 @@ pub(crate) struct Config {
     pub limits: Limits,
     /// The journal.
     pub store: Store,
+    /// The database that has the store instead of the data directory.
+    pub postgres: Postgres,
     /// Queues that all protocols share.
     pub bridge: Bridge,
     /// Rules for the jobs of single queues.
@@ -68,7 +71,17 @@ pub(crate) struct Config {
 impl Default for Config {
     fn default() -> Self {
         let config::Config {
-            data_dir, durability, commit_interval, log, server, limits, store, bridge, queues, ..
+            data_dir,
+            durability,
+            commit_interval,
+            log,
+            server,
+            limits,
+            store,
+            postgres,
+            bridge,
+            queues,
+            ..
         } = config::Config::default();
         Self {
             data_dir,
@@ -78,6 +91,7 @@ impl Default for Config {
             server,
             limits,
             store,
+            postgres,
             bridge,
             queues,
             http: Http::default(),
@@ -174,8 +188,10 @@ impl Config {
 
     /// The server's configuration, with all protocols.
     pub(crate) fn for_server(&self) -> config::Config {
-        let Self { data_dir, durability, commit_interval, log, server, limits, store, bridge, queues, .. } =
-            self.clone();
+        let Self {
+            data_dir, durability, commit_interval, log, server, limits, store, postgres, bridge, queues, ..
+        } = self.clone();
+        let remote = database::remote(&postgres);
         let protocols = self.protocols();
         let doors: Vec<Arc<dyn Door>> = vec![Arc::new(self.configured_http())];
         config::Config {
@@ -186,8 +202,10 @@ impl Config {
             server,
             limits,
             store,
+            postgres,
             bridge,
             queues,
+            remote,
             protocols,
             doors,
             values: windlass_config::values(self),
@@ -252,6 +270,7 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let config = self.for_server();
         config.check()?;
+        database::check(&self.postgres)?;
         match config.listeners().next() {
             Some(_) => Ok(()),
             None => windlass_config::senseless("gearman.listen", "no protocol has an address to listen on"),

@@ -128,7 +128,7 @@ impl Committer {
     pub(crate) fn watch(&self, pace: Pace) -> Option<&'static str> {
         let hub = &self.commits.hub;
         let has_died = self.thread.is_finished() || self.commits.writer.is_poisoned();
-        if has_died && !self.commits.stopping() {
+        if has_died && !self.commits.stopping() && hub.deposed().is_none() {
             return Some("a thread that commits has died");
         }
         // While new jobs are refused there may be no commits, after which the room is usually measured.
@@ -168,7 +168,7 @@ impl Commits {
         if let Err(error) = windlass_sched::shorten_slices(SLICE) {
             tracing::debug!(%error, "cannot shorten the time slices of the committing thread");
         }
-        while !self.stopping() {
+        while !self.stopping() && self.hub.deposed().is_none() {
             if let Some(interval) = self.pace.interval {
                 // The changes of this interval may need more than one commit.
                 while self.commit() && self.hub.with_journal(|_, journal| journal.is_behind()) {}
@@ -217,6 +217,10 @@ impl Commits {
                 return true;
             }
             tries += 1;
+            if self.hub.deposed().is_some() {
+                // No try will ever succeed. The main thread ends the daemon.
+                return false;
+            }
             if self.stopping() && tries > 3 {
                 tracing::error!("stopping with a commit the store did not take");
                 return false;

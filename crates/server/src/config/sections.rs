@@ -9,6 +9,7 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, Period};
 use windlass_session::protocol::{Listener, Protocol};
+use windlass_store::Remote;
 
 use super::file_mode::FileMode;
 use super::polling::Polling;
@@ -34,10 +35,14 @@ pub struct Config {
     pub limits: Limits,
     /// The journal.
     pub store: Store,
+    /// The database that has the store instead of the data directory.
+    pub postgres: Postgres,
     /// Queues that all protocols share.
     pub bridge: Bridge,
     /// Rules for the jobs of single queues.
     pub queues: BTreeMap<String, Queue>,
+    /// The store, if it is not in the data directory.
+    pub remote: Option<Arc<dyn Remote>>,
     /// The protocols, in the order in which their listeners are bound.
     pub protocols: Vec<Arc<dyn Protocol>>,
     /// Listeners beside those of the protocols.
@@ -196,6 +201,38 @@ pub struct Store {
     pub commit_abort: Period,
 }
 
+/// `[postgres]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Postgres {
+    /// Where the database is; empty: the store is in the data directory.
+    pub url: String,
+    /// The file with the password.
+    pub password_file: PathBuf,
+    /// Whether connections are encrypted.
+    pub sslmode: SslMode,
+    /// The certificates of the authorities that may have signed the server's.
+    pub ca_file: PathBuf,
+    /// The schema that holds the tables.
+    pub schema: String,
+    /// How long the store belongs to a daemon that does not renew its lease.
+    pub lease: Period,
+    /// How long a connection may take to open.
+    pub connect_timeout: Period,
+}
+
+/// Whether connections to the database are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SslMode {
+    /// They are, unless the database is on this machine.
+    Auto,
+    /// They are not.
+    Disable,
+    /// They are, and the server's certificate and name are verified.
+    VerifyFull,
+}
+
 /// `[bridge]`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -215,8 +252,10 @@ impl Default for Config {
             server: Server::default(),
             limits: Limits::default(),
             store: Store::default(),
+            postgres: Postgres::default(),
             bridge: Bridge::default(),
             queues: BTreeMap::new(),
+            remote: None,
             protocols: Vec::new(),
             doors: Vec::new(),
             values: BTreeMap::new(),
@@ -297,6 +336,20 @@ impl Default for Store {
             compact_floor: ByteSize(32 * MIB),
             commit_timeout: Period::from_secs(30),
             commit_abort: Period::from_secs(300),
+        }
+    }
+}
+
+impl Default for Postgres {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            password_file: PathBuf::new(),
+            sslmode: SslMode::Auto,
+            ca_file: PathBuf::new(),
+            schema: "windlass".to_owned(),
+            lease: Period::from_secs(2),
+            connect_timeout: Period::from_secs(5),
         }
     }
 }

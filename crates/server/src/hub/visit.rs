@@ -45,6 +45,7 @@ impl Broker for Hub {
     }
 
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
+        self.assure();
         mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), room, into)
     }
 
@@ -101,6 +102,7 @@ impl Hub {
     /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the lock before
     /// the next client's go. `in_turn`: see [`Hub::finish`].
     fn visit_all_of(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>, in_turn: bool) -> CommitDuty {
+        self.assure();
         let mut duty = CommitDuty::None;
         let mut visit = None;
         for Batch { client, items, room, visited } in batches {

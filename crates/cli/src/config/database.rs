@@ -1,0 +1,78 @@
+//! `[postgres]`: the store in a database, if the program is built with it (feature `postgres`).
+
+use std::sync::Arc;
+
+use windlass_config::Error;
+use windlass_server::config::Postgres;
+use windlass_store::Remote;
+
+#[cfg(feature = "postgres")]
+use self::built_in::database;
+
+/// The database that has the store; `None`: the data directory has it.
+pub(super) fn remote(postgres: &Postgres) -> Option<Arc<dyn Remote>> {
+    #[cfg(feature = "postgres")]
+    if !postgres.url.is_empty() {
+        return Some(Arc::new(database(postgres)));
+    }
+    let _ = postgres;
+    None
+}
+
+/// Checks the section and reads its files.
+///
+/// # Errors
+///
+/// [`Error::Senseless`], with the key.
+#[cfg(feature = "postgres")]
+pub(super) fn check(postgres: &Postgres) -> Result<(), Error> {
+    use windlass_postgres::AddressError;
+    if postgres.url.is_empty() {
+        return Ok(());
+    }
+    database(postgres).check().or_else(|why| {
+        let key = match why {
+            AddressError::Url(_) => "postgres.url",
+            AddressError::Password(_) => "postgres.password_file",
+            AddressError::Ca(_) => "postgres.ca_file",
+            AddressError::Schema(_) => "postgres.schema",
+            AddressError::Lease(_) => "postgres.lease",
+        };
+        windlass_config::senseless(key, why)
+    })
+}
+
+/// This program has no part that could use the section.
+///
+/// # Errors
+///
+/// [`Error::Senseless`], if the section names a database.
+#[cfg(not(feature = "postgres"))]
+pub(super) fn check(postgres: &Postgres) -> Result<(), Error> {
+    if postgres.url.is_empty() {
+        return Ok(());
+    }
+    windlass_config::senseless("postgres.url", "this program is built without PostgreSQL (feature `postgres`)")
+}
+
+#[cfg(feature = "postgres")]
+mod built_in {
+    use std::time::Duration;
+
+    use windlass_config::Period;
+    use windlass_postgres::{Address, Database};
+    use windlass_server::config::{Postgres, SslMode};
+
+    /// The database of a section.
+    pub(super) fn database(section: &Postgres) -> Database {
+        let Postgres { url, password_file, sslmode, ca_file, schema, lease, connect_timeout } = section.clone();
+        let ssl_mode = match sslmode {
+            SslMode::Auto => windlass_postgres::SslMode::Auto,
+            SslMode::Disable => windlass_postgres::SslMode::Disable,
+            SslMode::VerifyFull => windlass_postgres::SslMode::VerifyFull,
+        };
+        let time = |period: Period| Duration::from_millis(period.as_ms());
+        let (lease, connect_timeout) = (time(lease), time(connect_timeout));
+        Database::at(Address { url, password_file, ssl_mode, ca_file, schema, lease, connect_timeout })
+    }
+}

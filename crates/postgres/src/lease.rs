@@ -1,0 +1,291 @@
+//! The lease: one row that says whose the store is, and under which epoch.
+//!
+//! The database's clock decides when a lease that nobody renews is free. The holder's own clock decides when the holder must be
+//! silent: it counts from the moment at which the last successful renewal was *sent*, stops a quarter of the lease early, and
+//! goes on while the machine sleeps. A holder whose lease has run out may still renew it if nobody has taken it: the row's epoch
+//! says so. Once the epoch has changed, the holder is deposed for good.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use windlass_store::{Error, Tenure};
+
+use crate::address::Target;
+use crate::link::Link;
+use crate::schema::Names;
+
+/// A lease is renewed so many times in its life, and ends for its holder this part early.
+const PARTS: u32 = 4;
+/// How often a lease that somebody has is looked at again.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Pause after a renewal that failed.
+const RETRY: Duration = Duration::from_millis(50);
+/// How long an orderly end waits for the lease to be given back.
+const GIVE_BACK: Duration = Duration::from_secs(2);
+
+/// The lease of this process.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    epoch: i64,
+    place: String,
+    names: Names,
+    /// Until when the holder may act, in milliseconds since boot.
+    until: AtomicU64,
+    /// Who has the store now.
+    successor: OnceLock<String>,
+    stop: AtomicBool,
+    changed: (Mutex<()>, Condvar),
+}
+
+/// Renews the lease on a thread of its own, and gives it back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    lease: Arc<Lease>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Milliseconds since boot, sleep included.
+fn since_boot_ms() -> u64 {
+    let at = clock_gettime(ClockId::Boottime);
+    let (seconds, ns) = (u64::try_from(at.tv_sec).unwrap_or(0), u64::try_from(at.tv_nsec).unwrap_or(0));
+    seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000)
+}
+
+fn as_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How this process names itself to others.
+fn holder() -> String {
+    let host = rustix::system::uname();
+    format!("{} (process {})", host.nodename().to_string_lossy(), std::process::id())
+}
+
+impl Lease {
+    /// Takes the lease. Waits for a lease that nobody renews to run out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] with the holder's name, if the holder renews it.
+    pub(crate) fn take(link: &Link, target: &Target) -> Result<Arc<Self>, Error> {
+        let names = Names::of(target);
+        let (mut first, began) = (None, Instant::now());
+        loop {
+            let sent = since_boot_ms();
+            if let Some(epoch) = take_if_free(link, &names, target.lease)? {
+                let lease = Self {
+                    epoch,
+                    place: target.place.clone(),
+                    names,
+                    until: AtomicU64::new(sent.saturating_add(own_part(target.lease))),
+                    successor: OnceLock::new(),
+                    stop: AtomicBool::new(false),
+                    changed: (Mutex::new(()), Condvar::new()),
+                };
+                return Ok(Arc::new(lease));
+            }
+            let Some((holder, until)) = holder_of(link, &names)? else { continue };
+            let is_renewed = first.get_or_insert_with(|| until.clone()) != &until;
+            // The holder may have another time in its settings.
+            if is_renewed || began.elapsed() > target.lease.saturating_mul(PARTS) {
+                return Err(in_use(&target.place, &holder));
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// The epoch that this process writes under.
+    pub(crate) const fn epoch(&self) -> i64 {
+        self.epoch
+    }
+
+    /// Where the store is.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Nothing can be acknowledged now.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        if self.holds() {
+            return None;
+        }
+        Some(self.lost().unwrap_or_else(|| Error::Io {
+            doing: "renewing the lease of",
+            place: self.place.clone(),
+            why: std::io::Error::other("it has not been renewed in time"),
+        }))
+    }
+
+    /// The epoch has changed: learns who has the store now. Returns the error for whoever noticed.
+    pub(crate) fn find_successor(&self, link: &Link) -> Error {
+        let found = holder_of(link, &self.names).ok().flatten().map(|(holder, _)| holder);
+        let named = found.filter(|holder| !holder.is_empty()).unwrap_or_else(|| "another daemon".to_owned());
+        let holder = self.successor.get_or_init(|| named).clone();
+        self.until.store(0, Ordering::Release);
+        self.notify();
+        Error::Deposed { place: self.place.clone(), holder }
+    }
+
+    /// Waits until no other statement of this process or of an earlier one holds the lease's row: one whose answer was lost has
+    /// ended then.
+    pub(crate) fn settle(&self, link: &Link, doing: &'static str) -> Result<(), Error> {
+        let lock = format!("SELECT epoch FROM {} WHERE id = 1 AND epoch = $1 FOR UPDATE", self.names.lease());
+        match link.query(doing, &lock, &[&self.epoch])?.is_empty() {
+            true => Err(self.find_successor(link)),
+            false => Ok(()),
+        }
+    }
+
+    /// Locks the lease's row until the end of the present transaction.
+    pub(crate) fn fence(&self, link: &Link, doing: &'static str) -> Result<(), Error> {
+        let lock = format!("SELECT epoch FROM {} WHERE id = 1 AND epoch = $1 FOR SHARE", self.names.lease());
+        match link.query(doing, &lock, &[&self.epoch])?.is_empty() {
+            true => Err(self.find_successor(link)),
+            false => Ok(()),
+        }
+    }
+
+    fn renew(&self, link: &Link, lease: Duration) -> Result<(), Error> {
+        let sent = since_boot_ms();
+        let set = format!(
+            "UPDATE {} SET until = clock_timestamp() + $2::bigint * interval '1 millisecond' WHERE id = 1 AND epoch = $1",
+            self.names.lease()
+        );
+        let ms = i64::try_from(as_ms(lease)).unwrap_or(i64::MAX);
+        if link.execute("renewing the lease of", &set, &[&self.epoch, &ms])? != 1 {
+            return Err(self.find_successor(link));
+        }
+        self.until.store(sent.saturating_add(own_part(lease)), Ordering::Release);
+        self.notify();
+        Ok(())
+    }
+
+    fn give_back(&self, link: &Link) -> Result<(), Error> {
+        self.until.store(0, Ordering::Release);
+        let set = format!(
+            "UPDATE {} SET until = '2000-01-01 00:00:00Z', holder = '' WHERE id = 1 AND epoch = $1",
+            self.names.lease()
+        );
+        link.execute("giving back the lease of", &set, &[&self.epoch]).map(drop)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.changed.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notify(&self) {
+        drop(self.lock());
+        self.changed.1.notify_all();
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Acquire) || self.successor.get().is_some()
+    }
+}
+
+/// Who has the lease now; `None`: it is free, or there is none.
+pub(crate) fn present_holder(link: &Link, names: &Names) -> Result<Option<String>, Error> {
+    let look = format!("SELECT holder FROM {} WHERE id = 1 AND until >= clock_timestamp()", names.lease());
+    Ok(link.query("reading the lease of", &look, &[])?.first().map(|row| row.get(0)))
+}
+
+/// The error for a store that somebody has.
+pub(crate) fn in_use(place: &str, holder: &str) -> Error {
+    Error::InUse { place: place.to_owned(), holder: format!(": {holder}") }
+}
+
+fn own_part(lease: Duration) -> u64 {
+    as_ms(lease.saturating_sub(lease / PARTS))
+}
+
+fn take_if_free(link: &Link, names: &Names, lease: Duration) -> Result<Option<i64>, Error> {
+    let take = format!(
+        "UPDATE {} SET epoch = epoch + 1, holder = $1, until = clock_timestamp() + $2::bigint * interval '1 millisecond'
+         WHERE id = 1 AND until < clock_timestamp() RETURNING epoch",
+        names.lease()
+    );
+    let ms = i64::try_from(as_ms(lease)).unwrap_or(i64::MAX);
+    Ok(link.query("taking the lease of", &take, &[&holder(), &ms])?.first().map(|row| row.get(0)))
+}
+
+/// Who has the lease, and until when, as text.
+fn holder_of(link: &Link, names: &Names) -> Result<Option<(String, String)>, Error> {
+    let look = format!("SELECT holder, until::text FROM {} WHERE id = 1", names.lease());
+    Ok(link.query("reading the lease of", &look, &[])?.first().map(|row| (row.get(0), row.get(1))))
+}
+
+impl Tenure for Lease {
+    fn holds(&self) -> bool {
+        since_boot_ms() < self.until.load(Ordering::Acquire)
+    }
+
+    fn wait(&self, most: Duration) {
+        let guard = self.lock();
+        if !self.holds() {
+            drop(self.changed.1.wait_timeout(guard, most).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn lost(&self) -> Option<Error> {
+        let holder = self.successor.get()?.clone();
+        Some(Error::Deposed { place: self.place.clone(), holder })
+    }
+}
+
+impl Keeper {
+    /// Begins to renew a lease, over this link.
+    pub(crate) fn start(lease: &Arc<Lease>, link: Link, target: &Target) -> std::io::Result<Self> {
+        let (for_thread, target) = (Arc::clone(lease), target.clone());
+        let thread = thread::Builder::new().name("lease".into()).spawn(move || keep(&for_thread, link, &target))?;
+        Ok(Self { lease: Arc::clone(lease), thread: Some(thread) })
+    }
+}
+
+/// Renews until the end, and then gives the lease back.
+fn keep(lease: &Lease, link: Link, target: &Target) {
+    let mut link = Some(link);
+    let mut pause = target.lease / PARTS;
+    loop {
+        if !lease.is_over() {
+            thread::park_timeout(pause);
+        }
+        if lease.is_over() {
+            break;
+        }
+        let renewed = match link.take().filter(|link| !link.is_closed()).map_or_else(|| Link::open(target), Ok) {
+            Ok(open) => lease.renew(&open, target.lease).map(|()| link = Some(open)),
+            Err(why) => Err(why),
+        };
+        pause = target.lease / PARTS;
+        if let Err(error) = renewed {
+            if error.is_deposed() {
+                tracing::error!(%error, "this daemon no longer has its store");
+            } else {
+                tracing::warn!(%error, "the lease was not renewed: trying again");
+                pause = RETRY;
+            }
+        }
+    }
+    if lease.lost().is_none()
+        && let Some(link) = link
+        && let Err(error) = lease.give_back(&link)
+    {
+        tracing::warn!(%error, "the lease was not given back: others wait until it has run out");
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.lease.stop.store(true, Ordering::Release);
+        let Some(thread) = self.thread.take() else { return };
+        thread.thread().unpark();
+        // A database that does not answer must not keep the process from ending.
+        let end = Instant::now() + GIVE_BACK;
+        while !thread.is_finished() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

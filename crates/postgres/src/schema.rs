@@ -1,0 +1,137 @@
+//! The tables, and the version of their form.
+//!
+//! ```text
+//! lease          one row: whose the store is, the version of the tables, and what must outlive the log's rows
+//! log_0 … log_7  the log, in turn: a commit is a row. A table whose commits are all in the pages is truncated as a whole
+//! pages          the table of living records, as `windlass-store` describes its pages
+//! ```
+//! Only the holder of the lease makes and changes tables, except for the lease's own.
+
+use tokio_postgres::error::SqlState;
+use windlass_store::{Error, new_table};
+
+use crate::address::Target;
+use crate::lease::Lease;
+use crate::link::{Link, has_code};
+
+/// The present version. 0 is a store that has only its lease.
+pub(crate) const VERSION: i32 = 1;
+
+/// Tables of the log.
+pub(crate) const LOG_TABLES: usize = 8;
+
+/// The names of the tables, as statements need them.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    schema: String,
+}
+
+impl Names {
+    pub(crate) fn of(target: &Target) -> Self {
+        Self { schema: target.schema.clone() }
+    }
+
+    pub(crate) fn lease(&self) -> String {
+        self.table("lease")
+    }
+
+    /// A table of the log.
+    pub(crate) fn log(&self, number: usize) -> String {
+        self.table(&format!("log_{number}"))
+    }
+
+    pub(crate) fn pages(&self) -> String {
+        self.table("pages")
+    }
+
+    /// The pages while they are written anew.
+    pub(crate) fn building(&self) -> String {
+        self.table("pages_building")
+    }
+
+    fn table(&self, name: &str) -> String {
+        format!("\"{}\".{name}", self.schema)
+    }
+}
+
+/// The version of the tables; `None`: there is not even a lease.
+pub(crate) fn version(link: &Link, names: &Names) -> Result<Option<i32>, Error> {
+    const DOING: &str = "reading the version of";
+    match link.try_query(&format!("SELECT version FROM {} WHERE id = 1", names.lease()), &[]) {
+        Ok(rows) => Ok(rows.first().map(|row| row.get(0))),
+        Err(why) if has_code(&why, &SqlState::UNDEFINED_TABLE) || has_code(&why, &SqlState::INVALID_SCHEMA_NAME) => {
+            Ok(None)
+        }
+        Err(why) => Err(link.error(DOING, &why)),
+    }
+}
+
+/// Makes the lease's table, with a lease that nobody has, if it does not exist.
+pub(crate) fn make_lease(link: &Link, names: &Names) -> Result<(), Error> {
+    const DOING: &str = "making the lease in";
+    if version(link, names)?.is_some() {
+        return Ok(());
+    }
+    let (schema, lease) = (&names.schema, names.lease());
+    // Two daemons may do this at the same time: one of them fails, and finds it made.
+    let made = link.try_batch(&format!(
+        "CREATE SCHEMA IF NOT EXISTS \"{schema}\";
+         CREATE TABLE IF NOT EXISTS {lease} (
+             id int PRIMARY KEY CHECK (id = 1), version int NOT NULL, epoch bigint NOT NULL, holder text NOT NULL,
+             until timestamptz NOT NULL, place bigint NOT NULL
+         ) WITH (fillfactor = 10);
+         INSERT INTO {lease} VALUES (1, 0, 0, '', '2000-01-01 00:00:00Z', 0) ON CONFLICT DO NOTHING"
+    ));
+    match made {
+        Err(why) if version(link, names)?.is_none() => Err(link.error(DOING, &why)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Brings the tables to the present version, under the lease.
+pub(crate) fn migrate(link: &Link, names: &Names, lease: &Lease) -> Result<(), Error> {
+    const DOING: &str = "making the tables of";
+    let found = version(link, names)?.unwrap_or(0);
+    if found > VERSION {
+        let what = format!("its tables have version {found}; this program knows versions up to {VERSION}");
+        return Err(Error::damaged(lease.place(), what));
+    }
+    if found == VERSION {
+        return Ok(());
+    }
+    link.batch(DOING, "BEGIN")?;
+    for number in 0..LOG_TABLES {
+        link.batch(DOING, &log_table(&names.log(number)))?;
+    }
+    link.batch(DOING, &pages_table(&names.pages()))?;
+    let (key, value) = new_table();
+    link.execute(DOING, &format!("INSERT INTO {} VALUES ($1, $2)", names.pages()), &[&key, &value])?;
+    let set = format!("UPDATE {} SET version = {VERSION} WHERE id = 1 AND epoch = $1", names.lease());
+    if link.execute(DOING, &set, &[&lease.epoch()])? != 1 {
+        return Err(lease.find_successor(link));
+    }
+    link.batch(DOING, "COMMIT")
+}
+
+/// Rows are only added, and all removed at once: nothing to vacuum. Bodies are compressed by their producers, if at all.
+fn log_table(name: &str) -> String {
+    format!(
+        "CREATE TABLE {name} (
+             seq bigint PRIMARY KEY, epoch bigint NOT NULL, place bigint NOT NULL, checksum bigint NOT NULL,
+             records bytea NOT NULL
+         ) WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false);
+         ALTER TABLE {name} ALTER COLUMN records SET STORAGE EXTERNAL"
+    )
+}
+
+/// Pages are replaced by each checkpoint, and what they replace is vacuumed soon and without pauses.
+pub(crate) fn pages_table(name: &str) -> String {
+    const OFTEN: &str =
+        "autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0";
+    let of_bodies: Vec<String> = OFTEN.split(", ").map(|parameter| format!("toast.{parameter}")).collect();
+    let of_bodies = of_bodies.join(", ");
+    format!(
+        "CREATE TABLE {name} (key bytea PRIMARY KEY, value bytea NOT NULL) WITH ({OFTEN}, {of_bodies});
+         ALTER TABLE {name} ALTER COLUMN value SET STORAGE EXTERNAL"
+    )
+}

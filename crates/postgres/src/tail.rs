@@ -1,0 +1,364 @@
+//! Reading the log: what is in which of its tables, and the rows themselves.
+//!
+//! The index is in memory, read once when the store is opened: the log has one writer.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use windlass_store::{Entry, Error, LogTail, Position, Span};
+
+use crate::address::Target;
+use crate::lease::Lease;
+use crate::link::Link;
+use crate::schema::{LOG_TABLES, Names};
+
+/// The bytes of the log are known to this many.
+const MARK_BYTES: u64 = 64 << 10;
+/// How long a trim waits for a reader of a table, for instance a dump of the database.
+const LOCK_TIMEOUT: &str = "500ms";
+const READING: &str = "reading the log in";
+const TRIMMING: &str = "trimming the log in";
+
+/// The commits of a log.
+pub(crate) struct Tail {
+    target: Target,
+    lease: Arc<Lease>,
+    names: Names,
+    /// A table of the log gets no more commits when it has this many bytes.
+    table_bytes: u64,
+    index: Mutex<Index>,
+    /// Where the commits are that were read last, in order of their places.
+    rows: Mutex<Vec<Place>>,
+}
+
+/// What is in which table.
+#[derive(Debug, Default)]
+struct Index {
+    tables: [Held; LOG_TABLES],
+    /// The table that takes commits.
+    current: usize,
+    /// The table that a commit is on its way to.
+    on_its_way: Option<usize>,
+    /// The newest durable commit.
+    newest: u64,
+    /// The place of the next commit.
+    place: u64,
+    /// Bytes of all commits ever seen by this process, and after some commits.
+    total: u64,
+    marks: VecDeque<(u64, u64)>,
+}
+
+/// The contents of one table.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// The last commit; 0: none.
+    last: u64,
+    bytes: u64,
+}
+
+/// Where a commit is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    place: u64,
+    seq: u64,
+    table: usize,
+}
+
+/// Where the next commit goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub(crate) table: usize,
+    pub(crate) place: u64,
+}
+
+/// A commit's checksum.
+pub(crate) fn checksum(seq: u64, records: &[u8]) -> i64 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&seq.to_le_bytes());
+    hasher.update(records);
+    hasher.finalize().into()
+}
+
+/// A number for the database. None of ours comes near the end of its range.
+pub(crate) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+impl Tail {
+    /// Reads which commits there are. The caller has the lease.
+    pub(crate) fn open(target: &Target, lease: &Arc<Lease>, link: &Link, table_bytes: u64) -> Result<Arc<Self>, Error> {
+        let (target, names) = (target.clone(), Names::of(target));
+        let mut index = Index::default();
+        let place = link.query(READING, &format!("SELECT place FROM {} WHERE id = 1", names.lease()), &[])?;
+        index.place = place.first().map(|row| unsigned(row.get(0))).unwrap_or_default();
+        for (_, table) in in_order(link, &names)? {
+            let list = format!("SELECT seq, place, octet_length(records) FROM {} ORDER BY seq", names.log(table));
+            let mut rows = link.rows(READING, &list, &[])?;
+            while let Some(row) = rows.next(READING)? {
+                let (seq, place, len): (i64, i64, i32) = (row.get(0), row.get(1), row.get(2));
+                index.add(table, unsigned(seq), unsigned(place), unsigned(len.into()));
+            }
+            index.current = table;
+        }
+        let (index, rows) = (Mutex::new(index), Mutex::default());
+        Ok(Arc::new(Self { target, lease: Arc::clone(lease), names, table_bytes, index, rows }))
+    }
+
+    /// Where a commit of this many bytes goes. It stays there until [`Tail::appended`], however often it is tried.
+    pub(crate) fn slot(&self) -> Slot {
+        let mut index = self.index();
+        let table = match index.on_its_way {
+            Some(table) => table,
+            None => {
+                index.turn_if_full(self.table_bytes);
+                index.current
+            }
+        };
+        index.on_its_way = Some(table);
+        Slot { table, place: index.place }
+    }
+
+    /// A commit is durable.
+    pub(crate) fn appended(&self, seq: u64, slot: Slot, bytes: u64) {
+        let mut index = self.index();
+        index.on_its_way = None;
+        index.add(slot.table, seq, slot.place, bytes);
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Truncates a table whose commits are all up to this one.
+    fn truncate(&self, link: &Link, table: usize, upto: u64, place: u64) -> Result<(), Error> {
+        let name = self.names.log(table);
+        link.batch(TRIMMING, &format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))?;
+        link.batch(TRIMMING, &format!("LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))?;
+        let last = link.query(TRIMMING, &format!("SELECT max(seq) FROM {name}"), &[])?;
+        let last: Option<i64> = last.first().and_then(|row| row.get(0));
+        if last.is_some_and(|last| unsigned(last) > upto) {
+            return Err(Error::damaged(self.lease.place(), format!("{name} has commits that are needed")));
+        }
+        link.batch(TRIMMING, &format!("TRUNCATE {name}"))?;
+        // Last, so that renewals of the lease wait for nothing of the above. Places are never used again.
+        let set = format!("UPDATE {} SET place = GREATEST(place, $2) WHERE id = 1 AND epoch = $1", self.names.lease());
+        if link.execute(TRIMMING, &set, &[&self.lease.epoch(), &signed(place)])? != 1 {
+            return Err(self.lease.find_successor(link));
+        }
+        link.batch(TRIMMING, "COMMIT")
+    }
+}
+
+/// The tables of the log that have commits, in order of these: with the first commit of each.
+pub(crate) fn in_order(link: &Link, names: &Names) -> Result<Vec<(u64, usize)>, Error> {
+    let mut tables = Vec::new();
+    for table in 0..LOG_TABLES {
+        let first = link.query(READING, &format!("SELECT min(seq) FROM {}", names.log(table)), &[])?;
+        let first: Option<i64> = first.first().and_then(|row| row.get(0));
+        tables.extend(first.map(|first| (unsigned(first), table)));
+    }
+    tables.sort_unstable();
+    Ok(tables)
+}
+
+impl Index {
+    fn add(&mut self, table: usize, seq: u64, place: u64, bytes: u64) {
+        if let Some(held) = self.tables.get_mut(table) {
+            (held.last, held.bytes) = (seq, held.bytes + bytes);
+        }
+        self.newest = seq;
+        self.place = self.place.max(place + bytes + 1);
+        self.total += bytes;
+        if self.marks.back().is_none_or(|(_, total)| self.total - total >= MARK_BYTES) {
+            self.marks.push_back((seq, self.total));
+        }
+    }
+
+    /// Begins the next table, if the present one has enough and the next one is empty.
+    fn turn_if_full(&mut self, bytes: u64) {
+        let next = (self.current + 1) % LOG_TABLES;
+        let is_full = self.tables.get(self.current).is_some_and(|held| held.bytes >= bytes);
+        if is_full && self.tables.get(next).is_some_and(|held| held.last == 0) {
+            self.current = next;
+        }
+    }
+
+    /// The tables that have nothing but commits up to this one, and will get no more before they are empty.
+    fn superfluous(&mut self, upto: u64) -> Vec<usize> {
+        let is_old = |held: &Held| held.last > 0 && held.last <= upto;
+        if self.tables.get(self.current).is_some_and(is_old) && self.on_its_way.is_none() {
+            self.turn_if_full(0);
+        }
+        let (current, on_its_way) = (self.current, self.on_its_way);
+        let tables = self.tables.iter().enumerate().filter(|(_, held)| is_old(held)).map(|(table, _)| table);
+        tables.filter(|table| *table != current && Some(*table) != on_its_way).collect()
+    }
+
+    /// Bytes up to a commit, as far as known.
+    fn total_at(&self, seq: u64) -> u64 {
+        let behind = self.marks.partition_point(|(mark, _)| *mark <= seq);
+        let before = behind.checked_sub(1).and_then(|at| self.marks.get(at));
+        if seq >= self.newest { self.total } else { before.map_or(0, |(_, total)| *total) }
+    }
+
+    fn begins_at(&self) -> u64 {
+        let all: u64 = self.tables.iter().map(|held| held.bytes).sum();
+        self.total.saturating_sub(all)
+    }
+}
+
+impl LogTail for Tail {
+    fn newest(&self) -> u64 {
+        self.index().newest
+    }
+
+    fn bytes_behind(&self, seq: u64) -> u64 {
+        let index = self.index();
+        index.total - index.total_at(seq).max(index.begins_at())
+    }
+
+    fn behind_bytes(&self, bytes: u64) -> u64 {
+        let index = self.index();
+        let marks = index.marks.iter().rev();
+        marks.map(|(seq, total)| (*seq, index.total - total)).find(|(_, behind)| *behind >= bytes).map_or(0, |at| at.0)
+    }
+
+    fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
+        let newest = self.newest();
+        let link = Link::open(&self.target)?;
+        let mut found = Vec::new();
+        let flow = read_rows(&link, &self.names, after, newest, &mut |table, entry| {
+            found.push(Place { place: entry.place.0, seq: entry.seq, table });
+            each(entry)
+        });
+        *self.rows() = found;
+        flow
+    }
+
+    fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error> {
+        let link = Link::open(&self.target)?;
+        let mut parts: Vec<Option<Vec<u8>>> = vec![None; spans.len()];
+        for table in 0..LOG_TABLES {
+            let wanted = Wanted::of(&self.rows(), table, spans);
+            if wanted.indexes.is_empty() {
+                continue;
+            }
+            let select = format!(
+                "SELECT wanted.i, substring(log.records FROM wanted.at FOR wanted.len)
+                 FROM unnest($1::int[], $2::bigint[], $3::int[], $4::int[]) AS wanted (i, seq, at, len)
+                 JOIN {} log ON log.seq = wanted.seq",
+                self.names.log(table)
+            );
+            let Wanted { indexes, seqs, offsets, lens } = &wanted;
+            for row in link.query(READING, &select, &[indexes, seqs, offsets, lens])? {
+                let index: i32 = row.get(0);
+                if let Some(part) = usize::try_from(index).ok().and_then(|index| parts.get_mut(index)) {
+                    *part = Some(row.get(1));
+                }
+            }
+        }
+        for (part, span) in parts.into_iter().zip(spans) {
+            match part.filter(|part| part.len() == span.len) {
+                Some(part) => into.extend_from_slice(&part),
+                None => return Err(Error::damaged(self.lease.place(), "a record of the log is missing")),
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&self, upto: u64) -> Result<(), Error> {
+        let (tables, place) = {
+            let mut index = self.index();
+            (index.superfluous(upto), index.place)
+        };
+        if tables.is_empty() {
+            return Ok(());
+        }
+        let link = Link::open(&self.target)?;
+        for table in tables {
+            self.truncate(&link, table, upto, place)?;
+            let mut index = self.index();
+            if let Some(held) = index.tables.get_mut(table) {
+                *held = Held::default();
+            }
+            let begins_at = index.begins_at();
+            index.marks.retain(|(_, total)| *total >= begins_at);
+        }
+        Ok(())
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.index().tables.iter().map(|held| held.bytes).sum()
+    }
+
+    fn room_bytes(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn make_room(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Shows the commits after `after` up to `newest` in order, with the table of each, until `each` breaks.
+pub(crate) fn read_rows(
+    link: &Link,
+    names: &Names,
+    after: u64,
+    newest: u64,
+    each: &mut dyn FnMut(usize, &Entry<'_>) -> ControlFlow<()>,
+) -> Result<(), Error> {
+    for (_, table) in in_order(link, names)? {
+        let name = names.log(table);
+        let select =
+            format!("SELECT seq, place, checksum, records FROM {name} WHERE seq > $1 AND seq <= $2 ORDER BY seq");
+        let mut rows = link.rows(READING, &select, &[&signed(after), &signed(newest)])?;
+        while let Some(row) = rows.next(READING)? {
+            let (seq, place, sum): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+            let (seq, records): (u64, &[u8]) = (unsigned(seq), row.get(3));
+            if checksum(seq, records) != sum {
+                return Err(Error::damaged(name, format!("the checksum of commit {seq} does not match")));
+            }
+            if each(table, &Entry { seq, place: Position(unsigned(place)), records }).is_break() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The parts of records that are wanted of one table.
+#[derive(Debug, Default)]
+struct Wanted {
+    indexes: Vec<i32>,
+    seqs: Vec<i64>,
+    offsets: Vec<i32>,
+    lens: Vec<i32>,
+}
+
+impl Wanted {
+    fn of(rows: &[Place], table: usize, spans: &[Span]) -> Self {
+        let mut wanted = Self::default();
+        for (index, span) in (0..).zip(spans) {
+            let behind = rows.partition_point(|row| row.place <= span.place.0);
+            let row = behind.checked_sub(1).and_then(|at| rows.get(at)).filter(|row| row.table == table);
+            // Offsets of the database begin at 1.
+            let offset = row.and_then(|row| i32::try_from(span.place.0 - row.place + 1).ok());
+            let (Some(row), Some(offset), Ok(len)) = (row, offset, i32::try_from(span.len)) else { continue };
+            wanted.indexes.push(index);
+            wanted.seqs.push(signed(row.seq));
+            wanted.offsets.push(offset);
+            wanted.lens.push(len);
+        }
+        wanted
+    }
+}
