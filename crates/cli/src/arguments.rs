@@ -53,6 +53,8 @@ Examples:
       Let workers end their jobs, then stop the daemon.
   windlass verify /var/lib/windlass
       Check whether a daemon could start from this data with nothing lost.
+  windlass move --to postgres://windlass@db/jobs --data-dir /var/lib/windlass
+      Move the jobs of a stopped daemon into a database.
   windlass salvage /var/lib/windlass > jobs.jsonl
       Save all readable jobs of a damaged data directory (exit code 4).
   windlass import jsonl jobs.jsonl
@@ -118,11 +120,12 @@ Exit codes:
   1   fatal error (the store failed, or a bug); starting again is safe
   2   bad usage or configuration
   3   cannot listen on an address, for instance because it is in use
-  4   the data directory cannot be opened: another daemon has it, it is
-      damaged, or may not be accessed
+  4   the data directory or the database cannot be opened: another daemon has
+      it, it is damaged, or may not be accessed
   5   an import was incomplete; the imported part is in the data directory.
       A bridge left some jobs with the old broker.
       A salvage was incomplete; the readable part is on standard output
+  6   another daemon has taken the store in the database over
   The reason is on standard error, in a line that starts with `windlass: `.
   `windlass explain CODE` has advice.";
 
@@ -159,6 +162,27 @@ pub(crate) struct Serve {
     pub(crate) ephemeral: bool,
 }
 
+/// A store that no daemon uses.
+#[derive(Debug, Args)]
+pub(crate) struct Stored {
+    /// The data directory of a daemon that is not running, or its database (postgres://…).
+    #[arg(value_name = "DIR|URL")]
+    pub(crate) place: OsString,
+    /// Set one key of the section [postgres], as in --set postgres.password_file=FILE; may be repeated.
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+/// The options of `move`.
+#[derive(Debug, Args)]
+pub(crate) struct Move {
+    /// Where to: a database (postgres://…), from the data directory; or a data directory, from the configured database.
+    #[arg(long, value_name = "DIR|URL")]
+    pub(crate) to: OsString,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
 /// A login.
 #[derive(Debug, Args)]
 pub(crate) struct NewLogin {
@@ -179,25 +203,15 @@ pub(crate) enum Command {
     Check(Box<Check>),
     /// Print every configuration key with its default and an explanation.
     Config,
-    /// Check a data directory, without starting a daemon or changing anything.
-    Verify {
-        /// The data directory of a daemon that is not running.
-        #[arg(value_name = "DIR")]
-        data_dir: PathBuf,
-    },
-    /// Make a data directory as small as it can be.
-    Compact {
-        /// The data directory of a daemon that is not running.
-        #[arg(value_name = "DIR")]
-        data_dir: PathBuf,
-    },
-    /// Write every readable job of a data directory to standard output, one line of JSON each, even if the daemon cannot start
-    /// from it.
-    Salvage {
-        /// The data directory of a daemon that is not running.
-        #[arg(value_name = "DIR")]
-        data_dir: PathBuf,
-    },
+    /// Check a data directory or a database, without starting a daemon or changing anything.
+    Verify(Stored),
+    /// Make a data directory, or a store in a database, as small as it can be.
+    Compact(Stored),
+    /// Write every readable job of a data directory or a database to standard output, one line of JSON each, even if the daemon
+    /// cannot start from it.
+    Salvage(Stored),
+    /// Move everything from the data directory to a database, or back, while no daemon runs. The old store is kept aside.
+    Move(Box<Move>),
     /// Run as gearmand, with gearmand's options; a link to this program named gearmand does the same.
     #[command(disable_help_flag = true)]
     Gearmand {

@@ -1,21 +1,22 @@
 //! The commands. A new command needs a variant in `arguments` and a function here.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
 use std::process;
 
+use windlass_config::Error;
 use windlass_engine::Rights;
 use windlass_server::config::{self, Durability};
 use windlass_server::{Failure, logging};
 use windlass_session::protocol::Listener;
 
-use crate::arguments::{Command, Serve, grammar};
+use crate::arguments::{Command, Move, Serve, Stored, grammar};
 use crate::call::Call;
 use crate::config::{Config, DEFAULTS};
 use crate::explain::explain;
+use crate::settings::Settings;
 use crate::{faktory, gearmand, import, logins, manual, operate};
 
 /// Returns the exit code.
@@ -27,9 +28,10 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Check(check) if check.live => return Ok(operate::check(&check)),
         Command::Check(check) => print(&summary(&check.ask.settings.resolve(env::vars_os())?.for_server())?),
         Command::Config => print(DEFAULTS),
-        Command::Verify { data_dir } => print(&(windlass_server::verify(&on(data_dir))? + "\n")),
-        Command::Compact { data_dir } => print(&(windlass_server::compact(&on(data_dir))? + "\n")),
-        Command::Salvage { data_dir } => salvage(&data_dir),
+        Command::Verify(stored) => print(&(windlass_server::verify(&on(&stored)?)? + "\n")),
+        Command::Compact(stored) => print(&(windlass_server::compact(&on(&stored)?)? + "\n")),
+        Command::Salvage(stored) => salvage(&on(&stored)?),
+        Command::Move(how) => move_store(&how),
         Command::Explain { code } => print(&explain(code.as_deref())?),
         Command::Completions { shell } => print_bytes(&manual::completions(grammar(), shell)),
         Command::Man { directory } => manual::write(grammar(), &directory),
@@ -61,9 +63,42 @@ fn serve(Serve { settings, accept_loss, ephemeral }: &Serve) -> Result<(), Failu
     windlass_server::run(&config.for_server(), reread, || Ok(()))
 }
 
-/// The defaults, with this data directory.
-fn on(data_dir: PathBuf) -> config::Config {
-    Config { data_dir, ..Config::default() }.for_server()
+/// The defaults, with this data directory; or the configuration, with this database.
+fn on(Stored { place, set }: &Stored) -> Result<config::Config, Failure> {
+    match url(place) {
+        None => Ok(Config { data_dir: place.into(), ..Config::default() }.for_server()),
+        Some(url) => {
+            let settings = Settings { set: with_url(set, url), ..Settings::default() };
+            Ok(settings.resolve(env::vars_os())?.for_server())
+        }
+    }
+}
+
+/// The address of a database, which no directory's name looks like.
+fn url(place: &OsStr) -> Option<&str> {
+    place.to_str().filter(|text| text.starts_with("postgres://") || text.starts_with("postgresql://"))
+}
+
+fn with_url(set: &[String], url: &str) -> Vec<String> {
+    set.iter().cloned().chain([format!("postgres.url={url}")]).collect()
+}
+
+/// The target's other settings are the source's.
+fn move_store(Move { to, settings }: &Move) -> Result<(), Failure> {
+    let source = settings.resolve(env::vars_os())?;
+    let (mut from, mut target) = (source.clone(), source.clone());
+    if let Some(url) = url(to) {
+        from.postgres.url.clear();
+        target.postgres.url = url.to_owned();
+    } else if source.postgres.url.is_empty() {
+        let reason = "is empty: a move to a directory begins at the database that it names".to_owned();
+        return Err(Error::Senseless { key: "postgres.url", reason }.into());
+    } else {
+        target.postgres.url.clear();
+        target.data_dir = to.into();
+    }
+    target.check()?;
+    print(&(windlass_server::move_store(&from.for_server(), &target.for_server())? + "\n"))
 }
 
 /// Becomes the load generator. It is a program of its own because it has codecs of its own, and starts other servers: no daemon in
@@ -76,8 +111,8 @@ fn bench(words: &[OsString]) -> Result<(), Failure> {
     Err(Failure::Runtime(format!("cannot run {PROGRAM}, which is a program of its own: {error}")))
 }
 
-fn salvage(data_dir: &Path) -> Result<(), Failure> {
-    let report = windlass_server::salvage(data_dir, &mut io::stdout().lock())?;
+fn salvage(config: &config::Config) -> Result<(), Failure> {
+    let report = windlass_server::salvage(config, &mut io::stdout().lock())?;
     // Standard error may be closed; the jobs are already written.
     let _ = writeln!(io::stderr(), "{report}");
     Ok(())
@@ -105,7 +140,8 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
         format!("listen   {protocol} {address}{tls}{queue}{only}\n")
     });
     let state = windlass_server::look(config)?;
-    let data = format!("data     {} ({durability}; {state})\n", config.data_dir.display());
+    let place = config.remote.as_ref().map_or_else(|| config.data_dir.display().to_string(), |remote| remote.name());
+    let data = format!("data     {place} ({durability}; {state})\n");
     Ok(format!("ok\n{}{data}", listeners.collect::<String>()))
 }
 

@@ -17,7 +17,7 @@ const ALL: &[Explanation] = &[
     ),
     Explanation(
         "4",
-        "the data directory cannot be opened",
+        "the data directory, or the database with the store, cannot be opened",
         "Another daemon has it, its permissions forbid it, or it is damaged: `windlass verify DIR` and `windlass salvage DIR` look \
          at it without changes.",
     ),
@@ -25,6 +25,12 @@ const ALL: &[Explanation] = &[
         "5",
         "an import, a salvage or a bridge is incomplete",
         "The part that is there is kept; the message names the rest.",
+    ),
+    Explanation(
+        "6",
+        "another daemon has taken the store in the database over",
+        "This daemon could not renew its lease in time. Nothing that it acknowledged is lost; start it again to wait for the store: \
+         see server.in_use_timeout.",
     ),
     Explanation("bad_request", "a parameter of the request is invalid", "The text names it."),
     Explanation("not_found", "there is no such job, queue, worker or page", "A job that succeeded is gone."),

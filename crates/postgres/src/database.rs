@@ -1,17 +1,21 @@
 //! A store in a database, from its address: opened like a data directory.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use windlass_engine::Limits;
-use windlass_store::{CheckpointLimits, Error, Guard, OpenError, Opened, Remote, Tenure, open_parts};
+use windlass_engine::{Engine, Limits};
+use windlass_store::{
+    CheckpointLimits, Error, Guard, Journal, Log as _, OpenError, Opened, Remote, Salvage, State, Tenure, Verdict,
+    open_parts, verify_parts,
+};
 
 use crate::address::{Address, AddressError, Target};
-use crate::lease::{Keeper, Lease};
+use crate::lease::{Keeper, Lease, in_use, present_holder};
 use crate::link::Link;
 use crate::log::PostgresLog;
-use crate::schema::{Names, make_lease, migrate};
-use crate::table::PostgresTable;
-use crate::tail::Tail;
+use crate::schema::{self, Names};
+use crate::table::{PostgresScan, PostgresTable};
+use crate::tail::{Tail, read_rows};
 
 /// A store in PostgreSQL.
 #[derive(Clone, Debug)]
@@ -49,22 +53,99 @@ impl Remote for Database {
         self.address.target().map_or_else(|_| "the database".to_owned(), |target| target.place)
     }
 
-    fn open(&self, checkpoints: &CheckpointLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
+    fn look(&self) -> Result<State, Error> {
         let target = &self.target()?;
-        let names = Names::of(target);
-        let link = Link::open(target)?;
-        make_lease(&link, &names)?;
-        let lease = Lease::take(&link, target)?;
-        let keeper = Keeper::start(&lease, Link::open(target)?, target).map_err(|why| failed(target, why))?;
-        migrate(&link, &names, &lease)?;
+        let (names, link) = (Names::of(target), Link::open(target)?);
+        if schema::version(&link, &names)?.is_none_or(|version| version == 0) {
+            return Ok(State::New);
+        }
+        Ok(present_holder(&link, &names)?.map_or(State::Kept, State::Held))
+    }
+
+    fn open(&self, checkpoints: &CheckpointLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
+        let Taken { target, names, link, lease, keeper } = self.take()?;
+        schema::migrate(&link, &names, &lease)?;
         // Half of what makes a checkpoint due: then a table is full, and another one is in use, when the log is trimmed.
-        let tail = Tail::open(target, &lease, &link, checkpoints.log_bytes / 2)?;
-        let log = PostgresLog::new(target, tail, (Arc::clone(&lease), keeper), link);
-        let table = Box::new(PostgresTable::new(target, &lease));
+        let tail = Tail::open(&target, Some(&lease), &link, checkpoints.log_bytes / 2)?;
+        let log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), link);
+        let table = Box::new(PostgresTable::new(&target, &lease));
         let (checkpointer, recovered) = open_parts(&log, table, checkpoints, limits, seed)?;
         let tenure: Arc<dyn Tenure> = lease;
         // The log keeps the lease.
         Ok(Opened { log: Box::new(log), checkpointer, recovered, guard: Guard::new((), Some(tenure)) })
+    }
+
+    fn fill(&self, engine: &Engine) -> Result<(), OpenError> {
+        let Taken { target, names, link, lease, keeper } = self.take()?;
+        if schema::version(&link, &names)?.is_some_and(|version| version != 0) {
+            return Err(Error::NotEmpty { place: target.place }.into());
+        }
+        schema::migrate(&link, &names, &lease)?;
+        schema::begin_to_fill(&link, &names, &lease)?;
+        let tail = Tail::open(&target, Some(&lease), &link, CheckpointLimits::default().log_bytes / 2)?;
+        let mut log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), Link::open(&target)?);
+        Journal::new().append_all(engine, |commit| log.append(commit))?;
+        schema::complete(&link, &names, &lease)?;
+        Ok(log.close()?)
+    }
+
+    fn retire(&self) -> Result<(), OpenError> {
+        let Taken { names, link, lease, keeper, .. } = self.take()?;
+        schema::retire(&link, &names, &lease)?;
+        drop(keeper);
+        Ok(())
+    }
+
+    fn verify(&self, limits: Limits) -> Result<Verdict, OpenError> {
+        let (target, link) = self.at_rest()?;
+        let tail = Tail::open(&target, None, &link, u64::MAX)?;
+        let report = verify_parts(&*tail, &PostgresScan::new(&target), limits)?;
+        Ok(Verdict { report, before: false })
+    }
+
+    fn salvage(&self) -> Result<Salvage, Error> {
+        let (target, link) = self.at_rest()?;
+        let names = Names::of(&target);
+        Salvage::of_parts(&PostgresScan::new(&target), |after, show| {
+            read_rows(&link, &names, after, i64::MAX.unsigned_abs(), &mut |_, _, seq, records| {
+                show(seq, records);
+                ControlFlow::Continue(())
+            })
+        })
+    }
+}
+
+/// A store whose lease this process has.
+struct Taken {
+    target: Target,
+    names: Names,
+    link: Link,
+    lease: Arc<Lease>,
+    keeper: Keeper,
+}
+
+impl Database {
+    fn take(&self) -> Result<Taken, Error> {
+        let target = self.target()?;
+        let names = Names::of(&target);
+        let link = Link::open(&target)?;
+        schema::make_lease(&link, &names)?;
+        let lease = Lease::take(&link, &target)?;
+        let keeper = Keeper::start(&lease, Link::open(&target)?, &target).map_err(|why| failed(&target, why))?;
+        Ok(Taken { target, names, link, lease, keeper })
+    }
+
+    /// A store that can be read and that nobody has.
+    fn at_rest(&self) -> Result<(Target, Link), Error> {
+        let target = self.target()?;
+        let (names, link) = (Names::of(&target), Link::open(&target)?);
+        let version = schema::version(&link, &names)?.filter(|version| *version != 0);
+        let version = version.ok_or_else(|| Error::damaged(&target.place, "there is no data of a daemon in it"))?;
+        schema::check(version, &target.place)?;
+        match present_holder(&link, &names)? {
+            Some(holder) => Err(in_use(&target.place, &holder)),
+            None => Ok((target, link)),
+        }
     }
 }
 

@@ -17,6 +17,11 @@ use crate::link::{Link, has_code};
 /// The present version. 0 is a store that has only its lease.
 pub(crate) const VERSION: i32 = 1;
 
+/// Instead of a version: a store that is being filled, or whose filling was interrupted.
+const FILLING: i32 = -1;
+/// Instead of a version: the contents were moved to another store.
+const RETIRED: i32 = -2;
+
 /// Tables of the log.
 pub(crate) const LOG_TABLES: usize = 8;
 
@@ -92,12 +97,8 @@ pub(crate) fn make_lease(link: &Link, names: &Names) -> Result<(), Error> {
 pub(crate) fn migrate(link: &Link, names: &Names, lease: &Lease) -> Result<(), Error> {
     const DOING: &str = "making the tables of";
     let found = version(link, names)?.unwrap_or(0);
-    if found > VERSION {
-        let what = format!("its tables have version {found}; this program knows versions up to {VERSION}");
-        return Err(Error::damaged(lease.place(), what));
-    }
-    if found == VERSION {
-        return Ok(());
+    if found != 0 {
+        return check(found, lease.place());
     }
     link.batch(DOING, "BEGIN")?;
     for number in 0..LOG_TABLES {
@@ -106,11 +107,42 @@ pub(crate) fn migrate(link: &Link, names: &Names, lease: &Lease) -> Result<(), E
     link.batch(DOING, &pages_table(&names.pages()))?;
     let (key, value) = new_table();
     link.execute(DOING, &format!("INSERT INTO {} VALUES ($1, $2)", names.pages()), &[&key, &value])?;
-    let set = format!("UPDATE {} SET version = {VERSION} WHERE id = 1 AND epoch = $1", names.lease());
-    if link.execute(DOING, &set, &[&lease.epoch()])? != 1 {
-        return Err(lease.find_successor(link));
-    }
+    set_version(link, names, lease, VERSION)?;
     link.batch(DOING, "COMMIT")
+}
+
+/// Refuses tables that this program cannot use.
+pub(crate) fn check(version: i32, place: &str) -> Result<(), Error> {
+    let what = match version {
+        VERSION => return Ok(()),
+        FILLING => "a move into it was interrupted: drop the schema and repeat the move".to_owned(),
+        RETIRED => "its contents were moved to another store; drop the schema to use it anew".to_owned(),
+        other => format!("its tables have version {other}; this program knows versions up to {VERSION}"),
+    };
+    Err(Error::damaged(place, what))
+}
+
+/// Nothing but [`complete`] makes the store usable again.
+pub(crate) fn begin_to_fill(link: &Link, names: &Names, lease: &Lease) -> Result<(), Error> {
+    set_version(link, names, lease, FILLING)
+}
+
+/// The store is complete.
+pub(crate) fn complete(link: &Link, names: &Names, lease: &Lease) -> Result<(), Error> {
+    set_version(link, names, lease, VERSION)
+}
+
+/// The store is not used any more.
+pub(crate) fn retire(link: &Link, names: &Names, lease: &Lease) -> Result<(), Error> {
+    set_version(link, names, lease, RETIRED)
+}
+
+fn set_version(link: &Link, names: &Names, lease: &Lease, version: i32) -> Result<(), Error> {
+    let set = format!("UPDATE {} SET version = $2 WHERE id = 1 AND epoch = $1", names.lease());
+    match link.execute("making the tables of", &set, &[&lease.epoch(), &version])? {
+        1 => Ok(()),
+        _ => Err(lease.find_successor(link)),
+    }
 }
 
 /// Rows are only added, and all removed at once: nothing to vacuum. Bodies are compressed by their producers, if at all.

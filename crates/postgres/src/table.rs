@@ -152,7 +152,7 @@ impl PostgresTable {
 
 impl Table for PostgresTable {
     fn scan(&self) -> Result<Box<dyn Scan>, Error> {
-        Ok(Box::new(PostgresScan { target: self.target.clone(), names: self.names.clone() }))
+        Ok(Box::new(PostgresScan::new(&self.target)))
     }
 
     fn is_writable(&self) -> bool {

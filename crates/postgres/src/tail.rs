@@ -23,7 +23,8 @@ const TRIMMING: &str = "trimming the log in";
 /// The commits of a log.
 pub(crate) struct Tail {
     target: Target,
-    lease: Arc<Lease>,
+    /// `None`: the log is only read.
+    lease: Option<Arc<Lease>>,
     names: Names,
     /// A table of the log gets no more commits when it has this many bytes.
     table_bytes: u64,
@@ -90,8 +91,13 @@ pub(crate) fn unsigned(number: i64) -> u64 {
 }
 
 impl Tail {
-    /// Reads which commits there are. The caller has the lease.
-    pub(crate) fn open(target: &Target, lease: &Arc<Lease>, link: &Link, table_bytes: u64) -> Result<Arc<Self>, Error> {
+    /// Reads which commits there are. The caller has the lease, or nobody has it.
+    pub(crate) fn open(
+        target: &Target,
+        lease: Option<&Arc<Lease>>,
+        link: &Link,
+        table_bytes: u64,
+    ) -> Result<Arc<Self>, Error> {
         let (target, names) = (target.clone(), Names::of(target));
         let mut index = Index::default();
         let place = link.query(READING, &format!("SELECT place FROM {} WHERE id = 1", names.lease()), &[])?;
@@ -106,7 +112,7 @@ impl Tail {
             index.current = table;
         }
         let (index, rows) = (Mutex::new(index), Mutex::default());
-        Ok(Arc::new(Self { target, lease: Arc::clone(lease), names, table_bytes, index, rows }))
+        Ok(Arc::new(Self { target, lease: lease.cloned(), names, table_bytes, index, rows }))
     }
 
     /// Where a commit of this many bytes goes. It stays there until [`Tail::appended`], however often it is tried.
@@ -140,19 +146,19 @@ impl Tail {
 
     /// Truncates a table whose commits are all up to this one.
     fn truncate(&self, link: &Link, table: usize, upto: u64, place: u64) -> Result<(), Error> {
-        let name = self.names.log(table);
+        let (lease, name) = (self.lease.as_ref().ok_or(Error::Closed)?, self.names.log(table));
         link.batch(TRIMMING, &format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))?;
         link.batch(TRIMMING, &format!("LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))?;
         let last = link.query(TRIMMING, &format!("SELECT max(seq) FROM {name}"), &[])?;
         let last: Option<i64> = last.first().and_then(|row| row.get(0));
         if last.is_some_and(|last| unsigned(last) > upto) {
-            return Err(Error::damaged(self.lease.place(), format!("{name} has commits that are needed")));
+            return Err(Error::damaged(lease.place(), format!("{name} has commits that are needed")));
         }
         link.batch(TRIMMING, &format!("TRUNCATE {name}"))?;
         // Last, so that renewals of the lease wait for nothing of the above. Places are never used again.
         let set = format!("UPDATE {} SET place = GREATEST(place, $2) WHERE id = 1 AND epoch = $1", self.names.lease());
-        if link.execute(TRIMMING, &set, &[&self.lease.epoch(), &signed(place)])? != 1 {
-            return Err(self.lease.find_successor(link));
+        if link.execute(TRIMMING, &set, &[&lease.epoch(), &signed(place)])? != 1 {
+            return Err(lease.find_successor(link));
         }
         link.batch(TRIMMING, "COMMIT")
     }
@@ -236,12 +242,19 @@ impl LogTail for Tail {
         let newest = self.newest();
         let link = Link::open(&self.target)?;
         let mut found = Vec::new();
-        let flow = read_rows(&link, &self.names, after, newest, &mut |table, entry| {
-            found.push(Place { place: entry.place.0, seq: entry.seq, table });
-            each(entry)
+        let mut damaged = None;
+        let flow = read_rows(&link, &self.names, after, newest, &mut |table, place, seq, records| match records {
+            Ok(records) => {
+                found.push(Place { place: place.0, seq, table });
+                each(&Entry { seq, place, records })
+            }
+            Err(why) => {
+                damaged = Some(Error::damaged(&self.target.place, why));
+                ControlFlow::Break(())
+            }
         });
         *self.rows() = found;
-        flow
+        damaged.map_or(flow, Err)
     }
 
     fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error> {
@@ -269,7 +282,7 @@ impl LogTail for Tail {
         for (part, span) in parts.into_iter().zip(spans) {
             match part.filter(|part| part.len() == span.len) {
                 Some(part) => into.extend_from_slice(&part),
-                None => return Err(Error::damaged(self.lease.place(), "a record of the log is missing")),
+                None => return Err(Error::damaged(&self.target.place, "a record of the log is missing")),
             }
         }
         Ok(())
@@ -309,13 +322,16 @@ impl LogTail for Tail {
     }
 }
 
-/// Shows the commits after `after` up to `newest` in order, with the table of each, until `each` breaks.
+/// Receives a commit: its table, its place, its number, and its records or what is wrong with them.
+pub(crate) type ShowRow<'a> = dyn FnMut(usize, Position, u64, Result<&[u8], String>) -> ControlFlow<()> + 'a;
+
+/// Shows the commits after `after` up to `newest` in order, until `each` breaks.
 pub(crate) fn read_rows(
     link: &Link,
     names: &Names,
     after: u64,
     newest: u64,
-    each: &mut dyn FnMut(usize, &Entry<'_>) -> ControlFlow<()>,
+    each: &mut ShowRow<'_>,
 ) -> Result<(), Error> {
     for (_, table) in in_order(link, names)? {
         let name = names.log(table);
@@ -325,10 +341,10 @@ pub(crate) fn read_rows(
         while let Some(row) = rows.next(READING)? {
             let (seq, place, sum): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
             let (seq, records): (u64, &[u8]) = (unsigned(seq), row.get(3));
-            if checksum(seq, records) != sum {
-                return Err(Error::damaged(name, format!("the checksum of commit {seq} does not match")));
-            }
-            if each(table, &Entry { seq, place: Position(unsigned(place)), records }).is_break() {
+            let is_whole = checksum(seq, records) == sum;
+            let records = is_whole.then_some(records);
+            let records = records.ok_or_else(|| format!("the checksum of commit {seq} in {name} does not match"));
+            if each(table, Position(unsigned(place)), seq, records).is_break() {
                 return Ok(());
             }
         }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::fs::Access;
 use windlass_store::{
     CheckpointLimits, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError, Opened,
-    Recovered, Salvage, StoreConfig, Verdict,
+    Recovered, Remote, Salvage, State, StoreConfig, Verdict,
 };
 
 use crate::clock;
@@ -101,6 +101,11 @@ pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
     if config.remote.is_some() {
         make_directory(&config.data_dir)?;
     }
+    open_now(config)
+}
+
+/// Opens the store, and makes no directory for anything else.
+fn open_now(config: &Config) -> Result<Opened, Failure> {
     let mut trying = Trying::new(config);
     loop {
         match try_open(config) {
@@ -121,17 +126,22 @@ fn cannot_open(config: &Config, error: &OpenError) -> Failure {
 }
 
 /// Writes every readable job, schedule and batch to `out`, a line of JSON each, and returns a summary. Changes nothing in the
-/// directory.
+/// store.
 ///
 /// # Errors
 ///
-/// The directory does not exist, a daemon has it, or `out` cannot be written; [`Failure::Incomplete`] with the summary, if
+/// The store does not exist, a daemon has it, or `out` cannot be written; [`Failure::Incomplete`] with the summary, if
 /// anything is missing.
-pub fn salvage(data_dir: &Path, out: &mut dyn Write) -> Result<String, Failure> {
-    is_there(data_dir)?;
-    let progress = Progress::of(data_dir);
-    let found = windlass_store::salvage(&StoreConfig::new(data_dir)).map_err(|error| Failure::data(data_dir, error))?;
-    drop(progress);
+pub fn salvage(config: &Config, out: &mut dyn Write) -> Result<String, Failure> {
+    let found = match &config.remote {
+        Some(remote) => remote.salvage().map_err(|error| Failure::data_at(remote.name(), error))?,
+        None => {
+            is_there(&config.data_dir)?;
+            let _progress = Progress::of(&config.data_dir);
+            let found = windlass_store::salvage(&StoreConfig::new(&config.data_dir));
+            found.map_err(|error| Failure::data(&config.data_dir, error))?
+        }
+    };
     let mut out = BufWriter::new(out);
     found
         .export(&mut out)
@@ -153,18 +163,22 @@ fn in_words(found: &Salvage) -> String {
     )
 }
 
-/// Checks that the daemon would start from a directory with everything that was in it. Returns a summary. Changes nothing in the
-/// directory.
+/// Checks that the daemon would start from a store with everything that was in it. Returns a summary. Changes nothing in the
+/// store.
 ///
 /// # Errors
 ///
 /// [`Failure::Data`]: it would not, and why.
 pub fn verify(config: &Config) -> Result<String, Failure> {
-    is_there(&config.data_dir)?;
-    let progress = Progress::of(&config.data_dir);
-    let Verdict { report, before } = windlass_store::verify(&store_config(config), config.engine_limits())
-        .map_err(|error| Failure::store(&config.data_dir, &error))?;
-    drop(progress);
+    let verdict = match &config.remote {
+        Some(remote) => remote.verify(config.engine_limits()),
+        None => {
+            is_there(&config.data_dir)?;
+            let _progress = Progress::of(&config.data_dir);
+            windlass_store::verify(&store_config(config), config.engine_limits())
+        }
+    };
+    let Verdict { report, before } = verdict.map_err(|error| cannot_open(config, &error))?;
     let windlass_store::Report { jobs, queues, schedules, batches, table_seq, last_seq, torn, harmless, .. } = report;
     let harmless: String =
         harmless.iter().map(|damage| format!("\ndamaged, but the table holds its records: {damage}")).collect();
@@ -176,15 +190,31 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
     ))
 }
 
+/// Where the store is, for messages.
+fn place(config: &Config) -> String {
+    config.remote.as_ref().map_or_else(|| config.data_dir.display().to_string(), |remote| remote.name())
+}
+
+/// Fails where no daemon has ever been, so that nothing is created there.
+fn is_kept(remote: &dyn Remote) -> Result<(), Failure> {
+    match remote.look().map_err(|error| Failure::data_at(remote.name(), error))? {
+        State::New => Err(Failure::data_at(remote.name(), "there is no data of a daemon in it")),
+        State::Kept | State::Held(_) => Ok(()),
+    }
+}
+
 /// Rebuilds the table, so that it takes up no more room than necessary. Returns a summary.
 ///
 /// # Errors
 ///
 /// The directory cannot be opened, or the table cannot be built.
 pub fn compact(config: &Config) -> Result<String, Failure> {
-    is_there(&config.data_dir)?;
-    let failed = |error: &dyn std::fmt::Display| Failure::data(&config.data_dir, error);
-    let mut opened = open(config)?;
+    match &config.remote {
+        None => is_there(&config.data_dir)?,
+        Some(remote) => is_kept(&**remote)?,
+    }
+    let failed = |error: &dyn std::fmt::Display| Failure::data_at(place(config), error);
+    let mut opened = open_now(config)?;
     let figures = opened.checkpointer.figures();
     let bytes = || figures.table_bytes.load(std::sync::atomic::Ordering::Relaxed);
     let before = bytes();
@@ -194,6 +224,47 @@ pub fn compact(config: &Config) -> Result<String, Failure> {
     Ok(format!("the table takes up {} bytes; before: {before}", bytes()))
 }
 
+/// Moves the contents of a store to a place that has none: from a directory to a database, or back. The old store is kept, but no
+/// daemon starts from it any more. Returns a summary.
+///
+/// # Errors
+///
+/// [`Failure::Data`]: a store cannot be opened, or the new place is not empty.
+pub fn move_store(from: &Config, to: &Config) -> Result<String, Failure> {
+    match &from.remote {
+        None => is_there(&from.data_dir)?,
+        Some(remote) => is_kept(&**remote)?,
+    }
+    let cannot_fill = |error: OpenError| Failure::data_at(place(to), error);
+    let Opened { mut log, recovered, guard, .. } = open_now(from)?;
+    match &to.remote {
+        Some(remote) => remote.fill(&recovered.engine).map_err(cannot_fill)?,
+        None => windlass_store::fill(&store_config(to), &recovered.engine, random_seed()).map_err(cannot_fill)?,
+    }
+    let cannot_retire = |error: &dyn std::fmt::Display| {
+        Failure::Runtime(format!(
+            "the jobs are in {} now, but the old store cannot be marked, so start no daemon on {}: {error}",
+            place(to),
+            place(from)
+        ))
+    };
+    log.close().map_err(|error| cannot_retire(&error))?;
+    let old = match &from.remote {
+        Some(remote) => {
+            remote.retire().map_err(|error| cannot_retire(&error))?;
+            "the old tables are kept: drop their schema when you no longer need them".to_owned()
+        }
+        None => {
+            let aside = windlass_store::retire(&store_config(from)).map_err(|error| cannot_retire(&error))?;
+            format!("the old store is kept in {}", aside.display())
+        }
+    };
+    drop(guard);
+    let windlass_store::Report { jobs, queues, schedules, batches, .. } = recovered.report;
+    let to = place(to);
+    Ok(format!("moved {jobs} jobs, {queues} queues, {schedules} schedules, {batches} batches to {to}; {old}"))
+}
+
 /// If the daemon would not start from the configured directory because data is lost, makes a new store of the rest and sets the
 /// damaged one aside. Logs both. Leaves an intact directory alone.
 ///
@@ -201,6 +272,11 @@ pub fn compact(config: &Config) -> Result<String, Failure> {
 ///
 /// [`Failure::Data`]: it cannot be read for another reason, or the new store cannot be made.
 pub fn accept_loss(config: &Config) -> Result<(), Failure> {
+    if let Some(remote) = &config.remote {
+        let what = "--accept-loss is for data directories: save the readable jobs with `windlass salvage`, and import them into \
+                    another schema with `windlass import jsonl`";
+        return Err(Failure::data_at(remote.name(), what));
+    }
     let (store, limits) = (store_config(config), config.engine_limits());
     let damage = match windlass_store::verify(&store, limits.clone()) {
         Err(OpenError::Damaged(damage)) if config.data_dir.is_dir() => damage,
@@ -213,12 +289,20 @@ pub fn accept_loss(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a start would find: `new`, `a daemon runs on it`, or `kept`. Changes nothing.
+/// What a start would find: `new`, `kept`, or `a daemon runs on it`, with its name where the store is in a database. Changes nothing.
 ///
 /// # Errors
 ///
-/// The directory cannot be used.
-pub fn look(config: &Config) -> Result<&'static str, Failure> {
+/// The directory or the database cannot be used.
+pub fn look(config: &Config) -> Result<String, Failure> {
+    if let Some(remote) = &config.remote {
+        let state = remote.look().map_err(|error| Failure::data_at(remote.name(), error))?;
+        return Ok(match state {
+            State::New => "new".to_owned(),
+            State::Kept => "kept".to_owned(),
+            State::Held(holder) => format!("a daemon runs on it: {holder}"),
+        });
+    }
     let directory = &config.data_dir;
     let refuse = |why: &dyn std::fmt::Display| Failure::data(directory, why);
     let mut nearest = std::path::absolute(directory).map_err(|error| refuse(&error))?;
@@ -231,10 +315,10 @@ pub fn look(config: &Config) -> Result<&'static str, Failure> {
     }
     let has_daemon = |door: &Arc<dyn Door>| UnixStream::connect(directory.join(door.private_socket())).is_ok();
     if config.doors.iter().any(has_daemon) {
-        return Ok("a daemon runs on it");
+        return Ok("a daemon runs on it".to_owned());
     }
     let is_new = std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
-    Ok(if is_new { "new" } else { "kept" })
+    Ok(if is_new { "new" } else { "kept" }.to_owned())
 }
 
 /// Fails where no daemon has ever been, so that nothing is created there.

@@ -63,7 +63,7 @@ mod traffic;
 mod trying;
 mod warnings;
 
-pub use data::{accept_loss, compact, look, salvage, verify};
+pub use data::{accept_loss, compact, look, move_store, salvage, verify};
 pub use failure::Failure;
 pub use protocols::daemon;
 pub use run::{allow_open_files, run};

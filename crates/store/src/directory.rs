@@ -30,6 +30,7 @@ use crate::log::scan::{Scanned, scan};
 use crate::page::Point;
 use crate::parts::Found;
 use crate::recover::Recovered;
+use crate::salvage::{Salvage, Verdict};
 use crate::store::{Error, Log, Scan, Table as _, Tenure};
 use crate::table::sled::{self, SledTable, SledTableConfig};
 
@@ -117,10 +118,28 @@ impl std::fmt::Debug for dyn Log {
     }
 }
 
+/// What there is where a store may be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Nothing: a start makes a store.
+    New,
+    /// A store that no process has.
+    Kept,
+    /// A store that this process has.
+    Held(String),
+}
+
 /// A store that is not in a data directory.
 pub trait Remote: fmt::Debug + Send + Sync {
     /// Where it is, for messages: without secrets.
     fn name(&self) -> String;
+
+    /// What there is. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be reached.
+    fn look(&self) -> Result<State, Error>;
 
     /// Opens the store, or creates one. `seed` keys the engine's hash tables.
     ///
@@ -128,6 +147,34 @@ pub trait Remote: fmt::Debug + Send + Sync {
     ///
     /// If another process holds the store, if it cannot be reached, and if required data is missing.
     fn open(&self, checkpoints: &CheckpointLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError>;
+
+    /// Creates a store with the contents of an engine, where there is none.
+    ///
+    /// # Errors
+    ///
+    /// If there is a store already, and if it cannot be reached. A store that is not complete is never opened.
+    fn fill(&self, engine: &Engine) -> Result<(), OpenError>;
+
+    /// Marks the contents as moved to another store, so that no process opens them again.
+    ///
+    /// # Errors
+    ///
+    /// If another process holds the store, and if it cannot be reached.
+    fn retire(&self) -> Result<(), OpenError>;
+
+    /// Reads the store as a start of the daemon would, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the daemon would not start; and if a process holds the store.
+    fn verify(&self, limits: Limits) -> Result<Verdict, OpenError>;
+
+    /// Reads as much as possible, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// If a process holds the store, or there is none.
+    fn salvage(&self) -> Result<Salvage, Error>;
 }
 
 /// Opens the store in a directory, or creates one there. `seed` keys the engine's hash tables.
@@ -266,13 +313,13 @@ pub(crate) fn replace(config: &StoreConfig, engine: &Engine, seed: u64) -> Resul
     let aside = if !store.exists() {
         rename(&new, &store)?;
         sync_entry(&config.path)?;
-        let aside = free_name(config, OLD_JOURNAL);
+        let aside = free_name(config, &format!("{OLD_JOURNAL}.damaged"));
         if old.exists() {
             rename(&old, &aside)?;
         }
         aside
     } else {
-        let aside = free_name(config, STORE);
+        let aside = free_name(config, &format!("{STORE}.damaged"));
         if exchange(&new, &store)? {
             sync_entry(&config.path)?;
             rename(&new, &aside)?;
@@ -286,7 +333,33 @@ pub(crate) fn replace(config: &StoreConfig, engine: &Engine, seed: u64) -> Resul
     Ok(aside)
 }
 
+/// Creates a store with the contents of an engine, in a directory that has none.
+///
+/// # Errors
+///
+/// If there is a store already, if another process holds the directory, and if the file system fails.
+pub fn fill(config: &StoreConfig, engine: &Engine, seed: u64) -> Result<(), OpenError> {
+    let mut lock = Lock::take(&config.path)?;
+    if let Some(found) = [STORE, OLD_JOURNAL].into_iter().find(|name| config.path.join(name).exists()) {
+        return Err(Error::NotEmpty { place: config.path.join(found).display().to_string() }.into());
+    }
+    make_with(config, Some(engine), seed)?;
+    Ok(lock.has_store()?)
+}
+
+/// Sets a store aside whose contents were moved to another one. Returns its new path.
+///
+/// # Errors
+///
+/// If the file system fails. The caller holds the directory.
+pub fn retire(config: &StoreConfig) -> Result<PathBuf, Error> {
+    let aside = free_name(config, &format!("{STORE}.moved"));
+    rename(&config.path.join(STORE), &aside)?;
+    sync_entry(&config.path)?;
+    Ok(aside)
+}
+
 fn free_name(config: &StoreConfig, name: &str) -> PathBuf {
-    let name = |n: u32| config.path.join(format!("{name}.damaged-{n}"));
+    let name = |n: u32| config.path.join(format!("{name}-{n}"));
     (1..=u32::MAX).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(0))
 }

@@ -108,11 +108,7 @@ impl Journal {
     /// # Errors
     ///
     /// An error of `write`, at once.
-    pub(crate) fn append_all<E>(
-        &mut self,
-        engine: &Engine,
-        mut write: impl FnMut(&Commit) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub fn append_all<E>(&mut self, engine: &Engine, mut write: impl FnMut(&Commit) -> Result<(), E>) -> Result<(), E> {
         self.pending.queues.extend(engine.queues().map(|queue| queue.image().id));
         engine.days().for_each(|begin| self.pending.append(|out| encode_day(begin, out)));
         engine.batches().for_each(|batch| self.put(batch));

@@ -10,7 +10,7 @@ use windlass_engine::Limits;
 use crate::checkpoint::{CheckpointLimits, Checkpointer, Start, StoreFigures};
 use crate::damage::{Damage, Loss, OpenError};
 use crate::page::{POINT_KEY, Point};
-use crate::recover::{Recovered, Replay, load_table};
+use crate::recover::{Recovered, Replay, Report, load_table};
 use crate::store::{Entry, Log, LogTail, Scan, Table};
 
 /// Receives a commit that is read back.
@@ -76,6 +76,19 @@ pub fn open_parts(
     let behind = |point: &Point, show: &mut ShowEntry<'_>| show_behind(&*tail, point.seq, show);
     let (found, ()) = Found::read(&*table.scan()?, "table", behind)?;
     found.open(table, tail, checkpoints, limits, seed)
+}
+
+/// Reads a store's parts as a start of the daemon would, and changes nothing.
+///
+/// # Errors
+///
+/// The reason why the daemon would not start.
+pub fn verify_parts(tail: &dyn LogTail, table: &dyn Scan, limits: Limits) -> Result<Report, OpenError> {
+    let behind = |point: &Point, show: &mut ShowEntry<'_>| show_behind(tail, point.seq, show);
+    let (found, ()) = Found::read(table, "table", behind)?;
+    let mut report = found.replay.build(limits, 0, tail.newest().max(found.point.seq))?.report;
+    report.table_seq = found.point.seq;
+    Ok(report)
 }
 
 /// Shows the commits after `after`, all of which must exist.

@@ -23,7 +23,7 @@ use crate::page::{Item, Key, Large, Page, Point, items};
 use crate::record::{MetaRecord, Record};
 use crate::recover::{Report, repaired};
 use crate::sled_file::SledFile;
-use crate::store::{Error, Table as _};
+use crate::store::{Error, Scan, Table as _};
 use crate::table::sled::{DB, SledTable};
 
 /// The result of [`verify`] for a store in order.
@@ -96,6 +96,46 @@ pub struct Salvage {
     meta: Option<MetaRecord>,
     /// Deleted queues. One of them may be the only source of the name of a job's queue.
     gone: BTreeSet<QueueId>,
+}
+
+/// The readable pages of a table. Of each page the last existing version counts.
+#[derive(Default)]
+struct Pages {
+    /// The last existing point.
+    point: Option<Point>,
+    pages: BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
+    pieces: Pieces,
+}
+
+/// Pieces of large records, by number and place.
+type Pieces = BTreeMap<(u64, u64), BTreeMap<u32, Vec<u8>>>;
+
+impl Pages {
+    /// Notes a value, if it can be read.
+    fn see(&mut self, key: &[u8], value: &[u8]) {
+        match Key::of(key) {
+            Key::Page => {
+                if let Ok(page) = Page::open(key, value)
+                    && self.pages.get(key).is_none_or(|(generation, _)| *generation <= page.generation)
+                {
+                    self.pages.insert(key.to_vec(), (page.generation, page.items.to_vec()));
+                }
+            }
+            Key::Piece { number, place, n } => {
+                self.pieces.entry((number, place)).or_default().insert(n, value.to_vec());
+            }
+            Key::Point => {
+                let last = Point::decode(value).ok().into_iter().chain(self.point);
+                self.point = last.max_by_key(|point| point.generation);
+            }
+            Key::Unknown => {}
+        }
+    }
+}
+
+/// The records of a commit, as far as they can be read.
+fn records_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    records(bytes).map_while(Result::ok).map(|(_, record)| record)
 }
 
 /// Reads as much as possible of a data directory, and changes nothing in it.
@@ -200,30 +240,12 @@ impl Salvage {
         Reached::Unknown
     }
 
-    /// Takes the readable pages of a table. Of each page the last existing version counts. Returns the last existing point.
+    /// Takes the readable pages of a table in a file. Returns the last existing point.
     fn take_pages(&mut self, path: &Path, segment_bytes: usize) -> Option<Point> {
-        let mut point: Option<Point> = None;
-        let mut pages: BTreeMap<Vec<u8>, (u64, Vec<u8>)> = BTreeMap::new();
-        let mut pieces: BTreeMap<(u64, u64), BTreeMap<u32, Vec<u8>>> = BTreeMap::new();
+        let mut pages = Pages::default();
         let read = SledFile::open(path, segment_bytes).and_then(|file| {
             file.for_each_leaf_entry(&mut |key, value, _| {
-                match Key::of(key) {
-                    Key::Page => {
-                        if let Ok(page) = Page::open(key, value)
-                            && pages.get(key).is_none_or(|(generation, _)| *generation <= page.generation)
-                        {
-                            pages.insert(key.to_vec(), (page.generation, page.items.to_vec()));
-                        }
-                    }
-                    Key::Piece { number, place, n } => {
-                        pieces.entry((number, place)).or_default().insert(n, value.to_vec());
-                    }
-                    Key::Point => {
-                        let last = Point::decode(value).ok().into_iter().chain(point);
-                        point = last.max_by_key(|point| point.generation);
-                    }
-                    Key::Unknown => {}
-                }
+                pages.see(key, value);
                 ControlFlow::Continue(())
             })
         });
@@ -231,18 +253,78 @@ impl Salvage {
             self.cannot_read(path, &why);
             return None;
         }
-        for (_, page) in pages.values() {
+        self.take_all(&pages);
+        pages.point
+    }
+
+    /// Takes the records of pages.
+    fn take_all(&mut self, found: &Pages) {
+        for (_, page) in found.pages.values() {
             for (_, item, _) in items(page).map_while(Result::ok) {
                 match item {
                     Item::Record(record) => self.take_bytes(record),
-                    Item::Large(large) => self.take_large(large, &pieces),
+                    Item::Large(large) => self.take_large(large, &found.pieces),
                 }
             }
         }
-        point
     }
 
-    fn take_large(&mut self, large: Large, pieces: &BTreeMap<(u64, u64), BTreeMap<u32, Vec<u8>>>) {
+    /// Reads as much as possible of a store's parts. `log` shows the commits after the given one in order, each with its number and
+    /// its records, or with the reason why it cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// If the table or the log cannot be read at all.
+    pub fn of_parts(
+        scan: &dyn Scan,
+        log: impl FnOnce(u64, &mut dyn FnMut(u64, Result<&[u8], String>)) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let (mut found, mut pages) = (Self::default(), Pages::default());
+        let loaded = load(scan, 0, &mut |record| {
+            found.take(Record::decode(&mut Reader::new(record))?);
+            Ok(())
+        })?;
+        let after = if let Loaded::Whole(point) = loaded {
+            point.seq
+        } else {
+            found = Self::default();
+            if let Loaded::Damaged(what) = loaded {
+                found.unreadable.push(format!("the table: {what}"));
+            }
+            scan.each(0, &mut |key, value| {
+                pages.see(key, value);
+                ControlFlow::Continue(())
+            })?;
+            found.take_all(&pages);
+            pages.point.map_or(0, |point| point.seq)
+        };
+        let mut last = after;
+        log(after, &mut |seq, records| found.take_commit(&mut last, seq, records))?;
+        found.forget_queues();
+        Ok(found)
+    }
+
+    /// Takes a commit of a log, and counts those missing before it.
+    fn take_commit(&mut self, last: &mut u64, seq: u64, records: Result<&[u8], String>) {
+        let missing = seq.saturating_sub(*last + 1);
+        if missing > 0 {
+            self.commits_missing += missing;
+            self.unreadable.push(format!("commits {} to {} of the log are missing", *last + 1, seq - 1));
+        }
+        *last = seq;
+        match records {
+            Ok(bytes) => {
+                self.commits += 1;
+                records_of(bytes).for_each(|record| self.take_bytes(record));
+            }
+            Err(why) => {
+                self.commits_missing += 1;
+                self.unreadable.push(why);
+            }
+        }
+    }
+
+    fn take_large(&mut self, large: Large, pieces: &Pieces) {
         let record: Vec<u8> = pieces
             .get(&(large.number, large.place))
             .into_iter()
@@ -278,8 +360,7 @@ impl Salvage {
         let scanned = scan_loosely(folder, &mut |entry| {
             if entry.seq >= from {
                 taken += u64::from(entry.seq > after);
-                let whole = records(entry.records).map_while(Result::ok);
-                whole.for_each(|(_, record)| self.take_bytes(record));
+                records_of(entry.records).for_each(|record| self.take_bytes(record));
             }
         });
         let loose = match scanned {

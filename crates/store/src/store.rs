@@ -245,6 +245,12 @@ pub enum Error {
         /// That process, as it has named itself.
         holder: String,
     },
+    /// A store is in the way of a new one.
+    #[error("{place} has a store already")]
+    NotEmpty {
+        /// Where it is.
+        place: String,
+    },
     /// The data differs from what was written.
     #[error("{place} is damaged: {what}")]
     Damaged {
