@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use rustix::fs::Access;
 use windlass_store::{
-    CheckpointLimits, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError, Opened,
-    Recovered, Remote, Salvage, State, StoreConfig, Verdict,
+    About, CheckpointLimits, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError, Opened,
+    Recovered, Remote, Restore, Salvage, State, StoreConfig, Verdict,
 };
 
 use crate::clock;
@@ -106,9 +106,19 @@ pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
 
 /// Opens the store, and makes no directory for anything else.
 fn open_now(config: &Config) -> Result<Opened, Failure> {
+    patiently(config, || try_open(config))
+}
+
+/// Holds the data directory to restore an export in it. `None` if it has a store, or had one.
+pub(crate) fn restore(config: &Config) -> Result<Option<Restore>, Failure> {
+    patiently(config, || Restore::begin(&store_config(config)))
+}
+
+/// While another process has the store, tries again for `server.in_use_timeout`.
+fn patiently<T>(config: &Config, attempt: impl Fn() -> Result<T, OpenError>) -> Result<T, Failure> {
     let mut trying = Trying::new(config);
     loop {
-        match try_open(config) {
+        match attempt() {
             Err(OpenError::Store(error @ StoreError::InUse { .. })) if trying.goes_on(&error) => {
                 std::thread::sleep(TRY_EVERY);
             }
@@ -144,11 +154,16 @@ pub fn salvage(config: &Config, out: &mut dyn Write) -> Result<String, Failure> 
     };
     let mut out = BufWriter::new(out);
     found
-        .export(&mut out)
-        .and_then(|()| out.flush())
+        .export(about(), &mut out)
+        .and_then(|_| out.flush())
         .map_err(|error| Failure::Runtime(format!("cannot write: {error}")))?;
     let words = in_words(&found);
     if found.is_whole() { Ok(words) } else { Err(Failure::Incomplete(words)) }
+}
+
+/// This daemon, now.
+pub(crate) fn about() -> About<'static> {
+    About { daemon: env!("CARGO_PKG_VERSION"), written_at: clock::wall() }
 }
 
 fn in_words(found: &Salvage) -> String {

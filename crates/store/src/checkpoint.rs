@@ -13,16 +13,17 @@
 //!
 //! A table that another process wrote is never opened for writing. The first checkpoint of a process builds a new table from
 //! the old one and the log; it replaces the old one when it is complete and durable. A checkpoint also builds a new table when
-//! the table is too large for its live records.
+//! the table is too large for its live records, and while a [`Picture`] of the present table is read.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use self::merge::{Fetch, Records, damaged, merge, older, pages};
 use crate::digest::{Digest, Update};
 use crate::page::{Key, Large, POINT_KEY, Page, Point, seal_page};
+use crate::picture::Picture;
 use crate::store::{Error, LogTail, Scan, Table};
 
 mod merge;
@@ -82,6 +83,8 @@ pub struct Checkpointer {
     forgotten: u64,
     /// Rebuild the table whatever its size.
     wants_rebuild: bool,
+    /// Lives as long as a picture of the present table is read.
+    pin: Weak<()>,
     figures: Arc<StoreFigures>,
 }
 
@@ -120,6 +123,7 @@ impl Checkpointer {
             garbage_next,
             forgotten: point.before,
             wants_rebuild: false,
+            pin: Weak::new(),
             figures,
         };
         made.tell();
@@ -150,7 +154,7 @@ impl Checkpointer {
     pub fn is_worth_while(&self) -> bool {
         let behind = self.tail.bytes_behind(self.point.seq);
         // Rebuilding a table for very few changes only costs.
-        behind > 0 && (self.table.is_writable() || behind >= self.table.disk_bytes() / 4)
+        behind > 0 && (self.table.is_writable() && !self.is_pinned() || behind >= self.table.disk_bytes() / 4)
     }
 
     /// Whether the log still keeps commits that the last checkpoint put into the table. One more checkpoint lets the log forget
@@ -185,12 +189,36 @@ impl Checkpointer {
         made.map(|()| true)
     }
 
+    /// Makes a checkpoint of everything durable, and returns the contents of the store at that commit. Later checkpoints do not change
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Checkpointer::run`].
+    pub fn picture(&mut self) -> Result<Picture, Error> {
+        let newest = self.tail.newest();
+        // A table that another process wrote may have pages of a checkpoint that did not end.
+        self.wants_rebuild |= !self.table.is_writable();
+        while (self.point.seq < newest || self.wants_rebuild) && self.run(true)? {}
+        let pin = self.pin.upgrade().unwrap_or_default();
+        self.pin = Arc::downgrade(&pin);
+        Ok(Picture { scan: self.table.scan()?, point: self.point, _pin: pin })
+    }
+
+    /// Whether a picture of the present table is read.
+    fn is_pinned(&self) -> bool {
+        self.pin.strong_count() > 0
+    }
+
     fn make(&mut self, upto: u64) -> Result<(), Error> {
         let digest = Digest::read(&*self.tail, self.point.seq, upto, self.point.next_job)?;
-        let rebuild = self.wants_rebuild || !self.table.is_writable() || self.is_bloated();
+        let rebuild = self.wants_rebuild || self.is_pinned() || !self.table.is_writable() || self.is_bloated();
         let point = if rebuild { self.rebuild(&digest)? } else { self.update(&digest)? };
         let before = std::mem::replace(&mut self.point, point);
         (self.candidate, self.wants_rebuild) = (0, false);
+        if rebuild {
+            self.pin = Weak::new();
+        }
         self.garbage = std::mem::take(&mut self.garbage_next);
         self.figures.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.figures.rebuilds.fetch_add(rebuild.into(), Ordering::Relaxed);

@@ -22,7 +22,7 @@ use windlass_engine::{Engine, Limits};
 use crate::before;
 use crate::checkpoint::{CheckpointLimits, Checkpointer};
 use crate::damage::{Damage, OpenError};
-use crate::files::{Lock, exchange, make_folder, remove_folder, rename, sync_entry};
+use crate::files::{Lock, at, exchange, make_folder, remove_folder, rename, sync_entry};
 use crate::journal::Journal;
 use crate::log::entry::LogId;
 use crate::log::file::{self, FileLog};
@@ -264,12 +264,23 @@ fn make(config: &StoreConfig, limits: &Limits, seed: u64) -> Result<(), OpenErro
     } else {
         None
     };
-    make_with(config, engine.as_ref(), seed)
+    make_new(config, engine.as_ref(), seed)?;
+    put_in_place(config)
 }
 
-/// Creates a store with the contents of an engine, and renames it to its final place.
-fn make_with(config: &StoreConfig, engine: Option<&Engine>, seed: u64) -> Result<(), OpenError> {
-    make_new(config, engine, seed)?;
+/// Creates a store with the contents of an engine, and renames it to its final place. Calls `ready` before that.
+pub(crate) fn make_with(
+    config: &StoreConfig,
+    engine: &Engine,
+    seed: u64,
+    ready: impl FnOnce() -> io::Result<()>,
+) -> Result<(), OpenError> {
+    make_new(config, Some(engine), seed)?;
+    ready().map_err(at("preparing", &config.path))?;
+    put_in_place(config)
+}
+
+fn put_in_place(config: &StoreConfig) -> Result<(), OpenError> {
     rename(&config.path.join(NEW_STORE), &config.path.join(STORE))?;
     sync_entry(&config.path)?;
     Ok(())
@@ -343,7 +354,7 @@ pub fn fill(config: &StoreConfig, engine: &Engine, seed: u64) -> Result<(), Open
     if let Some(found) = [STORE, OLD_JOURNAL].into_iter().find(|name| config.path.join(name).exists()) {
         return Err(Error::NotEmpty { place: config.path.join(found).display().to_string() }.into());
     }
-    make_with(config, Some(engine), seed)?;
+    make_with(config, engine, seed, || Ok(()))?;
     Ok(lock.has_store()?)
 }
 

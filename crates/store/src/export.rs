@@ -1,66 +1,112 @@
-//! Salvaged data as lines of JSON: for people and scripts to read, and for `windlass import jsonl` to take back.
+//! The contents of a store as lines of JSON: for people and scripts to read, and for `windlass import jsonl` to take back.
 //!
 //! Lines are independent, so they can be selected, dropped and combined. The named fields are for readers. All other state is
 //! in `record_base64`: the stored record without the body, which has a field of its own. A line without a record is a new job.
+//!
+//! The first line describes the export, the last one completes it: with both, and nothing changed between them, an import can
+//! restore the store as it was. All times are wall-clock times, by the clock in the engine's own values. The lines, in their order:
+//!
+//! * `windlass_export` (the version of this format), `daemon` (the version that wrote it), `commit` (the last commit whose changes
+//!   are in it), `written_at_ms`, `records` (the number of lines with a record), `whole` (0 if the store was damaged);
+//! * the engine's own values: `engine` (how often a daemon has opened the store), `pushed`, `succeeded`, `failed`;
+//! * queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0), `paused_at_ms`;
+//! * in the order of their numbers, jobs: `job`, `queue` (or `queue_number`, if its name is lost), `origin` (the protocol's number),
+//!   `priority`, `place`, `ready_at_ms`, `due_at_ms` (when it is scheduled or tried again; until when it is leased or kept),
+//!   `attempts`, `failures`, `key`, `name`, `failure`, `in_batch`, `meta_base64`, `body_base64`;
+//! * among them schedules: `schedule`, `queue`, `origin`, `priority`, `cron` (and `timezone`, if it is not UTC) or `every_ms`,
+//!   `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`;
+//! * and batches, whose numbers jobs give as `in_batch`: `batch`, `origin`, `jobs`, `succeeded`, `name`, `parent`, `about`,
+//!   `meta_base64`, and of callbacks still to be pushed `complete_queue`, `complete_body_base64`, `success_queue`,
+//!   `success_body_base64`;
+//! * the totals when each day began: `day` (counted from 1 January 1970), `number`, `pushed`, `succeeded`, `failed`;
+//! * `next_number`, the lower bound of unassigned numbers;
+//! * `export_end` (the number of lines before this one), `jobs`, `queues`, `schedules`, `batches`, `days`, and `sha256` of all lines
+//!   before, each with its line feed.
+//!
+//! A byte string that is not UTF-8 goes under its name with the suffix `_base64`. Missing fields are left out.
+
+mod line;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use windlass_engine::{Batch, Job, JobState, NewJob, Payload, QueueImage, QueueKind, Recurrence, Schedule, Timestamp};
+use sha2::{Digest as _, Sha256};
+use windlass_engine::{
+    Batch, DayBegin, Job, JobState, NewJob, Payload, QueueId, QueueImage, QueueKind, Recurrence, Schedule, Timestamp,
+    Totals,
+};
 
-use crate::record::{Record, encode_queue};
+use self::line::Line;
+use crate::record::{MetaRecord, Record, encode_queue};
 use crate::salvage::Salvage;
 
+/// The version of the format.
+pub const EXPORT_VERSION: u64 = 1;
+
+/// Who writes an export, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// The version of the daemon.
+    pub daemon: &'a str,
+    /// The time by the wall clock.
+    pub written_at: Timestamp,
+}
+
+/// The numbers of exported entities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Jobs in all states.
+    pub jobs: u64,
+    /// Queues.
+    pub queues: u64,
+    /// Schedules.
+    pub schedules: u64,
+    /// Batches.
+    pub batches: u64,
+    /// Beginnings of days.
+    pub days: u64,
+}
+
+/// The store that an export shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown {
+    /// The last commit.
+    pub(crate) commit: u64,
+    /// Lines with a record.
+    pub(crate) records: u64,
+    pub(crate) whole: bool,
+}
+
 impl Salvage {
-    /// Writes everything as lines of JSON, an object each. All times are wall-clock times, by the last known clock.
-    ///
-    /// First the queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0), `paused_at_ms`. Then, in the order of their numbers,
-    ///
-    /// * jobs: `job`, `queue` (or `queue_number`, if its name is lost), `origin` (the protocol's number), `priority`, `place`, `ready_at_ms`,
-    ///   `due_at_ms` (when it is scheduled or tried again; until when it is leased or kept), `attempts`, `failures`, `key`,
-    ///   `name`, `failure`, `in_batch`, `meta_base64`, `body_base64`;
-    /// * schedules: `schedule`, `queue`, `protocol`, `priority`, `cron` (and `timezone`, if it is not UTC) or `every_ms`,
-    ///   `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`;
-    /// * batches, whose numbers jobs give as `in_batch`: `batch`, `protocol`, `jobs`, `succeeded`, `name`, `parent`, `about`,
-    ///   `meta_base64`, and of callbacks still to be pushed `complete_queue`, `complete_body_base64`, `success_queue`,
-    ///   `success_body_base64`;
-    ///
-    /// and last `next_number`, the lower bound of unassigned numbers. Each line but the last also has `record_base64`. A byte
-    /// string that is not UTF-8 goes under its name with the suffix `_base64`. Missing fields are left out.
+    /// Writes everything as lines of JSON, an object each: `export` lists them.
     ///
     /// # Errors
     ///
     /// An error of the writer.
-    pub fn export(&self, to: &mut dyn Write) -> io::Result<()> {
+    pub fn export(&self, about: About<'_>, to: &mut dyn Write) -> io::Result<Exported> {
         // Of two queues with the same name the younger counts: the other was deleted.
-        let skew_ms = self.meta().map_or(0, |meta| meta.meta.clock.skew_ms);
         let queues: BTreeMap<_, _> = self.queues.values().map(|image| (&image.name, image)).collect();
-        for image in queues.into_values() {
-            to.write_all(queue_line(image).as_bytes())?;
+        let counts = [queues.len(), self.jobs.len(), self.schedules.len(), self.batches.len(), self.days.len()];
+        let records = counts.iter().sum::<usize>() as u64 + u64::from(self.meta().is_some());
+        let mut lines = Lines::begin(to, about, Shown { commit: self.commit, records, whole: self.is_whole() })?;
+        self.meta().map_or(Ok(()), |meta| lines.put(Record::Meta(meta.clone())))?;
+        for image in self.queues.values() {
+            lines.name(image);
         }
+        queues.into_values().try_for_each(|image| lines.put(Record::QueueSet(image.clone())))?;
         let schedules = self.schedules.iter().map(|(id, schedule)| (id, Thing::Schedule(schedule)));
         let batches = self.batches.iter().map(|(id, batch)| (id, Thing::Batch(batch)));
         let others: BTreeMap<_, _> = schedules.chain(batches).collect();
         let mut others = others.into_iter().peekable();
         for (id, job) in &self.jobs {
             while let Some((_, other)) = others.next_if(|(other, _)| *other < id) {
-                to.write_all(other.line(skew_ms).as_bytes())?;
+                lines.put(other.record())?;
             }
-            let mut job = job.clone();
-            job.shift(skew_ms);
-            to.write_all(job_line(&job, self.queues.get(&job.queue)).as_bytes())?;
+            lines.put(Record::Put(job.clone()))?;
         }
-        for (_, other) in others {
-            to.write_all(other.line(skew_ms).as_bytes())?;
-        }
-        if let Some(meta) = self.meta() {
-            let mut line = Line::default();
-            // After a kill, numbers that were only reserved may have been assigned.
-            let given = if meta.clean { meta.meta.next_job } else { meta.meta.next_job.max(meta.meta.reserved) };
-            line.number("next_number", given);
-            to.write_all(line.finish().as_bytes())?;
-        }
-        to.flush()
+        others.try_for_each(|(_, other)| lines.put(other.record()))?;
+        self.days.values().try_for_each(|begin| lines.put(Record::Day(*begin)))?;
+        lines.end()
     }
 }
 
@@ -71,20 +117,135 @@ enum Thing<'a> {
 }
 
 impl Thing<'_> {
-    fn line(&self, skew_ms: i64) -> String {
+    fn record(&self) -> Record {
         match *self {
-            Self::Schedule(schedule) => {
-                let mut schedule = schedule.clone();
+            Self::Schedule(schedule) => Record::Schedule(Box::new(schedule.clone())),
+            Self::Batch(batch) => Record::Batch(Box::new(batch.clone())),
+        }
+    }
+}
+
+/// Writes the lines of an export, in the order that `export` describes.
+pub(crate) struct Lines<'a> {
+    to: &'a mut dyn Write,
+    sum: Sha256,
+    written: u64,
+    exported: Exported,
+    /// The names of queues, for the lines of their jobs.
+    names: BTreeMap<QueueId, bytes::Bytes>,
+    /// The wall clock minus the engine's time.
+    skew_ms: i64,
+    next_number: Option<u64>,
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn begin(to: &'a mut dyn Write, about: About<'_>, shown: Shown) -> io::Result<Self> {
+        let (sum, exported, names) = (Sha256::new(), Exported::default(), BTreeMap::new());
+        let mut lines = Self { to, sum, written: 0, exported, names, skew_ms: 0, next_number: None };
+        let mut line = Line::default();
+        line.number("windlass_export", EXPORT_VERSION);
+        line.text("daemon", about.daemon.as_bytes());
+        line.number("commit", shown.commit);
+        line.number("written_at_ms", about.written_at.0);
+        line.number("records", shown.records);
+        line.number("whole", shown.whole.into());
+        lines.write(&line.finish())?;
+        Ok(lines)
+    }
+
+    /// Names a queue that has no line of its own.
+    fn name(&mut self, image: &QueueImage) {
+        self.names.insert(image.id, image.name.clone());
+    }
+
+    /// Writes the line of a whole record. The engine's own values come first, queues before their jobs. Other records have no line.
+    pub(crate) fn put(&mut self, record: Record) -> io::Result<()> {
+        let (skew_ms, exported) = (self.skew_ms, &mut self.exported);
+        let line = match record {
+            Record::Meta(meta) => {
+                self.skew_ms = meta.meta.clock.skew_ms;
+                // After a kill, numbers that were only reserved may have been assigned.
+                let (next, reserved) = (meta.meta.next_job, meta.meta.reserved);
+                self.next_number = Some(if meta.clean { next } else { next.max(reserved) });
+                engine_line(meta)
+            }
+            Record::QueueSet(image) => {
+                exported.queues += 1;
+                self.name(&image);
+                queue_line(&image)
+            }
+            Record::Put(mut job) => {
+                exported.jobs += 1;
+                job.shift(skew_ms);
+                job_line(&job, self.names.get(&job.queue))
+            }
+            Record::Schedule(mut schedule) => {
+                exported.schedules += 1;
                 schedule.shift(skew_ms);
                 schedule_line(&schedule)
             }
-            Self::Batch(batch) => {
-                let mut batch = batch.clone();
+            Record::Batch(mut batch) => {
+                exported.batches += 1;
                 batch.shift(skew_ms);
                 batch_line(&batch)
             }
-        }
+            Record::Day(begin) => {
+                exported.days += 1;
+                day_line(&begin)
+            }
+            Record::Moved(_) | Record::Gone(_) | Record::QueueGone(_) | Record::NextRun(_) | Record::BatchMoved(_) => {
+                return Ok(());
+            }
+        };
+        self.write(&line)
     }
+
+    /// Completes the export.
+    pub(crate) fn end(mut self) -> io::Result<Exported> {
+        if let Some(next) = self.next_number {
+            let mut line = Line::default();
+            line.number("next_number", next);
+            self.write(&line.finish())?;
+        }
+        let mut line = Line::default();
+        let Exported { jobs, queues, schedules, batches, days } = self.exported;
+        line.number("export_end", self.written);
+        let counts =
+            [("jobs", jobs), ("queues", queues), ("schedules", schedules), ("batches", batches), ("days", days)];
+        counts.into_iter().for_each(|(name, count)| line.number(name, count));
+        line.text("sha256", hex::encode(self.sum.finalize()).as_bytes());
+        self.to.write_all(line.finish().as_bytes())?;
+        self.to.flush()?;
+        Ok(self.exported)
+    }
+
+    fn write(&mut self, line: &str) -> io::Result<()> {
+        self.sum.update(line.as_bytes());
+        self.written += 1;
+        self.to.write_all(line.as_bytes())
+    }
+}
+
+fn engine_line(meta: MetaRecord) -> String {
+    let mut line = Line::default();
+    line.number("engine", meta.meta.boot_count);
+    put_totals(&mut line, &meta.meta.totals);
+    line.record(&Record::Meta(meta));
+    line.finish()
+}
+
+fn day_line(begin: &DayBegin) -> String {
+    let mut line = Line::default();
+    line.number("day", begin.day);
+    line.number("number", begin.number);
+    put_totals(&mut line, &begin.totals);
+    line.record(&Record::Day(*begin));
+    line.finish()
+}
+
+fn put_totals(line: &mut Line, totals: &Totals) {
+    let named = [("pushed", totals.pushed), ("succeeded", totals.succeeded), ("failed", totals.failed)];
+    named.into_iter().for_each(|(name, total)| line.number(name, total));
 }
 
 fn queue_line(image: &QueueImage) -> String {
@@ -103,11 +264,11 @@ fn queue_line(image: &QueueImage) -> String {
     line.finish()
 }
 
-fn job_line(job: &Job, queue: Option<&QueueImage>) -> String {
+fn job_line(job: &Job, queue: Option<&bytes::Bytes>) -> String {
     let mut line = Line::default();
     line.number("job", job.id.0);
     match queue {
-        Some(queue) => line.text("queue", &queue.name),
+        Some(name) => line.text("queue", name),
         None => line.number("queue_number", job.queue.0.into()),
     }
     line.number("origin", job.protocol.0.into());
@@ -212,99 +373,5 @@ fn place(place: &JobState) -> (&'static str, Option<Timestamp>) {
         JobState::Dead(until) => ("dead", Some(*until)),
         JobState::Parked => ("shelved", None),
         JobState::Done(until) => ("done", Some(*until)),
-    }
-}
-
-/// One line of JSON, an object of numbers and strings.
-#[derive(Debug, Default)]
-struct Line {
-    text: String,
-}
-
-impl Line {
-    fn name(&mut self, name: &str) {
-        self.text.push(if self.text.is_empty() { '{' } else { ',' });
-        self.string(name);
-        self.text.push(':');
-    }
-
-    fn number(&mut self, name: &str, value: u64) {
-        self.name(name);
-        self.text.push_str(&value.to_string());
-    }
-
-    fn text(&mut self, name: &str, bytes: &[u8]) {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => {
-                self.name(name);
-                self.string(text);
-            }
-            Err(_) => self.base64(&format!("{name}_base64"), bytes),
-        }
-    }
-
-    fn base64(&mut self, name: &str, bytes: &[u8]) {
-        self.name(name);
-        self.text.push('"');
-        bytes.chunks(3).for_each(|three| self.text.extend(four_letters(three)));
-        self.text.push('"');
-    }
-
-    fn record(&mut self, record: &Record) {
-        let mut bytes = Vec::new();
-        record.encode(&mut bytes);
-        self.base64("record_base64", &bytes);
-    }
-
-    fn string(&mut self, text: &str) {
-        self.text.push('"');
-        for letter in text.chars() {
-            match letter {
-                '"' | '\\' => self.text.extend(['\\', letter]),
-                '\0'..='\x1f' => self.text.push_str(&format!("\\u{:04x}", u32::from(letter))),
-                _ => self.text.push(letter),
-            }
-        }
-        self.text.push('"');
-    }
-
-    fn finish(mut self) -> String {
-        self.text.push_str("}\n");
-        self.text
-    }
-}
-
-/// Encodes three bytes as four letters of base64 (RFC 4648), fewer bytes padded.
-fn four_letters(bytes: &[u8]) -> [char; 4] {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bits = (0..3).fold(0, |bits, i| bits << 8 | u32::from(bytes.get(i).copied().unwrap_or_default()));
-    [0, 1, 2, 3].map(|i| {
-        let letter = LETTERS.get((bits >> (18 - 6 * i) & 63) as usize).copied().unwrap_or_default();
-        if i as usize <= bytes.len() { char::from(letter) } else { '=' }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_as_in_the_rfc() {
-        let table =
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")];
-        for (bytes, letters) in table {
-            let encoded: String = bytes.as_bytes().chunks(3).flat_map(four_letters).collect();
-            assert_eq!(encoded, letters, "{bytes}");
-        }
-        assert_eq!(four_letters(&[0xfb, 0xff, 0xfe]).iter().collect::<String>(), "+//+");
-    }
-
-    #[test]
-    fn names_of_every_kind() {
-        let mut line = Line::default();
-        line.number("n", 7);
-        line.text("plain", b"a \"b\" \\ \n \xc3\xa9");
-        line.text("raw", b"\xff\xfe");
-        assert_eq!(line.finish(), "{\"n\":7,\"plain\":\"a \\\"b\\\" \\\\ \\u000a \u{e9}\",\"raw_base64\":\"//4=\"}\n");
     }
 }

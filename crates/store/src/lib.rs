@@ -40,7 +40,8 @@
 //!
 //! Reading order: the README (where data is at each moment, and what a power cut can do) · [`Record`] (the facts) · [`Journal`]
 //! and `pending` (gathering them) · `log` · `page` (the table's values) · `digest`, `checkpoint` · `load`, `recover` · `parts`,
-//! `directory` (opening).
+//! `directory` (opening) · `export`, `picture` (everything at
+//! one commit, as lines), `restore`.
 //!
 //! # Invariants
 //!
@@ -67,8 +68,10 @@ mod log;
 mod page;
 mod parts;
 mod pending;
+mod picture;
 mod record;
 mod recover;
+mod restore;
 mod salvage;
 mod sled_file;
 mod store;
@@ -79,14 +82,17 @@ pub use codec::DecodeError;
 pub use commit::Commit;
 pub use damage::{Damage, Loss, OpenError};
 pub use directory::{Guard, Opened, Remote, State, StoreConfig, fill, open, retire};
+pub use export::{About, EXPORT_VERSION, Exported};
 pub use files::{Step, Watch, watch_steps};
 pub use fingerprint::Fingerprint;
 pub use journal::Journal;
 pub use log::memory::{Fault, MemoryLog};
 pub use log::records;
 pub use parts::{new_table, open_parts, verify_parts};
+pub use picture::{ExportError, Picture};
 pub use record::{BatchMoved, Counted, MetaRecord, Moved, NextRun, Record};
 pub use recover::{Recovered, Report};
+pub use restore::Restore;
 pub use salvage::{Salvage, Verdict, accept_loss, salvage, verify};
 pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table, Tenure};
 pub use table::memory::MemoryTable;

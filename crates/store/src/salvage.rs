@@ -87,6 +87,8 @@ pub struct Salvage {
     pub queues: BTreeMap<QueueId, QueueImage>,
     /// The beginnings of days, by number modulo [`DAYS_KEPT`].
     pub days: BTreeMap<u64, DayBegin>,
+    /// The last commit that was read.
+    pub commit: u64,
     /// Commits of the log that were read.
     pub commits: u64,
     /// Commits of the log that should exist and were not read.
@@ -356,9 +358,10 @@ impl Salvage {
             },
             Reached::Unknown => (0, 0),
         };
-        let mut taken = 0;
+        let (mut taken, mut last) = (0, after);
         let scanned = scan_loosely(folder, &mut |entry| {
             if entry.seq >= from {
+                last = last.max(entry.seq);
                 taken += u64::from(entry.seq > after);
                 records_of(entry.records).for_each(|record| self.take_bytes(record));
             }
@@ -370,7 +373,7 @@ impl Salvage {
                 return;
             }
         };
-        self.commits = taken;
+        (self.commits, self.commit) = (taken, last);
         if loose.mark.is_none() {
             self.unreadable.push(format!("{}: its mark is missing or damaged", folder.display()));
         }

@@ -192,7 +192,7 @@ pub trait Table: Send {
 pub type ShowPair<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// The contents of a table when the scan was made.
-pub trait Scan {
+pub trait Scan: Send {
     /// Shows every key and value, in order of keys, until `each` breaks. After a power cut it can be uncertain how many of the
     /// last writes survived. Then there are several candidates: 0 has everything that can be read, the others have less.
     /// Returns whether this candidate exists.

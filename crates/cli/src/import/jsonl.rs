@@ -1,7 +1,7 @@
-//! `windlass import jsonl`: imports the output of `windlass salvage`, or lines written by hand.
+//! `windlass import jsonl`: imports the output of `windlass export` or `windlass salvage`, or lines written by hand.
 //!
 //! `windlass-server` interprets a line; this module reads the lines and reports on them. It reads a file twice: first to identify
-//! it, then to import it.
+//! it and to verify that it is complete, then to import it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _, Seek as _, Write};
@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use sha2::{Digest, Sha256};
 use windlass_server::Failure;
-use windlass_server::import::{Adopted, Importer, Line, Origins, Outcome, Ranks, Source};
+use windlass_server::import::{
+    Adopted, Completeness, Importer, Line, Origins, Outcome, Ranks, Restorer, Source, Survey,
+};
 
 use super::options::{Options, configure, output, print};
 use super::report::{cannot_say, outcome, write_before};
@@ -18,24 +20,29 @@ use crate::config::Config;
 use crate::settings::Settings;
 
 const HELP: &str = "\
-FILE is the output of `windlass salvage`, or some of its lines, or lines of your
-own: a JSON object each, for instance
+FILE is the output of `windlass export` or `windlass salvage`, or some of its
+lines, or lines of your own: a JSON object each, for instance
   {\"queue\":\"mail\",\"body\":\"hello\"}
 A new job like this one is Gearman's and may have: origin (faktory, gearman,
 spiderq or eventmq), body_base64 in place of body, key, name, priority (1 to 9,
 9 first), place (ready, scheduled, retrying or dead) with due_at_ms, failures,
 ready_at_ms, meta_base64. Times are in milliseconds since 1970.
 
-A salvaged job keeps its number, order, times, failures, retries, key and batch,
-and its result if it has ended. Scheduled and retrying jobs keep their time;
-dead ones stay dead. A leased job becomes ready, or stays with its worker if its
-lease is bound to time (Faktory, spiderq). Schedules, batches and the settings
-of queues are imported too. In a directory that is not empty, imported jobs
-follow the existing ones; jobs whose numbers were given out there already get
-new ones; existing queues keep their settings.
+A whole export into a new data directory restores everything as it was: jobs in
+all states with their numbers and order, queues, schedules, batches, counters.
+An export that was cut short or changed is refused; --incomplete imports what
+is there, without counters.
 
-Not imported: counters, and everything that the directory already has: a job
-with the same number, name, key and contents, a schedule or a batch with the
+Otherwise the lines are added to what is there. An exported job keeps its
+number, order, times, failures, retries, key and batch, and its result if it has
+ended. Scheduled and retrying jobs keep their time; dead ones stay dead. A
+leased job becomes ready, or stays with its worker if its lease is bound to time
+(Faktory, spiderq). Schedules, batches and the settings of queues are imported
+too. Imported jobs follow the existing ones; jobs whose numbers were given out
+there already get new ones; existing queues keep their settings.
+
+Not imported then: counters, and everything that the directory already has: a
+job with the same number, name, key and contents, a schedule or a batch with the
 same name. Do not import jobs that `windlass serve --accept-loss` has kept.
 
 Run this as the user the daemon runs as, and with its configuration: its limits
@@ -47,20 +54,24 @@ lines of which FILE were imported. Lines that were left are tried again.
 Exit codes:
   0   every line is imported, or was before
   1   the data directory could not be written to; import again
-  2   bad usage or configuration, or FILE cannot be read or is not an export
+  2   bad usage or configuration, or FILE cannot be read, is cut short, or is
+      not an export
   4   the data directory cannot be opened, for instance because a daemon runs
   5   some lines are left; the output names each with its reason";
 
 /// With more unreadable lines than this, the file is rejected as something else.
 const UNREADABLE_MAX: u64 = 1_000;
 
-/// Import the output of `windlass salvage`, or jobs of your own, one line of JSON each.
+/// Import the output of `windlass export` or `windlass salvage`, or jobs of your own, one line of JSON each.
 #[derive(Debug, Args)]
 #[command(after_help = HELP, mut_arg("again", |it| it.help("Import lines again that an earlier import took")))]
 pub(crate) struct Jsonl {
-    /// The output of `windlass salvage`; - is standard input.
+    /// The output of `windlass export` or `windlass salvage`; - is standard input.
     #[arg(value_name = "FILE")]
     lines: PathBuf,
+    /// Import also an export that is cut short or changed, or of another version.
+    #[arg(long)]
+    incomplete: bool,
     #[command(flatten)]
     options: Options,
     #[command(flatten)]
@@ -71,15 +82,43 @@ impl Jsonl {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let config = configure(&self.settings)?;
         let mut lines = Lines::open(&self.lines, longest(&config), config.origins())?;
-        let (digest, ranks) = lines.survey()?;
-        let mut importer = self.options.begin(&config, || Ok(Source { kind: "jsonl", digest }))?;
+        let Surveyed { digest, ranks, completeness } = lines.survey()?;
+        if let (Completeness::Broken(why), false) = (&completeness, self.incomplete) {
+            return Err(unusable(&self.lines, format!("{why}; --incomplete imports what is there")));
+        }
+        let source = Source { kind: "jsonl", digest };
+        let is_whole = matches!(completeness, Completeness::Whole(_));
+        if is_whole
+            && !self.options.dry_run
+            && let Some(restorer) = Restorer::begin(&config.for_server(), &source)?
+        {
+            return self.restore(&mut lines, restorer);
+        }
+        let mut importer = self.options.begin(&config, || Ok(source))?;
         importer.expect(ranks);
         let mut out = output();
         let mut report = Report::default();
         lines.each(&mut |number, line| report.take(number, line, &mut importer, &mut out))?;
         importer.finish()?;
         print(&mut out, |out| report.write(out, self.options.dry_run))?;
+        if is_whole && !self.options.dry_run && report.before < report.lines {
+            print(&mut out, |out| writeln!(out, "without counters: the data directory is not a new one"))?;
+        }
         report.outcome()
+    }
+
+    /// Restores a whole export: every line, or nothing.
+    fn restore(&self, lines: &mut Lines, mut restorer: Restorer) -> Result<(), Failure> {
+        let mut report = Report::default();
+        lines.each(&mut |number, line| {
+            let wrong = |why: &str| unusable(&self.lines, format!("line {number}: {why}"));
+            let line = line.map_err(|why| wrong(&why))?;
+            report.lines += 1;
+            report.count(&line);
+            restorer.take(line).map_err(wrong)
+        })?;
+        restorer.finish()?;
+        print(&mut output(), |out| report.write(out, false))
     }
 }
 
@@ -97,6 +136,15 @@ struct Lines {
     from: BufReader<File>,
     longest: u64,
     origins: Origins,
+}
+
+/// What the first reading of a file finds.
+struct Surveyed {
+    /// The file's identity.
+    digest: String,
+    /// The order of its jobs.
+    ranks: Ranks,
+    completeness: Completeness,
 }
 
 /// A parsed line, or why it cannot be parsed.
@@ -123,14 +171,17 @@ impl Lines {
         Ok(Self { path: path.to_owned(), from: BufReader::new(file), longest, origins })
     }
 
-    /// The file's identity, and the order of its jobs.
-    fn survey(&mut self) -> Result<(String, Ranks), Failure> {
+    /// Reads the file once.
+    fn survey(&mut self) -> Result<Surveyed, Failure> {
         let (mut digest, mut ranks, mut unreadable, mut readable) = (Sha256::new(), Ranks::default(), 0, 0);
+        let mut survey = Survey::default();
         let (path, origins) = (self.path.clone(), self.origins.clone());
         self.each_line(&mut |number, line| {
             digest.update((line.map_or(0, <[u8]>::len) as u64).to_be_bytes());
             digest.update(line.unwrap_or_default());
-            match read(line, &origins) {
+            let content = read(line, &origins);
+            survey.see(line.unwrap_or_default(), content.as_ref().ok());
+            match content {
                 Ok(line) => {
                     readable += 1;
                     ranks.see(&line);
@@ -146,7 +197,7 @@ impl Lines {
             }
             Ok(())
         })?;
-        Ok((hex::encode(digest.finalize()), ranks))
+        Ok(Surveyed { digest: hex::encode(digest.finalize()), ranks, completeness: survey.completeness() })
     }
 
     fn each(&mut self, each: &mut dyn FnMut(u64, Read) -> Result<(), Failure>) -> Result<(), Failure> {
@@ -233,17 +284,11 @@ impl Report {
                 why
             }
             Ok(line) => {
-                let mut nothing = 0;
-                let count = match &line {
-                    Line::Job(..) | Line::New(_) => &mut self.jobs,
-                    Line::Schedule(_) => &mut self.schedules,
-                    Line::Batch(_) => &mut self.batches,
-                    Line::Queue(_) => &mut self.queues,
-                    Line::NextNumber(_) => &mut nothing,
-                };
+                let mut counted = Self::default();
+                counted.count(&line);
                 let Adopted { outcome, without } = importer.take_line(place, line)?;
                 match outcome {
-                    Outcome::Taken => *count += 1,
+                    Outcome::Taken => self.add(&counted),
                     Outcome::Known => self.known += 1,
                     Outcome::Refused(_) => {}
                 }
@@ -258,6 +303,23 @@ impl Report {
         };
         self.left += 1;
         writeln!(out, "line {number} left: {why}").map_err(|why| cannot_say(&why))
+    }
+
+    fn count(&mut self, line: &Line) {
+        match line {
+            Line::Job(..) | Line::New(_) => self.jobs += 1,
+            Line::Schedule(_) => self.schedules += 1,
+            Line::Batch(_) => self.batches += 1,
+            Line::Queue(_) => self.queues += 1,
+            Line::NextNumber(_) | Line::Engine(_) | Line::Day(_) | Line::Heading(_) | Line::Ending(_) => {}
+        }
+    }
+
+    fn add(&mut self, Self { jobs, schedules, batches, queues, .. }: &Self) {
+        self.jobs += jobs;
+        self.schedules += schedules;
+        self.batches += batches;
+        self.queues += queues;
     }
 
     /// Prints the counts.

@@ -27,7 +27,7 @@ pub(crate) enum Import {
     FaktoryRedis(FaktoryRedis),
     /// The background jobs in gearmand's SQLite queue (gearmand -q libsqlite3).
     GearmandSqlite(GearmandSqlite),
-    /// The output of `windlass salvage`, or jobs of your own, one line of JSON each.
+    /// The output of `windlass export` or `windlass salvage`, or jobs of your own, one line of JSON each.
     Jsonl(Jsonl),
     /// The keys and values in a spiderq's snapshot.
     SpiderqSnapshot(SpiderqSnapshot),

@@ -90,6 +90,8 @@ impl Importer {
                 self.engine.adopt_numbers(next, &mut self.context);
                 Ok(true)
             }
+            // The counters here go on.
+            Line::Engine(_) | Line::Day(_) | Line::Heading(_) | Line::Ending(_) => Ok(true),
         };
         self.journal.append(&self.engine, &self.context.changes);
         self.adoption.asleep = true;

@@ -1,7 +1,7 @@
-//! Lines of JSON, from `windlass salvage` or written by hand.
+//! Lines of JSON, from `windlass export`, `windlass salvage`, or written by hand.
 //!
 //! A line with a `record_base64` is that record; only its queue and its body come from other fields. A line without one is a new
-//! job, which needs only a `queue`. Unknown fields in such a line are errors.
+//! job, which needs only a `queue`, or the first or last line of an export. Unknown fields in a new job are errors.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use windlass_engine::{
-    Batch, Job, JobState, KeyUntil, NewJob, Past, Payload, Priority, Protocol, QueueImage, QueueKind, Schedule,
-    Timestamp, Unique,
+    Batch, DayBegin, Job, JobState, KeyUntil, NewJob, Past, Payload, Priority, Protocol, QueueImage, QueueKind,
+    Schedule, Timestamp, Unique,
 };
 use windlass_session::protocol::{self, ImportTerms};
-use windlass_store::Record;
+use windlass_store::{MetaRecord, Record};
 
 /// The content of a line.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,34 @@ pub enum Line {
     Batch(Box<Batch>),
     /// The smallest number that was never assigned.
     NextNumber(u64),
+    /// The engine's own values.
+    Engine(Box<MetaRecord>),
+    /// The totals when a day began.
+    Day(DayBegin),
+    /// The first line of an export.
+    Heading(Heading),
+    /// The last line of an export.
+    Ending(Ending),
+}
+
+/// The first line of an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heading {
+    /// The version of its format.
+    pub version: u64,
+    /// The last commit whose changes are in it.
+    pub commit: u64,
+    /// The store was in order.
+    pub whole: bool,
+}
+
+/// The last line of an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// The lines before it.
+    pub lines: u64,
+    /// SHA-256 of these lines, in lower-case hex.
+    pub digest: String,
 }
 
 /// The protocols that a new job can have.
@@ -101,7 +129,7 @@ const FIELDS: [&str; 20] = [
 ];
 
 impl Line {
-    /// Reads a line.
+    /// Reads a line. Of a format of a later version, only the first and last lines can be relied on.
     ///
     /// # Errors
     ///
@@ -114,6 +142,14 @@ impl Line {
         };
         if let Some(next) = fields.number("next_number")? {
             return Ok(Self::NextNumber(next));
+        }
+        if let Some(version) = fields.number("windlass_export")? {
+            let number = |field| Ok::<_, LineError>(fields.number(field)?.unwrap_or_default());
+            return Ok(Self::Heading(Heading { version, commit: number("commit")?, whole: number("whole")? == 1 }));
+        }
+        if let Some(lines) = fields.number("export_end")? {
+            let digest = fields.text("sha256")?.unwrap_or_default().to_owned();
+            return Ok(Self::Ending(Ending { lines, digest }));
         }
         match fields.base64("record_base64")? {
             Some(record) => fields.recorded(&record),
@@ -148,13 +184,11 @@ impl Fields {
                 let name = self.bytes("queue_settings")?.ok_or(LineError::Missing("queue_settings"))?;
                 Ok(Line::Queue(QueueImage { name, ..image }))
             }
-            Record::Moved(_)
-            | Record::Gone(_)
-            | Record::QueueGone(_)
-            | Record::NextRun(_)
-            | Record::BatchMoved(_)
-            | Record::Day(_)
-            | Record::Meta(_) => Err(LineError::Record("it is not a job, schedule, batch or queue".to_owned())),
+            Record::Day(begin) => Ok(Line::Day(begin)),
+            Record::Meta(meta) => Ok(Line::Engine(Box::new(meta))),
+            Record::Moved(_) | Record::Gone(_) | Record::QueueGone(_) | Record::NextRun(_) | Record::BatchMoved(_) => {
+                Err(LineError::Record("it is not a job, schedule, batch or queue".to_owned()))
+            }
         }
     }
 

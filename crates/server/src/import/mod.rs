@@ -3,14 +3,20 @@
 //!
 //! Not here: the `cli` crate reads the sources, and each protocol's crate defines how a source's entry becomes a job.
 //!
+//! A complete export and a directory without a store need no engine: the store gets the exported records as they are (`restore`).
+//!
 //! A record beside the journal (`record`) lists the jobs already imported from a source. An interrupted import therefore
 //! continues where it stopped, and a complete one is not repeated.
 
 mod adopt;
+mod complete;
 mod jsonl;
 mod record;
+mod restore;
 #[cfg(test)]
 mod round;
+#[cfg(test)]
+mod round_restore;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,8 +31,10 @@ use windlass_store::{Guard, Journal, Log, Opened};
 
 pub use self::adopt::Adopted;
 use self::adopt::Adoption;
-pub use self::jsonl::{Line, LineError, Origins, Ranks};
+pub use self::complete::{Completeness, Survey};
+pub use self::jsonl::{Ending, Heading, Line, LineError, Origins, Ranks};
 use self::record::Record;
+pub use self::restore::Restorer;
 use crate::clock;
 use crate::config::Config;
 use crate::data;

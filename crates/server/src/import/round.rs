@@ -20,12 +20,12 @@ use crate::config::fixture;
 static ORIGINS: LazyLock<Origins> =
     LazyLock::new(|| Origins { protocols: fixture::config("").protocols, default: Protocol::GEARMAN });
 
-fn read(line: &[u8]) -> Result<Line, LineError> {
+pub(super) fn read(line: &[u8]) -> Result<Line, LineError> {
     Line::read(line, &ORIGINS)
 }
 
 const HOUR_MS: u64 = 3_600_000;
-const CLIENT: ClientId = ClientId(1);
+pub(super) const CLIENT: ClientId = ClientId(1);
 
 /// A time so far ahead that nothing becomes due during a test.
 fn later(context: &mut Context) -> Timestamp {
@@ -83,7 +83,7 @@ fn batch(context: &mut Context) -> Bytes {
     Bytes::from(format!("batch {}", context.roll(4)))
 }
 
-fn any_command(context: &mut Context, engine: &Engine) -> Command {
+pub(super) fn any_command(context: &mut Context, engine: &Engine) -> Command {
     let leased = engine.jobs().filter(|job| job.lease().is_some()).min_by_key(|job| job.id).cloned();
     match (context.roll(16), leased) {
         (0..=2, Some(job)) if job.cycle().is_some() => {
@@ -189,11 +189,11 @@ fn run<C: FnOnce(&mut Context, &Engine) -> Command>(config: &Config, seed: u64, 
     log.append(&commit).unwrap();
 }
 
-fn export(dir: &Path) -> Vec<u8> {
+pub(super) fn export(dir: &Path) -> Vec<u8> {
     let found = windlass_store::salvage(&StoreConfig::new(dir)).unwrap();
     assert!(found.is_whole());
     let mut lines = Vec::new();
-    found.export(&mut lines).unwrap();
+    found.export(data::about(), &mut lines).unwrap();
     lines
 }
 
@@ -226,7 +226,7 @@ fn source() -> Source {
     Source { kind: "jsonl", digest: "00ff".to_owned() }
 }
 
-fn config(dir: &Path) -> Config {
+pub(super) fn config(dir: &Path) -> Config {
     Config { data_dir: dir.to_owned(), ..fixture::config("") }
 }
 
@@ -265,7 +265,7 @@ fn contents(config: &Config) -> Contents {
     }
 }
 
-fn lines(export: &[u8]) -> Vec<Vec<u8>> {
+pub(super) fn lines(export: &[u8]) -> Vec<Vec<u8>> {
     export.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()
 }
 

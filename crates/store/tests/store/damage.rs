@@ -158,7 +158,8 @@ impl Case<'_> {
         restore(damaged, self.path);
         let config = small(self.path);
         let found = self.guarded("salvage", || salvage(&config)).unwrap_or_else(|why| self.fail(why));
-        self.guarded("export", || found.export(&mut std::io::sink())).unwrap();
+        let about = windlass_store::About { daemon: "0.1.0", written_at: windlass_engine::Timestamp(0) };
+        self.guarded("export", || found.export(about, &mut std::io::sink())).unwrap();
         let verdict = self.guarded("verify", || verify(&config, Limits::default()));
         if image_of(self.path) != *damaged {
             self.fail("salvage or verify has changed something");

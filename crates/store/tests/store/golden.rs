@@ -16,7 +16,7 @@ use windlass_engine::{
     BatchCommand, From, JobCommand, JobRef, LeaseCommand, LeaseTerms, Limits, NewBatch, NewJob, NewSchedule, OnExpiry,
     Proof, Protocol, QueueCommand, Recurrence, ScheduleCommand, Select, Take, TakeCommand, Timestamp, Wait,
 };
-use windlass_store::{salvage, verify};
+use windlass_store::{About, EXPORT_VERSION, salvage, verify};
 
 use crate::disk::{Image, image_of, restore};
 use crate::files::{Daemon, home, small};
@@ -77,8 +77,28 @@ fn exported(path: &Path) -> String {
     let mut out = Vec::new();
     let found = salvage(&small(path)).unwrap();
     assert!(found.is_whole(), "{:?}", found.unreadable);
-    found.export(&mut out).unwrap();
+    found.export(About { daemon: "0.1.0", written_at: Timestamp(2_000_000) }, &mut out).unwrap();
     String::from_utf8(out).unwrap()
+}
+
+/// The lines of queues, jobs, schedules and batches, and the next number: all that the first exports had.
+fn entities(export: &str) -> String {
+    const LATER: [&str; 4] = ["{\"windlass_export\":", "{\"engine\":", "{\"day\":", "{\"export_end\":"];
+    let is_first = |line: &&str| !LATER.iter().any(|begin| line.starts_with(begin));
+    export.lines().filter(is_first).flat_map(|line| [line, "\n"]).collect()
+}
+
+/// `WINDLASS_GOLDEN=1` writes the file of a new version of the format, beside those of earlier versions.
+#[test]
+fn an_export_has_the_lines_of_its_version() {
+    let home = home();
+    let path = home.path().join("data");
+    restore(&image_from(&fs::read_to_string(golden("directory.txt")).unwrap()), &path);
+    let file = golden(&format!("export_{EXPORT_VERSION}.jsonl"));
+    if std::env::var_os("WINDLASS_GOLDEN").is_some() && !file.exists() {
+        fs::write(&file, exported(&path)).unwrap();
+    }
+    assert_eq!(exported(&path), fs::read_to_string(file).unwrap());
 }
 
 #[test]
@@ -89,7 +109,7 @@ fn a_directory_of_the_first_version_of_this_format_is_read_for_ever() {
     assert_eq!(image_from(&text_of(&image)), image);
     restore(&image, &path);
     let expected = fs::read_to_string(golden("directory.jsonl")).unwrap();
-    assert_eq!(exported(&path), expected);
+    assert_eq!(entities(&exported(&path)), expected);
     let verdict = verify(&small(&path), Limits::default()).unwrap();
     let report = &verdict.report;
     assert!(report.table_seq > 0 && report.last_seq > report.table_seq, "both parts hold something: {report:?}");
@@ -108,7 +128,7 @@ fn a_directory_of_the_first_version_of_this_format_is_read_for_ever() {
         assert!(daemon.checkpointer.run(true).unwrap());
     }
     daemon.stop();
-    assert_eq!(exported(&path), expected);
+    assert_eq!(entities(&exported(&path)), expected);
     let daemon = Daemon::start(&small(&path), 1, Timestamp(2_000_000)).unwrap();
     assert_eq!(daemon.print().jobs, print.jobs);
 }
@@ -176,5 +196,5 @@ fn write_the_directory() {
     fs::remove_dir_all(&path).unwrap();
     restore(&image, &path);
     fs::write(golden("directory.txt"), text_of(&image)).unwrap();
-    fs::write(golden("directory.jsonl"), exported(&path)).unwrap();
+    fs::write(golden("directory.jsonl"), entities(&exported(&path))).unwrap();
 }

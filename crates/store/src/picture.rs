@@ -1,0 +1,112 @@
+//! The contents of a store at one commit, read while the store goes on.
+//!
+//! A picture is the table after a checkpoint of everything. Taking one touches neither the engine nor its lock, and reading it holds up
+//! no commit and no checkpoint: while a picture of a table is read, the next checkpoint leaves that table alone and builds a new one.
+//! Memory: the names of queues, one record, and what `sled_file` needs.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use crate::codec::{DecodeError, Reader};
+use crate::export::{About, Exported, Lines, Shown};
+use crate::load::{Loaded, load};
+use crate::page::Point;
+use crate::record::Record;
+use crate::store::{Error, Scan};
+
+/// The contents of a store at one commit.
+pub struct Picture {
+    pub(crate) scan: Box<dyn Scan>,
+    pub(crate) point: Point,
+    /// While it lives, checkpoints do not change the table.
+    pub(crate) _pin: Arc<()>,
+}
+
+impl std::fmt::Debug for Picture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Picture").field("point", &self.point).finish_non_exhaustive()
+    }
+}
+
+/// Why a picture was not written to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] Error),
+    /// The lines cannot be written.
+    #[error("cannot write the export: {0}")]
+    Writer(#[source] io::Error),
+}
+
+impl Picture {
+    /// The last commit whose changes it shows.
+    #[must_use]
+    pub const fn commit(&self) -> u64 {
+        self.point.seq
+    }
+
+    /// Writes everything as lines of JSON, as [`crate::Salvage::export`] does.
+    ///
+    /// # Errors
+    ///
+    /// The table is damaged or cannot be read, or the lines cannot be written. The last line is missing then.
+    pub fn export(&self, about: About<'_>, to: &mut dyn Write) -> Result<Exported, ExportError> {
+        let shown = Shown { commit: self.point.seq, records: self.point.records, whole: true };
+        let lines = Lines::begin(to, about, shown).map_err(ExportError::Writer)?;
+        let mut entities = Entities { lines, open: None };
+        let mut failed = None;
+        let loaded = load(&*self.scan, 0, &mut |record| {
+            let record = Record::decode(&mut Reader::new(record))?;
+            entities.take(record).map_err(|why| {
+                failed = Some(why);
+                // Reading ends here.
+                DecodeError::Short
+            })
+        })?;
+        if let Some(why) = failed {
+            return Err(ExportError::Writer(why));
+        }
+        match loaded {
+            Loaded::Whole(point) if point.seq == self.point.seq => entities.end().map_err(ExportError::Writer),
+            Loaded::Whole(point) => Err(damaged(format!("it is at commit {} now", point.seq))),
+            Loaded::Damaged(what) => Err(damaged(what)),
+            Loaded::None => Err(damaged("it is missing".to_owned())),
+        }
+    }
+}
+
+fn damaged(what: String) -> ExportError {
+    Error::damaged("table", what).into()
+}
+
+/// Puts the records of each entity together: the whole record, and the part that changed since.
+struct Entities<'a> {
+    lines: Lines<'a>,
+    open: Option<Record>,
+}
+
+impl Entities<'_> {
+    fn take(&mut self, record: Record) -> io::Result<()> {
+        match (record, &mut self.open) {
+            (Record::Moved(moved), Some(Record::Put(job))) if moved.job == job.id => moved.apply(job),
+            (Record::NextRun(next), Some(Record::Schedule(schedule))) if next.schedule == schedule.id => {
+                next.apply(schedule);
+            }
+            (Record::BatchMoved(moved), Some(Record::Batch(batch))) if moved.batch == batch.id => {
+                batch.progress = moved.progress;
+            }
+            // The changed part of a deleted entity may still exist: it has no line.
+            (record, open) => {
+                let before = open.replace(record);
+                before.map_or(Ok(()), |before| self.lines.put(before))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> io::Result<Exported> {
+        self.open.take().map_or(Ok(()), |last| self.lines.put(last))?;
+        self.lines.end()
+    }
+}
