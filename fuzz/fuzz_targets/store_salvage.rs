@@ -5,7 +5,8 @@
 mod directory;
 
 use libfuzzer_sys::fuzz_target;
-use windlass_store::{accept_loss, open, salvage, verify};
+use windlass_engine::Timestamp;
+use windlass_store::{About, accept_loss, open, salvage, verify};
 
 use directory::{Input, contents, damaged, limits};
 
@@ -13,7 +14,7 @@ fuzz_target!(|input: Input| {
     let (directory, _home, config) = damaged(&input);
     let before = contents(&config);
     let found = salvage(&config).expect("no process holds it");
-    found.export(&mut std::io::sink()).expect("a sink takes all");
+    found.export(About { daemon: "", written_at: Timestamp(0) }, &mut std::io::sink()).expect("a sink takes all");
     let verdict = verify(&config, limits());
     assert!(contents(&config) == before, "reading changes nothing");
     for (id, job) in &found.jobs {

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use windlass_http::Role;
 
 use crate::import::Import;
-use crate::operate::{Check, Operate};
+use crate::operate::{Check, Export, Operate};
 use crate::settings::Settings;
 use crate::transfer::Bridge;
 
@@ -51,6 +51,10 @@ Examples:
       Check the running daemon, with the exit codes of Nagios.
   windlass drain
       Let workers end their jobs, then stop the daemon.
+  windlass export -o jobs.jsonl
+      Write everything that the running daemon keeps to a file.
+  windlass import jsonl --data-dir /var/lib/windlass-new jobs.jsonl
+      Restore it into a new data directory.
   windlass verify /var/lib/windlass
       Check whether a daemon could start from this data with nothing lost.
   windlass move --to postgres://windlass@db/jobs --data-dir /var/lib/windlass
@@ -58,7 +62,7 @@ Examples:
   windlass salvage /var/lib/windlass > jobs.jsonl
       Save all readable jobs of a damaged data directory (exit code 4).
   windlass import jsonl jobs.jsonl
-      Import saved jobs, or jobs of your own.
+      Add saved jobs, or jobs of your own.
   windlass serve --accept-loss
       Start with the readable data, and set the damaged data aside.
   windlass gearmand --listen=localhost --pid-file=/run/gearman/gearmand.pid -d
@@ -124,7 +128,8 @@ Exit codes:
       it, it is damaged, or may not be accessed
   5   an import was incomplete; the imported part is in the data directory.
       A bridge left some jobs with the old broker.
-      A salvage was incomplete; the readable part is on standard output
+      A salvage was incomplete; the readable part is on standard output.
+      An export was cut short
   6   another daemon has taken the store in the database over
   The reason is on standard error, in a line that starts with `windlass: `.
   `windlass explain CODE` has advice.";
@@ -256,6 +261,8 @@ pub(crate) enum Command {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
+    /// Write everything that a daemon keeps, as of one commit, one line of JSON each: a copy that `import jsonl` restores.
+    Export(Box<Export>),
     /// Commands for the running daemon.
     #[command(flatten)]
     Operate(Box<Operate>),

@@ -41,6 +41,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Password(login) => logins::password(&login),
         Command::Token(login) => logins::token(&login),
         Command::CurveKeypair => logins::curve_keypair(),
+        Command::Export(export) => export.run(),
         Command::Operate(command) => operate::run(&command),
     }
     .map(|()| 0)

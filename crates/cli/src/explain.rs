@@ -23,7 +23,7 @@ const ALL: &[Explanation] = &[
     ),
     Explanation(
         "5",
-        "an import, a salvage or a bridge is incomplete",
+        "an import, an export, a salvage or a bridge is incomplete",
         "The part that is there is kept; the message names the rest.",
     ),
     Explanation(

@@ -13,6 +13,7 @@ use windlass_engine::{
 use windlass_server::client::{Client, Clients};
 use windlass_server::control::Control;
 use windlass_server::door::Inside;
+use windlass_server::export::Exports;
 use windlass_server::figures::{Counts, Figures};
 use windlass_session::protocol::{Daemon, Page};
 
@@ -33,6 +34,7 @@ const WATCHING_MAX: usize = 16;
 pub(crate) struct App {
     pub(crate) clients: Clients,
     pub(crate) control: Control,
+    pub(crate) exports: Exports,
     pub(crate) daemon: Daemon,
     pub(crate) pages: Vec<Arc<dyn Page>>,
     pub(crate) hosts: Vec<String>,
@@ -82,13 +84,14 @@ pub(crate) struct Now {
 impl App {
     pub(crate) fn new(
         Configured { http, metrics }: &Configured,
-        Inside { clients, daemon, pages, control, figures, .. }: Inside,
+        Inside { clients, daemon, pages, control, figures, exports, .. }: Inside,
         counts: Arc<Counts>,
     ) -> io::Result<Self> {
         let started_at = clients.read_clock().now;
         Ok(Self {
             clients,
             control,
+            exports,
             daemon,
             pages,
             hosts: http.hosts.clone(),

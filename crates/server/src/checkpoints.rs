@@ -1,12 +1,15 @@
 //! The thread that makes checkpoints: it moves living records from the log to the table, so that the log can forget. No other
-//! thread waits for it.
+//! thread waits for it, except an export ([`crate::export`]), which begins with a checkpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use windlass_store::Checkpointer;
+
+use crate::export::{Exports, Request};
 
 /// How often the thread checks whether there is something to do.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -24,15 +27,23 @@ const PRESSED_RETRY: Duration = Duration::from_secs(5);
 pub(crate) struct Checkpoints {
     thread: JoinHandle<()>,
     stop: Arc<AtomicBool>,
+    exports: Exports,
 }
 
 impl Checkpoints {
     /// Starts it. When nothing was committed for `quiet`, it makes a checkpoint of everything.
     pub(crate) fn start(checkpointer: Checkpointer, quiet: Duration, log_max: u64) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let work = Work { checkpointer, quiet, log_max, stop: Arc::clone(&stop) };
+        let (requests, exports) = mpsc::channel();
+        let work = Work { checkpointer, quiet, log_max, exports, stop: Arc::clone(&stop) };
         let thread = thread::Builder::new().name("checkpoint".into()).spawn(move || work.run())?;
-        Ok(Self { thread, stop })
+        let exports = Exports::new(requests, thread.thread().clone());
+        Ok(Self { thread, stop, exports })
+    }
+
+    /// Begins exports of the store.
+    pub(crate) fn exports(&self) -> Exports {
+        self.exports.clone()
     }
 
     /// Ends it, after a checkpoint that is in progress.
@@ -49,6 +60,7 @@ struct Work {
     checkpointer: Checkpointer,
     quiet: Duration,
     log_max: u64,
+    exports: mpsc::Receiver<Request>,
     stop: Arc<AtomicBool>,
 }
 
@@ -62,6 +74,9 @@ impl Work {
         let mut retry = RETRY;
         while !self.stop.load(Ordering::Acquire) {
             thread::park_timeout(LOOK_EVERY);
+            while let Ok(request) = self.exports.try_recv() {
+                request.serve(&mut self.checkpointer);
+            }
             let tail = self.checkpointer.tail();
             if tail.newest() != newest {
                 (newest, since) = (tail.newest(), Instant::now());

@@ -109,8 +109,12 @@ fn open_now(config: &Config) -> Result<Opened, Failure> {
     patiently(config, || try_open(config))
 }
 
-/// Holds the data directory to restore an export in it. `None` if it has a store, or had one.
+/// Holds the data directory to restore an export in it. `None` if it has a store, or had one, and for a database: there the
+/// jobs of an export are imported.
 pub(crate) fn restore(config: &Config) -> Result<Option<Restore>, Failure> {
+    if config.remote.is_some() {
+        return Ok(None);
+    }
     patiently(config, || Restore::begin(&store_config(config)))
 }
 
@@ -143,15 +147,7 @@ fn cannot_open(config: &Config, error: &OpenError) -> Failure {
 /// The store does not exist, a daemon has it, or `out` cannot be written; [`Failure::Incomplete`] with the summary, if
 /// anything is missing.
 pub fn salvage(config: &Config, out: &mut dyn Write) -> Result<String, Failure> {
-    let found = match &config.remote {
-        Some(remote) => remote.salvage().map_err(|error| Failure::data_at(remote.name(), error))?,
-        None => {
-            is_there(&config.data_dir)?;
-            let _progress = Progress::of(&config.data_dir);
-            let found = windlass_store::salvage(&StoreConfig::new(&config.data_dir));
-            found.map_err(|error| Failure::data(&config.data_dir, error))?
-        }
-    };
+    let found = read(config)?;
     let mut out = BufWriter::new(out);
     found
         .export(about(), &mut out)
@@ -159,6 +155,17 @@ pub fn salvage(config: &Config, out: &mut dyn Write) -> Result<String, Failure> 
         .map_err(|error| Failure::Runtime(format!("cannot write: {error}")))?;
     let words = in_words(&found);
     if found.is_whole() { Ok(words) } else { Err(Failure::Incomplete(words)) }
+}
+
+/// Everything readable in a store that no daemon uses.
+pub(crate) fn read(config: &Config) -> Result<Salvage, Failure> {
+    let Some(remote) = &config.remote else {
+        is_there(&config.data_dir)?;
+        let _progress = Progress::of(&config.data_dir);
+        let found = windlass_store::salvage(&StoreConfig::new(&config.data_dir));
+        return found.map_err(|error| Failure::data(&config.data_dir, error));
+    };
+    remote.salvage().map_err(|error| Failure::data_at(remote.name(), error))
 }
 
 /// This daemon, now.
@@ -206,7 +213,7 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
 }
 
 /// Where the store is, for messages.
-fn place(config: &Config) -> String {
+pub(crate) fn place(config: &Config) -> String {
     config.remote.as_ref().map_or_else(|| config.data_dir.display().to_string(), |remote| remote.name())
 }
 

@@ -14,6 +14,7 @@ use windlass_session::protocol::{Daemon, Page};
 
 use crate::client::Clients;
 use crate::control::Control;
+use crate::export::Exports;
 use crate::figures::Figures;
 use crate::listen::{Acceptor, Bound, SocketFile};
 
@@ -61,6 +62,8 @@ pub struct Inside {
     pub control: Control,
     /// The daemon's own figures.
     pub figures: Figures,
+    /// Exports of the store.
+    pub exports: Exports,
     /// Cancelled when the daemon stops.
     pub stop: CancellationToken,
 }

@@ -21,6 +21,7 @@ use crate::control::{Control, EarlySignals, Heeded, Reloader, Signals, Values};
 use crate::data::{self, Store};
 use crate::dead::DropsTold;
 use crate::door::{BoundDoor, Inside};
+use crate::export::Exports;
 use crate::failure::Failure;
 use crate::figures::Figures;
 use crate::hub::{Durability, Hub};
@@ -148,7 +149,8 @@ async fn serve(
     doors.iter().for_each(|door| door.bound().iter().for_each(|bound| drop(addresses.note(door.name(), bound))));
     let (control, requests) = Control::new();
     let figures = Figures::new((&hub, acceptor.traffic()), committer.times(), (store_figures, tail), &served);
-    let _socket_files = open_doors(doors, config, (&served, &figures), &acceptor, (&control, &stop))?;
+    let _socket_files =
+        open_doors(doors, config, (&served, &figures, &checkpoints.exports()), &acceptor, (&control, &stop))?;
     if config.ephemeral {
         addresses.print()?;
     }
@@ -211,7 +213,7 @@ fn accept_all(bound: Vec<(Bound, Served, Rights)>, acceptor: &Arc<Acceptor>) -> 
 fn open_doors(
     doors: Vec<BoundDoor>,
     config: &Config,
-    (served, figures): (&[Served], &Figures),
+    (served, figures, exports): (&[Served], &Figures, &Exports),
     acceptor: &Acceptor,
     (control, stop): (&Control, &CancellationToken),
 ) -> Result<Vec<SocketFile>, Failure> {
@@ -223,6 +225,7 @@ fn open_doors(
             pages: served.iter().flat_map(|it| it.endpoint.pages.iter().cloned()).collect(),
             control: control.clone(),
             figures: figures.clone(),
+            exports: exports.clone(),
             stop: stop.clone(),
         };
         files.extend(door.open(inside, acceptor).map_err(no_threads)?);

@@ -329,6 +329,36 @@ pub(crate) struct Check {
     pub(crate) ask: Ask,
 }
 
+/// Where an export goes.
+#[derive(Debug, Args)]
+#[command(after_help = EXPORT_HELP, mut_arg("json", |it| it.hide(true)))]
+pub(crate) struct Export {
+    /// Write to this file, which only you may read. It gets its name when it is complete. Without it, to standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+const EXPORT_HELP: &str = "\
+The export has everything that the daemon keeps: jobs in all states with their
+bodies, queues with their settings, schedules, batches, counters. It is a line
+of JSON for each, as of one commit: changes that were acknowledged before the
+command are in it, and later ones are not. The daemon goes on meanwhile.
+
+Without a daemon the data directory is read, and not changed. Its contents must
+be in order; `windlass salvage` writes what is left of damaged ones.
+
+`windlass import jsonl FILE` restores everything into a new data directory. It
+refuses a file that was cut short or changed. Not in an export: connections,
+what a worker holds until its connection ends, and the configuration.
+
+Exit codes:
+  0   complete
+  1   the daemon refuses, or FILE cannot be written
+  4   no daemon runs, and the data directory cannot be read
+  5   the export was cut short";
+
 /// How to drain.
 #[derive(Debug, Args)]
 pub(crate) struct Drain {

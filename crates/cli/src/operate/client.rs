@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, StatusCode, Uri, header};
@@ -112,17 +112,34 @@ impl Client {
     ///
     /// There is no answer, or the daemon refuses. Its reason is the text.
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: impl Into<Bytes>) -> Result<Answer, Failure> {
+        let body = self.ask(method, path, body.into()).await?;
+        Ok(Answer { body: body.collect().await.map_err(failure)?.to_bytes() })
+    }
+
+    /// The same, for an answer that is too long to be kept.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Client::send`].
+    pub(crate) async fn stream(&mut self, method: Method, path: &str) -> Result<Incoming, Failure> {
+        self.ask(method, path, Bytes::new()).await
+    }
+
+    async fn ask(&mut self, method: Method, path: &str, body: Bytes) -> Result<Incoming, Failure> {
         let mut request =
             Request::builder().method(method).uri(format!("/api/v1{path}")).header(header::HOST, &self.host);
         if let Some(login) = &self.login {
             request = request.header(header::AUTHORIZATION, login);
         }
-        let request = request.body(Full::new(body.into())).map_err(failure)?;
+        let request = request.body(Full::new(body)).map_err(failure)?;
         self.sender.ready().await.map_err(failure)?;
         let response = self.sender.send_request(request).await.map_err(failure)?;
         let status = response.status();
+        if status.is_success() {
+            return Ok(response.into_body());
+        }
         let body = response.into_body().collect().await.map_err(failure)?.to_bytes();
-        if status.is_success() { Ok(Answer { body }) } else { Err(refused(status, &body)) }
+        Err(refused(status, &body))
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Result<Value, Failure> {

@@ -4,6 +4,7 @@
 
 mod arguments;
 mod client;
+mod export;
 mod jobs;
 mod live;
 mod show;
@@ -22,7 +23,7 @@ use self::arguments::{
     Ask, Done, Drain, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push, ScheduleAction,
     SomeConnections, SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Top, Worker,
 };
-pub(crate) use self::arguments::{Check, Operate};
+pub(crate) use self::arguments::{Check, Export, Operate};
 use self::client::{Answer, Client, Daemon, encoded, failure};
 pub(crate) use self::live::check;
 use self::show::{BATCHES, CONNECTIONS, Column, QUEUES, SCHEDULES, WORKERS, at};

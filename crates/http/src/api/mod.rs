@@ -6,6 +6,7 @@ mod bulk;
 pub(crate) mod connections;
 pub(crate) mod control;
 mod events;
+mod export;
 pub(crate) mod filter;
 pub(crate) mod history;
 pub(crate) mod jobs;
@@ -73,6 +74,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(of_role(working(), Role::Operate, access::demand))
         .merge(of_role(operating(), Role::Operate, access::demand_and_record))
         .merge(of_role(administering(), Role::Admin, access::demand_and_record))
+        .merge(of_role(exporting(), Role::Admin, access::demand_and_record))
 }
 
 /// Shows.
@@ -140,6 +142,11 @@ fn administering() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(bulk::cancel))
         .routes(routes!(schedules::remove))
         .routes(routes!(connections::close))
+}
+
+/// Shows everything at once, the bodies of all jobs included.
+fn exporting() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(export::export))
 }
 
 /// The OpenAPI document, as JSON.

@@ -1,0 +1,176 @@
+//! `windlass export`: everything that a daemon keeps, as lines of JSON: over its HTTP API while it runs, else from its data directory.
+
+use std::fs::File;
+use std::io::{self, StdoutLock, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use http_body_util::BodyExt as _;
+use hyper::Method;
+use serde_json::Value;
+use tempfile::NamedTempFile;
+use windlass_http::SOCKET;
+use windlass_server::Failure;
+use windlass_server::progress::Counter;
+
+use super::arguments::{Ask, Export};
+use super::client::Daemon;
+use super::{at, failure};
+use crate::config::Config;
+
+/// Bytes of output that are kept to find the last line. The line that ends an export is shorter.
+const LAST_BYTES: usize = 4 << 10;
+
+impl Export {
+    /// Runs the command.
+    ///
+    /// # Errors
+    ///
+    /// The daemon or the directory cannot be read, or the file cannot be written; [`Failure::Incomplete`] if the last line is missing.
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let daemon = self.ask.daemon()?;
+        let mut lines = Lines::to(Output::open(self.output.as_deref())?);
+        match &daemon {
+            Daemon::Directory(directory) if !is_served(directory) => {
+                let config = Config { data_dir: directory.clone(), ..Config::default() };
+                windlass_server::export::export(&config.for_server(), &mut lines)?;
+            }
+            Daemon::Directory(_) | Daemon::Url(_) => {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
+                runtime.block_on(fetch(&self.ask, &mut lines))?;
+            }
+        }
+        let summary = lines.finish()?;
+        // Standard error may be closed; the export is already written.
+        let _ = writeln!(io::stderr(), "{summary}");
+        Ok(())
+    }
+}
+
+/// Whether a daemon answers at the socket in this directory. Without one, the directory's lock decides.
+fn is_served(directory: &Path) -> bool {
+    match UnixStream::connect(directory.join(SOCKET)) {
+        Ok(_) => true,
+        Err(why) => !matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused),
+    }
+}
+
+/// Writes the lines of a daemon that runs.
+async fn fetch(ask: &Ask, lines: &mut Lines) -> Result<(), Failure> {
+    let mut body = ask.connect().await?.stream(Method::GET, "/export").await?;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|why| Failure::Incomplete(format!("the export was cut short: {why}")))?;
+        if let Ok(chunk) = frame.into_data() {
+            lines.write_all(&chunk).map_err(|why| cannot_write(&why))?;
+        }
+    }
+    Ok(())
+}
+
+fn cannot_write(why: &io::Error) -> Failure {
+    failure(format!("cannot write: {why}"))
+}
+
+/// Where the lines go.
+enum Output {
+    Standard(StdoutLock<'static>),
+    /// A device, or a pipe with a name.
+    Special(File),
+    /// It gets its name when it is complete, so that no file of that name is cut short. Only its owner may read it.
+    File(NamedTempFile, PathBuf),
+}
+
+impl Output {
+    fn open(path: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = path.filter(|path| *path != Path::new("-")) else {
+            return Ok(Self::Standard(io::stdout().lock()));
+        };
+        let named = |why: io::Error| failure(format!("{}: {why}", path.display()));
+        if path.metadata().is_ok_and(|about| !about.is_file()) {
+            return File::options().write(true).open(path).map(Self::Special).map_err(named);
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let (prefix, mut builder) = (path.file_name().unwrap_or_default(), tempfile::Builder::new());
+        let file = builder.prefix(prefix).suffix(".part").tempfile_in(folder).map_err(named)?;
+        Ok(Self::File(file, path.to_owned()))
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.flush()?;
+        if let Self::File(file, path) = self {
+            file.as_file().sync_all()?;
+            file.persist(path)?;
+        }
+        Ok(())
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Standard(to) => to.write(bytes),
+            Self::Special(to) => to.write(bytes),
+            Self::File(to, _) => to.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Standard(to) => to.flush(),
+            Self::Special(to) => to.flush(),
+            Self::File(to, _) => to.flush(),
+        }
+    }
+}
+
+/// Passes lines on, and looks at the first and the last one.
+struct Lines {
+    to: io::BufWriter<Output>,
+    /// As far as it has come.
+    first: Vec<u8>,
+    /// The last bytes: the last line is among them.
+    last: Vec<u8>,
+    counter: Counter,
+}
+
+impl Lines {
+    fn to(output: Output) -> Self {
+        let (first, last) = (Vec::new(), Vec::new());
+        Self { to: io::BufWriter::new(output), first, last, counter: Counter::of("lines exported") }
+    }
+
+    /// Completes the output. Returns a summary.
+    fn finish(self) -> Result<String, Failure> {
+        let line =
+            |bytes: Option<&[u8]>| serde_json::from_slice::<Value>(bytes.unwrap_or_default()).unwrap_or_default();
+        let heading = line(self.first.split(|byte| *byte == b'\n').next());
+        let ending = line(self.last.strip_suffix(b"\n").and_then(|last| last.rsplit(|byte| *byte == b'\n').next()));
+        if ending.get("export_end").is_none() {
+            return Err(Failure::Incomplete("the export was cut short: its last line is missing".to_owned()));
+        }
+        drop(self.counter);
+        let output = self.to.into_inner().map_err(|why| cannot_write(why.error()))?;
+        output.finish().map_err(|why| cannot_write(&why))?;
+        let count = |name: &str| at(&ending, &format!("/{name}")).clone();
+        let (jobs, queues, schedules, batches) = (count("jobs"), count("queues"), count("schedules"), count("batches"));
+        let commit = at(&heading, "/commit");
+        Ok(format!("{jobs} jobs, {queues} queues, {schedules} schedules, {batches} batches as of commit {commit}"))
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to.write_all(bytes)?;
+        if !self.first.contains(&b'\n') {
+            self.first.extend_from_slice(bytes);
+        }
+        self.last.extend_from_slice(bytes.get(bytes.len().saturating_sub(LAST_BYTES)..).unwrap_or_default());
+        self.last.drain(..self.last.len().saturating_sub(LAST_BYTES));
+        self.counter.add(bytes.iter().filter(|byte| **byte == b'\n').count() as u64);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}

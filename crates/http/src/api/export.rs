@@ -1,0 +1,44 @@
+//! An export of everything.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use windlass_server::export::NoExport;
+
+use crate::app::App;
+use crate::problem::{Outcome, Problem};
+
+/// Everything that the daemon keeps, as of one commit
+///
+/// Lines of JSON: jobs in all states with their bodies, queues with their settings, schedules, batches, counters. The first line names
+/// the commit; changes after it are not in the lines, and those before it are. An answer whose last line is not `export_end` was cut
+/// short. `windlass import jsonl` restores it. One export runs at a time.
+#[utoipa::path(get, path = "/api/v1/export", tag = "status", operation_id = "export", responses(
+    (status = 200, description = "The lines", body = String, content_type = "application/jsonl"),
+    (status = 409, description = "Another export is under way", body = Problem),
+    (status = 503, description = "The store cannot be read, or the daemon stops", body = Problem)
+))]
+pub(super) async fn export(State(app): State<Arc<App>>) -> Outcome<Response> {
+    let mut export = app.exports.begin().map_err(|why| problem(&why))?;
+    // While the picture is taken, it may still fail.
+    let first = export.next().await.map_err(|why| problem(&why))?;
+    let lines = stream::try_unfold((first, export), |(first, mut export)| async {
+        let chunk = match first {
+            Some(chunk) => Some(chunk),
+            None => export.next().await?,
+        };
+        Ok::<_, NoExport>(chunk.map(|chunk| (chunk, (None, export))))
+    });
+    Ok(([(header::CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())
+}
+
+fn problem(why: &NoExport) -> Problem {
+    match why {
+        NoExport::Busy => Problem::conflict(why),
+        NoExport::Stopping | NoExport::Failed(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why),
+    }
+}

@@ -1,0 +1,172 @@
+//! Exports: the store's contents at one commit, as lines of JSON.
+//!
+//! While a daemon serves, the checkpoint thread takes a picture of the store; a thread of its own reads it and writes the lines. Neither visits the engine, and
+//! no commit waits for them. Lines are produced as fast as they are read, and one export runs at a time.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+use std::thread::{Builder, Thread};
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use windlass_store::{Checkpointer, ExportError, Picture};
+
+use crate::config::Config;
+use crate::data::{self, about};
+use crate::failure::Failure;
+
+/// Bytes of lines that are passed on together.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Chunks that wait for the reader.
+const CHUNKS_MAX: usize = 4;
+
+/// Why there is no export.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoExport {
+    /// One is under way.
+    #[error("another export is under way")]
+    Busy,
+    /// The daemon stops.
+    #[error("the daemon stops")]
+    Stopping,
+    /// The store cannot be read or written.
+    #[error("the export has failed: {0}")]
+    Failed(String),
+}
+
+/// Begins exports. Doors have one.
+#[derive(Clone, Debug)]
+pub struct Exports {
+    requests: std_mpsc::Sender<Request>,
+    /// The checkpoint thread, which sleeps.
+    thread: Thread,
+    place: Arc<Semaphore>,
+}
+
+/// The lines of an export, in chunks. An export whose reader is dropped ends.
+#[derive(Debug)]
+pub struct Export {
+    chunks: mpsc::Receiver<Result<Bytes, NoExport>>,
+}
+
+impl Exports {
+    /// The checkpoint thread serves the requests.
+    pub(crate) fn new(requests: std_mpsc::Sender<Request>, thread: Thread) -> Self {
+        Self { requests, thread, place: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Begins an export. It shows all changes that were acknowledged before.
+    ///
+    /// # Errors
+    ///
+    /// Another one is under way, or the daemon stops.
+    pub fn begin(&self) -> Result<Export, NoExport> {
+        let place = Arc::clone(&self.place).try_acquire_owned().map_err(|_| NoExport::Busy)?;
+        let (to, chunks) = mpsc::channel(CHUNKS_MAX);
+        self.requests.send(Request { to, place }).map_err(|_| NoExport::Stopping)?;
+        self.thread.unpark();
+        Ok(Export { chunks })
+    }
+}
+
+impl Export {
+    /// The next chunk; `None` after the last line.
+    ///
+    /// # Errors
+    ///
+    /// The export has failed: its last line is missing.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, NoExport> {
+        match self.chunks.recv().await {
+            Some(Ok(chunk)) if chunk.is_empty() => Ok(None),
+            Some(chunk) => chunk.map(Some),
+            None => Err(NoExport::Stopping),
+        }
+    }
+}
+
+/// A request to the checkpoint thread.
+#[derive(Debug)]
+pub(crate) struct Request {
+    to: mpsc::Sender<Result<Bytes, NoExport>>,
+    /// Free for the next export when this one has ended.
+    place: OwnedSemaphorePermit,
+}
+
+impl Request {
+    /// Takes the picture, and has another thread write its lines.
+    pub(crate) fn serve(self, checkpointer: &mut Checkpointer) {
+        let to = self.to.clone();
+        let begun = checkpointer.picture().map_err(|why| why.to_string()).and_then(|picture| {
+            let thread = Builder::new().name("export".to_owned()).spawn(move || self.write(&picture));
+            thread.map(drop).map_err(|why| why.to_string())
+        });
+        if let Err(why) = begun {
+            tracing::warn!(why, "an export has failed");
+            // The reader may be gone.
+            let _ = to.try_send(Err(NoExport::Failed(why)));
+        }
+    }
+
+    fn write(self, picture: &Picture) {
+        let Self { to, place } = self;
+        let mut chunks = Chunks { to, chunk: BytesMut::new() };
+        let outcome = picture.export(about(), &mut chunks);
+        // Before the reader sees the end: it may begin another export then.
+        drop(place);
+        match outcome {
+            Ok(exported) => {
+                tracing::info!(commit = picture.commit(), ?exported, "exported");
+                drop(chunks.to.blocking_send(Ok(Bytes::new())));
+            }
+            Err(ExportError::Writer(_)) => tracing::info!("an export has ended early: its reader is gone"),
+            Err(ExportError::Store(why)) => {
+                tracing::warn!(%why, "an export has failed");
+                drop(chunks.to.blocking_send(Err(NoExport::Failed(why.to_string()))));
+            }
+        }
+    }
+}
+
+/// Writes the lines of a store that no daemon uses, and changes nothing in it.
+///
+/// # Errors
+///
+/// [`Failure::Data`]: there is no store, a daemon has it, or something in it is missing or damaged. [`Failure::Runtime`]: `out` cannot
+/// be written.
+pub fn export(config: &Config, out: &mut dyn Write) -> Result<(), Failure> {
+    let found = data::read(config)?;
+    if !found.is_whole() {
+        let place = data::place(config);
+        let why = found.unreadable.first().map_or("commits are missing", String::as_str);
+        let advice = format!("`windlass salvage {place}` writes what can be read");
+        return Err(Failure::data_at(place, format!("{why}; {advice}")));
+    }
+    let exported = found.export(about(), out);
+    exported.map(drop).map_err(|error| Failure::Runtime(format!("cannot write: {error}")))
+}
+
+/// Passes lines on in chunks, which the reader takes at its own pace.
+struct Chunks {
+    to: mpsc::Sender<Result<Bytes, NoExport>>,
+    chunk: BytesMut,
+}
+
+impl Write for Chunks {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.chunk.extend_from_slice(bytes);
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let chunk = std::mem::take(&mut self.chunk).freeze();
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        self.to.blocking_send(Ok(chunk)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
