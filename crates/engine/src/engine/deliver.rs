@@ -45,6 +45,9 @@ pub(super) fn choose(
     select: Select,
     first: impl Fn(&Served) -> Option<(SortKey, Slot)>,
 ) -> Option<(Served, Slot)> {
+    if let [only] = sources {
+        return first(only).map(|(_, slot)| (*only, slot));
+    }
     let client = if select == Select::RoundRobin { state.clients.get(client) } else { None };
     let birth = |served: &Served| state.queues.at(served.queue).map(Queue::birth);
     let next = client

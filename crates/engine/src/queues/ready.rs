@@ -79,12 +79,24 @@ impl ReadyQueue {
 
     /// The next job.
     pub(crate) fn first(&self) -> Option<(SortKey, Slot)> {
-        self.after(None)
+        self.first_of(View::ALL)
     }
 
     /// The next job in this view.
     pub(crate) fn first_of(&self, view: View) -> Option<(SortKey, Slot)> {
-        self.after_of(view, None)
+        match self {
+            Self::Work(sets) => match sets.as_slice() {
+                [(class, lanes)] => lanes.first().filter(|_| view.includes(*class)),
+                sets => in_view(sets, view).filter_map(Lanes::first).min_by_key(|(at, _)| *at),
+            },
+            Self::Cycle(_) => self.after_of(view, None),
+        }
+    }
+
+    /// The classes of its jobs, and of those it had.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = Class> {
+        let sets = if let Self::Work(sets) = self { sets.as_slice() } else { &[] };
+        sets.iter().map(|(class, _)| *class)
     }
 
     /// The number of jobs in this view.
@@ -98,7 +110,7 @@ impl ReadyQueue {
     /// The first job of each class in a `work` queue.
     pub(crate) fn firsts(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
         let sets = if let Self::Work(sets) = self { sets.as_slice() } else { &[] };
-        sets.iter().filter_map(|(class, lanes)| lanes.after(None).map(|(at, slot)| (*class, at, slot)))
+        sets.iter().filter_map(|(class, lanes)| lanes.first().map(|(at, slot)| (*class, at, slot)))
     }
 
     /// Sorts all jobs of a `work` queue as if none had ever failed to convert. Returns those that did.
@@ -107,7 +119,7 @@ impl ReadyQueue {
         let unfit: Vec<_> = sets.extract_if(.., |(class, _)| class.unfit != Unfit::NONE).collect();
         let mut cleared = Vec::new();
         for (class, lanes) in unfit {
-            for (at, slot) in std::iter::successors(lanes.after(None), |(at, _)| lanes.after(Some(*at))) {
+            for (at, slot) in std::iter::successors(lanes.first(), |(at, _)| lanes.after(Some(*at))) {
                 self.insert(at, Class { unfit: Unfit::NONE, ..class }, slot);
                 cleared.push(slot);
             }
@@ -192,6 +204,13 @@ impl Lanes {
     /// Removes a job, and returns whether there was one. Empty lanes are kept; there are at most nine.
     fn remove(&mut self, at: SortKey) -> bool {
         self.0.iter_mut().find(|(number, _)| *number == at.lane).is_some_and(|(_, lane)| lane.remove(at.major))
+    }
+
+    fn first(&self) -> Option<(SortKey, Slot)> {
+        self.0.iter().find_map(|(number, lane)| {
+            let (major, slot) = lane.first()?;
+            Some((SortKey { lane: *number, major, minor: 0 }, slot))
+        })
     }
 
     fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
@@ -322,6 +341,11 @@ impl Lane {
         }
     }
 
+    fn first(&self) -> Option<(u64, Slot)> {
+        let ring = self.ring.front().map(|(distance, slot)| (self.base + u64::from(*distance), *slot));
+        if self.tree.is_empty() { ring } else { self.after(None) }
+    }
+
     /// The first job whose rank is greater than `rank`.
     fn after(&self, rank: Option<u64>) -> Option<(u64, Slot)> {
         let from = rank.map_or(0, |rank| self.find(rank).map_or_else(|index| index, |index| index + 1));
@@ -375,8 +399,8 @@ mod tests {
                     }
                     _ => assert!(!lane.remove(next + rng.roll(1 << 34)), "seed {seed}"),
                 }
-                let walk: Vec<_> =
-                    std::iter::successors(lane.after(None), |(rank, _)| lane.after(Some(*rank))).collect();
+                let walk: Vec<_> = std::iter::successors(lane.first(), |(rank, _)| lane.after(Some(*rank))).collect();
+                assert_eq!(lane.first(), lane.after(None), "seed {seed} step {step}");
                 assert_eq!(walk, model.iter().map(|(r, s)| (*r, *s)).collect::<Vec<_>>(), "seed {seed} step {step}");
                 assert_eq!(lane.len(), model.len(), "seed {seed}");
             }

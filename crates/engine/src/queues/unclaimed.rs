@@ -68,6 +68,11 @@ impl Queue {
         unclaimed.map(|(_, at, slot)| (at, slot)).min_by_key(|(at, _)| *at)
     }
 
+    /// Whether clients serve all classes of jobs that there are.
+    fn is_claimed(&self) -> bool {
+        self.ready.classes().all(|class| self.serves(class))
+    }
+
     /// The first job of each audience that no client serves.
     fn unclaimed_jobs(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
         let queue = Some(self).filter(|queue| queue.image.kind == QueueKind::Work && queue.has_work());
@@ -97,6 +102,9 @@ impl Queues {
     /// Updates the unclaimed jobs of a queue after a change of its ready jobs, its free slots or its workers.
     pub(crate) fn note_unclaimed(&mut self, id: QueueId) {
         if !self.watches_unclaimed() {
+            return;
+        }
+        if self.at(id).is_none_or(|queue| queue.unclaimed.is_empty() && queue.is_claimed()) {
             return;
         }
         let now = self.at(id).map_or_else(Vec::new, |queue| self.unclaimed.of(queue));
