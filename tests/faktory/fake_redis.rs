@@ -17,7 +17,7 @@ struct State {
 
 #[derive(Debug)]
 enum Value {
-    Text,
+    Text(Bytes),
     List(Vec<Bytes>),
     Set(BTreeSet<Bytes>),
     Sorted(BTreeMap<Bytes, f64>),
@@ -29,6 +29,7 @@ enum Reply {
     Number(i64),
     Bulk(Bytes),
     List(Vec<Reply>),
+    Null,
 }
 
 /// Serves until the test ends.
@@ -104,6 +105,7 @@ impl Reply {
                 out.extend_from_slice(bytes);
                 out.extend_from_slice(b"\r\n");
             }
+            Self::Null => out.extend_from_slice(b"$-1\r\n"),
             Self::List(replies) => {
                 out.extend_from_slice(format!("*{}\r\n", replies.len()).as_bytes());
                 replies.iter().for_each(|reply| reply.write(out));
@@ -143,10 +145,15 @@ impl State {
             }
             ("SCAN", _) => Reply::scanned(self.keys.keys().cloned()),
             ("TYPE", [key]) => Reply::Bulk(self.keys.get(key).map_or("none", Value::kind).as_bytes().to_vec()),
-            ("SET", [key, _]) => {
-                self.keys.insert(key.clone(), Value::Text);
+            ("SET", [key, text]) => {
+                self.keys.insert(key.clone(), Value::Text(text.clone()));
                 Reply::Ok
             }
+            ("GET", [key]) => match self.keys.get(key) {
+                Some(Value::Text(text)) => Reply::Bulk(text.clone()),
+                Some(_) => WRONG,
+                None => Reply::Null,
+            },
             ("SADD", [key, members @ ..]) => {
                 let Value::Set(set) = self.value(key, Value::Set(BTreeSet::new())) else { return WRONG };
                 set.extend(members.iter().cloned());
@@ -207,7 +214,7 @@ impl State {
         let empty = match self.keys.get(key) {
             Some(Value::List(list)) => list.is_empty(),
             Some(Value::Sorted(set)) => set.is_empty(),
-            Some(Value::Text | Value::Set(_)) | None => false,
+            Some(Value::Text(_) | Value::Set(_)) | None => false,
         };
         if empty {
             self.keys.remove(key);
@@ -220,7 +227,7 @@ const WRONG: Reply = Reply::Error("WRONGTYPE Operation against a key holding the
 impl Value {
     const fn kind(&self) -> &'static str {
         match self {
-            Self::Text => "string",
+            Self::Text(_) => "string",
             Self::List(_) => "list",
             Self::Set(_) => "set",
             Self::Sorted(_) => "zset",

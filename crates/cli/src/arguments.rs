@@ -77,6 +77,8 @@ Examples:
       Import the keys of a stopped spiderq.
   windlass bridge --from gearman://old:4730 --until-empty
       Move the jobs of a running gearmand, Faktory or EventMQ to this daemon.
+  windlass import eventmq-redis redis://old:6379
+      Give the running daemon the schedules of EventMQ's scheduler.
   windlass serve --ephemeral --log-level error
       Serve for a test: free ports, nothing on the disk; prints the addresses.
   windlass --set spiderq.listen=ipc:///run/spiderq.ipc
@@ -266,7 +268,8 @@ pub(crate) enum Command {
     /// Commands for the running daemon.
     #[command(flatten)]
     Operate(Box<Operate>),
-    /// Import jobs from another server or from an export, while neither that server nor the daemon runs.
+    /// Import jobs from another server or from an export, while neither that server nor the daemon runs (schedules of EventMQ: while
+    /// the daemon runs).
     #[command(subcommand)]
     Import(Import),
     /// Work another broker empty into the running daemon, in its own protocol, while producers still feed it.

@@ -2,7 +2,9 @@
 //! data directory that no other process has open.
 //!
 //! Each source reads one format (`gearmand_sqlite`, `faktory_redis`, `spiderq_snapshot`, `jsonl`). They share `options`.
+//! `eventmq_redis` alone sends what it reads to a running daemon.
 
+mod eventmq_redis;
 mod faktory_redis;
 mod gearmand_sqlite;
 mod jsonl;
@@ -14,6 +16,7 @@ mod take_over;
 use clap::Subcommand;
 use windlass_server::Failure;
 
+use self::eventmq_redis::EventmqRedis;
 use self::faktory_redis::FaktoryRedis;
 use self::gearmand_sqlite::GearmandSqlite;
 use self::jsonl::Jsonl;
@@ -23,6 +26,8 @@ pub(crate) use self::take_over::take_over;
 /// The sources of an import.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Import {
+    /// The schedules in the Redis of EventMQ's scheduler, into a running daemon.
+    EventmqRedis(EventmqRedis),
     /// All jobs in a Faktory's Redis.
     FaktoryRedis(FaktoryRedis),
     /// The background jobs in gearmand's SQLite queue (gearmand -q libsqlite3).
@@ -35,6 +40,7 @@ pub(crate) enum Import {
 
 pub(crate) fn run(import: &Import) -> Result<(), Failure> {
     match import {
+        Import::EventmqRedis(import) => import.run(),
         Import::FaktoryRedis(import) => import.run(),
         Import::GearmandSqlite(import) => import.run(),
         Import::Jsonl(import) => import.run(),

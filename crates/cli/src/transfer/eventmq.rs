@@ -14,12 +14,12 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use serde_json::json;
 use windlass_engine::Timestamp;
-use windlass_eventmq::wire::{Command, Headers, Packet, PeerKind, Request, unix_seconds};
+use windlass_eventmq::wire::{Command, Headers, Packet, PeerKind, Plan, Request, unix_seconds};
 use windlass_zmtp::{Event, Limits, Message, Peer, Role, Settings};
 
 use super::lane::{Answer, New, Old};
 use super::link::{JOB_BYTES_MAX, Link, Trouble};
-use super::place::Place;
+use super::place::{Place, Scheme};
 use super::tally::Tally;
 
 /// The queue of routers that know no other.
@@ -43,6 +43,8 @@ const LEAVE: Duration = Duration::from_millis(500);
 
 /// How long the daemon may take to accept a job. It does not say why it refuses one; its log does.
 const ACCEPTED_WITHIN: Duration = Duration::from_secs(10);
+
+const SILENT: &str = "no answer; the daemon's log has the reason";
 
 /// Jobs that came without a credit.
 const UNASKED_MAX: usize = 64;
@@ -134,6 +136,21 @@ impl Emqp {
                 }
             }
         }
+    }
+
+    /// Sends a command, and returns whether the daemon accepts it in time.
+    async fn is_accepted(&mut self, id: &[u8], command: Command<'_>) -> Result<bool, Trouble> {
+        self.send(id, command).await?;
+        let end = Instant::now() + ACCEPTED_WITHIN;
+        while Instant::now() < end {
+            let Some(message) = self.message_until(end).await? else { continue };
+            if let Ok(Packet { command: Command::Reply { text, of: None }, .. }) = Packet::decode(&message)
+                && text == id
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn check_silence(&mut self) -> Result<Option<Message>, Trouble> {
@@ -318,18 +335,38 @@ impl New for NewEventmq {
 
     /// The daemon recognises a message that it has: it is safe to send one again.
     async fn push(&mut self, job: &Job) -> Result<Answer, Trouble> {
-        let Self(emqp) = self;
-        emqp.send(&job.id, Command::Request(job.request())).await?;
-        let end = Instant::now() + ACCEPTED_WITHIN;
-        while Instant::now() < end {
-            let Some(message) = emqp.message_until(end).await? else { continue };
-            if let Ok(Packet { command: Command::Reply { text, of: None }, .. }) = Packet::decode(&message)
-                && text == &job.id[..]
-            {
-                return Ok(Answer::Accepted);
-            }
+        match self.0.is_accepted(&job.id, Command::Request(job.request())).await? {
+            true => Ok(Answer::Accepted),
+            false => Ok(Answer::NotNow(SILENT.to_owned())),
         }
-        Ok(Answer::NotNow("no answer; the daemon's log has the reason".to_owned()))
+    }
+}
+
+/// A client that schedules jobs.
+#[derive(Debug)]
+pub(crate) struct Scheduling(Emqp);
+
+impl Scheduling {
+    /// # Errors
+    /// Why there is no connection.
+    pub(crate) async fn connect(place: &Place) -> Result<Self, String> {
+        if place.scheme != Scheme::Eventmq {
+            return Err(format!("{place}: expected eventmq://HOST:PORT"));
+        }
+        Emqp::connect(place).await.map(Self).map_err(|why| format!("{place}: {}", why.into_text()))
+    }
+
+    /// Schedules a job and waits until the daemon has the schedule on its disk.
+    ///
+    /// # Errors
+    /// Why the schedule may not be there.
+    pub(crate) async fn schedule(&mut self, plan: &Plan<'_>) -> Result<(), String> {
+        let id = unique_name().map_err(Trouble::into_text)?;
+        match self.0.is_accepted(id.as_bytes(), Command::Schedule(*plan)).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(SILENT.to_owned()),
+            Err(why) => Err(why.into_text()),
+        }
     }
 }
 

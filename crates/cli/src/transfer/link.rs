@@ -35,6 +35,12 @@ impl Trouble {
         Self::Lost(why.to_string())
     }
 
+    pub(super) fn into_text(self) -> String {
+        match self {
+            Self::Lost(why) | Self::Fatal(why) => why,
+        }
+    }
+
     /// The peer sends what its protocol does not permit.
     pub(super) fn strange(sent: &[u8]) -> Self {
         let shown = sent.get(..60).unwrap_or(sent);

@@ -24,9 +24,10 @@ use tokio::task::{JoinSet, LocalSet};
 use windlass_config::Period;
 use windlass_server::Failure;
 
+pub(crate) use self::eventmq::Scheduling;
 use self::lane::{New, Old, work};
-use self::link::Trouble;
-use self::place::{Place, Scheme};
+pub(crate) use self::place::Place;
+use self::place::Scheme;
 use self::tally::Tally;
 
 const HELP: &str = "\
@@ -138,7 +139,7 @@ where
 {
     let crew = match O::crew(tally) {
         Ok(crew) => Rc::new(crew),
-        Err(Trouble::Lost(why) | Trouble::Fatal(why)) => return tally.fail(why),
+        Err(why) => return tally.fail(why.into_text()),
     };
     let mut set = JoinSet::new();
     for _ in 0..lanes {

@@ -10,7 +10,7 @@ use windlass_server::Failure;
 
 /// The protocol in front of `://`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scheme {
+pub(crate) enum Scheme {
     Gearman,
     Faktory,
     Eventmq,
@@ -39,7 +39,7 @@ impl Scheme {
 
 /// An address. Its `Display` text omits the password.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub(super) scheme: Scheme,
     pub(super) host: String,
     pub(super) port: u16,

@@ -233,7 +233,8 @@ mod tests {
     #[test]
     fn a_thousand_jobs_that_are_left_stop_the_bridge() {
         let tally = tally(None);
-        (1..LEFT_MAX).for_each(|_| tally.leave("job", "because"));
+        tally.left.set(LEFT_MAX - 2);
+        tally.leave("job", "because");
         assert!(!tally.is_stopping());
         tally.leave("job", "because");
         assert!(tally.is_stopping());

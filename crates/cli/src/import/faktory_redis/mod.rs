@@ -4,7 +4,7 @@
 //! interprets a job's text.
 
 mod layout;
-mod redis;
+pub(super) mod redis;
 mod report;
 
 use std::env;

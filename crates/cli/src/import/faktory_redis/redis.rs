@@ -17,7 +17,7 @@ const PAGE_BYTES: usize = 1 << 20;
 const PAGE_ENTRIES: usize = 1_000;
 
 /// One connection, and the server's name in messages.
-pub(super) struct Redis {
+pub(in crate::import) struct Redis {
     connection: redis::Connection,
     name: PathBuf,
 }
@@ -36,7 +36,7 @@ impl Redis {
     ///
     /// # Errors
     /// [`Failure::Source`]: the address is invalid, no server answers there, or the server is not a Redis.
-    pub(super) fn connect(address: &str, password: Option<&str>) -> Result<Self, Failure> {
+    pub(in crate::import) fn connect(address: &str, password: Option<&str>) -> Result<Self, Failure> {
         let name = PathBuf::from(without_secret(address));
         let refuse = |reason: String| Failure::Source { file: name.clone(), reason };
         let info = locate(address, password).map_err(&refuse)?;
@@ -135,13 +135,27 @@ impl Redis {
     }
 
     /// The entries of a list after the first `skip`, counted from its end: new entries come in at its beginning.
-    pub(super) fn list_page(&mut self, key: &[u8], skip: usize, page: &mut Page) -> Result<Vec<Vec<u8>>, Failure> {
+    pub(in crate::import) fn list_page(
+        &mut self,
+        key: &[u8],
+        skip: usize,
+        page: &mut Page,
+    ) -> Result<Vec<Vec<u8>>, Failure> {
         let (skip, count) = (to_index(skip), to_index(page.entries));
         let mut entries: Vec<Vec<u8>> =
             self.ask(redis::cmd("LRANGE").arg(key).arg(-(skip + count)).arg(-(skip + 1)))?;
         entries.reverse();
         page.adapt(entries.iter().map(Vec::len).sum());
         Ok(entries)
+    }
+
+    /// The texts of these keys, if they exist.
+    pub(in crate::import) fn texts(&mut self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+        let mut ask = redis::pipe();
+        for key in keys {
+            ask.cmd("GET").arg(key);
+        }
+        self.ask_all(&ask)
     }
 
     /// The entries of a sorted set after the first `skip`.
@@ -173,12 +187,12 @@ impl Redis {
 
 /// The number of entries requested at once. Entry sizes are unknown in advance, so it starts small and grows.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(in crate::import) struct Page {
     entries: usize,
 }
 
 impl Page {
-    pub(super) const fn new() -> Self {
+    pub(in crate::import) const fn new() -> Self {
         Self { entries: 1 }
     }
 

@@ -1,0 +1,255 @@
+//! `windlass import eventmq-redis`: gives a running daemon the schedules that EventMQ's scheduler keeps in Redis.
+//!
+//! The layout, as the released scheduler 0.3.13 writes it:
+//!
+//! ```text
+//! interval_jobs   list    the identity of every schedule, by interval or by cron: SHA-1 of its job, in hexadecimal
+//! IDENTITY        string  JSON: ["QUEUE", "HEADERS", "INTERVAL", "JOB", "CRON"], the frames of its SCHEDULE as text
+//! ```
+
+use std::env;
+use std::io::{self, Write};
+
+use clap::Args;
+use serde_json::Value;
+use tokio::runtime::Builder;
+use windlass_eventmq::wire::{self, Headers, Plan, When};
+use windlass_server::Failure;
+use windlass_session::cron::croniter;
+
+use super::faktory_redis::redis::{Page, Redis};
+use super::options::{output, print};
+use super::report::{cannot_say, outcome};
+use crate::transfer::{Place, Scheduling};
+
+const HELP: &str = "\
+ADDRESS is a URL (redis://:password@host:port/database, unix:///path), the path
+of a socket, or host:port. A password may also be in the variable REDISCLI_AUTH.
+The daemon must run: each schedule is sent to it as a client would send it, and
+counts as imported when the daemon has it on its disk. Stop the old scheduler
+first, or both run the jobs.
+
+Kept: the job, the interval or the cron expression, the queue, the headers. A
+schedule's first run is due one interval after the import, or at the next time
+of its cron expression, and not at once. Redis does not have how often a schedule with
+run_count has run: it runs that often again. Runs go to the schedule's own queue
+with its own headers, also by cron, where the released scheduler loses both.
+
+The import only reads Redis. A second import replaces each schedule by itself,
+and its interval begins anew.
+
+Exit codes:
+  0   every schedule is imported
+  1   the daemon cannot be reached
+  2   bad usage, or no Redis answers at ADDRESS
+  5   some schedules are left; the output names each with its reason";
+
+const SCHEDULES: &[u8] = b"interval_jobs";
+
+/// Import the schedules in the Redis of EventMQ's scheduler, into a running daemon.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct EventmqRedis {
+    /// The address of Redis.
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// The daemon's address for EventMQ.
+    #[arg(long, value_name = "URL", default_value = "eventmq://127.0.0.1:47291")]
+    to: Place,
+    /// Print what would be imported, and import nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl EventmqRedis {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let password = env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
+        let mut redis = Redis::connect(&self.address, password.as_deref())?;
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|why| Failure::Runtime(format!("cannot start: {why}")))?;
+        let to = || runtime.block_on(Scheduling::connect(&self.to)).map_err(Failure::Runtime);
+        let mut to = if self.dry_run { None } else { Some(to()?) };
+        let (mut out, mut report) = (output(), Report::default());
+        each(&mut redis, &mut |identity, text| {
+            let taken = Schedule::read(text).and_then(|schedule| {
+                schedule.check()?;
+                let sent = to.as_mut().map_or(Ok(()), |to| runtime.block_on(to.schedule(&schedule.plan())));
+                sent.map(|()| schedule.to_string())
+            });
+            report.write(&mut out, identity, taken, self.dry_run).map_err(|why| cannot_say(&why))
+        })?;
+        let taken = if self.dry_run { "would be taken" } else { "taken" };
+        print(&mut out, |out| writeln!(out, "{} schedules: {} {taken}", report.taken + report.left, report.taken))?;
+        outcome(report.left, "schedule", "schedules")
+    }
+}
+
+/// Called with the identity of a schedule and its text, if there is one.
+type Each<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), Failure> + 'a;
+
+/// Visits all schedules.
+fn each(redis: &mut Redis, each: &mut Each<'_>) -> Result<(), Failure> {
+    let (mut page, mut seen) = (Page::new(), 0);
+    loop {
+        let identities = redis.list_page(SCHEDULES, seen, &mut page)?;
+        if identities.is_empty() {
+            return Ok(());
+        }
+        seen += identities.len();
+        let texts = redis.texts(&identities)?;
+        for (identity, text) in identities.iter().zip(texts) {
+            each(identity, text.as_deref())?;
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Report {
+    taken: u64,
+    left: u64,
+}
+
+impl Report {
+    fn write(
+        &mut self,
+        out: &mut dyn Write,
+        identity: &[u8],
+        taken: Result<String, String>,
+        dry_run: bool,
+    ) -> io::Result<()> {
+        match taken {
+            Ok(shown) => {
+                self.taken += 1;
+                writeln!(out, "{}: {shown}", if dry_run { "would be taken" } else { "taken" })
+            }
+            Err(why) => {
+                self.left += 1;
+                writeln!(out, "schedule {} left: {why}", identity.escape_ascii())
+            }
+        }
+    }
+}
+
+/// The frames of a SCHEDULE.
+#[derive(Debug, PartialEq, Eq)]
+struct Schedule {
+    queue: String,
+    headers: String,
+    interval: String,
+    job: String,
+    cron: String,
+}
+
+impl Schedule {
+    fn read(text: Option<&[u8]>) -> Result<Self, String> {
+        let text = text.ok_or("Redis has no such key")?;
+        let frames: Vec<Value> = serde_json::from_slice(text).map_err(|why| format!("not a list in JSON: {why}"))?;
+        let frame = |value: &Value| match value {
+            Value::String(text) => Ok(text.clone()),
+            Value::Number(number) => Ok(number.to_string()),
+            Value::Null => Ok(String::new()),
+            Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(format!("`{value}` is not a frame")),
+        };
+        let frames = frames.iter().map(frame).collect::<Result<Vec<_>, _>>()?;
+        let [queue, headers, interval, job, cron] =
+            <[String; 5]>::try_from(frames).map_err(|frames| format!("{} frames, but 5 expected", frames.len()))?;
+        let headers = match Headers(headers.as_bytes()).nohaste() {
+            true => headers,
+            // Its first run was long ago.
+            false if headers.is_empty() => "nohaste".to_owned(),
+            false => format!("{headers},nohaste"),
+        };
+        Ok(Self { queue, headers, interval, job, cron })
+    }
+
+    fn plan(&self) -> Plan<'_> {
+        let Self { queue, headers, interval, job, cron } = self;
+        Plan {
+            queue: queue.as_bytes(),
+            headers: Headers(headers.as_bytes()),
+            interval: interval.as_bytes(),
+            job: job.as_bytes(),
+            cron: cron.as_bytes(),
+        }
+    }
+
+    /// Whether the daemon can accept it: the daemon itself sends no reason.
+    fn check(&self) -> Result<(), String> {
+        let plan = self.plan();
+        wire::identity(plan.job).map_err(|why| why.to_string())?;
+        match plan.when().map_err(|why| why.to_string())? {
+            When::Every { .. } => Ok(()),
+            When::Cron(text) => {
+                let cron = croniter::parse(text).map_err(|why| format!("invalid cron expression: {why}"))?;
+                if cron.can_match() { Ok(()) } else { Err("the cron expression never comes due".to_owned()) }
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { queue, interval, job, cron, .. } = self;
+        let when = match self.plan().when() {
+            Ok(When::Cron(_)) => format!("cron \"{}\"", cron.escape_debug()),
+            Ok(When::Every { .. }) | Err(_) => format!("every {} s", interval.escape_debug()),
+        };
+        let name = |key| {
+            let job: Option<Value> = serde_json::from_str(job).ok();
+            job.and_then(|job| Some(job.get(1)?.get(key)?.as_str()?.escape_debug().to_string())).unwrap_or_default()
+        };
+        write!(f, "{}.{} in queue \"{}\", {when}", name("path"), name("callable"), queue.escape_debug())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: &str = r#"[\"run\", {\"callable\": \"record\", \"path\": \"tasks\", \"args\": [\"a\"], \"kwargs\": {}, \"class_args\": [], \"class_kwargs\": {}}]"#;
+
+    fn read(text: &str) -> Result<Schedule, String> {
+        let schedule = Schedule::read(Some(text.replace("JOB", JOB).as_bytes()))?;
+        schedule.check().map(|()| schedule)
+    }
+
+    #[test]
+    fn schedules_as_the_released_scheduler_stores_them() {
+        let table = [
+            (
+                r#"["default", "guarantee", "60", "JOB", ""]"#,
+                "guarantee,nohaste",
+                r#"tasks.record in queue "default", every 60 s"#,
+            ),
+            (
+                r#"["nightly", "nohaste,run_count:2", "-1", "JOB", "30 4 * * *"]"#,
+                "nohaste,run_count:2",
+                r#"tasks.record in queue "nightly", cron "30 4 * * *""#,
+            ),
+            (r#"["q", "", 5, "JOB", null]"#, "nohaste", r#"tasks.record in queue "q", every 5 s"#),
+        ];
+        for (text, headers, shown) in table {
+            let schedule = read(text).unwrap();
+            assert_eq!((schedule.headers.as_str(), schedule.to_string().as_str()), (headers, shown), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_schedule_is_left_with_its_reason() {
+        let table = [
+            (r#"["q", "", "60", "JOB"]"#, "4 frames"),
+            (r#"["q", "", "60", "JOB", "", "more"]"#, "6 frames"),
+            (r#"["q", "", "soon", "JOB", ""]"#, "interval"),
+            (r#"["q", "", "-1", "JOB", "61 4 * * *"]"#, "cron"),
+            (r#"["q", "", "-1", "JOB", "0 0 30 2 *"]"#, ""),
+            (r#"["q", "", "60", "{}", ""]"#, ""),
+            (r#"["q", [], "60", "JOB", ""]"#, "not a frame"),
+            ("{}", "not a list"),
+            ("", "not a list"),
+        ];
+        for (text, why) in table {
+            assert!(read(text).is_err_and(|said| said.contains(why)), "{text}");
+        }
+        assert!(Schedule::read(None).is_err());
+    }
+}
