@@ -9,7 +9,7 @@ mod emq;
 mod fwp;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
 
 use common::{Peer, daemon, wait_until};
@@ -222,6 +222,35 @@ fn the_bridge_waits_for_both_sides() {
     let output = bridge.stop();
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("refused"), "{output:?}");
+}
+
+/// An address that stays free while a daemon is down: no other test uses this host.
+fn free_address(host: u8) -> SocketAddr {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    TcpListener::bind((Ipv4Addr::new(127, high, low, host), 0)).unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn jobs_outlive_crashes_of_either_daemon() {
+    let section = |host| format!("[gearman]\nlisten = [\"{}\"]", free_address(host));
+    let mut stage = Stage::with(&section(201), &section(202));
+    let (old, new) = (stage.old.address("gearman"), stage.new.address("gearman"));
+    let mut client = Peer::connect(old).unwrap();
+    for job in 0..1_000 {
+        client.submit("mail", &format!("u{job}"), format!("job {job}")).unwrap();
+    }
+    let mut bridge = Running::start(bridge("gearman", old, new, &["--until-empty=3s"]));
+    for round in 1..=4 {
+        let mut there = Peer::connect(new).unwrap();
+        wait_until("some jobs have moved", || gearman_total(&mut there, "mail") >= round * 100);
+        let daemon = if round % 2 == 0 { &mut stage.old } else { &mut stage.new };
+        daemon.kill();
+        daemon.restart();
+    }
+    wait_until("the bridge ends", || bridge.0.try_wait().unwrap().is_some_and(|status| status.success()));
+    let jobs = gearman_jobs(new, &["mail"]);
+    assert_eq!((jobs.len(), jobs.values().max()), (1_000, Some(&1)));
+    assert_eq!(gearman_total(&mut Peer::connect(old).unwrap(), "mail"), 0);
 }
 
 // ---- Faktory ---------------------------------------------------------------------------------------------------------

@@ -130,7 +130,10 @@ impl Emqp {
                 None => {
                     let left = end.saturating_duration_since(Instant::now());
                     if !self.link.more_within(left).await? {
-                        return self.check_silence().await;
+                        let now = self.now();
+                        self.peer.tick(now, &mut self.out).map_err(Trouble::lost)?;
+                        self.flush().await?;
+                        return Ok(None);
                     }
                     self.heard_at = Instant::now();
                 }
@@ -153,14 +156,12 @@ impl Emqp {
         Ok(false)
     }
 
-    async fn check_silence(&mut self) -> Result<Option<Message>, Trouble> {
-        let now = self.now();
-        self.peer.tick(now, &mut self.out).map_err(Trouble::lost)?;
-        self.flush().await?;
+    /// Routers send signs of life to workers, as workers do to them.
+    fn check_silence(&self) -> Result<(), Trouble> {
         if self.heard_at.elapsed() > SILENCE_MAX {
             return Err(Trouble::Lost(format!("nothing for {} s", SILENCE_MAX.as_secs())));
         }
-        Ok(None)
+        Ok(())
     }
 }
 
@@ -249,6 +250,7 @@ impl Old for OldEventmq {
             self.has_credit = true;
         }
         self.hear(WAIT).await?;
+        self.emqp.check_silence()?;
         self.emqp.beat().await?;
         Ok(self.unasked.pop_front())
     }

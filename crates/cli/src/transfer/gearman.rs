@@ -2,6 +2,8 @@
 //!
 //! Spec: gearmand's `PROTOCOL`, "Worker Requests", "Client Requests", "Administrative Protocol" (`status`).
 
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::fmt;
 use std::mem;
 use std::rc::Rc;
@@ -24,8 +26,9 @@ const SLEEP: Duration = Duration::from_secs(1);
 /// Time between two looks for new functions.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Functions of one lane.
+/// Functions of one worker, and the bytes of their names.
 const FUNCTIONS_MAX: usize = 65_536;
+const NAMES_BYTES_MAX: usize = 8 << 20;
 
 /// A packet of the old job server: the largest job, and room for its names.
 const FRAME_BYTES_MAX: usize = JOB_BYTES_MAX + (64 << 10);
@@ -122,39 +125,84 @@ impl fmt::Display for Job {
     }
 }
 
+/// The functions that all lanes register, in the order in which they were found.
+#[derive(Debug)]
+pub(super) struct Functions {
+    names: RefCell<Vec<Bytes>>,
+    known: RefCell<HashSet<Bytes>>,
+    bytes: Cell<usize>,
+    /// When the next look for others is due; `None` if they were named by the operator.
+    look_at: Cell<Option<Instant>>,
+}
+
+impl Functions {
+    fn add(&self, name: &[u8]) -> Result<(), Trouble> {
+        if self.known.borrow().contains(name) {
+            return Ok(());
+        }
+        self.bytes.set(self.bytes.get() + name.len());
+        let mut names = self.names.borrow_mut();
+        if names.len() >= FUNCTIONS_MAX || self.bytes.get() > NAMES_BYTES_MAX {
+            let count = names.len();
+            return Err(Trouble::Fatal(format!("more than {count} functions are too many: name some with --queue")));
+        }
+        let name = Bytes::copy_from_slice(name);
+        self.known.borrow_mut().insert(name.clone());
+        names.push(name);
+        Ok(())
+    }
+
+    /// Whether it is time to look for others. Then the caller must look.
+    fn is_stale(&self) -> bool {
+        let now = Instant::now();
+        let is_stale = self.look_at.get().is_some_and(|at| at <= now);
+        if is_stale {
+            self.look_at.set(Some(now + LOOK_EVERY));
+        }
+        is_stale
+    }
+}
+
 /// A worker.
 #[derive(Debug)]
 pub(super) struct OldGearman {
     peer: Peer,
-    /// The registered functions, if all are wanted, and when the next look for others is due.
-    functions: Vec<Bytes>,
-    look_at: Option<Instant>,
+    functions: Rc<Functions>,
+    /// How many of them are registered.
+    registered: usize,
     /// Asks for reducers too, unless the job server does not know how.
     form: AssignForm,
 }
 
 impl Old for OldGearman {
     type Job = Job;
-    type Crew = ();
+    type Crew = Functions;
     const OUTLIVES_CONNECTION: bool = false;
 
-    fn crew(_: &Tally) -> Result<(), Trouble> {
-        Ok(())
+    fn crew(tally: &Tally) -> Result<Functions, Trouble> {
+        let functions = Functions {
+            names: RefCell::default(),
+            known: RefCell::default(),
+            bytes: Cell::default(),
+            look_at: Cell::new(tally.queues.is_empty().then(Instant::now)),
+        };
+        tally.queues.iter().try_for_each(|name| functions.add(name.as_bytes()))?;
+        Ok(functions)
     }
 
-    async fn connect(tally: &Rc<Tally>, _: &Rc<()>) -> Result<Self, Trouble> {
+    async fn connect(tally: &Rc<Tally>, crew: &Rc<Functions>) -> Result<Self, Trouble> {
         let peer = Peer::connect(&tally.from).await?;
-        let look_at = tally.queues.is_empty().then(Instant::now);
-        let mut worker = Self { peer, functions: Vec::new(), look_at, form: AssignForm::All };
+        let mut worker = Self { peer, functions: Rc::clone(crew), registered: 0, form: AssignForm::All };
         let id = Bytes::from_static(b"windlass-bridge");
-        let functions = tally.queues.iter().map(|name| Bytes::copy_from_slice(name.as_bytes())).collect();
         worker.peer.send(&[Request::SetClientId { id }]).await?;
-        worker.register(functions).await?;
         Ok(worker)
     }
 
     async fn take(&mut self) -> Result<Option<Job>, Trouble> {
-        self.look().await?;
+        if self.functions.is_stale() {
+            self.look().await?;
+        }
+        self.register().await?;
         if let Some(job) = self.grab().await? {
             return Ok(Some(job));
         }
@@ -186,38 +234,30 @@ impl Old for OldGearman {
 }
 
 impl OldGearman {
-    async fn register(&mut self, functions: Vec<Bytes>) -> Result<(), Trouble> {
-        let requests: Vec<_> = functions.into_iter().map(|function| Request::CanDo { function }).collect();
-        self.peer.send(&requests).await
+    /// Registers the functions that other lanes have found, too.
+    async fn register(&mut self) -> Result<(), Trouble> {
+        let can_do = |name: &Bytes| Request::CanDo { function: name.clone() };
+        let new: Vec<_> = self.functions.names.borrow().iter().skip(self.registered).map(can_do).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.registered += new.len();
+        self.peer.send(&new).await
     }
 
-    /// Asks for functions, if it is time, and registers those that are new.
+    /// Asks for functions.
     async fn look(&mut self) -> Result<(), Trouble> {
-        let Some(look_at) = self.look_at.filter(|at| *at <= Instant::now()) else { return Ok(()) };
-        self.look_at = Some(look_at.max(Instant::now()) + LOOK_EVERY);
         self.peer.link.send(b"status\n").await?;
-        let mut new = Vec::new();
         loop {
             match self.peer.answer().await? {
-                Message::Line(line) if &line[..] == b"." => break,
-                Message::Line(line) => new.extend(self.new_function(&line)?),
+                Message::Line(line) if &line[..] == b"." => return Ok(()),
+                Message::Line(line) => {
+                    self.functions.add(function_of(&line).ok_or_else(|| Trouble::strange(&line))?)?;
+                }
                 Message::Packet(packet) if Response::parse(&packet) == Ok(Response::Noop) => {}
                 Message::Packet(packet) => return Err(unexpected(&packet)),
             }
-            if self.functions.len() + new.len() > FUNCTIONS_MAX {
-                return Err(Trouble::Fatal(format!("more than {FUNCTIONS_MAX} functions: name some with --queue")));
-            }
         }
-        self.functions.extend(new.iter().cloned());
-        self.functions.sort_unstable();
-        self.register(new).await
-    }
-
-    /// The function in a row of `status`, if it is not registered yet.
-    fn new_function(&self, row: &[u8]) -> Result<Option<Bytes>, Trouble> {
-        let name = function_of(row).ok_or_else(|| Trouble::strange(row))?;
-        let is_new = self.functions.binary_search_by(|known| known[..].cmp(name)).is_err();
-        Ok(is_new.then(|| Bytes::copy_from_slice(name)))
     }
 
     async fn grab(&mut self) -> Result<Option<Job>, Trouble> {
@@ -336,6 +376,17 @@ mod tests {
         for (row, name) in table {
             assert_eq!(function_of(row), name, "{}", row.escape_ascii());
         }
+    }
+
+    #[test]
+    fn functions_are_found_once_and_are_bounded() {
+        let tally = Tally::new("gearman://h:1".parse().unwrap(), "gearman://h:2".parse().unwrap(), Vec::new(), None);
+        let functions = OldGearman::crew(&tally).unwrap();
+        assert!(functions.is_stale() && !functions.is_stale());
+        [&b"a"[..], b"b", b"a", b""].iter().for_each(|name| functions.add(name).unwrap());
+        assert_eq!(*functions.names.borrow(), ["a", "b", ""]);
+        let long = vec![b'x'; NAMES_BYTES_MAX];
+        assert!(matches!(functions.add(&long), Err(Trouble::Fatal(_))));
     }
 
     #[test]

@@ -5,9 +5,9 @@
 
 use std::fmt::Display;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::link::Trouble;
 use super::tally::Tally;
@@ -17,6 +17,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Time between two signs of life for the old broker while a job waits here.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the old broker may take for a sign of life.
+const BEAT_WITHIN: Duration = Duration::from_secs(5);
+
+/// A connection to the daemon that was not used for this long may have been given up on the other side, or on the way.
+const UNUSED_MAX: Duration = Duration::from_secs(20);
 
 /// How often the daemon may end the connection at the same job. It is well, because connections to it succeed: the job is too
 /// large for it.
@@ -81,7 +87,7 @@ pub(super) enum Answer {
 
 /// Runs one lane until the bridge stops.
 pub(super) async fn work<O: Old, N: New<Job = O::Job>>(tally: Rc<Tally>, crew: Rc<O::Crew>) {
-    let mut lane = Lane::<O, N> { tally, crew, old: None, new: None, pause: PAUSE_MIN };
+    let mut lane = Lane::<O, N> { tally, crew, old: None, new: None, used_at: Instant::now(), pause: PAUSE_MIN };
     while !lane.tally.is_stopping() {
         if lane.reach_new().await && lane.reach_old().await {
             lane.step().await;
@@ -99,6 +105,8 @@ struct Lane<O: Old, N> {
     crew: Rc<O::Crew>,
     old: Option<O>,
     new: Option<N>,
+    /// When the daemon last answered.
+    used_at: Instant,
     pause: Duration,
 }
 
@@ -169,13 +177,17 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
     /// # Errors
     /// The daemon ended the connection.
     async fn push_once(&mut self, job: &O::Job) -> Result<Answer, String> {
-        if self.new.is_none() && !self.reach_new().await {
-            return Ok(Answer::NotNow("no connection".to_owned()));
+        if self.used_at.elapsed() > UNUSED_MAX {
+            self.new = None;
         }
-        let Self { old, new, tally, .. } = self;
+        self.reach_new().await;
+        let Self { old, new, tally, used_at, .. } = self;
         let Some(connection) = new else { return Ok(Answer::NotNow("no connection".to_owned())) };
         match beside(old, connection.push(job)).await {
-            Ok(answer) => Ok(answer),
+            Ok(answer) => {
+                *used_at = Instant::now();
+                Ok(answer)
+            }
             Err(Trouble::Lost(why)) => {
                 *new = None;
                 tally.say(&format!("{}: {why}", tally.to));
@@ -189,7 +201,7 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
         }
     }
 
-    /// Waits with a job in hand.
+    /// Waits. The old broker gets signs of life meanwhile.
     async fn hold(&mut self, time: Duration) {
         let Self { old, tally, .. } = self;
         beside(old, tally.pause(time)).await;
@@ -216,8 +228,8 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
     /// Connects to the daemon if there is no connection. Returns whether there is one.
     async fn reach_new(&mut self) -> bool {
         if self.new.is_none() {
-            match N::connect(&self.tally).await {
-                Ok(new) => self.new = Some(new),
+            match beside(&mut self.old, N::connect(&self.tally)).await {
+                Ok(new) => (self.new, self.used_at) = (Some(new), Instant::now()),
                 Err(why) => {
                     self.tally.cannot_ask();
                     self.complain(why, |tally| tally.to.to_string()).await;
@@ -248,7 +260,7 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
             Trouble::Lost(why) => self.tally.say(&format!("{}: {why}", at(&self.tally))),
             Trouble::Fatal(why) => self.tally.fail(format!("{}: {why}", at(&self.tally))),
         }
-        self.tally.pause(self.pause).await;
+        self.hold(self.pause).await;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 }
@@ -265,7 +277,7 @@ async fn beside<O: Old, T>(old: &mut Option<O>, future: impl Future<Output = T>)
             _ = beats.tick() => {}
         }
         if let Some(connection) = old
-            && connection.beat().await.is_err()
+            && !matches!(timeout(BEAT_WITHIN, connection.beat()).await, Ok(Ok(())))
         {
             *old = None;
         }

@@ -74,7 +74,7 @@ impl Tally {
 
     /// Stops with this error, if it is the first one.
     pub(super) fn fail(&self, why: String) {
-        self.fatal.borrow_mut().get_or_insert(why);
+        self.fatal.borrow_mut().get_or_insert_with(|| why.escape_debug().to_string());
         self.stop();
     }
 
@@ -144,7 +144,10 @@ impl Tally {
         self.write(text);
     }
 
+    /// The text may be a peer's: it must not control a terminal.
     fn write(&self, text: &str) {
+        let text: String =
+            text.chars().map(|it| if it.is_control() { char::REPLACEMENT_CHARACTER } else { it }).collect();
         // Standard error may be closed; the counts and the exit code still report the outcome.
         self.counter.suspended(|| drop(writeln!(io::stderr(), "windlass: {text}")));
     }
