@@ -473,7 +473,7 @@ fn begun(daemon: &Daemon) -> BufReader<TcpStream> {
     while !head.ends_with("\r\n\r\n") {
         assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{head}");
     }
-    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("application/jsonl"), "{head}");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("filename=\"windlass-export.jsonl\""), "{head}");
     reader
 }
 

@@ -18,7 +18,7 @@ use crate::problem::{Outcome, Problem};
 /// the commit; changes after it are not in the lines, and those before it are. An answer whose last line is not `export_end` was cut
 /// short. `windlass import jsonl` restores it. One export runs at a time.
 #[utoipa::path(get, path = "/api/v1/export", tag = "status", operation_id = "export", responses(
-    (status = 200, description = "The lines", body = String, content_type = "application/jsonl"),
+    (status = 200, description = "The lines", body = String, content_type = "text/plain"),
     (status = 409, description = "Another export is under way", body = Problem),
     (status = 503, description = "The store cannot be read, or the daemon stops", body = Problem)
 ))]
@@ -33,7 +33,12 @@ pub(super) async fn export(State(app): State<Arc<App>>) -> Outcome<Response> {
         };
         Ok::<_, NoExport>(chunk.map(|chunk| (chunk, (None, export))))
     });
-    Ok(([(header::CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())
+    let headers = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+        // A browser saves it.
+        (header::CONTENT_DISPOSITION, "attachment; filename=\"windlass-export.jsonl\""),
+    ];
+    Ok((headers, Body::from_stream(lines)).into_response())
 }
 
 fn problem(why: &NoExport) -> Problem {

@@ -124,15 +124,21 @@ fn an_export_of_a_busy_daemon_restores_the_engine_of_its_commit() {
     assert_eq!(seen, all, "jobs in every state");
 }
 
+/// A directory with a life's end, one without anything, and the lines of the first.
+fn salvaged(seed: u64) -> (tempfile::TempDir, Config, Config, Vec<Vec<u8>>) {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
+    let mut live = Live::new(&from, seed);
+    (0..STEPS).for_each(|_| live.step());
+    drop(live);
+    let lines = lines(&export(&from.data_dir));
+    (dir, from, to, lines)
+}
+
 #[test]
 fn a_salvage_without_losses_restores_the_engine() {
     for seed in 0..8 {
-        let dir = tempfile::tempdir().unwrap();
-        let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
-        let mut live = Live::new(&from, seed);
-        (0..STEPS).for_each(|_| live.step());
-        drop(live);
-        let lines = lines(&export(&from.data_dir));
+        let (_dir, from, to, lines) = salvaged(seed);
         restore(&to, &lines);
         let before = print(&from);
         assert_eq!(before.differs_from(&print(&to)), None, "seed {seed}");
@@ -142,12 +148,7 @@ fn a_salvage_without_losses_restores_the_engine() {
 /// An interruption before the store has its place leaves nothing but the folder of records.
 #[test]
 fn an_interrupted_restoration_begins_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
-    let mut live = Live::new(&from, 3);
-    (0..STEPS).for_each(|_| live.step());
-    drop(live);
-    let lines = lines(&export(&from.data_dir));
+    let (_dir, from, to, lines) = salvaged(3);
     let mut restorer = Restorer::begin(&to, &source()).unwrap().unwrap();
     assert!(Restorer::begin(&to, &source()).is_err_and(|why| why.to_string().contains("in use")));
     lines.iter().take(40).for_each(|line| restorer.take(read(line).unwrap()).unwrap());
@@ -158,12 +159,7 @@ fn an_interrupted_restoration_begins_again() {
 
 #[test]
 fn contradictions_and_new_jobs_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
-    let mut live = Live::new(&from, 5);
-    (0..STEPS).for_each(|_| live.step());
-    drop(live);
-    let lines = lines(&export(&from.data_dir));
+    let (_dir, _, to, lines) = salvaged(5);
     let mut restorer = Restorer::begin(&to, &source()).unwrap().unwrap();
     assert!(restorer.take(read(br#"{"queue":"q"}"#).unwrap()).is_err());
     let without_queues = lines.iter().map(|line| read(line).unwrap()).filter(|line| !matches!(line, Line::Queue(_)));
