@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -87,6 +87,28 @@ impl Postgres {
     pub fn restart(&mut self) {
         self.server = run(&self.programs, self.dir.path(), self.port, &self.settings);
         self.wait_until_it_answers();
+    }
+
+    /// From now on this user needs a password.
+    pub fn ask_for_passwords_of(&self, user: &str) {
+        let rules = format!("host all {user} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n");
+        fs::write(self.dir.path().join("data/pg_hba.conf"), rules).unwrap();
+        self.ask("SELECT pg_reload_conf()");
+    }
+
+    /// From now on the server takes connections of TLS, too.
+    pub fn use_certificate(&self, certificate: &str, key: &str) {
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            let path = self.dir.path().join("data").join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            if let Some((uid, gid)) = other_user() {
+                chown(&path, Some(uid), Some(gid)).unwrap();
+            }
+        }
+        self.ask("ALTER SYSTEM SET ssl = on");
+        self.ask("SELECT pg_reload_conf()");
+        wait_until("TLS is on", || self.ask("SHOW ssl") == "on");
     }
 
     /// The result of a query, as psql prints it without headings.

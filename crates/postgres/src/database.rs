@@ -135,7 +135,7 @@ impl Database {
         Ok(Taken { target, names, link, lease, keeper })
     }
 
-    /// A store that can be read and that nobody has.
+    /// A store that can be read and that no daemon has.
     fn at_rest(&self) -> Result<(Target, Link), Error> {
         let target = self.target()?;
         let (names, link) = (Names::of(&target), Link::open(&target)?);

@@ -1,9 +1,9 @@
-//! The lease: one row that says whose the store is, and under which epoch.
+//! The lease: one row with the daemon that has the store, and the epoch that its writes carry.
 //!
-//! The database's clock decides when a lease that nobody renews is free. The holder's own clock decides when the holder must be
+//! The database's clock decides when a lease that is not renewed is free. The holder's own clock decides when the holder must be
 //! silent: it counts from the moment at which the last successful renewal was *sent*, stops a quarter of the lease early, and
-//! goes on while the machine sleeps. A holder whose lease has run out may still renew it if nobody has taken it: the row's epoch
-//! says so. Once the epoch has changed, the holder is deposed for good.
+//! goes on while the machine sleeps. A holder whose lease has run out may still renew it if no other daemon has taken it: then the row's
+//! epoch is unchanged. Once the epoch has changed, the holder is deposed for good.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,10 +19,10 @@ use crate::schema::Names;
 
 /// A lease is renewed so many times in its life, and ends for its holder this part early.
 const PARTS: u32 = 4;
-/// How often a lease that somebody has is looked at again.
+/// How often a lease that another daemon has is looked at again.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Pause after a renewal that failed.
-const RETRY: Duration = Duration::from_millis(50);
+const RETRY: Duration = Duration::from_millis(100);
 /// How long an orderly end waits for the lease to be given back.
 const GIVE_BACK: Duration = Duration::from_secs(2);
 
@@ -34,7 +34,7 @@ pub(crate) struct Lease {
     names: Names,
     /// Until when the holder may act, in milliseconds since boot.
     until: AtomicU64,
-    /// Who has the store now.
+    /// The daemon that has the store now.
     successor: OnceLock<String>,
     stop: AtomicBool,
     changed: (Mutex<()>, Condvar),
@@ -65,7 +65,7 @@ fn holder() -> String {
 }
 
 impl Lease {
-    /// Takes the lease. Waits for a lease that nobody renews to run out.
+    /// Takes the lease. Waits for a lease that is not renewed to run out.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Lease {
         }))
     }
 
-    /// The epoch has changed: learns who has the store now. Returns the error for whoever noticed.
+    /// The epoch has changed: reads the name of the daemon that has the store now. Returns the error for the caller.
     pub(crate) fn find_successor(&self, link: &Link) -> Error {
         let found = holder_of(link, &self.names).ok().flatten().map(|(holder, _)| holder);
         let named = found.filter(|holder| !holder.is_empty()).unwrap_or_else(|| "another daemon".to_owned());
@@ -186,13 +186,13 @@ impl Lease {
     }
 }
 
-/// Who has the lease now; `None`: it is free, or there is none.
+/// The holder of the lease; `None`: it is free, or there is none.
 pub(crate) fn present_holder(link: &Link, names: &Names) -> Result<Option<String>, Error> {
     let look = format!("SELECT holder FROM {} WHERE id = 1 AND until >= clock_timestamp()", names.lease());
     Ok(link.query("reading the lease of", &look, &[])?.first().map(|row| row.get(0)))
 }
 
-/// The error for a store that somebody has.
+/// The error for a store that a daemon has.
 pub(crate) fn in_use(place: &str, holder: &str) -> Error {
     Error::InUse { place: place.to_owned(), holder: format!(": {holder}") }
 }
@@ -211,7 +211,7 @@ fn take_if_free(link: &Link, names: &Names, lease: Duration) -> Result<Option<i6
     Ok(link.query("taking the lease of", &take, &[&holder(), &ms])?.first().map(|row| row.get(0)))
 }
 
-/// Who has the lease, and until when, as text.
+/// The holder in the lease's row, and until when, as text.
 fn holder_of(link: &Link, names: &Names) -> Result<Option<(String, String)>, Error> {
     let look = format!("SELECT holder, until::text FROM {} WHERE id = 1", names.lease());
     Ok(link.query("reading the lease of", &look, &[])?.first().map(|row| (row.get(0), row.get(1))))
@@ -247,7 +247,7 @@ impl Keeper {
 /// Renews until the end, and then gives the lease back.
 fn keep(lease: &Lease, link: Link, target: &Target) {
     let mut link = Some(link);
-    let mut pause = target.lease / PARTS;
+    let (mut pause, mut has_failed) = (target.lease / PARTS, false);
     loop {
         if !lease.is_over() {
             thread::park_timeout(pause);
@@ -259,21 +259,27 @@ fn keep(lease: &Lease, link: Link, target: &Target) {
             Ok(open) => lease.renew(&open, target.lease).map(|()| link = Some(open)),
             Err(why) => Err(why),
         };
-        pause = target.lease / PARTS;
-        if let Err(error) = renewed {
-            if error.is_deposed() {
-                tracing::error!(%error, "this daemon no longer has its store");
-            } else {
-                tracing::warn!(%error, "the lease was not renewed: trying again");
-                pause = RETRY;
-            }
-        }
+        pause = if renewed.is_ok() { target.lease / PARTS } else { RETRY };
+        tell(renewed, &mut has_failed);
     }
     if lease.lost().is_none()
         && let Some(link) = link
         && let Err(error) = lease.give_back(&link)
     {
         tracing::warn!(%error, "the lease was not given back: others wait until it has run out");
+    }
+}
+
+/// Logs what has changed about the renewals.
+fn tell(renewed: Result<(), Error>, has_failed: &mut bool) {
+    match renewed {
+        Ok(()) if std::mem::take(has_failed) => tracing::warn!("the lease is renewed again"),
+        Ok(()) => {}
+        Err(error) if error.is_deposed() => tracing::error!(%error, "this daemon no longer has its store"),
+        Err(error) if std::mem::replace(has_failed, true) => {
+            tracing::debug!(%error, "the lease was still not renewed");
+        }
+        Err(error) => tracing::warn!(%error, "the lease was not renewed: trying until it is"),
     }
 }
 

@@ -1,10 +1,10 @@
-//! A store in PostgreSQL, or in a database that speaks its protocol and has row locks: the log, the table, and the lease that says
-//! whose they are.
+//! A store in PostgreSQL, or in a database that speaks its protocol and has row locks: the log, the table, and the lease of
+//! the daemon that has them.
 //!
 //! [`Database`] is all of it: the address of a database, which opens as a [`windlass_store::Opened`] like a data directory does.
 //!
 //! Reading order: the README (tables, what the database must promise) · `address` (where it is) · `link` (one connection, used
-//! from threads without a runtime) · `tls` · `schema` (tables and their version) · `lease` (whose the store is) · `log`, `tail`,
+//! from threads without a runtime) · `tls` · `schema` (tables and their version) · `lease` (which daemon has the store) · `log`, `tail`,
 //! `table` (the three traits of the store) · `database` (opening).
 //!
 //! # Invariants

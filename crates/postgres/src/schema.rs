@@ -1,7 +1,7 @@
 //! The tables, and the version of their form.
 //!
 //! ```text
-//! lease          one row: whose the store is, the version of the tables, and what must outlive the log's rows
+//! lease          one row: the daemon that has the store, the version of the tables, and what must outlive the log's rows
 //! log_0 … log_7  the log, in turn: a commit is a row. A table whose commits are all in the pages is truncated as a whole
 //! pages          the table of living records, as `windlass-store` describes its pages
 //! ```
@@ -71,7 +71,7 @@ pub(crate) fn version(link: &Link, names: &Names) -> Result<Option<i32>, Error> 
     }
 }
 
-/// Makes the lease's table, with a lease that nobody has, if it does not exist.
+/// Makes the lease's table, with a lease that is free, if it does not exist.
 pub(crate) fn make_lease(link: &Link, names: &Names) -> Result<(), Error> {
     const DOING: &str = "making the lease in";
     if version(link, names)?.is_some() {

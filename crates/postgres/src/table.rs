@@ -16,7 +16,7 @@ use crate::schema::{Names, pages_table};
 /// Bytes of values that are written together.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 /// How long the replacement of a table waits for a reader, for instance a dump of the database.
-const LOCK_TIMEOUT: &str = "500ms";
+const LOCK_TIMEOUT: &str = "3s";
 /// How long a checkpoint waits to learn whether its transaction was committed when the answer was lost.
 const DOUBT: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(100);

@@ -16,7 +16,7 @@ use crate::schema::{LOG_TABLES, Names};
 /// The bytes of the log are known to this many.
 const MARK_BYTES: u64 = 64 << 10;
 /// How long a trim waits for a reader of a table, for instance a dump of the database.
-const LOCK_TIMEOUT: &str = "500ms";
+const LOCK_TIMEOUT: &str = "3s";
 const READING: &str = "reading the log in";
 const TRIMMING: &str = "trimming the log in";
 
@@ -91,7 +91,7 @@ pub(crate) fn unsigned(number: i64) -> u64 {
 }
 
 impl Tail {
-    /// Reads which commits there are. The caller has the lease, or nobody has it.
+    /// Reads which commits there are. The caller has the lease, or no daemon has it.
     pub(crate) fn open(
         target: &Target,
         lease: Option<&Arc<Lease>>,
@@ -376,5 +376,64 @@ impl Wanted {
             wanted.lens.push(len);
         }
         wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An index of commits of this many bytes each, numbered from 1.
+    fn index(commits: u64, bytes: u64, table_bytes: u64) -> Index {
+        let mut index = Index::default();
+        for seq in 1..=commits {
+            index.turn_if_full(table_bytes);
+            index.add(index.current, seq, index.place, bytes);
+        }
+        index
+    }
+
+    #[test]
+    fn tables_are_used_in_turn_and_never_before_they_are_empty() {
+        let full = index(100, 1_000, 10_000);
+        assert!(full.tables.iter().all(|held| held.last > 0), "{full:?}");
+        assert_eq!(full.current, LOG_TABLES - 1, "the last one takes what the first one cannot");
+        assert_eq!(full.tables.map(|held| held.bytes).iter().sum::<u64>(), 100_000);
+        assert_eq!(full.place, 100 * 1_001, "places are never used twice");
+    }
+
+    #[test]
+    fn only_a_table_that_is_not_written_to_is_trimmed() {
+        let mut three = index(25, 1_000, 10_000);
+        assert_eq!(three.superfluous(9), [0; 0]);
+        assert_eq!(three.superfluous(19), [0]);
+        assert_eq!(three.superfluous(20), [0, 1]);
+        three.on_its_way = Some(2);
+        assert_eq!(three.superfluous(25), [0, 1], "a commit is on its way to the last one");
+        three.on_its_way = None;
+        assert_eq!(three.superfluous(25), [0, 1, 2]);
+        assert_eq!(three.current, 3, "later commits go elsewhere");
+    }
+
+    #[test]
+    fn bytes_are_known_to_the_next_mark() {
+        let mut index = index(1_000, 1_000, u64::MAX);
+        let behind = |index: &Index, seq: u64| index.total - index.total_at(seq).max(index.begins_at());
+        assert_eq!((behind(&index, 0), behind(&index, 1_000), behind(&index, 2_000)), (1_000_000, 0, 0));
+        let about = behind(&index, 600);
+        assert!((400_000..400_000 + MARK_BYTES + 1_000).contains(&about), "{about}");
+        // After a trim only what is left counts.
+        index.tables[0].bytes = 300_000;
+        assert_eq!(behind(&index, 0), 300_000);
+    }
+
+    #[test]
+    fn parts_of_records_are_found_by_their_places() {
+        let rows = [Place { place: 0, seq: 1, table: 0 }, Place { place: 101, seq: 2, table: 1 }];
+        let span = |place: u64, len: usize| Span { place: Position(place), len };
+        let spans = [span(5, 10), span(101, 7), span(150, 3)];
+        let of = |table: usize| Wanted::of(&rows, table, &spans);
+        assert_eq!((of(0).indexes, of(0).seqs, of(0).offsets, of(0).lens), (vec![0], vec![1], vec![6], vec![10]));
+        assert_eq!((of(1).indexes, of(1).seqs, of(1).offsets), (vec![1, 2], vec![2, 2], vec![1, 50]));
     }
 }

@@ -77,7 +77,12 @@ pub fn run(
         let _inside = runtime.enter();
         sockets.bind_private(config);
     }
-    runtime.block_on(serve((config, values), (store, sockets), early, &reread, ready))
+    let outcome = runtime.block_on(serve((config, values), (store, sockets), early, &reread, ready));
+    if outcome.is_err() {
+        // A door's thread may wait for the store for ever, and the process ends.
+        runtime.shutdown_background();
+    }
+    outcome
 }
 
 fn no_threads(error: io::Error) -> Failure {
@@ -167,13 +172,13 @@ async fn serve(
         why = watch(&committer, &hub, pace) => Err(Failure::Runtime(why.to_owned())),
         why = deposed(&hub) => Err(Failure::Deposed(why)),
     };
+    acceptor.closed.cancel();
+    stop.cancel();
     if outcome.is_err() {
         // They may wait for the store for ever, and the process ends.
         std::mem::forget(threads);
         return outcome;
     }
-    acceptor.closed.cancel();
-    stop.cancel();
     close(&acceptor, heeded.reloader.config().server.shutdown_timeout.into()).await;
     ticker.abort();
     if !hub.may_act() {
