@@ -173,6 +173,11 @@ impl Hub {
         Self { tenure, ..self }
     }
 
+    /// Whether the store belongs to this daemon only for a time.
+    pub(crate) const fn has_tenure(&self) -> bool {
+        self.tenure.is_some()
+    }
+
     /// Whether the store belongs to this daemon now.
     pub(crate) fn may_act(&self) -> bool {
         self.tenure.as_ref().is_none_or(|tenure| tenure.holds())

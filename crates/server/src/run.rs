@@ -281,6 +281,9 @@ async fn tick(hub: Arc<Hub>) {
 /// Returns only if another daemon has taken the store over.
 async fn deposed(hub: &Hub) -> String {
     const LOOK_EVERY: Duration = Duration::from_millis(50);
+    if !hub.has_tenure() {
+        std::future::pending::<()>().await;
+    }
     loop {
         if let Some(error) = hub.deposed() {
             return error.to_string();

@@ -1,5 +1,8 @@
 //! Visits, large jobs and the commits that contain them.
 
+use std::collections::BTreeSet;
+use std::thread;
+
 use windlass_engine::{
     ClientCommand, ClientInfo, Command, From, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms, Limits, NewJob,
     OnExpiry, Proof, Protocol, Query, Select, Take, TakeCommand, Wait,
@@ -192,4 +195,52 @@ fn all_clients_of_a_visit_get_their_next_jobs_when_their_ends_are_durable() {
     assert_eq!(handed_out(), [0, 0], "the ends are not on the disk");
     commit(&hub);
     assert_eq!(handed_out(), [1, 1]);
+}
+
+/// A right to the store that a test gives and takes.
+#[derive(Debug)]
+struct Given {
+    holds: AtomicBool,
+    waiting: Mutex<BTreeSet<String>>,
+}
+
+impl Tenure for Given {
+    fn holds(&self) -> bool {
+        self.holds.load(Ordering::Acquire)
+    }
+
+    fn wait(&self, _: Duration) {
+        self.waiting.lock().unwrap().insert(thread::current().name().unwrap().to_owned());
+        thread::yield_now();
+    }
+
+    fn lost(&self) -> Option<StoreError> {
+        None
+    }
+}
+
+#[test]
+fn while_the_store_is_not_certainly_its_own_a_daemon_neither_visits_nor_sends() {
+    let (hub, mailboxes) = hub(Durability::Soon, 1);
+    let given = Arc::new(Given { holds: AtomicBool::new(true), waiting: Mutex::default() });
+    let hub = hub.under(Some(Arc::clone(&given) as Arc<dyn Tenure>));
+    acknowledged(&hub, &mailboxes[0]);
+    visit(&hub, 1, &mut items([push(10)]));
+    let jobs = || hub.with_journal(|engine, _| engine.job_count());
+    given.holds.store(false, Ordering::Release);
+    thread::scope(|scope| {
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        let read = named("reads").spawn_scoped(scope, || acknowledged(&hub, &mailboxes[0])).unwrap();
+        let visits = named("visits").spawn_scoped(scope, || visit(&hub, 1, &mut items([push(10)]))).unwrap();
+        while given.waiting.lock().unwrap().len() < 2 {
+            thread::yield_now();
+        }
+        assert!(!read.is_finished() && !visits.is_finished());
+        assert_eq!((jobs(), hub.may_act()), (1, false));
+        assert!(hub.tick().is_some(), "the main thread does not wait");
+        given.holds.store(true, Ordering::Release);
+        assert!(read.join().unwrap() >= 1, "the mail was kept");
+        visits.join().unwrap();
+    });
+    assert_eq!(jobs(), 2);
 }
