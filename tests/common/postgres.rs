@@ -51,7 +51,7 @@ impl Postgres {
             .stderr(log)
             .status();
         assert!(made.unwrap().success(), "initdb: {}", fs::read_to_string(dir.path().join("log")).unwrap());
-        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
         let server = run(&programs, dir.path(), port, &settings);
         let postgres = Self { dir, programs, port, server, settings };
         postgres.wait_until_it_answers();
@@ -150,7 +150,7 @@ impl Drop for Postgres {
     }
 }
 
-fn run(programs: &Path, dir: &Path, port: u16, settings: &Vec<String>) -> Child {
+fn run(programs: &Path, dir: &Path, port: u16, settings: &[String]) -> Child {
     let log = fs::File::options().append(true).open(dir.join("log")).unwrap();
     let mut command = run_as(&programs.join("postgres"));
     command.arg("-D").arg(dir.join("data")).args(["-p", &port.to_string()]);

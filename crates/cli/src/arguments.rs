@@ -175,7 +175,7 @@ pub(crate) struct Stored {
     /// The data directory of a daemon that is not running, or its database (postgres://…).
     #[arg(value_name = "DIR|URL")]
     pub(crate) place: OsString,
-    /// Set one key of the section [postgres], as in --set postgres.password_file=FILE; may be repeated.
+    /// Set one key of the section `postgres`, as in --set postgres.password_file=FILE; may be repeated.
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
 }

@@ -82,7 +82,7 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Bridge {
-    /// The old broker: gearman://HOST:PORT, faktory://[:PASSWORD@]HOST:PORT or eventmq://HOST:PORT.
+    /// The old broker: `gearman://HOST:PORT`, `faktory://[:PASSWORD@]HOST:PORT` or `eventmq://HOST:PORT`.
     #[arg(long, value_name = "URL")]
     from: Place,
     /// The daemon, in the same form [default: the protocol's usual port on 127.0.0.1].
