@@ -56,6 +56,7 @@ fn schedules_are_imported_once_however_often_they_are() {
         ("aa", stored("default", "guarantee", "3600", "hourly", "")),
         ("bb", stored("nightly", "nohaste", "-1", "nightly", "30 4 * * *")),
         ("cc", stored("default", "run_count:3", "60", "three", "")),
+        ("aa", stored("default", "guarantee", "3600", "hourly", "")),
     ]);
     let rehearsed = import(redis, &daemon, &["--dry-run"]);
     assert!(rehearsed.status.success() && schedules(&daemon).is_empty(), "{rehearsed:?}");

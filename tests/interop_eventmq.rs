@@ -13,3 +13,5 @@ mod client;
 mod common;
 #[path = "interop/eventmq/mod.rs"]
 mod eventmq;
+#[path = "faktory/fake_redis.rs"]
+mod fake_redis;

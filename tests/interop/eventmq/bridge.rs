@@ -1,10 +1,14 @@
-//! `windlass bridge` from the released router, with the stock client there and a stock JobManager at the daemon.
+//! Moving from the released programs: `windlass bridge` from the router, with the stock client there and a stock JobManager at the
+//! daemon; and `windlass import eventmq-redis` from what the stock scheduler keeps.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::stage::{DEFAULT, Ports, Stage};
+use crate::common::wait_until;
+use crate::fake_redis;
 
 #[test]
 fn jobs_in_the_released_router_run_here() {
@@ -26,4 +30,36 @@ fn jobs_in_the_released_router_run_here() {
     let mut numbers: Vec<i64> = notes.iter().filter_map(|note| note.pointer("/0").and_then(Value::as_i64)).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn schedules_that_the_stock_scheduler_keeps_are_imported() {
+    let stage = Stage::new();
+    let old = Ports::free();
+    let _router = stage.router(&old);
+    let redis = fake_redis::start(None);
+    let _scheduler = stage.scheduler_of(&old, redis);
+    let client = stage.peers.stock(&old.front);
+    let kept = || -> BTreeSet<String> {
+        let mut redis = redis::Client::open(format!("redis://{redis}")).unwrap().get_connection().unwrap();
+        redis::cmd("LRANGE").arg("interval_jobs").arg(0).arg(-1).query(&mut redis).unwrap()
+    };
+    // The router drops what comes before the scheduler.
+    wait_until("the scheduler keeps a schedule", || {
+        client.schedule("tasks.note", &json!({"args": ["hourly"], "interval_secs": 3600, "headers": ["nohaste"]}));
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        !kept().is_empty()
+    });
+    client.schedule("tasks.note", &json!({"args": ["soon"], "interval_secs": 1, "headers": []}));
+    client.schedule("tasks.note", &json!({"args": ["nightly"], "cron": "30 4 * * *", "headers": ["nohaste"]}));
+    wait_until("the scheduler keeps them all", || kept().len() == 3);
+
+    let mut import = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    import.args(["import", "eventmq-redis"]).arg(redis.to_string());
+    let output = import.arg(format!("--to={}", stage.front().replace("tcp://", "eventmq://"))).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.ends_with("3 schedules: 3 taken\n"), "{output:?}");
+    assert!(said.contains("tasks.note in queue \"default\", cron \"30 4 * * *\""), "{said}");
+    let _worker = stage.job_manager(DEFAULT);
+    assert_eq!(stage.wait_for_notes(2)[..2], [json!(["soon"]), json!(["soon"])]);
 }

@@ -1,7 +1,7 @@
 //! A daemon for one test, and the stock programs around it.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -142,6 +142,14 @@ impl Stage {
     /// The stock scheduler.
     pub fn scheduler(&self) -> Program {
         Program::start(self.stock("emq-scheduler"), self.log_file("scheduler"))
+    }
+
+    /// The stock scheduler of the router at these addresses, with this Redis.
+    pub fn scheduler_of(&self, ports: &Ports, redis: SocketAddr) -> Program {
+        let mut command = self.stock("emq-scheduler");
+        command.env("EVENTMQ_SCHEDULER_ADDR", &ports.front).env("EVENTMQ_REDIS_CLIENT_CLASS", "redis.StrictRedis");
+        command.env("EVENTMQ_RQ_HOST", redis.ip().to_string()).env("EVENTMQ_RQ_PORT", redis.port().to_string());
+        Program::start(command, self.log_file("scheduler"))
     }
 
     /// One of the released programs, with all addresses.

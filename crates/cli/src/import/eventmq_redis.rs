@@ -7,6 +7,7 @@
 //! IDENTITY        string  JSON: ["QUEUE", "HEADERS", "INTERVAL", "JOB", "CRON"], the frames of its SCHEDULE as text
 //! ```
 
+use std::collections::HashSet;
 use std::env;
 use std::io::{self, Write};
 
@@ -87,15 +88,16 @@ impl EventmqRedis {
 /// Called with the identity of a schedule and its text, if there is one.
 type Each<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), Failure> + 'a;
 
-/// Visits all schedules.
+/// Visits all schedules, each once: the scheduler lists one twice that it has received twice.
 fn each(redis: &mut Redis, each: &mut Each<'_>) -> Result<(), Failure> {
-    let (mut page, mut seen) = (Page::new(), 0);
+    let (mut page, mut read, mut known) = (Page::new(), 0, HashSet::new());
     loop {
-        let identities = redis.list_page(SCHEDULES, seen, &mut page)?;
+        let mut identities = redis.list_page(SCHEDULES, read, &mut page)?;
         if identities.is_empty() {
             return Ok(());
         }
-        seen += identities.len();
+        read += identities.len();
+        identities.retain(|identity| known.insert(identity.clone()));
         let texts = redis.texts(&identities)?;
         for (identity, text) in identities.iter().zip(texts) {
             each(identity, text.as_deref())?;

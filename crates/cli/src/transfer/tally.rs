@@ -74,7 +74,7 @@ impl Tally {
 
     /// Stops with this error, if it is the first one.
     pub(super) fn fail(&self, why: String) {
-        self.fatal.borrow_mut().get_or_insert_with(|| why.escape_debug().to_string());
+        self.fatal.borrow_mut().get_or_insert_with(|| harmless(&why));
         self.stop();
     }
 
@@ -144,10 +144,8 @@ impl Tally {
         self.write(text);
     }
 
-    /// The text may be a peer's: it must not control a terminal.
     fn write(&self, text: &str) {
-        let text: String =
-            text.chars().map(|it| if it.is_control() { char::REPLACEMENT_CHARACTER } else { it }).collect();
+        let text = harmless(text);
         // Standard error may be closed; the counts and the exit code still report the outcome.
         self.counter.suspended(|| drop(writeln!(io::stderr(), "windlass: {text}")));
     }
@@ -185,6 +183,11 @@ impl Tally {
             left => Err(Failure::Incomplete(format!("{left} jobs were left with {from}"))),
         }
     }
+}
+
+/// A text that may be a peer's, and must not control a terminal.
+fn harmless(text: &str) -> String {
+    text.chars().map(|it| if it.is_control() { char::REPLACEMENT_CHARACTER } else { it }).collect()
 }
 
 #[cfg(test)]
@@ -226,10 +229,10 @@ mod tests {
         assert!(
             matches!(left.outcome(), Err(Failure::Incomplete(text)) if text == "1 jobs were left with gearman://h:1")
         );
-        left.fail("first".to_owned());
+        left.fail("first \u{1b}".to_owned());
         left.fail("second".to_owned());
         assert!(left.is_stopping());
-        assert!(matches!(left.outcome(), Err(Failure::Runtime(text)) if text == "first"));
+        assert!(matches!(left.outcome(), Err(Failure::Runtime(text)) if text == "first \u{fffd}"));
         assert!(tally(None).outcome().is_ok());
     }
 
