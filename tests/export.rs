@@ -171,7 +171,7 @@ fn started(home: &Home, retrying: u64) -> Daemon {
     fs::write(home.path("failed"), (0..retrying).map(line).collect::<String>()).unwrap();
     home.says("data", &["import", "jsonl", &home.text("failed")]);
     let cron = "[[faktory.cron]]\nschedule = \"17 3 * * *\"\njob = { type = \"Nightly\" }\n";
-    daemon(home.0.path()).set(cron).start()
+    daemon(home.0.path()).set("[limits]\njobs_bytes_max = \"2GiB\"\n").set(cron).start()
 }
 
 fn queue_bodies(lines: &[Value], queue: &str) -> Vec<u64> {
@@ -345,11 +345,11 @@ fn told(mut times: Vec<Duration>) -> String {
     format!("{} submits, p50 {} µs, p99 {} µs, longest {} µs", times.len(), at(500), at(990), at(1_000))
 }
 
-/// `WINDLASS_EXPORT_JOBS=1000000 cargo test --release -p windlass --test export many -- --nocapture` measures.
+/// `WINDLASS_TEST_EXPORT_JOBS=1000000 cargo test --release -p windlass --test export many -- --nocapture` measures.
 #[test]
 fn many_jobs_in_all_states_are_equal_after_an_export_and_after_a_salvage() {
     let home = Home::new();
-    let jobs = common::from_env("WINDLASS_EXPORT_JOBS", 4_000);
+    let jobs = common::from_env("WINDLASS_TEST_EXPORT_JOBS", 4_000);
     let daemon = started(&home, jobs / 20);
     fill(&daemon, &home);
     fill_much(&daemon, &home, jobs);
