@@ -104,7 +104,11 @@ impl Peer {
             }
             if self.ready.is_empty() {
                 let mut chunk = [0; 65536];
-                let read = self.stream.read(&mut chunk)?;
+                // A process that was stopped for a while goes on with an interrupted call.
+                let read = match self.stream.read(&mut chunk) {
+                    Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+                    read => read?,
+                };
                 if read == 0 {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }

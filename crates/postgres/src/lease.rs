@@ -87,7 +87,9 @@ impl Lease {
                 };
                 return Ok(Arc::new(lease));
             }
-            let Some((holder, until)) = holder_of(link, &names)? else { continue };
+            let found = holder_of(link, &names)?;
+            let (holder, until) =
+                found.ok_or_else(|| Error::damaged(&target.place, "the row of its lease is missing"))?;
             let is_renewed = first.get_or_insert_with(|| until.clone()) != &until;
             // The holder may have another time in its settings.
             if is_renewed || began.elapsed() > target.lease.saturating_mul(PARTS) {
