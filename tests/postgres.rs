@@ -323,8 +323,12 @@ fn daemon_points(daemon: &Daemon) -> u64 {
 // ---- commands --------------------------------------------------------------------------------------------------------
 
 /// The lines of an export, in order.
+/// What a store keeps, line by line, without what a move changes: the heading and the ending, which name the moment and the commit,
+/// and the engine's own values, which count how often the store was opened.
 fn exported(place: &str) -> Vec<String> {
-    let mut lines: Vec<String> = said(&["salvage", place]).lines().map(str::to_owned).collect();
+    let changes = |line: &str| ["windlass_export", "export_end", "engine"].iter().any(|key| line[2..].starts_with(key));
+    let salvaged = said(&["salvage", place]);
+    let mut lines: Vec<String> = salvaged.lines().filter(|line| !changes(line)).map(str::to_owned).collect();
     lines.sort();
     lines
 }
@@ -346,7 +350,9 @@ fn a_move_there_and_back_gives_an_equal_store() {
     let before = exported(data);
     let told = said(&["move", "--to", &url, "--data-dir", data]);
     assert!(told.starts_with("moved 501 jobs, 8 queues, "), "{told}");
-    assert_eq!(exported(&url), before);
+    let after = exported(&url);
+    let differs = after.iter().zip(&before).find(|(after, before)| after != before);
+    assert_eq!((differs, after.len()), (None, before.len()));
     let told = said(&["verify", &url]);
     assert!(told.starts_with("ok: 501 jobs, 8 queues, "), "{told}");
     // Neither place takes a store on top of another one, and the old one is not served by mistake.
