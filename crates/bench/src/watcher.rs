@@ -14,6 +14,9 @@ use crate::error::Error;
 const SCRAPE_EVERY: Duration = Duration::from_secs(1);
 /// The page looks again after so many scrapes.
 const PAGE_EVERY: u64 = 5;
+/// The daemon opens the operator's socket after its ports. It is tried so often, with pauses.
+const TRIES: u32 = 200;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The observer. Dropping it ends it.
 #[derive(Debug)]
@@ -25,7 +28,14 @@ pub(crate) struct Watcher {
 impl Watcher {
     /// Watches the daemon with this operator's socket. [`Error::Io`] if it does not answer.
     pub(crate) fn start(socket: &Path) -> Result<Self, Error> {
-        look(socket, "/metrics").map_err(Error::io("scrape the daemon"))?;
+        let mut tries = 1;
+        while let Err(why) = look(socket, "/metrics") {
+            if tries == TRIES {
+                return Err(Error::io("scrape the daemon")(why));
+            }
+            tries += 1;
+            thread::sleep(PAUSE);
+        }
         let (socket, ends) = (socket.to_owned(), Arc::new(AtomicBool::new(false)));
         let until = Arc::clone(&ends);
         let thread = thread::spawn(move || watch(&socket, &until));
