@@ -70,30 +70,18 @@ pub(crate) struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        let config::Config {
-            data_dir,
-            durability,
-            commit_interval,
-            log,
-            server,
-            limits,
-            store,
-            postgres,
-            bridge,
-            queues,
-            ..
-        } = config::Config::default();
+        let common = config::Config::default();
         Self {
-            data_dir,
-            durability,
-            commit_interval,
-            log,
-            server,
-            limits,
-            store,
-            postgres,
-            bridge,
-            queues,
+            data_dir: common.data_dir,
+            durability: common.durability,
+            commit_interval: common.commit_interval,
+            log: common.log,
+            server: common.server,
+            limits: common.limits,
+            store: common.store,
+            postgres: common.postgres,
+            bridge: common.bridge,
+            queues: common.queues,
             http: Http::default(),
             metrics: Metrics::default(),
             faktory: Faktory::default(),
