@@ -174,7 +174,7 @@ fn check_room(state: &State, queue: QueueId, new: &NewJob) -> Result<(), Refusal
     check_room_for(state, new.body.len())?;
     let Some(queue) = state.queues.at(queue) else { return Ok(()) };
     let image = queue.image();
-    match image.limits(Some(new.protocol)).get(new.priority.lane()).copied().flatten() {
+    match image.limit(new.protocol, new.priority) {
         Some(limit) => {
             let held = queue.live(image.jobs_max_of);
             if held < limit { Ok(()) } else { Err(Capacity::QueueJobs.exceeded(held, limit)) }

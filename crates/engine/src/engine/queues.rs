@@ -62,8 +62,8 @@ pub(super) fn pause_queue(state: &mut State, name: &Bytes, paused: bool, call: &
     let queue = state.queues.named(name).and_then(|id| Some((id, state.queues.at(id)?)));
     if let Some((id, queue)) = queue {
         let (before, protocols) = (queue.image().paused, Protocols::of(queue.scope(own)));
-        let after = if paused { before.and(protocols) } else { before.but(protocols) };
-        if after != before {
+        let is_so = if paused { before.include(protocols) } else { before.within(protocols).is_empty() };
+        if !is_so {
             let at = paused.then(|| state.wall());
             state.queues.set(id, |image| image.pause(protocols, at), &mut call.context.changes);
             show(state, name, if paused { QueueChange::Paused } else { QueueChange::Resumed });

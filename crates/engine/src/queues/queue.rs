@@ -58,6 +58,12 @@ impl QueueImage {
         }
     }
 
+    /// How many jobs it may hold when a job of this protocol and priority is submitted.
+    pub(crate) fn limit(&self, protocol: Protocol, priority: Priority) -> Option<u32> {
+        let limit = self.jobs_max.get(priority.lane()).copied().flatten();
+        limit.filter(|_| self.jobs_max_of.is_none_or(|of| of == protocol))
+    }
+
     /// Its limits for jobs of one protocol; for `None`, all its limits.
     pub(crate) fn limits(&self, protocol: Option<Protocol>) -> [Option<u32>; Priority::COUNT] {
         let is_other = protocol.zip(self.jobs_max_of).is_some_and(|(own, of)| own != of);
