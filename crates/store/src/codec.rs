@@ -25,23 +25,40 @@ pub enum DecodeError {
     },
 }
 
-pub(crate) fn put_u64(out: &mut Vec<u8>, mut value: u64) {
+/// Appends a number as LEB128: seven bits a byte, the low ones first; each byte but the last has its top bit set.
+#[inline]
+pub(crate) fn put_u64(out: &mut Vec<u8>, value: u64) {
     if value < 0x80 {
-        return out.push(low_byte(value));
+        out.push(low_byte(value));
+    } else {
+        put_long(out, value);
     }
-    // The compiler copies a fixed number of bytes without a call; the rest is cut off again.
-    let (mut bytes, mut len) = ([0; 10], out.len());
-    for byte in &mut bytes {
-        len += 1;
-        if value < 0x80 {
-            *byte = low_byte(value);
-            break;
-        }
-        *byte = low_byte(value) | 0x80;
+}
+
+/// Appends a number of two bytes or more. Up to eight bytes are computed at once.
+fn put_long(out: &mut Vec<u8>, mut value: u64) {
+    let groups = (u64::BITS - value.leading_zeros()).div_ceil(7) as usize;
+    if groups <= size_of::<u64>() {
+        let more = MORE & ((1 << (8 * (groups - 1))) - 1);
+        // The compiler copies a fixed number of bytes without a call; the rest is cut off again.
+        out.extend_from_slice(&(spread(value) | more).to_le_bytes());
+        return out.truncate(out.len() - (size_of::<u64>() - groups));
+    }
+    while value >= 0x80 {
+        out.push(low_byte(value) | 0x80);
         value >>= 7;
     }
-    out.extend_from_slice(&bytes);
-    out.truncate(len);
+    out.push(low_byte(value));
+}
+
+/// The top bits of eight bytes.
+const MORE: u64 = 0x8080_8080_8080_8080;
+
+/// Spreads 56 bits over eight bytes, seven bits each.
+const fn spread(value: u64) -> u64 {
+    let halves = (value & 0x0fff_ffff) | ((value & 0x00ff_ffff_f000_0000) << 4);
+    let quarters = (halves & 0x3fff_0000_3fff) | ((halves & 0x0fff_c000_0fff_c000) << 2);
+    (quarters & 0x007f_007f_007f_007f) | ((quarters & 0x3f80_3f80_3f80_3f80) << 1)
 }
 
 pub(crate) fn put_u32(out: &mut Vec<u8>, value: u32) {
@@ -161,6 +178,12 @@ mod tests {
             put_u64(&mut out, value);
             assert_eq!(out, bytes, "{value}");
             assert_eq!(Reader::new(bytes).u64(), Ok(value));
+        }
+        for value in (0..u64::BITS).flat_map(|bit| [1 << bit, (1 << bit) - 1, u64::MAX << bit]) {
+            let mut out = Vec::new();
+            put_u64(&mut out, value);
+            let groups = (u64::BITS - value.leading_zeros()).div_ceil(7).max(1);
+            assert_eq!((Reader::new(&out).u64(), out.len()), (Ok(value), groups as usize), "{value:#x}");
         }
     }
 

@@ -31,6 +31,7 @@ impl Link {
     ///
     /// # Errors
     /// As there, and if the connection was closed in the handshake.
+    #[inline]
     pub fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
         let event = self.peer.read(now, input, out)?;
         if let Some(Event::Ready(ready)) = &event

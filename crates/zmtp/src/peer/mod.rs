@@ -163,13 +163,13 @@ impl Peer {
         if input.len() > self.left_bytes {
             self.heart.heard(now);
         }
-        let (is_shaking, before) = (!self.is_ready(), out.len());
-        let found = self.next(now, input, out);
+        let (is_ready, before) = (self.is_ready(), out.len());
+        let found = if is_ready { self.traffic(input, out) } else { self.next(now, input, out) };
         if let Err(close) = &found {
             self.end(close, out);
             input.clear();
         }
-        if is_shaking {
+        if !is_ready {
             self.put_out(out.len() - before);
         }
         self.left_bytes = input.len();

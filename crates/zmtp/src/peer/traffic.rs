@@ -107,6 +107,7 @@ impl Frames {
     }
 
     /// The header of the next unread frame.
+    #[inline]
     fn header(&mut self, input: &BytesMut) -> Result<Option<Header>, Close> {
         let rest = input.get(self.seen_bytes..).unwrap_or_default();
         let header = Header::decode(rest)?;
@@ -143,12 +144,14 @@ impl Frames {
 
     /// Takes out the message. `last_at` is the offset of its last frame in the buffer.
     fn message(&mut self, input: &mut BytesMut, last_at: usize) -> Message {
-        let next = Self { messages: self.messages + 1, ..Self::default() };
-        let Self { mut moved, seen_bytes, parts, dedicated, .. } = std::mem::replace(self, next);
-        let frames = input.split_to(seen_bytes);
-        if moved.is_empty() {
+        let frames = input.split_to(std::mem::take(&mut self.seen_bytes));
+        let (parts, dedicated) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.dedicated));
+        self.body_bytes = 0;
+        self.messages += 1;
+        if self.moved.is_empty() {
             return Message::of_frames(frames.freeze(), last_at, parts, dedicated);
         }
+        let mut moved = std::mem::take(&mut self.moved);
         let last_at = moved.len() + last_at;
         moved.extend_from_slice(&frames);
         Message::of_frames(moved.freeze(), last_at, parts, true)
@@ -168,11 +171,18 @@ fn within(what: &'static str, given: u64, allowed: usize) -> Result<usize, Close
 impl Peer {
     /// Takes messages and answers commands, until there is an event for the caller.
     pub(super) fn traffic(&mut self, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
-        let limits = self.limits();
         loop {
+            let settings = &self.settings;
+            let topics;
+            let limits = if settings.role == Role::Pub {
+                topics = settings.limits.for_topics();
+                &topics
+            } else {
+                &settings.limits
+            };
             let found = match &mut self.curve {
-                None => self.frames.next(input, &limits)?,
-                Some(curve) => curve.next(&mut self.frames, input, &limits)?,
+                None => self.frames.next(input, limits)?,
+                Some(curve) => curve.next(&mut self.frames, input, limits)?,
             };
             let Some(found) = found else { return Ok(None) };
             let event = match found {
@@ -228,14 +238,12 @@ impl Peer {
         }
         Ok(None)
     }
+}
 
+impl Limits {
     /// A publisher receives only topics, which are no longer than a command.
-    fn limits(&self) -> Limits {
-        let limits = self.settings.limits;
-        let topic_frame_bytes_max = limits.command_bytes_max.saturating_add(1);
-        match self.settings.role {
-            Role::Pub => Limits { frame_bytes_max: limits.frame_bytes_max.min(topic_frame_bytes_max), ..limits },
-            Role::Router | Role::Dealer => limits,
-        }
+    fn for_topics(self) -> Self {
+        let topic_frame_bytes_max = self.command_bytes_max.saturating_add(1);
+        Self { frame_bytes_max: self.frame_bytes_max.min(topic_frame_bytes_max), ..self }
     }
 }
