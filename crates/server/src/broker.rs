@@ -37,6 +37,9 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
 
     /// Whether the broker serves.
     fn health(&self) -> Health;
+
+    /// Notifies every connection that the daemon is about to stop.
+    fn stop(&self);
 }
 
 /// The outstanding items of one client in a visit.
@@ -69,8 +72,9 @@ pub(crate) enum Visited {
     All,
     /// There is more to do, once other clients had a turn and the peer has room for the answers.
     Part,
-    /// The next item has to wait for another client's large job. The broker rings the client's mailbox when it may continue.
-    UpToLarge,
+    /// The next item has to wait: for another client's large job, or for the way to the queue. The broker rings the client's mailbox
+    /// when it may continue.
+    UntilRung,
 }
 
 /// Whether a broker serves its clients.

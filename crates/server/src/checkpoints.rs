@@ -27,23 +27,22 @@ const PRESSED_RETRY: Duration = Duration::from_secs(5);
 pub(crate) struct Checkpoints {
     thread: JoinHandle<()>,
     stop: Arc<AtomicBool>,
-    exports: Exports,
 }
 
 impl Checkpoints {
-    /// Starts it. When nothing was committed for `quiet`, it makes a checkpoint of everything.
-    pub(crate) fn start(checkpointer: Checkpointer, quiet: Duration, log_max: u64) -> std::io::Result<Self> {
+    /// Starts it. When nothing was committed for `quiet`, it makes a checkpoint of everything. It serves the exports.
+    pub(crate) fn start(
+        checkpointer: Checkpointer,
+        quiet: Duration,
+        log_max: u64,
+        exports: &Exports,
+    ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (requests, exports) = mpsc::channel();
-        let work = Work { checkpointer, quiet, log_max, exports, stop: Arc::clone(&stop) };
+        let (requests, requested) = mpsc::channel();
+        let work = Work { checkpointer, quiet, log_max, requested, stop: Arc::clone(&stop) };
         let thread = thread::Builder::new().name("checkpoint".into()).spawn(move || work.run())?;
-        let exports = Exports::new(requests, thread.thread().clone());
-        Ok(Self { thread, stop, exports })
-    }
-
-    /// Begins exports of the store.
-    pub(crate) fn exports(&self) -> Exports {
-        self.exports.clone()
+        exports.come_from(requests, thread.thread().clone());
+        Ok(Self { thread, stop })
     }
 
     /// Ends it, after a checkpoint that is in progress.
@@ -60,7 +59,7 @@ struct Work {
     checkpointer: Checkpointer,
     quiet: Duration,
     log_max: u64,
-    exports: mpsc::Receiver<Request>,
+    requested: mpsc::Receiver<Request>,
     stop: Arc<AtomicBool>,
 }
 
@@ -74,7 +73,7 @@ impl Work {
         let mut retry = RETRY;
         while !self.stop.load(Ordering::Acquire) {
             thread::park_timeout(LOOK_EVERY);
-            while let Ok(request) = self.exports.try_recv() {
+            while let Ok(request) = self.requested.try_recv() {
                 request.serve(&mut self.checkpointer);
             }
             let tail = self.checkpointer.tail();

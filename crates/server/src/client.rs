@@ -169,7 +169,7 @@ impl Client {
     async fn wait_after(&self, visited: Visited) {
         match visited {
             Visited::Part => tokio::task::yield_now().await,
-            Visited::All | Visited::UpToLarge => self.rung.notified().await,
+            Visited::All | Visited::UntilRung => self.rung.notified().await,
         }
     }
 

@@ -17,7 +17,30 @@ static KEEPER: Mutex<Option<Timekeeper>> = Mutex::new(None);
 pub(crate) fn start(kept: &Clock) {
     let keeper = Timekeeper::start(kept, boot(), since_boot_ms(), wall());
     *KEEPER.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
+    lead();
     LATEST.set(None);
+}
+
+/// The time of another daemon, in milliseconds ahead of the time since boot, and the relation of its other clocks to it.
+static FOLLOWED: Mutex<Option<(i64, Clock)>> = Mutex::new(None);
+
+/// Two readings of one clock by two daemons differ at least by the way between them: smaller differences are ignored.
+const WAY_MS: u64 = 5;
+
+/// From now on the engine's time is that of the daemon that has the engine.
+pub(crate) fn follow(reading: &Reading) {
+    let ahead_ms = i64::try_from(i128::from(reading.now.0) - i128::from(since_boot_ms())).unwrap_or(0);
+    let mut followed = FOLLOWED.lock().unwrap_or_else(PoisonError::into_inner);
+    let ahead_ms = match *followed {
+        Some((known_ms, _)) if known_ms.abs_diff(ahead_ms) <= WAY_MS => known_ms,
+        Some(_) | None => ahead_ms,
+    };
+    *followed = Some((ahead_ms, reading.clock));
+}
+
+/// From now on the engine's time is this daemon's own.
+fn lead() {
+    *FOLLOWED.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
 thread_local! {
@@ -43,6 +66,10 @@ fn read_all(since_boot_ms: u64) -> Reading {
     let begin = || Timekeeper::start(&Clock::default(), 0, since_boot_ms, wall());
     let reading = keeper.get_or_insert_with(begin).read(since_boot_ms, wall());
     drop(keeper);
+    let followed = *FOLLOWED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((ahead_ms, clock)) = followed {
+        return Reading { now: Timestamp(since_boot_ms).shifted(ahead_ms), clock, pause_ms: None };
+    }
     if let Some(pause_ms) = reading.pause_ms {
         tracing::warn!(pause_ms, "the daemon was suspended: the pause does not count for deadlines");
     }

@@ -28,7 +28,6 @@ use crate::broker::{Broker, Visited};
 use crate::budget::{Budget, SMALL_BYTES};
 use crate::clock;
 use crate::control::StopRequests;
-use crate::hub::Hub;
 use crate::mailbox::{Mail, Mailbox};
 use crate::output::Output;
 use crate::patience::{Patience, Pending};
@@ -84,8 +83,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(hub: &Arc<Hub>, bounds: Bounds) -> Self {
-        let (broker, budget) = (Arc::<Hub>::clone(hub), Arc::clone(&hub.budget));
+    pub(crate) fn new(broker: Arc<dyn Broker>, budget: Arc<Budget>, bounds: Bounds) -> Self {
         let new_bounds = Arc::new(ArcSwap::from_pointee(bounds));
         Self { broker, budget, stops: Arc::default(), traffic: Arc::default(), bounds, new_bounds }
     }
@@ -262,7 +260,7 @@ impl Connection {
 
     /// The mailbox was rung.
     pub(crate) fn rung(&mut self) {
-        if self.visited == Visited::UpToLarge {
+        if self.visited == Visited::UntilRung {
             self.visited = Visited::Part;
         }
     }

@@ -37,7 +37,7 @@ fn workers(acceptor: &Acceptor) {
     let page = acceptor.broker().ask(Query::Workers { after: Cursor::default(), limit: ROWS_MAX }.into());
     let Ok(Reply::Workers { rows, next }) = page else { return };
     for WorkerRow { name, protocol, state, connections, held, .. } in rows {
-        let (protocol, name) = (protocol.map_or("?", |it| acceptor.hub.names.name(it)), shown(&name));
+        let (protocol, name) = (protocol.map_or("?", |it| acceptor.names.name(it)), shown(&name));
         tracing::info!(protocol, name, ?state, connections, jobs = held, "worker");
     }
     if next.is_some() {
@@ -50,7 +50,7 @@ fn clients(acceptor: &Acceptor) {
     let Ok(Reply::Clients { rows, next }) = page else { return };
     for ClientRow { number, address, label, protocol, subscriptions, held, waits, is_continued, .. } in rows {
         // The daemon's own client has no protocol.
-        let Some(protocol) = protocol.filter(|_| !is_continued).map(|it| acceptor.hub.names.name(it)) else { continue };
+        let Some(protocol) = protocol.filter(|_| !is_continued).map(|it| acceptor.names.name(it)) else { continue };
         let (address, name, queues) = (&*address, shown(&label), subscriptions.len());
         tracing::info!(protocol, address, number, name, queues, jobs = held, waits, "connection");
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::thread::{Builder, Thread};
 
+use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use windlass_store::{Checkpointer, ExportError, Picture};
@@ -31,14 +32,24 @@ pub enum NoExport {
     /// The daemon stops.
     #[error("the daemon stops")]
     Stopping,
+    /// Another daemon of the cluster has the store.
+    #[error("this daemon does not lead: ask the leader")]
+    Elsewhere,
     /// The store cannot be read or written.
     #[error("the export has failed: {0}")]
     Failed(String),
 }
 
 /// Begins exports. Doors have one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Exports {
+    /// Empty while the store is with another daemon.
+    source: Arc<ArcSwapOption<Source>>,
+}
+
+/// Where exports come from.
+#[derive(Debug)]
+struct Source {
     requests: std_mpsc::Sender<Request>,
     /// The checkpoint thread, which sleeps.
     thread: Thread,
@@ -52,21 +63,23 @@ pub struct Export {
 }
 
 impl Exports {
-    /// The checkpoint thread serves the requests.
-    pub(crate) fn new(requests: std_mpsc::Sender<Request>, thread: Thread) -> Self {
-        Self { requests, thread, place: Arc::new(Semaphore::new(1)) }
+    /// The checkpoint thread serves the requests from now on.
+    pub(crate) fn come_from(&self, requests: std_mpsc::Sender<Request>, thread: Thread) {
+        self.source.store(Some(Arc::new(Source { requests, thread, place: Arc::new(Semaphore::new(1)) })));
     }
 
     /// Begins an export. It shows all changes that were acknowledged before.
     ///
     /// # Errors
     ///
-    /// Another one is under way, or the daemon stops.
+    /// Another one is under way, the daemon stops, or another daemon has the store.
     pub fn begin(&self) -> Result<Export, NoExport> {
-        let place = Arc::clone(&self.place).try_acquire_owned().map_err(|_| NoExport::Busy)?;
+        let source = self.source.load();
+        let Source { requests, thread, place } = source.as_deref().ok_or(NoExport::Elsewhere)?;
+        let place = Arc::clone(place).try_acquire_owned().map_err(|_| NoExport::Busy)?;
         let (to, chunks) = mpsc::channel(CHUNKS_MAX);
-        self.requests.send(Request { to, place }).map_err(|_| NoExport::Stopping)?;
-        self.thread.unpark();
+        requests.send(Request { to, place }).map_err(|_| NoExport::Stopping)?;
+        thread.unpark();
         Ok(Export { chunks })
     }
 }

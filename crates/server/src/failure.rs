@@ -166,3 +166,8 @@ mod tests {
         }
     }
 }
+
+/// The system starts no more threads.
+pub(crate) fn no_threads(error: std::io::Error) -> Failure {
+    Failure::Runtime(format!("cannot start threads: {error}"))
+}

@@ -6,10 +6,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use arc_swap::ArcSwapOption;
 use windlass_store::{LogTail, StoreFigures};
 
+use crate::budget::Budget;
 use crate::commit::CommitTimes;
 use crate::hub::Hub;
+use crate::listen::Acceptor;
 use crate::protocols::Served;
 use crate::tls::Handshaker;
 use crate::traffic::Traffic;
@@ -20,17 +23,25 @@ pub use crate::traffic::{Counts, ProtocolTraffic};
 /// Where the figures are read.
 #[derive(Clone)]
 pub struct Figures {
-    hub: Arc<Hub>,
+    budget: Arc<Budget>,
     traffic: Arc<Traffic>,
-    commits: Arc<CommitTimes>,
-    store: Arc<StoreFigures>,
-    tail: Arc<dyn LogTail>,
+    /// Empty while the engine room is in another daemon.
+    room: Arc<ArcSwapOption<RoomFigures>>,
     /// Of the protocols that have TLS.
     handshakers: Vec<(&'static str, Arc<Handshaker>)>,
 }
 
-/// The figures at one moment.
-#[derive(Clone, Debug)]
+/// Where the figures of the engine room are read.
+#[derive(Clone)]
+pub(crate) struct RoomFigures {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) commits: Arc<CommitTimes>,
+    pub(crate) store: Arc<StoreFigures>,
+    pub(crate) tail: Arc<dyn LogTail>,
+}
+
+/// The figures at one moment. Those of the engine room are zero while it is in another daemon.
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// By protocol.
     pub traffic: BTreeMap<&'static str, ProtocolTraffic>,
@@ -55,15 +66,15 @@ pub struct Snapshot {
 }
 
 impl Figures {
-    pub(crate) fn new(
-        (hub, traffic): (&Arc<Hub>, &Arc<Traffic>),
-        commits: Arc<CommitTimes>,
-        (store, tail): (Arc<StoreFigures>, Arc<dyn LogTail>),
-        served: &[Served],
-    ) -> Self {
+    pub(crate) fn new(acceptor: &Acceptor, served: &[Served]) -> Self {
         let with_tls = served.iter().filter_map(|it| Some((it.endpoint.name, Arc::clone(it.tls.as_ref()?))));
-        let (hub, traffic) = (Arc::clone(hub), Arc::clone(traffic));
-        Self { hub, traffic, commits, store, tail, handshakers: with_tls.collect() }
+        let (budget, traffic) = (Arc::clone(acceptor.budget()), Arc::clone(acceptor.traffic()));
+        Self { budget, traffic, room: Arc::default(), handshakers: with_tls.collect() }
+    }
+
+    /// The engine room is in this daemon from now on.
+    pub(crate) fn enter_room(&self, room: RoomFigures) {
+        self.room.store(Some(Arc::new(room)));
     }
 
     /// New counts for the connections of a door, which one thread alone makes use of.
@@ -75,14 +86,29 @@ impl Figures {
     /// Reads them.
     #[must_use]
     pub fn read(&self) -> Snapshot {
+        let ends = self.handshakers.iter().filter_map(|(protocol, tls)| Some((*protocol, tls.certificate_ends_at()?)));
+        let snapshot = Snapshot {
+            traffic: self.traffic.read(),
+            buffers_bytes: self.budget.used(),
+            certificates_end_at: ends.collect(),
+            ..Snapshot::default()
+        };
+        match &*self.room.load() {
+            Some(room) => room.read(snapshot),
+            None => snapshot,
+        }
+    }
+}
+
+impl RoomFigures {
+    /// Adds the figures of the engine room.
+    fn read(&self, snapshot: Snapshot) -> Snapshot {
         let StoreFigures { checkpoints, live_bytes, table_bytes, .. } = &*self.store;
         let [checkpoints, live_bytes, table_bytes] =
             [checkpoints, live_bytes, table_bytes].map(|figure| figure.load(Ordering::Relaxed));
         let (jobs_max, jobs_bytes_max) =
             self.hub.with_journal(|engine, _| (engine.limits().jobs_max, engine.limits().jobs_bytes_max));
-        let ends = self.handshakers.iter().filter_map(|(protocol, tls)| Some((*protocol, tls.certificate_ends_at()?)));
         Snapshot {
-            traffic: self.traffic.read(),
             commits: self.commits.read(),
             checkpoints,
             live_bytes,
@@ -90,14 +116,13 @@ impl Figures {
             free_bytes: Some(self.tail.free_bytes()).filter(|bytes| *bytes < u64::MAX),
             jobs_max,
             jobs_bytes_max: Some(jobs_bytes_max).filter(|bytes| *bytes < u64::MAX),
-            buffers_bytes: self.hub.budget.used(),
-            certificates_end_at: ends.collect(),
+            ..snapshot
         }
     }
 }
 
 impl fmt::Debug for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Figures").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("Figures").finish_non_exhaustive()
     }
 }

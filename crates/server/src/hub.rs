@@ -158,9 +158,9 @@ impl Hub {
         Self { hand_out_after_commit: yes && self.durability == Durability::Durable, ..self }
     }
 
-    /// Sets the limit on the memory of all connections together.
-    pub(crate) fn bounded(self, buffer_bytes_max: usize) -> Self {
-        Self { budget: Arc::new(Budget::new(buffer_bytes_max)), ..self }
+    /// Sets what counts the memory of all connections together.
+    pub(crate) fn sharing(self, budget: Arc<Budget>) -> Self {
+        Self { budget, ..self }
     }
 
     /// Sets the protocols' names for notices and for the report.
@@ -334,6 +334,22 @@ impl Hub {
         core.waiting.drain(..due).map(|(_, mailbox)| mailbox).collect()
     }
 
+    /// Rings a mailbox when a commit is durable.
+    pub(crate) fn ring_when_durable(&self, commit: u64, mailbox: &Arc<Mailbox>) {
+        let mut core = self.lock();
+        if commit > self.durable.load(Ordering::Acquire) && !self.failed() {
+            let at = core.waiting.partition_point(|(gate, _)| *gate <= commit);
+            core.waiting.insert(at, (commit, Arc::clone(mailbox)));
+        } else {
+            mailbox.ring();
+        }
+    }
+
+    /// The newest commit that is on the disk.
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
     /// From now on serving threads look after the commits of their visits.
     pub(crate) fn leave_commits_to_turns(&self) {
         self.has_turns.store(true, Ordering::Release);
@@ -384,13 +400,6 @@ impl Hub {
         }
     }
 
-    /// Notifies every connection that the daemon is about to stop.
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        let mailboxes: Vec<_> = self.lock().mailboxes.values().cloned().collect();
-        mailboxes.iter().for_each(|mailbox| mailbox.ring());
-    }
-
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -434,10 +443,6 @@ impl Hub {
             self.wake_committer();
         }
         visited
-    }
-
-    pub(crate) fn durable(&self) -> u64 {
-        self.durable.load(Ordering::Acquire)
     }
 
     /// The number of the newest connection that has joined; 0 before the first.

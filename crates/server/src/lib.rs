@@ -32,6 +32,7 @@ mod data;
 mod dead;
 mod describe;
 pub mod door;
+mod engine_room;
 pub mod export;
 mod failure;
 pub mod figures;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use mio::net::{TcpStream, UnixStream};
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
@@ -19,6 +20,7 @@ use windlass_engine::{ClientId, ClientInfo, Rights};
 use windlass_session::protocol::Endpoint;
 
 use crate::broker::Broker;
+use crate::budget::Budget;
 use crate::client::Clients;
 use crate::config::Server;
 use crate::connection::{Bounds, Shared};
@@ -27,7 +29,7 @@ use crate::handed::Handed;
 use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
 use crate::places::{FAILED_LOGINS, PlaceLimits, Places};
-use crate::protocols::Served;
+use crate::protocols::{ProtocolNames, Served};
 use crate::serving::{Arrival, Label, ThreadSlots};
 use crate::stream::Stream;
 use crate::traffic::{Counts, NO_PLACE, Traffic};
@@ -63,7 +65,10 @@ impl Drop for SocketFile {
 /// Takes connections in, and passes them to the serving threads.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    pub(crate) hub: Arc<Hub>,
+    /// The hub, if the engine room is in this daemon.
+    hub: ArcSwapOption<Hub>,
+    /// The protocols' names.
+    pub(crate) names: ProtocolNames,
     thread_slots: ThreadSlots,
     shared: Shared,
     pub(crate) places: Arc<Places>,
@@ -75,9 +80,10 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    pub(crate) fn new(hub: Arc<Hub>, thread_slots: ThreadSlots, shared: Shared, places: PlaceLimits) -> Self {
+    pub(crate) fn new(names: ProtocolNames, thread_slots: ThreadSlots, shared: Shared, places: PlaceLimits) -> Self {
         Self {
-            hub,
+            hub: ArcSwapOption::empty(),
+            names,
             thread_slots,
             shared,
             closed: CancellationToken::new(),
@@ -90,6 +96,21 @@ impl Acceptor {
     /// The queue, as connections see it.
     pub(crate) fn broker(&self) -> &dyn Broker {
         &*self.shared.broker
+    }
+
+    /// The hub, if the engine room is in this daemon.
+    pub(crate) fn hub(&self) -> Option<Arc<Hub>> {
+        self.hub.load_full()
+    }
+
+    /// The engine room is in this daemon from now on.
+    pub(crate) fn enter_room(&self, hub: &Arc<Hub>) {
+        self.hub.store(Some(Arc::clone(hub)));
+    }
+
+    /// The memory of all connections.
+    pub(crate) const fn budget(&self) -> &Arc<Budget> {
+        &self.shared.budget
     }
 
     /// Clients within the daemon.

@@ -79,6 +79,8 @@ pub(crate) struct Mailbox {
     /// The owner's thread, and its place there.
     ringer: Arc<Ringer>,
     seat: Seat,
+    /// The owner takes mail before its commit is durable, and passes the commit's number on.
+    takes_early: bool,
 }
 
 #[derive(Debug, Default)]
@@ -118,7 +120,16 @@ impl Inner {
 }
 
 impl Mailbox {
-    pub(crate) fn new(bytes_max: usize, budget: Arc<Budget>, (ringer, seat): (Arc<Ringer>, Seat)) -> Self {
+    pub(crate) fn new(bytes_max: usize, budget: Arc<Budget>, owner: (Arc<Ringer>, Seat)) -> Self {
+        Self::of(bytes_max, budget, owner, false)
+    }
+
+    /// The mailbox of another daemon's client, whose mail goes there with the numbers of its commits: [`Mailbox::take_early`].
+    pub(crate) fn forwarding(bytes_max: usize, budget: Arc<Budget>, owner: (Arc<Ringer>, Seat)) -> Self {
+        Self::of(bytes_max, budget, owner, true)
+    }
+
+    fn of(bytes_max: usize, budget: Arc<Budget>, (ringer, seat): (Arc<Ringer>, Seat), takes_early: bool) -> Self {
         Self {
             inner: Mutex::default(),
             bell: AtomicU8::new(0),
@@ -133,6 +144,7 @@ impl Mailbox {
             unsent: AtomicUsize::new(0),
             ringer,
             seat,
+            takes_early,
         }
     }
 
@@ -200,6 +212,14 @@ impl Mailbox {
         }
         self.count(&inner);
         left
+    }
+
+    /// Takes out all mail, each with the commit that must be durable before its client reads it.
+    pub(crate) fn take_early(&self, into: &mut Vec<(u64, Mail)>) {
+        let mut inner = self.lock();
+        into.extend(inner.mail.drain(..).map(|Letter { gate, mail, .. }| (gate, mail)));
+        (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.urgent) = (0, 0, 0, false);
+        self.count(&inner);
     }
 
     /// Publishes the counts and reports the bytes to the budget.
@@ -336,7 +356,7 @@ impl Filling<'_> {
         inner.held_bytes += letter.held_bytes();
         inner.urgent |= matches!(&letter.mail, Mail::Event(event) if event.is_urgent());
         inner.mail.push_back(letter);
-        let new = gate > inner.registered;
+        let new = gate > inner.registered && !self.mailbox.takes_early;
         inner.registered = inner.registered.max(gate);
         new
     }

@@ -108,7 +108,7 @@ pub(crate) fn check(files: &Tls) -> Result<(), TlsError> {
     if files.is_on() { load(files).map(drop) } else { Ok(()) }
 }
 
-fn load(files: &Tls) -> Result<ServerConfig, TlsError> {
+pub(crate) fn load(files: &Tls) -> Result<ServerConfig, TlsError> {
     let given = |path: &Path| !path.as_os_str().is_empty();
     match (given(&files.certificate), given(&files.key)) {
         (true, true) => {}
@@ -129,7 +129,7 @@ fn load(files: &Tls) -> Result<ServerConfig, TlsError> {
     Ok(builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified))))
 }
 
-fn certified_key(files: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+pub(crate) fn certified_key(files: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let chain = certificates("certificate", &files.certificate)?;
     let bad_key = |reason: &dyn std::fmt::Display| unusable("key", &files.key, reason);
     let key = PrivateKeyDer::from_pem_slice(&read("key", &files.key)?)
@@ -146,12 +146,17 @@ fn certified_key(files: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey,
     }
 }
 
-fn client_verifier(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+/// The authorities that may have signed a peer's certificate.
+pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates("client_ca", path)? {
         roots.add(certificate).map_err(|error| unusable("client_ca", path, error))?;
     }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    Ok(roots)
+}
+
+fn client_verifier(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider).build();
     verifier.map_err(|error| unusable("client_ca", path, error))
 }
 
@@ -173,7 +178,7 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     fs::read(path).map_err(|reason| TlsError::Unreadable { key, path: path.to_owned(), reason })
 }
 
-fn unusable(key: &'static str, path: &Path, reason: impl ToString) -> TlsError {
+pub(crate) fn unusable(key: &'static str, path: &Path, reason: impl ToString) -> TlsError {
     TlsError::Unusable { key, path: path.to_owned(), reason: reason.to_string() }
 }
 

@@ -44,6 +44,8 @@ pub(super) async fn export(State(app): State<Arc<App>>) -> Outcome<Response> {
 fn problem(why: &NoExport) -> Problem {
     match why {
         NoExport::Busy => Problem::conflict(why),
-        NoExport::Stopping | NoExport::Failed(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why),
+        NoExport::Stopping | NoExport::Elsewhere | NoExport::Failed(_) => {
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why)
+        }
     }
 }

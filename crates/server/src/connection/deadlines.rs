@@ -53,7 +53,7 @@ impl Connection {
         let silence_max = match &self.ending {
             None => self.shared.bounds.idle_max,
             // It waits for the disk, not for the peer.
-            Some(_) if self.visited == Visited::UpToLarge => None,
+            Some(_) if self.visited == Visited::UntilRung => None,
             Some(_) if self.stalls_the_stop() => Some(STOP_LINGER),
             Some(_) => Some(LINGER),
         };

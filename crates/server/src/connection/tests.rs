@@ -71,7 +71,7 @@ pub(crate) const BOUNDS: Bounds = Bounds {
 
 /// The shared state of connections on this hub.
 pub(crate) fn shared(hub: &Arc<Hub>) -> Shared {
-    Shared::new(hub, BOUNDS)
+    Shared::new(Arc::<Hub>::clone(hub), Arc::clone(&hub.budget), BOUNDS)
 }
 
 /// A place that no other connection uses.
@@ -86,7 +86,7 @@ const PUBLISHED_BYTES: usize = 1 << 20;
 /// A connection with such a session on a thread of its own, the peer's end, the session's calls, and the mailbox.
 fn connection(answer_bytes: usize) -> (ByHand, UnixStream, Told, Arc<Mailbox>) {
     let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
-    let hub = Arc::new(hub.bounded(2 * PUBLISHED_BYTES));
+    let hub = Arc::new(hub.sharing(Arc::new(Budget::new(2 * PUBLISHED_BYTES))));
     let told = Told::default();
     let session_told = Arc::clone(&told);
     let mut thread = ByHand::new(shared(&hub));

@@ -32,7 +32,7 @@ impl Connection {
     /// Whether there are items that may be done now. New items get one visit even if the peer does not take its answers: most of
     /// them have small answers.
     pub(super) fn may_visit(&self) -> bool {
-        let may = !self.items.is_empty() && self.visited != Visited::UpToLarge && self.over.is_none();
+        let may = !self.items.is_empty() && self.visited != Visited::UntilRung && self.over.is_none();
         may && (self.is_new || self.room() > 0) && self.mailbox.close_reason().is_none()
     }
 

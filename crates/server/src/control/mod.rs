@@ -9,12 +9,13 @@ mod reload;
 mod requests;
 mod signals;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
-use windlass_engine::{Timestamp, WorkerCommand};
+use windlass_engine::{Protocol, Timestamp, WorkerCommand};
 use windlass_session::Stop;
 
 pub use self::reload::Changes;
@@ -23,7 +24,6 @@ pub(crate) use self::requests::{Asked, StopRequests};
 pub use self::requests::{Control, Draining};
 use self::signals::Told;
 pub(crate) use self::signals::{EarlySignals, Signals};
-use crate::broker::Broker as _;
 use crate::clock;
 use crate::describe;
 use crate::listen::Acceptor;
@@ -114,12 +114,12 @@ impl Heeded<'_> {
         tracing::info!(by, "draining: no more connections are accepted, and no more jobs are handed out");
         self.acceptor.closed.cancel();
         // It is never refused.
-        let _ = self.acceptor.hub.ask(WorkerCommand::Drain.into());
+        let _ = self.acceptor.broker().ask(WorkerCommand::Drain.into());
         let since = clock::now();
         let limit =
             Some(self.reloader.config().server.drain_timeout.into()).filter(|limit: &Duration| !limit.is_zero());
         let until = limit.map_or(Timestamp::NEVER, |limit| clock::after(since, limit));
-        let draining = Draining { since, until, held: self.acceptor.hub.with_journal(|engine, _| engine.held()) };
+        let draining = Draining { since, until, held: held(self.acceptor) };
         self.control.publish(draining.clone());
         notify::status("draining");
         Course::Draining(draining)
@@ -132,7 +132,7 @@ impl Course {
         loop {
             match self {
                 Self::Serving => std::future::pending().await,
-                Self::StoppingGracefully if acceptor.hub.with_journal(|engine, _| engine.is_at_rest()) => {
+                Self::StoppingGracefully if is_at_rest(acceptor) => {
                     return "nothing is left to wait for";
                 }
                 Self::Draining(Draining { held, .. }) if held.is_empty() => return "no connected worker has a job",
@@ -143,9 +143,19 @@ impl Course {
             }
             tokio::time::sleep(LOOK_EVERY).await;
             if let Self::Draining(draining) = self {
-                draining.held = acceptor.hub.with_journal(|engine, _| engine.held());
+                draining.held = held(acceptor);
                 control.publish(draining.clone());
             }
         }
     }
+}
+
+/// What connected workers hold, as far as this daemon knows: without the engine, nothing.
+fn held(acceptor: &Acceptor) -> BTreeMap<Option<Protocol>, u64> {
+    acceptor.hub().map(|hub| hub.with_journal(|engine, _| engine.held())).unwrap_or_default()
+}
+
+/// Whether no connection works on a job or waits for the result of one. Without the engine: whether there is no connection.
+fn is_at_rest(acceptor: &Acceptor) -> bool {
+    acceptor.hub().map_or_else(|| acceptor.tasks.is_empty(), |hub| hub.with_journal(|engine, _| engine.is_at_rest()))
 }

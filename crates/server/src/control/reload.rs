@@ -129,9 +129,12 @@ impl<'a> Reloader<'a> {
         let _ = logging::set_level(&config.log.level);
         allow_open_files(config.server.connections_max);
         self.acceptor.limit(bounds(&config), places(&config));
-        let hub = &self.acceptor.hub;
-        hub.budget.limit(config.server.buffer_bytes_max.bytes());
-        hub.with_journal(|engine, _| engine.set_limits(config.engine_limits()));
+        self.acceptor.budget().limit(config.server.buffer_bytes_max.bytes());
+        // Limits and rules are those of the daemon that has the engine.
+        if let Some(hub) = self.acceptor.hub() {
+            hub.with_journal(|engine, _| engine.set_limits(config.engine_limits()));
+            wanted.agree(&*hub).iter().for_each(Reconciliation::report);
+        }
         for ((served, terms), sessions) in self.served.iter().zip(terms).zip(sessions) {
             if let Some((tls, terms)) = served.tls.as_ref().zip(terms) {
                 tls.set(terms);
@@ -141,7 +144,6 @@ impl<'a> Reloader<'a> {
                 served.sessions.store(Arc::new(sessions));
             }
         }
-        wanted.agree(&**hub).iter().for_each(Reconciliation::report);
         let late = changed_late(&self.current.queues, &config.queues);
         if !late.is_empty() {
             let queues = late.join(", ");

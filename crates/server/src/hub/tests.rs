@@ -31,7 +31,8 @@ fn items(commands: impl IntoIterator<Item = Command>) -> VecDeque<Item> {
 }
 
 fn hub(durability: Durability, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
-    let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), durability, 7).bounded(1 << 30);
+    let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), durability, 7)
+        .sharing(Arc::new(Budget::new(1 << 30)));
     let mailboxes = (1..=clients).map(|client| {
         let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), nowhere()));
         hub.open(ClientId(client), Arc::clone(&mailbox));
@@ -47,7 +48,7 @@ fn visit(hub: &Hub, client: u64, items: &mut VecDeque<Item>) -> bool {
     loop {
         match hub.visit_one(ClientId(client), &clock::read(), items, usize::MAX) {
             Visited::Part => {}
-            visited @ (Visited::All | Visited::UpToLarge) => return visited == Visited::UpToLarge,
+            visited @ (Visited::All | Visited::UntilRung) => return visited == Visited::UntilRung,
         }
     }
 }

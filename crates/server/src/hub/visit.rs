@@ -96,9 +96,20 @@ impl Broker for Hub {
             (false, false) => Health::Serving,
         }
     }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        let mailboxes: Vec<_> = self.lock().mailboxes.values().cloned().collect();
+        mailboxes.iter().for_each(|mailbox| mailbox.ring());
+    }
 }
 
 impl Hub {
+    /// Visits with clients of another daemon, on a thread that does not commit.
+    pub(crate) fn visit_from_afar(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) {
+        self.visit_all_of(now, batches, false);
+    }
+
     /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the lock before
     /// the next client's go. `in_turn`: see [`Hub::finish`].
     fn visit_all_of(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>, in_turn: bool) -> CommitDuty {
@@ -122,7 +133,7 @@ impl Hub {
             let ended = visit.take().map(|(core, _)| self.finish(core, in_turn));
             duty = duty.max(ended.unwrap_or(CommitDuty::None));
             *visited = if must_wait && (!was_large || self.lock().must_wait_for_large(client, &self.durable)) {
-                Visited::UpToLarge
+                Visited::UntilRung
             } else if items.is_empty() {
                 Visited::All
             } else {

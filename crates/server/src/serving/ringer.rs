@@ -40,6 +40,8 @@ enum Wake {
     Thread(Waker),
     /// A task of another thread, with one mailbox.
     Task(Arc<Notify>),
+    /// A task of another thread, with many mailboxes.
+    Link(Arc<Notify>),
 }
 
 /// Everything that a thread must look at.
@@ -65,10 +67,19 @@ impl Ringer {
         Self { wake: Some(Wake::Task(notify)), ..Self::default() }
     }
 
+    /// For the mailboxes of a task that waits for `notify`, and then takes what is due.
+    pub(crate) fn for_link(notify: Arc<Notify>) -> Self {
+        Self { wake: Some(Wake::Link(notify)), ..Self::default() }
+    }
+
     /// A connection has mail.
     pub(crate) fn ring(&self, seat: Seat) {
         match &self.wake {
             Some(Wake::Task(notify)) => notify.notify_one(),
+            Some(Wake::Link(notify)) => {
+                self.add(|due| due.mail.push(seat));
+                notify.notify_one();
+            }
             Some(Wake::Thread(_)) | None => self.add(|due| due.mail.push(seat)),
         }
     }

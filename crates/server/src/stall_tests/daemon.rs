@@ -27,7 +27,7 @@ use crate::listen::{self, Acceptor};
 use crate::mailbox::Letter;
 use crate::patience::Patience;
 use crate::places::PlaceLimits;
-use crate::protocols;
+use crate::protocols::{self, ProtocolNames};
 use crate::serving::Threads;
 
 /// Nothing waits this long unless it fails.
@@ -175,9 +175,9 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
     };
     let hub = Hub::new(engine, journal, durability, 7).hand_out_after_commit(config.server.hand_out_after_commit);
     let hub = Arc::new(hub);
-    let shared = Shared::new(&hub, BOUNDS);
+    let shared = Shared::new(Arc::<Hub>::clone(&hub), Arc::clone(&hub.budget), BOUNDS);
     let (threads, thread_slots) = Threads::start(1, &shared, Polling::Auto).unwrap();
-    let acceptor = Arc::new(Acceptor::new(Arc::clone(&hub), thread_slots, shared, PLACES));
+    let acceptor = Arc::new(Acceptor::new(ProtocolNames::default(), thread_slots, shared, PLACES));
     let pace = Pace { interval, retry: PATIENCE, timeout: PATIENCE, abort: PATIENCE };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
     hub.first_commit().await;

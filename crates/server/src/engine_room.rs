@@ -1,0 +1,237 @@
+//! The engine room: the engine with its journal behind one lock (the hub), the threads that commit and make checkpoints, and the
+//! task that gives the engine the time. A daemon alone has one from its start; a daemon of a cluster has one while it leads.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use windlass_config::Error as ConfigError;
+use windlass_engine::TICK_MS;
+use windlass_store::{Checkpointer, Guard, Log, Recovered};
+
+use crate::budget::Budget;
+use crate::checkpoints::Checkpoints;
+use crate::clock;
+use crate::commit::{Committer, Pace};
+use crate::config::{self, Config};
+use crate::data::Store;
+use crate::dead::DropsTold;
+use crate::export::Exports;
+use crate::failure::{Failure, no_threads};
+use crate::figures::RoomFigures;
+use crate::hub::{Durability, Hub};
+use crate::logging::limited;
+use crate::notify;
+use crate::protocols::{self, ProtocolNames};
+use crate::random::random_seed;
+use crate::reconcile::Desired;
+use crate::serving::ThreadSlots;
+
+/// How long after a failed commit the committing thread tries the store again.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// The same for a store that other machines reach: it fails over within moments.
+const REMOTE_RETRY: Duration = Duration::from_millis(100);
+
+/// The daemon warns when the log has this many times the size at which a checkpoint is due.
+const LOG_WARN_MULTIPLE: u64 = 4;
+
+/// How often the main thread checks on commits.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// An engine room before its threads start: its hub can be given to connections.
+pub(crate) struct Prepared {
+    hub: Arc<Hub>,
+    log: Box<dyn Log>,
+    checkpointer: Checkpointer,
+    guard: Option<Guard>,
+    pace: Pace,
+}
+
+impl Prepared {
+    pub(crate) fn new(store: Store, config: &Config, budget: Arc<Budget>) -> Self {
+        let Store { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = store;
+        let (durability, pace) = pace(config);
+        let hub =
+            Hub::new(engine, journal, durability, random_seed()).sharing(budget).naming(ProtocolNames::of(config));
+        let tenure = guard.as_ref().and_then(Guard::tenure);
+        let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit).under(tenure));
+        Self { hub, log, checkpointer, guard, pace }
+    }
+
+    pub(crate) const fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    /// Starts the threads, and brings what is configured and what is in the store together.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot start, or the engine refuses what is configured.
+    pub(crate) async fn start(
+        self,
+        (config, wanted): (&Config, Desired),
+        slots: &ThreadSlots,
+        exports: &Exports,
+    ) -> Result<EngineRoom, Failure> {
+        let Self { hub, log, checkpointer, guard, pace } = self;
+        let (tail, store) = (log.tail(), checkpointer.figures());
+        let committer = Committer::start(Arc::clone(&hub), log, guard, pace).map_err(no_threads)?;
+        let log_max = LOG_WARN_MULTIPLE * u64::from(config.store.checkpoint);
+        let quiet = config.store.checkpoint_quiet.into();
+        let checkpoints = Checkpoints::start(checkpointer, quiet, log_max, exports).map_err(no_threads)?;
+        // The new number of starts must be on the disk before the first lend key is given out: lend keys contain it.
+        hub.first_commit().await;
+        if pace.interval.is_none() {
+            slots.commit_in_turns(committer.commits());
+        }
+        protocols::make_queues(&*hub, config)?;
+        // Before anything is due: schedules that were removed from the configuration must not run.
+        agree(&hub, wanted)?;
+        let ticker = tokio::spawn(tick(Arc::clone(&hub)));
+        let figures = RoomFigures { hub: Arc::clone(&hub), commits: committer.times(), store, tail };
+        Ok(EngineRoom { hub, committer, checkpoints, ticker, pace, figures })
+    }
+}
+
+/// An engine room at work.
+pub(crate) struct EngineRoom {
+    hub: Arc<Hub>,
+    committer: Committer,
+    checkpoints: Checkpoints,
+    ticker: JoinHandle<()>,
+    pace: Pace,
+    figures: RoomFigures,
+}
+
+impl EngineRoom {
+    pub(crate) const fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    /// What metrics read here.
+    pub(crate) fn figures(&self) -> RoomFigures {
+        self.figures.clone()
+    }
+
+    /// Returns only if the daemon must end, with the reason.
+    pub(crate) async fn watch(&self) -> Failure {
+        tokio::select! {
+            why = self.watch_commits() => Failure::Runtime(why.to_owned()),
+            why = self.deposed() => Failure::Deposed(why),
+        }
+    }
+
+    async fn watch_commits(&self) -> &'static str {
+        let mut drops = DropsTold::default();
+        loop {
+            tokio::time::sleep(WATCH_EVERY).await;
+            if let Some(why) = self.committer.watch(self.pace) {
+                return why;
+            }
+            drops.tell(self.hub.with_journal(|engine, _| engine.dead_dropped()));
+            notify::watchdog();
+            limited::flush();
+            give_memory_back();
+        }
+    }
+
+    /// Returns only if another daemon has taken the store over.
+    async fn deposed(&self) -> String {
+        const LOOK_EVERY: Duration = Duration::from_millis(50);
+        if !self.hub.has_tenure() {
+            std::future::pending::<()>().await;
+        }
+        loop {
+            if let Some(error) = self.hub.deposed() {
+                return error.to_string();
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Ends the ticker: nothing is due any more.
+    ///
+    /// # Errors
+    ///
+    /// The store does not belong to this daemon now, so the daemon cannot stop in order.
+    pub(crate) fn stop_time(&self) -> Result<(), Failure> {
+        self.ticker.abort();
+        if self.hub.may_act() {
+            return Ok(());
+        }
+        Err(match self.hub.deposed() {
+            Some(error) => Failure::Deposed(error.to_string()),
+            None => Failure::Runtime("stopped while the lease of the store was not renewed".to_owned()),
+        })
+    }
+
+    /// Writes everything to the store, and gives the store back. No thread may visit the engine any more.
+    ///
+    /// # Errors
+    ///
+    /// The last commit did not reach the store.
+    pub(crate) async fn finish(self) -> Result<(), Failure> {
+        let Self { committer, checkpoints, .. } = self;
+        checkpoints.finish();
+        limited::finish();
+        // The last commit blocks; no other work is left on this thread.
+        match tokio::task::spawn_blocking(move || committer.finish()).await {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(Failure::Runtime("the last commit did not reach the store".to_owned())),
+        }
+    }
+}
+
+/// The engine's refusal of a configured entry is an error in the configuration.
+fn agree(hub: &Hub, wanted: Desired) -> Result<(), Failure> {
+    for reconcile in wanted.agree(hub) {
+        if let Some((name, why)) = reconcile.refused.first() {
+            let reason = format!("{name}: {why}");
+            return Err(ConfigError::Senseless { key: reconcile.key, reason }.into());
+        }
+        reconcile.report();
+    }
+    Ok(())
+}
+
+/// Wakes the engine when something is due, and often enough to notice that a clock was set or that the daemon was suspended.
+///
+/// Deadlines are met a few milliseconds late, several at a time: a thousand workers a second whose wait ends would otherwise wake
+/// this thread and their own a thousand times.
+async fn tick(hub: Arc<Hub>) {
+    const EVERY: Duration = Duration::from_millis(TICK_MS);
+    const LATE: Duration = Duration::from_millis(4);
+    loop {
+        let due = hub.tick().map_or(EVERY, clock::until);
+        let due = if due.is_zero() { due } else { due.clamp(LATE, EVERY) };
+        tokio::select! {
+            () = hub.deadline_moved.notified() => {}
+            () = tokio::time::sleep(due) => {}
+        }
+        // The due work may be one part of something long: other tasks come first.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The allocator keeps freed memory for a second, and returns it to the system when a large block is freed after that. An idle
+/// daemon frees no large blocks, so this function does.
+fn give_memory_back() {
+    const LARGE: usize = 1 << 20;
+    drop(black_box(Vec::<u8>::with_capacity(LARGE)));
+}
+
+fn pace(config: &Config) -> (Durability, Pace) {
+    let (durability, interval) = match config.durability {
+        config::Durability::Sync => (Durability::Durable, None),
+        config::Durability::Interval => (Durability::Soon, Some(config.commit_interval.into())),
+    };
+    let pace = Pace {
+        interval,
+        retry: if config.remote.is_some() { REMOTE_RETRY } else { STORE_RETRY },
+        timeout: config.store.commit_timeout.into(),
+        abort: config.store.commit_abort.into(),
+    };
+    (durability, pace)
+}
