@@ -386,7 +386,7 @@ impl Picked {
             protocol: self.faktory.map(protocol),
             ids: self.ids.iter().map(|id| JobId(id.value())).collect(),
             names: self.names.iter().map(|name| name.bytes()).collect(),
-            test: None,
+            conditions: Vec::new(),
         }
     }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{ClientId, Limits, Timestamp};
+use windlass_bridge::{Bridge, Origin, Side};
+use windlass_engine::{ClientId, Limits, Protocol, Timestamp};
+use windlass_faktory::bridge::FwpOrigin;
 use windlass_faktory::session::{FaktorySpeaker, Settings};
 use windlass_testkit::memory::MemoryHub;
 
@@ -82,6 +84,12 @@ const LINES: [&str; 32] = [
 
 const PEERS: usize = 3;
 
+/// What reads FWP's jobs for MUTATE.
+fn reader() -> Arc<Bridge> {
+    let origin: Arc<dyn Origin> = Arc::new(FwpOrigin);
+    Arc::new(Bridge::new(vec![Side { protocol: Protocol::FAKTORY, name: "faktory", origin: Some(origin) }]))
+}
+
 struct World {
     hub: MemoryHub,
     settings: Arc<Settings>,
@@ -104,7 +112,7 @@ impl World {
             ..Limits::default()
         };
         let settings = Settings { line_bytes_max: 2_048, ..Settings::new(Timestamp(0)) };
-        let hub = MemoryHub::new(limits, Timestamp(1_000), 1);
+        let hub = MemoryHub::new(limits, Timestamp(1_000), 1).reading(reader());
         let mut world = Self { hub, settings: Arc::new(settings), peers: Vec::new(), greeted: 0 };
         (0..PEERS).for_each(|place| {
             let peer = world.greet(place);

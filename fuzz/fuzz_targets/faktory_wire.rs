@@ -8,9 +8,10 @@ use arbitrary::Arbitrary;
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
+use windlass_engine::Glob;
 use windlass_faktory::wire::{
-    Ack, Beat, Failed, Glob, Hello, Lines, List, Mutate, NewBatch, Request, Text, TrackSet, Unit, UnitError,
-    parse_time, run_text, time_text,
+    Ack, Beat, Failed, Hello, Lines, List, Mutate, NewBatch, Request, Text, TrackSet, Unit, UnitError, parse_time,
+    run_text, time_text,
 };
 
 #[derive(Debug, Arbitrary)]

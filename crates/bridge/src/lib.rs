@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
-use windlass_engine::{Priority, Protocol, Protocols, Taken};
+use windlass_engine::{BODY_READ_MAX, Calls, JobReader, Priority, Protocol, Protocols, Taken};
 
 pub use windlass_engine::Codec;
 
@@ -73,6 +73,16 @@ pub trait Origin: Send + Sync + fmt::Debug {
 
     /// A result of the protocol's workers as bytes.
     fn result<'a>(&self, result: &'a [u8]) -> Cow<'a, [u8]>;
+
+    /// Whether one of the protocol's jobs has this type: [`JobReader::has_type`].
+    fn has_type(&self, _job: &windlass_engine::Job, _name: &str) -> bool {
+        false
+    }
+
+    /// The text of one of the protocol's jobs: [`JobReader::text`].
+    fn text(&self, _job: &windlass_engine::Job, _skew_ms: i64) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// The jobs of a protocol whose bodies and results are bytes, whatever they mean.
@@ -154,6 +164,20 @@ impl Bridge {
         self.read(job, to, |origin| origin.call(job))
     }
 
+    /// What a job with this body calls. It is read as for a worker of HTTP, whose jobs are bytes.
+    #[must_use]
+    pub fn calls(&self, protocol: Protocol, body: &[u8]) -> Calls {
+        if body.len() > BODY_READ_MAX {
+            return Calls::Unknown;
+        }
+        let job = Job { protocol, queue: &[], body, codec: Codec::Json, key: &[], priority: Priority::NORMAL };
+        match self.call(&job, Protocol::HTTP) {
+            Ok(Some(call)) => Calls::Named(call.name.into_owned()),
+            Ok(None) => Calls::Queue,
+            Err(_) => Calls::Unknown,
+        }
+    }
+
     /// A result of a worker of `from` as bytes. `None`: results of that protocol are not converted.
     #[must_use]
     pub fn result<'a>(&self, from: Protocol, result: &'a [u8]) -> Option<Cow<'a, [u8]>> {
@@ -183,6 +207,20 @@ impl Bridge {
 
     fn side(&self, protocol: Protocol) -> Option<&Side> {
         self.sides.iter().find(|side| side.protocol == protocol)
+    }
+}
+
+impl JobReader for Bridge {
+    fn calls(&self, job: &windlass_engine::Job) -> Calls {
+        Self::calls(self, job.protocol, job.body())
+    }
+
+    fn has_type(&self, job: &windlass_engine::Job, name: &str) -> bool {
+        self.origin(job.protocol).is_some_and(|origin| origin.has_type(job, name))
+    }
+
+    fn text(&self, job: &windlass_engine::Job, skew_ms: i64) -> Option<Vec<u8>> {
+        self.origin(job.protocol)?.text(job, skew_ms)
     }
 }
 

@@ -1,12 +1,10 @@
 //! What commands contain: a job to submit, a take, how a job and a lease are named, filters.
 
-use std::fmt;
-use std::sync::Arc;
-
 use bytes::Bytes;
 
+use crate::condition::Condition;
 use crate::ids::{JobId, Priority, Protocol, Timestamp, Token};
-use crate::jobs::{Job, JobState, JobStateKind, KeyUntil, OnExpiry, Retry};
+use crate::jobs::{JobState, JobStateKind, KeyUntil, OnExpiry, Retry};
 
 /// The peer of a connection.
 #[derive(Clone, Debug, Default)]
@@ -356,31 +354,21 @@ pub struct Filter {
     pub ids: Vec<JobId>,
     /// With one of these public names; empty = any.
     pub names: Vec<Bytes>,
-    /// Satisfies this condition of the session.
-    pub test: Option<Test>,
+    /// All of these hold.
+    pub conditions: Vec<Condition>,
 }
 
 impl Filter {
     /// The queue, if the filter matches all its ready jobs and no others.
     pub(crate) const fn cleared_queue(&self) -> Option<&Bytes> {
         match self {
-            Self { state: Some(JobStateKind::Ready), queue: Some(queue), protocol: None, ids, names, test: None }
-                if ids.is_empty() && names.is_empty() =>
+            Self { state: Some(JobStateKind::Ready), queue: Some(queue), protocol: None, ids, names, conditions }
+                if ids.is_empty() && names.is_empty() && conditions.is_empty() =>
             {
                 Some(queue)
             }
             _ => None,
         }
-    }
-}
-
-/// A protocol-specific condition (FWP's glob over a job's text). Must be a pure function of the job.
-#[derive(Clone)]
-pub struct Test(pub Arc<dyn Fn(&Job) -> bool + Send + Sync>);
-
-impl fmt::Debug for Test {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Test(..)")
     }
 }
 

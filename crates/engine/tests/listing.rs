@@ -8,8 +8,8 @@ use common::{
     take, take_round, with_names,
 };
 use windlass_engine::{
-    Backoff, BulkCommand, ClientCommand, ClientId, Command, Cursor, Event, Filter, JobCommand, JobId, JobRef,
-    JobStateKind, Mutation, OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply, Test, WorkerCommand, WorkerState,
+    Backoff, BulkCommand, ClientCommand, ClientId, Command, Condition, Cursor, Event, Filter, JobCommand, JobId,
+    JobRef, JobStateKind, Mutation, OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply, WorkerCommand, WorkerState,
 };
 
 /// j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved (queue c), j7 and j8 ready.
@@ -35,6 +35,10 @@ fn one_everywhere() -> Broker {
     broker
 }
 
+fn with_body(text: &'static str) -> Filter {
+    Filter { conditions: vec![Condition::Body(text.into())], ..all() }
+}
+
 fn listed(broker: &mut Broker, filter: Filter) -> Vec<u64> {
     let events = broker.hear(1, list_jobs(filter));
     let [(_, Event::Reply(_, Reply::Jobs { rows, next: None, .. }))] = events.as_slice() else { panic!("{events:?}") };
@@ -45,7 +49,6 @@ fn listed(broker: &mut Broker, filter: Filter) -> Vec<u64> {
 
 #[test]
 fn filters() {
-    let odd = Test(std::sync::Arc::new(|job| job.body().len() % 2 == 1));
     let table: Vec<(&str, Filter, &[u64])> = vec![
         ("all", all(), &[1, 2, 3, 4, 5, 6, 7, 8]),
         ("ready", placed(JobStateKind::Ready), &[7, 8]),
@@ -68,7 +71,9 @@ fn filters() {
             Filter { ids: vec![JobId(3), JobId(99), JobId(1), JobId(3)], ..all() },
             &[1, 3],
         ),
-        ("that pass a test", Filter { test: Some(odd), ..all() }, &[6, 8]),
+        ("that fulfil a condition", with_body("odd"), &[8]),
+        ("that fulfil all conditions", Filter { conditions: vec![Condition::Unnamed; 2], ..all() }, &[4, 5, 6, 7, 8]),
+        ("that need a reader", Filter { conditions: vec![Condition::Type("odd".into())], ..all() }, &[]),
     ];
     let mut broker = one_everywhere();
     for (name, filter, expected) in table {

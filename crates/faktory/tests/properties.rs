@@ -9,9 +9,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;
-use windlass_engine::{Limits, Timestamp};
+use windlass_bridge::{Bridge, Origin, Side};
+use windlass_engine::{Glob, Limits, Protocol, Timestamp};
+use windlass_faktory::bridge::FwpOrigin;
 use windlass_faktory::session::{FaktorySpeaker, Settings};
-use windlass_faktory::wire::{Glob, Lines, Mutate, Request, Text, Unit};
+use windlass_faktory::wire::{Lines, Mutate, Request, Text, Unit};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::play::{Move, World, pieces, single_bytes};
 
@@ -104,7 +106,7 @@ fn moves(peers: usize) -> impl Strategy<Value = Vec<Move>> {
 
 /// Plays moves on a server. `cuts` are the places where input is split.
 fn play(moves: &[Move], cuts: &[Index]) -> Vec<String> {
-    let hub = MemoryHub::new(Limits { page_max: 2, ..Limits::default() }, START, 7);
+    let hub = MemoryHub::new(Limits { page_max: 2, ..Limits::default() }, START, 7).reading(reader());
     let settings = Arc::new(Settings { line_bytes_max: 4_096, ..Settings::new(START) });
     let mut rng = 0;
     let greet = move |hub: &mut MemoryHub, peer: usize| {
@@ -116,6 +118,12 @@ fn play(moves: &[Move], cuts: &[Index]) -> Vec<String> {
         client
     };
     World::new(hub, PEERS, greet).play(moves, |bytes| places(cuts, bytes))
+}
+
+/// What reads FWP's jobs for MUTATE.
+fn reader() -> Arc<Bridge> {
+    let origin: Arc<dyn Origin> = Arc::new(FwpOrigin);
+    Arc::new(Bridge::new(vec![Side { protocol: Protocol::FAKTORY, name: "faktory", origin: Some(origin) }]))
 }
 
 fn places(cuts: &[Index], bytes: usize) -> Vec<usize> {

@@ -9,10 +9,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use windlass_bridge::{Bridge, Origin, Side};
 use windlass_engine::{
-    ClientCommand, ClientInfo, Command, Event, Limits, NewSchedule, QueueCommand, Recurrence, ScheduleCommand, Tag,
-    Throttle, Timestamp,
+    ClientCommand, ClientInfo, Command, Event, Limits, NewSchedule, Protocol, QueueCommand, Recurrence,
+    ScheduleCommand, Tag, Throttle, Timestamp,
 };
+use windlass_faktory::bridge::FwpOrigin;
 use windlass_faktory::session::{FaktorySpeaker, Settings};
 use windlass_session::{Outbox, Session};
 use windlass_testkit::memory::MemoryHub;
@@ -67,13 +69,19 @@ fn wire(scene: &Scene) -> MemoryWire<'_> {
         rng.set(rng.get() + 1);
         Box::new(FaktorySpeaker::session(Arc::clone(&settings), info, [(0x1111 * rng.get()) << 1, rng.get()]))
     };
-    let mut hub = MemoryHub::new(limits, START, 7);
+    let mut hub = MemoryHub::new(limits, START, 7).reading(reader());
     let commands = configured_schedules(scene)
         .map(|schedule| Command::from(ScheduleCommand::Set(Box::new(schedule))))
         .chain(configured_throttles(scene));
     let commands = commands.collect();
     hub.open(|info| Box::new(Operator(info, commands)));
     MemoryWire::new(hub, greet).for_scene(scene)
+}
+
+/// What reads FWP's jobs for MUTATE.
+fn reader() -> Arc<Bridge> {
+    let origin: Arc<dyn Origin> = Arc::new(FwpOrigin);
+    Arc::new(Bridge::new(vec![Side { protocol: Protocol::FAKTORY, name: "faktory", origin: Some(origin) }]))
 }
 
 /// `set cron * * * * * {…}`: five fields, and the job.

@@ -51,7 +51,8 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub(crate) fn new(store: Store, config: &Config, budget: Arc<Budget>) -> Self {
-        let Store { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = store;
+        let Store { log, checkpointer, recovered: Recovered { mut engine, journal, .. }, guard } = store;
+        engine.set_reader(Arc::new(protocols::bridge(config)));
         let (durability, pace) = pace(config);
         let hub =
             Hub::new(engine, journal, durability, random_seed()).sharing(budget).naming(ProtocolNames::of(config));

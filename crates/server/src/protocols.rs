@@ -91,7 +91,7 @@ pub fn daemon(config: &Config, protocol: &str) -> Result<Daemon, Error> {
 }
 
 /// All protocols, for jobs that cross.
-fn bridge(config: &Config) -> Bridge {
+pub(crate) fn bridge(config: &Config) -> Bridge {
     let side = |protocol: &Arc<dyn Protocol>| Side {
         protocol: protocol.id(),
         name: protocol.name(),

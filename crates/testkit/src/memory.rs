@@ -5,10 +5,12 @@
 //! (`transcript`), and whether the engine is correct (the simulator).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Context, Engine, Event, Limits, Refusal, Reply, Rights, Tag, Timestamp,
+    ClientCommand, ClientId, ClientInfo, Context, Engine, Event, JobReader, Limits, Refusal, Reply, Rights, Tag,
+    Timestamp,
 };
 use windlass_session::{Item, Outbox, Reason, Session, Stop};
 
@@ -77,6 +79,13 @@ impl MemoryHub {
             next_client: 1,
             stop: None,
         }
+    }
+
+    /// Reads jobs with this, for conditions that depend on a protocol.
+    #[must_use]
+    pub fn reading(mut self, reader: Arc<dyn JobReader>) -> Self {
+        self.engine.set_reader(reader);
+        self
     }
 
     /// Opens a connection from 127.0.0.1 with a new session.

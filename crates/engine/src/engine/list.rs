@@ -349,8 +349,9 @@ fn matches(state: &State, filter: &Filter, slot: Slot) -> (bool, u64) {
     let may_match = filter.state.is_none_or(|state| job.state.kind() == state)
         && filter.queue.as_ref().is_none_or(in_queue)
         && filter.protocol.is_none_or(|protocol| job.protocol == protocol);
-    match &filter.test {
-        Some(test) if may_match => ((test.0)(job), TEST + job.body().len() as u64 / TEST_BYTES),
-        Some(_) | None => (may_match, 0),
+    if !may_match || filter.conditions.is_empty() {
+        return (may_match, 0);
     }
+    let hold = filter.conditions.iter().all(|condition| condition.holds(job, state.skew_ms, state.reader.as_deref()));
+    (hold, TEST + job.body().len() as u64 / TEST_BYTES)
 }

@@ -34,6 +34,7 @@ mod why;
 mod workers;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use self::call::Call;
 use self::dispatch::dispatch;
@@ -41,6 +42,7 @@ use self::due::{catch_up, end_visit};
 use self::state::State;
 use crate::batches::Batch;
 use crate::command::Command;
+use crate::condition::JobReader;
 use crate::context::Context;
 use crate::days::DayBegin;
 use crate::event::Reply;
@@ -218,6 +220,12 @@ impl Engine {
     /// Replaces the limits. What exists already and exceeds a new limit stays, except dead jobs, which are dropped.
     pub fn set_limits(&mut self, limits: Limits) {
         self.state.limits = limits;
+    }
+
+    /// Sets what reads jobs for conditions that depend on a protocol ([`crate::Condition`]). Without it they hold for no job. Every
+    /// engine of a broker needs an equal one.
+    pub fn set_reader(&mut self, reader: Arc<dyn JobReader>) {
+        self.state.reader = Some(reader);
     }
 
     /// The requested state of a named worker.

@@ -4,10 +4,13 @@
 //! folder call each other in one direction only: `place` (a job's state, and every owner that depends on it) · `deliver`, `serve`
 //! (jobs to clients) · `requeue`, `ends`, `failures` (what becomes of a job) · `push` · the commands · `due` · [`super::Engine`].
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::batches::Batches;
 use crate::clients::{Clients, Waiters, Watchers, Workers};
+use crate::condition::JobReader;
 use crate::days::Days;
 use crate::ids::{ClientId, Timestamp};
 use crate::jobs::Jobs;
@@ -39,6 +42,8 @@ pub(super) struct State {
     pub(super) days: Days,
     pub(super) work: Work,
     pub(super) dead_dropped: DeadDropped,
+    /// What protocols read in their jobs, if the engine may ask.
+    pub(super) reader: Option<Arc<dyn JobReader>>,
 }
 
 impl State {
@@ -60,6 +65,7 @@ impl State {
             days: Days::new(),
             work: Work::default(),
             dead_dropped: DeadDropped::default(),
+            reader: None,
         }
     }
 

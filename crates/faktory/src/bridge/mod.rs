@@ -12,6 +12,8 @@ use windlass_engine::{Priority, Protocol};
 
 use fwp::Fwp;
 
+use crate::session::shown;
+
 /// The text kept of an FWP job has no jobtype, or arguments that are not a list.
 const NOT_A_UNIT: Why = Why::Rule("the body is no FWP job");
 
@@ -157,6 +159,14 @@ impl Origin for FwpOrigin {
 
     fn result<'a>(&self, result: &'a [u8]) -> Cow<'a, [u8]> {
         Cow::Borrowed(result)
+    }
+
+    fn has_type(&self, job: &windlass_engine::Job, jobtype: &str) -> bool {
+        shown::has_type(job, jobtype)
+    }
+
+    fn text(&self, job: &windlass_engine::Job, skew_ms: i64) -> Option<Vec<u8>> {
+        shown::text(job, skew_ms)
     }
 }
 

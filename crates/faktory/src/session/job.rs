@@ -9,8 +9,8 @@ use windlass_engine::{JobCommand, JobStateKind, JobView, Query, Reply, Unfit};
 
 use super::ask::Ask;
 use super::fetch::{Source, job_ref};
-use super::mutate::{source, whole};
 use super::push::readable;
+use super::shown::{source, whole};
 use super::{Answer, FaktorySpeaker, Talk, refusal};
 use crate::bridge::result;
 use crate::wire::{JobText, Text, echo, reply};

@@ -24,6 +24,7 @@ mod push;
 mod queues;
 mod refusal;
 mod settings;
+pub(crate) mod shown;
 mod track;
 mod work;
 

@@ -3,24 +3,19 @@
 //! Rules: deployed servers. The glob is matched with the text as a worker would get it.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use bytes::Bytes;
-use windlass_engine::{
-    BulkCommand, Codec, Cursor, Filter, Job, JobState, JobStateKind, Mutation, Protocol, Reply, Test,
-};
+use windlass_engine::{BulkCommand, Condition, Cursor, Filter, Glob, JobId, JobStateKind, Mutation, Protocol, Reply};
 
 use super::ask::Ask;
-use super::fetch::{Source, failure_text};
 use super::push::readable;
 use super::{Answer, FaktorySpeaker, Talk, refusal};
-use crate::wire::{Glob, Mutate, MutateCmd, MutateTarget, Text, number_of, reply};
-use windlass_bridge::Bridge;
+use crate::wire::{Mutate, MutateCmd, MutateTarget, number_of, reply};
 
 /// Jobs changed in one visit. The engine examines more, within its own bound.
 const PAGE_JOBS: u32 = 100;
 
-/// Names in one visit.
+/// Names, or numbers, in one command.
 const NAMES_MAX: usize = 500;
 
 /// A MUTATE in progress.
@@ -30,7 +25,7 @@ pub struct Mutating {
     action: Mutation,
     /// Names that remain.
     names: VecDeque<Bytes>,
-    /// The numbers in names that the daemon gave. They come last, because they need a pass over the whole set.
+    /// The numbers in names that the daemon gave, which come last, as far as they remain.
     numbers: BTreeSet<u64>,
 }
 
@@ -54,7 +49,7 @@ impl FaktorySpeaker {
         let filter = Filter {
             state: Some(state),
             protocol: Some(Protocol::FAKTORY),
-            test: test(mutate.regexp.as_deref(), mutate.jobtype, talk.skew_ms()),
+            conditions: conditions(mutate.regexp.as_deref(), mutate.jobtype),
             ..Filter::default()
         };
         let numbers = mutate.jids.iter().filter_map(|jid| number_of(jid)).collect();
@@ -93,58 +88,22 @@ impl FaktorySpeaker {
 }
 
 impl Mutating {
-    /// Continues with jobs that are named by number, if there are any.
+    /// Continues with the next jobs that are named by number, if there are any.
     fn turn_to_numbers(&mut self) {
-        let numbers = std::mem::take(&mut self.numbers);
         self.filter.names.clear();
-        if !numbers.is_empty() {
+        if !self.numbers.is_empty() {
+            let next = std::iter::from_fn(|| self.numbers.pop_first()).take(NAMES_MAX);
+            self.filter.ids = next.map(JobId).collect();
             // An explicit name selects a job of any protocol.
             self.filter.protocol = None;
-            self.filter.test = Some(Test(Arc::new(move |job| job.name().is_empty() && numbers.contains(&job.id.0))));
+            self.filter.conditions = vec![Condition::Unnamed];
         }
     }
 }
 
-/// The test of a job's text, if the filter has one.
-fn test(regexp: Option<&str>, jobtype: Option<String>, skew_ms: i64) -> Option<Test> {
-    let glob = regexp.map(|pattern| Glob::new(pattern.as_bytes()));
-    if glob.is_none() && jobtype.is_none() {
-        return None;
-    }
-    Some(Test(Arc::new(move |job| {
-        // The filter admits only FWP's jobs, whose text contains the queue.
-        let body = source(job, b"").shown(&Bridge::default());
-        let Some(text) = Text::new(&body) else { return false };
-        jobtype.as_deref().is_none_or(|jobtype| text.has_jobtype(jobtype))
-            && glob.as_ref().is_none_or(|glob| glob.matches(&whole(job, text, skew_ms)))
-    })))
-}
-
-/// The source of a job's text.
-pub(super) fn source<'a>(job: &'a Job, queue: &'a [u8]) -> Source<'a> {
-    Source {
-        id: job.id,
-        protocol: job.protocol,
-        named: !job.name().is_empty(),
-        queue,
-        body: job.body(),
-        codec: Codec::default(),
-        key: job.key().unwrap_or_default(),
-        priority: job.priority,
-        retries: job.retry.failures_max,
-        since: job.ready_at,
-    }
-}
-
-/// A job's text as a worker would get it. `skew_ms` is the wall clock minus the engine's.
-pub(super) fn whole(job: &Job, text: Text<'_>, skew_ms: i64) -> Vec<u8> {
-    let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
-    let tried_at = if let JobState::Retrying(at) = job.state { at.shifted(skew_ms) } else { job.ready_at };
-    let failure = failure_text(failure, job.failures, job.retry.failures_max, tried_at);
-    text.whole(failure.as_ref(), was_enqueued(job).then_some(job.ready_at.0))
-}
-
-/// Whether the job has ever been ready.
-const fn was_enqueued(job: &Job) -> bool {
-    job.attempts > 0 || matches!(job.state, JobState::Ready | JobState::Leased(_))
+/// The conditions on a job's text. The filter admits only FWP's jobs.
+fn conditions(regexp: Option<&str>, jobtype: Option<String>) -> Vec<Condition> {
+    let jobtype = jobtype.map(|jobtype| Condition::Type(jobtype.into()));
+    let glob = regexp.map(|pattern| Condition::Text(Glob::new(pattern.as_bytes())));
+    jobtype.into_iter().chain(glob).collect()
 }

@@ -2,11 +2,10 @@
 //!
 //! Reading order: [`lines`](Lines) and [`request`](Request) (commands) · [`unit`](Unit) (a job, and its text) · `hello`,
 //! `report`, `mutate` (arguments of the other verbs) · [`reply`] (RESP). Shared parts: `json`, `go` (error texts of deployed
-//! servers for bad JSON), `canonical` (equality of values), `time`, `glob`.
+//! servers for bad JSON), `canonical` (equality of values), `time`.
 
 mod batch;
 mod canonical;
-mod glob;
 mod go;
 mod hello;
 mod info;
@@ -23,7 +22,6 @@ mod unit;
 
 pub use batch::{BatchText, NewBatch, TrackSet, TrackText, batch_name, callback_custom};
 pub use canonical::canonical;
-pub use glob::Glob;
 pub use hello::{Challenge, Hello, hi, password_matches};
 pub use info::{Chore, InfoText, JobText, health_object, queue_member, seconds_object, texts_object};
 pub use lines::{LineTooLong, Lines};

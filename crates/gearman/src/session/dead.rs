@@ -1,9 +1,7 @@
 //! `show dead jobs` and `requeue job`: lists the dead-letter queue, of all protocols, and retries one of its jobs. gearmand has
 //! neither, because it keeps no such jobs.
 
-use std::sync::Arc;
-
-use windlass_engine::{BulkCommand, Cursor, Filter, JobId, JobStateKind, JobView, Mutation, Test};
+use windlass_engine::{BulkCommand, Cursor, Filter, JobId, JobStateKind, JobView, Mutation};
 
 use super::admin::Task;
 use super::{GearmanSpeaker, Talk};
@@ -33,10 +31,9 @@ impl GearmanSpeaker {
         .write(talk.bytes());
     }
 
-    /// Searches the dead-letter queue, which has no index by number.
+    /// Makes a job ready again, if it is dead.
     pub(super) fn requeue(&mut self, job: JobId, after: Cursor, talk: &mut Talk<'_>) {
-        let test = Some(Test(Arc::new(move |candidate| candidate.id == job)));
-        let filter = Filter { test, ..filter() };
+        let filter = Filter { ids: vec![job], ..filter() };
         let action = Mutation::Requeue;
         self.begin(Task::Requeue(job), BulkCommand::Mutate { filter: filter.into(), action, after, limit: PAGE }, talk);
     }

@@ -1,15 +1,13 @@
 //! Which jobs: the conditions that listings and bulk changes share.
 
 use std::str::FromStr;
-use std::sync::Arc;
 
-use memchr::memmem::Finder;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_config::Period;
-use windlass_engine::{Filter, Job, JobId, Test, Timestamp};
+use windlass_engine::{Condition, Filter, JobId, Timestamp};
 
-use super::views::{BODY_SHOWN_MAX, Kind, State, kind_of};
+use super::views::State;
 use crate::app::App;
 use crate::name::Name;
 use crate::problem::Outcome;
@@ -72,58 +70,38 @@ impl Conditions {
         let protocol = self.protocol.as_deref().map(|name| app.protocol(name)).transpose()?;
         let (ids, names) = (self.ids.clone(), self.name.clone());
         let (state, queue) = (self.state.map(State::kind), self.queue.clone().map(|name| name.0));
-        let test = self.test(app);
+        let conditions = self.others(app);
         Ok(Filter {
             state,
             queue,
             protocol,
             ids: ids.map(|ids| ids.0).unwrap_or_default(),
             names: names.map(|name| name.0).into_iter().collect(),
-            test,
+            conditions,
         })
     }
 
-    /// The conditions that the engine has no words for. A test is a pure function of the job.
-    fn test(self, app: &App) -> Option<Test> {
+    /// The conditions besides those that lead the engine to the jobs, the cheap ones first.
+    fn others(self, app: &App) -> Vec<Condition> {
         let Self { queue, kind, key, name, text, error, older_than, newer_than, ids, .. } = self;
-        // Numbers lead the engine directly to the jobs; then it does not look at names.
-        let name = name.filter(|_| ids.is_some());
-        if [kind.is_some(), key.is_some(), name.is_some(), text.is_some(), error.is_some()] == [false; 5]
-            && (older_than, newer_than) == (None, None)
-        {
-            return None;
-        }
         let wall = app.now().wall;
         let since = |period: Period| Timestamp(wall.0.saturating_sub(period.as_ms()));
-        let (until, from) = (older_than.map(since), newer_than.map(since));
-        let finder = |text: String| Finder::new(text.as_bytes()).into_owned();
-        let (text, error) = (text.map(finder), error.map(finder));
-        let bridge = Arc::clone(&app.daemon.bridge);
-        let kind_is_queue = kind.as_ref().is_some_and(|kind| queue.is_some_and(|queue| queue.0 == kind.as_bytes()));
-        Some(Test(Arc::new(move |job: &Job| {
-            until.is_none_or(|until| job.ready_at <= until)
-                && from.is_none_or(|from| job.ready_at >= from)
-                && key.as_ref().is_none_or(|key| job.key() == Some(&key.0[..]))
-                && name.as_ref().is_none_or(|name| job.name() == name.0)
-                && text.as_ref().is_none_or(|text| text.find(beginning(job.body())).is_some())
-                && error.as_ref().is_none_or(|error| has_error(job, error))
-                && kind.as_ref().is_none_or(|kind| match kind_of(&bridge, job.protocol, job.body()) {
-                    Kind::Named(name) => name == *kind,
-                    Kind::Queue => kind_is_queue,
-                    Kind::Unknown => false,
-                })
-        })))
+        let calls = |name: String| {
+            let or_queue = queue.is_some_and(|queue| queue.0 == name.as_bytes());
+            Condition::Calls { name: name.into(), or_queue }
+        };
+        let conditions = [
+            older_than.map(since).map(Condition::ReadyUntil),
+            newer_than.map(since).map(Condition::ReadyFrom),
+            key.map(|key| Condition::Keyed(key.0)),
+            // Numbers lead the engine directly to the jobs; then it does not look at names.
+            name.filter(|_| ids.is_some()).map(|name| Condition::Named(name.0)),
+            text.map(|text| Condition::Body(text.into())),
+            error.map(|error| Condition::Failure(error.into())),
+            kind.map(calls),
+        ];
+        conditions.into_iter().flatten().collect()
     }
-}
-
-/// The part of a body that is searched: the search of a longer one would keep other clients waiting.
-fn beginning(body: &[u8]) -> &[u8] {
-    body.get(..BODY_SHOWN_MAX).unwrap_or(body)
-}
-
-fn has_error(job: &Job, error: &Finder<'_>) -> bool {
-    let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
-    failure.is_some_and(|failure| [&failure.kind, &failure.message].into_iter().any(|it| error.find(it).is_some()))
 }
 
 impl FromStr for Ids {

@@ -6,8 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use windlass_bridge::Bridge;
-use windlass_engine::{Codec, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow, Why};
+use windlass_engine::{
+    BODY_READ_MAX, Calls, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow, Why,
+};
 
 use super::why::Reason;
 use crate::app::{App, Now};
@@ -15,7 +16,7 @@ use crate::name::Name;
 use crate::time::moment_text;
 
 /// A longer body is not part of an object: `/body` has it.
-pub(super) const BODY_SHOWN_MAX: usize = 1 << 20;
+pub(super) const BODY_SHOWN_MAX: usize = BODY_READ_MAX;
 
 /// A job's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -250,38 +251,13 @@ fn by_priority<T: Copy>(lanes: &[T; Priority::COUNT]) -> impl Iterator<Item = (u
     Priority::all().filter_map(|priority| Some((priority.value(), *lanes.get(priority.lane())?)))
 }
 
-/// What a job calls, if its body shows it. A body that is bytes calls its queue.
-pub(super) fn kind_of(bridge: &Bridge, protocol: Protocol, body: &[u8]) -> Kind {
-    if body.len() > BODY_SHOWN_MAX {
-        return Kind::Unknown;
-    }
-    let (queue, key, priority) = (&[][..], &[][..], Priority::NORMAL);
-    let job = windlass_bridge::Job { protocol, queue, body, codec: Codec::Json, key, priority };
-    match bridge.call(&job, Protocol::HTTP) {
-        Ok(Some(call)) => Kind::Named(call.name.into_owned()),
-        Ok(None) => Kind::Queue,
-        Err(_) => Kind::Unknown,
-    }
-}
-
-/// What a job calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// This name.
-    Named(String),
-    /// Its queue.
-    Queue,
-    /// Its body does not show it.
-    Unknown,
-}
-
 impl Job {
     pub(super) fn of(view: &JobView, app: &App, now: Now) -> Self {
         let job = &view.job;
-        let kind = match kind_of(&app.daemon.bridge, job.protocol, job.body()) {
-            Kind::Named(name) => Some(name),
-            Kind::Queue => Some(Name(view.queue.clone()).to_string()),
-            Kind::Unknown => None,
+        let kind = match app.daemon.bridge.calls(job.protocol, job.body()) {
+            Calls::Named(name) => Some(name),
+            Calls::Queue => Some(Name(view.queue.clone()).to_string()),
+            Calls::Unknown => None,
         };
         let until = match &job.state {
             JobState::Leased(lease) => now.text(lease.until),

@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    BatchCommand, BulkCommand, ClientCommand, ClientId, ClientInfo, Command, Cursor, Failure, Filter, JobCommand,
-    JobId, JobRef, JobStateKind, LeaseCommand, Mutation, Note, Priority, Proof, Protocol, Query, QueueCommand,
-    QueueKind, RepayTo, ScheduleCommand, TakeCommand, Test, Throttle, Timestamp, Token, WorkerCommand, WorkerState,
+    BatchCommand, BulkCommand, ClientCommand, ClientId, ClientInfo, Command, Condition, Cursor, Failure, Filter,
+    JobCommand, JobId, JobRef, JobStateKind, LeaseCommand, Mutation, Note, Priority, Proof, Protocol, Query,
+    QueueCommand, QueueKind, RepayTo, ScheduleCommand, TakeCommand, Throttle, Timestamp, Token, WorkerCommand,
+    WorkerState,
 };
 
 use crate::rng::Rng;
@@ -365,7 +366,6 @@ impl Script<'_> {
     }
 
     pub(crate) fn filter(&mut self) -> Filter {
-        let odd: fn(&windlass_engine::Job) -> bool = |job| job.body().len() % 2 == 1;
         let names = (0..self.rng.between(1, 3)).map(|_| self.name()).collect();
         let kind = self.rng.pick(&JobStateKind::ALL).copied();
         Filter {
@@ -373,7 +373,7 @@ impl Script<'_> {
             queue: Some(self.queue()).filter(|_| self.rng.chance(50)),
             protocol: Some(self.protocol()).filter(|_| self.rng.chance(20)),
             names: if self.rng.chance(20) { names } else { Vec::new() },
-            test: self.rng.chance(20).then(|| Test(std::sync::Arc::new(odd))),
+            conditions: if self.rng.chance(20) { vec![Condition::Body("ab".into())] } else { Vec::new() },
             ..Filter::default()
         }
     }

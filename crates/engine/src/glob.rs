@@ -3,14 +3,21 @@
 //! The stars cut a pattern into pieces. A match looks for each piece from left to right and never goes back, so it takes at
 //! most the length of the text times the length of the pattern.
 
-/// A pattern.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Glob {
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// A pattern. Clones share it.
+#[derive(Clone)]
+pub struct Glob(Arc<Compiled>);
+
+struct Compiled {
+    pattern: Bytes,
     /// The pieces between the stars: one more than there are stars.
     pieces: Vec<Vec<Item>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
 enum Item {
     Byte(u8),
     Any,
@@ -55,13 +62,19 @@ impl Glob {
                 piece.push(item);
             }
         }
-        Self { pieces }
+        Self(Arc::new(Compiled { pattern: Bytes::copy_from_slice(pattern), pieces }))
+    }
+
+    /// The pattern as it was given.
+    #[must_use]
+    pub fn pattern(&self) -> &Bytes {
+        &self.0.pattern
     }
 
     /// Whether the pattern matches the whole text.
     #[must_use]
     pub fn matches(&self, text: &[u8]) -> bool {
-        let Some((first, rest)) = self.pieces.split_first() else { return text.is_empty() };
+        let Some((first, rest)) = self.0.pieces.split_first() else { return text.is_empty() };
         if !begins(text, first) {
             return false;
         }
@@ -75,6 +88,20 @@ impl Glob {
         }
         let end = text.len().checked_sub(last.len());
         end.and_then(|end| text.get(end..)).is_some_and(|end| begins(end, last))
+    }
+}
+
+impl PartialEq for Glob {
+    fn eq(&self, other: &Self) -> bool {
+        self.pattern() == other.pattern()
+    }
+}
+
+impl Eq for Glob {}
+
+impl fmt::Debug for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Glob({:?})", self.pattern())
     }
 }
 

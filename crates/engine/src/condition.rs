@@ -1,0 +1,190 @@
+//! What a filter may ask of a job besides its state, queue, protocol, number and name.
+//!
+//! A condition is data, so that a filter can be sent to an engine in another process. What a job's body means is known only to its
+//! protocol: the engine asks a [`JobReader`].
+
+use std::fmt;
+
+use bytes::Bytes;
+use memchr::memmem;
+
+use crate::glob::Glob;
+use crate::ids::Timestamp;
+use crate::jobs::Job;
+
+/// Only the beginning of a body is searched and read, up to this many bytes: more would keep other clients waiting.
+pub const BODY_READ_MAX: usize = 1 << 20;
+
+/// A condition of a job, whatever its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Its producer gave it no public name.
+    Unnamed,
+    /// It has this public name. Unlike [`Filter::names`](crate::Filter::names), this leads to no job directly.
+    Named(Bytes),
+    /// It has this coalescing key.
+    Keyed(Bytes),
+    /// It became ready, or was created, at this time (wall clock) or before.
+    ReadyUntil(Timestamp),
+    /// It became ready, or was created, at this time (wall clock) or later.
+    ReadyFrom(Timestamp),
+    /// These bytes are in the first [`BODY_READ_MAX`] bytes of its body.
+    Body(Bytes),
+    /// These bytes are in the kind or in the message of its last failure.
+    Failure(Bytes),
+    /// It calls this ([`JobReader::calls`]).
+    Calls {
+        /// The name of what is called.
+        name: Box<str>,
+        /// A job that calls its queue counts, too.
+        or_queue: bool,
+    },
+    /// It has this type in its protocol ([`JobReader::has_type`]).
+    Type(Box<str>),
+    /// This pattern matches its text, as its protocol shows it ([`JobReader::text`]).
+    Text(Glob),
+}
+
+/// What protocols read in their jobs. Pure functions of the job.
+pub trait JobReader: Send + Sync + fmt::Debug {
+    /// What a job calls, if its body shows it.
+    fn calls(&self, job: &Job) -> Calls;
+
+    /// Whether a job has this type, if its protocol has types.
+    fn has_type(&self, job: &Job, name: &str) -> bool;
+
+    /// A job's text as a worker of its protocol would get it, if the protocol has texts. The wall clock is ahead of the engine's
+    /// time by `skew_ms`.
+    fn text(&self, job: &Job, skew_ms: i64) -> Option<Vec<u8>>;
+}
+
+/// What a job calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// This name.
+    Named(String),
+    /// Its queue: the body is bytes, whatever they mean.
+    Queue,
+    /// The body does not show it.
+    Unknown,
+}
+
+impl Condition {
+    /// Whether a job fulfils the condition. Without a reader, those that need one hold for no job.
+    #[must_use]
+    pub fn holds(&self, job: &Job, skew_ms: i64, reader: Option<&dyn JobReader>) -> bool {
+        match self {
+            Self::Unnamed => job.name().is_empty(),
+            Self::Named(name) => job.name() == name,
+            Self::Keyed(key) => job.key() == Some(&key[..]),
+            Self::ReadyUntil(until) => job.ready_at <= *until,
+            Self::ReadyFrom(from) => job.ready_at >= *from,
+            Self::Body(text) => contains(job.body().get(..BODY_READ_MAX).unwrap_or(job.body()), text),
+            Self::Failure(text) => {
+                job.extra.as_deref().and_then(|extra| extra.failure.as_deref()).is_some_and(|failure| {
+                    [&failure.kind, &failure.message].into_iter().any(|said| contains(said, text))
+                })
+            }
+            Self::Calls { name, or_queue } => reader.is_some_and(|reader| match reader.calls(job) {
+                Calls::Named(called) => called == **name,
+                Calls::Queue => *or_queue,
+                Calls::Unknown => false,
+            }),
+            Self::Type(name) => reader.is_some_and(|reader| reader.has_type(job, name)),
+            Self::Text(glob) => {
+                let text = reader.and_then(|reader| reader.text(job, skew_ms));
+                text.is_some_and(|text| glob.matches(&text))
+            }
+        }
+    }
+}
+
+fn contains(bytes: &[u8], text: &[u8]) -> bool {
+    memmem::find(bytes, text).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{JobId, Priority, Protocol, QueueId};
+    use crate::jobs::{Extra, Failure, JobState, Payload, Retry, Unfit};
+
+    /// Reads a body as its type, and as the name of what it calls unless it is empty.
+    #[derive(Debug)]
+    struct Plain;
+
+    impl JobReader for Plain {
+        fn calls(&self, job: &Job) -> Calls {
+            let name = String::from_utf8(job.body().to_vec());
+            name.map_or(Calls::Unknown, |name| if name.is_empty() { Calls::Queue } else { Calls::Named(name) })
+        }
+
+        fn has_type(&self, job: &Job, name: &str) -> bool {
+            job.body() == name.as_bytes()
+        }
+
+        fn text(&self, job: &Job, skew_ms: i64) -> Option<Vec<u8>> {
+            Some([job.body(), skew_ms.to_string().as_bytes()].concat())
+        }
+    }
+
+    fn job(key: Option<&[u8]>, name: &[u8], body: &[u8]) -> Job {
+        let failure = Failure { kind: "IOError".into(), message: "no route".into(), ..Failure::default() };
+        Job {
+            id: JobId(1),
+            queue: QueueId(0),
+            protocol: Protocol::GEARMAN,
+            priority: Priority::NORMAL,
+            durable: true,
+            rank: 1,
+            state: JobState::Ready,
+            ready_at: Timestamp(1_000),
+            payload: Payload::copy(key, name, body),
+            attempts: 0,
+            failures: 1,
+            retry: Retry::NONE,
+            unfit: Unfit::NONE,
+            extra: Some(Box::new(Extra { failure: Some(Box::new(failure)), ..Extra::default() })),
+        }
+    }
+
+    #[test]
+    fn conditions_hold() {
+        let long = [vec![b'.'; BODY_READ_MAX], b"late".to_vec()].concat();
+        let calls = |name: &str, or_queue| Condition::Calls { name: name.into(), or_queue };
+        let (plain, named, keyed) = (job(None, b"", b"cat"), job(None, b"jid", b"cat"), job(Some(b"k"), b"", b"cat"));
+        let table = [
+            (Condition::Unnamed, &plain, true),
+            (Condition::Unnamed, &named, false),
+            (Condition::Named("jid".into()), &named, true),
+            (Condition::Named("jid".into()), &plain, false),
+            (Condition::Keyed("k".into()), &keyed, true),
+            (Condition::Keyed("".into()), &plain, false),
+            (Condition::ReadyUntil(Timestamp(1_000)), &plain, true),
+            (Condition::ReadyUntil(Timestamp(999)), &plain, false),
+            (Condition::ReadyFrom(Timestamp(1_000)), &plain, true),
+            (Condition::ReadyFrom(Timestamp(1_001)), &plain, false),
+            (Condition::Body("at".into()), &plain, true),
+            (Condition::Body("AT".into()), &plain, false),
+            (Condition::Body("late".into()), &job(None, b"", &long), false),
+            (Condition::Failure("Err".into()), &plain, true),
+            (Condition::Failure("route".into()), &plain, true),
+            (Condition::Failure("Error no".into()), &plain, false),
+            (Condition::Failure("Err".into()), &Job { extra: None, ..plain.clone() }, false),
+            (calls("cat", false), &plain, true),
+            (calls("dog", true), &plain, false),
+            (calls("dog", true), &job(None, b"", b""), true),
+            (calls("dog", false), &job(None, b"", b""), false),
+            (calls("dog", true), &job(None, b"", b"\xff"), false),
+            (Condition::Type("cat".into()), &plain, true),
+            (Condition::Type("ca".into()), &plain, false),
+            (Condition::Text(Glob::new(b"c?t7")), &plain, true),
+            (Condition::Text(Glob::new(b"c?t")), &plain, false),
+        ];
+        for (condition, job, expected) in table {
+            assert_eq!(condition.holds(job, 7, Some(&Plain)), expected, "{condition:?} {job:?}");
+            let needs_reader = matches!(condition, Condition::Calls { .. } | Condition::Type(_) | Condition::Text(_));
+            assert_eq!(condition.holds(job, 7, None), expected && !needs_reader, "without a reader: {condition:?}");
+        }
+    }
+}
