@@ -4,6 +4,8 @@
 //! Leases, heartbeats, waits, backoffs and all other durations use it. Calendar times (`not_before`, `expires_at`, cron) use
 //! the wall clock, and so do all times shown to clients. The skew is the difference between the two.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::Timestamp;
 
 /// A change of skew up to this is ignored: two clocks are not read at the same moment, nor rounded alike.
@@ -14,7 +16,7 @@ const STEP_MS: u64 = 1_000;
 
 /// How the engine's time relates to other clocks. All zero means that both clocks agree: the default for a journal without
 /// clock data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Clock {
     /// The wall clock minus the engine's time, in milliseconds.
     pub skew_ms: i64,
@@ -65,7 +67,7 @@ pub struct Timekeeper {
 }
 
 /// A reading of the clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Reading {
     /// The engine's time.
     pub now: Timestamp,

@@ -4,6 +4,7 @@
 //! carriers is declared in `terms`.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::batches::NewBatch;
 use crate::ids::{ClientId, Priority, Protocol, Timestamp};
@@ -19,7 +20,7 @@ use crate::request::{
 use crate::schedules::{NewSchedule, ScheduleRef};
 
 /// One request from one client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Command {
     /// What a connection is, and what work it can do.
     Client(ClientCommand),
@@ -46,7 +47,7 @@ pub enum Command {
 }
 
 /// A connection opens, closes, or changes its subscriptions.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum ClientCommand {
     /// Open a connection. Must be its first command.
     Open(ClientInfo),
@@ -81,7 +82,7 @@ pub enum ClientCommand {
 }
 
 /// A job is submitted, or changed whatever its state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum JobCommand {
     /// Submit a new job. Answer: `Pushed`.
     Push(Box<NewJob>),
@@ -111,7 +112,7 @@ pub enum JobCommand {
 }
 
 /// A worker asks for work, or stops asking.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum TakeCommand {
     /// Take one job. Answer: `Taken`, or `Empty` when no job arrives within the wait. A client that is already waiting is
     /// refused, unless both its pending takes and this take have no deadline; then they wait in order. A take that does not wait
@@ -132,7 +133,7 @@ pub enum TakeCommand {
 }
 
 /// A worker reports on a job that is leased to it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum LeaseCommand {
     /// A leased job succeeded. Answer: `Finished`. Listeners receive `Ended`.
     Finish {
@@ -209,7 +210,7 @@ pub enum LeaseCommand {
 }
 
 /// A queue is created, removed, or its settings change.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum QueueCommand {
     /// Make a queue known without pushing to it. Answer: `Done`. Refused if it exists with another kind.
     Create {
@@ -268,7 +269,7 @@ pub enum QueueCommand {
 }
 
 /// A schedule, which pushes a job again and again, is set or removed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum ScheduleCommand {
     /// Create a recurring job, or replace the one with the same name. Answer: `ScheduleSet`. Refused if it would never run.
     Set(Box<NewSchedule>),
@@ -287,7 +288,7 @@ pub enum ScheduleCommand {
 }
 
 /// A batch, whose jobs belong together, is created, opened or committed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum BatchCommand {
     /// Create a batch. Answer: `Done`. Refused if its name is taken or its parent is unknown.
     New(Box<NewBatch>),
@@ -308,7 +309,7 @@ pub enum BatchCommand {
 }
 
 /// Many jobs change, a bounded number at a time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum BulkCommand {
     /// Change the jobs that match a filter, a bounded number at a time. Answer: `Mutated`, with where to continue.
     Mutate {
@@ -336,7 +337,7 @@ pub enum BulkCommand {
 }
 
 /// A worker that is known by name across connections.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum WorkerCommand {
     /// Assign this connection to the named worker. The worker stays registered while it sends heartbeats and has a connection.
     /// From `Quiet` on, none of its connections receives work, however it waits. Answer: `Done`. The empty name is refused.

@@ -7,6 +7,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use memchr::memmem;
+use serde::{Deserialize, Serialize};
 
 use crate::glob::Glob;
 use crate::ids::Timestamp;
@@ -16,7 +17,7 @@ use crate::jobs::Job;
 pub const BODY_READ_MAX: usize = 1 << 20;
 
 /// A condition of a job, whatever its state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Condition {
     /// Its producer gave it no public name.
     Unnamed,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, Protocol, Tag};
 use crate::jobs::{Failure, JobStateKind};
@@ -18,7 +19,7 @@ use crate::request::{Cursor, Note, WorkerState};
 use crate::schedules::Schedule;
 
 /// One message to one client.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Event {
     /// Answers the command with this tag.
     Reply(Tag, Reply),
@@ -27,7 +28,7 @@ pub enum Event {
 }
 
 /// The answer to a command.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Reply {
     /// A push succeeded.
     Pushed {
@@ -154,7 +155,7 @@ pub enum Reply {
 }
 
 /// A message that answers no command.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Notice {
     /// This client received a job on its credit.
     Delivered(Box<Taken>),
@@ -181,7 +182,7 @@ pub enum Notice {
 }
 
 /// What a watcher is shown.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Watched {
     /// A job has a new state.
     Changed(Box<JobChange>),
@@ -194,7 +195,7 @@ pub enum Watched {
 }
 
 /// What has happened to a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum QueueChange {
     /// It hands out no more jobs.
     Paused,
@@ -207,7 +208,7 @@ pub enum QueueChange {
 }
 
 /// What has happened to a worker known by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum WorkerChange {
     /// Its first connection has given its name.
     Registered,
@@ -220,7 +221,7 @@ pub enum WorkerChange {
 }
 
 /// A job's new state.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct JobChange {
     /// The job.
     pub job: JobId,

@@ -7,9 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// A pattern. Clones share it.
-#[derive(Clone)]
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(from = "Bytes", into = "Bytes")]
 pub struct Glob(Arc<Compiled>);
 
 struct Compiled {
@@ -88,6 +90,18 @@ impl Glob {
         }
         let end = text.len().checked_sub(last.len());
         end.and_then(|end| text.get(end..)).is_some_and(|end| begins(end, last))
+    }
+}
+
+impl From<Bytes> for Glob {
+    fn from(pattern: Bytes) -> Self {
+        Self::new(&pattern)
+    }
+}
+
+impl From<Glob> for Bytes {
+    fn from(glob: Glob) -> Self {
+        glob.pattern().clone()
     }
 }
 

@@ -4,9 +4,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A moment in milliseconds, in the engine's time or by the wall clock (see [`crate::Clock`]). Both count from the Unix epoch, or
 /// from near it. Time enters the engine only as an argument.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize, Serialize)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
@@ -39,22 +41,22 @@ impl fmt::Debug for Timestamp {
 }
 
 /// A job's number. Unique for the life of the data directory, never reused, increasing in order of creation.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct JobId(pub u64);
 
 /// A queue's number. Small and journalled; reused only after the queue and all its jobs are gone.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct QueueId(pub u32);
 
 /// A connection's number, assigned by the server. Never reused within one run of the daemon. No connection has 0.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct ClientId(pub u64);
 
 /// A session chooses a tag for each command; the direct answer repeats it.
 ///
 /// A silent tag ([`Tag::silent`], [`Tag::NONE`]) requests no acknowledgement of success, so later output on its connection need
 /// not wait for the disk. Refusals are sent in any case, and their tag identifies the refused command.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct Tag(pub u64);
 
 impl Tag {
@@ -92,11 +94,11 @@ impl Tag {
 
 /// The fencing token of a lease; (job, token) identifies a lease. In a `work` queue it is the job's number of deliveries. In a
 /// `cycle` queue it is the queue's serial number at the time of the lease, made distinct from those of other runs of the daemon.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct Token(pub u64);
 
 /// A job's protocol: that of its producer. The engine only compares these numbers, and others may be added.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct Protocol(pub u8);
 
 impl Protocol {
@@ -113,7 +115,7 @@ impl Protocol {
 }
 
 /// A set of protocols. All protocols with numbers from 7 on share a place in it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub struct Protocols(u8);
 
 impl Protocols {
@@ -181,7 +183,8 @@ impl Protocols {
 }
 
 /// 1 to 9; 9 is taken first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
+#[serde(try_from = "u8", into = "u8")]
 pub struct Priority(u8);
 
 impl Priority {
@@ -221,6 +224,26 @@ impl Priority {
         (1..=9).rev().map(Self)
     }
 }
+
+impl From<Priority> for u8 {
+    fn from(priority: Priority) -> Self {
+        priority.0
+    }
+}
+
+impl TryFrom<u8> for Priority {
+    type Error = BadPriority;
+
+    fn try_from(value: u8) -> Result<Self, BadPriority> {
+        let priority = Self::clamped(value);
+        if priority.0 == value { Ok(priority) } else { Err(BadPriority(value)) }
+    }
+}
+
+/// A number that is no priority.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("priority {0} is not between 1 and 9")]
+pub struct BadPriority(u8);
 
 impl Default for Priority {
     fn default() -> Self {

@@ -1,13 +1,14 @@
 //! What replies and notices contain: what a push did, a job as its worker gets it, how a job ended or failed.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, Priority, Protocol, Timestamp, Token};
 use crate::jobs::Failure;
 use crate::queues::Codec;
 
 /// What a push did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Pushed {
     /// It created a job.
     New,
@@ -18,7 +19,7 @@ pub enum Pushed {
 }
 
 /// A job as its worker receives it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Taken {
     /// Its number.
     pub id: JobId,
@@ -57,7 +58,7 @@ pub struct Taken {
 }
 
 /// How a job ended, for its listeners.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum End {
     /// It succeeded.
     Succeeded {
@@ -79,7 +80,7 @@ pub enum End {
 }
 
 /// What happens to a job that failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Fate {
     /// Ready again at this time.
     Retried(Timestamp),

@@ -3,6 +3,7 @@
 //! A new query is a variant here and in [`Reply`], and a function in `list`.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClientId, JobId, Priority, Protocol, Protocols, Timestamp};
 use crate::jobs::{Job, JobStateKind};
@@ -10,7 +11,7 @@ use crate::queues::{Codec, QueueFigures, QueueRules, Throttle};
 use crate::request::{Cursor, Filter, JobRef, Mutation, QueueKind, WorkerState};
 
 /// State is read; nothing changes. Listings return a page at a time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Query {
     /// Return everything about one job, or about the schedule with this number. Answer: `Looked`.
     Job(JobRef),
@@ -113,7 +114,7 @@ pub enum Query {
 }
 
 /// One job in a listing or an answer to `Look`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct JobView {
     /// The job. A large body shares memory with the engine's copy.
     pub job: Job,
@@ -124,7 +125,7 @@ pub struct JobView {
 }
 
 /// Why a job does not run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Why {
     /// A client has it.
     Leased(Box<LeaseHolder>),
@@ -155,7 +156,7 @@ pub enum Why {
 }
 
 /// The client that has a job.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct LeaseHolder {
     /// The worker's name, empty if it gave none.
     pub worker: Bytes,
@@ -168,7 +169,7 @@ pub struct LeaseHolder {
 }
 
 /// A queue with a throttle in a listing.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ThrottleRow {
     /// Its name.
     pub queue: Bytes,
@@ -185,7 +186,7 @@ pub struct ThrottleRow {
 }
 
 /// The figures of one queue in a listing.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct FiguresRow {
     /// Its name.
     pub name: Bytes,
@@ -194,7 +195,7 @@ pub struct FiguresRow {
 }
 
 /// A batch in an answer to `LookBatch`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct BatchView {
     /// Its name.
     pub name: Bytes,
@@ -223,7 +224,7 @@ pub struct BatchView {
 }
 
 /// The state of a batch's callback.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum CallbackState {
     /// Not pushed yet, or the batch has no such callback.
     None,
@@ -234,7 +235,7 @@ pub enum CallbackState {
 }
 
 /// One queue in a listing.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct QueueRow {
     /// Its name.
     pub name: Bytes,
@@ -287,7 +288,7 @@ impl QueueRow {
 }
 
 /// One worker in a listing.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct WorkerRow {
     /// Its name.
     pub name: Bytes,
@@ -306,7 +307,7 @@ pub struct WorkerRow {
 }
 
 /// One connection in a listing.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ClientRow {
     /// The connection.
     pub id: ClientId,
@@ -331,7 +332,7 @@ pub struct ClientRow {
 }
 
 /// The figures of the whole engine.
-#[derive(Clone, Debug, PartialEq, Default)]
+#[derive(Clone, Debug, PartialEq, Default, Deserialize, Serialize)]
 pub struct Stats {
     /// Since the data directory was created.
     pub totals: Totals,
@@ -358,7 +359,7 @@ pub struct Stats {
 }
 
 /// The figures of one protocol's jobs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ProtocolStats {
     /// The protocol.
     pub protocol: Protocol,
@@ -386,7 +387,7 @@ impl ProtocolStats {
 }
 
 /// Counters since the data directory was created; journalled with every commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct Totals {
     /// New jobs. A push that attaches to an existing job does not count.
     pub pushed: u64,

@@ -3,9 +3,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Why a command was refused. The session reports it in its own protocol. A refusal promises nothing, except those that
 /// [`Refusal::is_already_so`] names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error, Deserialize, Serialize)]
 pub enum Refusal {
     // refused: the session can explain why
     /// A limit is reached.
@@ -53,7 +55,7 @@ pub enum Refusal {
 }
 
 /// What a limit of the engine bounds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Capacity {
     /// Jobs of a queue, for jobs of this priority.
     QueueJobs,
@@ -78,7 +80,7 @@ pub enum Capacity {
 }
 
 /// What a command names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Thing {
     /// A job.
     Job,

@@ -1,13 +1,14 @@
 //! What commands contain: a job to submit, a take, how a job and a lease are named, filters.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 use crate::ids::{JobId, Priority, Protocol, Timestamp, Token};
 use crate::jobs::{JobState, JobStateKind, KeyUntil, OnExpiry, Retry};
 
 /// The peer of a connection.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ClientInfo {
     /// The address, as text for display. Empty for a Unix socket.
     pub address: Box<str>,
@@ -18,7 +19,7 @@ pub struct ClientInfo {
 }
 
 /// A queue a client can work on, and the terms for jobs that it receives from it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Subscription {
     /// The queue's name.
     pub queue: Bytes,
@@ -33,7 +34,7 @@ pub struct Subscription {
 }
 
 /// The lease that a client requests for a job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct LeaseTerms {
     /// Whether the lease ends with the connection. Otherwise it ends only by time.
     pub connection_bound: bool,
@@ -53,7 +54,7 @@ impl LeaseTerms {
 }
 
 /// A job to submit.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct NewJob {
     /// The queue's name. An unknown queue becomes known. `kind` must match an existing queue.
     pub queue: Bytes,
@@ -105,7 +106,7 @@ pub struct NewJob {
 }
 
 /// A job's history on another server: for imports, not for clients. A schedule's template has none.
-#[derive(Clone, Debug, PartialEq, Default)]
+#[derive(Clone, Debug, PartialEq, Default, Deserialize, Serialize)]
 pub struct Past {
     /// When it became ready there (wall clock), never later than now.
     pub ready_at: Option<Timestamp>,
@@ -155,7 +156,7 @@ impl NewJob {
 }
 
 /// A coalescing key, and what follows when another job holds it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Unique {
     /// Unique within (queue, protocol).
     pub key: Bytes,
@@ -166,7 +167,7 @@ pub struct Unique {
 }
 
 /// What happens to a push whose key another job holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Clash {
     /// The producer becomes a listener of the existing job (Gearman).
     Attach,
@@ -177,7 +178,7 @@ pub enum Clash {
 }
 
 /// The two kinds of queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub enum QueueKind {
     /// A finished job is removed.
     #[default]
@@ -187,7 +188,7 @@ pub enum QueueKind {
 }
 
 /// A request to take one job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Take {
     /// The queues to take from.
     pub from: From,
@@ -200,7 +201,7 @@ pub struct Take {
 }
 
 /// Which queues to take from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum From {
     /// The queues that the client serves, each on its own terms.
     Subscriptions,
@@ -221,7 +222,7 @@ pub enum From {
 }
 
 /// How a queue is chosen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Select {
     /// The first in the list that has work.
     ListOrder,
@@ -234,7 +235,7 @@ pub enum Select {
 }
 
 /// How long a taker waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Wait {
     /// Not at all.
     No,
@@ -245,7 +246,7 @@ pub enum Wait {
 }
 
 /// A coalescing key of one queue.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct QueueKey {
     /// The queue's name.
     pub queue: Bytes,
@@ -256,7 +257,7 @@ pub struct QueueKey {
 }
 
 /// How a command names a job.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum JobRef {
     /// By its number.
     Id(JobId),
@@ -283,7 +284,7 @@ impl JobRef {
 }
 
 /// A worker's claim to a job's lease.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Proof {
     /// This connection holds the lease.
     Connection,
@@ -298,7 +299,7 @@ pub enum Proof {
 }
 
 /// Where a repaid entry goes (spiderq §Repay).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum RepayTo {
     /// Towards the tail: one reward less.
     Penalty,
@@ -311,7 +312,7 @@ pub enum RepayTo {
 }
 
 /// A worker's report on a job in progress.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Note {
     /// Numerator and denominator; listeners receive `raw` verbatim.
     Progress {
@@ -338,11 +339,11 @@ impl Note {
 }
 
 /// Where a listing continues. Start with the default.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub struct Cursor(pub u64, pub u64);
 
 /// Selects jobs. All conditions must hold.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Filter {
     /// In this state; `None` = any.
     pub state: Option<JobStateKind>,
@@ -373,7 +374,7 @@ impl Filter {
 }
 
 /// A bulk change of jobs. Jobs in a state that the change does not apply to are skipped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Mutation {
     /// Remove them, except leased ones.
     Discard,
@@ -388,7 +389,7 @@ pub enum Mutation {
 }
 
 /// The state requested of a named worker. It only advances.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize, Serialize)]
 pub enum WorkerState {
     /// Take and process jobs.
     Running,

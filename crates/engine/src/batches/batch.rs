@@ -1,13 +1,14 @@
 //! A batch: a group of jobs, and callbacks that are pushed once all of them have run.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, Protocol, Timestamp};
 use crate::jobs::Role;
 use crate::request::NewJob;
 
 /// A batch to create.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct NewBatch {
     /// The protocol of its producer.
     pub protocol: Protocol,

@@ -1,11 +1,12 @@
 //! Fields that most jobs lack.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClientId, JobId, Protocol, Timestamp};
 
 /// Optional fields of a job. Boxed, so a job without them pays only eight bytes.
-#[derive(Clone, Debug, PartialEq, Default)]
+#[derive(Clone, Debug, PartialEq, Default, Deserialize, Serialize)]
 pub struct Extra {
     /// Bytes that the producer's session gets back, in its own encoding.
     pub meta: Bytes,
@@ -38,7 +39,7 @@ pub struct Extra {
 }
 
 /// Lets clients follow a job by its name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Track {
     /// How long the job's outcome can be queried after its end, in milliseconds.
     pub keep_ms: u64,
@@ -47,7 +48,7 @@ pub struct Track {
 }
 
 /// When a job releases its coalescing key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub enum KeyUntil {
     /// When the job is removed or done.
     #[default]
@@ -64,7 +65,7 @@ pub enum KeyUntil {
 }
 
 /// The position of an entry in a `cycle` queue (spiderq's queue algorithm).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Cycle {
     /// The smallest is leased first; equals in order of insertion.
     pub priority: u64,
@@ -74,7 +75,7 @@ pub struct Cycle {
 
 /// One failure, as the worker reported it. The session has already cut it to the protocol's limits. The engine sets the times, by
 /// the wall clock.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct Failure {
     /// When it happened.
     pub at: Timestamp,
@@ -92,7 +93,7 @@ pub struct Failure {
 }
 
 /// A job's progress.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct Progress {
     /// Units done, of [`Progress::denominator`].
     pub numerator: u32,
@@ -103,7 +104,7 @@ pub struct Progress {
 }
 
 /// A job's membership in a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Member {
     /// The batch, which may be forgotten by now.
     pub batch: JobId,
@@ -114,7 +115,7 @@ pub struct Member {
 }
 
 /// The role of a job in its batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Role {
     /// One of the batch's own jobs.
     Job,

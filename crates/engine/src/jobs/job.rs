@@ -3,6 +3,7 @@
 //! Not here: how jobs are found (`table`).
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::extra::{Cycle, Extra, KeyUntil, Member};
 use super::payload::Payload;
@@ -10,7 +11,7 @@ use super::state::{JobState, Lease};
 use crate::ids::{ClientId, JobId, Priority, Protocol, QueueId, Timestamp};
 
 /// One job. Fields are public to read; only the engine writes them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Job {
     /// Its number.
     pub id: JobId,
@@ -44,7 +45,7 @@ pub struct Job {
 }
 
 /// What follows when a job fails or its worker is lost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Retry {
     /// Retries after failures. `n` = `n` retries; 0 = the first failure discards the job; negative = the first failure sends it
     /// to the dead-letter queue.
@@ -63,7 +64,7 @@ impl Retry {
 
 /// The wait before the next attempt after the `n`th failure (`n` from 0). A new protocol adds a variant here and an arm to
 /// `backoff_ms`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Backoff {
     /// No wait.
     None,
@@ -76,7 +77,7 @@ pub enum Backoff {
 }
 
 /// Protocols whose workers cannot take a job. Not journalled: after a restart the conversion fails again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct Unfit(u8);
 
 impl Unfit {

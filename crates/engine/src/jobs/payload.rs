@@ -7,6 +7,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// An optional key, a name, which may be empty, and a body.
 ///
@@ -17,8 +18,17 @@ use bytes::Bytes;
 /// assert_eq!(payload.key(), Some(&b"unique"[..]));
 /// assert_eq!((payload.name(), payload.body()), (&b"jid-1"[..], &b"cat.png"[..]));
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(from = "Parts", into = "Parts")]
 pub struct Payload(Form);
+
+/// A payload as it travels.
+#[derive(Deserialize, Serialize)]
+struct Parts {
+    key: Option<Bytes>,
+    name: Bytes,
+    body: Bytes,
+}
 
 #[derive(Clone)]
 enum Form {
@@ -175,6 +185,19 @@ impl Payload {
     /// Bytes of all three, including a name that is stored in the body.
     pub(crate) fn len(&self) -> usize {
         self.key().map_or(0, <[u8]>::len) + self.name().len() + self.body().len()
+    }
+}
+
+impl From<Parts> for Payload {
+    fn from(parts: Parts) -> Self {
+        Self::new(parts.key.as_deref(), &parts.name, &parts.body)
+    }
+}
+
+impl From<Payload> for Parts {
+    fn from(payload: Payload) -> Self {
+        let copy = Bytes::copy_from_slice;
+        Self { key: payload.key().map(copy), name: copy(payload.name()), body: payload.share_body() }
     }
 }
 

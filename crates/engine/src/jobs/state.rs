@@ -1,9 +1,11 @@
 //! The state of a job, and the lease of a job that is being worked on.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{ClientId, Timestamp, Token};
 
 /// A job's state. A job has exactly one; a removed job has none.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum JobState {
     /// Waiting to be taken.
     Ready,
@@ -22,7 +24,7 @@ pub enum JobState {
 }
 
 /// The kinds of [`JobState`] without their contents, for listings and figures.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 #[expect(missing_docs, reason = "each is documented at JobState")]
 pub enum JobStateKind {
     Ready,
@@ -63,7 +65,7 @@ impl JobState {
 }
 
 /// A worker's right to a job, and its end.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Lease {
     /// The worker.
     pub holder: Holder,
@@ -94,7 +96,7 @@ impl Lease {
 }
 
 /// The two kinds of lease; the taker's protocol chooses.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Holder {
     /// Bound to a connection: ends with it and is not journalled.
     Connection(ClientId),
@@ -103,7 +105,7 @@ pub enum Holder {
 }
 
 /// What happens to a job when its lease runs out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum OnExpiry {
     /// Counts as a failure (FWP; Gearman by the specification).
     Fail,

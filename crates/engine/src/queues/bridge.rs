@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// The queues that all protocols share. Not journalled: the caller must set it anew in each engine, before the first take.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Bridge {
     /// Names in which `*` stands for any bytes (or none) and `?` for one byte.
     pub patterns: Vec<Bytes>,

@@ -1,11 +1,13 @@
 //! What happened in a queue since the daemon started: counters by protocol, and how long jobs waited and ran. Not journalled; the
 //! figures go with their queue.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::Protocol;
 use crate::query::Totals;
 
 /// The figures of a queue.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct QueueFigures {
     /// The counters of each protocol, in the order of their first event.
     pub totals: Vec<(Protocol, Totals)>,
@@ -16,7 +18,7 @@ pub struct QueueFigures {
 }
 
 /// How often a duration was at most each of [`Histogram::BOUNDS_MS`], but not at most the one before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Histogram {
     /// By bound. The last has no bound.
     pub counts: [u64; Histogram::BOUNDS_MS.len() + 1],

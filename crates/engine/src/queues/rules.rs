@@ -3,10 +3,12 @@
 //! Not here: limits on their number (`push`) and on parallel work (`throttle`), which clients may take them (`isolation`), and
 //! the codec's conversions: the engine only stores the codec for the sessions.
 
+use serde::{Deserialize, Serialize};
+
 use crate::jobs::Retry;
 
 /// The rules for a queue's jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct QueueRules {
     /// How a job's bytes are converted for a worker of another protocol.
     pub codec: Codec,
@@ -18,7 +20,7 @@ pub struct QueueRules {
 }
 
 /// How a job's bytes are converted for a worker of another protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub enum Codec {
     /// As text, where they are text.
     #[default]

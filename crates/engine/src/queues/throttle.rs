@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{ClientId, JobId, QueueId, Timestamp};
 use crate::jobs::{Holder, Lease};
 use crate::timers::{Timer, Timers};
 
 /// How much of a queue may be worked on at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct Throttle {
     /// Jobs in all.
     pub leased_max: Option<u32>,

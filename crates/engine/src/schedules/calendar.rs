@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::date::{ERA_YEARS, date, day_number, month_days};
 use crate::ids::Timestamp;
 
@@ -17,7 +19,7 @@ const DAY_MINUTES: u64 = 1_440;
 const EPOCH_WEEKDAY: u64 = 4;
 
 /// A compiled cron expression: the seconds of the calendar that match.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Cron {
     /// Bits 0 to 59. Mostly bit 0 alone: the beginning of each minute.
     pub seconds: u64,

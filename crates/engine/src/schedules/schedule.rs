@@ -3,6 +3,7 @@
 //! Not here: the calendar (`calendar`).
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::calendar::Cron;
 use super::zone::Zone;
@@ -11,7 +12,7 @@ use crate::jobs::KeyUntil;
 use crate::request::NewJob;
 
 /// A recurring job. Fields are public to read; only the engine writes them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Schedule {
     /// Its number, from the same sequence as the numbers of jobs.
     pub id: JobId,
@@ -30,7 +31,7 @@ pub struct Schedule {
 }
 
 /// When a schedule runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Recurrence {
     /// At the beginning of each matching second, by the wall clock, in UTC.
     Cron(Cron),
@@ -45,7 +46,7 @@ pub enum Recurrence {
 }
 
 /// A schedule to set.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct NewSchedule {
     /// Its name among the schedules of the template's protocol: a schedule of the same name is replaced, and its number kept.
     /// Schedules without a name differ only by number.
@@ -65,7 +66,7 @@ pub struct NewSchedule {
 }
 
 /// A reference to a schedule.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum ScheduleRef {
     /// By its number.
     Id(JobId),

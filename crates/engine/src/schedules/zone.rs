@@ -14,6 +14,7 @@ use std::fmt;
 
 use jiff::Timestamp as Instant;
 use jiff::tz::TimeZone;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::calendar::Cron;
 use crate::ids::Timestamp;
@@ -60,6 +61,20 @@ impl Zone {
         let found = rules.and_then(|rules| find_after(&rules, cron, i64::try_from(time.0 / 1_000).ok()?));
         let ms = found.and_then(|seconds| u64::try_from(seconds).ok()?.checked_mul(1_000));
         ms.map_or(Timestamp::NEVER, Timestamp)
+    }
+}
+
+impl Serialize for Zone {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.0)
+    }
+}
+
+/// Another program may know more zones: such a one is [`Zone::UNKNOWN`] here.
+impl<'de> Deserialize<'de> for Zone {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = Box::<str>::deserialize(from)?;
+        Ok(Self::named(&name).unwrap_or(Self::UNKNOWN))
     }
 }
 
