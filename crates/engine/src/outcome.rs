@@ -53,6 +53,8 @@ pub struct Taken {
     pub ready_at: Timestamp,
     /// When the lease ends by itself.
     pub until: Timestamp,
+    /// Whether the lease ends with the connection.
+    pub connection_bound: bool,
     /// Whether any client listens to the worker's reports.
     pub heard: bool,
 }

@@ -102,6 +102,22 @@ impl Command {
         self.terms().0 == Needs::Room
     }
 
+    /// Whether the command gets an answer if it succeeds. A refusal answers any command.
+    #[must_use]
+    pub const fn is_answered(&self, tag: Tag) -> bool {
+        match self {
+            Self::Client(command) => matches!(command, ClientCommand::Disconnect(_)) && tag.wants_answer(),
+            Self::Take(command) => matches!(command, TakeCommand::Take(_)),
+            Self::Query(_) | Self::Bulk(_) | Self::Barrier | Self::Worker(WorkerCommand::Beat { .. }) => true,
+            Self::Job(_)
+            | Self::Lease(_)
+            | Self::Queue(_)
+            | Self::Schedule(_)
+            | Self::Batch(_)
+            | Self::Worker(_) => tag.wants_answer(),
+        }
+    }
+
     /// Whether this reply can answer the command.
     #[must_use]
     pub fn is_answered_by(&self, reply: &Reply) -> bool {

@@ -146,6 +146,7 @@ fn taken(state: &State, job: &Job, token: Token) -> Option<Taken> {
         failure: job.extra.as_deref().and_then(|extra| extra.failure.clone()),
         ready_at: job.ready_at,
         until: job.lease().map_or(Timestamp::NEVER, |lease| lease.until),
+        connection_bound: job.lease().is_some_and(Lease::connection_bound),
         heard: !job.listeners().is_empty(),
     })
 }

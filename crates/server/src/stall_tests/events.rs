@@ -82,6 +82,7 @@ fn taken() -> Taken {
         failure: None,
         ready_at: Timestamp(1),
         until: Timestamp::NEVER,
+        connection_bound: false,
         heard: false,
     }
 }

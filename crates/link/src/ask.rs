@@ -1,0 +1,154 @@
+//! What an edge sends to the leader.
+//!
+//! **Order.** A stream begins with [`Ask::Hello`]. To a new leader the edge then sends [`Ask::Open`] for its clients, their claims,
+//! and [`Ask::Claimed`] , even if there are none. After that anything follows in the order
+//! in which it takes effect; the items of one client, from its `Open` to its `Close`, are done in their order.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use windlass_engine::{ClientId, Command, JobId, NewJob, Tag, Timestamp, Token};
+
+use crate::number::Edge;
+
+/// One item from an edge. A new kind comes last: a kind is its index here.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub enum Ask {
+    /// What the edge is. Answer: `Welcome` or `Refused`.
+    Hello(Box<Hello>),
+    /// A client has connected. Its first command follows, which opens it in the engine.
+    Open {
+        /// Its number, which is one of the edge's.
+        client: ClientId,
+        /// Answers of so many bytes have room ([`windlass_engine::Event::bytes`]).
+        room: u64,
+    },
+    /// A client's command.
+    Command {
+        /// The client.
+        client: ClientId,
+        /// The answer repeats it.
+        tag: Tag,
+        /// The command.
+        command: Command,
+    },
+    /// In the place of a command that the client may not send. Answer: the refusal `NotPermitted`.
+    Forbidden {
+        /// The client.
+        client: ClientId,
+        /// The answer repeats it.
+        tag: Tag,
+    },
+    /// In the place of so many pieces of bytes for the client's peer, which the edge keeps. They come back as `Words`.
+    Words {
+        /// The client.
+        client: ClientId,
+        /// How many.
+        count: u32,
+    },
+    /// Whole messages for the peers of other connections, of any edge. A connection without room for them misses them.
+    Publish {
+        /// The connections.
+        to: Vec<ClientId>,
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// Answers of so many more bytes have room: the client's session has taken as many. While a client has none, its asks wait.
+    Room {
+        /// The client.
+        client: ClientId,
+        /// More bytes.
+        bytes: u64,
+    },
+    /// A client's connection has ended. Its asks that are not done yet are dropped. Answer: `Closed`.
+    Close {
+        /// The client.
+        client: ClientId,
+    },
+    /// A client claims what it had at an earlier leader's engine.
+    Claim {
+        /// The client, which is open.
+        client: ClientId,
+        /// What it had.
+        claim: Claim,
+    },
+    /// The edge has made all its claims.
+    Claimed,
+    /// The edge ends the stream. Its clients are gone.
+    Bye,
+}
+
+/// What an edge is.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
+pub struct Hello {
+    /// The name of the broker that the edge is part of.
+    pub cluster: Box<str>,
+    /// The edge's name, for people.
+    pub name: Box<str>,
+    /// A digest of the settings that all daemons of a broker must have in common.
+    pub settings: [u8; 32],
+    /// What the edge knows of an earlier leader, if its clients have been served by one.
+    pub known: Option<Known>,
+}
+
+/// What an edge knows of the leader before this one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+pub struct Known {
+    /// The edge's number there, which its clients' numbers contain.
+    pub edge: Edge,
+    /// That leader's epoch.
+    pub epoch: u64,
+    /// The newest commit of that epoch that was durable, as far as the edge knows.
+    pub commit: u64,
+}
+
+/// What a client had at an earlier leader's engine, beside what it can ask for again with a command.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub enum Claim {
+    /// It works on a job, under a lease that ends with its connection. If several clients claim one job, the highest token counts.
+    Holds {
+        /// The job.
+        job: JobId,
+        /// Identifies the lease together with the job.
+        token: Token,
+        /// The job's queue, on whose terms the client works if it still serves the queue.
+        queue: Bytes,
+        /// When the lease ends by itself.
+        until: Timestamp,
+    },
+    /// It listens to a job, once more.
+    Hears {
+        /// The job.
+        job: JobId,
+    },
+    /// It has pushed a job that lives only while clients listen, and it listens to it. The job returns under its number, unless
+    /// another client has claimed it before: then this client listens to that one.
+    Pushed {
+        /// The job's number.
+        job: JobId,
+        /// The job, as it was pushed.
+        new: Box<NewJob>,
+    },
+}
+
+impl Ask {
+    /// The client that the item is about, if it is about one.
+    #[must_use]
+    pub const fn client(&self) -> Option<ClientId> {
+        match self {
+            Self::Open { client, .. }
+            | Self::Command { client, .. }
+            | Self::Forbidden { client, .. }
+            | Self::Words { client, .. }
+            | Self::Room { client, .. }
+            | Self::Close { client }
+            | Self::Claim { client, .. } => Some(*client),
+            Self::Hello(_) | Self::Publish { .. } | Self::Claimed | Self::Bye => None,
+        }
+    }
+
+    /// Whether [`Say::Applied`](crate::Say::Applied) counts the item.
+    #[must_use]
+    pub const fn is_counted(&self) -> bool {
+        matches!(self, Self::Command { .. } | Self::Forbidden { .. })
+    }
+}
