@@ -1,0 +1,104 @@
+//! The bytes of one item of each kind, with each command, reply and notice, as they were when the kind was new. They stay readable,
+//! and are written the same, for as long as the version of the frames is the same.
+//!
+//! `WINDLASS_GOLDEN=1 cargo test -p windlass-link golden` adds kinds that are new. It changes none.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::fs;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use windlass_link::{Ask, Decoder, Encoder, FRAME_BYTES_MAX, Say};
+
+use crate::dice::each_variant;
+
+/// The enums of which each variant has an item of its own.
+const KINDS: &[&str] = &[
+    "Ask",
+    "Say",
+    "Claim",
+    "Rejection",
+    "Command",
+    "ClientCommand",
+    "JobCommand",
+    "TakeCommand",
+    "LeaseCommand",
+    "QueueCommand",
+    "ScheduleCommand",
+    "BatchCommand",
+    "BulkCommand",
+    "WorkerCommand",
+    "Query",
+    "Event",
+    "Reply",
+    "Notice",
+    "Watched",
+    "Why",
+    "Refusal",
+    "Condition",
+    "From",
+    "End",
+    "Note",
+    "Fate",
+    "Recurrence",
+    "ScheduleRef",
+];
+
+/// An item's bytes as hex, and how it looks.
+type Golden = BTreeMap<String, (String, String)>;
+
+fn path(direction: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden").join(direction).with_extension("txt")
+}
+
+/// Three lines for each item: its name, its bytes, how it looks.
+fn read(direction: &str) -> Golden {
+    let text = fs::read_to_string(path(direction)).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    let items = lines.chunks_exact(3);
+    items.map(|item| (item[0].to_owned(), (item[1].trim().to_owned(), item[2].trim().to_owned()))).collect()
+}
+
+fn write(direction: &str, golden: &Golden) {
+    let items = golden.iter().map(|(name, (bytes, looks))| format!("{name}\n  {bytes}\n  {looks}\n"));
+    fs::write(path(direction), items.collect::<String>()).unwrap();
+}
+
+fn encoded<T: Serialize>(item: &T) -> Vec<u8> {
+    let mut encoder = Encoder::new(FRAME_BYTES_MAX);
+    encoder.push(item).unwrap();
+    encoder.take()
+}
+
+fn check<T: Serialize + DeserializeOwned + Debug>(direction: &str) {
+    let mut golden = read(direction);
+    for (name, item) in each_variant::<T>(KINDS) {
+        golden.entry(name).or_insert_with(|| {
+            assert!(std::env::var_os("WINDLASS_GOLDEN").is_some(), "a new kind: {item:?}");
+            (hex::encode(encoded(&item)), format!("{item:?}"))
+        });
+    }
+    for (name, (bytes, looks)) in &golden {
+        let bytes = hex::decode(bytes).unwrap();
+        let mut decoder = Decoder::<T>::new(FRAME_BYTES_MAX);
+        decoder.input().extend_from_slice(&bytes);
+        let item = decoder.next().unwrap_or_else(|error| panic!("{name}: {error}")).unwrap();
+        assert_eq!(&format!("{item:?}"), looks, "{name}");
+        assert_eq!(encoded(&item), bytes, "{name}");
+    }
+    if std::env::var_os("WINDLASS_GOLDEN").is_some() {
+        write(direction, &golden);
+    }
+}
+
+#[test]
+fn golden_asks() {
+    check::<Ask>("ask");
+}
+
+#[test]
+fn golden_says() {
+    check::<Say>("say");
+}

@@ -1,0 +1,7 @@
+//! The crate from outside.
+
+#![cfg(test)]
+
+mod dice;
+mod golden;
+mod properties;
