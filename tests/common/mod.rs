@@ -4,6 +4,7 @@
 
 pub mod bystander;
 pub mod http;
+pub mod load;
 pub mod postgres;
 pub mod zmtp;
 

@@ -44,6 +44,17 @@ pub struct AddressError {
     reason: &'static str,
 }
 
+impl Address {
+    /// Whether other machines cannot reach it.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+}
+
 impl ListenAddress {
     /// All addresses the host name stands for (`localhost` often has two).
     ///

@@ -109,12 +109,9 @@ impl Command {
             Self::Client(command) => matches!(command, ClientCommand::Disconnect(_)) && tag.wants_answer(),
             Self::Take(command) => matches!(command, TakeCommand::Take(_)),
             Self::Query(_) | Self::Bulk(_) | Self::Barrier | Self::Worker(WorkerCommand::Beat { .. }) => true,
-            Self::Job(_)
-            | Self::Lease(_)
-            | Self::Queue(_)
-            | Self::Schedule(_)
-            | Self::Batch(_)
-            | Self::Worker(_) => tag.wants_answer(),
+            Self::Job(_) | Self::Lease(_) | Self::Queue(_) | Self::Schedule(_) | Self::Batch(_) | Self::Worker(_) => {
+                tag.wants_answer()
+            }
         }
     }
 

@@ -59,7 +59,7 @@ pub enum Ask {
         /// More bytes.
         bytes: u64,
     },
-    /// A client's connection has ended. Its asks that are not done yet are dropped. Answer: `Closed`.
+    /// A client's connection has ended. The client ends when its earlier asks are done. Answer: `Closed`.
     Close {
         /// The client.
         client: ClientId,

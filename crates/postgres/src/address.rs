@@ -34,6 +34,8 @@ pub struct Address {
     pub lease: Duration,
     /// How long a connection may take to open.
     pub connect_timeout: Duration,
+    /// Where other daemons reach this one while it has the store; empty if they do not.
+    pub link: String,
 }
 
 /// Whether connections are encrypted.
@@ -76,6 +78,7 @@ pub(crate) struct Target {
     pub(crate) lease: Duration,
     /// For messages: without the password.
     pub(crate) place: String,
+    pub(crate) link: String,
 }
 
 impl fmt::Debug for Target {
@@ -109,7 +112,8 @@ impl Address {
             .tcp_user_timeout(SILENCE_MAX)
             .keepalives_idle(KEEPALIVE)
             .target_session_attrs(TargetSessionAttrs::ReadWrite);
-        Ok(Target { config, tls, schema: self.schema.clone(), lease: self.lease, place })
+        let (schema, link) = (self.schema.clone(), self.link.clone());
+        Ok(Target { config, tls, schema, lease: self.lease, place, link })
     }
 
     fn check_schema(&self) -> Result<(), AddressError> {
@@ -197,6 +201,7 @@ mod tests {
             schema: "windlass".to_owned(),
             lease: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(5),
+            link: String::new(),
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use windlass_engine::{Engine, Limits};
 use windlass_store::{
-    CheckpointLimits, Error, Guard, Journal, Log as _, OpenError, Opened, Remote, Salvage, State, Tenure, Verdict,
-    open_parts, verify_parts,
+    CheckpointLimits, Error, Guard, Holder, Journal, Log as _, OpenError, Opened, Remote, Salvage, State, Tenure,
+    Verdict, open_parts, verify_parts,
 };
 
 use crate::address::{Address, AddressError, Target};
@@ -59,7 +59,16 @@ impl Remote for Database {
         if schema::version(&link, &names)?.is_none_or(|version| version == 0) {
             return Ok(State::New);
         }
-        Ok(present_holder(&link, &names)?.map_or(State::Kept, State::Held))
+        Ok(present_holder(&link, &names)?.map_or(State::Kept, |holder| State::Held(holder.name)))
+    }
+
+    fn holder(&self) -> Result<Option<Holder>, Error> {
+        let target = &self.target()?;
+        let (names, link) = (Names::of(target), Link::open(target)?);
+        match schema::version(&link, &names)? {
+            Some(_) => present_holder(&link, &names),
+            None => Ok(None),
+        }
     }
 
     fn open(&self, checkpoints: &CheckpointLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
@@ -143,7 +152,7 @@ impl Database {
         let version = version.ok_or_else(|| Error::damaged(&target.place, "there is no data of a daemon in it"))?;
         schema::check(version, &target.place)?;
         match present_holder(&link, &names)? {
-            Some(holder) => Err(in_use(&target.place, &holder)),
+            Some(holder) => Err(in_use(&target.place, &holder.name)),
             None => Ok((target, link)),
         }
     }

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use windlass_store::{Error, Tenure};
+use windlass_store::{Error, Holder, Tenure};
 
 use crate::address::Target;
 use crate::link::Link;
@@ -75,7 +75,7 @@ impl Lease {
         let (mut first, began) = (None, Instant::now());
         loop {
             let sent = since_boot_ms();
-            if let Some(epoch) = take_if_free(link, &names, target.lease)? {
+            if let Some(epoch) = take_if_free(link, &names, target)? {
                 let lease = Self {
                     epoch,
                     place: target.place.clone(),
@@ -168,7 +168,7 @@ impl Lease {
     fn give_back(&self, link: &Link) -> Result<(), Error> {
         self.until.store(0, Ordering::Release);
         let set = format!(
-            "UPDATE {} SET until = '2000-01-01 00:00:00Z', holder = '' WHERE id = 1 AND epoch = $1",
+            "UPDATE {} SET until = '2000-01-01 00:00:00Z', holder = '', link = '' WHERE id = 1 AND epoch = $1",
             self.names.lease()
         );
         link.execute("giving back the lease of", &set, &[&self.epoch]).map(drop)
@@ -188,10 +188,14 @@ impl Lease {
     }
 }
 
-/// The holder of the lease; `None`: it is free, or there is none.
-pub(crate) fn present_holder(link: &Link, names: &Names) -> Result<Option<String>, Error> {
-    let look = format!("SELECT holder FROM {} WHERE id = 1 AND until >= clock_timestamp()", names.lease());
-    Ok(link.query("reading the lease of", &look, &[])?.first().map(|row| row.get(0)))
+/// The holder of the lease; `None`: it is free.
+pub(crate) fn present_holder(link: &Link, names: &Names) -> Result<Option<Holder>, Error> {
+    let look = format!("SELECT holder, link, epoch FROM {} WHERE id = 1 AND until >= clock_timestamp()", names.lease());
+    let rows = link.query("reading the lease of", &look, &[])?;
+    Ok(rows.first().map(|row| {
+        let epoch: i64 = row.get(2);
+        Holder { name: row.get(0), link: row.get(1), epoch: epoch.unsigned_abs() }
+    }))
 }
 
 /// The error for a store that a daemon has.
@@ -203,14 +207,14 @@ fn own_part(lease: Duration) -> u64 {
     as_ms(lease.saturating_sub(lease / PARTS))
 }
 
-fn take_if_free(link: &Link, names: &Names, lease: Duration) -> Result<Option<i64>, Error> {
+fn take_if_free(link: &Link, names: &Names, target: &Target) -> Result<Option<i64>, Error> {
     let take = format!(
-        "UPDATE {} SET epoch = epoch + 1, holder = $1, until = clock_timestamp() + $2::bigint * interval '1 millisecond'
+        "UPDATE {} SET epoch = epoch + 1, holder = $1, link = $3, until = clock_timestamp() + $2::bigint * interval '1 millisecond'
          WHERE id = 1 AND until < clock_timestamp() RETURNING epoch",
         names.lease()
     );
-    let ms = i64::try_from(as_ms(lease)).unwrap_or(i64::MAX);
-    Ok(link.query("taking the lease of", &take, &[&holder(), &ms])?.first().map(|row| row.get(0)))
+    let ms = i64::try_from(as_ms(target.lease)).unwrap_or(i64::MAX);
+    Ok(link.query("taking the lease of", &take, &[&holder(), &ms, &target.link])?.first().map(|row| row.get(0)))
 }
 
 /// The holder in the lease's row, and until when, as text.
@@ -234,6 +238,10 @@ impl Tenure for Lease {
     fn lost(&self) -> Option<Error> {
         let holder = self.successor.get()?.clone();
         Some(Error::Deposed { place: self.place.clone(), holder })
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch.unsigned_abs()
     }
 }
 

@@ -63,7 +63,7 @@ impl From<Opened> for Store {
 }
 
 /// Makes the data directory of a daemon that has its store elsewhere: the sockets for commands are in it.
-fn make_directory(data_dir: &Path) -> Result<(), Failure> {
+pub(crate) fn make_directory(data_dir: &Path) -> Result<(), Failure> {
     const OWNER_ONLY: u32 = 0o700;
     if data_dir.join("store").exists() {
         tracing::warn!(data_dir = %data_dir.display(), "the store in this directory is not used: the configuration names a database");
@@ -72,7 +72,7 @@ fn make_directory(data_dir: &Path) -> Result<(), Failure> {
     made.map_err(|why| Failure::data(data_dir, why))
 }
 
-fn try_open(config: &Config) -> Result<Opened, OpenError> {
+pub(crate) fn try_open(config: &Config) -> Result<Opened, OpenError> {
     let started = Instant::now();
     let store = store_config(config);
     let opened = if let Some(remote) = &config.remote {
@@ -132,7 +132,7 @@ fn patiently<T>(config: &Config, attempt: impl Fn() -> Result<T, OpenError>) -> 
 }
 
 /// A store that cannot be opened, with advice for a directory.
-fn cannot_open(config: &Config, error: &OpenError) -> Failure {
+pub(crate) fn cannot_open(config: &Config, error: &OpenError) -> Failure {
     match &config.remote {
         None => Failure::store(&config.data_dir, error),
         Some(remote) => Failure::data_at(remote.name(), error),

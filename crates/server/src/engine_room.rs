@@ -107,10 +107,6 @@ pub(crate) struct EngineRoom {
 }
 
 impl EngineRoom {
-    pub(crate) const fn hub(&self) -> &Arc<Hub> {
-        &self.hub
-    }
-
     /// What metrics read here.
     pub(crate) fn figures(&self) -> RoomFigures {
         self.figures.clone()

@@ -133,6 +133,11 @@ impl From<logging::Error> for Failure {
     }
 }
 
+/// The system starts no more threads.
+pub(crate) fn no_threads(error: std::io::Error) -> Failure {
+    Failure::Runtime(format!("cannot start threads: {error}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,9 +170,4 @@ mod tests {
             assert_eq!((failure.exit_code(), failure.to_string().as_str()), (code, line));
         }
     }
-}
-
-/// The system starts no more threads.
-pub(crate) fn no_threads(error: std::io::Error) -> Failure {
-    Failure::Runtime(format!("cannot start threads: {error}"))
 }

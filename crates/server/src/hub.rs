@@ -178,6 +178,11 @@ impl Hub {
         self.tenure.is_some()
     }
 
+    /// The number of this daemon's right to the store; 0 where it does not end.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.tenure.as_ref().map_or(0, |tenure| tenure.epoch())
+    }
+
     /// Whether the store belongs to this daemon now.
     pub(crate) fn may_act(&self) -> bool {
         self.tenure.as_ref().is_none_or(|tenure| tenure.holds())

@@ -298,11 +298,7 @@ impl Bound {
 
     /// The address, if other machines can reach it and clients need neither a password nor a certificate.
     pub(crate) fn open_to_all(&self, protocol: &Endpoint) -> Option<Address> {
-        let is_beyond = |address: &Address| match address {
-            Address::Tcp(address) => !address.ip().to_canonical().is_loopback(),
-            Address::Unix(_) => false,
-        };
-        self.address().ok().filter(|address| !protocol.guarded && is_beyond(address))
+        self.address().ok().filter(|address| !protocol.guarded && !address.is_local())
     }
 
     /// Accepts until the daemon stops.

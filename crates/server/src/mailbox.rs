@@ -79,6 +79,8 @@ pub(crate) struct Mailbox {
     /// The owner's thread, and its place there.
     ringer: Arc<Ringer>,
     seat: Seat,
+    /// Mail for commands of the owner is still to come.
+    awaits: AtomicBool,
     /// The owner takes mail before its commit is durable, and passes the commit's number on.
     takes_early: bool,
 }
@@ -144,6 +146,7 @@ impl Mailbox {
             unsent: AtomicUsize::new(0),
             ringer,
             seat,
+            awaits: AtomicBool::new(false),
             takes_early,
         }
     }
@@ -278,6 +281,16 @@ impl Mailbox {
     /// How many letters wait.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
+    }
+
+    /// Whether everything that precedes new bytes of the owner has been taken: no mail waits here, or is still to come.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.len() == 0 && !self.awaits.load(Ordering::Acquire)
+    }
+
+    /// Sets whether mail for commands of the owner is still to come.
+    pub(crate) fn set_awaits(&self, awaits: bool) {
+        self.awaits.store(awaits, Ordering::Release);
     }
 
     /// Whether more waited than the client may leave unread.

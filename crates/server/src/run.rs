@@ -9,16 +9,15 @@ use windlass_engine::Rights;
 use crate::addresses::Addresses;
 use crate::binding::Sockets;
 use crate::budget::Budget;
+use crate::cluster::Listening;
 use crate::config::{Config, Server};
 use crate::connection::{Bounds, Shared};
 use crate::control::{Control, EarlySignals, Heeded, Reloader, Signals, Values};
 use crate::data::{self, Store};
 use crate::door::{BoundDoor, Inside};
-use crate::engine_room::Prepared;
 use crate::export::Exports;
 use crate::failure::{Failure, no_threads};
 use crate::figures::Figures;
-use crate::hub::Hub;
 use crate::listen::{Acceptor, Bound, SocketFile};
 use crate::notify;
 use crate::patience::Patience;
@@ -26,6 +25,7 @@ use crate::places::PlaceLimits;
 use crate::protocols::{self, ProtocolNames, Served};
 use crate::rates::Allowance;
 use crate::reconcile::Desired;
+use crate::role::{Place, Roles};
 use crate::serving::Threads;
 use crate::warnings;
 
@@ -52,12 +52,19 @@ pub fn run(
     };
     // First all addresses: connections that come while the journal is read wait, and a busy address leaves no trace.
     let mut sockets = runtime.block_on(Sockets::bind(config))?;
-    let store = if config.ephemeral { Store::in_memory(config)? } else { data::open(config)?.into() };
+    let place = if config.ephemeral {
+        Place::Alone(Box::new(Store::in_memory(config)?))
+    } else if config.cluster.is_on() {
+        data::make_directory(&config.data_dir)?;
+        Place::Cluster(Listening::bind(&config.cluster.listen)?)
+    } else {
+        Place::Alone(Box::new(data::open(config)?.into()))
+    };
     if !config.ephemeral {
         let _inside = runtime.enter();
         sockets.bind_private(config);
     }
-    let outcome = runtime.block_on(serve((config, values), (store, sockets), early, &reread, ready));
+    let outcome = runtime.block_on(serve((config, values), (place, sockets), early, &reread, ready));
     if outcome.is_err() {
         // A door's thread may wait for the store for ever, and the process ends.
         runtime.shutdown_background();
@@ -89,30 +96,27 @@ pub fn allow_open_files(connections_max: usize) {
 
 async fn serve(
     (config, values): (&Config, Values),
-    (store, sockets): (Store, Sockets),
+    (place, sockets): (Place, Sockets),
     early: EarlySignals,
     reread: &dyn Fn() -> Result<Config, Failure>,
     ready: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let wanted = Desired::of(config)?;
     let budget = Arc::new(Budget::new(config.server.buffer_bytes_max.bytes()));
-    let prepared = Prepared::new(store, config, Arc::clone(&budget));
-    let hub = Arc::clone(prepared.hub());
-    let shared = Shared::new(Arc::<Hub>::clone(&hub), budget, bounds(config));
+    let roles = Roles::new(place, config, &budget);
+    let shared = Shared::new(roles.broker(), budget, bounds(config));
     let Server { poll, .. } = config.server;
     let wanted_threads = config.server.threads_or_default();
     let (threads, thread_slots) = Threads::start(wanted_threads, &shared, poll).map_err(no_threads)?;
     let names = ProtocolNames::of(config);
     let acceptor = Arc::new(Acceptor::new(names, thread_slots, shared, places(config)));
-    acceptor.enter_room(&hub);
     let Sockets { served, bound, doors } = sockets;
     bound.iter().for_each(|(_, it, _)| acceptor.places.keep_for(it.endpoint.name));
     // Until here a signal to stop ends the process at once: nothing has begun.
     let signals = Signals::new(early)?;
     ready()?;
     let (exports, figures) = (Exports::default(), Figures::new(&acceptor, &served));
-    let room = prepared.start((config, wanted), acceptor.thread_slots(), &exports).await?;
-    figures.enter_room(room.figures());
+    let mut roles = roles.start((config, wanted), (&acceptor, &figures, &exports)).await?;
     let mut addresses = accept_all(bound, &acceptor);
     let stop = CancellationToken::new();
     doors.iter().for_each(|door| door.bound().iter().for_each(|bound| drop(addresses.note(door.name(), bound))));
@@ -131,7 +135,7 @@ async fn serve(
             notify::stopping();
             Ok(())
         }
-        failure = room.watch() => Err(failure),
+        failure = roles.watch() => Err(failure),
     };
     acceptor.closed.cancel();
     stop.cancel();
@@ -141,14 +145,12 @@ async fn serve(
         return outcome;
     }
     close(&acceptor, heeded.reloader.config().server.shutdown_timeout.into()).await;
-    if let Err(failure) = room.stop_time() {
+    if let Err(failure) = roles.stop_time() {
         std::mem::forget(threads);
         return Err(failure);
     }
     drop(threads);
-    room.finish().await?;
-    tracing::info!("stopped: everything is on the disk");
-    Ok(())
+    roles.finish().await
 }
 
 /// Accepts connections of the protocols from now on. Returns the addresses.

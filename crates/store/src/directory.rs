@@ -129,6 +129,17 @@ pub enum State {
     Held(String),
 }
 
+/// The process that has a store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// Its name, for people.
+    pub name: String,
+    /// The address of its link for other daemons; empty if it has none.
+    pub link: String,
+    /// The number of its right to the store.
+    pub epoch: u64,
+}
+
 /// A store that is not in a data directory.
 pub trait Remote: fmt::Debug + Send + Sync {
     /// Where it is, for messages: without secrets.
@@ -140,6 +151,13 @@ pub trait Remote: fmt::Debug + Send + Sync {
     ///
     /// If the store cannot be reached.
     fn look(&self) -> Result<State, Error>;
+
+    /// The process that has the store; `None`: no process has it, or there is none. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be reached.
+    fn holder(&self) -> Result<Option<Holder>, Error>;
 
     /// Opens the store, or creates one. `seed` keys the engine's hash tables.
     ///

@@ -81,7 +81,7 @@ pub use checkpoint::{CheckpointLimits, Checkpointer, StoreFigures};
 pub use codec::DecodeError;
 pub use commit::Commit;
 pub use damage::{Damage, Loss, OpenError};
-pub use directory::{Guard, Opened, Remote, State, StoreConfig, fill, open, retire};
+pub use directory::{Guard, Holder, Opened, Remote, State, StoreConfig, fill, open, retire};
 pub use export::{About, EXPORT_VERSION, Exported};
 pub use files::{Step, Watch, watch_steps};
 pub use fingerprint::Fingerprint;

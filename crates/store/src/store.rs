@@ -213,6 +213,9 @@ pub trait Tenure: fmt::Debug + Send + Sync {
 
     /// Why the right has ended for good; `None`: it holds, or may still be renewed.
     fn lost(&self) -> Option<Error>;
+
+    /// Its number: each later one is larger.
+    fn epoch(&self) -> u64;
 }
 
 /// An error of a store. It requires the operator; until then nothing is acknowledged.

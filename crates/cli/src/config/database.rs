@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use windlass_config::Error;
-use windlass_server::config::Postgres;
+use windlass_server::config::{Cluster, Postgres};
 use windlass_store::Remote;
 
 #[cfg(feature = "postgres")]
 use self::built_in::database;
 
 /// The database that has the store; `None`: the data directory has it.
-pub(super) fn remote(postgres: &Postgres) -> Option<Arc<dyn Remote>> {
+pub(super) fn remote(postgres: &Postgres, cluster: &Cluster) -> Option<Arc<dyn Remote>> {
     #[cfg(feature = "postgres")]
     if !postgres.url.is_empty() {
-        return Some(Arc::new(database(postgres)));
+        return Some(Arc::new(database(postgres, cluster)));
     }
-    let _ = postgres;
+    let _ = (postgres, cluster);
     None
 }
 
@@ -25,12 +25,15 @@ pub(super) fn remote(postgres: &Postgres) -> Option<Arc<dyn Remote>> {
 ///
 /// [`Error::Senseless`], with the key.
 #[cfg(feature = "postgres")]
-pub(super) fn check(postgres: &Postgres) -> Result<(), Error> {
+pub(super) fn check(postgres: &Postgres, cluster: &Cluster) -> Result<(), Error> {
     use windlass_postgres::AddressError;
+    if postgres.url.is_empty() && cluster.is_on() {
+        return windlass_config::senseless("cluster.listen", "needs a database: set postgres.url");
+    }
     if postgres.url.is_empty() {
         return Ok(());
     }
-    database(postgres).check().or_else(|why| {
+    database(postgres, cluster).check().or_else(|why| {
         let key = match why {
             AddressError::Url(_) => "postgres.url",
             AddressError::Password(_) => "postgres.password_file",
@@ -48,7 +51,7 @@ pub(super) fn check(postgres: &Postgres) -> Result<(), Error> {
 ///
 /// [`Error::Senseless`], if the section names a database.
 #[cfg(not(feature = "postgres"))]
-pub(super) fn check(postgres: &Postgres) -> Result<(), Error> {
+pub(super) fn check(postgres: &Postgres, _cluster: &Cluster) -> Result<(), Error> {
     if postgres.url.is_empty() {
         return Ok(());
     }
@@ -61,10 +64,10 @@ mod built_in {
 
     use windlass_config::Period;
     use windlass_postgres::{Address, Database};
-    use windlass_server::config::{Postgres, SslMode};
+    use windlass_server::config::{Cluster, Postgres, SslMode};
 
     /// The database of a section.
-    pub(super) fn database(section: &Postgres) -> Database {
+    pub(super) fn database(section: &Postgres, cluster: &Cluster) -> Database {
         let Postgres { url, password_file, sslmode, ca_file, schema, lease, connect_timeout } = section.clone();
         let ssl_mode = match sslmode {
             SslMode::Auto => windlass_postgres::SslMode::Auto,
@@ -73,6 +76,7 @@ mod built_in {
         };
         let time = |period: Period| Duration::from_millis(period.as_ms());
         let (lease, connect_timeout) = (time(lease), time(connect_timeout));
-        Database::at(Address { url, password_file, ssl_mode, ca_file, schema, lease, connect_timeout })
+        let link = cluster.address();
+        Database::at(Address { url, password_file, ssl_mode, ca_file, schema, lease, connect_timeout, link })
     }
 }

@@ -17,7 +17,7 @@ use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
 use windlass_http::{Configured as ConfiguredHttp, Http, Metrics};
-use windlass_server::config::{self, Bridge, Durability, Limits, Log, Postgres, Queue, Server, Store};
+use windlass_server::config::{self, Bridge, Cluster, Durability, Limits, Log, Postgres, Queue, Server, Store};
 use windlass_server::door::Door;
 use windlass_server::import::Origins;
 use windlass_session::Listen;
@@ -48,6 +48,8 @@ pub(crate) struct Config {
     pub store: Store,
     /// The database that has the store instead of the data directory.
     pub postgres: Postgres,
+    /// The other daemons that form one broker with this one.
+    pub cluster: Cluster,
     /// Queues that all protocols share.
     pub bridge: Bridge,
     /// Rules for the jobs of single queues.
@@ -80,6 +82,7 @@ impl Default for Config {
             limits: common.limits,
             store: common.store,
             postgres: common.postgres,
+            cluster: common.cluster,
             bridge: common.bridge,
             queues: common.queues,
             http: Http::default(),
@@ -177,9 +180,20 @@ impl Config {
     /// The server's configuration, with all protocols.
     pub(crate) fn for_server(&self) -> config::Config {
         let Self {
-            data_dir, durability, commit_interval, log, server, limits, store, postgres, bridge, queues, ..
+            data_dir,
+            durability,
+            commit_interval,
+            log,
+            server,
+            limits,
+            store,
+            postgres,
+            cluster,
+            bridge,
+            queues,
+            ..
         } = self.clone();
-        let remote = database::remote(&postgres);
+        let remote = database::remote(&postgres, &cluster);
         let protocols = self.protocols();
         let doors: Vec<Arc<dyn Door>> = vec![Arc::new(self.configured_http())];
         config::Config {
@@ -191,6 +205,7 @@ impl Config {
             limits,
             store,
             postgres,
+            cluster,
             bridge,
             queues,
             remote,
@@ -258,7 +273,7 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let config = self.for_server();
         config.check()?;
-        database::check(&self.postgres)?;
+        database::check(&self.postgres, &self.cluster)?;
         match config.listeners().next() {
             Some(_) => Ok(()),
             None => windlass_config::senseless("gearman.listen", "no protocol has an address to listen on"),

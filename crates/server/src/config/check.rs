@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use windlass_config::{ByteSize, Error, positive, senseless, within};
+use windlass_config::{Address, ByteSize, Error, ListenAddress, positive, senseless, within};
 use windlass_session::protocol::Listener;
 
 use super::queues;
-use super::sections::Config;
+use super::sections::{Cluster, Config};
 use crate::{logging, protocols, tls};
 
 /// How much a packet may grow between its producer and its worker: a longer header, the job's handle, a function's name.
@@ -30,7 +30,30 @@ impl Config {
         self.check_sizes()?;
         queues::check(&self.queues, &self.protocols)?;
         self.check_listeners()?;
-        self.check_tls()
+        self.check_tls()?;
+        self.check_cluster()
+    }
+
+    /// Other daemons may do everything: only those with a certificate of the cluster's authority, or of this machine, link.
+    fn check_cluster(&self) -> Result<(), Error> {
+        let Cluster { listen, name, tls: files, .. } = &self.cluster;
+        if !self.cluster.is_on() {
+            return Ok(());
+        }
+        if name.is_empty() {
+            return senseless("cluster.name", "must not be empty");
+        }
+        if files.is_on() && !files.asks_for_certificates() {
+            return senseless(
+                "cluster.tls.client_ca",
+                "must name the authority that has signed the certificates of all daemons",
+            );
+        }
+        let is_local = |it: &ListenAddress| it.resolve().is_ok_and(|found| found.iter().all(Address::is_local));
+        if !files.is_on() && !listen.iter().all(is_local) {
+            return senseless("cluster.listen", "an address of other machines needs cluster.tls");
+        }
+        tls::check(files).map_err(|reason| Error::Tls { protocol: "cluster", reason })
     }
 
     fn check_zeros(&self) -> Result<(), Error> {

@@ -15,4 +15,4 @@ mod sections;
 pub use file_mode::{FileMode, FileModeError};
 pub use polling::{Polling, PollingError};
 pub use queues::{Codec, Queue, Retry, aliases, check_text};
-pub use sections::{Bridge, Config, Durability, Limits, Log, LogFormat, Postgres, Server, SslMode, Store};
+pub use sections::{Bridge, Cluster, Config, Durability, Limits, Log, LogFormat, Postgres, Server, SslMode, Store};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 
 use serde::{Deserialize, Serialize};
-use windlass_config::{ByteSize, Period};
+use windlass_config::{ByteSize, ListenAddress, Period, Tls};
 use windlass_session::protocol::{Listener, Protocol};
 use windlass_store::Remote;
 
@@ -37,6 +37,8 @@ pub struct Config {
     pub store: Store,
     /// The database that has the store instead of the data directory.
     pub postgres: Postgres,
+    /// The other daemons that form one broker with this one.
+    pub cluster: Cluster,
     /// Queues that all protocols share.
     pub bridge: Bridge,
     /// Rules for the jobs of single queues.
@@ -221,6 +223,52 @@ pub struct Postgres {
     pub connect_timeout: Period,
 }
 
+/// `[cluster]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cluster {
+    /// Where this daemon takes links of other daemons while it leads; empty: it is alone.
+    pub listen: Vec<ListenAddress>,
+    /// Where other daemons reach it; empty: at the first address of `listen`.
+    pub address: String,
+    /// The name of the broker that all its daemons form.
+    pub name: String,
+    /// How long clients wait for a leader before their connections are closed.
+    pub hold: Period,
+    /// The certificates of the links.
+    pub tls: Tls,
+}
+
+impl Cluster {
+    /// Whether this daemon is one of several.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        !self.listen.is_empty()
+    }
+
+    /// Where other daemons reach this one; empty if it is alone.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match self.listen.first() {
+            Some(listen) if self.address.is_empty() => listen.to_string(),
+            Some(_) => self.address.clone(),
+            None => String::new(),
+        }
+    }
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            address: String::new(),
+            name: "windlass".to_owned(),
+            hold: Period::from_secs(1),
+            tls: Tls::default(),
+        }
+    }
+}
+
 /// Whether connections to the database are encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -253,6 +301,7 @@ impl Default for Config {
             limits: Limits::default(),
             store: Store::default(),
             postgres: Postgres::default(),
+            cluster: Cluster::default(),
             bridge: Bridge::default(),
             queues: BTreeMap::new(),
             remote: None,

@@ -88,7 +88,7 @@ impl Connection {
             return self.outbox.move_behind(&mut self.items);
         }
         // Bytes alone, with nothing waiting before them, need no visit.
-        if self.mailbox.len() == 0
+        if self.mailbox.is_settled()
             && let Some(words) = self.outbox.take_bytes()
         {
             self.say(words, Output::append);

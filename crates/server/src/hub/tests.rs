@@ -218,6 +218,10 @@ impl Tenure for Given {
     fn lost(&self) -> Option<StoreError> {
         None
     }
+
+    fn epoch(&self) -> u64 {
+        1
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ use self::arrival::Place;
 pub(crate) use self::arrival::{Arrival, Label};
 #[cfg(test)]
 pub(crate) use self::ringer::nowhere;
-pub(crate) use self::ringer::{Ringer, Seat};
+pub(crate) use self::ringer::{Due, Ringer, Seat};
 use self::turn::Serving;
 use crate::commit::Commits;
 use crate::config::Polling;

@@ -190,6 +190,7 @@ impl Oracle {
             failure: job.extra.as_deref().and_then(|extra| extra.failure.clone()),
             ready_at: job.ready_at,
             until,
+            connection_bound: job.lease().is_some_and(Lease::connection_bound),
             heard: !job.listeners().is_empty(),
         }
     }

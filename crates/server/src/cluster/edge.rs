@@ -1,0 +1,470 @@
+//! The broker of a daemon that does not lead. What its clients ask goes out over the link; what the leader says goes into their
+//! mailboxes, each with the commit that it waits for. Mail leaves when the leader has said that this commit is durable.
+//!
+//! Bytes for a peer stay here. A place-holder travels in their stead, so that they keep their place among the leader's replies.
+//!
+//! Back-pressure: what is on its way to the leader is bounded, for one client and for all. The rest stays with the connections.
+//!
+//! No socket here: see `link`.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use foldhash::HashMap;
+use tokio::sync::Notify;
+use windlass_engine::{ClientCommand, ClientId, ClientInfo, Command, Event, Reading, Refusal, Reply, Tag};
+use windlass_link::{Ask, Edge as EdgeNumber, Say, Welcome};
+use windlass_session::{Item, Reason};
+
+use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
+use crate::budget::Budget;
+use crate::clock;
+use crate::mailbox::{Mail, Mailbox};
+use crate::published::Publication;
+
+/// The daemon's own client number.
+const OURSELVES: ClientId = ClientId(0);
+
+/// How long the daemon itself waits for a reply.
+const ASK_MAX: Duration = Duration::from_secs(10);
+
+/// Bytes of all clients that may be on their way to the leader.
+const UNDER_WAY_MAX: usize = 16 << 20;
+
+/// The same for one client: this many items, and bytes.
+const ITEMS_MAX: usize = 1 << 10;
+const BYTES_MAX: usize = 4 << 20;
+
+/// Counted for each item besides its body.
+const ITEM_BYTES: usize = 128;
+
+/// The way to the leader, and this daemon's clients.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    state: Mutex<State>,
+    /// The newest commit that is on the leader's disk.
+    durable: AtomicU64,
+    /// The leader's store does not respond.
+    failed: AtomicBool,
+    stopping: AtomicBool,
+    budget: Arc<Budget>,
+    /// Notified when there is something to send.
+    pub(super) to_send: Notify,
+    /// Notified when the daemon's own question has its reply.
+    replied: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    way: Way,
+    /// The number of this daemon at its leader, which its clients' numbers there contain.
+    number: Option<EdgeNumber>,
+    clients: HashMap<ClientId, Member>,
+    /// Mailboxes to ring for a commit, in order of commits.
+    waiting: VecDeque<(u64, Arc<Mailbox>)>,
+    asks: Vec<Ask>,
+    under_way_bytes: usize,
+    /// Clients with items that wait for the way to the leader.
+    blocked: Vec<ClientId>,
+    /// The daemon's own questions.
+    questions: HashMap<Tag, Option<Result<Reply, Refusal>>>,
+    last_tag: u64,
+}
+
+/// Whether there is a way to the leader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Way {
+    /// There is none yet: clients wait.
+    #[default]
+    Sought,
+    /// There has been none for too long: clients are closed.
+    Lost,
+    Open,
+}
+
+/// A client of this daemon.
+#[derive(Debug)]
+struct Member {
+    mailbox: Arc<Mailbox>,
+    /// Bytes that place-holders stand for, in order.
+    kept: VecDeque<Bytes>,
+    /// The sizes of its commands on their way.
+    under_way: VecDeque<usize>,
+    under_way_bytes: usize,
+    is_blocked: bool,
+    /// The leader knows the client.
+    has_spoken: bool,
+}
+
+impl Member {
+    const fn new(mailbox: Arc<Mailbox>) -> Self {
+        Self {
+            mailbox,
+            kept: VecDeque::new(),
+            under_way: VecDeque::new(),
+            under_way_bytes: 0,
+            is_blocked: false,
+            has_spoken: false,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.under_way.len() >= ITEMS_MAX || self.under_way_bytes >= BYTES_MAX
+    }
+
+    /// Whether nothing of the leader's is to come before new bytes for the peer.
+    fn is_idle(&self) -> bool {
+        self.under_way.is_empty() && self.kept.is_empty()
+    }
+
+    /// An item of this size is on its way.
+    fn sent(&mut self, bytes: usize, of_all: &mut usize) {
+        self.mailbox.set_awaits(true);
+        self.under_way.push_back(bytes);
+        self.under_way_bytes += bytes;
+        *of_all += bytes;
+    }
+}
+
+/// Bytes that a client publishes, and the mailboxes of their readers.
+type Published = (Bytes, Vec<Arc<Mailbox>>);
+
+impl Edge {
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        Self {
+            state: Mutex::default(),
+            durable: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            budget,
+            to_send: Notify::new(),
+            replied: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds this lock can panic half way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- for the link ----------------------------------------------------------------------------------------------
+
+    /// There is a way to a leader.
+    pub(super) fn open_way(&self, welcome: &Welcome) {
+        clock::follow(&welcome.clock);
+        let mut state = self.lock();
+        (state.way, state.number) = (Way::Open, Some(welcome.edge));
+        self.durable.store(welcome.durable, Ordering::Release);
+        self.failed.store(false, Ordering::Release);
+        state.asks.push(Ask::Claimed);
+        state.open(OURSELVES);
+        let command = ClientCommand::Open(ClientInfo::default()).into();
+        state.ask_for(OURSELVES, |client| Ask::Command { client, tag: Tag::NONE, command });
+        state.unblock_all();
+    }
+
+    /// The way to the leader is lost: what its clients have there is unknown. They are closed, all that have said anything.
+    pub(super) fn close_way(&self) {
+        let mut state = self.lock();
+        state.way = Way::Sought;
+        state.close_clients(|member| member.has_spoken);
+        state.asks.clear();
+        state.waiting.clear();
+        for reply in state.questions.values_mut() {
+            let _ = reply.get_or_insert(Err(Refusal::Unknown));
+        }
+        self.replied.notify_all();
+    }
+
+    /// There has been no way for too long: clients that wait for one are closed.
+    pub(super) fn give_up(&self) {
+        let mut state = self.lock();
+        if state.way == Way::Sought {
+            state.way = Way::Lost;
+            state.close_clients(|member| member.is_blocked);
+        }
+    }
+
+    /// This daemon leads from now on: no client talks to another leader.
+    pub(super) fn end(&self) {
+        self.close_way();
+        let mut state = self.lock();
+        state.way = Way::Lost;
+        state.close_clients(|_| true);
+    }
+
+    /// Takes what is to be sent.
+    pub(super) fn take_asks(&self, into: &mut Vec<Ask>) {
+        into.append(&mut self.lock().asks);
+    }
+
+    /// What the leader says.
+    pub(super) fn hear(&self, says: impl IntoIterator<Item = Say>) {
+        let mut state = self.lock();
+        let (mut due, mut published) = (Vec::new(), Vec::new());
+        for say in says {
+            match say {
+                Say::Event { client, gate, event } => match state.own(client) {
+                    OURSELVES => {
+                        state.note_reply(event);
+                        self.replied.notify_all();
+                    }
+                    client => self.deliver(&mut state, client, gate, Mail::Event(event)),
+                },
+                Say::Words { client, count } => {
+                    let client = state.own(client);
+                    let Some(member) = state.clients.get_mut(&client) else { continue };
+                    let count = member.kept.len().min(count as usize);
+                    let kept: Vec<_> = member.kept.drain(..count).collect();
+                    let (mailbox, is_idle) = (Arc::clone(&member.mailbox), member.is_idle());
+                    kept.into_iter().for_each(|bytes| self.deliver(&mut state, client, 0, Mail::Bytes(bytes)));
+                    mailbox.set_awaits(!is_idle);
+                }
+                Say::Applied { client, count } => {
+                    let client = state.own(client);
+                    state.applied(client, count);
+                }
+                Say::Closed { client } => {
+                    if let Some(member) = state.clients.get(&state.own(client)) {
+                        member.mailbox.evict(Reason::ClosedByServer);
+                    }
+                }
+                Say::Published { to, bytes } => {
+                    let to = to.iter().filter_map(|to| state.clients.get(&state.own(*to)));
+                    published.push((bytes, to.map(|to| Arc::clone(&to.mailbox)).collect()));
+                }
+                Say::Durable { commit } => {
+                    self.durable.store(commit, Ordering::Release);
+                    let ready = state.waiting.iter().take_while(|(gate, _)| *gate <= commit).count();
+                    due.extend(state.waiting.drain(..ready).map(|(_, mailbox)| mailbox));
+                }
+                Say::Failed(failed) => {
+                    self.failed.store(failed, Ordering::Release);
+                    if failed {
+                        due.extend(state.waiting.drain(..).map(|(_, mailbox)| mailbox));
+                    }
+                }
+                Say::Clock(reading) => clock::follow(&reading),
+                // The link handles the beginning and the end.
+                Say::Welcome(_) | Say::Refused(_) | Say::Bye => {}
+            }
+        }
+        drop(state);
+        self.publish(published);
+        due.iter().for_each(|mailbox| mailbox.ring());
+    }
+
+    fn publish(&self, published: Vec<Published>) {
+        published.into_iter().for_each(|(bytes, to)| Publication::new(bytes, &self.budget).post(&to));
+    }
+
+    fn deliver(&self, state: &mut State, client: ClientId, gate: u64, mail: Mail) {
+        let State { clients, waiting, .. } = state;
+        let Some(Member { mailbox, .. }) = clients.get(&client) else { return };
+        let gate = if gate > self.durable.load(Ordering::Acquire) { gate } else { 0 };
+        let mut filling = mailbox.fill();
+        if filling.push(gate, mail, None) {
+            waiting.push_back((gate, Arc::clone(mailbox)));
+        }
+        filling.finish();
+    }
+}
+
+impl State {
+    /// Sends a client's items, as many as may be on their way.
+    fn go(&mut self, client: ClientId, items: &mut VecDeque<Item>, published: &mut Vec<Published>) -> Visited {
+        while let Some(item) = items.front() {
+            let bytes = ITEM_BYTES + body_bytes(item);
+            let Some(member) = self.clients.get_mut(&client) else { break };
+            if self.way == Way::Lost {
+                member.mailbox.evict(Reason::ClosedByServer);
+                return Visited::UntilRung;
+            }
+            if self.way == Way::Sought || self.under_way_bytes >= UNDER_WAY_MAX || member.is_full() {
+                if !std::mem::replace(&mut member.is_blocked, true) {
+                    self.blocked.push(client);
+                }
+                return Visited::UntilRung;
+            }
+            let Some(item) = items.pop_front() else { break };
+            if !std::mem::replace(&mut member.has_spoken, true) {
+                self.open(client);
+            }
+            self.send(client, item, bytes, published);
+        }
+        Visited::All
+    }
+
+    fn send(&mut self, client: ClientId, item: Item, size: usize, published: &mut Vec<Published>) {
+        let Some(member) = self.clients.get_mut(&client) else { return };
+        match item {
+            Item::Command(tag, command) => {
+                member.sent(size, &mut self.under_way_bytes);
+                self.ask_for(client, |client| Ask::Command { client, tag, command });
+            }
+            Item::Forbidden(tag) => {
+                member.sent(size, &mut self.under_way_bytes);
+                self.ask_for(client, |client| Ask::Forbidden { client, tag });
+            }
+            // Nothing of the leader's is to come before it.
+            Item::Bytes(bytes) if member.is_idle() => {
+                let mut filling = member.mailbox.fill();
+                filling.push(0, Mail::Bytes(bytes), None);
+                filling.finish();
+            }
+            Item::Bytes(bytes) => {
+                member.kept.push_back(bytes);
+                member.mailbox.set_awaits(true);
+                self.ask_for(client, |client| Ask::Words { client, count: 1 });
+            }
+            Item::Publish(to, bytes) => {
+                let to = to.iter().filter_map(|to| self.clients.get(to)).map(|to| Arc::clone(&to.mailbox));
+                published.push((bytes, to.collect()));
+            }
+        }
+    }
+
+    /// Adds an item about a client, under the client's number at the leader.
+    fn ask_for(&mut self, client: ClientId, ask: impl FnOnce(ClientId) -> Ask) {
+        if let Some(number) = self.number {
+            self.asks.push(ask(ClientId(number.first_client().0 | client.0)));
+        }
+    }
+
+    fn open(&mut self, client: ClientId) {
+        self.ask_for(client, |client| Ask::Open { client, room: u64::MAX });
+    }
+
+    /// This daemon's number of a client.
+    fn own(&self, client: ClientId) -> ClientId {
+        ClientId(client.0 ^ self.number.map_or(0, |number| number.first_client().0))
+    }
+
+    /// The leader has done some of a client's commands.
+    fn applied(&mut self, client: ClientId, count: u32) {
+        let Some(member) = self.clients.get_mut(&client) else { return };
+        let done = member.under_way.len().min(count as usize);
+        let bytes: usize = member.under_way.drain(..done).sum();
+        member.under_way_bytes -= bytes;
+        member.mailbox.set_awaits(!member.is_idle());
+        let was_full = self.under_way_bytes >= UNDER_WAY_MAX;
+        self.under_way_bytes -= bytes;
+        if was_full && self.under_way_bytes < UNDER_WAY_MAX {
+            self.unblock_all();
+        } else if member.is_blocked && self.under_way_bytes < UNDER_WAY_MAX && !member.is_full() {
+            member.is_blocked = false;
+            self.blocked.retain(|blocked| *blocked != client);
+            member.mailbox.ring();
+        }
+    }
+
+    fn unblock_all(&mut self) {
+        for client in std::mem::take(&mut self.blocked) {
+            if let Some(member) = self.clients.get_mut(&client) {
+                member.is_blocked = false;
+                member.mailbox.ring();
+            }
+        }
+    }
+
+    fn note_reply(&mut self, event: Event) {
+        let Event::Reply(tag, reply) = event else { return };
+        if let Some(place) = self.questions.get_mut(&tag) {
+            *place = Some(if let Reply::Refused(why) = reply { Err(why) } else { Ok(reply) });
+        }
+    }
+
+    fn close_clients(&mut self, which: impl Fn(&Member) -> bool) {
+        let closed = self.clients.values().filter(|member| which(member));
+        closed.for_each(|member| member.mailbox.evict(Reason::ClosedByServer));
+        self.under_way_bytes = 0;
+        for member in self.clients.values_mut() {
+            (member.under_way, member.under_way_bytes) = (VecDeque::new(), 0);
+            member.kept.clear();
+        }
+    }
+}
+
+/// The bytes of an item's body.
+fn body_bytes(item: &Item) -> usize {
+    match item {
+        Item::Command(_, command) => command.new_job().map_or(0, |job| job.body.len()),
+        Item::Bytes(bytes) => bytes.len(),
+        Item::Forbidden(_) | Item::Publish(..) => 0,
+    }
+}
+
+impl Broker for Edge {
+    fn open(&self, client: ClientId, mailbox: Arc<Mailbox>) {
+        self.lock().clients.insert(client, Member::new(mailbox));
+    }
+
+    fn visit(&self, _now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty {
+        let (mut state, mut published) = (self.lock(), Vec::new());
+        let had_any = !state.asks.is_empty();
+        for Batch { client, items, visited, .. } in batches {
+            *visited = state.go(client, items, &mut published);
+        }
+        let has_any = !state.asks.is_empty();
+        drop(state);
+        if has_any && !had_any {
+            self.to_send.notify_one();
+        }
+        self.publish(published);
+        self.budget.relieve();
+        CommitDuty::None
+    }
+
+    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) {
+        self.visit(now, &mut std::iter::once(batch));
+    }
+
+    fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
+        mailbox.take(self.durable.load(Ordering::Acquire), self.failed.load(Ordering::Acquire), room, into)
+    }
+
+    fn close(&self, client: ClientId) -> bool {
+        let mut state = self.lock();
+        let Some(member) = state.clients.remove(&client) else { return true };
+        state.under_way_bytes -= member.under_way_bytes;
+        if member.has_spoken && state.way == Way::Open && !self.stopping.load(Ordering::Acquire) {
+            state.ask_for(client, |client| Ask::Close { client });
+            self.to_send.notify_one();
+        }
+        true
+    }
+
+    fn ask(&self, command: Command) -> Result<Reply, Refusal> {
+        let mut state = self.lock();
+        if state.way != Way::Open {
+            return Err(Refusal::Unavailable);
+        }
+        state.last_tag += 1;
+        let tag = Tag(state.last_tag);
+        state.questions.insert(tag, None);
+        state.ask_for(OURSELVES, |client| Ask::Command { client, tag, command });
+        self.to_send.notify_one();
+        let waits = |state: &mut State| state.questions.get(&tag).is_some_and(Option::is_none);
+        let waited = self.replied.wait_timeout_while(state, ASK_MAX, waits);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.questions.remove(&tag).flatten().unwrap_or(Err(Refusal::Unknown))
+    }
+
+    fn health(&self) -> Health {
+        let has_way = self.lock().way == Way::Open;
+        match (self.stopping.load(Ordering::Acquire), has_way && !self.failed.load(Ordering::Acquire)) {
+            (true, _) => Health::Stopping,
+            (false, false) => Health::StoreFailed,
+            (false, true) => Health::Serving,
+        }
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        let mailboxes: Vec<_> = self.lock().clients.values().map(|member| Arc::clone(&member.mailbox)).collect();
+        mailboxes.iter().for_each(|mailbox| mailbox.ring());
+    }
+}

@@ -1,0 +1,256 @@
+//! An edge's clients at the leader: the edge's asks become visits to the hub, and the clients' mail becomes what the leader says.
+//!
+//! Mail goes out before its commit is durable, together with the commit's number. The edge keeps it until the leader says that the
+//! commit is durable. A mailbox here is empty after each turn: what waits, waits at the edge, or in the link's buffer, which is bounded.
+//!
+//! No socket here: see `link`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use foldhash::HashMap;
+use tokio::sync::Notify;
+use windlass_engine::{ClientId, Reading};
+use windlass_link::{Ask, Edge as EdgeNumber, Say};
+use windlass_session::Item;
+
+use crate::broker::{Batch, Broker as _, Visited};
+use crate::clock;
+use crate::hub::Hub;
+use crate::mailbox::{Mail, Mailbox};
+use crate::serving::{Due, Ringer, Seat};
+
+/// The bytes that one client's answers may have in a turn.
+const ROOM_BYTES: usize = 256 << 10;
+
+/// Place-holders of one item.
+const WORDS_MAX: u32 = 1 << 10;
+
+/// One edge, at its leader.
+#[derive(Debug)]
+pub(super) struct EdgeClients {
+    hub: Arc<Hub>,
+    /// All its clients' numbers contain it.
+    number: EdgeNumber,
+    bytes_max: usize,
+    ringer: Arc<Ringer>,
+    clients: HashMap<ClientId, Member>,
+    /// Clients with items that may be done now, each once.
+    ready: VecDeque<ClientId>,
+    due: Due,
+    /// Rung when the newest commit that the edge waits for is durable.
+    bell: Arc<Mailbox>,
+    /// The newest commit that the edge waits for.
+    gate: u64,
+    /// What the edge was told last.
+    durable: u64,
+    failed: bool,
+    told: Option<Reading>,
+    /// The commit that the bell is to ring for.
+    bell_for: u64,
+}
+
+#[derive(Debug)]
+struct Member {
+    mailbox: Arc<Mailbox>,
+    items: VecDeque<Item>,
+    is_ready: bool,
+    /// The hub rings when the next item may be done.
+    waits: bool,
+    /// Its connection has ended: it ends here when its items are done.
+    closes: bool,
+}
+
+impl EdgeClients {
+    /// `rung` is notified when there is something to say.
+    pub(super) fn new(hub: Arc<Hub>, number: EdgeNumber, bytes_max: usize, rung: Arc<Notify>) -> Self {
+        let ringer = Arc::new(Ringer::for_link(rung));
+        let seat = Seat { index: 0, client: ClientId(u64::MAX) };
+        let bell = Arc::new(Mailbox::forwarding(bytes_max, Arc::clone(&hub.budget), (Arc::clone(&ringer), seat)));
+        let (durable, failed) = (hub.durable(), hub.failed());
+        Self {
+            hub,
+            number,
+            bytes_max,
+            ringer,
+            clients: HashMap::default(),
+            ready: VecDeque::new(),
+            due: Due::default(),
+            bell,
+            gate: 0,
+            durable,
+            failed,
+            told: None,
+            bell_for: 0,
+        }
+    }
+
+    /// What the edge asks.
+    ///
+    /// # Errors
+    ///
+    /// No edge asks that.
+    pub(super) fn hear(&mut self, ask: Ask) -> Result<(), &'static str> {
+        if ask.client().is_some_and(|client| !self.number.owns(client)) {
+            return Err("a client of another edge");
+        }
+        match ask {
+            Ask::Open { client, .. } => self.open(client),
+            Ask::Command { client, tag, command } => self.add(client, Item::Command(tag, command)),
+            Ask::Forbidden { client, tag } => self.add(client, Item::Forbidden(tag)),
+            Ask::Words { client, count } => {
+                (0..count.min(WORDS_MAX)).for_each(|_| self.add(client, Item::Bytes(bytes::Bytes::new())));
+            }
+            Ask::Close { client } => self.close(client),
+            Ask::Publish { .. } | Ask::Room { .. } | Ask::Claimed => {}
+            Ask::Hello(_) => return Err("a second greeting"),
+            Ask::Claim { .. } => return Err("a claim"),
+            Ask::Bye => return Err("it ends the link"),
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, client: ClientId) {
+        let owner = (Arc::clone(&self.ringer), Seat { index: 0, client });
+        let mailbox = Arc::new(Mailbox::forwarding(self.bytes_max, Arc::clone(&self.hub.budget), owner));
+        self.hub.open(client, Arc::clone(&mailbox));
+        self.clients
+            .insert(client, Member { mailbox, items: VecDeque::new(), is_ready: false, waits: false, closes: false });
+    }
+
+    /// Adds an item for a client. A client that is closed has none.
+    fn add(&mut self, client: ClientId, item: Item) {
+        let Some(member) = self.clients.get_mut(&client) else { return };
+        member.items.push_back(item);
+        if !member.waits && !std::mem::replace(&mut member.is_ready, true) {
+            self.ready.push_back(client);
+        }
+    }
+
+    /// A client's connection has ended. What it has asked before is done first.
+    fn close(&mut self, client: ClientId) {
+        let Some(member) = self.clients.get_mut(&client) else { return };
+        member.closes = true;
+        if member.items.is_empty() {
+            self.forget(client);
+        }
+    }
+
+    fn forget(&mut self, client: ClientId) {
+        if self.clients.remove(&client).is_some() {
+            while !self.hub.close(client) {}
+        }
+    }
+
+    /// Does what may be done now, and says what there is to say. Returns whether there is more to do.
+    pub(super) fn turn(&mut self, says: &mut Vec<Say>) -> bool {
+        let done = self.visit();
+        self.collect(says);
+        // Behind the replies: the edge may now put bytes of its own into these mailboxes.
+        says.extend(done.into_iter().map(|(client, count)| Say::Applied { client, count }));
+        self.note_commits(says);
+        let reading = clock::read();
+        if self.told.is_none_or(|told| told.now != reading.now) {
+            self.told = Some(reading);
+            says.push(Say::Clock(reading));
+        }
+        !self.ready.is_empty()
+    }
+
+    /// Visits the hub once for all clients that have items. Returns how many commands of each are done.
+    fn visit(&mut self) -> Vec<(ClientId, u32)> {
+        if self.ready.is_empty() {
+            return Vec::new();
+        }
+        let mut going = Vec::with_capacity(self.ready.len());
+        for client in self.ready.drain(..) {
+            if let Some(member) = self.clients.get_mut(&client) {
+                member.is_ready = false;
+                let items = std::mem::take(&mut member.items);
+                going.push((client, commands(&items), items, Visited::All));
+            }
+        }
+        let mut batches = going.iter_mut().map(|(client, _, items, visited)| Batch {
+            client: *client,
+            items,
+            room: ROOM_BYTES,
+            visited,
+        });
+        self.hub.visit_from_afar(&clock::read(), &mut batches);
+        drop(batches);
+        let mut all_done = Vec::with_capacity(going.len());
+        for (client, before, items, visited) in going {
+            let done = u32::try_from(before - commands(&items)).unwrap_or(u32::MAX);
+            all_done.push((client, done));
+            let Some(member) = self.clients.get_mut(&client) else { continue };
+            if member.closes && items.is_empty() {
+                self.forget(client);
+                continue;
+            }
+            member.items = items;
+            member.waits = visited == Visited::UntilRung;
+            if visited == Visited::Part && !std::mem::replace(&mut member.is_ready, true) {
+                self.ready.push_back(client);
+            }
+        }
+        all_done
+    }
+
+    /// Collects the mail of all clients that have some.
+    fn collect(&mut self, says: &mut Vec<Say>) {
+        let mut due = std::mem::take(&mut self.due);
+        self.ringer.take(&mut due);
+        let mut mail = Vec::new();
+        for Seat { client, .. } in due.mail.drain(..) {
+            let Some(member) = self.clients.get_mut(&client) else { continue };
+            member.mailbox.begin_look();
+            if std::mem::take(&mut member.waits) && !std::mem::replace(&mut member.is_ready, true) {
+                self.ready.push_back(client);
+            }
+            member.mailbox.take_early(&mut mail);
+            for (gate, mail) in mail.drain(..) {
+                self.gate = self.gate.max(gate);
+                match mail {
+                    Mail::Event(event) => says.push(Say::Event { client, gate, event }),
+                    Mail::Bytes(_) => says.push(Say::Words { client, count: 1 }),
+                    // Publications stay within a daemon.
+                    Mail::Posted(_) => {}
+                }
+            }
+            if member.mailbox.close_reason().is_some() || member.mailbox.overflowed() {
+                says.push(Say::Closed { client });
+            }
+        }
+        self.due = due;
+    }
+
+    fn note_commits(&mut self, says: &mut Vec<Say>) {
+        let (durable, failed) = (self.hub.durable(), self.hub.failed());
+        if durable != self.durable {
+            self.durable = durable;
+            says.push(Say::Durable { commit: durable });
+        }
+        if failed != self.failed {
+            self.failed = failed;
+            says.push(Say::Failed(failed));
+        }
+        if self.gate > durable.max(self.bell_for) {
+            self.bell_for = self.gate;
+            self.bell.begin_look();
+            self.hub.ring_when_durable(self.gate, &self.bell);
+        }
+    }
+}
+
+/// The commands among the items.
+fn commands(items: &VecDeque<Item>) -> usize {
+    items.iter().filter(|item| matches!(item, Item::Command(..) | Item::Forbidden(_))).count()
+}
+
+/// The edge is gone, and its clients with it.
+impl Drop for EdgeClients {
+    fn drop(&mut self) {
+        let clients: Vec<_> = self.clients.keys().copied().collect();
+        clients.into_iter().for_each(|client| self.forget(client));
+    }
+}

@@ -1,0 +1,306 @@
+//! Who leads: this daemon stands by while another one has the lease of the store, and serves its clients over the link to that one.
+//! When the lease is free it takes the lease, opens the store, and leads until it ends.
+
+use std::io;
+use std::net::TcpListener as StdListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use windlass_config::{Address, Error as ConfigError, ListenAddress};
+use windlass_link::Edge as EdgeNumber;
+use windlass_store::{Error as StoreError, Holder, OpenError, Remote};
+
+use super::edge::Edge;
+use super::link::{self, Leading, Terms};
+use super::tls::Tls;
+use crate::config::Config;
+use crate::data::{self, Store};
+use crate::failure::{Failure, Unbound};
+use crate::hub::Hub;
+use crate::logging::limited::warn_limited;
+
+/// How long a daemon without a leader waits before it looks for one again.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The same while the database does not respond.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Links of one epoch.
+const LINKS_MAX: u32 = 1 << 10;
+
+/// The part of a daemon that makes it one of several.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    edge: Arc<Edge>,
+    thread: Option<JoinHandle<()>>,
+    /// What the link's thread does.
+    task: watch::Sender<Task>,
+    terms: Arc<Terms>,
+    stop: Arc<AtomicBool>,
+}
+
+/// What the link's thread does.
+#[derive(Clone, Debug, Default)]
+enum Task {
+    /// It links this daemon to the leader.
+    #[default]
+    Follow,
+    /// It serves the edges of this daemon.
+    Lead(Arc<Leading>),
+    /// It ends.
+    Stop,
+}
+
+/// The bound address of the links.
+#[derive(Debug)]
+pub(crate) struct Listening(Vec<StdListener>);
+
+impl Listening {
+    /// Binds the addresses.
+    ///
+    /// # Errors
+    ///
+    /// One of them cannot be bound.
+    pub(crate) fn bind(all: &[ListenAddress]) -> Result<Self, Failure> {
+        let bind = |listen: &ListenAddress| {
+            let failed = |error| Failure::Listen(vec![Unbound::new(listen, "cluster.listen".to_owned(), error)]);
+            Self::bind_one(listen).map_err(failed)
+        };
+        let bound: Vec<Vec<_>> = all.iter().map(bind).collect::<Result<_, _>>()?;
+        Ok(Self(bound.into_iter().flatten().collect()))
+    }
+
+    fn bind_one(listen: &ListenAddress) -> io::Result<Vec<StdListener>> {
+        let bind = |address: Address| match address {
+            Address::Tcp(address) => StdListener::bind(address).and_then(|bound| {
+                bound.set_nonblocking(true)?;
+                Ok(bound)
+            }),
+            Address::Unix(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "links use TCP")),
+        };
+        listen.resolve()?.into_iter().map(bind).collect()
+    }
+}
+
+impl Cluster {
+    /// Starts the link's thread, which looks for the leader.
+    ///
+    /// # Errors
+    ///
+    /// The files of TLS cannot be used, or the thread cannot start.
+    pub(crate) fn start(config: &Config, listening: Listening, edge: Arc<Edge>) -> Result<Self, Failure> {
+        let section = &config.cluster;
+        let tls = Tls::new(&section.tls).map_err(|reason| ConfigError::Tls { protocol: "cluster", reason })?;
+        let terms = Arc::new(Terms {
+            cluster: section.name.as_str().into(),
+            name: section.address().into(),
+            settings: agreed(config),
+            tls,
+            outbound_bytes_max: config.server.outbound_bytes_max.bytes(),
+        });
+        let (task, tasks) = watch::channel(Task::Follow);
+        let follower = Follower {
+            edge: Arc::clone(&edge),
+            remote: config.remote.clone(),
+            own: section.address(),
+            hold: section.hold.into(),
+            terms: Arc::clone(&terms),
+        };
+        let work = move || run(&follower, listening, tasks);
+        let thread = std::thread::Builder::new().name("link".into()).spawn(work).map_err(crate::failure::no_threads)?;
+        Ok(Self { edge, thread: Some(thread), task, terms, stop: Arc::default() })
+    }
+
+    /// Stands by until this daemon has the store.
+    ///
+    /// # Errors
+    ///
+    /// The store is damaged.
+    pub(crate) async fn stand_by(&self, config: &Config) -> Result<Store, Failure> {
+        let (config, stop) = (config.clone(), Arc::clone(&self.stop));
+        let opened = tokio::task::spawn_blocking(move || stand_by(&config, &stop)).await;
+        opened.map_err(|error| Failure::Runtime(error.to_string()))?
+    }
+
+    /// This daemon leads from now on: the link's thread serves edges.
+    pub(crate) fn lead(&self, hub: &Arc<Hub>) {
+        let leading = Leading { hub: Arc::clone(hub), epoch: hub.epoch(), terms: Arc::clone(&self.terms) };
+        self.task.send_replace(Task::Lead(Arc::new(leading)));
+    }
+
+    /// Ends the links: edges look for another leader.
+    pub(crate) fn finish(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.task.send_replace(Task::Stop);
+        self.edge.close_way();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the link's thread has panicked");
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.task.send_replace(Task::Stop);
+    }
+}
+
+/// A digest of the settings that all daemons of a cluster must have in common: whichever of them leads, they count.
+fn agreed(config: &Config) -> [u8; 32] {
+    let is_agreed = |key: &str| {
+        let sections = ["durability", "commit_interval", "limits.", "bridge.", "queues."];
+        sections.iter().any(|section| key.starts_with(section)) || key.contains(".cron") || key.contains(".throttles")
+    };
+    let mut digest = Sha256::new();
+    for (key, value) in config.values.iter().filter(|(key, _)| is_agreed(key)) {
+        digest.update(format!("{key}\0{value}\0"));
+    }
+    digest.finalize().into()
+}
+
+/// Tries to open the store until it is free.
+fn stand_by(config: &Config, stop: &AtomicBool) -> Result<Store, Failure> {
+    loop {
+        let pause = match data::try_open(config) {
+            Ok(opened) => return Ok(opened.into()),
+            Err(OpenError::Store(StoreError::InUse { .. })) => LOOK_EVERY,
+            Err(OpenError::Store(why @ (StoreError::Io { .. } | StoreError::Deposed { .. }))) => {
+                warn_limited!("stand_by", %why, "this daemon cannot take the lease of the store");
+                RETRY
+            }
+            Err(why) => return Err(data::cannot_open(config, &why)),
+        };
+        if stop.load(Ordering::Acquire) {
+            return Err(Failure::Runtime("stopped while standing by".to_owned()));
+        }
+        std::thread::sleep(pause);
+    }
+}
+
+// ---- the link's thread -----------------------------------------------------------------------------------------------
+
+/// What the thread needs to follow a leader.
+struct Follower {
+    edge: Arc<Edge>,
+    remote: Option<Arc<dyn Remote>>,
+    /// This daemon's own address.
+    own: String,
+    /// How long clients wait for a leader.
+    hold: Duration,
+    terms: Arc<Terms>,
+}
+
+fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Task>) {
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return tracing::error!(%error, "the link's thread cannot start"),
+    };
+    runtime.block_on(async {
+        tokio::select! {
+            () = follower.follow() => {}
+            _ = tasks.wait_for(|task| !matches!(task, Task::Follow)) => {}
+        }
+        let task = tasks.borrow_and_update().clone();
+        if let Task::Lead(leading) = task {
+            tokio::select! {
+                () = accept(listening, &leading) => {}
+                _ = tasks.wait_for(|task| matches!(task, Task::Stop)) => {}
+            }
+        }
+    });
+    // A look at the database may take long.
+    runtime.shutdown_background();
+}
+
+impl Follower {
+    /// Links this daemon to the leader, again and again.
+    async fn follow(&self) {
+        let mut without_since = Instant::now();
+        loop {
+            if let Some(Holder { name, link: address, .. }) = self.find_leader().await {
+                let begun = Instant::now();
+                let why = link::follow(&self.edge, &address, &self.terms).await;
+                warn_limited!("link", leader = name, address, %why, "the link to the leader has ended");
+                if begun.elapsed() > LOOK_EVERY {
+                    without_since = Instant::now();
+                }
+            }
+            if without_since.elapsed() > self.hold {
+                self.edge.give_up();
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The daemon that leads, if it is another one and can be reached.
+    async fn find_leader(&self) -> Option<Holder> {
+        let remote = Arc::clone(self.remote.as_ref()?);
+        let found = tokio::task::spawn_blocking(move || remote.holder()).await.ok()?;
+        let found = found.inspect_err(|why| warn_limited!("leader", %why, "cannot look for the leader")).ok()?;
+        found.filter(|holder| !holder.link.is_empty() && holder.link != self.own)
+    }
+}
+
+/// Accepts edges, and serves each in a task of its own.
+async fn accept(Listening(listeners): Listening, leading: &Arc<Leading>) {
+    let links = Arc::new(std::sync::atomic::AtomicU32::new(1));
+    let mut tasks = tokio::task::JoinSet::new();
+    for listener in listeners {
+        let (links, leading) = (Arc::clone(&links), Arc::clone(leading));
+        tasks.spawn(async move {
+            let listener = match TcpListener::from_std(listener) {
+                Ok(listener) => listener,
+                Err(error) => return tracing::error!(%error, "cannot accept links"),
+            };
+            loop {
+                match listener.accept().await {
+                    Ok((socket, peer)) => {
+                        let number = number(leading.epoch, links.fetch_add(1, Ordering::Relaxed));
+                        let Some(number) = number.filter(|_| link::set_up(&socket).is_ok()) else { continue };
+                        let leading = Arc::clone(&leading);
+                        tokio::spawn(async move {
+                            let why = link::serve(socket, number, &leading).await.err();
+                            let why = why.map_or_else(|| "the edge has ended it".to_owned(), |why| why.to_string());
+                            tracing::info!(%peer, number = number.number(), why, "the link of an edge has ended");
+                        });
+                    }
+                    Err(error) => {
+                        warn_limited!("accept", %error, "cannot accept a link");
+                        sleep(LOOK_EVERY).await;
+                    }
+                }
+            }
+        });
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+/// The number of the edge of a link. No two links have one within 2^14 epochs, and 2^10 links of an epoch.
+fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
+    let epoch = u32::try_from(epoch % (u64::from(EdgeNumber::MAX) / u64::from(LINKS_MAX))).ok()?;
+    EdgeNumber::new(epoch * LINKS_MAX + link % LINKS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_one_epoch_and_of_the_next_have_different_numbers() {
+        let of = |epoch| (1..100).map(move |link| number(epoch, link));
+        let numbers: std::collections::BTreeSet<_> =
+            (1..50).flat_map(of).map(|it| it.map(EdgeNumber::number)).collect();
+        assert_eq!(numbers.len(), 49 * 99);
+        assert!(numbers.iter().all(Option::is_some), "{numbers:?}");
+    }
+}

@@ -1,0 +1,70 @@
+//! TLS between the daemons of a cluster: each shows a certificate, and one authority has signed them all.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use windlass_config::TlsError;
+
+use super::link::Socket;
+use crate::tls;
+
+/// Both sides' terms.
+pub(super) struct Tls {
+    acceptor: TlsAcceptor,
+    connector: TlsConnector,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Tls {
+    /// Reads the files. `None` if TLS is off.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be used, or the authority is missing.
+    pub(super) fn new(files: &windlass_config::Tls) -> Result<Option<Self>, TlsError> {
+        if !files.is_on() {
+            return Ok(None);
+        }
+        if !files.asks_for_certificates() {
+            return Err(TlsError::Missing { key: "client_ca", with: "certificate" });
+        }
+        let server: ServerConfig = tls::load(files)?;
+        let client = client(files)?;
+        let (acceptor, connector) = (TlsAcceptor::from(Arc::new(server)), TlsConnector::from(Arc::new(client)));
+        Ok(Some(Self { acceptor, connector }))
+    }
+
+    pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Box<dyn Socket>> {
+        Ok(Box::new(self.acceptor.accept(socket).await?))
+    }
+
+    /// The other side must have a certificate for the host of this address.
+    pub(super) async fn connect(&self, socket: TcpStream, address: &str) -> io::Result<Box<dyn Socket>> {
+        let (host, _) = address.rsplit_once(':').unwrap_or((address, ""));
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        Ok(Box::new(self.connector.connect(name, socket).await?))
+    }
+}
+
+fn client(files: &windlass_config::Tls) -> Result<ClientConfig, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let roots = tls::authorities(&files.client_ca)?;
+    let certified = Arc::new(tls::certified_key(files, &provider)?);
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| tls::unusable("certificate", &files.certificate, error))?;
+    Ok(builder
+        .with_root_certificates(roots)
+        .with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(certified))))
+}

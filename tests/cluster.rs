@@ -1,0 +1,155 @@
+//! Several daemons on one PostgreSQL server: one broker. The server is Debian's, started by the test.
+#![cfg(test)]
+#![allow(dead_code, unreachable_pub, reason = "the modules are this program's own")]
+
+mod common;
+#[path = "eventmq/peer.rs"]
+mod eventmq;
+#[path = "faktory/peer.rs"]
+mod faktory;
+#[path = "spiderq/peer.rs"]
+mod spiderq;
+
+use std::net::TcpListener;
+
+use common::load::Load;
+use common::postgres::Postgres;
+use common::{Peer, submission, wait_for_log, wait_until};
+use tempfile::TempDir;
+use windlass_gearman::wire::{Request, Response};
+use windlass_testkit::daemon::Daemon;
+
+/// The daemons of a broker, and the directory of each.
+struct Daemons {
+    all: Vec<(Daemon, TempDir)>,
+    postgres: Postgres,
+}
+
+impl Daemons {
+    /// Starts so many. The first one leads.
+    fn start(count: usize) -> Self {
+        let mut daemons = Self { all: Vec::new(), postgres: Postgres::start() };
+        for number in 0..count {
+            daemons.add();
+            wait_for_log(&daemons[number], if number == 0 { "this daemon leads" } else { "linked to the leader" });
+        }
+        daemons
+    }
+
+    /// Starts one more.
+    fn add(&mut self) {
+        let dir = tempfile::tempdir().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let plan = common::daemon(dir.path()).set(&self.postgres.section()).set("lease = \"800ms\"");
+        let plan = plan.set(&format!("[cluster]\nlisten = [\"127.0.0.1:{port}\"]")).eventmq("");
+        self.all.push((plan.start(), dir));
+    }
+
+    /// The number of the daemon that leads, among those that have said so last.
+    fn leader(&self) -> Option<usize> {
+        self.all.iter().rposition(|(daemon, _)| daemon.log_text().contains("this daemon leads"))
+    }
+}
+
+impl std::ops::Index<usize> for Daemons {
+    type Output = Daemon;
+
+    fn index(&self, number: usize) -> &Daemon {
+        &self.all[number].0
+    }
+}
+
+impl std::ops::IndexMut<usize> for Daemons {
+    fn index_mut(&mut self, number: usize) -> &mut Daemon {
+        &mut self.all[number].0
+    }
+}
+
+// ---- one broker ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn clients_of_every_protocol_meet_whichever_daemon_they_are_at() {
+    let daemons = Daemons::start(3);
+    for (from, to) in [(1, 0), (0, 2), (1, 2), (2, 1), (1, 1)] {
+        let name = format!("{from}{to}");
+        let mut worker = Peer::connect(daemons[to].address("gearman")).unwrap();
+        worker.can_do("resize").unwrap();
+        let mut client = Peer::connect(daemons[from].address("gearman")).unwrap();
+        client.submit("resize", "", format!("g{name}")).unwrap();
+        let job = worker.grab().unwrap().unwrap();
+        assert_eq!(job.workload, format!("g{name}"));
+        worker.complete(&job.handle).unwrap();
+
+        let mut pusher = faktory::Fwp::connect(daemons[from].address("faktory"));
+        let push = format!(r#"PUSH {{"jid":"jid{name}abcdef","jobtype":"T","queue":"mail","args":[1]}}"#);
+        assert_eq!(pusher.ask(&push), "+OK");
+        let mut fetcher = faktory::Fwp::connect(daemons[to].address("faktory"));
+        assert!(fetcher.ask("FETCH mail").contains(&format!("jid{name}abcdef")));
+        assert_eq!(fetcher.ask(&format!(r#"ACK {{"jid":"jid{name}abcdef"}}"#)), "+OK");
+
+        let mut adder = spiderq::Bare::connect(daemons[from].address("spiderq"));
+        assert_eq!(adder.ask(&spiderq::add(&name, b"value")), spiderq::ADDED);
+        let mut lender = spiderq::Bare::connect(daemons[to].address("spiderq"));
+        let lease = lender.lease(false).unwrap();
+        assert_eq!(lease.key, name);
+        assert_eq!(lender.ask(&spiderq::repay(&lease, spiderq::Status::Drop)), spiderq::REPAID);
+
+        let mut jobs =
+            eventmq::Peer::worker(daemons[to].address("eventmq"), &format!("w{name}"), r#"[[10, "report"]]"#);
+        jobs.ready(1);
+        let mut asker = eventmq::Peer::connect(daemons[from].address("eventmq"), &format!("c{name}"));
+        asker.request(&format!("e{name}"), "report", "", r#"["run", {"callable": "report", "path": "tasks"}]"#);
+        let request = jobs.hear().unwrap();
+        assert_eq!(request[1], format!("e{name}"));
+        jobs.say(&["REPLY", "reply", r#"{"value": 1}"#, &request[1]]).unwrap();
+    }
+}
+
+/// A foreground job crosses twice: its client waits at one edge, its worker at another.
+#[test]
+fn a_foreground_job_s_result_finds_its_client() {
+    let daemons = Daemons::start(3);
+    let mut worker = Peer::connect(daemons[1].address("gearman")).unwrap();
+    worker.can_do("reverse").unwrap();
+    let mut client = Peer::connect(daemons[2].address("gearman")).unwrap();
+    client.send(&submission("reverse", "", "abc", false)).unwrap();
+    let created = client.packet().unwrap();
+    let job = worker.grab().unwrap().unwrap();
+    assert!(matches!(Response::parse(&created), Ok(Response::JobCreated { handle }) if job.handle == handle));
+    worker.send(&Request::WorkComplete { handle: job.handle, data: "cba".into() }).unwrap();
+    let result = client.packet().unwrap();
+    assert!(matches!(Response::parse(&result), Ok(Response::WorkComplete { data: b"cba", .. })), "{result:?}");
+}
+
+// ---- the leader changes ----------------------------------------------------------------------------------------------
+
+#[test]
+fn another_daemon_leads_when_the_leader_is_killed_and_nothing_acknowledged_is_lost() {
+    let mut daemons = Daemons::start(3);
+    let load = Load::new();
+    let mut clients: Vec<_> =
+        (0..3).flat_map(|number| load.start(2, daemons[number].address("gearman"), true)).collect();
+    load.wait_for_more(300);
+    daemons[0].kill();
+    wait_until("another daemon leads", || daemons.leader().is_some_and(|leader| leader != 0));
+    load.wait_for_more(300);
+    let leader = daemons.leader().unwrap();
+    let other = 3 - leader;
+    wait_until("the other one has found it", || daemons[other].log_text().matches("linked to the leader").count() == 2);
+    load.wait_for_more(300);
+    load.end(std::mem::take(&mut clients));
+    load.check(daemons[other].address("gearman"));
+}
+
+#[test]
+fn a_leader_that_stops_in_order_is_followed_at_once() {
+    let mut daemons = Daemons::start(2);
+    let mut peer = Peer::connect(daemons[1].address("gearman")).unwrap();
+    peer.submit("work", "", "before").unwrap();
+    daemons[0].signal("TERM");
+    assert!(daemons[0].wait().success(), "{}", daemons[0].log_text());
+    wait_for_log(&daemons[1], "this daemon leads");
+    let mut peer = Peer::connect(daemons[1].address("gearman")).unwrap();
+    peer.can_do("work").unwrap();
+    assert_eq!(peer.grab().unwrap().unwrap().workload, "before");
+}
