@@ -1,0 +1,43 @@
+//! Arbitrary bytes as an edge's stream: noise, and real items with any damage. Decoding does not panic, and what can be read is
+//! written and read the same. An engine takes every command that comes out of it, whatever its values are, and stays consistent
+//! ([`Engine::check`]). Not tested here: what an edge may do in which order; the leader decides.
+#![no_main]
+
+#[path = "link/stream.rs"]
+mod stream;
+
+use libfuzzer_sys::fuzz_target;
+use windlass_engine::{
+    ClientCommand, ClientId, ClientInfo, Command, Context, Engine, JobCommand, Limits, Tag, Timestamp,
+};
+use windlass_link::{Ask, Claim};
+
+const GOLDEN: &str = include_str!("../../crates/link/golden/ask.txt");
+
+fn limits() -> Limits {
+    Limits { queues_max: 100, page_max: 10, batch_depth_max: 5, ..Limits::default() }
+}
+
+/// The command in an item, or the one that a claim needs.
+fn command(ask: Ask) -> Option<(ClientId, Tag, Command)> {
+    match ask {
+        Ask::Command { client, tag, command } => Some((client, tag, command)),
+        Ask::Claim { client, claim: Claim::Pushed { new, .. } } => Some((client, Tag(1), JobCommand::Push(new).into())),
+        _ => None,
+    }
+}
+
+fuzz_target!(|input: stream::Input| {
+    let mut engine = Engine::new(limits(), 1);
+    let mut context = Context::new(Timestamp(1_000), 1);
+    for client in 0..3 {
+        engine.apply(ClientId(client), Tag::NONE, ClientCommand::Open(ClientInfo::default()), &mut context);
+    }
+    for (client, tag, command) in stream::items::<Ask>(&input.bytes(GOLDEN)).into_iter().filter_map(command) {
+        context.now = context.now.after_ms(7);
+        engine.apply(ClientId(client.0 % 3), tag, command, &mut context);
+        engine.check();
+        context.changes.clear();
+        context.events.clear();
+    }
+});
