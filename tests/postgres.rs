@@ -292,7 +292,9 @@ fn a_move_there_and_back_gives_an_equal_store() {
     let mut served = daemon(plan.path(), &postgres).start();
     stop(&mut served);
     said(&["move", "--to", back, "--set", &set]);
-    assert_eq!(exported(back), before);
+    let after = exported(back);
+    let differs = after.iter().zip(&before).find(|(after, before)| after != before);
+    assert_eq!((differs, after.len()), (None, before.len()));
     assert!(refused(&["verify", &url], 4).contains("moved to another store"));
 }
 

@@ -4,9 +4,10 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -25,9 +26,15 @@ pub const EVENTMQ_OFF: &str = "[eventmq]\nlisten = []\nadmin_listen = []\npublis
 const EVENTMQ_ON: &str = "[eventmq]\nlisten = [\"127.0.0.1:0\"]\nadmin_listen = [\"127.0.0.1:0\"]\n\
                           publish_listen = [\"127.0.0.1:0\"]\nsubscribe_listen = [\"127.0.0.1:0\"]\n";
 
+/// If this variable has the address of a PostgreSQL server, a daemon whose plan says nothing of its store is one of two on that server:
+/// it serves the clients, and a daemon without listeners leads. So the suites run over a link.
+const THROUGH_EDGE: &str = "WINDLASS_TEST_THROUGH_EDGE";
+
 /// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
+    /// The daemon that leads, if this one does not.
+    leader: Option<Box<Self>>,
     child: Child,
     config: PathBuf,
     binary: PathBuf,
@@ -131,14 +138,60 @@ impl Plan {
         if is_unset(&"eventmq") {
             defaults.push_str(EVENTMQ_OFF);
         }
-        #[expect(clippy::expect_used, reason = "a test that cannot write its own file cannot go on")]
-        std::fs::write(&path, format!("{}{defaults}", self.config)).expect("write the configuration");
-        Daemon::start(self.binary, path, self.way)
+        let config = format!("{}{defaults}", self.config);
+        match std::env::var(THROUGH_EDGE) {
+            Ok(url) if is_unset(&"postgres") && self.way.options.is_empty() => self.start_through_edge(&config, &url),
+            Ok(_) | Err(_) => Daemon::start_with(self.binary, path, &config, self.way),
+        }
     }
+
+    /// Starts a daemon that leads and serves no client, and then the planned one.
+    fn start_through_edge(self, config: &str, url: &str) -> Daemon {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let schema = format!("t{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let one_of_two = || {
+            let port = free_port();
+            format!(
+                "{config}[postgres]\nurl = {url:?}\nschema = {schema:?}\n[cluster]\nlisten = [\"127.0.0.1:{port}\"]\n"
+            )
+        };
+        let data = format!("{:?}", self.dir.join("data"));
+        let leaders = one_of_two().replacen(&data, &format!("{:?}", self.dir.join("leader")), 1);
+        let mut way = self.way.clone();
+        let all = ["faktory", "gearman", "http", "spiderq", "eventmq"].map(|it| format!("{it}.listen=[]"));
+        let more = ["admin", "publish", "subscribe"].map(|it| format!("eventmq.{it}_listen=[]"));
+        way.options.extend(all.into_iter().chain(more).flat_map(|it| ["--set".to_owned(), it]));
+        let leader = Daemon::start_with(self.binary.clone(), self.dir.join("leader.toml"), &leaders, way);
+        leader.wait_for("this daemon leads");
+        let mut edge = Daemon::start_with(self.binary, self.dir.join("windlass.toml"), &one_of_two(), self.way);
+        edge.wait_for("linked to the leader");
+        edge.leader = Some(Box::new(leader));
+        edge
+    }
+}
+
+/// A port that is free now.
+#[expect(clippy::expect_used, reason = "a test without loopback ports cannot go on")]
+fn free_port() -> u16 {
+    let bound = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    bound.local_addr().expect("its address").port()
 }
 
 #[expect(clippy::expect_used, clippy::panic, reason = "this is a test's tool: a panic is how it reports")]
 impl Daemon {
+    fn start_with(binary: PathBuf, path: PathBuf, config: &str, way: Way) -> Self {
+        std::fs::write(&path, config).expect("write the configuration");
+        Self::start(binary, path, way)
+    }
+
+    fn wait_for(&self, text: &str) {
+        let end = Instant::now() + PATIENCE;
+        while !self.log_text().contains(text) {
+            assert!(Instant::now() < end, "not logged: {text}\n{}", self.log_text());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn start(binary: PathBuf, config: PathBuf, way: Way) -> Self {
         let mut command = way.command(&binary);
         command.arg("serve").arg("-c").arg(&config).args(["--log-format", "json"]).args(&way.options);
@@ -154,7 +207,7 @@ impl Daemon {
                 let _ = sender.send(line);
             }
         });
-        let mut daemon = Self { child, config, binary, way, listening: Vec::new(), log };
+        let mut daemon = Self { leader: None, child, config, binary, way, listening: Vec::new(), log };
         daemon.wait_until_it_listens(&receiver);
         daemon
     }
@@ -204,7 +257,11 @@ impl Daemon {
 
     /// Starts the daemon again with the same configuration and data, on new ports chosen by the kernel.
     pub fn restart(&mut self) {
-        let again = Self::start(self.binary.clone(), self.config.clone(), self.way.clone());
+        let mut again = Self::start(self.binary.clone(), self.config.clone(), self.way.clone());
+        again.leader = self.leader.take();
+        if again.leader.is_some() {
+            again.wait_for("linked to the leader");
+        }
         drop(std::mem::replace(self, again));
     }
 
@@ -238,10 +295,11 @@ impl Daemon {
         panic!("the daemon does not stop:\n{}", self.log_text());
     }
 
-    /// The log so far.
+    /// The log so far, behind that of the daemon that leads.
     #[must_use]
     pub fn log_text(&self) -> String {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+        let own = self.log.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+        self.leader.as_ref().map_or_else(|| own.clone(), |leader| format!("{}\n{own}", leader.log_text()))
     }
 
     /// The daemon's peak memory in bytes, without page cache.
