@@ -421,7 +421,7 @@ impl Connection {
         if self.was_read && self.is_answered_with_nothing() {
             self.stream.acknowledge();
         }
-        let is_quiet = self.items.is_empty() && self.mailbox.len() == 0 && self.output.is_empty();
+        let is_quiet = self.items.is_empty() && self.mailbox.is_settled() && self.output.is_empty();
         if is_quiet && let Some(why) = self.ending.take() {
             return Next::Over(End::Closed(why));
         }
@@ -435,7 +435,8 @@ impl Connection {
 
     /// Whether the bytes just read get no answer, now or after a commit, although the peer may be about to send more.
     fn is_answered_with_nothing(&self) -> bool {
-        let answered = self.was_written || !self.output.is_empty() || self.mailbox.len() > 0 || !self.items.is_empty();
+        let answered =
+            self.was_written || !self.output.is_empty() || !self.mailbox.is_settled() || !self.items.is_empty();
         !answered && !self.waits && !self.eof && self.ending.is_none()
     }
 

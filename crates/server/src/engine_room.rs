@@ -1,7 +1,6 @@
 //! The engine room: the engine with its journal behind one lock (the hub), the threads that commit and make checkpoints, and the
 //! task that gives the engine the time. A daemon alone has one from its start; a daemon of a cluster has one while it leads.
 
-use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +20,6 @@ use crate::export::Exports;
 use crate::failure::{Failure, no_threads};
 use crate::figures::RoomFigures;
 use crate::hub::{Durability, Hub};
-use crate::logging::limited;
-use crate::notify;
 use crate::protocols::{self, ProtocolNames};
 use crate::random::random_seed;
 use crate::reconcile::Desired;
@@ -128,9 +125,6 @@ impl EngineRoom {
                 return why;
             }
             drops.tell(self.hub.with_journal(|engine, _| engine.dead_dropped()));
-            notify::watchdog();
-            limited::flush();
-            give_memory_back();
         }
     }
 
@@ -172,7 +166,6 @@ impl EngineRoom {
     pub(crate) async fn finish(self) -> Result<(), Failure> {
         let Self { committer, checkpoints, .. } = self;
         checkpoints.finish();
-        limited::finish();
         // The last commit blocks; no other work is left on this thread.
         match tokio::task::spawn_blocking(move || committer.finish()).await {
             Ok(true) => Ok(()),
@@ -210,13 +203,6 @@ async fn tick(hub: Arc<Hub>) {
         // The due work may be one part of something long: other tasks come first.
         tokio::task::yield_now().await;
     }
-}
-
-/// The allocator keeps freed memory for a second, and returns it to the system when a large block is freed after that. An idle
-/// daemon frees no large blocks, so this function does.
-fn give_memory_back() {
-    const LARGE: usize = 1 << 20;
-    drop(black_box(Vec::<u8>::with_capacity(LARGE)));
 }
 
 fn pace(config: &Config) -> (Durability, Pace) {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use windlass_engine::{Event, Refusal, Reply};
+use windlass_engine::{ClientId, Event, Refusal, Reply};
 use windlass_session::{Closer, Reason};
 
 use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
@@ -79,8 +79,10 @@ pub(crate) struct Mailbox {
     /// The owner's thread, and its place there.
     ringer: Arc<Ringer>,
     seat: Seat,
-    /// Mail for commands of the owner is still to come.
-    awaits: AtomicBool,
+    /// So many items of the owner are on their way to another daemon.
+    under_way: AtomicUsize,
+    /// Bytes that the owner has taken, and the other daemon has not been told of.
+    taken: AtomicUsize,
     /// The owner takes mail before its commit is durable, and passes the commit's number on.
     takes_early: bool,
 }
@@ -146,7 +148,8 @@ impl Mailbox {
             unsent: AtomicUsize::new(0),
             ringer,
             seat,
-            awaits: AtomicBool::new(false),
+            under_way: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
             takes_early,
         }
     }
@@ -285,12 +288,30 @@ impl Mailbox {
 
     /// Whether everything that precedes new bytes of the owner has been taken: no mail waits here, or is still to come.
     pub(crate) fn is_settled(&self) -> bool {
-        self.len() == 0 && !self.awaits.load(Ordering::Acquire)
+        self.unanswered() == 0
     }
 
-    /// Sets whether mail for commands of the owner is still to come.
-    pub(crate) fn set_awaits(&self, awaits: bool) {
-        self.awaits.store(awaits, Ordering::Release);
+    /// Letters that wait, and items of the owner that are on their way to another daemon.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.len() + self.under_way.load(Ordering::Acquire)
+    }
+
+    /// The owner has taken so many bytes. Returns all bytes since the last time, if they are at least a step.
+    pub(crate) fn made_room(&self, bytes: usize, step: usize) -> Option<usize> {
+        if bytes == 0 || self.taken.fetch_add(bytes, Ordering::AcqRel) + bytes < step {
+            return None;
+        }
+        Some(self.taken.swap(0, Ordering::AcqRel)).filter(|bytes| *bytes > 0)
+    }
+
+    /// The owner's number.
+    pub(crate) const fn client(&self) -> ClientId {
+        self.seat.client
+    }
+
+    /// Sets how many items of the owner are on their way to another daemon.
+    pub(crate) fn set_under_way(&self, items: usize) {
+        self.under_way.store(items, Ordering::Release);
     }
 
     /// Whether more waited than the client may leave unread.

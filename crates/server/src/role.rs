@@ -1,7 +1,9 @@
 //! What a daemon is made of. Alone it has an engine room from its start. One of several has a link to the leader, until it leads and
 //! has an engine room, too.
 
+use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::broker::Broker;
 use crate::budget::Budget;
@@ -13,6 +15,8 @@ use crate::export::Exports;
 use crate::failure::Failure;
 use crate::figures::Figures;
 use crate::listen::Acceptor;
+use crate::logging::limited;
+use crate::notify;
 use crate::reconcile::Desired;
 
 /// Where the store is when the daemon starts.
@@ -94,6 +98,13 @@ impl Running<'_> {
 
     /// Returns only if the daemon must end, with the reason.
     pub(crate) async fn watch(&mut self) -> Failure {
+        tokio::select! {
+            failure = self.watch_room() => failure,
+            failure = keep_house() => failure,
+        }
+    }
+
+    async fn watch_room(&mut self) -> Failure {
         if let Err(failure) = self.lead_when_possible().await {
             return failure;
         }
@@ -139,6 +150,7 @@ impl Running<'_> {
         if let Some((mut cluster, _)) = cluster {
             cluster.finish();
         }
+        limited::finish();
         match room {
             Some(room) => {
                 room.finish().await?;
@@ -148,4 +160,22 @@ impl Running<'_> {
         }
         Ok(())
     }
+}
+
+/// What every daemon does once a second. Never returns.
+async fn keep_house() -> Failure {
+    const EVERY: Duration = Duration::from_secs(1);
+    loop {
+        tokio::time::sleep(EVERY).await;
+        notify::watchdog();
+        limited::flush();
+        give_memory_back();
+    }
+}
+
+/// The allocator keeps freed memory for a second, and returns it to the system when a large block is freed after that. An idle
+/// daemon frees no large blocks, so this function does.
+fn give_memory_back() {
+    const LARGE: usize = 1 << 20;
+    drop(black_box(Vec::<u8>::with_capacity(LARGE)));
 }

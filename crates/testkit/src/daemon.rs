@@ -27,7 +27,7 @@ const EVENTMQ_ON: &str = "[eventmq]\nlisten = [\"127.0.0.1:0\"]\nadmin_listen = 
                           publish_listen = [\"127.0.0.1:0\"]\nsubscribe_listen = [\"127.0.0.1:0\"]\n";
 
 /// If this variable has the address of a PostgreSQL server, a daemon whose plan says nothing of its store is one of two on that server:
-/// it serves the clients, and a daemon without listeners leads. So the suites run over a link.
+/// it serves the clients, and another one leads. So the suites run over a link.
 const THROUGH_EDGE: &str = "WINDLASS_TEST_THROUGH_EDGE";
 
 /// A running daemon.
@@ -145,7 +145,7 @@ impl Plan {
         }
     }
 
-    /// Starts a daemon that leads and serves no client, and then the planned one.
+    /// Starts a daemon that leads, whose addresses no client knows, and then the planned one.
     fn start_through_edge(self, config: &str, url: &str) -> Daemon {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let schema = format!("t{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -158,9 +158,11 @@ impl Plan {
         let data = format!("{:?}", self.dir.join("data"));
         let leaders = one_of_two().replacen(&data, &format!("{:?}", self.dir.join("leader")), 1);
         let mut way = self.way.clone();
-        let all = ["faktory", "gearman", "http", "spiderq", "eventmq"].map(|it| format!("{it}.listen=[]"));
-        let more = ["admin", "publish", "subscribe"].map(|it| format!("eventmq.{it}_listen=[]"));
-        way.options.extend(all.into_iter().chain(more).flat_map(|it| ["--set".to_owned(), it]));
+        let off = ["http.listen", "eventmq.listen"];
+        let more = ["eventmq.admin_listen", "eventmq.publish_listen", "eventmq.subscribe_listen"];
+        let off = off.into_iter().chain(more).map(|key| format!("{key}=[]"));
+        let others = ["gearman", "faktory", "spiderq"].map(|it| format!("{it}.listen=[\"127.0.0.1:0\"]"));
+        way.options.extend(off.chain(others).flat_map(|it| ["--set".to_owned(), it]));
         let leader = Daemon::start_with(self.binary.clone(), self.dir.join("leader.toml"), &leaders, way);
         leader.wait_for("this daemon leads");
         let mut edge = Daemon::start_with(self.binary, self.dir.join("windlass.toml"), &one_of_two(), self.way);

@@ -73,6 +73,10 @@ impl Broker for ClusterBroker {
         self.present().health()
     }
 
+    fn is_at_rest(&self) -> bool {
+        self.present().is_at_rest()
+    }
+
     fn stop(&self) {
         self.present().stop();
     }

@@ -25,8 +25,10 @@ use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
 use crate::published::Publication;
 
-/// The daemon's own client number.
-const OURSELVES: ClientId = ClientId(0);
+/// The numbers from here on belong to the daemon's own questions, each of which is a client of its own.
+const OURSELVES: u64 = 1 << 39;
+
+const ASKED: Tag = Tag(1);
 
 /// How long the daemon itself waits for a reply.
 const ASK_MAX: Duration = Duration::from_secs(10);
@@ -37,6 +39,12 @@ const UNDER_WAY_MAX: usize = 16 << 20;
 /// The same for one client: this many items, and bytes.
 const ITEMS_MAX: usize = 1 << 10;
 const BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of answers that may be on their way to a client, or wait here for its session.
+const ROOM_BYTES: u64 = 256 << 10;
+
+/// The leader learns of so much room that a session has made.
+const ROOM_STEP: usize = 32 << 10;
 
 /// Counted for each item besides its body.
 const ITEM_BYTES: usize = 128;
@@ -70,8 +78,8 @@ struct State {
     /// Clients with items that wait for the way to the leader.
     blocked: Vec<ClientId>,
     /// The daemon's own questions.
-    questions: HashMap<Tag, Option<Result<Reply, Refusal>>>,
-    last_tag: u64,
+    questions: HashMap<ClientId, Option<Result<Reply, Refusal>>>,
+    asked: u64,
 }
 
 /// Whether there is a way to the leader.
@@ -115,17 +123,21 @@ impl Member {
         self.under_way.len() >= ITEMS_MAX || self.under_way_bytes >= BYTES_MAX
     }
 
-    /// Whether nothing of the leader's is to come before new bytes for the peer.
-    fn is_idle(&self) -> bool {
-        self.under_way.is_empty() && self.kept.is_empty()
+    /// Items whose replies, or places among the replies, are still to come.
+    fn unanswered(&self) -> usize {
+        self.under_way.len() + self.kept.len()
+    }
+
+    fn count(&self) {
+        self.mailbox.set_under_way(self.unanswered());
     }
 
     /// An item of this size is on its way.
     fn sent(&mut self, bytes: usize, of_all: &mut usize) {
-        self.mailbox.set_awaits(true);
         self.under_way.push_back(bytes);
         self.under_way_bytes += bytes;
         *of_all += bytes;
+        self.count();
     }
 }
 
@@ -160,9 +172,6 @@ impl Edge {
         self.durable.store(welcome.durable, Ordering::Release);
         self.failed.store(false, Ordering::Release);
         state.asks.push(Ask::Claimed);
-        state.open(OURSELVES);
-        let command = ClientCommand::Open(ClientInfo::default()).into();
-        state.ask_for(OURSELVES, |client| Ask::Command { client, tag: Tag::NONE, command });
         state.unblock_all();
     }
 
@@ -207,21 +216,23 @@ impl Edge {
         let (mut due, mut published) = (Vec::new(), Vec::new());
         for say in says {
             match say {
-                Say::Event { client, gate, event } => match state.own(client) {
-                    OURSELVES => {
-                        state.note_reply(event);
+                Say::Event { client, gate, event } => {
+                    let client = state.own(client);
+                    if client.0 < OURSELVES {
+                        self.deliver(&mut state, client, gate, Mail::Event(event));
+                    } else {
+                        state.note_reply(client, event);
                         self.replied.notify_all();
                     }
-                    client => self.deliver(&mut state, client, gate, Mail::Event(event)),
-                },
+                }
                 Say::Words { client, count } => {
                     let client = state.own(client);
                     let Some(member) = state.clients.get_mut(&client) else { continue };
                     let count = member.kept.len().min(count as usize);
                     let kept: Vec<_> = member.kept.drain(..count).collect();
-                    let (mailbox, is_idle) = (Arc::clone(&member.mailbox), member.is_idle());
+                    let (mailbox, left) = (Arc::clone(&member.mailbox), member.unanswered());
                     kept.into_iter().for_each(|bytes| self.deliver(&mut state, client, 0, Mail::Bytes(bytes)));
-                    mailbox.set_awaits(!is_idle);
+                    mailbox.set_under_way(left);
                 }
                 Say::Applied { client, count } => {
                     let client = state.own(client);
@@ -310,14 +321,14 @@ impl State {
                 self.ask_for(client, |client| Ask::Forbidden { client, tag });
             }
             // Nothing of the leader's is to come before it.
-            Item::Bytes(bytes) if member.is_idle() => {
+            Item::Bytes(bytes) if member.unanswered() == 0 => {
                 let mut filling = member.mailbox.fill();
                 filling.push(0, Mail::Bytes(bytes), None);
                 filling.finish();
             }
             Item::Bytes(bytes) => {
                 member.kept.push_back(bytes);
-                member.mailbox.set_awaits(true);
+                member.count();
                 self.ask_for(client, |client| Ask::Words { client, count: 1 });
             }
             Item::Publish(to, bytes) => {
@@ -335,7 +346,7 @@ impl State {
     }
 
     fn open(&mut self, client: ClientId) {
-        self.ask_for(client, |client| Ask::Open { client, room: u64::MAX });
+        self.ask_for(client, |client| Ask::Open { client, room: ROOM_BYTES });
     }
 
     /// This daemon's number of a client.
@@ -349,7 +360,7 @@ impl State {
         let done = member.under_way.len().min(count as usize);
         let bytes: usize = member.under_way.drain(..done).sum();
         member.under_way_bytes -= bytes;
-        member.mailbox.set_awaits(!member.is_idle());
+        member.count();
         let was_full = self.under_way_bytes >= UNDER_WAY_MAX;
         self.under_way_bytes -= bytes;
         if was_full && self.under_way_bytes < UNDER_WAY_MAX {
@@ -370,9 +381,9 @@ impl State {
         }
     }
 
-    fn note_reply(&mut self, event: Event) {
-        let Event::Reply(tag, reply) = event else { return };
-        if let Some(place) = self.questions.get_mut(&tag) {
+    /// The reply to a question of the daemon's own.
+    fn note_reply(&mut self, client: ClientId, event: Event) {
+        if let (Event::Reply(ASKED, reply), Some(place)) = (event, self.questions.get_mut(&client)) {
             *place = Some(if let Reply::Refused(why) = reply { Err(why) } else { Ok(reply) });
         }
     }
@@ -384,6 +395,7 @@ impl State {
         for member in self.clients.values_mut() {
             (member.under_way, member.under_way_bytes) = (VecDeque::new(), 0);
             member.kept.clear();
+            member.count();
         }
     }
 }
@@ -423,7 +435,14 @@ impl Broker for Edge {
     }
 
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
-        mailbox.take(self.durable.load(Ordering::Acquire), self.failed.load(Ordering::Acquire), room, into)
+        let before = into.len();
+        let left = mailbox.take(self.durable.load(Ordering::Acquire), self.failed.load(Ordering::Acquire), room, into);
+        let taken = into.iter().skip(before).map(|mail| if let Mail::Event(event) = mail { event.bytes() } else { 0 });
+        if let Some(bytes) = mailbox.made_room(taken.sum(), ROOM_STEP) {
+            self.lock().ask_for(mailbox.client(), |client| Ask::Room { client, bytes: bytes as u64 });
+            self.to_send.notify_one();
+        }
+        left
     }
 
     fn close(&self, client: ClientId) -> bool {
@@ -442,15 +461,20 @@ impl Broker for Edge {
         if state.way != Way::Open {
             return Err(Refusal::Unavailable);
         }
-        state.last_tag += 1;
-        let tag = Tag(state.last_tag);
-        state.questions.insert(tag, None);
-        state.ask_for(OURSELVES, |client| Ask::Command { client, tag, command });
+        state.asked += 1;
+        let client = ClientId(OURSELVES + state.asked);
+        state.questions.insert(client, None);
+        state.open(client);
+        let opening = Command::from(ClientCommand::Open(ClientInfo::default()));
+        for (tag, command) in [(Tag::NONE, opening), (ASKED, command)] {
+            state.ask_for(client, |client| Ask::Command { client, tag, command });
+        }
+        state.ask_for(client, |client| Ask::Close { client });
         self.to_send.notify_one();
-        let waits = |state: &mut State| state.questions.get(&tag).is_some_and(Option::is_none);
+        let waits = |state: &mut State| state.questions.get(&client).is_some_and(Option::is_none);
         let waited = self.replied.wait_timeout_while(state, ASK_MAX, waits);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.questions.remove(&tag).flatten().unwrap_or(Err(Refusal::Unknown))
+        state.questions.remove(&client).flatten().unwrap_or(Err(Refusal::Unknown))
     }
 
     fn health(&self) -> Health {
@@ -460,6 +484,11 @@ impl Broker for Edge {
             (false, false) => Health::StoreFailed,
             (false, true) => Health::Serving,
         }
+    }
+
+    /// What its clients work on is known at the leader: it is at rest when they have gone.
+    fn is_at_rest(&self) -> bool {
+        self.lock().clients.is_empty()
     }
 
     fn stop(&self) {

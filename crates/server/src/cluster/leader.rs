@@ -37,6 +37,8 @@ pub(super) struct EdgeClients {
     clients: HashMap<ClientId, Member>,
     /// Clients with items that may be done now, each once.
     ready: VecDeque<ClientId>,
+    /// Clients whose connections have ended.
+    closing: Vec<ClientId>,
     due: Due,
     /// Rung when the newest commit that the edge waits for is durable.
     bell: Arc<Mailbox>,
@@ -55,10 +57,21 @@ struct Member {
     mailbox: Arc<Mailbox>,
     items: VecDeque<Item>,
     is_ready: bool,
+    /// Bytes that its answers may have until its session has taken some. Without room its items wait.
+    room: u64,
     /// The hub rings when the next item may be done.
     waits: bool,
     /// Its connection has ended: it ends here when its items are done.
     closes: bool,
+}
+
+impl Member {
+    /// Whether the client must be added to those that are ready. From now on it counts as ready then.
+    fn may_go(&mut self) -> bool {
+        let may = !self.waits && !self.is_ready && self.room > 0 && !self.items.is_empty();
+        self.is_ready |= may;
+        may
+    }
 }
 
 impl EdgeClients {
@@ -75,6 +88,7 @@ impl EdgeClients {
             ringer,
             clients: HashMap::default(),
             ready: VecDeque::new(),
+            closing: Vec::new(),
             due: Due::default(),
             bell,
             gate: 0,
@@ -95,14 +109,15 @@ impl EdgeClients {
             return Err("a client of another edge");
         }
         match ask {
-            Ask::Open { client, .. } => self.open(client),
+            Ask::Open { client, room } => self.open(client, room),
             Ask::Command { client, tag, command } => self.add(client, Item::Command(tag, command)),
             Ask::Forbidden { client, tag } => self.add(client, Item::Forbidden(tag)),
             Ask::Words { client, count } => {
                 (0..count.min(WORDS_MAX)).for_each(|_| self.add(client, Item::Bytes(bytes::Bytes::new())));
             }
             Ask::Close { client } => self.close(client),
-            Ask::Publish { .. } | Ask::Room { .. } | Ask::Claimed => {}
+            Ask::Room { client, bytes } => self.give_room(client, bytes),
+            Ask::Publish { .. } | Ask::Claimed => {}
             Ask::Hello(_) => return Err("a second greeting"),
             Ask::Claim { .. } => return Err("a claim"),
             Ask::Bye => return Err("it ends the link"),
@@ -110,29 +125,50 @@ impl EdgeClients {
         Ok(())
     }
 
-    fn open(&mut self, client: ClientId) {
+    fn open(&mut self, client: ClientId, room: u64) {
         let owner = (Arc::clone(&self.ringer), Seat { index: 0, client });
         let mailbox = Arc::new(Mailbox::forwarding(self.bytes_max, Arc::clone(&self.hub.budget), owner));
         self.hub.open(client, Arc::clone(&mailbox));
-        self.clients
-            .insert(client, Member { mailbox, items: VecDeque::new(), is_ready: false, waits: false, closes: false });
+        let member = Member { mailbox, items: VecDeque::new(), is_ready: false, room, waits: false, closes: false };
+        self.clients.insert(client, member);
     }
 
     /// Adds an item for a client. A client that is closed has none.
     fn add(&mut self, client: ClientId, item: Item) {
         let Some(member) = self.clients.get_mut(&client) else { return };
         member.items.push_back(item);
-        if !member.waits && !std::mem::replace(&mut member.is_ready, true) {
+        if member.may_go() {
             self.ready.push_back(client);
         }
     }
 
-    /// A client's connection has ended. What it has asked before is done first.
-    fn close(&mut self, client: ClientId) {
+    /// The client's session has taken answers of so many bytes.
+    fn give_room(&mut self, client: ClientId, bytes: u64) {
         let Some(member) = self.clients.get_mut(&client) else { return };
-        member.closes = true;
-        if member.items.is_empty() {
-            self.forget(client);
+        member.room = member.room.saturating_add(bytes);
+        if member.may_go() {
+            self.ready.push_back(client);
+        }
+    }
+
+    /// A client's connection has ended. What it has asked before is done first, and its mail goes out.
+    fn close(&mut self, client: ClientId) {
+        if let Some(member) = self.clients.get_mut(&client)
+            && !std::mem::replace(&mut member.closes, true)
+        {
+            self.closing.push(client);
+        }
+    }
+
+    /// Ends the clients that have nothing more to do.
+    fn end_clients(&mut self, says: &mut Vec<Say>) {
+        for client in std::mem::take(&mut self.closing) {
+            if self.clients.get(&client).is_some_and(|member| !member.items.is_empty()) {
+                self.closing.push(client);
+            } else {
+                self.forget(client);
+                says.push(Say::Closed { client });
+            }
         }
     }
 
@@ -144,10 +180,16 @@ impl EdgeClients {
 
     /// Does what may be done now, and says what there is to say. Returns whether there is more to do.
     pub(super) fn turn(&mut self, says: &mut Vec<Say>) -> bool {
-        let done = self.visit();
+        let (done, parts) = self.visit();
         self.collect(says);
+        for client in parts {
+            if self.clients.get_mut(&client).is_some_and(Member::may_go) {
+                self.ready.push_back(client);
+            }
+        }
         // Behind the replies: the edge may now put bytes of its own into these mailboxes.
         says.extend(done.into_iter().map(|(client, count)| Say::Applied { client, count }));
+        self.end_clients(says);
         self.note_commits(says);
         let reading = clock::read();
         if self.told.is_none_or(|told| told.now != reading.now) {
@@ -157,43 +199,40 @@ impl EdgeClients {
         !self.ready.is_empty()
     }
 
-    /// Visits the hub once for all clients that have items. Returns how many commands of each are done.
-    fn visit(&mut self) -> Vec<(ClientId, u32)> {
+    /// Visits the hub once for all clients that have items. Returns how many commands of each are done, and which have more to do.
+    fn visit(&mut self) -> (Vec<(ClientId, u32)>, Vec<ClientId>) {
         if self.ready.is_empty() {
-            return Vec::new();
+            return Default::default();
         }
         let mut going = Vec::with_capacity(self.ready.len());
         for client in self.ready.drain(..) {
             if let Some(member) = self.clients.get_mut(&client) {
                 member.is_ready = false;
                 let items = std::mem::take(&mut member.items);
-                going.push((client, commands(&items), items, Visited::All));
+                let room = usize::try_from(member.room).unwrap_or(usize::MAX).min(ROOM_BYTES);
+                going.push((client, room, commands(&items), items, Visited::All));
             }
         }
-        let mut batches = going.iter_mut().map(|(client, _, items, visited)| Batch {
+        let mut batches = going.iter_mut().map(|(client, room, _, items, visited)| Batch {
             client: *client,
             items,
-            room: ROOM_BYTES,
+            room: *room,
             visited,
         });
         self.hub.visit_from_afar(&clock::read(), &mut batches);
         drop(batches);
-        let mut all_done = Vec::with_capacity(going.len());
-        for (client, before, items, visited) in going {
+        let (mut all_done, mut parts) = (Vec::with_capacity(going.len()), Vec::new());
+        for (client, _, before, items, visited) in going {
             let done = u32::try_from(before - commands(&items)).unwrap_or(u32::MAX);
             all_done.push((client, done));
             let Some(member) = self.clients.get_mut(&client) else { continue };
-            if member.closes && items.is_empty() {
-                self.forget(client);
-                continue;
-            }
             member.items = items;
             member.waits = visited == Visited::UntilRung;
-            if visited == Visited::Part && !std::mem::replace(&mut member.is_ready, true) {
-                self.ready.push_back(client);
+            if visited == Visited::Part {
+                parts.push(client);
             }
         }
-        all_done
+        (all_done, parts)
     }
 
     /// Collects the mail of all clients that have some.
@@ -204,21 +243,27 @@ impl EdgeClients {
         for Seat { client, .. } in due.mail.drain(..) {
             let Some(member) = self.clients.get_mut(&client) else { continue };
             member.mailbox.begin_look();
-            if std::mem::take(&mut member.waits) && !std::mem::replace(&mut member.is_ready, true) {
-                self.ready.push_back(client);
-            }
+            let waited = std::mem::take(&mut member.waits);
             member.mailbox.take_early(&mut mail);
             for (gate, mail) in mail.drain(..) {
                 self.gate = self.gate.max(gate);
                 match mail {
-                    Mail::Event(event) => says.push(Say::Event { client, gate, event }),
+                    Mail::Event(event) => {
+                        member.room = member.room.saturating_sub(event.bytes() as u64);
+                        says.push(Say::Event { client, gate, event });
+                    }
                     Mail::Bytes(_) => says.push(Say::Words { client, count: 1 }),
                     // Publications stay within a daemon.
                     Mail::Posted(_) => {}
                 }
             }
-            if member.mailbox.close_reason().is_some() || member.mailbox.overflowed() {
-                says.push(Say::Closed { client });
+            if waited && member.may_go() {
+                self.ready.push_back(client);
+            }
+            // The daemon has run out of memory for buffers, and this client had the most.
+            if member.mailbox.close_reason().is_some() && !std::mem::replace(&mut member.closes, true) {
+                member.items.clear();
+                self.closing.push(client);
             }
         }
         self.due = due;

@@ -180,7 +180,8 @@ impl Connection {
     /// Whether the peer has taken enough of its answers, and the disk enough of its commands, to read more.
     pub(super) fn has_room(&self) -> bool {
         // Mail left behind waits for the peer and is limited by its bytes, not its count.
-        let acknowledged = self.left_behind.is_some() || self.mailbox.len() < self.shared.bounds.unacknowledged_max;
+        let acknowledged =
+            self.left_behind.is_some() || self.mailbox.unanswered() < self.shared.bounds.unacknowledged_max;
         self.unread() < WRITE_HIGH_BYTES && acknowledged
     }
 }

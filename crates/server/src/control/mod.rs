@@ -132,7 +132,7 @@ impl Course {
         loop {
             match self {
                 Self::Serving => std::future::pending().await,
-                Self::StoppingGracefully if is_at_rest(acceptor) => {
+                Self::StoppingGracefully if acceptor.broker().is_at_rest() => {
                     return "nothing is left to wait for";
                 }
                 Self::Draining(Draining { held, .. }) if held.is_empty() => return "no connected worker has a job",
@@ -153,9 +153,4 @@ impl Course {
 /// What connected workers hold, as far as this daemon knows: without the engine, nothing.
 fn held(acceptor: &Acceptor) -> BTreeMap<Option<Protocol>, u64> {
     acceptor.hub().map(|hub| hub.with_journal(|engine, _| engine.held())).unwrap_or_default()
-}
-
-/// Whether no connection works on a job or waits for the result of one. Without the engine: whether there is no connection.
-fn is_at_rest(acceptor: &Acceptor) -> bool {
-    acceptor.hub().map_or_else(|| acceptor.tasks.is_empty(), |hub| hub.with_journal(|engine, _| engine.is_at_rest()))
 }
