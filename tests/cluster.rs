@@ -16,7 +16,7 @@ use common::load::Load;
 use common::postgres::Postgres;
 use common::{Peer, submission, wait_for_log, wait_until};
 use tempfile::TempDir;
-use windlass_gearman::wire::{Request, Response};
+use windlass_gearman::wire::{AssignForm, Request, Response};
 use windlass_testkit::daemon::Daemon;
 
 /// The daemons of a broker, and the directory of each.
@@ -152,4 +152,70 @@ fn a_leader_that_stops_in_order_is_followed_at_once() {
     let mut peer = Peer::connect(daemons[1].address("gearman")).unwrap();
     peer.can_do("work").unwrap();
     assert_eq!(peer.grab().unwrap().unwrap().workload, "before");
+}
+
+/// What a daemon says it is.
+fn role(daemon: &Daemon) -> String {
+    let http = common::http::Http(daemon.address("http"));
+    http.get("/api/v1/cluster").json()["role"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_leader_that_yields_serves_for_the_next_one() {
+    let daemons = Daemons::start(2);
+    assert_eq!((role(&daemons[0]), role(&daemons[1])), ("leading".to_owned(), "following".to_owned()));
+    let edges = common::http::Http(daemons[0].address("http")).get("/api/v1/cluster").json();
+    assert_eq!(edges["edges"].as_array().unwrap().len(), 1, "{edges}");
+    let mut peer = Peer::connect(daemons[0].address("gearman")).unwrap();
+    peer.submit("work", "", "before").unwrap();
+    let yields = |daemon: &Daemon| common::http::Http(daemon.address("http")).post("/api/v1/cluster/yield", "").status;
+    assert_eq!((yields(&daemons[1]), yields(&daemons[0])), (409, 202));
+    wait_until("the other one leads", || role(&daemons[1]) == "leading" && role(&daemons[0]) == "following");
+    assert!(peer.packet().is_err(), "connections to the old leader are closed");
+    for (number, body) in [(0, "before"), (1, "behind")] {
+        let mut peer = Peer::connect(daemons[number].address("gearman")).unwrap();
+        peer.can_do("work").unwrap();
+        let job = peer.grab().unwrap().unwrap();
+        assert_eq!(job.workload, body);
+        peer.complete(&job.handle).unwrap();
+        peer.submit("work", "", "behind").unwrap();
+    }
+    // And back again, once the first one looks for the lease again.
+    wait_until("the first one leads again", || {
+        if role(&daemons[1]) == "leading" {
+            yields(&daemons[1]);
+        }
+        role(&daemons[0]) == "leading" && role(&daemons[1]) == "following"
+    });
+    let mut peer = Peer::connect(daemons[1].address("gearman")).unwrap();
+    peer.submit("work", "", "third").unwrap();
+}
+
+#[test]
+fn a_leader_that_was_stopped_serves_for_its_successor_and_says_nothing_of_its_own() {
+    let daemons = Daemons::start(2);
+    let mut client = Peer::connect(daemons[0].address("gearman")).unwrap();
+    client.submit("work", "", "before").unwrap();
+    let mut worker = Peer::connect(daemons[0].address("gearman")).unwrap();
+    worker.can_do("work").unwrap();
+    worker.send(&Request::GetStatus { handle: "none".into() }).unwrap();
+    worker.packet().unwrap();
+    daemons[0].signal("STOP");
+    wait_until("the other one leads", || role(&daemons[1]) == "leading");
+    let mut taker = Peer::connect(daemons[1].address("gearman")).unwrap();
+    taker.can_do("work").unwrap();
+    let job = taker.grab().unwrap().unwrap();
+    taker.complete(&job.handle).unwrap();
+    taker.submit("other", "", "behind").unwrap();
+    // What the first one finds in its sockets when it goes on: it must answer none of it.
+    client.send(&submission("work", "", "after", true)).unwrap();
+    worker.send(&Request::Grab(AssignForm::Plain)).unwrap();
+    daemons[0].signal("CONT");
+    wait_until("it is linked to its successor", || role(&daemons[0]) == "following");
+    assert!(client.packet().is_err() && worker.packet().is_err(), "the deposed leader has answered");
+    let mut peer = Peer::connect(daemons[0].address("gearman")).unwrap();
+    peer.can_do("other").unwrap();
+    assert_eq!(peer.grab().unwrap().unwrap().workload, "behind");
+    peer.can_do("work").unwrap();
+    assert!(peer.grab().unwrap().is_none(), "a job that is done, or was never acknowledged, is there");
 }

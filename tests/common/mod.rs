@@ -27,9 +27,12 @@ pub fn daemon(dir: &Path) -> Plan {
     Plan::new(env!("CARGO_BIN_EXE_windlass"), dir)
 }
 
+/// The longest wait for a condition.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Waits until `is_so` returns true, as long as a loaded machine may need.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < end, "not within a minute: {what}");
         thread::sleep(Duration::from_millis(5));
@@ -38,7 +41,11 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Waits until the daemon has logged `text`.
 pub fn wait_for_log(daemon: &Daemon, text: &str) {
-    wait_until(text, || daemon.log_text().contains(text));
+    let end = Instant::now() + PATIENCE;
+    while !daemon.log_text().contains(text) {
+        assert!(Instant::now() < end, "not logged within a minute: {text}\n{}", daemon.log_text());
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A number from the environment, for longer runs.

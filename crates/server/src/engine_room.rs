@@ -62,7 +62,8 @@ impl Prepared {
         &self.hub
     }
 
-    /// Starts the threads, and brings what is configured and what is in the store together.
+    /// Starts the threads, and brings what is configured and what is in the store together. With `slots`, serving threads commit at the
+    /// end of their turns.
     ///
     /// # Errors
     ///
@@ -70,7 +71,7 @@ impl Prepared {
     pub(crate) async fn start(
         self,
         (config, wanted): (&Config, Desired),
-        slots: &ThreadSlots,
+        slots: Option<&ThreadSlots>,
         exports: &Exports,
     ) -> Result<EngineRoom, Failure> {
         let Self { hub, log, checkpointer, guard, pace } = self;
@@ -81,7 +82,7 @@ impl Prepared {
         let checkpoints = Checkpoints::start(checkpointer, quiet, log_max, exports).map_err(no_threads)?;
         // The new number of starts must be on the disk before the first lend key is given out: lend keys contain it.
         hub.first_commit().await;
-        if pace.interval.is_none() {
+        if let Some(slots) = slots.filter(|_| pace.interval.is_none()) {
             slots.commit_in_turns(committer.commits());
         }
         protocols::make_queues(&*hub, config)?;

@@ -68,6 +68,11 @@ impl Exports {
         self.source.store(Some(Arc::new(Source { requests, thread, place: Arc::new(Semaphore::new(1)) })));
     }
 
+    /// The store is with another daemon from now on.
+    pub(crate) fn end(&self) {
+        self.source.store(None);
+    }
+
     /// Begins an export. It shows all changes that were acknowledged before.
     ///
     /// # Errors

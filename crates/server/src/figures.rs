@@ -77,6 +77,11 @@ impl Figures {
         self.room.store(Some(Arc::new(room)));
     }
 
+    /// The engine room is in another daemon from now on.
+    pub(crate) fn leave_room(&self) {
+        self.room.store(None);
+    }
+
     /// New counts for the connections of a door, which one thread alone makes use of.
     #[must_use]
     pub fn counts(&self, door: &'static str) -> Arc<Counts> {

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use foldhash::HashMap;
 use tokio::sync::Notify;
 use windlass_engine::{ClientId, Command, Context, Engine, Reading, TICK_MS, Tag, Timestamp};
+use windlass_session::Reason;
 use windlass_store::{Commit, Error as StoreError, Journal, Tenure};
 
 use self::delivery::Gates;
@@ -194,13 +195,24 @@ impl Hub {
     }
 
     /// Returns once the store belongs to this daemon: a thread that is about to visit, or to read mail, waits here while that is
-    /// uncertain. A daemon that has lost its store ends with its threads in here.
-    fn assure(&self) {
-        const LOOK_EVERY: Duration = Duration::from_secs(1);
-        let Some(tenure) = &self.tenure else { return };
+    /// uncertain. `false`: another daemon has the store, and this hub decides and says nothing more.
+    #[must_use]
+    fn assure(&self) -> bool {
+        const LOOK_EVERY: Duration = Duration::from_millis(100);
+        let Some(tenure) = &self.tenure else { return true };
         while !tenure.holds() {
+            if tenure.lost().is_some() {
+                return false;
+            }
             tenure.wait(LOOK_EVERY);
         }
+        true
+    }
+
+    /// Closes all clients: they are to begin anew, at another hub.
+    pub(crate) fn evict_all(&self) {
+        let mailboxes: Vec<_> = self.lock().mailboxes.values().cloned().collect();
+        mailboxes.iter().for_each(|mailbox| mailbox.evict(Reason::ClosedByServer));
     }
 
     /// Does all that is due and returns the next deadline. Does nothing while the store may not belong to this daemon.

@@ -24,7 +24,7 @@ mod budget;
 mod checkpoints;
 pub mod client;
 mod clock;
-mod cluster;
+pub mod cluster;
 mod commit;
 pub mod config;
 mod connection;

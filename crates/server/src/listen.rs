@@ -108,6 +108,11 @@ impl Acceptor {
         self.hub.store(Some(Arc::clone(hub)));
     }
 
+    /// The engine room is in another daemon from now on.
+    pub(crate) fn leave_room(&self) {
+        self.hub.store(None);
+    }
+
     /// The memory of all connections.
     pub(crate) const fn budget(&self) -> &Arc<Budget> {
         &self.shared.budget

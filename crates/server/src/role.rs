@@ -5,9 +5,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc::UnboundedReceiver;
+
 use crate::broker::Broker;
 use crate::budget::Budget;
-use crate::cluster::{Cluster, ClusterBroker, Listening};
+use crate::cluster::{Cluster, ClusterBroker, Listening, View};
 use crate::config::Config;
 use crate::data::Store;
 use crate::engine_room::{EngineRoom, Prepared};
@@ -32,6 +34,9 @@ pub(crate) enum Roles {
     Alone(Box<Prepared>),
     Cluster(Arc<ClusterBroker>, Listening),
 }
+
+/// How long a daemon that has yielded leaves the lease to others.
+const YIELD: Duration = Duration::from_secs(2);
 
 /// The parts of the daemon that learn of a new engine room.
 pub(crate) type Parts<'a> = (&'a Acceptor, &'a Figures, &'a Exports);
@@ -61,16 +66,19 @@ impl Roles {
         self,
         (config, wanted): (&'a Config, Desired),
         parts: Parts<'a>,
+        (view, yields): (Arc<View>, UnboundedReceiver<()>),
     ) -> Result<Running<'a>, Failure> {
-        let mut running = Running { config, parts, wanted: None, room: None, cluster: None };
+        let mut running = Running { config, parts, room: None, cluster: None, view, yields };
         match self {
             Self::Alone(prepared) => {
                 parts.0.enter_room(prepared.hub());
                 running.begin(*prepared, wanted).await?;
             }
             Self::Cluster(broker, listening) => {
-                let cluster = Cluster::start(config, listening, Arc::clone(broker.edge()))?;
-                (running.cluster, running.wanted) = (Some((cluster, broker)), Some(wanted));
+                running.view.seeks();
+                let view = Arc::clone(&running.view);
+                let cluster = Cluster::start(config, listening, Arc::clone(broker.edge()), view)?;
+                running.cluster = Some((cluster, broker));
             }
         }
         Ok(running)
@@ -81,16 +89,19 @@ impl Roles {
 pub(crate) struct Running<'a> {
     config: &'a Config,
     parts: Parts<'a>,
-    /// What the configuration wants of the engine, until there is one.
-    wanted: Option<Desired>,
     room: Option<EngineRoom>,
     cluster: Option<(Cluster, Arc<ClusterBroker>)>,
+    view: Arc<View>,
+    /// An operator asks this daemon to lead no more.
+    yields: UnboundedReceiver<()>,
 }
 
 impl Running<'_> {
     async fn begin(&mut self, prepared: Prepared, wanted: Desired) -> Result<(), Failure> {
         let (acceptor, figures, exports) = self.parts;
-        let room = prepared.start((self.config, wanted), acceptor.thread_slots(), exports).await?;
+        // A leader's commits go over a network: serving threads do not wait for them.
+        let slots = self.cluster.is_none().then(|| acceptor.thread_slots());
+        let room = prepared.start((self.config, wanted), slots, exports).await?;
         figures.enter_room(room.figures());
         self.room = Some(room);
         Ok(())
@@ -105,30 +116,66 @@ impl Running<'_> {
     }
 
     async fn watch_room(&mut self) -> Failure {
-        if let Err(failure) = self.lead_when_possible().await {
-            return failure;
-        }
-        match &self.room {
-            Some(room) => room.watch().await,
-            None => std::future::pending().await,
+        loop {
+            if let Err(failure) = self.lead_when_possible().await {
+                return failure;
+            }
+            let (Some(room), yields) = (&self.room, &mut self.yields) else { return std::future::pending().await };
+            let why = tokio::select! {
+                failure = room.watch() => Some(failure),
+                Some(()) = yields.recv() => None,
+            };
+            match why {
+                None | Some(Failure::Deposed(_)) if self.cluster.is_some() => self.step_down(why).await,
+                Some(failure) => return failure,
+                // Alone, there is nobody to yield to.
+                None => {}
+            }
         }
     }
 
     /// One of several daemons waits for the lease, and leads then.
     async fn lead_when_possible(&mut self) -> Result<(), Failure> {
-        let (Some((cluster, broker)), Some(wanted)) = (&self.cluster, self.wanted.take()) else { return Ok(()) };
+        let Some((cluster, broker)) = self.cluster.as_ref().filter(|_| self.room.is_none()) else { return Ok(()) };
         let (acceptor, ..) = self.parts;
         let store = cluster.stand_by(self.config).await?;
         let prepared = Prepared::new(store, self.config, Arc::clone(acceptor.budget()));
         let (hub, broker) = (Arc::clone(prepared.hub()), Arc::clone(broker));
-        self.begin(prepared, wanted).await?;
+        self.begin(prepared, Desired::of(self.config)?).await?;
         broker.lead(&hub);
         acceptor.enter_room(&hub);
         if let Some((cluster, _)) = &self.cluster {
             cluster.lead(&hub);
         }
+        self.view.leads(hub.epoch());
         tracing::info!(epoch = hub.epoch(), "this daemon leads");
         Ok(())
+    }
+
+    /// This daemon leads no more, and is an edge again. Its clients are closed.
+    async fn step_down(&mut self, why: Option<Failure>) {
+        let (Some(room), Some((cluster, broker))) = (self.room.take(), &self.cluster) else { return };
+        let (acceptor, figures, exports) = self.parts;
+        match &why {
+            Some(failure) => tracing::error!(%failure, "this daemon leads no more"),
+            None => tracing::info!("this daemon leads no more: an operator has asked for that"),
+        }
+        acceptor.leave_room();
+        figures.leave_room();
+        exports.end();
+        self.view.seeks();
+        broker.follow();
+        cluster.follow();
+        let _ = room.stop_time();
+        if let Err(error) = room.finish().await
+            && why.is_none()
+        {
+            tracing::error!(%error, "the store was not given back in order");
+        }
+        // The others look for the lease now. Whoever has yielded it does not take it back at once.
+        if why.is_none() {
+            tokio::time::sleep(YIELD).await;
+        }
     }
 
     /// Ends the ticker: nothing is due any more.

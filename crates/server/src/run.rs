@@ -115,12 +115,12 @@ async fn serve(
     // Until here a signal to stop ends the process at once: nothing has begun.
     let signals = Signals::new(early)?;
     ready()?;
+    let (control, (requests, yields)) = Control::new();
     let (exports, figures) = (Exports::default(), Figures::new(&acceptor, &served));
-    let mut roles = roles.start((config, wanted), (&acceptor, &figures, &exports)).await?;
+    let mut roles = roles.start((config, wanted), (&acceptor, &figures, &exports), (control.view(), yields)).await?;
     let mut addresses = accept_all(bound, &acceptor);
     let stop = CancellationToken::new();
     doors.iter().for_each(|door| door.bound().iter().for_each(|bound| drop(addresses.note(door.name(), bound))));
-    let (control, requests) = Control::new();
     let _socket_files = open_doors(doors, config, (&served, &figures, &exports), &acceptor, (&control, &stop))?;
     if config.ephemeral {
         addresses.print()?;

@@ -78,6 +78,8 @@ pub(crate) enum Operate {
     Drain(Drain),
     /// Read the configuration again, and say for each changed key whether it applies.
     Reload(Ask),
+    /// Several daemons as one broker: what this one is, and having another one lead.
+    Cluster(Cluster),
     /// Push a job.
     Push(Push),
     /// Take a job and print it; `done` and `fail` report on it.
@@ -367,6 +369,25 @@ pub(crate) struct Drain {
     pub(super) no_wait: bool,
     #[command(flatten)]
     pub(super) ask: Ask,
+}
+
+/// What to ask of one of several daemons.
+#[derive(Debug, Args)]
+pub(crate) struct Cluster {
+    /// `status`: who leads, since when, and which daemons are linked. `yield`: have this daemon lead no more.
+    #[arg(value_enum)]
+    pub(super) what: ClusterAction,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// What one of several daemons can be asked.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum ClusterAction {
+    /// Who leads, since when, and which daemons are linked.
+    Status,
+    /// Have this daemon lead no more.
+    Yield,
 }
 
 /// A job to push.

@@ -20,8 +20,8 @@ use serde_json::Value;
 use windlass_server::Failure;
 
 use self::arguments::{
-    Ask, Done, Drain, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push, ScheduleAction,
-    SomeConnections, SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Top, Worker,
+    Ask, Cluster, ClusterAction, Done, Drain, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push,
+    ScheduleAction, SomeConnections, SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Top, Worker,
 };
 pub(crate) use self::arguments::{Check, Export, Operate};
 use self::client::{Answer, Client, Daemon, encoded, failure};
@@ -96,6 +96,7 @@ impl Operate {
             Self::Stop(worker) => worker.signal(client, "stop").await,
             Self::Drain(drain) => drain.run(client).await,
             Self::Reload(_) => ask.show(&client.post("/reload").await?.json()?, show::reloaded),
+            Self::Cluster(cluster) => cluster.run(client).await,
             Self::Push(push) => push.run(client).await,
             Self::Take(take) => take.run(client).await,
             Self::Done(Done { lease, result, .. }) => {
@@ -137,6 +138,7 @@ impl Operate {
             | Self::Quiet(Worker { ask, .. })
             | Self::Stop(Worker { ask, .. })
             | Self::Drain(Drain { ask, .. })
+            | Self::Cluster(Cluster { ask, .. })
             | Self::Push(Push { ask, .. })
             | Self::Take(Take { ask, .. })
             | Self::Done(Done { ask, .. })
@@ -265,6 +267,15 @@ impl Drain {
                 self.ask.show(now, show::drain)?;
                 draining = now.clone();
             }
+        }
+    }
+}
+
+impl Cluster {
+    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+        match self.what {
+            ClusterAction::Status => self.ask.show(&client.get("/cluster").await?, show::cluster),
+            ClusterAction::Yield => client.post("/cluster/yield").await.map(drop),
         }
     }
 }

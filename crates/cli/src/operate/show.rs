@@ -152,6 +152,22 @@ pub(super) fn drain(drain: &Value) -> String {
     if held.is_empty() { "stopping\n".to_owned() } else { format!("waiting{until} for {}\n", held.join(", ")) }
 }
 
+/// What one of several daemons is.
+pub(super) fn cluster(cluster: &Value) -> String {
+    let edges = at(cluster, "/edges").as_array().into_iter().flatten();
+    let edges: Vec<String> =
+        edges.map(|it| format!("{} since {}", text(at(it, "/link")), text(at(it, "/since")))).collect();
+    let (leader, link) = (text(at(cluster, "/leader")), text(at(cluster, "/leader_link")));
+    let leader = if leader.is_empty() { leader } else { format!("{leader} at {link}") };
+    fields(&[
+        ("this daemon", text(at(cluster, "/role"))),
+        ("since", text(at(cluster, "/since"))),
+        ("epoch", text(at(cluster, "/epoch"))),
+        ("leader", leader),
+        ("edges", edges.join(", ")),
+    ])
+}
+
 /// The keys that a reload has changed.
 pub(super) fn reloaded(changes: &Value) -> String {
     let keys = |which: &str, what: &str| -> Vec<String> {

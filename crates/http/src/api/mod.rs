@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod batches;
 mod bulk;
+mod cluster;
 pub(crate) mod connections;
 pub(crate) mod control;
 mod events;
@@ -95,6 +96,7 @@ fn reading() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(batches::list))
         .routes(routes!(batches::get))
         .routes(routes!(connections::list))
+        .routes(routes!(cluster::show))
 }
 
 /// Does what producers and workers do.
@@ -135,6 +137,7 @@ fn administering() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(control::drain))
         .routes(routes!(control::reload))
+        .routes(routes!(cluster::yield_lead))
         .routes(routes!(queues::clear))
         .routes(routes!(jobs::delete))
         .routes(routes!(jobs::cancel))

@@ -10,6 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use windlass_engine::Totals;
 use windlass_server::client::Readiness;
+use windlass_server::cluster::Role;
 
 use super::control::Drain;
 use super::views::counts;
@@ -88,7 +89,12 @@ pub(super) async fn livez() -> &'static str {
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, String) {
     let readiness = app.clients.readiness();
     let status = if readiness == Readiness::Ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, format!("{}\n", state_name(readiness)))
+    let role = match app.control.role() {
+        Role::Leading { .. } => ", leading",
+        Role::Following { .. } => ", serving for the leader",
+        Role::Alone | Role::Seeking { .. } => "",
+    };
+    (status, format!("{}{role}\n", state_name(readiness)))
 }
 
 /// The figures of the whole daemon

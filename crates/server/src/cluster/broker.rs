@@ -1,7 +1,8 @@
 //! The broker of a daemon in a cluster: its own engine room while it leads, the link to another daemon's until then.
 
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
+use arc_swap::ArcSwapOption;
 use windlass_engine::{ClientId, Command, Reading, Refusal, Reply};
 
 use super::edge::Edge;
@@ -14,14 +15,15 @@ use crate::mailbox::{Mail, Mailbox};
 #[derive(Debug)]
 pub(crate) struct ClusterBroker {
     edge: Arc<Edge>,
-    hub: OnceLock<Arc<Hub>>,
-    /// Held to open a client, so that none is opened at the edge after the daemon leads.
+    /// Empty while another daemon leads.
+    hub: ArcSwapOption<Hub>,
+    /// Held to open a client, so that none is opened at one of them after the other one counts.
     change: RwLock<()>,
 }
 
 impl ClusterBroker {
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
-        Self { edge: Arc::new(Edge::new(budget)), hub: OnceLock::new(), change: RwLock::default() }
+        Self { edge: Arc::new(Edge::new(budget)), hub: ArcSwapOption::empty(), change: RwLock::default() }
     }
 
     pub(crate) const fn edge(&self) -> &Arc<Edge> {
@@ -31,14 +33,24 @@ impl ClusterBroker {
     /// The engine room is in this daemon from now on. Clients of the leader before are closed.
     pub(crate) fn lead(&self, hub: &Arc<Hub>) {
         let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.hub.set(Arc::clone(hub));
+        self.hub.store(Some(Arc::clone(hub)));
         self.edge.end();
     }
 
-    fn present(&self) -> &dyn Broker {
-        match self.hub.get() {
-            Some(hub) => &**hub,
-            None => &*self.edge,
+    /// Another daemon leads from now on. Clients of this daemon's hub are closed.
+    pub(crate) fn follow(&self) {
+        let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
+        self.edge.begin();
+        if let Some(hub) = self.hub.swap(None) {
+            hub.evict_all();
+            hub.stop();
+        }
+    }
+
+    fn at_present<T>(&self, act: impl FnOnce(&(dyn Broker + 'static)) -> T) -> T {
+        match &*self.hub.load() {
+            Some(hub) => act(&**hub),
+            None => act(&*self.edge),
         }
     }
 }
@@ -46,38 +58,38 @@ impl ClusterBroker {
 impl Broker for ClusterBroker {
     fn open(&self, client: ClientId, mailbox: Arc<Mailbox>) {
         let _change = self.change.read().unwrap_or_else(PoisonError::into_inner);
-        self.present().open(client, mailbox);
+        self.at_present(|broker| broker.open(client, mailbox));
     }
 
     fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty {
-        self.present().visit(now, batches)
+        self.at_present(|broker| broker.visit(now, batches))
     }
 
     fn visit_apart(&self, now: &Reading, batch: Batch<'_>) {
-        self.present().visit_apart(now, batch);
+        self.at_present(|broker| broker.visit_apart(now, batch));
     }
 
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
-        self.present().mail(mailbox, room, into)
+        self.at_present(|broker| broker.mail(mailbox, room, into))
     }
 
     fn close(&self, client: ClientId) -> bool {
-        self.present().close(client)
+        self.at_present(|broker| broker.close(client))
     }
 
     fn ask(&self, command: Command) -> Result<Reply, Refusal> {
-        self.present().ask(command)
+        self.at_present(|broker| broker.ask(command))
     }
 
     fn health(&self) -> Health {
-        self.present().health()
+        self.at_present(Broker::health)
     }
 
     fn is_at_rest(&self) -> bool {
-        self.present().is_at_rest()
+        self.at_present(Broker::is_at_rest)
     }
 
     fn stop(&self) {
-        self.present().stop();
+        self.at_present(Broker::stop);
     }
 }

@@ -205,6 +205,11 @@ impl Edge {
         state.close_clients(|_| true);
     }
 
+    /// This daemon leads no more: its clients wait for another leader.
+    pub(super) fn begin(&self) {
+        self.lock().way = Way::Sought;
+    }
+
     /// Takes what is to be sent.
     pub(super) fn take_asks(&self, into: &mut Vec<Ask>) {
         into.append(&mut self.lock().asks);

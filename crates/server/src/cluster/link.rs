@@ -21,8 +21,10 @@ use windlass_link::{Ask, Decoder, Edge as EdgeNumber, Encoder, FRAME_BYTES_MAX, 
 use super::edge::Edge;
 use super::leader::EdgeClients;
 use super::tls::Tls;
+use super::view::View;
 use crate::clock;
 use crate::hub::Hub;
+use windlass_store::Holder;
 
 /// How often a leader says something, if only the time.
 const BEAT: Duration = Duration::from_millis(200);
@@ -144,11 +146,12 @@ pub(super) struct Leading {
     pub(super) hub: Arc<Hub>,
     pub(super) epoch: u64,
     pub(super) terms: Arc<Terms>,
+    pub(super) view: Arc<View>,
 }
 
 /// Serves one edge until its link ends.
 pub(super) async fn serve(socket: TcpStream, number: EdgeNumber, leading: &Leading) -> Result<(), LinkError> {
-    let Leading { hub, epoch, terms } = leading;
+    let Leading { hub, epoch, terms, view } = leading;
     let open = async {
         let socket = match &terms.tls {
             Some(tls) => tls.accept(socket).await?,
@@ -186,6 +189,7 @@ pub(super) async fn serve(socket: TcpStream, number: EdgeNumber, leading: &Leadi
         frame_bytes_max: FRAME_BYTES_MAX as u64,
     };
     say(&mut wire, &Say::Welcome(Box::new(welcome)))?;
+    let _known = Known::new(view, number, name);
     let rung = Arc::new(Notify::new());
     let mut clients = EdgeClients::new(Arc::clone(hub), number, terms.outbound_bytes_max, Arc::clone(&rung));
     let (mut says, mut has_unread) = (Vec::new(), false);
@@ -224,20 +228,40 @@ pub(super) async fn serve(socket: TcpStream, number: EdgeNumber, leading: &Leadi
     }
 }
 
+/// An edge that operators see for as long as this lives.
+struct Known<'a> {
+    view: &'a View,
+    number: EdgeNumber,
+}
+
+impl<'a> Known<'a> {
+    fn new(view: &'a View, number: EdgeNumber, link: &str) -> Self {
+        view.has_edge(number.number(), link);
+        Self { view, number }
+    }
+}
+
+impl Drop for Known<'_> {
+    fn drop(&mut self) {
+        self.view.lost_edge(self.number.number());
+    }
+}
+
 fn say(wire: &mut Wire<Ask, Say>, say: &Say) -> Result<(), LinkError> {
     wire.encoder.push(say).map_err(|error| LinkError::Malformed(error.to_string()))
 }
 
 // ---- the edge's side -------------------------------------------------------------------------------------------------
 
-/// Serves this daemon's clients over a link to the leader at an address, until the link ends. Returns why it has ended.
-pub(super) async fn follow(edge: &Edge, address: &str, terms: &Terms) -> LinkError {
-    let Err(why) = try_follow(edge, address, terms).await;
+/// Serves this daemon's clients over a link to the leader, until the link ends. Returns why it has ended.
+pub(super) async fn follow(edge: &Edge, leader: &Holder, terms: &Terms, view: &View) -> LinkError {
+    let Err(why) = try_follow(edge, leader, terms, view).await;
     edge.close_way();
     why
 }
 
-async fn try_follow(edge: &Edge, address: &str, terms: &Terms) -> Result<Infallible, LinkError> {
+async fn try_follow(edge: &Edge, leader: &Holder, terms: &Terms, view: &View) -> Result<Infallible, LinkError> {
+    let address = leader.link.as_str();
     let hello =
         Hello { cluster: terms.cluster.clone(), name: terms.name.clone(), settings: terms.settings, known: None };
     let open = async {
@@ -265,6 +289,7 @@ async fn try_follow(edge: &Edge, address: &str, terms: &Terms) -> Result<Infalli
         tracing::error!("this daemon's limits, queues or schedules differ from the leader's, which count");
     }
     edge.open_way(&welcome);
+    view.follows(leader);
     let (mut asks, mut says, mut heard_at) = (Vec::new(), Vec::new(), Instant::now());
     loop {
         while let Some(say) = wire.next()? {

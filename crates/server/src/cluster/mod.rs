@@ -13,6 +13,9 @@ mod leader;
 mod link;
 mod roles;
 mod tls;
+mod view;
 
 pub(crate) use broker::ClusterBroker;
 pub(crate) use roles::{Cluster, Listening};
+pub(crate) use view::View;
+pub use view::{Edge, Role};

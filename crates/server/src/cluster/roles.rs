@@ -2,16 +2,18 @@
 //! When the lease is free it takes the lease, opens the store, and leads until it ends.
 
 use std::io;
-use std::net::TcpListener as StdListener;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use windlass_config::{Address, Error as ConfigError, ListenAddress};
 use windlass_link::Edge as EdgeNumber;
@@ -20,6 +22,7 @@ use windlass_store::{Error as StoreError, Holder, OpenError, Remote};
 use super::edge::Edge;
 use super::link::{self, Leading, Terms};
 use super::tls::Tls;
+use super::view::View;
 use crate::config::Config;
 use crate::data::{self, Store};
 use crate::failure::{Failure, Unbound};
@@ -43,6 +46,7 @@ pub(crate) struct Cluster {
     /// What the link's thread does.
     task: watch::Sender<Task>,
     terms: Arc<Terms>,
+    view: Arc<View>,
     stop: Arc<AtomicBool>,
 }
 
@@ -95,7 +99,12 @@ impl Cluster {
     /// # Errors
     ///
     /// The files of TLS cannot be used, or the thread cannot start.
-    pub(crate) fn start(config: &Config, listening: Listening, edge: Arc<Edge>) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        config: &Config,
+        listening: Listening,
+        edge: Arc<Edge>,
+        view: Arc<View>,
+    ) -> Result<Self, Failure> {
         let section = &config.cluster;
         let tls = Tls::new(&section.tls).map_err(|reason| ConfigError::Tls { protocol: "cluster", reason })?;
         let terms = Arc::new(Terms {
@@ -112,10 +121,11 @@ impl Cluster {
             own: section.address(),
             hold: section.hold.into(),
             terms: Arc::clone(&terms),
+            view: Arc::clone(&view),
         };
         let work = move || run(&follower, listening, tasks);
         let thread = std::thread::Builder::new().name("link".into()).spawn(work).map_err(crate::failure::no_threads)?;
-        Ok(Self { edge, thread: Some(thread), task, terms, stop: Arc::default() })
+        Ok(Self { edge, thread: Some(thread), task, terms, view, stop: Arc::default() })
     }
 
     /// Stands by until this daemon has the store.
@@ -131,8 +141,18 @@ impl Cluster {
 
     /// This daemon leads from now on: the link's thread serves edges.
     pub(crate) fn lead(&self, hub: &Arc<Hub>) {
-        let leading = Leading { hub: Arc::clone(hub), epoch: hub.epoch(), terms: Arc::clone(&self.terms) };
+        let leading = Leading {
+            hub: Arc::clone(hub),
+            epoch: hub.epoch(),
+            terms: Arc::clone(&self.terms),
+            view: Arc::clone(&self.view),
+        };
         self.task.send_replace(Task::Lead(Arc::new(leading)));
+    }
+
+    /// This daemon leads no more: its link's thread looks for the leader.
+    pub(crate) fn follow(&self) {
+        self.task.send_replace(Task::Follow);
     }
 
     /// Ends the links: edges look for another leader.
@@ -198,6 +218,7 @@ struct Follower {
     /// How long clients wait for a leader.
     hold: Duration,
     terms: Arc<Terms>,
+    view: Arc<View>,
 }
 
 fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Task>) {
@@ -206,15 +227,26 @@ fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Tas
         Err(error) => return tracing::error!(%error, "the link's thread cannot start"),
     };
     runtime.block_on(async {
-        tokio::select! {
-            () = follower.follow() => {}
-            _ = tasks.wait_for(|task| !matches!(task, Task::Follow)) => {}
-        }
-        let task = tasks.borrow_and_update().clone();
-        if let Task::Lead(leading) = task {
+        let listeners: io::Result<Vec<_>> = listening.0.into_iter().map(TcpListener::from_std).collect();
+        let listeners = match listeners {
+            Ok(listeners) => listeners,
+            Err(error) => return tracing::error!(%error, "cannot accept links"),
+        };
+        loop {
+            let task = tasks.borrow_and_update().clone();
+            let work = async {
+                match &task {
+                    Task::Follow => follower.follow().await,
+                    Task::Lead(leading) => accept(&listeners, leading).await,
+                    Task::Stop => {}
+                }
+            };
             tokio::select! {
-                () = accept(listening, &leading) => {}
-                _ = tasks.wait_for(|task| matches!(task, Task::Stop)) => {}
+                () = work => {}
+                _ = tasks.changed() => {}
+            }
+            if matches!(task, Task::Stop) {
+                return;
             }
         }
     });
@@ -227,9 +259,11 @@ impl Follower {
     async fn follow(&self) {
         let mut without_since = Instant::now();
         loop {
-            if let Some(Holder { name, link: address, .. }) = self.find_leader().await {
+            if let Some(leader) = self.find_leader().await {
                 let begun = Instant::now();
-                let why = link::follow(&self.edge, &address, &self.terms).await;
+                let why = link::follow(&self.edge, &leader, &self.terms, &self.view).await;
+                self.view.seeks();
+                let Holder { name, link: address, .. } = leader;
                 warn_limited!("link", leader = name, address, %why, "the link to the leader has ended");
                 if begun.elapsed() > LOOK_EVERY {
                     without_since = Instant::now();
@@ -251,38 +285,42 @@ impl Follower {
     }
 }
 
-/// Accepts edges, and serves each in a task of its own.
-async fn accept(Listening(listeners): Listening, leading: &Arc<Leading>) {
-    let links = Arc::new(std::sync::atomic::AtomicU32::new(1));
-    let mut tasks = tokio::task::JoinSet::new();
-    for listener in listeners {
-        let (links, leading) = (Arc::clone(&links), Arc::clone(leading));
-        tasks.spawn(async move {
-            let listener = match TcpListener::from_std(listener) {
-                Ok(listener) => listener,
-                Err(error) => return tracing::error!(%error, "cannot accept links"),
-            };
-            loop {
-                match listener.accept().await {
-                    Ok((socket, peer)) => {
-                        let number = number(leading.epoch, links.fetch_add(1, Ordering::Relaxed));
-                        let Some(number) = number.filter(|_| link::set_up(&socket).is_ok()) else { continue };
-                        let leading = Arc::clone(&leading);
-                        tokio::spawn(async move {
-                            let why = link::serve(socket, number, &leading).await.err();
-                            let why = why.map_or_else(|| "the edge has ended it".to_owned(), |why| why.to_string());
-                            tracing::info!(%peer, number = number.number(), why, "the link of an edge has ended");
-                        });
-                    }
-                    Err(error) => {
-                        warn_limited!("accept", %error, "cannot accept a link");
-                        sleep(LOOK_EVERY).await;
-                    }
+/// Accepts edges, and serves each in a task of its own. The tasks end with this one.
+async fn accept(listeners: &[TcpListener], leading: &Arc<Leading>) {
+    let (mut links, mut tasks) = (0, JoinSet::new());
+    loop {
+        let (socket, peer) = tokio::select! {
+            accepted = accept_any(listeners) => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    warn_limited!("accept", %error, "cannot accept a link");
+                    sleep(LOOK_EVERY).await;
+                    continue;
                 }
-            }
+            },
+            Some(_) = tasks.join_next() => continue,
+        };
+        links += 1;
+        let Some(number) = number(leading.epoch, links).filter(|_| link::set_up(&socket).is_ok()) else { continue };
+        let leading = Arc::clone(leading);
+        tasks.spawn(async move {
+            let why = link::serve(socket, number, &leading).await.err();
+            let why = why.map_or_else(|| "the edge has ended it".to_owned(), |why| why.to_string());
+            tracing::info!(%peer, number = number.number(), why, "the link of an edge has ended");
         });
     }
-    while tasks.join_next().await.is_some() {}
+}
+
+/// The next connection of any of these.
+async fn accept_any(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
+    std::future::poll_fn(|context| {
+        let accepted = listeners.iter().find_map(|listener| match listener.poll_accept(context) {
+            Poll::Ready(accepted) => Some(accepted),
+            Poll::Pending => None,
+        });
+        accepted.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 /// The number of the edge of a link. No two links have one within 2^14 epochs, and 2^10 links of an epoch.

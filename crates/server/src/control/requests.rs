@@ -8,6 +8,7 @@ use windlass_engine::{Protocol, Timestamp};
 use windlass_session::Stop;
 
 use super::Changes;
+use crate::cluster::{Role, View};
 
 /// Clients' requests to stop the daemon.
 #[derive(Debug)]
@@ -40,7 +41,12 @@ impl StopRequests {
 pub struct Control {
     asked: mpsc::UnboundedSender<Asked>,
     draining: Arc<Mutex<Option<Draining>>>,
+    view: Arc<View>,
+    yields: mpsc::UnboundedSender<()>,
 }
+
+/// What arrives of an operator's requests: for the main thread, and for the part that leads.
+pub(crate) type Requests = (mpsc::UnboundedReceiver<Asked>, mpsc::UnboundedReceiver<()>);
 
 /// A drain under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,10 +69,26 @@ pub(crate) enum Asked {
 }
 
 impl Control {
-    /// Its requests arrive at the receiver.
-    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Asked>) {
-        let (asked, requests) = mpsc::unbounded_channel();
-        (Self { asked, draining: Arc::default() }, requests)
+    /// Its requests arrive at the receivers.
+    pub(crate) fn new() -> (Self, Requests) {
+        let ((asked, requests), (yields, yielded)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        (Self { asked, draining: Arc::default(), view: Arc::new(View::alone()), yields }, (requests, yielded))
+    }
+
+    /// What this daemon is among the others.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.view.read()
+    }
+
+    /// Has this daemon lead no more, if it is one of several and leads. Another one leads then.
+    pub fn yield_lead(&self) {
+        // The daemon may be stopping.
+        let _ = self.yields.send(());
+    }
+
+    pub(crate) fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view)
     }
 
     /// Hands out no more jobs, waits for those that connected workers have, and stops. A second call stops the daemon now.

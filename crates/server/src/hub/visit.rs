@@ -45,7 +45,9 @@ impl Broker for Hub {
     }
 
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
-        self.assure();
+        if !self.assure() {
+            return None;
+        }
         mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), room, into)
     }
 
@@ -117,7 +119,10 @@ impl Hub {
     /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the lock before
     /// the next client's go. `in_turn`: see [`Hub::finish`].
     fn visit_all_of(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>, in_turn: bool) -> CommitDuty {
-        self.assure();
+        if !self.assure() {
+            batches.for_each(|batch| *batch.visited = Visited::UntilRung);
+            return CommitDuty::None;
+        }
         let mut duty = CommitDuty::None;
         let mut visit = None;
         for Batch { client, items, room, visited } in batches {

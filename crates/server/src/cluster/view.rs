@@ -1,0 +1,101 @@
+//! What this daemon is among the others, for operators.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use windlass_engine::Timestamp;
+use windlass_store::Holder;
+
+use crate::clock;
+
+/// What a daemon is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The only one.
+    Alone,
+    /// It has the engine, and others link to it.
+    Leading {
+        /// The number of its right to lead.
+        epoch: u64,
+        /// Since when (wall clock).
+        since: Timestamp,
+        /// The daemons that are linked to it.
+        edges: Vec<Edge>,
+    },
+    /// It is linked to the leader.
+    Following {
+        /// The leader's name.
+        leader: String,
+        /// The address of the leader's link.
+        link: String,
+        /// The number of the leader's right to lead.
+        epoch: u64,
+        /// Since when (wall clock).
+        since: Timestamp,
+    },
+    /// It looks for a leader, or is about to lead.
+    Seeking {
+        /// Since when (wall clock).
+        since: Timestamp,
+    },
+}
+
+/// A daemon that is linked to the leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The address of its own link, which it would have as a leader.
+    pub link: String,
+    /// Since when it is linked (wall clock).
+    pub since: Timestamp,
+}
+
+/// The present role, which the parts of a cluster change.
+#[derive(Debug)]
+pub(crate) struct View {
+    role: Mutex<Role>,
+    edges: Mutex<BTreeMap<u32, Edge>>,
+}
+
+impl View {
+    pub(crate) const fn alone() -> Self {
+        Self { role: Mutex::new(Role::Alone), edges: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// The role, with the linked daemons.
+    pub(crate) fn read(&self) -> Role {
+        let role = self.role.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match role {
+            Role::Leading { epoch, since, .. } => {
+                let edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+                Role::Leading { epoch, since, edges }
+            }
+            other @ (Role::Alone | Role::Following { .. } | Role::Seeking { .. }) => other,
+        }
+    }
+
+    pub(crate) fn seeks(&self) {
+        self.set(Role::Seeking { since: clock::wall() });
+    }
+
+    pub(crate) fn leads(&self, epoch: u64) {
+        self.set(Role::Leading { epoch, since: clock::wall(), edges: Vec::new() });
+    }
+
+    pub(super) fn follows(&self, leader: &Holder) {
+        let Holder { name, link, epoch } = leader.clone();
+        self.set(Role::Following { leader: name, link, epoch, since: clock::wall() });
+    }
+
+    pub(super) fn has_edge(&self, number: u32, link: &str) {
+        let edge = Edge { link: link.to_owned(), since: clock::wall() };
+        self.edges.lock().unwrap_or_else(PoisonError::into_inner).insert(number, edge);
+    }
+
+    pub(super) fn lost_edge(&self, number: u32) {
+        self.edges.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+
+    fn set(&self, role: Role) {
+        *self.role.lock().unwrap_or_else(PoisonError::into_inner) = role;
+    }
+}
