@@ -33,6 +33,11 @@ pub struct Subscription {
     pub unclaimed: Option<Protocol>,
 }
 
+impl Subscription {
+    /// The most registrations of one queue by one client that count. Some workers register before each job.
+    pub const TIMES_MAX: u32 = 8;
+}
+
 /// The lease that a client requests for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct LeaseTerms {

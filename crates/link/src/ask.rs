@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use windlass_engine::{ClientId, Command, JobId, NewJob, Tag, Timestamp, Token};
+use windlass_engine::{ClientId, Command, JobId, NewJob, Protocol, Tag, Timestamp, Token};
 
 use crate::number::Edge;
 
@@ -108,12 +108,8 @@ pub enum Claim {
     Holds {
         /// The job.
         job: JobId,
-        /// Identifies the lease together with the job.
-        token: Token,
-        /// The job's queue, on whose terms the client works if it still serves the queue.
-        queue: Bytes,
-        /// When the lease ends by itself.
-        until: Timestamp,
+        /// The lease.
+        held: Held,
     },
     /// It listens to a job, once more.
     Hears {
@@ -128,6 +124,23 @@ pub enum Claim {
         /// The job, as it was pushed.
         new: Box<NewJob>,
     },
+}
+
+/// A lease that ends with a connection, and the names of its job.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
+pub struct Held {
+    /// Identifies the lease together with the job.
+    pub token: Token,
+    /// When the lease ends by itself.
+    pub until: Timestamp,
+    /// The protocol of the job's producer.
+    pub protocol: Protocol,
+    /// The job's queue. Its new lease is on the client's terms there, if the client serves it.
+    pub queue: Bytes,
+    /// The job's public name.
+    pub name: Bytes,
+    /// Its coalescing key, empty if it has none.
+    pub key: Bytes,
 }
 
 impl Ask {

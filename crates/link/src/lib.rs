@@ -5,16 +5,16 @@
 //! panic, recurse, or hold more than a small multiple of the bytes that have arrived; every frame is bounded.
 //!
 //! **Reading order.** [`Ask`] and [`Say`], the items in both directions, with the order that they promise · [`Encoder`] and
-//! [`Decoder`], a stream of frames · [`Edge`], whose number makes the numbers of clients unique.
-
+//! [`Decoder`], a stream of frames · [`Edge`], whose number makes the numbers of clients unique ·
+//! [`Ledger`], what an edge's clients have at the engine, so that it can be claimed of a new leader. The crate's README has the tables.
 mod ask;
 mod frame;
-
+mod ledger;
 mod number;
 mod say;
 
-pub use ask::{Ask, Claim, Hello, Known};
+pub use ask::{Ask, Claim, Held, Hello, Known};
 pub use frame::{Decoder, Encoder, FRAME_BYTES_MAX, FrameError, TooLong, VERSION};
-
+pub use ledger::{Bounds, Ledger};
 pub use number::Edge;
 pub use say::{Rejection, Say, Welcome};

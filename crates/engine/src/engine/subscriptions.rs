@@ -17,9 +17,6 @@ use crate::refusal::{Capacity, Refusal, Thing};
 use crate::request::{QueueKind, Subscription};
 use crate::work::{LOOKED_UP, STEP};
 
-/// The most registrations of one queue by one client that count. Some workers register before each job.
-const SUBSCRIPTION_TIMES_MAX: u32 = 8;
-
 /// Lets a client watch jobs, or gives it room for more notices.
 pub(super) fn watch(state: &mut State, id: ClientId, queue: Option<Bytes>, room: u32) -> Result<(), Refusal> {
     state.clients.opened(id)?;
@@ -82,7 +79,7 @@ pub(super) fn subscribe(
     if times > 0 {
         state.queues.retry_unclaimed();
     }
-    if let Some(known) = known.filter(|_| times >= SUBSCRIPTION_TIMES_MAX || (is_full && times > 0)) {
+    if let Some(known) = known.filter(|_| times >= Subscription::TIMES_MAX || (is_full && times > 0)) {
         // The new terms may allow jobs that the old ones did not.
         serve(state, known, context);
         return Ok(());

@@ -1,0 +1,169 @@
+//! What an edge's clients have at the engine, so that it can be claimed of a new leader.
+//!
+//! The ledger sees every item in both directions, in order, and keeps what is not in the journal: who the clients are, what they
+//! serve, what they wait for, what they hold, and what they listen to. A command takes effect when [`Say::Applied`] counts it. So at
+//! the end of each frame the ledger has what the leader's engine has, beside the commands that are on their way.
+//!
+//! Not here: the edge's mail, and its words that are on their way.
+
+mod client;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use windlass_engine::{ClientId, Command, Tag};
+
+use self::client::{Client, Waits};
+use crate::ask::Ask;
+use crate::say::Say;
+
+/// What a ledger may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// For all clients, in bytes as the ledger counts them.
+    pub bytes_max: usize,
+    /// For one client.
+    pub client_bytes_max: usize,
+}
+
+/// What an edge's clients have at the engine.
+#[derive(Debug)]
+pub struct Ledger {
+    bounds: Bounds,
+    clients: BTreeMap<ClientId, Entry>,
+    bytes: usize,
+    /// The order of waits of different clients.
+    turn: u64,
+}
+
+/// One client's entry.
+#[derive(Debug)]
+enum Entry {
+    Kept(Box<Client>),
+    /// It had more than the ledger may hold.
+    Lost,
+}
+
+impl Ledger {
+    /// Nothing yet.
+    #[must_use]
+    pub const fn new(bounds: Bounds) -> Self {
+        Self { bounds, clients: BTreeMap::new(), bytes: 0, turn: 0 }
+    }
+
+    /// Notes what the edge sends.
+    pub fn asked(&mut self, ask: &Ask) {
+        match ask {
+            Ask::Open { client, room } => {
+                self.forget(*client);
+                let entry = Client::new(*room);
+                self.bytes += entry.bytes();
+                self.clients.insert(*client, Entry::Kept(Box::new(entry)));
+                self.change(*client, |_, _| {});
+            }
+            Ask::Close { client } => self.forget(*client),
+            Ask::Command { client, tag, command } => self.change(*client, |entry, _| entry.asked(*tag, command)),
+            Ask::Forbidden { client, tag } => self.change(*client, |entry, _| entry.forbidden(*tag)),
+            Ask::Room { client, bytes } => self.change(*client, |entry, _| entry.add_room(*bytes)),
+            Ask::Claim { client, claim } => self.change(*client, |entry, _| entry.claim(claim)),
+            Ask::Hello(_) | Ask::Words { .. } | Ask::Publish { .. } | Ask::Claimed | Ask::Bye => {}
+        }
+    }
+
+    /// Notes what the leader has sent.
+    pub fn heard(&mut self, say: &Say) {
+        match say {
+            Say::Applied { client, count } => self.change(*client, |entry, turn| entry.applied(*count, turn)),
+            Say::Event { client, event, .. } => self.change(*client, |entry, turn| entry.event(event, turn)),
+            Say::Welcome(_)
+            | Say::Words { .. }
+            | Say::Durable { .. }
+            | Say::Closed { .. }
+            | Say::Clock(_)
+            | Say::Failed(_)
+            | Say::Published { .. }
+            | Say::Refused(_)
+            | Say::Bye => {}
+        }
+    }
+
+    /// The leader is gone. Returns the commands that get no answer from it any more: their outcome is unknown. Takes are not among
+    /// them, because the claims repeat them.
+    #[must_use]
+    pub fn unanswered(&mut self) -> Vec<(ClientId, Tag)> {
+        let kept = self.clients.iter_mut().filter_map(|(id, entry)| Some((*id, entry.kept()?)));
+        kept.flat_map(|(id, client)| client.take_unanswered().map(move |tag| (id, tag))).collect()
+    }
+
+    /// The clients that had more than the ledger may hold. A new leader cannot know them: their connections must end.
+    pub fn lost(&self) -> impl Iterator<Item = ClientId> {
+        self.clients.iter().filter(|(_, entry)| matches!(entry, Entry::Lost)).map(|(id, _)| *id)
+    }
+
+    /// The clients in the ledger, without those that are lost.
+    pub fn clients(&self) -> impl Iterator<Item = ClientId> {
+        self.clients.iter().filter(|(_, entry)| matches!(entry, Entry::Kept(_))).map(|(id, _)| *id)
+    }
+
+    /// Bytes that the ledger counts.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Everything as a new leader must get it, from the first [`Ask::Open`] to [`Ask::Claimed`]: the clients with what they serve,
+    /// hold and listen to; then their waits, in the order in which the old leader would have served them. Commands that are on their
+    /// way count as done, except that a job whose end is on its way is not claimed.
+    ///
+    /// The ledger begins anew with what it returns, which must be sent as it is. Its commands have the tag [`Tag::NONE`], except for
+    /// takes, which have their own.
+    #[must_use]
+    pub fn claims(&mut self) -> Vec<Ask> {
+        let (mut asks, mut waits) = (Vec::new(), Waits::default());
+        for (id, entry) in std::mem::take(&mut self.clients) {
+            if let Entry::Kept(client) = entry {
+                client.claims(id, &mut self.turn, &mut asks, &mut waits);
+            }
+        }
+        asks.extend(waits.into_asks());
+        asks.push(Ask::Claimed);
+        (self.bytes, self.turn) = (0, 0);
+        asks.iter().for_each(|ask| self.asked(ask));
+        asks
+    }
+
+    /// Changes a client's entry, and keeps the bounds.
+    fn change(&mut self, id: ClientId, change: impl FnOnce(&mut Client, &mut u64)) {
+        let Some(entry) = self.clients.get_mut(&id) else { return };
+        let Some(client) = entry.kept() else { return };
+        let before = client.bytes();
+        change(client, &mut self.turn);
+        let after = client.bytes();
+        self.bytes = (self.bytes + after).saturating_sub(before);
+        if after > self.bounds.client_bytes_max || self.bytes > self.bounds.bytes_max {
+            *entry = Entry::Lost;
+            self.bytes = self.bytes.saturating_sub(after);
+        }
+    }
+
+    fn forget(&mut self, id: ClientId) {
+        if let Some(Entry::Kept(client)) = self.clients.remove(&id) {
+            self.bytes = self.bytes.saturating_sub(client.bytes());
+        }
+    }
+}
+
+impl Entry {
+    fn kept(&mut self) -> Option<&mut Client> {
+        match self {
+            Self::Kept(client) => Some(client),
+            Self::Lost => None,
+        }
+    }
+}
+
+/// A command of a claim.
+fn command(client: ClientId, tag: Tag, command: impl Into<Command>) -> Ask {
+    Ask::Command { client, tag, command: command.into() }
+}
