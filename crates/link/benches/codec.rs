@@ -1,4 +1,5 @@
-//! The cost of the link for a submit and for its reply: nanoseconds to encode and to decode, and bytes on the wire.
+//! The cost of the link for a submit and for its reply: nanoseconds to encode and to decode, bytes on the wire, and nanoseconds for
+//! the edge's ledger.
 //!
 //! `cargo bench -p windlass-link --bench codec`. Prints one line per measurement, and compares nothing.
 
@@ -12,13 +13,15 @@ use serde::de::DeserializeOwned;
 use windlass_engine::{
     Clash, ClientId, Event, JobCommand, JobId, KeyUntil, NewJob, Protocol, Pushed, Reply, Tag, Unique,
 };
-use windlass_link::{Ask, Decoder, Edge, Encoder, FRAME_BYTES_MAX, Say};
+use windlass_link::{Ask, Bounds, Decoder, Edge, Encoder, FRAME_BYTES_MAX, Ledger, Say};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Items in one write.
 const BATCH: u32 = 128;
 const ROUNDS: u32 = 8_000;
+/// Clients in the ledger.
+const CLIENTS: u64 = 1_000;
 /// Each measurement is the quickest of so many.
 const TRIES: usize = 5;
 
@@ -38,7 +41,27 @@ fn main() -> Outcome {
     measure("submit, 100 bytes, key of 36", &push(NewJob { unique: Some(unique), ..job(100) }))?;
     measure("submit, 1,000 bytes", &push(job(1_000)))?;
     measure("submit, 16 KiB", &push(job(16 << 10)))?;
-    measure("pushed", &pushed)
+    measure("pushed", &pushed)?;
+    ledger(client, &[push(job(100))], &[Say::Applied { client, count: 1 }, pushed]);
+    Ok(())
+}
+
+/// The ledger's part of a command and what answers it.
+fn ledger(client: ClientId, asks: &[Ask], says: &[Say]) {
+    let mut ledger = Ledger::new(Bounds { bytes_max: 1 << 30, client_bytes_max: 1 << 30 });
+    for other in 0..CLIENTS {
+        ledger.asked(&Ask::Open { client: ClientId(client.0 + other), room: u64::MAX });
+    }
+    let mut best = Duration::MAX;
+    for _ in 0..TRIES {
+        let begun = Instant::now();
+        for _ in 0..ROUNDS * BATCH {
+            asks.iter().for_each(|ask| ledger.asked(black_box(ask)));
+            says.iter().for_each(|say| ledger.heard(black_box(say)));
+        }
+        best = best.min(begun.elapsed());
+    }
+    println!("{:<30} {:>6} ns", "a submit in the ledger", best.as_nanos() / u128::from(ROUNDS * BATCH));
 }
 
 fn measure<T: Serialize + DeserializeOwned>(name: &str, item: &T) -> Outcome {
