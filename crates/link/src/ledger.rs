@@ -7,6 +7,8 @@
 //! Not here: the edge's mail, and its words that are on their way.
 
 mod client;
+mod effect;
+mod has;
 #[cfg(test)]
 mod tests;
 

@@ -1,0 +1,165 @@
+//! What a command changes in the ledger, and how much of the ledger a thing is.
+
+use bytes::Bytes;
+use windlass_engine::{
+    ClientCommand, ClientInfo, Command, From, JobCommand, JobRef, LeaseCommand, NewJob, Select, Subscription, Tag,
+    Take, TakeCommand, Timestamp, WorkerCommand, WorkerState,
+};
+
+/// Counted for each thing beside its names and bodies.
+pub(super) const FIXED_BYTES: usize = 128;
+
+/// What a command changes here.
+#[derive(Clone, Debug)]
+pub(super) enum Effect {
+    /// Nothing.
+    None,
+    Open(ClientInfo),
+    SetName(Bytes),
+    Serve(Subscription),
+    Unserve {
+        queue: Bytes,
+        requeue: bool,
+    },
+    UnserveAll {
+        requeue: bool,
+    },
+    Watch {
+        queue: Option<Bytes>,
+        room: u32,
+    },
+    SetState {
+        worker: Bytes,
+        state: WorkerState,
+    },
+    Register {
+        worker: Bytes,
+        about: Bytes,
+    },
+    Take(Tag, Box<Take>),
+    WaitForWork,
+    Credit {
+        credits: u32,
+        select: Select,
+    },
+    Unwait,
+    Push(Push),
+    End(Tag, JobRef),
+    Extend {
+        job: JobRef,
+        until: Timestamp,
+        only_later: bool,
+    },
+}
+
+impl Effect {
+    pub(super) fn of(tag: Tag, command: &Command) -> Self {
+        match command {
+            Command::Client(command) => Self::of_client(command),
+            Command::Take(command) => match command {
+                TakeCommand::Take(take) => Self::Take(tag, Box::new(take.clone())),
+                TakeCommand::WaitForWork => Self::WaitForWork,
+                TakeCommand::Credit { credits, select } => Self::Credit { credits: *credits, select: *select },
+                TakeCommand::Unwait => Self::Unwait,
+            },
+            // Without an answer the job's number is not known.
+            Command::Job(JobCommand::Push(job)) if job.listen && tag.wants_answer() => {
+                Self::Push(Push { tag, new: (!job.durable).then(|| job.clone()) })
+            }
+            Command::Lease(command) => Self::of_lease(tag, command),
+            Command::Worker(WorkerCommand::Register { worker, about }) => {
+                Self::Register { worker: worker.clone(), about: about.clone() }
+            }
+            Command::Worker(WorkerCommand::SetState { worker, state }) => {
+                Self::SetState { worker: worker.clone(), state: *state }
+            }
+            Command::Job(_)
+            | Command::Worker(_)
+            | Command::Query(_)
+            | Command::Queue(_)
+            | Command::Schedule(_)
+            | Command::Batch(_)
+            | Command::Bulk(_)
+            | Command::Barrier => Self::None,
+        }
+    }
+
+    fn of_client(command: &ClientCommand) -> Self {
+        match command {
+            ClientCommand::Open(info) => Self::Open(info.clone()),
+            ClientCommand::SetName(name) => Self::SetName(name.clone()),
+            ClientCommand::Serve(subscription) => Self::Serve(subscription.clone()),
+            ClientCommand::Unserve { queue, requeue } => Self::Unserve { queue: queue.clone(), requeue: *requeue },
+            ClientCommand::UnserveAll { requeue } => Self::UnserveAll { requeue: *requeue },
+            ClientCommand::Watch { queue, room } => Self::Watch { queue: queue.clone(), room: *room },
+            ClientCommand::Close | ClientCommand::Disconnect(_) => Self::None,
+        }
+    }
+
+    fn of_lease(tag: Tag, command: &LeaseCommand) -> Self {
+        match command {
+            LeaseCommand::Finish { job, .. }
+            | LeaseCommand::Fail { job, .. }
+            | LeaseCommand::Unconvertible { job, .. }
+            | LeaseCommand::Release { job, .. }
+            | LeaseCommand::Repay { job, .. } => Self::End(tag, job.clone()),
+            LeaseCommand::Extend { job, until, only_later, .. } => {
+                Self::Extend { job: job.clone(), until: *until, only_later: *only_later }
+            }
+            LeaseCommand::Progress { .. } => Self::None,
+        }
+    }
+
+    /// What it counts as.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Open(info) => FIXED_BYTES + info.address.len(),
+            Self::SetName(text)
+            | Self::Serve(Subscription { queue: text, .. })
+            | Self::Unserve { queue: text, .. }
+            | Self::SetState { worker: text, .. }
+            | Self::End(_, JobRef::Name(text) | JobRef::KeyAnywhere { key: text, .. }) => weight([text]),
+            Self::Watch { queue, .. } => weight(queue),
+            Self::Register { worker, about } => weight([worker, about]),
+            Self::Take(_, take) => take_weight(take),
+            Self::Push(push) => new_weight(push.new.as_deref()),
+            Self::None
+            | Self::UnserveAll { .. }
+            | Self::WaitForWork
+            | Self::Credit { .. }
+            | Self::Unwait
+            | Self::End(..)
+            | Self::Extend { .. } => FIXED_BYTES,
+        }
+    }
+}
+
+/// A push with a listener.
+#[derive(Clone, Debug)]
+pub(super) struct Push {
+    pub(super) tag: Tag,
+    /// The job, if it lives only while clients listen.
+    pub(super) new: Option<Box<NewJob>>,
+}
+
+/// What a thing with these texts counts as.
+pub(super) fn weight<'a>(texts: impl IntoIterator<Item = &'a Bytes>) -> usize {
+    FIXED_BYTES + texts.into_iter().map(Bytes::len).sum::<usize>()
+}
+
+/// What a take counts as.
+pub(super) fn take_weight(take: &Take) -> usize {
+    let queues: usize = match &take.from {
+        From::Subscriptions => 0,
+        From::Listed { queues, .. } => queues.iter().map(|queue| weight([queue])).sum(),
+        From::Cycle { queue, .. } => queue.len(),
+    };
+    FIXED_BYTES + queues + take.worker.len()
+}
+
+/// What a push counts as.
+pub(super) fn new_weight(new: Option<&NewJob>) -> usize {
+    let Some(new) = new else { return FIXED_BYTES };
+    let key = new.unique.as_ref().map_or(0, |unique| unique.key.len());
+    3 * FIXED_BYTES + key + weight([&new.queue, &new.body, &new.meta].into_iter().chain(&new.name))
+}

@@ -1,0 +1,403 @@
+//! What a client has, and how commands and events change it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use windlass_engine::{
+    ClientCommand, ClientId, ClientInfo, Command, JobId, JobRef, NewJob, Notice, Pushed, Refusal, Reply, Select,
+    Subscription, Tag, Take, TakeCommand, Taken, Thing, WorkerCommand, WorkerState,
+};
+
+use super::client::Waits;
+use super::command;
+use super::effect::{Effect, FIXED_BYTES, Push, new_weight, take_weight, weight};
+use crate::ask::{Ask, Claim, Held};
+
+/// What a client has.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Has {
+    /// `None` until its first command takes effect.
+    info: Option<ClientInfo>,
+    name: Bytes,
+    /// In the order of registration, with repetitions.
+    subscriptions: Vec<Subscription>,
+    worker: Option<Worker>,
+    watch: Option<Watch>,
+    /// Takes that wait, with their turns.
+    takes: VecDeque<(u64, Tag, Take)>,
+    /// It sleeps, with this turn.
+    asleep: Option<u64>,
+    credit: Credit,
+    held: BTreeMap<JobId, Held>,
+    /// Jobs whose ends took effect last: a refusal returns them.
+    ending: Vec<(Tag, JobId, Held)>,
+    heard: BTreeMap<JobId, Heard>,
+    /// Pushes that took effect and have not been answered.
+    pushes: VecDeque<Push>,
+    /// Jobs that ended since commands last took effect and that the client did not listen to: the answer to a push may come after
+    /// the end of its job.
+    ended: Vec<JobId>,
+    /// Bytes of all these.
+    bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Worker {
+    name: Bytes,
+    about: Bytes,
+    state: WorkerState,
+}
+
+#[derive(Clone, Debug)]
+struct Watch {
+    queue: Option<Bytes>,
+    room: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Credit {
+    left: u32,
+    select: Option<Select>,
+    turn: u64,
+}
+
+/// A job that the client listens to.
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    times: u32,
+    /// The job, if it lives only while clients listen.
+    new: Option<Box<NewJob>>,
+}
+
+impl Held {
+    fn weight(&self) -> usize {
+        weight([&self.queue, &self.name, &self.key])
+    }
+
+    /// Whether a command names this job.
+    fn is_named(&self, id: JobId, job: &JobRef) -> bool {
+        match job {
+            JobRef::Id(named) => *named == id,
+            JobRef::Name(name) => self.name == *name,
+            JobRef::Key(key) => self.queue == key.queue && self.protocol == key.protocol && self.key == key.key,
+            JobRef::KeyAnywhere { protocol, key } => self.protocol == *protocol && self.key == *key,
+        }
+    }
+}
+
+impl Has {
+    /// Bytes that it counts as.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Nothing that took effect before is refused any more, and pushes before are answered.
+    pub(super) fn settle(&mut self) {
+        for (_, _, held) in self.ending.drain(..) {
+            self.bytes = self.bytes.saturating_sub(held.weight());
+        }
+        self.ended.clear();
+    }
+
+    pub(super) fn apply(&mut self, effect: Effect, turn: &mut u64) {
+        match effect {
+            Effect::None => {}
+            Effect::Open(info) => {
+                self.bytes += info.address.len();
+                self.info.get_or_insert(info);
+            }
+            Effect::SetName(name) => {
+                self.bytes = self.bytes.saturating_sub(self.name.len()) + name.len();
+                self.name = name;
+            }
+            Effect::Serve(subscription) => self.serve(subscription),
+            Effect::Unserve { queue, requeue } => self.unserve(|served| *served == queue, requeue),
+            Effect::UnserveAll { requeue } => self.unserve(|_| true, requeue),
+            Effect::Watch { queue, room } => match &mut self.watch {
+                Some(watch) => watch.room = watch.room.saturating_add(room),
+                None => {
+                    self.bytes += weight(&queue);
+                    self.watch = Some(Watch { queue, room });
+                }
+            },
+            Effect::Register { worker, about } => {
+                if self.worker.is_none() && !worker.is_empty() {
+                    self.bytes += weight([&worker, &about]);
+                    self.worker = Some(Worker { name: worker, about, state: WorkerState::Running });
+                }
+            }
+            Effect::SetState { worker, state } => {
+                if let Some(own) = self.worker.as_mut().filter(|own| own.name == worker) {
+                    own.state = own.state.max(state);
+                }
+            }
+            Effect::Take(tag, take) => self.take(tag, *take, turn),
+            Effect::WaitForWork => {
+                if self.takes.is_empty() {
+                    self.asleep = Some(next(turn));
+                }
+            }
+            Effect::Credit { credits, select } => {
+                let had = self.credit.left;
+                let since = if had == 0 { next(turn) } else { self.credit.turn };
+                self.credit = Credit { left: had.saturating_add(credits), select: Some(select), turn: since };
+            }
+            Effect::Unwait => {
+                self.takes.drain(..).for_each(|(_, _, take)| {
+                    self.bytes = self.bytes.saturating_sub(take_weight(&take));
+                });
+                (self.asleep, self.credit.left) = (None, 0);
+            }
+            Effect::Push(push) => {
+                self.bytes += new_weight(push.new.as_deref());
+                self.pushes.push_back(push);
+            }
+            Effect::End(tag, job) => self.end(tag, &job),
+            Effect::Extend { job, until, only_later } => {
+                if let Some(held) = self.named(&job).and_then(|job| self.held.get_mut(&job)) {
+                    held.until = if only_later { held.until.max(until) } else { until };
+                }
+            }
+        }
+    }
+
+    // ---- what it serves --------------------------------------------------------------------------------------------
+
+    /// A repetition replaces the terms of those before it, and counts up to a number of times.
+    fn serve(&mut self, new: Subscription) {
+        let mut times = 0;
+        for served in self.subscriptions.iter_mut().filter(|served| served.queue == new.queue) {
+            served.lease = new.lease;
+            times += 1;
+        }
+        if times < Subscription::TIMES_MAX {
+            self.bytes += weight([&new.queue]);
+            self.subscriptions.push(new);
+        }
+    }
+
+    fn unserve(&mut self, which: impl Fn(&Bytes) -> bool, requeue: bool) {
+        for gone in self.subscriptions.extract_if(.., |served| which(&served.queue)) {
+            self.bytes = self.bytes.saturating_sub(weight([&gone.queue]));
+        }
+        let given_back: Vec<_> =
+            self.held.iter().filter(|(_, held)| requeue && which(&held.queue)).map(|(job, _)| *job).collect();
+        given_back.iter().for_each(|job| drop(self.let_go(*job)));
+    }
+
+    // ---- what it waits for -----------------------------------------------------------------------------------------
+
+    fn take(&mut self, tag: Tag, take: Take, turn: &mut u64) {
+        self.asleep = None;
+        self.bytes += take_weight(&take);
+        self.takes.push_back((next(turn), tag, take));
+    }
+
+    fn end_take(&mut self, tag: Tag) {
+        let at = self.takes.iter().position(|(_, waiting, _)| *waiting == tag);
+        if let Some((_, _, take)) = at.and_then(|at| self.takes.remove(at)) {
+            self.bytes = self.bytes.saturating_sub(take_weight(&take));
+        }
+    }
+
+    // ---- what it holds ---------------------------------------------------------------------------------------------
+
+    fn taken(&mut self, taken: &Taken) {
+        if taken.connection_bound {
+            let held = Held {
+                token: taken.token,
+                until: taken.until,
+                protocol: taken.protocol,
+                queue: taken.queue.clone(),
+                name: taken.name.clone(),
+                key: taken.key.clone(),
+            };
+            self.hold(taken.id, held);
+        }
+    }
+
+    pub(super) fn hold(&mut self, job: JobId, held: Held) {
+        self.bytes += held.weight();
+        if let Some(before) = self.held.insert(job, held) {
+            self.bytes = self.bytes.saturating_sub(before.weight());
+        }
+    }
+
+    fn let_go(&mut self, job: JobId) -> Option<Held> {
+        let held = self.held.remove(&job)?;
+        self.bytes = self.bytes.saturating_sub(held.weight());
+        Some(held)
+    }
+
+    fn named(&self, job: &JobRef) -> Option<JobId> {
+        match job {
+            JobRef::Id(id) => Some(*id),
+            JobRef::Name(_) | JobRef::Key(_) | JobRef::KeyAnywhere { .. } => {
+                self.held.iter().find(|(id, held)| held.is_named(**id, job)).map(|(id, _)| *id)
+            }
+        }
+    }
+
+    fn end(&mut self, tag: Tag, job: &JobRef) {
+        let Some(job) = self.named(job) else { return };
+        if let Some(held) = self.held.remove(&job) {
+            self.ending.push((tag, job, held));
+        }
+    }
+
+    /// The end of a job was refused. It is held still, unless the refusal is that it is not.
+    fn refused(&mut self, tag: Tag, why: Refusal) {
+        let is_held = !matches!(why, Refusal::NotHeld | Refusal::NotFound(Thing::Job)) && tag.wants_answer();
+        let at = self.ending.iter().position(|(ending, ..)| *ending == tag).filter(|_| is_held);
+        if let Some(at) = at {
+            let (_, job, held) = self.ending.remove(at);
+            self.held.insert(job, held);
+        }
+    }
+
+    // ---- what it listens to ----------------------------------------------------------------------------------------
+
+    /// Its push was answered.
+    fn pushed(&mut self, tag: Tag, reply: &Reply) {
+        let at = self.pushes.iter().position(|push| push.tag == tag);
+        let Some(Push { new, .. }) = at.and_then(|at| self.pushes.remove(at)) else { return };
+        self.bytes = self.bytes.saturating_sub(new_weight(new.as_deref()));
+        let Reply::Pushed { job, how: Pushed::New | Pushed::Attached, durable } = reply else { return };
+        match self.ended.iter().position(|ended| ended == job) {
+            Some(at) => drop(self.ended.swap_remove(at)),
+            None => self.listen(*job, new.filter(|_| !durable)),
+        }
+    }
+
+    pub(super) fn listen(&mut self, job: JobId, new: Option<Box<NewJob>>) {
+        let heard = self.heard.entry(job).or_default();
+        if heard.times == 0 {
+            self.bytes += FIXED_BYTES;
+        }
+        heard.times = heard.times.saturating_add(1);
+        if heard.new.is_none() && new.is_some() {
+            self.bytes += new_weight(new.as_deref());
+            heard.new = new;
+        }
+    }
+
+    fn ended(&mut self, job: JobId) {
+        let Some(heard) = self.heard.get_mut(&job) else {
+            if !self.pushes.is_empty() {
+                self.ended.push(job);
+            }
+            return;
+        };
+        heard.times -= 1;
+        if heard.times == 0
+            && let Some(Heard { new, .. }) = self.heard.remove(&job)
+        {
+            let new = new.as_deref().map_or(0, |new| new_weight(Some(new)));
+            self.bytes = self.bytes.saturating_sub(FIXED_BYTES + new);
+        }
+    }
+
+    // ---- events ----------------------------------------------------------------------------------------------------
+
+    pub(super) fn reply(&mut self, tag: Tag, reply: &Reply) {
+        match reply {
+            Reply::Taken(taken) => {
+                self.end_take(tag);
+                self.taken(taken);
+            }
+            Reply::Empty => self.end_take(tag),
+            Reply::Pushed { .. } => self.pushed(tag, reply),
+            Reply::Refused(why) => {
+                self.end_take(tag);
+                self.pushed(tag, reply);
+                self.refused(tag, *why);
+            }
+            Reply::Beaten(state) => {
+                if let Some(worker) = &mut self.worker {
+                    worker.state = worker.state.max(*state);
+                }
+            }
+            Reply::Finished(_)
+            | Reply::Failed { .. }
+            | Reply::Done
+            | Reply::Settled
+            | Reply::Looked { .. }
+            | Reply::ScheduleSet { .. }
+            | Reply::Schedules { .. }
+            | Reply::Batch(_)
+            | Reply::Batches { .. }
+            | Reply::Queues { .. }
+            | Reply::Jobs { .. }
+            | Reply::Throttles { .. }
+            | Reply::Workers { .. }
+            | Reply::Clients { .. }
+            | Reply::Why(_)
+            | Reply::Figures { .. }
+            | Reply::Stats(_)
+            | Reply::Days(_)
+            | Reply::Mutated { .. }
+            | Reply::Counted { .. } => {}
+        }
+    }
+
+    pub(super) fn notice(&mut self, notice: &Notice, turn: &mut u64) {
+        match notice {
+            Notice::Delivered(taken) => {
+                self.credit.left = self.credit.left.saturating_sub(1);
+                // It goes behind its equals.
+                self.credit.turn = next(turn);
+                self.taken(taken);
+            }
+            Notice::WorkAvailable => self.asleep = None,
+            Notice::Ended { job, .. } => self.ended(*job),
+            Notice::Watched(_) => {
+                if let Some(watch) = &mut self.watch {
+                    watch.room = watch.room.saturating_sub(1);
+                }
+            }
+            Notice::Progress { .. } | Notice::Close => {}
+        }
+    }
+
+    // ---- a new leader ----------------------------------------------------------------------------------------------
+
+    /// Everything that it has, as asks; its waits apart.
+    pub(super) fn claims(self, client: ClientId, asks: &mut Vec<Ask>, waits: &mut Waits) {
+        let mut say = |said: Command| asks.push(command(client, Tag::NONE, said));
+        let Some(info) = self.info else { return };
+        say(ClientCommand::Open(info).into());
+        if !self.name.is_empty() {
+            say(ClientCommand::SetName(self.name).into());
+        }
+        if let Some(Worker { name, about, state }) = self.worker {
+            say(WorkerCommand::Register { worker: name.clone(), about }.into());
+            if state > WorkerState::Running {
+                say(WorkerCommand::SetState { worker: name, state }.into());
+            }
+        }
+        self.subscriptions.into_iter().for_each(|subscription| say(ClientCommand::Serve(subscription).into()));
+        if let Some(Watch { queue, room }) = self.watch {
+            say(ClientCommand::Watch { queue, room }.into());
+        }
+        let held = self.held.into_iter().map(|(job, held)| Claim::Holds { job, held });
+        let heard = self.heard.into_iter().flat_map(|(job, Heard { times, new })| {
+            let pushed = new.map(|new| Claim::Pushed { job, new });
+            let more = times.saturating_sub(u32::from(pushed.is_some()));
+            pushed.into_iter().chain((0..more).map(move |_| Claim::Hears { job }))
+        });
+        asks.extend(held.chain(heard).map(|claim| Ask::Claim { client, claim }));
+        self.takes.into_iter().for_each(|(turn, tag, take)| waits.add(turn, client, tag, TakeCommand::Take(take)));
+        if let Some(turn) = self.asleep {
+            waits.add(turn, client, Tag::NONE, TakeCommand::WaitForWork);
+        }
+        if let Credit { left: credits @ 1.., select: Some(select), turn } = self.credit {
+            waits.add(turn, client, Tag::NONE, TakeCommand::Credit { credits, select });
+        }
+    }
+}
+
+/// The next turn.
+const fn next(turn: &mut u64) -> u64 {
+    *turn += 1;
+    *turn
+}
