@@ -362,6 +362,11 @@ impl Hub {
         }
     }
 
+    /// The newest commit that was on the disk when this run began.
+    pub(crate) const fn recovered(&self) -> u64 {
+        self.first.saturating_sub(1)
+    }
+
     /// The newest commit that is on the disk.
     pub(crate) fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)

@@ -208,7 +208,11 @@ impl Mailbox {
             inner.bytes -= weight;
             inner.held_bytes -= letter.held_bytes();
             inner.posted_bytes -= if posted { weight } else { 0 };
-            into.push(if held { disclaim(letter.mail) } else { letter.mail });
+            let mut mail = letter.mail;
+            if held {
+                disclaim(&mut mail);
+            }
+            into.push(mail);
         }
         if inner.mail.is_empty() {
             inner.urgent = false;
@@ -226,6 +230,19 @@ impl Mailbox {
         into.extend(inner.mail.drain(..).map(|Letter { gate, mail, .. }| (gate, mail)));
         (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.urgent) = (0, 0, 0, false);
         self.count(&inner);
+    }
+
+    /// The numbers of commits begin anew: acknowledgements that wait for a commit behind `reached` can no longer be given, the others can.
+    pub(crate) fn begin_epoch(&self, reached: u64) {
+        let mut inner = self.lock();
+        inner.registered = 0;
+        for letter in inner.mail.iter_mut().filter(|letter| letter.gate > 0) {
+            if std::mem::take(&mut letter.gate) > reached {
+                disclaim(&mut letter.mail);
+            }
+        }
+        drop(inner);
+        self.ring();
     }
 
     /// Publishes the counts and reports the bytes to the budget.
@@ -422,12 +439,11 @@ impl Drop for Mailbox {
 }
 
 /// Turns an acknowledgement that can no longer be given into an unknown outcome.
-fn disclaim(mail: Mail) -> Mail {
-    match mail {
-        Mail::Event(Event::Reply(tag, reply)) if reply.acknowledges(tag) => {
-            Mail::Event(Event::Reply(tag, Reply::Refused(Refusal::Unknown)))
-        }
-        other @ (Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_)) => other,
+fn disclaim(mail: &mut Mail) {
+    if let Mail::Event(Event::Reply(tag, reply)) = mail
+        && reply.acknowledges(*tag)
+    {
+        *reply = Reply::Refused(Refusal::Unknown);
     }
 }
 

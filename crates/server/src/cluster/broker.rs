@@ -1,13 +1,16 @@
 //! The broker of a daemon in a cluster: its own engine room while it leads, the link to another daemon's until then.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arc_swap::ArcSwapOption;
 use windlass_engine::{ClientId, Command, Reading, Refusal, Reply};
+use windlass_session::Item;
 
-use super::edge::Edge;
-use crate::broker::{Batch, Broker, CommitDuty, Health};
+use super::edge::{Edge, Handover};
+use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
 use crate::budget::Budget;
+use crate::clock;
 use crate::hub::Hub;
 use crate::mailbox::{Mail, Mailbox};
 
@@ -30,11 +33,22 @@ impl ClusterBroker {
         &self.edge
     }
 
-    /// The engine room is in this daemon from now on. Clients of the leader before are closed.
+    /// The engine room is in this daemon from now on. Its clients go on there, as far as they can.
     pub(crate) fn lead(&self, hub: &Arc<Hub>) {
         let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
+        let Handover { mailboxes, commands } = self.edge.hand_over(hub.epoch(), hub.recovered());
+        let rung: Vec<_> = mailboxes.iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
+        mailboxes.into_iter().for_each(|(client, mailbox)| hub.open(client, mailbox));
+        for (client, tag, command) in commands {
+            let (mut items, mut visited) = (VecDeque::from([Item::Command(tag, command)]), Visited::All);
+            while !items.is_empty() {
+                let batch = Batch { client, items: &mut items, room: usize::MAX, visited: &mut visited };
+                hub.visit_from_afar(&clock::read(), &mut std::iter::once(batch));
+            }
+        }
         self.hub.store(Some(Arc::clone(hub)));
-        self.edge.end();
+        // They may have waited for a leader.
+        rung.iter().for_each(|mailbox| mailbox.ring());
     }
 
     /// Another daemon leads from now on. Clients of this daemon's hub are closed.

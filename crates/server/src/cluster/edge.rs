@@ -5,6 +5,10 @@
 //!
 //! Back-pressure: what is on its way to the leader is bounded, for one client and for all. The rest stays with the connections.
 //!
+//! When the leader changes, a ledger has what the clients have at the engine, and the new leader gets that again: their connections
+//! go on. A reply that waits for a commit is true if the new leader's journal has the commit, and unknown otherwise. Clients that hold a
+//! job, or hear of one, under a lease or a promise that ends with their connection, are closed.
+//!
 //! No socket here: see `link`.
 
 use std::collections::VecDeque;
@@ -13,10 +17,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use tokio::sync::Notify;
 use windlass_engine::{ClientCommand, ClientId, ClientInfo, Command, Event, Reading, Refusal, Reply, Tag};
-use windlass_link::{Ask, Edge as EdgeNumber, Say, Welcome};
+use windlass_link::{Ask, Bounds, Edge as EdgeNumber, Known, Ledger, Say, Welcome};
 use windlass_session::{Item, Reason};
 
 use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
@@ -65,11 +69,17 @@ pub(crate) struct Edge {
     replied: Condvar,
 }
 
-#[derive(Debug, Default)]
+/// What the ledger may hold, of all clients and of one.
+const LEDGER: Bounds = Bounds { bytes_max: 64 << 20, client_bytes_max: 4 << 20 };
+
+#[derive(Debug)]
 struct State {
     way: Way,
     /// The number of this daemon at its leader, which its clients' numbers there contain.
     number: Option<EdgeNumber>,
+    /// The leader's right to lead.
+    epoch: u64,
+    ledger: Ledger,
     clients: HashMap<ClientId, Member>,
     /// Mailboxes to ring for a commit, in order of commits.
     waiting: VecDeque<(u64, Arc<Mailbox>)>,
@@ -82,11 +92,28 @@ struct State {
     asked: u64,
 }
 
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            way: Way::Sought,
+            number: None,
+            epoch: 0,
+            ledger: Ledger::new(LEDGER),
+            clients: HashMap::default(),
+            waiting: VecDeque::new(),
+            asks: Vec::new(),
+            under_way_bytes: 0,
+            blocked: Vec::new(),
+            questions: HashMap::default(),
+            asked: 0,
+        }
+    }
+}
+
 /// Whether there is a way to the leader.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     /// There is none yet: clients wait.
-    #[default]
     Sought,
     /// There has been none for too long: clients are closed.
     Lost,
@@ -121,6 +148,10 @@ impl Member {
 
     fn is_full(&self) -> bool {
         self.under_way.len() >= ITEMS_MAX || self.under_way_bytes >= BYTES_MAX
+    }
+
+    fn is_evicted(&self) -> bool {
+        self.mailbox.close_reason().is_some()
     }
 
     /// Items whose replies, or places among the replies, are still to come.
@@ -164,28 +195,85 @@ impl Edge {
 
     // ---- for the link ----------------------------------------------------------------------------------------------
 
+    /// What this daemon knows of the leader before.
+    pub(super) fn known(&self) -> Option<Known> {
+        let state = self.lock();
+        let commit = self.durable.load(Ordering::Acquire);
+        state.number.map(|edge| Known { edge, epoch: state.epoch, commit })
+    }
+
     /// There is a way to a leader.
     pub(super) fn open_way(&self, welcome: &Welcome) {
         clock::follow(&welcome.clock);
         let mut state = self.lock();
-        (state.way, state.number) = (Way::Open, Some(welcome.edge));
+        if state.number != Some(welcome.edge) {
+            state.close_clients(|member| member.has_spoken);
+            state.ledger = Ledger::new(LEDGER);
+        }
+        (state.way, state.number, state.epoch) = (Way::Open, Some(welcome.edge), welcome.epoch);
+        state.begin_epoch(welcome.reaches);
         self.durable.store(welcome.durable, Ordering::Release);
         self.failed.store(false, Ordering::Release);
-        state.asks.push(Ask::Claimed);
+        let claims = state.claims();
+        for ask in claims {
+            state.note_sent_again(&ask);
+            state.asks.push(ask);
+        }
         state.unblock_all();
     }
 
-    /// The way to the leader is lost: what its clients have there is unknown. They are closed, all that have said anything.
+    /// The way to the leader is lost. What was asked and not answered is unknown.
     pub(super) fn close_way(&self) {
         let mut state = self.lock();
         state.way = Way::Sought;
-        state.close_clients(|member| member.has_spoken);
         state.asks.clear();
-        state.waiting.clear();
+        let unanswered = state.ledger.unanswered();
+        for (client, tag) in unanswered {
+            let client = state.own(client);
+            self.deliver(&mut state, client, 0, Mail::Event(Event::Reply(tag, Reply::Refused(Refusal::Unknown))));
+        }
+        state.stop_waiting();
         for reply in state.questions.values_mut() {
             let _ = reply.get_or_insert(Err(Refusal::Unknown));
         }
         self.replied.notify_all();
+    }
+
+    /// This daemon leads from now on, and its journal reaches this commit of the epoch before. Returns the mailboxes of the clients that go
+    /// on, and what is to be asked of the engine for them, in order.
+    pub(super) fn hand_over(&self, epoch: u64, recovered: u64) -> Handover {
+        self.close_way();
+        let mut state = self.lock();
+        state.way = Way::Lost;
+        let reached = if epoch == state.epoch + 1 { recovered } else { 0 };
+        state.begin_epoch(reached);
+        let claims = state.claims();
+        let mut handover = Handover::default();
+        for ask in claims {
+            match ask {
+                Ask::Open { client, .. } => {
+                    let client = state.own(client);
+                    if let Some(member) = state.clients.get(&client) {
+                        handover.mailboxes.push((client, Arc::clone(&member.mailbox)));
+                    }
+                }
+                Ask::Command { client, tag, command } => handover.commands.push((state.own(client), tag, command)),
+                Ask::Hello(_)
+                | Ask::Forbidden { .. }
+                | Ask::Words { .. }
+                | Ask::Publish { .. }
+                | Ask::Room { .. }
+                | Ask::Close { .. }
+                | Ask::Claim { .. }
+                | Ask::Claimed
+                | Ask::Bye => {}
+            }
+        }
+        // Those that have said nothing yet have no place at the engine.
+        let silent = state.clients.iter().filter(|(_, member)| !member.has_spoken && !member.is_evicted());
+        handover.mailboxes.extend(silent.map(|(client, member)| (*client, Arc::clone(&member.mailbox))));
+        *state = State { way: Way::Lost, ..State::default() };
+        handover
     }
 
     /// There has been no way for too long: clients that wait for one are closed.
@@ -195,14 +283,6 @@ impl Edge {
             state.way = Way::Lost;
             state.close_clients(|member| member.is_blocked);
         }
-    }
-
-    /// This daemon leads from now on: no client talks to another leader.
-    pub(super) fn end(&self) {
-        self.close_way();
-        let mut state = self.lock();
-        state.way = Way::Lost;
-        state.close_clients(|_| true);
     }
 
     /// This daemon leads no more: its clients wait for another leader.
@@ -220,6 +300,7 @@ impl Edge {
         let mut state = self.lock();
         let (mut due, mut published) = (Vec::new(), Vec::new());
         for say in says {
+            state.ledger.heard(&say);
             match say {
                 Say::Event { client, gate, event } => {
                     let client = state.own(client);
@@ -345,8 +426,56 @@ impl State {
 
     /// Adds an item about a client, under the client's number at the leader.
     fn ask_for(&mut self, client: ClientId, ask: impl FnOnce(ClientId) -> Ask) {
-        if let Some(number) = self.number {
-            self.asks.push(ask(ClientId(number.first_client().0 | client.0)));
+        let Some(number) = self.number else { return };
+        let ask = ask(ClientId(number.first_client().0 | client.0));
+        // A question of the daemon's own is not asked again.
+        if client.0 < OURSELVES {
+            self.ledger.asked(&ask);
+        }
+        self.asks.push(ask);
+    }
+
+    /// What the next leader must know of the clients. Those that hold or hear what ends with their connection are closed, and so are
+    /// those that the ledger had no room for.
+    fn claims(&mut self) -> Vec<Ask> {
+        let mut claims = self.ledger.claims();
+        let bound: HashSet<ClientId> = claims.iter().filter_map(bound).collect();
+        claims.retain(|ask| ask.client().is_none_or(|client| !bound.contains(&client)));
+        bound.iter().for_each(|client| self.ledger.asked(&Ask::Close { client: *client }));
+        let known: HashSet<ClientId> = self.ledger.clients().map(|client| self.own(client)).collect();
+        for (client, member) in &self.clients {
+            if member.has_spoken && !known.contains(client) {
+                member.mailbox.evict(Reason::ClosedByServer);
+            }
+        }
+        claims
+    }
+
+    /// A command that was asked before is on its way to another leader.
+    fn note_sent_again(&mut self, ask: &Ask) {
+        let client = ask.client().map(|client| self.own(client)).filter(|_| ask.is_counted());
+        if let Some(member) = client.and_then(|client| self.clients.get_mut(&client)) {
+            member.sent(0, &mut self.under_way_bytes);
+        }
+    }
+
+    /// The numbers of commits begin anew.
+    fn begin_epoch(&mut self, reached: u64) {
+        self.waiting.clear();
+        self.clients.values().for_each(|member| member.mailbox.begin_epoch(reached));
+    }
+
+    /// Nothing more comes for what is on its way. Bytes that had a place among the replies are next.
+    fn stop_waiting(&mut self) {
+        self.under_way_bytes = 0;
+        for member in self.clients.values_mut() {
+            (member.under_way, member.under_way_bytes) = (VecDeque::new(), 0);
+            let mut filling = member.mailbox.fill();
+            for bytes in member.kept.drain(..) {
+                filling.push(0, Mail::Bytes(bytes), None);
+            }
+            filling.finish();
+            member.count();
         }
     }
 
@@ -396,13 +525,19 @@ impl State {
     fn close_clients(&mut self, which: impl Fn(&Member) -> bool) {
         let closed = self.clients.values().filter(|member| which(member));
         closed.for_each(|member| member.mailbox.evict(Reason::ClosedByServer));
-        self.under_way_bytes = 0;
-        for member in self.clients.values_mut() {
-            (member.under_way, member.under_way_bytes) = (VecDeque::new(), 0);
-            member.kept.clear();
-            member.count();
-        }
     }
+}
+
+/// The client that claims something that ends with its connection.
+const fn bound(ask: &Ask) -> Option<ClientId> {
+    if let Ask::Claim { client, .. } = ask { Some(*client) } else { None }
+}
+
+/// What a daemon that begins to lead does for its clients.
+#[derive(Debug, Default)]
+pub(super) struct Handover {
+    pub(super) mailboxes: Vec<(ClientId, Arc<Mailbox>)>,
+    pub(super) commands: Vec<(ClientId, Tag, Command)>,
 }
 
 /// The bytes of an item's body.

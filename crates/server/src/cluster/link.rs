@@ -173,6 +173,10 @@ pub(super) async fn serve(socket: TcpStream, number: EdgeNumber, leading: &Leadi
         wire.step(sleep(BEAT)).await?;
         return Ok(());
     }
+    // An edge of an earlier leader keeps its number, and with it its clients.
+    let earlier = hello.known.filter(|known| known.epoch < *epoch);
+    let number = earlier.map_or(number, |known| known.edge);
+    let reaches = earlier.filter(|known| known.epoch + 1 == *epoch).map_or(0, |_| hub.recovered());
     let same_settings = hello.settings == terms.settings;
     let name = &*hello.name;
     tracing::info!(edge = name, number = number.number(), "an edge has linked");
@@ -182,7 +186,7 @@ pub(super) async fn serve(socket: TcpStream, number: EdgeNumber, leading: &Leadi
     let welcome = Welcome {
         epoch: *epoch,
         edge: number,
-        reaches: 0,
+        reaches,
         durable: hub.durable(),
         same_settings,
         clock: clock::read(),
@@ -262,8 +266,12 @@ pub(super) async fn follow(edge: &Edge, leader: &Holder, terms: &Terms, view: &V
 
 async fn try_follow(edge: &Edge, leader: &Holder, terms: &Terms, view: &View) -> Result<Infallible, LinkError> {
     let address = leader.link.as_str();
-    let hello =
-        Hello { cluster: terms.cluster.clone(), name: terms.name.clone(), settings: terms.settings, known: None };
+    let hello = Hello {
+        cluster: terms.cluster.clone(),
+        name: terms.name.clone(),
+        settings: terms.settings,
+        known: edge.known(),
+    };
     let open = async {
         let socket = TcpStream::connect(address).await?;
         set_up(&socket)?;
