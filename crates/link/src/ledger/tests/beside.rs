@@ -275,6 +275,7 @@ fn the_ledger_is_what_the_engine_has() {
         for round in 0..6 {
             (0..60).for_each(|_| broker.step());
             broker.quiet();
+            assert_eq!(broker.ledger.unanswered(), [], "seed {seed}, round {round}");
             let (engine, ledger) = (broker.engine_has(), broker.ledger_has());
             assert_eq!(ledger, engine, "seed {seed}, round {round}");
             // The claims are new commands, which the engine has not applied: here they count as applied.
