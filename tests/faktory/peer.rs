@@ -27,6 +27,14 @@ impl Fwp {
         Ok(fwp)
     }
 
+    /// Sends HELLO as the worker of this name; the daemon may be gone.
+    pub(crate) fn try_worker(address: SocketAddr, wid: &str) -> io::Result<Self> {
+        let mut fwp = Self(BufReader::new(super::common::socket(address)?));
+        fwp.read()?;
+        fwp.try_ask(&format!("HELLO {{\"v\":2,\"wid\":\"{wid}\",\"hostname\":\"h\",\"pid\":1,\"labels\":[]}}"))?;
+        Ok(fwp)
+    }
+
     /// Sends HELLO with a password, and returns the answer.
     pub(crate) fn hello(address: SocketAddr, password: &str) -> (Self, String) {
         let mut fwp = Self(BufReader::new(super::common::socket(address).unwrap()));

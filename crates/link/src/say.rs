@@ -1,7 +1,8 @@
 //! What the leader sends to an edge.
 //!
 //! **Order.** A stream begins with [`Say::Welcome`], or ends with [`Say::Refused`]. Then the events and words of one client come in
-//! the order in which the client's session must get them. [`Say::Clock`] precedes the items that were decided at its time.
+//! the order in which the client's session must get them. [`Say::Clock`] ends the items of one turn
+//! of the leader: an edge takes them together.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -41,7 +42,7 @@ pub enum Say {
         /// The client.
         client: ClientId,
     },
-    /// The leader's clocks, by which the edge's sessions run.
+    /// The leader's clocks, by which the edge's sessions run. The last item of a turn of the leader.
     Clock(Reading),
     /// Whether the store does not respond: then nothing is acknowledged, and what waits for a commit is unknown.
     Failed(bool),

@@ -7,13 +7,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use foldhash::HashMap;
 use tokio::sync::Notify;
-use windlass_engine::{ClientId, Reading};
+use windlass_engine::ClientId;
 use windlass_link::{Ask, Edge as EdgeNumber, Say};
 use windlass_session::Item;
 
+use super::link::BEAT;
 use crate::broker::{Batch, Broker as _, Visited};
 use crate::clock;
 use crate::hub::Hub;
@@ -47,7 +49,8 @@ pub(super) struct EdgeClients {
     /// What the edge was told last.
     durable: u64,
     failed: bool,
-    told: Option<Reading>,
+    /// When the edge heard of the time.
+    told: Instant,
     /// The commit that the bell is to ring for.
     bell_for: u64,
 }
@@ -94,7 +97,7 @@ impl EdgeClients {
             gate: 0,
             durable,
             failed,
-            told: None,
+            told: Instant::now(),
             bell_for: 0,
         }
     }
@@ -180,21 +183,24 @@ impl EdgeClients {
 
     /// Does what may be done now, and says what there is to say. Returns whether there is more to do.
     pub(super) fn turn(&mut self, says: &mut Vec<Say>) -> bool {
+        // What was decided before the visit stands before what the visit has applied, and the replies stand behind it: the edge's ledger
+        // depends on that.
+        self.collect(says);
         let (done, parts) = self.visit();
+        let done = done.into_iter().filter(|(_, count)| *count > 0);
+        says.extend(done.map(|(client, count)| Say::Applied { client, count }));
         self.collect(says);
         for client in parts {
             if self.clients.get_mut(&client).is_some_and(Member::may_go) {
                 self.ready.push_back(client);
             }
         }
-        // Behind the replies: the edge may now put bytes of its own into these mailboxes.
-        says.extend(done.into_iter().map(|(client, count)| Say::Applied { client, count }));
         self.end_clients(says);
         self.note_commits(says);
-        let reading = clock::read();
-        if self.told.is_none_or(|told| told.now != reading.now) {
-            self.told = Some(reading);
-            says.push(Say::Clock(reading));
+        // The edge takes everything up to here at once.
+        if !says.is_empty() || self.told.elapsed() >= BEAT {
+            self.told = Instant::now();
+            says.push(Say::Clock(clock::read()));
         }
         !self.ready.is_empty()
     }

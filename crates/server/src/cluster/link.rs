@@ -27,7 +27,7 @@ use crate::hub::Hub;
 use windlass_store::Holder;
 
 /// How often a leader says something, if only the time.
-const BEAT: Duration = Duration::from_millis(200);
+pub(super) const BEAT: Duration = Duration::from_millis(200);
 
 /// An edge that hears nothing for this long looks for a leader again.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
@@ -304,9 +304,13 @@ async fn try_follow(edge: &Edge, leader: &Holder, terms: &Terms, view: &View) ->
             if matches!(say, Say::Bye) {
                 return Err(LinkError::Closed);
             }
+            // The last item of what belongs together.
+            let ends = matches!(say, Say::Clock(_));
             says.push(say);
+            if ends {
+                edge.hear(says.drain(..));
+            }
         }
-        edge.hear(says.drain(..));
         edge.take_asks(&mut asks);
         for item in asks.drain(..) {
             ask(&mut wire, &item)?;
