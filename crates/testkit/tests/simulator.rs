@@ -84,7 +84,7 @@ fn everything_happens(tally: &Tally) {
         ("Fate", "Retried Buried Discarded"),
         ("Pushed", "New Attached Kept AgainWhenDone"),
         ("Stray", "Given Handed"),
-        ("Sleeper", "First"),
+        ("Sleeper", "Beside"),
         ("Finish", "Late LateByName"),
         ("Clock", "Forward Back Paused"),
         ("Isolation", "Passed"),

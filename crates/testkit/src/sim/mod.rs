@@ -19,6 +19,7 @@ mod order;
 mod promises;
 mod script;
 mod script_jobs;
+mod serving;
 mod tally;
 mod world;
 
@@ -26,7 +27,7 @@ use std::collections::VecDeque;
 
 use windlass_engine::{
     BulkCommand, ClientCommand, ClientId, Command, Context, Cursor, Engine, Event, Filter, JobCommand, JobId, JobRef,
-    Mutation, Protocol, Query, QueueCommand, Reply, Tag, Timestamp,
+    Mutation, Protocol, Query, QueueCommand, Reply, Tag, TakeCommand, Timestamp,
 };
 
 use crate::clock::Machine;
@@ -247,8 +248,9 @@ impl Life {
         self.engine.tick(&mut self.context);
         self.engine.check();
         self.note("tick");
-        let said = self.oracle.wait();
         let heard = std::mem::take(&mut self.context.events);
+        self.oracle.observe(&heard, &self.engine, true);
+        let said = self.oracle.wait();
         self.laws.judge_promises(&self.oracle, &self.machine);
         self.judge(None, &heard, &said);
     }
@@ -277,29 +279,50 @@ impl Life {
     fn ask(&mut self, client: ClientId, command: Command) {
         let tag = self.tag(&command);
         self.note(&format!("{client:?} {tag:?} {command:?}"));
-        let now = self.context.now.max(self.oracle.now);
-        let due = self.oracle.is_upset(self.context.clock) || self.oracle.next_deadline().is_some_and(|at| at <= now);
+        let due = self.is_due();
         let heard = self.hear(client, tag, command.clone());
         let said = self.oracle.apply(client, tag, &command);
-        self.judge(Some((client, &command)), &heard, &said);
+        self.judge_after(Some((client, &command)), &heard, &said, due);
         if matches!(command, Command::Job(JobCommand::Push(_))) && !due {
             Laws::watch_push(&heard);
         }
         self.tally.note_command(&command);
     }
 
+    /// Whether events are due, by the engine or the oracle.
+    fn is_due(&self) -> bool {
+        let now = self.context.now.max(self.oracle.now);
+        let next = [self.oracle.next_deadline(), self.engine.next_deadline()].into_iter().flatten().min();
+        self.oracle.is_upset(self.context.clock) || next.is_some_and(|at| at <= now)
+    }
+
     /// Sends a command to the engine alone.
     fn hear(&mut self, client: ClientId, tag: Tag, command: Command) -> Vec<(ClientId, Event)> {
+        let due = self.is_due();
         self.engine.apply(client, tag, command, &mut self.context);
         self.engine.check();
-        std::mem::take(&mut self.context.events)
+        let heard = std::mem::take(&mut self.context.events);
+        self.oracle.observe(&heard, &self.engine, due);
+        heard
     }
 
     fn judge(&mut self, asked: Option<(ClientId, &Command)>, heard: &[(ClientId, Event)], said: &[(ClientId, Event)]) {
+        self.judge_after(asked, heard, said, false);
+    }
+
+    /// Judges a step. `due`: events were due before the command.
+    fn judge_after(
+        &mut self,
+        asked: Option<(ClientId, &Command)>,
+        heard: &[(ClientId, Event)],
+        said: &[(ClientId, Event)],
+        due: bool,
+    ) {
         self.order.watch(asked.map(|(_, command)| command), heard, &self.engine, self.context.now);
-        same_events(heard, said);
+        same_events(heard, said, due);
         self.laws.watch(asked, heard, &self.engine);
         self.oracle.compare(&self.engine);
+        self.oracle.judge_rest(&self.engine);
         self.laws.watch_promises(&self.oracle, &self.machine);
         self.tally.note_events(self.plan.fingerprint, heard);
     }
@@ -308,7 +331,10 @@ impl Life {
     fn tag(&mut self, command: &Command) -> Tag {
         let needed = matches!(command, Command::Job(JobCommand::Push(new)) if new.listen) || self.rng.chance(80);
         self.tags += 1;
-        let silent = self.rng.one_of([Tag::NONE, Tag::silent(self.tags)]);
+        // The tag of a take distinguishes its job from those on credit.
+        let is_take = matches!(command, Command::Take(TakeCommand::Take(_)));
+        let silent = Tag::silent(self.tags);
+        let silent = if is_take { silent } else { self.rng.one_of([Tag::NONE, silent]) };
         if needed { Tag(self.tags) } else { silent }
     }
 

@@ -284,7 +284,7 @@ impl Oracle {
 
     /// Runs after a visit, and after each due event.
     pub(super) fn settle(&mut self) {
-        self.serve_freed();
+        self.follow();
         while let Some(id) = self.stirred.pop_front() {
             let may = |oracle: &Self| oracle.batch(id).is_some_and(|batch| batch.retry_at <= oracle.now);
             while let Some(role) = self.due_callback(id).filter(|_| may(self)) {
@@ -302,7 +302,7 @@ impl Oracle {
             }
             batch.rests = rests;
         }
-        self.serve_unclaimed();
+        self.follow_with(true);
     }
 
     fn due_callback(&self, id: JobId) -> Option<Role> {

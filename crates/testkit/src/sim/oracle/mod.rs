@@ -32,8 +32,9 @@ use windlass_engine::{
 
 pub(crate) use batch::BatchMemo;
 pub(crate) use compare::same_events;
-pub(crate) use memo::{ClientMemo, JobMemo, QueueMemo, Waiting, id_of, plain};
-use memo::{Wakeup, WorkerMemo};
+use memo::WorkerMemo;
+pub(crate) use memo::{ClientMemo, JobMemo, QueueMemo, Served, Waiting, id_of, plain};
+pub(crate) use serve::Hand;
 
 type Answer = Result<(), Refusal>;
 
@@ -58,15 +59,15 @@ pub(crate) struct Oracle {
     pub(crate) batches: Vec<BatchMemo>,
     /// Batches that may have advanced.
     stirred: VecDeque<JobId>,
-    /// Throttled queues in which a lease has ceased to count.
-    freed: VecDeque<QueueId>,
+    /// The engine's hand-outs and wake-ups of this step that the oracle has not followed yet.
+    pending: Vec<serve::Hand>,
+    /// Whether the engine did some of it before the command, perhaps.
+    due: bool,
     next_queue: u32,
     /// In order of their numbers.
     pub(crate) clients: Vec<ClientMemo>,
     /// In order of their numbers.
     pub(crate) workers: Vec<WorkerMemo>,
-    /// In the order in which they were woken.
-    awake: Vec<Wakeup>,
     pub(crate) totals: Totals,
     /// What was counted on each day, in the order in which the days began.
     pub(crate) days: Vec<(u64, Totals)>,
@@ -96,9 +97,6 @@ enum Due {
     Key(JobId),
     Wait(ClientId),
     Beat(u64),
-    /// By the engine's number of the queue.
-    Slots(QueueId),
-    Awake(u64),
     Run(JobId),
     Batch(JobId),
 }
@@ -115,11 +113,11 @@ impl Oracle {
             schedules: Vec::new(),
             batches: Vec::new(),
             stirred: VecDeque::new(),
-            freed: VecDeque::new(),
+            pending: Vec::new(),
+            due: false,
             next_queue: 0,
             clients: Vec::new(),
             workers: Vec::new(),
-            awake: Vec::new(),
             totals: Totals::default(),
             days: vec![(0, Totals::default())],
             protocols: BTreeMap::new(),
@@ -149,13 +147,13 @@ impl Oracle {
         }
         self.settle();
         self.forget_idle_queues();
-        std::mem::take(&mut self.said)
+        self.finish_step()
     }
 
     /// The events that must follow when only time has passed.
     pub(crate) fn wait(&mut self) -> Vec<(ClientId, Event)> {
         self.tick();
-        std::mem::take(&mut self.said)
+        self.finish_step()
     }
 
     /// The events that must follow when these jobs, found by a listing that continues at `next`, are changed in this order.
@@ -171,7 +169,7 @@ impl Oracle {
         self.reply(client, Tag(2), Reply::Mutated { changed, next });
         self.settle();
         self.forget_idle_queues();
-        std::mem::take(&mut self.said)
+        self.finish_step()
     }
 
     fn ask(&mut self, client: ClientId, tag: Tag, command: &Command) -> Answer {
@@ -276,7 +274,10 @@ impl Oracle {
         self.now = self.now.max(self.rng.now);
         self.look_at_clocks();
         self.look_at_day();
-        while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
+        if self.due {
+            self.follow_with(true);
+        }
+        while let Some((_, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
             match due {
                 Due::JobState(id) => self.place_due(id),
                 Due::Lease(id) => self.lease_due(id),
@@ -284,15 +285,35 @@ impl Oracle {
                 Due::Key(id) => self.job_mut(id).holds_key = false,
                 Due::Wait(client) => self.give_up_waiting(client),
                 Due::Beat(worker) => self.miss_beat(worker),
-                Due::Slots(queue) => self.slots_due(queue, at),
-                Due::Awake(since) => self.oversleep(since),
                 Due::Run(id) => self.run(id),
                 Due::Batch(id) => self.batch_due(id),
             }
             self.settle();
         }
         self.drop_dead();
+        if self.oversleep() {
+            self.follow_with(true);
+        }
         self.forget_idle_queues();
+    }
+
+    /// What the engine did in the step that follows. `due`: some of it, perhaps, before the command.
+    pub(crate) fn observe(&mut self, heard: &[(ClientId, Event)], engine: &windlass_engine::Engine, due: bool) {
+        self.due = due;
+        let lease = |event: &Event| {
+            let taken = event.handed_out()?;
+            engine.job(taken.id)?.lease().filter(|lease| lease.token == taken.token).cloned()
+        };
+        let served = heard.iter().filter(|(_, event)| compare::is_served(event));
+        let served = served.map(|(client, event)| Hand { client: *client, event: event.clone(), lease: lease(event) });
+        self.pending = served.collect();
+    }
+
+    /// The events of a step.
+    fn finish_step(&mut self) -> Vec<(ClientId, Event)> {
+        self.follow_with(true);
+        assert!(self.pending.is_empty(), "a client got what it may not have: {:?}", self.pending);
+        std::mem::take(&mut self.said)
     }
 
     fn next_due(&self) -> Option<(Timestamp, Due)> {
@@ -309,15 +330,9 @@ impl Oracle {
         });
         let waits = self.clients.iter().flat_map(|c| c.blocked().iter().map(|take| (take.until, Due::Wait(c.id))));
         let beats = self.workers.iter().map(|w| (w.beat_at.after_ms(self.limits.beat_ms), Due::Beat(w.number)));
-        let not_come = |wakeup: &&Wakeup| {
-            self.client(wakeup.client)
-                .is_some_and(|c| matches!(c.waiting, Waiting::Awake { since, .. } if since == wakeup.since))
-        };
-        let awake = self.awake.iter().filter(not_come).map(|wakeup| (wakeup.until, Due::Awake(wakeup.since)));
         let runs = self.schedules.iter().map(|schedule| (self.run_due(schedule), Due::Run(schedule.id)));
         let batches = self.batches.iter().map(|batch| (self.batch_deadline(batch), Due::Batch(batch.id)));
-        let slots = self.jobs.iter().filter(|memo| memo.has_slot).filter_map(|memo| self.slot_due(memo));
-        let clients = waits.chain(beats).chain(awake).chain(slots);
+        let clients = waits.chain(beats);
         jobs.chain(clients).chain(runs).chain(batches).filter(|(at, _)| *at < Timestamp::NEVER).min()
     }
 
@@ -496,8 +511,7 @@ impl Oracle {
                     Waiting::Jobs(takes) => {
                         takes.iter().any(|take| take.from.iter().any(|served| served.queue == queue.number))
                     }
-                    Waiting::Awake { queue: woken_for, .. } => *woken_for == queue.number,
-                    Waiting::Nothing | Waiting::Asleep { .. } => false,
+                    Waiting::Nothing | Waiting::Asleep { .. } | Waiting::Awake { .. } => false,
                 })
         };
         let kept = self.queues.iter().filter(|queue| needed(queue)).cloned().collect();
@@ -506,7 +520,6 @@ impl Oracle {
 
     /// Puts a job in a place; it releases a key that jobs in that place do not hold.
     fn put(&mut self, id: JobId, state: JobState) {
-        self.leave_slot(id);
         let now = self.wall();
         let memo = self.job_mut(id);
         memo.job.state = state;
@@ -516,11 +529,9 @@ impl Oracle {
         memo.lease_due = memo.job.lease().map_or(Timestamp::NEVER, |lease| lease.until);
         memo.lease_worker = None;
         memo.holds_key &= memo.wants_key();
-        self.enter_slot(id);
     }
 
     fn remove(&mut self, id: JobId) {
-        self.leave_slot(id);
         self.ran(id);
         self.jobs.retain(|memo| memo.job.id != id);
     }

@@ -19,9 +19,8 @@ impl Oracle {
         job.payload = job.payload.with_body(body);
         let suits = std::mem::replace(&mut job.unfit, Unfit::NONE) == Unfit::NONE;
         if !suits && job.state == JobState::Ready {
-            let queue = job.queue;
             self.put(id, JobState::Ready);
-            self.serve(queue);
+            self.follow();
         }
         self.say_done(client, tag);
         Ok(())
@@ -115,7 +114,7 @@ impl Oracle {
             if self.queue(queue).paused.but(Protocols::of(scope)) != Protocols::NONE {
                 self.see("Pause::Beside");
             }
-            self.serve(queue);
+            self.follow();
         }
         self.say_done(client, tag);
         Ok(())
@@ -317,7 +316,7 @@ impl Oracle {
         self.reply(client, Tag(2), Reply::Mutated { changed, next });
         self.settle();
         self.forget_idle_queues();
-        (next, std::mem::take(&mut self.said))
+        (next, self.finish_step())
     }
 
     fn flush_numbered(

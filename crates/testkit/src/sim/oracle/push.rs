@@ -69,22 +69,22 @@ impl Oracle {
         if new.listen {
             self.listen(client, id)?;
         }
-        self.bring_up(id, queue);
+        self.bring_up(id);
         Ok(id)
     }
 
     /// A job created internally, which counts against no limit.
     pub(super) fn give_birth(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>) {
         let id = self.make(queue, new, member);
-        self.bring_up(id, queue);
+        self.bring_up(id);
     }
 
-    fn bring_up(&mut self, id: JobId, queue: QueueId) {
+    fn bring_up(&mut self, id: JobId) {
         self.count_total(id, |totals| totals.pushed += 1);
         if self.job_mut(id).expires_at() <= self.wall() {
             self.expire(id);
         }
-        self.serve(queue);
+        self.follow();
     }
 
     fn judge_room(&self, queue: QueueId, new: &NewJob) -> Answer {
@@ -175,7 +175,7 @@ impl Oracle {
             self.reclaim_key(id);
         }
         self.make_known(queue, Some(protocol));
-        self.serve(queue);
+        self.follow();
     }
 
     /// A job that is live again reclaims its key if the key is free; otherwise it loses its key.
