@@ -21,6 +21,7 @@ mod script;
 mod script_jobs;
 mod serving;
 mod tally;
+mod views;
 mod world;
 
 use std::collections::VecDeque;
@@ -279,6 +280,10 @@ impl Life {
     fn ask(&mut self, client: ClientId, command: Command) {
         let tag = self.tag(&command);
         self.note(&format!("{client:?} {tag:?} {command:?}"));
+        // What a client gets when it asks for work, and what it got before, look alike.
+        if matches!(command, Command::Take(_)) && self.is_due() {
+            self.tick();
+        }
         let due = self.is_due();
         let heard = self.hear(client, tag, command.clone());
         let said = self.oracle.apply(client, tag, &command);
@@ -323,6 +328,17 @@ impl Life {
         self.laws.watch(asked, heard, &self.engine);
         self.oracle.compare(&self.engine);
         self.oracle.judge_rest(&self.engine);
+        if let Some((client, Command::Query(query))) = asked {
+            let (_, reply) = heard
+                .iter()
+                .rev()
+                .find_map(|(to, event)| match event {
+                    Event::Reply(tag, reply) if *to == client => Some((tag, reply)),
+                    Event::Reply(..) | Event::Notice(_) => None,
+                })
+                .expect("every query is answered");
+            self.oracle.judge_view(&self.engine, client, query, reply);
+        }
         self.laws.watch_promises(&self.oracle, &self.machine);
         self.tally.note_events(self.plan.fingerprint, heard);
     }

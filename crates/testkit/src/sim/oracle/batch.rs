@@ -1,9 +1,8 @@
 //! Batches: their members, the callbacks that follow, and when they are forgotten.
 
-use bytes::Bytes;
 use windlass_engine::{
-    Batch, BatchProgress, BatchView, CallbackState, Capacity, ClientId, JobId, JobStateKind, Member, NewBatch, NewJob,
-    QueueKind, Refusal, Reply, Role, Stage, Tag, Thing, Timestamp,
+    Batch, BatchProgress, Capacity, ClientId, JobId, JobStateKind, Member, NewBatch, NewJob, QueueKind, Refusal, Role,
+    Stage, Tag, Thing, Timestamp,
 };
 
 use super::{Answer, Oracle};
@@ -205,31 +204,6 @@ impl Oracle {
         }
         self.stirred.push_back(id);
         self.say_done(client, tag);
-        Ok(())
-    }
-
-    pub(super) fn look_batch(&mut self, client: ClientId, tag: Tag, name: &Bytes) -> Answer {
-        let memo = self.batch_named(name)?;
-        let state = |stage: Stage| match stage {
-            Stage::Waiting | Stage::Passed => CallbackState::None,
-            Stage::Enqueued => CallbackState::Enqueued,
-            Stage::Succeeded => CallbackState::Ok,
-        };
-        let batch = Box::new(BatchView {
-            name: name.clone(),
-            protocol: memo.new.protocol,
-            parent: memo.new.parent.clone(),
-            about: memo.new.about.clone(),
-            meta: memo.new.meta.clone(),
-            created_at: memo.created_at,
-            committed: memo.committed,
-            total: memo.count(|_| true),
-            pending: memo.count(|share| !share.succeeded),
-            failed: memo.count(|share| share.ran && !share.succeeded),
-            complete: state(memo.complete),
-            success: state(memo.success),
-        });
-        self.reply(client, tag, Reply::Batch(batch));
         Ok(())
     }
 

@@ -1,10 +1,8 @@
 //! The two clocks, and the consequences of setting one.
 
-use std::collections::BTreeMap;
+use windlass_engine::{Clock, Timestamp};
 
-use windlass_engine::{ClientId, Clock, DAYS_KEPT, Reply, Tag, Timestamp, Totals};
-
-use super::{Answer, Oracle};
+use super::Oracle;
 
 impl Oracle {
     /// The wall clock minus the engine's.
@@ -37,23 +35,11 @@ impl Oracle {
         }
     }
 
+    /// A day begins with the first step on another date.
     pub(super) fn look_at_day(&mut self) {
         let day = self.wall().0 / 86_400_000;
-        if self.days.last().is_none_or(|(last, _)| *last != day) {
-            self.days.push((day, Totals::default()));
+        if self.day.0 != day {
+            self.day = (day, self.totals);
         }
-        if self.days.len() as u64 > DAYS_KEPT {
-            self.days.remove(0);
-        }
-    }
-
-    pub(super) fn count_days(&mut self, client: ClientId, tag: Tag) -> Answer {
-        let mut days = BTreeMap::<u64, Totals>::new();
-        for (day, counted) in &self.days {
-            let sum = days.entry(*day).or_default();
-            *sum = sum.merged(counted, |one, other| one + other);
-        }
-        self.reply(client, tag, Reply::Days(days));
-        Ok(())
     }
 }

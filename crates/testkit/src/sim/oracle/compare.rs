@@ -48,6 +48,8 @@ impl Oracle {
         assert_eq!(batches, expected, "left: the engine's batches, right: the oracle's");
         let meta = engine.meta();
         assert_eq!((meta.totals, meta.next_job), (self.totals, self.next_job), "the engine's totals and numbers");
+        let day = engine.days().last().map(|begin| (begin.day, begin.totals));
+        assert_eq!(day, Some(self.day), "left: the engine's day, right: the oracle's");
         let protocols: Vec<_> = self.protocols.iter().map(|(protocol, totals)| (*protocol, *totals)).collect();
         assert_eq!(meta.protocols, protocols, "left: the engine's totals by protocol, right: the oracle's");
         for worker in &self.workers {
