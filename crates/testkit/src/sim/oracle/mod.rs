@@ -21,16 +21,17 @@ mod take;
 mod throttle;
 mod workers;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use windlass_engine::{
-    BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Context, Cursor, Event,
-    JobCommand, JobId, JobState, LeaseCommand, Limits, Notice, Protocol, Protocols, QueueCommand, QueueId, QueueKind,
-    QueueRules, Refusal, Reply, Schedule, ScheduleCommand, Tag, TakeCommand, Timestamp, Totals, WorkerCommand,
+    Batch, BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Context, Cursor,
+    Event, JobCommand, JobId, JobState, LeaseCommand, Limits, Member, Notice, Protocol, Protocols, QueueCommand,
+    QueueId, QueueKind, QueueRules, Refusal, Reply, Role, Schedule, ScheduleCommand, Tag, TakeCommand, Timestamp,
+    Totals, WorkerCommand,
 };
 
-pub(crate) use batch::BatchMemo;
+pub(crate) use batch::{BatchMemo, Share};
 pub(crate) use compare::same_events;
 use memo::WorkerMemo;
 pub(crate) use memo::{ClientMemo, JobMemo, QueueMemo, Served, Waiting, id_of, plain};
@@ -57,12 +58,13 @@ pub(crate) struct Oracle {
     pub(crate) schedules: Vec<Schedule>,
     /// In order of their numbers, forgotten ones included.
     pub(crate) batches: Vec<BatchMemo>,
-    /// Batches that may have advanced.
-    stirred: VecDeque<JobId>,
     /// The engine's hand-outs and wake-ups of this step that the oracle has not followed yet.
     pending: Vec<serve::Hand>,
     /// Whether the engine did some of it before the command, perhaps.
     due: bool,
+    /// The engine's batches after this step, and its jobs that are callbacks.
+    ahead: Vec<Batch>,
+    callbacks: Vec<(JobId, Member)>,
     /// The last reply of this step.
     answer: Option<Reply>,
     next_queue: u32,
@@ -114,9 +116,10 @@ impl Oracle {
             queues: Vec::new(),
             schedules: Vec::new(),
             batches: Vec::new(),
-            stirred: VecDeque::new(),
             pending: Vec::new(),
             due: false,
+            ahead: Vec::new(),
+            callbacks: Vec::new(),
             answer: None,
             next_queue: 0,
             clients: Vec::new(),
@@ -280,6 +283,8 @@ impl Oracle {
             }
             self.settle();
         }
+        self.follow_callbacks();
+        self.forget_rested();
         self.drop_dead();
         if self.oversleep() {
             self.follow_with(true);
@@ -290,6 +295,10 @@ impl Oracle {
     /// What the engine did in the step that follows. `due`: some of it, perhaps, before the command.
     pub(crate) fn observe(&mut self, heard: &[(ClientId, Event)], engine: &windlass_engine::Engine, due: bool) {
         self.due = due;
+        self.ahead = engine.batches().cloned().collect();
+        let member = |job: &windlass_engine::Job| job.extra.as_deref().and_then(|extra| extra.member);
+        let callbacks = engine.jobs().filter_map(|job| Some((job.id, member(job).filter(|m| m.role != Role::Job)?)));
+        self.callbacks = callbacks.filter(|(id, _)| id.0 >= self.next_job).collect();
         self.answer = heard.iter().rev().find_map(|(_, event)| match event {
             Event::Reply(_, reply) => Some(reply.clone()),
             Event::Notice(_) => None,
@@ -325,7 +334,7 @@ impl Oracle {
         let waits = self.clients.iter().flat_map(|c| c.blocked().iter().map(|take| (take.until, Due::Wait(c.id))));
         let beats = self.workers.iter().map(|w| (w.beat_at.after_ms(self.limits.beat_ms), Due::Beat(w.number)));
         let runs = self.schedules.iter().map(|schedule| (self.run_due(schedule), Due::Run(schedule.id)));
-        let batches = self.batches.iter().map(|batch| (self.batch_deadline(batch), Due::Batch(batch.id)));
+        let batches = self.batches.iter().map(|batch| (Self::batch_deadline(batch), Due::Batch(batch.batch.id)));
         let clients = waits.chain(beats);
         jobs.chain(clients).chain(runs).chain(batches).filter(|(at, _)| *at < Timestamp::NEVER).min()
     }
@@ -401,6 +410,12 @@ impl Oracle {
             serial: 1,
         });
         Ok(number)
+    }
+
+    /// Whether a queue for work has this name, or can be made.
+    fn may_make_queue(&self, name: &[u8]) -> bool {
+        let there = self.queue_named(name).map(|queue| queue.kind == QueueKind::Work);
+        there.unwrap_or(self.queues.len() < self.limits.queues_max as usize)
     }
 
     /// A queue that was not created explicitly exists only as long as its name is needed.

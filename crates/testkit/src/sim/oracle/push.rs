@@ -1,8 +1,8 @@
 //! New jobs, and jobs that return to their queue.
 
 use windlass_engine::{
-    Capacity, Clash, ClientId, Cycle, Extra, Job, JobId, JobState, KeyUntil, Member, NewJob, Payload, Pushed, QueueId,
-    QueueKind, Refusal, Reply, Schedule, Tag, Track, Unfit,
+    Batch, Capacity, Clash, ClientId, Cycle, Extra, Job, JobId, JobState, KeyUntil, Member, NewJob, Payload, Pushed,
+    QueueId, QueueKind, Refusal, Reply, Schedule, Tag, Track, Unfit,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -100,7 +100,7 @@ impl Oracle {
 
     pub(super) fn bytes(&self) -> u64 {
         let jobs: u64 = self.jobs.iter().map(|memo| memo.job.weight_bytes()).sum();
-        let batches: u64 = self.live_batches().map(|batch| batch.weight_bytes()).sum();
+        let batches: u64 = self.live_batches().map(Batch::weight_bytes).sum();
         jobs + batches + self.schedules.iter().map(Schedule::weight_bytes).sum::<u64>()
     }
 
