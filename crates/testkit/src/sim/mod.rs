@@ -244,7 +244,7 @@ impl Life {
         self.laws.watch_clock(&reading);
         self.context = Context::new(Timestamp(reading.now.0 - back), seed);
         self.context.clock = reading.clock;
-        self.oracle.begin(self.context.now, reading.clock, seed);
+        self.oracle.begin(self.context.now, reading.clock);
     }
 
     fn tick(&mut self) {

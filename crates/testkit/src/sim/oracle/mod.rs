@@ -25,10 +25,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Context, Cursor,
-    Event, JobCommand, JobId, JobState, LeaseCommand, Limits, Member, Notice, Protocol, Protocols, QueueCommand,
-    QueueId, QueueKind, QueueRules, Refusal, Reply, Role, Schedule, ScheduleCommand, Tag, TakeCommand, Timestamp,
-    Totals, WorkerCommand,
+    Batch, BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Cursor, Event,
+    JobCommand, JobId, JobState, LeaseCommand, Limits, Member, Notice, Protocol, Protocols, QueueCommand, QueueId,
+    QueueKind, QueueRules, Refusal, Reply, Role, Schedule, ScheduleCommand, Tag, TakeCommand, Timestamp, Totals,
+    WorkerCommand,
 };
 
 pub(crate) use batch::{BatchMemo, Share};
@@ -64,6 +64,8 @@ pub(crate) struct Oracle {
     due: bool,
     /// The engine's batches after this step, and its jobs that are callbacks.
     ahead: Vec<Batch>,
+    /// After this step, when its jobs are retried, and whether they still wait for that.
+    retries: Vec<(JobId, Timestamp, bool)>,
     callbacks: Vec<(JobId, Member)>,
     /// The last reply of this step.
     answer: Option<Reply>,
@@ -86,7 +88,8 @@ pub(crate) struct Oracle {
     front: u64,
     /// Numbers waits in their order.
     waits: u64,
-    rng: Context,
+    /// The time and the clocks of this turn.
+    turn: (Timestamp, Clock),
     said: Vec<(ClientId, Event)>,
     /// Counts of cases that no command or event shows by its name.
     pub(crate) seen: BTreeMap<&'static str, u64>,
@@ -119,6 +122,7 @@ impl Oracle {
             pending: Vec::new(),
             due: false,
             ahead: Vec::new(),
+            retries: Vec::new(),
             callbacks: Vec::new(),
             answer: None,
             next_queue: 0,
@@ -133,16 +137,15 @@ impl Oracle {
             back: MIDDLE,
             front: MIDDLE,
             waits: 0,
-            rng: Context::new(Timestamp(0), 0),
+            turn: (Timestamp(0), Clock::default()),
             said: Vec::new(),
             seen: BTreeMap::new(),
         }
     }
 
     /// Begins a turn.
-    pub(crate) fn begin(&mut self, now: Timestamp, clock: Clock, seed: u64) {
-        self.rng = Context::new(now, seed);
-        self.rng.clock = clock;
+    pub(crate) fn begin(&mut self, now: Timestamp, clock: Clock) {
+        self.turn = (now, clock);
     }
 
     /// The events that must follow this command, including those due before it.
@@ -264,7 +267,7 @@ impl Oracle {
     }
 
     fn tick(&mut self) {
-        self.now = self.now.max(self.rng.now);
+        self.now = self.now.max(self.turn.0);
         self.look_at_clocks();
         self.look_at_day();
         if self.due {
@@ -296,6 +299,11 @@ impl Oracle {
     pub(crate) fn observe(&mut self, heard: &[(ClientId, Event)], engine: &windlass_engine::Engine, due: bool) {
         self.due = due;
         self.ahead = engine.batches().cloned().collect();
+        let retry = |job: &windlass_engine::Job| match job.state {
+            JobState::Retrying(at) => Some((job.id, at, true)),
+            _ => Some((job.id, self.by_engine(job.extra.as_deref()?.failure.as_deref()?.next_at?), false)),
+        };
+        self.retries = engine.jobs().filter_map(retry).collect();
         let member = |job: &windlass_engine::Job| job.extra.as_deref().and_then(|extra| extra.member);
         let callbacks = engine.jobs().filter_map(|job| Some((job.id, member(job).filter(|m| m.role != Role::Job)?)));
         self.callbacks = callbacks.filter(|(id, _)| id.0 >= self.next_job).collect();
