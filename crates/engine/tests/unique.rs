@@ -215,6 +215,23 @@ fn a_key_is_found_without_its_queue() {
     broker.says(1, anywhere("k"), ["1 sees nothing"]);
 }
 
+/// Enough keys for the index to meet others on its way.
+#[test]
+fn one_of_a_thousand_keys_is_found_without_its_queue() {
+    let mut broker = Broker::new();
+    for number in 1..=1_000 {
+        let mut job = push("q").unique("", Clash::Keep).0;
+        job.unique.iter_mut().for_each(|unique| unique.key = format!("k{number}").into());
+        let new = format!("1 new j{number}");
+        broker.says(1, Command::Job(JobCommand::Push(Box::new(job))), [new.as_str()]);
+    }
+    for number in 1..=1_000 {
+        let anywhere = JobRef::KeyAnywhere { protocol: Protocol::GEARMAN, key: format!("k{number}").into() };
+        let sees = format!("1 sees j{number} ready in q");
+        broker.says(1, Query::Job(anywhere), [sees.as_str()]);
+    }
+}
+
 #[test]
 fn one_key_in_a_thousand_queues() {
     let mut broker = Broker::new();
