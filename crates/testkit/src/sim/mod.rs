@@ -1,5 +1,8 @@
 //! Simulates a broker's life from one seed: random numbers decide which client sends which command and when, a machine's jumping
-//! clocks give the time, and an oracle computes the answer that the engine must give.
+//! clocks give the time, and laws and an oracle judge what the engine does.
+//!
+//! Reading order: `world` and `script` (what clients do), `oracle` (what must follow), then the laws: `laws` and `order` (by events
+//! alone), `serving` (who gets a job), `batches`, `views` (what is shown); `listings` walks through pages.
 //!
 //! After every command the simulator compares the engine's answers, jobs, queues and figures with the oracle's, its own indexes
 //! with each other ([`Engine::check`]), and its changes with a journal from which it could be rebuilt; now and then the engine

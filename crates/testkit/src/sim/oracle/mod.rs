@@ -3,6 +3,10 @@
 //! It computes the answer to every command, event by event, and the state afterwards. It shares the engine's vocabulary
 //! (commands, events, jobs) and none of its code. Its rules are those in the documentation of [`windlass_engine::Command`],
 //! [`windlass_engine::Event`] and [`windlass_engine::Job`].
+//!
+//! Where a law decides better than a copy of a rule, the oracle predicts nothing: it follows what the engine did, as far as the
+//! law permits it at that moment. So it is with the clients that are served (`serving`), with callbacks and the end of batches
+//! (`batches`), with the times of retries (bounds), and with everything that queries show (`views`).
 
 mod batch;
 mod clients;
