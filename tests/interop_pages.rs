@@ -69,5 +69,5 @@ fn a_reader_sees_nothing_that_changes_something() {
     let keys = format!("[http]\nlisten = [\"127.0.0.1:0\"]\nlogins = {logins:?}\n");
     let daemon = common::daemon(dir.path()).set(&keys).start();
     Peer::connect(daemon.address("gearman")).unwrap().submit("few", "", "x").unwrap();
-    plays("reader", &format!("http://eve:read-read@{}", daemon.address("http")));
+    plays("reader", &at(&daemon));
 }

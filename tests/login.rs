@@ -195,3 +195,120 @@ fn guessing_stalls_no_one() {
         "even if it is right now"
     );
 }
+
+/// Fills in the form. Returns the answer and the cookie, as a browser sends it back.
+fn filled_in(http: Http, name: &str, password: &str, to: &str) -> (Answer, String) {
+    let body = format!("name={name}&password={password}&to={to}");
+    let answer = http.request("POST", "/login", &[("Origin", "http://localhost")], body.as_bytes());
+    let cookie = answer.header("set-cookie").and_then(|cookie| cookie.split(';').next()).unwrap_or_default().to_owned();
+    (answer, cookie)
+}
+
+/// A page as a browser asks for it.
+fn visited(http: Http, path: &str, cookie: &str) -> Answer {
+    http.request("GET", path, &[("Accept", "text/html,*/*"), ("Cookie", cookie)], b"")
+}
+
+/// A change as a page sends it.
+fn changed(http: Http, path: &str, cookie: &str) -> u16 {
+    http.request("POST", path, &[("Cookie", cookie), ("Sec-Fetch-Site", "same-origin")], b"").status
+}
+
+#[test]
+fn people_log_in_with_a_form_and_out_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (daemon, _) = started(dir.path());
+    let http = Http(daemon.address("http"));
+    assert_eq!(asked(http, &of_role("operate"), "POST /api/v1/queues/q/jobs").status, 201);
+    let sent_away = visited(http, "/jobs?state=dead", "");
+    assert_eq!((sent_away.status, sent_away.header("location")), (303, Some("/login?to=%2Fjobs%3Fstate%3Ddead")));
+    let form = visited(http, "/login?to=%2Fjobs%3Fstate%3Ddead", "");
+    assert_eq!(form.status, 200);
+    assert!(form.text().contains(r#"name="to" value="/jobs?state=dead""#) && !form.text().contains("<nav"), "{form:?}");
+    assert_eq!(visited(http, "/assets/windlass.css", "").status, 200, "the form has a look");
+
+    let (answer, cookie) = filled_in(http, "read", "read-read", "%2Fjobs%3Fstate%3Ddead");
+    assert_eq!((answer.status, answer.header("location")), (303, Some("/jobs?state=dead")));
+    let attributes = answer.header("set-cookie").unwrap();
+    assert!(attributes.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{attributes}");
+    let page = visited(http, "/jobs", &cookie);
+    assert!(page.status == 200 && page.text().contains("read (read)") && page.text().contains("Log out"), "{page:?}");
+    assert_eq!(http.request("GET", "/api/v1/status", &[("Cookie", &cookie)], b"").status, 200);
+    assert_eq!(changed(http, "/api/v1/queues/q/pause", &cookie), 403, "its role does not allow it");
+
+    let (_, admin) = filled_in(http, "admin", "admin-admin", "https://elsewhere.example");
+    assert_eq!(changed(http, "/api/v1/queues/q/pause", &admin), 200);
+    let blind = http.request("POST", "/api/v1/queues/q/resume", &[("Cookie", &admin)], b"");
+    assert_eq!((blind.status, &blind.json()["code"]), (403, &"cross_site".into()), "from nowhere");
+    let foreign = [("Cookie", &*admin), ("Sec-Fetch-Site", "cross-site")];
+    assert_eq!(http.request("POST", "/api/v1/queues/q/resume", &foreign, b"").status, 403);
+
+    assert_eq!(changed(http, "/logout", &admin), 303);
+    assert_eq!(visited(http, "/jobs", &admin).status, 303);
+    let ended = http.request("GET", "/api/v1/status", &[("Cookie", &admin)], b"");
+    assert_eq!((ended.status, ended.header("www-authenticate")), (401, None), "no dialog of the browser");
+    assert_eq!(visited(http, "/jobs", &cookie).status, 200, "the other session goes on");
+    let audit = std::fs::read_to_string(dir.path().join("audit")).unwrap();
+    let done: Vec<String> = audit
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|line| format!("{} {}", line["who"], line["change"]))
+        .collect();
+    let expected = [
+        r#""read" "POST /login""#,
+        r#""read" "POST /api/v1/queues/q/pause""#,
+        r#""admin" "POST /login""#,
+        r#""admin" "POST /api/v1/queues/q/pause""#,
+        r#""admin" "POST /logout""#,
+    ];
+    assert_eq!(done, expected);
+    assert!(!audit.contains("read-read") && !daemon.log_text().contains(&cookie));
+}
+
+#[test]
+fn a_wrong_password_is_refused_and_guessing_in_the_form_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let (daemon, _) = started(dir.path());
+    let http = Http(daemon.address("http"));
+    let (answer, cookie) = filled_in(http, "%3Cimg%3E", "wrong", "/");
+    assert_eq!((answer.status, &*cookie), (401, ""));
+    let page = answer.text();
+    assert!(page.contains("the login is wrong") && page.contains("&#60;img&#62;") && !page.contains("<img"), "{page}");
+    assert_eq!(answer.header("www-authenticate"), None);
+    assert_eq!(http.request("POST", "/login", &[("Origin", "http://elsewhere.example")], b"").status, 403);
+    assert_eq!(filled_in(http, "read", &"x".repeat(10_000), "/").0.status, 413);
+    let statuses: Vec<u16> = (0..10).map(|_| filled_in(http, "admin", "guess", "/").0.status).collect();
+    assert_eq!(statuses.last(), Some(&429), "{statuses:?}");
+    assert_eq!(visited(http, "/jobs", "windlass_session=guess").status, 303);
+}
+
+#[test]
+fn a_session_ends_with_its_line_and_when_it_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let logins = dir.path().join("logins");
+    let write = |role: &str, password: &str| {
+        std::fs::write(&logins, new_login("password", "ada", role, &format!("{password}\n")).0).unwrap();
+    };
+    write("read", "first-password");
+    let start = |idle: &str| {
+        let keys = format!("[http]\nlisten = [\"127.0.0.1:0\"]\nsession_idle = {idle:?}\nlogins = {logins:?}\n");
+        common::daemon(dir.path()).set(&keys).start()
+    };
+    let daemon = start("8h");
+    let http = Http(daemon.address("http"));
+    let (_, cookie) = filled_in(http, "ada", "first-password", "/");
+    assert_eq!(visited(http, "/", &cookie).status, 200);
+    write("read", "second-password");
+    wait_until("the session is over", || visited(http, "/", &cookie).status == 303);
+    drop(daemon);
+
+    let daemon = start("1s");
+    let http = Http(daemon.address("http"));
+    let (_, cookie) = filled_in(http, "ada", "second-password", "/");
+    let refreshed = || {
+        let headers = [("Accept", "text/html"), ("Cookie", &*cookie), ("X-Windlass-Refresh", "1")];
+        http.request("GET", "/", &headers, b"").status
+    };
+    assert!(!cookie.is_empty());
+    wait_until("a page that only stays current is no use", || refreshed() == 303);
+}

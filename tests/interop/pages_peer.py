@@ -1,4 +1,4 @@
-"""A person with a browser: Chromium, driven over its own protocol. `pages_peer.py SCENE ADDRESS [USER PASSWORD]`."""
+"""A person with a browser: Chromium, driven over its own protocol. `pages_peer.py SCENE ADDRESS`."""
 
 import sys
 import urllib.parse
@@ -160,7 +160,22 @@ def bulk(person):
 
 
 def reader(person):
-    """Whoever may only read sees no button that changes something, also below a prefix."""
+    """Whoever may only read logs in and out with the form, and sees no button that changes something."""
+
+    def log_in(password):
+        person.wait("the form", lambda: person.text("h1") == "Log in")
+        for field, text in [("name", "eve"), ("password", password)]:
+            person.one(f"[name={field}]").clear()
+            person.one(f"[name={field}]").send_keys(text)
+        person.click("Log in", "main")
+
+    person.go("/queues/few")
+    log_in("read-wrong")
+    person.wait("a refusal", lambda: person.text(".error") == "the login is wrong")
+    log_in("read-read")
+    person.wait("the page that was asked for", lambda: person.text("h1") == "few")
+    assert "eve (read)" in person.text("header"), person.text("header")
+    assert person.browser.execute_script("return document.cookie") == "", "no script sees the cookie"
     for path in ["/queues", "/queues/few", "/jobs", "/jobs/1", "/workers", "/schedules", "/batches", "/throttles", "/connections"]:
         person.go(path)
         person.wait("the page", lambda: person.text("h1") != "")
@@ -170,6 +185,15 @@ def reader(person):
         "fetch(location.origin + '/api/v1/queues/few/pause', {method: 'POST'}).then((it) => arguments[0](it.status), (it) => arguments[0](String(it)))"
     )
     assert live == 403, live
+    # Another page logs out; this one finds out by itself.
+    person.browser.execute_async_script("fetch(location.origin + '/logout', {method: 'POST'}).then(arguments[0], arguments[0])")
+    person.wait("the form", lambda: person.text("h1") == "Log in")
+    log_in("read-read")
+    person.wait("the page that was shown", lambda: person.text("h1") == "Jobs")
+    person.click("Log out", "header")
+    person.wait("the form", lambda: person.text("h1") == "Log in")
+    person.go("/")
+    person.wait("the form again", lambda: person.text("h1") == "Log in")
 
 
 if __name__ == "__main__":

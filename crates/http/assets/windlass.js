@@ -29,6 +29,7 @@ function ask(question) {
 
 async function send(method, path) {
   const response = await fetch(api(path), { method });
+  if (response.status === 401) location.reload();
   const text = await response.text();
   const isJson = (response.headers.get("Content-Type") ?? "").includes("json");
   const answer = isJson && text !== "" ? JSON.parse(text) : {};
@@ -45,7 +46,16 @@ async function run(change) {
   } catch (error) {
     say(error.message, true);
   }
-  await refresh();
+  // A daemon that has been drained is gone.
+  await refresh().catch(() => {});
+}
+
+// What a change has done, for people.
+function outcome({ changed, applied, needs_restart: restart }) {
+  if (changed !== undefined) return `${changed} jobs.`;
+  if (applied === undefined) return undefined;
+  const keys = [...applied.map((key) => `${key}: applied`), ...restart.map((key) => `${key}: needs a restart`)];
+  return keys.length === 0 ? "Nothing has changed." : `${keys.join("; ")}.`;
 }
 
 // A change of many jobs goes on where each answer ends.
@@ -73,9 +83,11 @@ const shown = [...document.querySelectorAll("[data-live]")].map((part) => part.i
 const isBusy = () => document.querySelector("dialog[open]") !== null || document.querySelector("[data-id]:checked") !== null;
 
 async function refresh() {
-  const response = await fetch(location.origin + here, { headers: { Accept: "text/html" } });
+  const headers = { Accept: "text/html", "X-Windlass-Refresh": "1" };
+  const response = await fetch(location.origin + here, { headers, redirect: "manual" });
   if (!response.ok) {
-    if (response.status === 404 || response.status === 401) location.reload();
+    // The session has ended, and the answer leads to the form.
+    if (response.status === 404 || response.status === 401 || response.type === "opaqueredirect") location.reload();
     return;
   }
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
@@ -143,10 +155,7 @@ document.addEventListener("click", async (event) => {
   if (button?.dataset.send === undefined) return;
   const [method, path] = button.dataset.send.split(" ");
   if (button.dataset.confirm !== undefined && !(await ask(button.dataset.confirm))) return;
-  await run(async () => {
-    const { changed } = await send(method, path);
-    return changed === undefined ? undefined : `${changed} jobs.`;
-  });
+  await run(async () => outcome(await send(method, path)));
 });
 
 document.addEventListener("change", (event) => {

@@ -96,7 +96,7 @@ impl App {
             pages,
             hosts: http.hosts.clone(),
             bodies: Bodies::new(http.body_bytes_max.bytes()),
-            logins: http.logins_file().map(Logins::open).transpose()?,
+            logins: http.logins_file().map(|path| Logins::open(path, http.session_idle.into())).transpose()?,
             audit: Audit::new(http.audit.clone()),
             waiting: Semaphore::new(http.connections_max.div_ceil(2)),
             watching: Arc::new(Semaphore::new(WATCHING_MAX)),

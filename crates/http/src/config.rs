@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
 use windlass_bridge::{Opaque, Origin};
-use windlass_config::{Address, ByteSize, Error, ListenAddress, positive, senseless, within};
+use windlass_config::{Address, ByteSize, Error, ListenAddress, Period, positive, senseless, within};
 use windlass_engine::{Clash, QueueKind, Rights};
 use windlass_server::door::{Door, Inside, Socket};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
@@ -25,6 +25,9 @@ const PORT: u16 = 7420;
 
 const MIB: u64 = 1 << 20;
 
+/// Eight hours.
+const SESSION_IDLE_MS: u64 = 8 * 60 * 60 * 1_000;
+
 /// `[http]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -40,6 +43,8 @@ pub struct Http {
     /// A file with logins; empty for none, so that everyone who can connect may do everything.
     #[serde(deserialize_with = "windlass_config::credential")]
     pub logins: PathBuf,
+    /// How long a person who has logged in on a page may use none before logging in again.
+    pub session_idle: Period,
     /// A file for the audit log; empty for the daemon's own log.
     pub audit: PathBuf,
 }
@@ -75,6 +80,7 @@ impl Default for Http {
             body_bytes_max: ByteSize(MIB),
             connections_max: 256,
             logins: PathBuf::new(),
+            session_idle: Period::from_ms(SESSION_IDLE_MS),
             audit: PathBuf::new(),
         }
     }
@@ -143,7 +149,11 @@ impl Protocol for Configured {
     }
 
     fn check(&self, _daemon: &Daemon) -> Result<(), Error> {
-        positive(&[("http.connections_max", self.http.connections_max as u64)])?;
+        let positives = [
+            ("http.connections_max", self.http.connections_max as u64),
+            ("http.session_idle", self.http.session_idle.as_ms()),
+        ];
+        positive(&positives)?;
         within("http.body_bytes_max", self.http.body_bytes_max, 1024, 1024 * MIB)?;
         if let Some(host) = self.http.hosts.iter().find(|host| host.is_empty() || host.contains([':', '/', ' '])) {
             return senseless("http.hosts", format!("{} is not a host's name", host.escape_debug()));

@@ -42,6 +42,14 @@ pub(crate) fn check(
     }
 }
 
+/// Refuses a change by a session that does not show where it comes from: a browser sends the cookie by itself, and every browser
+/// that knows `SameSite` shows it.
+pub(crate) fn check_session(method: &Method, headers: &HeaderMap) -> Outcome<()> {
+    let is_shown = headers.contains_key("sec-fetch-site") || headers.contains_key(header::ORIGIN);
+    let is_read = *method == Method::GET || *method == Method::HEAD;
+    if is_read || is_shown { Ok(()) } else { Err(foreign("a session's change needs Origin or Sec-Fetch-Site")) }
+}
+
 fn foreign(detail: &str) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "cross_site", detail)
 }

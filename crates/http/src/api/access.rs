@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use utoipa_axum::router::OpenApiRouter;
@@ -11,28 +11,34 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::app::{App, Peer};
 use crate::audit::{Affected, Line};
 use crate::guard;
-use crate::login::{Credentials, Identity, LOGIN_WRONG, Role};
+use crate::login::{Credentials, Identity, LOGIN_REQUIRED, LOGIN_WRONG, Role, Token};
 use crate::problem::{Code, Outcome, Problem};
+use crate::site::{ASSETS, LOGIN, to_login};
 use crate::time::moment_text;
 
 /// The one who asks, as the groups of routes see it: an extension of the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Visitor {
     pub(crate) identity: Identity,
+    /// A cookie shows who asks.
+    pub(crate) has_session: bool,
     address: Box<str>,
     app: Arc<App>,
 }
+
+/// A page sends it with what it asks for by itself, to stay current: that keeps no session alive.
+const REFRESH_HEADER: &str = "x-windlass-refresh";
 
 /// Refuses requests of foreign pages and of strangers, and marks all answers.
 pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     app.counts.commands(1);
     let asked = asked(&app, &request);
     let mut response = match identified(&app, asked).await {
-        Ok((identity, Peer { address, .. })) => {
-            request.extensions_mut().insert(Visitor { identity, address, app: Arc::clone(&app) });
+        Ok(Known { identity, has_session, peer: Peer { address, .. } }) => {
+            request.extensions_mut().insert(Visitor { identity, has_session, address, app: Arc::clone(&app) });
             next.run(request).await
         }
-        Err(problem) => problem.into_response(),
+        Err(problem) => refused(&request, problem),
     };
     if let Some(Code(code)) = response.extensions().get() {
         app.counts.refused(code);
@@ -46,28 +52,93 @@ pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, nex
     response
 }
 
-async fn identified(app: &App, asked: Outcome<Asked>) -> Outcome<(Identity, Peer)> {
-    let Asked { peer, credentials } = asked?;
-    let identity = match (&app.logins, credentials) {
-        _ if peer.is_owner => Identity::owner(),
-        (Some(logins), Some(credentials)) => logins.identify(credentials?, peer.ip).await?,
-        (Some(_), None) | (None, _) => Identity::anyone(),
+impl Visitor {
+    /// Whether a login shows who asks.
+    pub(crate) fn is_named(&self) -> bool {
+        self.app.logins.is_some()
+    }
+}
+
+/// A request without a valid login: a person is sent to the form, a program is told what to send.
+fn refused(request: &Request, problem: Problem) -> Response {
+    let headers = request.headers();
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let is_person = request.method() == Method::GET && accepts.contains("text/html");
+    if problem.code == LOGIN_REQUIRED && is_person {
+        return to_login(request.uri(), headers);
+    }
+    let mut response = problem.into_response();
+    if Token::of(headers).is_some() {
+        // A page asks: the browser must not open a dialog of its own.
+        response.headers_mut().remove(header::WWW_AUTHENTICATE);
+    }
+    response
+}
+
+async fn identified(app: &App, asked: Outcome<Asked>) -> Outcome<Known> {
+    let Asked { peer, claim } = asked?;
+    let known = |identity, has_session| Known { identity, has_session, peer: peer.clone() };
+    let Some(logins) = &app.logins else {
+        return Ok(known(if peer.is_owner { Identity::owner() } else { Identity::anyone() }, false));
     };
-    Ok((identity, peer))
+    match claim {
+        _ if peer.is_owner => Ok(known(Identity::owner(), false)),
+        Claim::None => Ok(known(Identity::anyone(), false)),
+        Claim::Credentials(credentials) => Ok(known(logins.identify(credentials?, peer.ip).await?, false)),
+        Claim::Session { token, is_use, comes_from_page } => {
+            comes_from_page?;
+            let ended = || Problem::unauthorized(LOGIN_REQUIRED, "the session has ended: log in again");
+            Ok(known(logins.of_session(&token, is_use).ok_or_else(ended)?, true))
+        }
+    }
+}
+
+/// The one who asks.
+struct Known {
+    identity: Identity,
+    has_session: bool,
+    peer: Peer,
 }
 
 /// The part of a request that shows who asks.
 struct Asked {
     peer: Peer,
-    /// `None` if the path is open to everyone.
-    credentials: Option<Outcome<Credentials>>,
+    claim: Claim,
+}
+
+/// What is to be verified.
+enum Claim {
+    /// The path is open to everyone.
+    None,
+    Credentials(Outcome<Credentials>),
+    Session {
+        token: Token,
+        is_use: bool,
+        /// A change must come from one of our own pages.
+        comes_from_page: Outcome<()>,
+    },
+}
+
+impl Claim {
+    fn of(method: &Method, headers: &HeaderMap) -> Self {
+        match Token::of(headers) {
+            Some(token) if !headers.contains_key(header::AUTHORIZATION) => Self::Session {
+                token,
+                is_use: !headers.contains_key(REFRESH_HEADER),
+                comes_from_page: guard::check_session(method, headers),
+            },
+            _ => Self::Credentials(Credentials::of(headers)),
+        }
+    }
 }
 
 fn asked(app: &App, request: &Request) -> Outcome<Asked> {
     let peer = request.extensions().get::<Peer>().cloned().ok_or_else(Problem::unexpected)?;
     guard::check((request.method(), request.uri(), request.headers()), &app.hosts, peer.ip.is_some())?;
-    let is_open = guard::OPEN.contains(&request.uri().path());
-    Ok(Asked { peer, credentials: (!is_open).then(|| Credentials::of(request.headers())) })
+    let path = request.uri().path();
+    let is_open = guard::OPEN.contains(&path) || path == LOGIN || path.starts_with(ASSETS);
+    let claim = if is_open { Claim::None } else { Claim::of(request.method(), request.headers()) };
+    Ok(Asked { peer, claim })
 }
 
 /// A group of routes that demands a role.
@@ -100,7 +171,7 @@ pub(super) async fn demand_and_record(role: Role, request: Request, next: Next) 
     let change = format!("{} {}", request.method(), request.uri().path());
     let parameters = request.uri().query().unwrap_or_default().to_owned();
     let response = demand(role, request, next).await;
-    if let Some(Visitor { identity, address, app }) = visitor {
+    if let Some(Visitor { identity, address, app, .. }) = visitor {
         app.audit.record(&Line {
             at: moment_text(app.now().wall),
             who: &identity.name,

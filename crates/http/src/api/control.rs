@@ -42,6 +42,20 @@ impl Drain {
         });
         Self { since: now.text(draining.since), until: now.text(draining.until), held: held.collect() }
     }
+
+    /// When the daemon stops, whatever workers still have.
+    pub(crate) fn until(&self) -> Option<&str> {
+        self.until.as_deref()
+    }
+
+    /// What is waited for, for people; empty if it is nothing.
+    pub(crate) fn held_text(&self) -> String {
+        let held = self.held.iter().map(|Held { protocol, jobs }| {
+            let of = protocol.map_or_else(String::new, |protocol| format!(" of {protocol}"));
+            format!("{jobs} jobs of workers{of}")
+        });
+        held.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Drain the daemon, then stop it

@@ -1,9 +1,11 @@
 //! Who may ask, and for what: `http.logins`, and the verification of what a request brings along.
 //!
-//! `file` reads and writes the lines, `verify` compares and bounds guessing. Without a file, everyone who reaches the
+//! `file` reads and writes the lines, `verify` compares and bounds guessing, `session` remembers people who have logged in on a
+//! page. Without a file, everyone who reaches the
 //! door may do everything: then the addresses are this machine's own.
 
 mod file;
+mod session;
 mod verify;
 
 use std::fmt;
@@ -22,7 +24,11 @@ use crate::problem::Problem;
 
 pub(crate) use self::file::Entries;
 pub use self::file::{NewLogin, WrongLine};
+pub(crate) use self::session::Token;
 pub(crate) use self::verify::Logins;
+
+/// The code of a refusal because there is no password, token or session.
+pub(crate) const LOGIN_REQUIRED: &str = "login_required";
 
 /// The code of a refusal because of a wrong password or token.
 pub(crate) const LOGIN_WRONG: &str = "login_wrong";
@@ -111,6 +117,11 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
+    /// What a person has filled in.
+    pub(crate) fn of_person(name: String, password: String) -> Self {
+        Self { kind: Kind::User, name, secret: password }
+    }
+
     /// Reads `Authorization`.
     ///
     /// # Errors
@@ -118,7 +129,7 @@ impl Credentials {
     /// The header is missing, or not of a known scheme.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
         let missing =
-            || Problem::unauthorized("login_required", "a login is required: a token, or a name and a password");
+            || Problem::unauthorized(LOGIN_REQUIRED, "a login is required: a token, or a name and a password");
         let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(missing)?;
         let (scheme, rest) = value.split_once(' ').ok_or_else(missing)?;
         let (kind, pair, separator) = match scheme.to_ascii_lowercase().as_str() {

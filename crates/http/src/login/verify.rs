@@ -19,7 +19,8 @@ use tokio::sync::Semaphore;
 use windlass_server::rates::{Allowance, Rates};
 
 use super::file::Entry;
-use super::{Credentials, Entries, Identity, LOGIN_WRONG, guesser};
+use super::session::{Sessions, Token};
+use super::{Credentials, Entries, Identity, Kind, LOGIN_WRONG, guesser};
 use crate::problem::{Outcome, Problem};
 
 /// Verifications at once. Each takes 19 MiB and some 20 ms of a core.
@@ -57,6 +58,7 @@ struct State {
     stamp: Option<Stamp>,
     looked_at: Instant,
     known: HashSet<[u8; 32]>,
+    sessions: Sessions,
     failures: Rates,
     /// When a failure was last logged.
     logged_at: Option<Instant>,
@@ -66,12 +68,12 @@ struct State {
 type Stamp = (SystemTime, u64);
 
 impl Logins {
-    /// Reads the file.
+    /// Reads the file. `session_idle`: how long a session may be unused.
     ///
     /// # Errors
     ///
     /// The file cannot be read, or a line is wrong.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, session_idle: Duration) -> io::Result<Self> {
         let mut key = [0; 32];
         getrandom::fill(&mut key).map_err(io::Error::other)?;
         let stamp = stamp(path);
@@ -80,6 +82,7 @@ impl Logins {
             stamp,
             looked_at: Instant::now(),
             known: HashSet::new(),
+            sessions: Sessions::new(session_idle),
             failures: Rates::default(),
             logged_at: None,
         };
@@ -124,12 +127,51 @@ impl Logins {
         }
     }
 
+    /// Begins a session of the person with these credentials.
+    ///
+    /// # Errors
+    ///
+    /// As [`Logins::identify`], and if the system has no random bytes.
+    pub(crate) async fn begin(&self, credentials: Credentials, address: Option<IpAddr>) -> Outcome<(Identity, Token)> {
+        let (kind, name) = (credentials.kind, credentials.name.clone());
+        let identity = self.identify(credentials, address).await?;
+        let mut state = self.fresh_state();
+        let wrong = || Problem::unauthorized(LOGIN_WRONG, "the login is wrong");
+        let hash = state.entries.get(kind, &name).ok_or_else(wrong)?.hash.clone();
+        let no_random = |error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error);
+        let token = state.sessions.begin(name, hash, Instant::now()).map_err(no_random)?;
+        Ok((identity, token))
+    }
+
+    /// Whose session it is, if it goes on. `is_use`: it stays alive for longer.
+    pub(crate) fn of_session(&self, token: &Token, is_use: bool) -> Option<Identity> {
+        let mut state = self.fresh_state();
+        let State { sessions, entries, .. } = &mut *state;
+        let (name, hash) = sessions.find(token, is_use, Instant::now())?;
+        let entry = entries.get(Kind::User, name).filter(|entry| entry.hash == hash);
+        let identity = entry.map(|entry| entry.identity.clone());
+        if identity.is_none() {
+            sessions.end(token);
+        }
+        identity
+    }
+
+    /// Ends a session.
+    pub(crate) fn end(&self, token: &Token) {
+        self.state().sessions.end(token);
+    }
+
     fn entry(&self, credentials: &Credentials) -> Option<Entry> {
+        self.fresh_state().entries.get(credentials.kind, &credentials.name).cloned()
+    }
+
+    /// The state, with the lines that the file had a moment ago.
+    fn fresh_state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
         if state.looked_at.elapsed() >= LOOK_EVERY {
             state.look(&self.path);
         }
-        state.entries.get(credentials.kind, &credentials.name).cloned()
+        state
     }
 
     fn mark(&self, credentials: &Credentials, entry: Option<&Entry>) -> [u8; 32] {
@@ -226,7 +268,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_right_costs_nothing_and_guessing_ends() {
         let dir = tempfile::tempdir().unwrap();
-        let logins = Logins::open(&file(&dir, "right-password")).unwrap();
+        let logins = Logins::open(&file(&dir, "right-password"), LOOK_EVERY).unwrap();
         assert_eq!(status(&logins, "ada", "right-password").await, 200);
         // While all places are taken nothing is verified.
         let places = logins.places.acquire_many(AT_ONCE).await.unwrap();
@@ -246,7 +288,7 @@ mod tests {
     async fn a_changed_file_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = file(&dir, "first-password");
-        let logins = Logins::open(&path).unwrap();
+        let logins = Logins::open(&path, LOOK_EVERY).unwrap();
         assert_eq!(status(&logins, "ada", "first-password").await, 200);
         std::fs::write(&path, "user ada").unwrap();
         logins.state().look(&path);

@@ -2,7 +2,8 @@
 //!
 //! A page calls the API's own handlers, so that people and programs see the same. Its buttons send requests to the API from the
 //! browser (`assets/windlass.js`); there is no other way to change something. Pages are templates (`templates`), escaped by
-//! default. They work below a path prefix that a proxy names in `X-Script-Name`, and load nothing from elsewhere.
+//! default. They work below a path prefix that a proxy names in `X-Script-Name`, and load nothing from elsewhere. People log in
+//! with a form (`login`).
 //!
 //! Reading order: `shell` (what all pages share) · `overview` with `history` and `plot` · `queues` · `jobs` · `lists`
 //! (everything else).
@@ -10,6 +11,7 @@
 mod history;
 mod jobs;
 mod lists;
+mod login;
 mod overview;
 mod plot;
 mod queues;
@@ -21,9 +23,10 @@ use axum::Router;
 use axum::http::{HeaderValue, header};
 use axum::middleware::from_fn;
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
 
 pub(crate) use self::history::History;
+pub(crate) use self::login::{LOGIN, to_login};
 use crate::api::access::demand;
 use crate::app::App;
 use crate::login::Role;
@@ -32,8 +35,17 @@ use crate::login::Role;
 const POLICY: HeaderValue =
     HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'");
 
+/// Below this path is what pages load. It is the same for everyone.
+pub(crate) const ASSETS: &str = "/assets/";
+
 /// All pages, and what they load.
 pub(crate) fn routes() -> Router<Arc<App>> {
+    let outside = Router::new().route(LOGIN, get(login::show).post(login::log_in));
+    inside().merge(outside.route("/logout", post(login::log_out))).route_layer(from_fn(shell::dress))
+}
+
+/// What a reader sees.
+fn inside() -> Router<Arc<App>> {
     Router::new()
         .route("/", get(overview::show))
         .route("/queues", get(queues::list))
@@ -49,7 +61,6 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/assets/windlass.js", get(async || asset("text/javascript", include_str!("../../assets/windlass.js"))))
         .route("/assets/windlass.svg", get(async || asset("image/svg+xml", include_str!("../../assets/windlass.svg"))))
         .route_layer(from_fn(async |request, next| demand(Role::Read, request, next).await))
-        .route_layer(from_fn(shell::dress))
 }
 
 fn asset(kind: &'static str, text: &'static str) -> impl IntoResponse {

@@ -32,6 +32,12 @@ pub(super) struct Shell {
     pub(super) may_operate: bool,
     /// The reader may do everything.
     pub(super) may_administer: bool,
+    /// The page is one that needs a login, if there are any.
+    pub(super) is_inside: bool,
+    /// The reader's name and role, if there are logins.
+    pub(super) login: Option<String>,
+    /// The reader has logged in with the form, and may log out.
+    pub(super) has_session: bool,
 }
 
 /// An error as a page.
@@ -53,14 +59,27 @@ impl<S: Sync> FromRequestParts<S> for Shell {
 
 impl Shell {
     fn of(headers: &HeaderMap, extensions: &Extensions) -> Self {
-        let prefix = headers.get(PREFIX_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let prefix = prefix.trim_end_matches('/');
-        let is_plain = |char: char| char.is_ascii_alphanumeric() || "/-_.~".contains(char);
-        let is_path = prefix.starts_with('/') && !prefix.contains("//") && prefix.chars().all(is_plain);
-        let prefix = if is_path && prefix.len() <= PREFIX_BYTES_MAX { prefix } else { "" };
-        let role = extensions.get().map_or(Role::Read, |visitor: &Visitor| visitor.identity.role);
-        Self { prefix: prefix.to_owned(), may_operate: role >= Role::Operate, may_administer: role >= Role::Admin }
+        let visitor: Option<&Visitor> = extensions.get();
+        let role = visitor.map_or(Role::Read, |visitor| visitor.identity.role);
+        let named = visitor.filter(|visitor| visitor.is_named());
+        Self {
+            prefix: prefix(headers),
+            may_operate: role >= Role::Operate,
+            may_administer: role >= Role::Admin,
+            is_inside: true,
+            login: named.map(|visitor| format!("{} ({role})", visitor.identity.name)),
+            has_session: visitor.is_some_and(|visitor| visitor.has_session),
+        }
     }
+}
+
+/// What a proxy puts before every path: empty, or `/` and names.
+pub(super) fn prefix(headers: &HeaderMap) -> String {
+    let prefix = headers.get(PREFIX_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let prefix = prefix.trim_end_matches('/');
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "/-_.~".contains(char);
+    let is_path = prefix.starts_with('/') && !prefix.contains("//") && prefix.chars().all(is_plain);
+    if is_path && prefix.len() <= PREFIX_BYTES_MAX { prefix.to_owned() } else { String::new() }
 }
 
 /// A template as an answer.

@@ -1,0 +1,197 @@
+//! Logging in and out: a form, and a cookie for the session that it begins ([`crate::login::Token`]).
+//!
+//! These two paths need no login. A browser that asks for a page without one is sent to the form, and back afterwards; programs
+//! are refused with 401, and browsers' own dialogs are asked for nowhere.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{Html, IntoResponse, Response};
+
+use super::shell::{Shell, page, prefix};
+use crate::app::{App, Peer};
+use crate::audit::Line;
+use crate::login::{Credentials, Identity, Token};
+use crate::params::Params;
+use crate::problem::{Code, Outcome, Problem};
+use crate::time::moment_text;
+
+/// The path of the form.
+pub(crate) const LOGIN: &str = "/login";
+
+/// The longest form: a name, a password and an address.
+const FORM_BYTES_MAX: usize = 8 << 10;
+
+/// The longest address to return to.
+const RETURN_BYTES_MAX: usize = 2 << 10;
+
+#[derive(Debug, Template)]
+#[template(path = "login.html")]
+struct Form {
+    shell: Shell,
+    /// The path to go to afterwards.
+    to: String,
+    name: String,
+    /// Why the last try failed.
+    refusal: Option<String>,
+}
+
+/// The way back.
+#[derive(Debug, serde::Deserialize)]
+pub(super) struct Which {
+    #[serde(default)]
+    to: String,
+}
+
+/// What the person has filled in.
+#[derive(Debug, Default)]
+struct Filled {
+    name: String,
+    password: String,
+    to: String,
+}
+
+/// The form.
+pub(super) async fn show(
+    shell: Shell,
+    State(app): State<Arc<App>>,
+    Params(Which { to }): Params<Which>,
+) -> Outcome<Response> {
+    let to = local(&to);
+    if app.logins.is_none() {
+        return Ok(to_path(&shell.prefix, to));
+    }
+    Ok(Form::of(shell, to, "", None)?.into_response())
+}
+
+/// Begins a session.
+pub(super) async fn log_in(shell: Shell, State(app): State<Arc<App>>, request: Request) -> Outcome<Response> {
+    let peer = request.extensions().get::<Peer>().cloned().ok_or_else(Problem::unexpected)?;
+    let is_secure = request.headers().get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
+    let Filled { name, password, to } = Filled::read(&app, request).await?;
+    let to = local(&to);
+    let Some(logins) = &app.logins else { return Ok(to_path(&shell.prefix, to)) };
+    match logins.begin(Credentials::of_person(name.clone(), password), peer.ip).await {
+        Ok((identity, token)) => {
+            record(&app, &identity, &peer, LOGIN);
+            let mut response = to_path(&shell.prefix, to);
+            set_cookie(&mut response, &token.cookie(&shell.prefix, is_secure));
+            Ok(response)
+        }
+        Err(Problem { status, code, detail }) => {
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let mut response = (status, Form::of(shell, to, &name, Some(detail))?).into_response();
+            response.extensions_mut().insert(Code(code));
+            Ok(response)
+        }
+    }
+}
+
+/// Ends the session.
+pub(super) async fn log_out(shell: Shell, State(app): State<Arc<App>>, request: Request) -> Response {
+    let (token, peer) = (Token::of(request.headers()), request.extensions().get::<Peer>());
+    if let (Some(logins), Some(token), Some(peer)) = (&app.logins, token, peer) {
+        if let Some(identity) = logins.of_session(&token, false) {
+            record(&app, &identity, peer, "/logout");
+        }
+        logins.end(&token);
+    }
+    let mut response = to_path(&shell.prefix, LOGIN);
+    set_cookie(&mut response, &Token::no_cookie(&shell.prefix));
+    response
+}
+
+/// Sends a browser to the form, and afterwards to the page that it asked for.
+pub(crate) fn to_login(uri: &Uri, headers: &HeaderMap) -> Response {
+    let asked = uri.path_and_query().map_or("/", |asked| asked.as_str());
+    let to: String = form_urlencoded::byte_serialize(local(asked).as_bytes()).collect();
+    to_path(&prefix(headers), &format!("{LOGIN}?to={to}"))
+}
+
+impl Form {
+    fn of(shell: Shell, to: &str, name: &str, refusal: Option<String>) -> Outcome<Html<String>> {
+        let shell = Shell { is_inside: false, ..shell };
+        page(&Self { shell, to: to.to_owned(), name: name.to_owned(), refusal })
+    }
+}
+
+impl Filled {
+    async fn read(app: &App, request: Request) -> Outcome<Self> {
+        let bytes = app.bodies.read(request).await?;
+        if bytes.len() > FORM_BYTES_MAX {
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the form is too long"));
+        }
+        let mut filled = Self::default();
+        for (field, value) in form_urlencoded::parse(&bytes) {
+            match &*field {
+                "name" => filled.name = value.into_owned(),
+                "password" => filled.password = value.into_owned(),
+                "to" => filled.to = value.into_owned(),
+                _ => {}
+            }
+        }
+        Ok(filled)
+    }
+}
+
+/// A path of these pages, or that of the overview: never another site.
+fn local(to: &str) -> &str {
+    let is_path = to.starts_with('/') && !to.starts_with("//") && to.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_path && !to.contains('\\') && to.len() <= RETURN_BYTES_MAX { to } else { "/" }
+}
+
+fn to_path(prefix: &str, path: &str) -> Response {
+    (StatusCode::SEE_OTHER, [(header::LOCATION, format!("{prefix}{path}"))]).into_response()
+}
+
+fn set_cookie(response: &mut Response, cookie: &str) {
+    // A cookie is made of plain characters.
+    if let Ok(cookie) = HeaderValue::from_str(cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+}
+
+fn record(app: &App, identity: &Identity, peer: &Peer, path: &str) {
+    app.audit.record(&Line {
+        at: moment_text(app.now().wall),
+        who: &identity.name,
+        address: &peer.address,
+        change: format!("POST {path}"),
+        parameters: "",
+        status: StatusCode::SEE_OTHER.as_u16(),
+        changed: None,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_back_leads_to_no_other_site() {
+        let table = [
+            ("/queues", "/queues"),
+            ("/jobs?state=dead&kind=a%20b", "/jobs?state=dead&kind=a%20b"),
+            ("", "/"),
+            ("//elsewhere.example", "/"),
+            ("/\\elsewhere.example", "/"),
+            ("https://elsewhere.example", "/"),
+            ("/a b", "/"),
+            ("/a\r\nSet-Cookie: x", "/"),
+        ];
+        for (given, expected) in table {
+            assert_eq!(local(given), expected, "{given}");
+        }
+        assert_eq!(local(&format!("/{}", "x".repeat(RETURN_BYTES_MAX))), "/");
+    }
+
+    #[test]
+    fn a_browser_comes_back_below_its_prefix() {
+        let headers = HeaderMap::from_iter([("x-script-name".parse().unwrap(), HeaderValue::from_static("/queue"))]);
+        let response = to_login(&"/jobs?state=dead".parse().unwrap(), &headers);
+        assert_eq!(response.status(), StatusCode::SEE_OTHER);
+        assert_eq!(response.headers()[header::LOCATION], "/queue/login?to=%2Fjobs%3Fstate%3Ddead");
+    }
+}
