@@ -12,10 +12,12 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
 
-use common::{Peer, daemon, wait_until};
+use bytes::Bytes;
+use common::{Peer, daemon, submission, wait_until};
 use emq::Peer as Emq;
 use fwp::Fwp;
 use tempfile::{TempDir, tempdir};
+use windlass_gearman::wire::Request;
 use windlass_testkit::daemon::Daemon;
 
 /// Two daemons that serve all protocols.
@@ -222,6 +224,90 @@ fn the_bridge_waits_for_both_sides() {
     let output = bridge.stop();
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("refused"), "{output:?}");
+}
+
+/// The next packet about a job, as its kind and its last argument.
+fn told(client: &mut Peer) -> (String, String) {
+    let packet = client.packet().unwrap();
+    let last = packet.body.rsplit(|byte| *byte == 0).next().unwrap_or_default();
+    (packet.kind.name().to_owned(), String::from_utf8_lossy(last).into_owned())
+}
+
+/// Submits a job, whose result the client waits for.
+fn wait(client: &mut Peer, workload: &'static str) {
+    client.send(&submission("resize", "", workload, false)).unwrap();
+    assert_eq!(told(client).0, "JOB_CREATED");
+}
+
+#[test]
+fn clients_that_wait_at_the_old_gearman_get_results() {
+    let stage = Stage::new();
+    let bridge = Running::start(stage.bridge("gearman", &["--results", "--queue", "resize"]));
+    let mut client = Peer::connect(stage.old.address("gearman")).unwrap();
+    client.send(&Request::SetOption { name: "exceptions".into() }).unwrap();
+    assert_eq!(told(&mut client).1, "exceptions");
+    let mut worker = Peer::connect(stage.new.address("gearman")).unwrap();
+    worker.can_do("resize").unwrap();
+    let mut work = |ends: fn(Bytes) -> Vec<Request>| {
+        let mut job = None;
+        wait_until("a job", || {
+            job = worker.grab().unwrap();
+            job.is_some()
+        });
+        let job = job.unwrap();
+        ends(job.handle).iter().for_each(|request| worker.send(request).unwrap());
+        job.workload
+    };
+    wait(&mut client, "cat");
+    let cat = work(|handle| {
+        let (numerator, denominator) = ("1".into(), "2".into());
+        vec![
+            Request::WorkStatus { handle: handle.clone(), numerator, denominator },
+            Request::WorkData { handle: handle.clone(), data: "half".into() },
+            Request::WorkWarning { handle: handle.clone(), data: "grey".into() },
+            Request::WorkComplete { handle, data: "small cat".into() },
+        ]
+    });
+    assert_eq!(cat, "cat");
+    let expected =
+        [("WORK_STATUS", "2"), ("WORK_DATA", "half"), ("WORK_WARNING", "grey"), ("WORK_COMPLETE", "small cat")];
+    for (kind, last) in expected {
+        assert_eq!(told(&mut client), (kind.to_owned(), last.to_owned()));
+    }
+    wait(&mut client, "dog");
+    work(|handle| vec![Request::WorkFail { handle }]);
+    assert_eq!(told(&mut client).0, "WORK_FAIL");
+    wait(&mut client, "eel");
+    work(|handle| vec![Request::WorkException { handle, data: "too long".into() }]);
+    assert_eq!(told(&mut client), ("WORK_EXCEPTION".to_owned(), "too long".to_owned()));
+    all_moved(&bridge.stop(), 3);
+}
+
+#[test]
+fn a_job_whose_result_is_awaited_comes_again_after_a_killed_bridge() {
+    let stage = Stage::new();
+    let mut client = Peer::connect(stage.old.address("gearman")).unwrap();
+    wait(&mut client, "cat");
+    let mut worker = Peer::connect(stage.new.address("gearman")).unwrap();
+    worker.can_do("resize").unwrap();
+    let mut taken = || {
+        let mut job = None;
+        wait_until("a job", || {
+            job = worker.grab().unwrap();
+            job.is_some()
+        });
+        job.unwrap().handle
+    };
+    let mut bridge = Running::start(stage.bridge("gearman", &["--results"]));
+    let lost = taken();
+    bridge.kill();
+    wait_until("it is back there", || client.listing("status").unwrap().contains(&"resize\t1\t0\t0".to_owned()));
+    let bridge = Running::start(stage.bridge("gearman", &["--results"]));
+    let again = taken();
+    assert_ne!(lost, again);
+    worker.send(&Request::WorkComplete { handle: again, data: "small".into() }).unwrap();
+    assert_eq!(told(&mut client), ("WORK_COMPLETE".to_owned(), "small".to_owned()));
+    all_moved(&bridge.stop(), 1);
 }
 
 /// An address that stays free while a daemon is down: no other test uses this host.
@@ -435,6 +521,19 @@ fn eventmq_jobs_that_are_refused_are_printed_at_the_end() {
     assert_eq!(jobs_in(&stage.old), 1, "a router that acknowledges keeps it");
 }
 
+#[test]
+fn a_client_that_waits_at_the_old_router_gets_its_result() {
+    let stage = Stage::new();
+    let mut client = Emq::connect(stage.old.address("eventmq"), "client");
+    client.request("m1", "default", "reply-requested", "[1]");
+    client.request("m2", "default", "", "[2]");
+    let bridge = Running::start(stage.bridge("eventmq", &["--results"]));
+    assert_eq!(eventmq_jobs(stage.new.address("eventmq"), "[[10,\"default\"]]", 2).len(), 2);
+    let result = client.hear().unwrap();
+    assert_eq!((&*result[0], &*result[2], &*result[3]), ("REPLY", "{\"value\": 1}", "m1"), "{result:?}");
+    all_moved(&bridge.stop(), 2);
+}
+
 // ---- usage -----------------------------------------------------------------------------------------------------------
 
 #[test]
@@ -445,6 +544,8 @@ fn mistakes_are_refused() {
         (&["--from=gearman://127.0.0.1:1", "--to=faktory://127.0.0.1:2"], "one protocol expected"),
         (&["--from=gearman://127.0.0.1:1", "--jobs=0"], "0"),
         (&["--from=gearman://127.0.0.1:1", "--from-password=/etc/hostname"], "no password"),
+        (&["--from=gearman://127.0.0.1:1", "--from-ca=/etc/hostname"], "gearman+tls:// expected"),
+        (&["--from=gearman+tls://127.0.0.1:1", "--from-ca=/etc/hostname"], "no certificate"),
         (&[], "--from"),
     ];
     for (options, expected) in table {

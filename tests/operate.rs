@@ -254,16 +254,36 @@ fn top_shows_queues_and_its_keys_pause_them() {
 }
 
 #[test]
-fn bench_is_a_program_of_its_own() {
+fn bench_puts_load_on_a_daemon_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let windlass = dir.path().join("windlass");
-    std::fs::copy(env!("CARGO_BIN_EXE_windlass"), &windlass).unwrap();
-    let mut command = Command::new(&windlass);
-    let output = command.args(["bench", "--list"]).env_clear().env("PATH", dir.path()).output().unwrap();
-    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot run windlass-bench"));
-    std::fs::write(dir.path().join("windlass-bench"), "#!/bin/sh\necho \"$@\"\n").unwrap();
-    std::fs::set_permissions(dir.path().join("windlass-bench"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = Command::new(&windlass);
-    let output = command.args(["bench", "gearman", "--help"]).env_clear().env("PATH", dir.path()).output().unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "gearman --help\n");
+    let daemon = common::daemon(dir.path()).start();
+    let bench = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.arg("bench").args(line.split_whitespace()).args(["--jobs", "500", "--data-root"]).arg(dir.path());
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let figures = |line: &str| {
+        let (code, said, complaint) = bench(&format!("{line} --json"));
+        assert_eq!((code, &*complaint), (Some(0), ""), "{line}: {said}");
+        let figures: Value = serde_json::from_str(&said).unwrap();
+        assert!(figures["jobs_per_second"].as_f64().unwrap() > 0.0, "{line}: {said}");
+        figures
+    };
+    for line in ["gearman --load cycle --durability interval", "faktory --load push", "spiderq", "eventmq --clients 2"]
+    {
+        assert!(figures(line)["server_micros_per_job"].is_number(), "{line}");
+    }
+    for protocol in ["gearman", "faktory"] {
+        for load in ["flow", "push", "cycle"] {
+            let figures = figures(&format!("{protocol} --load {load} --at {}", daemon.address(protocol)));
+            assert_eq!(figures["durability"], Value::Null, "{protocol} {load}");
+        }
+    }
+    assert_eq!(Operator(dir.path()).json("status")["jobs"], 0, "the queue of the daemon that ran is empty");
+    let entries: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert!(entries.iter().all(|name| !name.to_string_lossy().starts_with("windlass-bench")), "{entries:?}");
+    let (code, _, complaint) = bench("eventmq --at 127.0.0.1:1");
+    assert!(code == Some(2) && complaint.contains("in the same queue"), "{complaint}");
 }

@@ -169,6 +169,34 @@ fn jobs_run_over_tls() {
 }
 
 #[test]
+fn the_bridge_speaks_tls_to_both_sides() {
+    let (dir, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let authority = Authority::new();
+    let [files, new_files] = [&dir, &there].map(|dir| Files::new(dir.path(), &authority));
+    let old = files.plan().set(&files.toml()).start();
+    let new = new_files.plan().set(&new_files.toml()).start();
+    let config = client(&authority, None, BOTH);
+    let peer = |daemon: &Daemon| Peer::over(connect(daemon.address("gearman"), &config).unwrap());
+    peer(&old).submit("mail", "u", "hello").unwrap();
+    let url = |daemon: &Daemon| format!("gearman+tls://localhost:{}", daemon.address("gearman").port());
+    let bridge = |authority: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["bridge", "--until-empty=1s", "--from", &url(&old), "--to", &url(&new)]);
+        command.arg("--from-ca").arg(authority).arg("--to-ca").arg(authority).output().unwrap()
+    };
+    let foreign = files.path("foreign.pem");
+    fs::write(&foreign, Authority::new().certificate).unwrap();
+    let refused = bridge(&foreign);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("invalid peer certificate"), "{refused:?}");
+    let moved = bridge(&files.path("ca.pem"));
+    assert!(moved.status.success() && String::from_utf8_lossy(&moved.stderr).contains("1 jobs moved"), "{moved:?}");
+    let mut worker = peer(&new);
+    worker.can_do("mail").unwrap();
+    assert_eq!(worker.grab().unwrap().unwrap().workload, "hello");
+}
+
+#[test]
 fn answers_to_a_peer_that_reads_late_arrive_whole_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();

@@ -262,7 +262,7 @@ impl Broker {
         self.server.collect(&mut replies);
         let mut tally = Tally::new(shape, acknowledges, PLAN.jobs_max(), shape.queued)?;
         tally.last = std::mem::take(&mut self.last);
-        let mut driver = Driver::new(speakers, tally, &PLAN, std::process::id());
+        let mut driver = Driver::new(speakers, tally, &PLAN, Some(std::process::id()));
         // How much of its replies a connection has read without using it.
         let mut carried = vec![0; replies.len()];
         let (mut next, mut now_nanos, mut pauses, mut state) = (Next::Wake, 0, 0, String::new());
@@ -464,7 +464,7 @@ proptest! {
         let (redis, beanstalkd) = (&redis::REDIS, &beanstalkd::BEANSTALKD);
         for protocol in [&gearman::GEARMAN, &faktory::FAKTORY, &spiderq::SPIDERQ, &eventmq::EVENTMQ, redis, beanstalkd] {
             let tally = Tally::new(&shape, true, PLAN.jobs_max(), 0).unwrap();
-            let mut driver = Driver::new(protocol.speakers(&shape, true), tally, &PLAN, 0);
+            let mut driver = Driver::new(protocol.speakers(&shape, true), tally, &PLAN, Some(0));
             for at in 0..2 {
                 let mut out = Vec::new();
                 driver.on_wake(at, &mut out);

@@ -79,7 +79,7 @@ enum Phase {
 /// The speakers and the tally of one run.
 pub(crate) struct Driver {
     plan: Plan,
-    server_pid: u32,
+    server_pid: Option<u32>,
     speakers: Vec<Box<dyn Speaker>>,
     tally: Tally,
     phase: Phase,
@@ -87,8 +87,8 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// A driver with one speaker per connection, for the server with this process id.
-    pub(crate) fn new(speakers: Vec<Box<dyn Speaker>>, tally: Tally, plan: &Plan, server_pid: u32) -> Self {
+    /// A driver with one speaker per connection, for the server with this process id, if that is known.
+    pub(crate) fn new(speakers: Vec<Box<dyn Speaker>>, tally: Tally, plan: &Plan, server_pid: Option<u32>) -> Self {
         Self { plan: *plan, server_pid, speakers, tally, phase: Phase::Warming, tenths: Vec::new() }
     }
 
@@ -168,7 +168,7 @@ impl Driver {
                 latency: self.tally.latency.clone(),
                 cpu: CpuTimes::now(self.server_pid)?.since(&cpu),
                 wakes: self.tally.wakes - wakes,
-                resident_mib: process::resident_mib(self.server_pid)?,
+                resident_mib: self.server_pid.map_or(Ok(0.0), process::resident_mib)?,
                 tenths: Vec::new(),
                 left: 0,
                 replies: 0,

@@ -6,31 +6,56 @@ use std::time::Duration;
 
 /// Why a run, or the whole call, has no figure.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     /// The operating system returned an error.
     #[error("{doing}: {source}")]
-    Io { doing: String, source: io::Error },
+    Io {
+        /// The attempted action.
+        doing: String,
+        /// Why it failed.
+        source: io::Error,
+    },
     /// The options make no sense.
     #[error("{0}")]
     Usage(String),
     /// The program of a requested peer is missing.
     #[error("{program}: not found; {remedy}")]
-    Missing { program: PathBuf, remedy: String },
+    Missing {
+        /// Its path.
+        program: PathBuf,
+        /// What to do.
+        remedy: String,
+    },
     /// The server did not start; carries the end of its log.
     #[error("the server did not accept on port {port} within {waited:?}: {log}")]
-    NotReady { port: u16, waited: Duration, log: String },
+    NotReady {
+        /// Where it should have listened.
+        port: u16,
+        /// For how long.
+        waited: Duration,
+        /// The end of its log.
+        log: String,
+    },
     /// The server violated the protocol.
     #[error("protocol: {0}")]
     Protocol(String),
     /// The server closed a connection in the middle of a run.
     #[error("the server closed connection {connection}")]
-    Closed { connection: usize },
+    Closed {
+        /// Its index.
+        connection: usize,
+    },
     /// Jobs were lost, doubled or mixed up.
     #[error("count mismatch: {0}")]
     Mismatch(String),
     /// Nothing arrived for too long: a lost wake-up, for instance.
     #[error("stalled: nothing arrived for {waited:?} ({state})")]
-    Stalled { waited: Duration, state: String },
+    Stalled {
+        /// For how long.
+        waited: Duration,
+        /// What is outstanding.
+        state: String,
+    },
     /// The user pressed ctrl-c.
     #[error("interrupted")]
     Interrupted,

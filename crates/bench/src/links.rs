@@ -221,7 +221,8 @@ mod tests {
         let stall = if answers == 0 { Duration::from_millis(100) } else { STALL };
         let mut links = Links::open([endpoint, endpoint], Idle::Sleep, stall)?;
         let tally = Tally::new(&shape, true, 100, 0)?;
-        let mut driver = Driver::new(REDIS.speakers(&shape, true), tally, &Plan::counted(100), std::process::id());
+        let mut driver =
+            Driver::new(REDIS.speakers(&shape, true), tally, &Plan::counted(100), Some(std::process::id()));
         std::thread::scope(|scope| {
             for mut stream in [accept(), accept()] {
                 scope.spawn(move || {

@@ -126,7 +126,7 @@ impl fmt::Display for Peer {
 }
 
 impl Durability {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Durability::Sync => "sync",
             Durability::Interval => "interval",

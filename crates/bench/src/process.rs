@@ -23,8 +23,9 @@ pub(crate) struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Reads all three now. [`Error::Io`] if the server has ended or `/proc` is missing.
-    pub(crate) fn now(server_pid: u32) -> Result<Self, Error> {
+    /// Reads all three now; the server's is zero if its process is not known. [`Error::Io`] if the server has ended or `/proc` is
+    /// missing.
+    pub(crate) fn now(server_pid: Option<u32>) -> Result<Self, Error> {
         let of = |process: Result<Process, ProcError>| {
             let stat = process.and_then(|process| process.stat()).map_err(unread)?;
             Ok(ticks(stat.utime + stat.stime))
@@ -33,7 +34,8 @@ impl CpuTimes {
         // Not idle, not waiting for a disk, and not the guest time that is part of user.
         let interrupts = [all.irq, all.softirq, all.steal].iter().flatten().sum::<u64>();
         let machine = ticks(all.user + all.nice + all.system + interrupts);
-        Ok(Self { server: of(process(server_pid))?, client: of(Process::myself())?, machine })
+        let server = server_pid.map_or(Ok(Duration::ZERO), |pid| of(process(pid)))?;
+        Ok(Self { server, client: of(Process::myself())?, machine })
     }
 
     /// The CPU time since `earlier`.
@@ -131,8 +133,8 @@ mod tests {
     fn this_process_has_memory_and_time() {
         let pid = std::process::id();
         assert!(resident_mib(pid).unwrap() > 0.1);
-        let before = CpuTimes::now(pid).unwrap();
-        let used = CpuTimes::now(pid).unwrap().since(&before);
+        let before = CpuTimes::now(Some(pid)).unwrap();
+        let used = CpuTimes::now(Some(pid)).unwrap().since(&before);
         assert!(used.server <= Duration::from_secs(10), "{used:?}");
     }
 

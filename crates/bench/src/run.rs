@@ -15,7 +15,7 @@ use crate::metric::{Metric, Sample};
 use crate::peers::{Peer, Programs};
 use crate::process;
 use crate::protocol::{Count, Protocol, await_agreement};
-use crate::servers::{Home, Server};
+use crate::servers::{Home, Ports, Server};
 use crate::tally::{Ending, Tally};
 
 /// Jobs that pass through a server before its memory is read.
@@ -48,7 +48,8 @@ impl Run<'_> {
         let bout = Bout {
             run: self,
             protocol,
-            server: &server,
+            ports: server.ports(),
+            pid: Some(server.pid()),
             acknowledges: peer.acknowledges(),
             replies: Cell::default(),
             last: RefCell::default(),
@@ -73,6 +74,20 @@ impl Run<'_> {
         Ok(sample)
     }
 
+    /// A load on a server that runs already and has other work, too: its own counts say nothing about this load. The jobs that a
+    /// load without workers has left are taken out again, each exactly once.
+    pub(crate) fn on_running(&self, protocol: &Protocol, ports: &Ports, shape: &Shape) -> Result<Sample, Error> {
+        let (replies, last) = (Cell::default(), RefCell::default());
+        let bout = Bout { run: self, protocol, ports, pid: None, acknowledges: true, replies, last };
+        let measured = bout.drive(shape, &self.plan, 0)?;
+        if measured.left > 0 {
+            bout.drive(&protocol.empty, &Plan::counted(measured.left), measured.left)?;
+        }
+        let mut sample = measured.sample();
+        sample.retain(|metric, _| !matches!(metric, Metric::ServerMicrosPerJob | Metric::RssMib));
+        Ok(sample)
+    }
+
     fn restart(
         &self,
         jobs: u64,
@@ -90,7 +105,8 @@ impl Run<'_> {
         let bout = Bout {
             run: self,
             protocol,
-            server: &server,
+            ports: server.ports(),
+            pid: Some(server.pid()),
             acknowledges: true,
             replies: Cell::default(),
             last: RefCell::default(),
@@ -119,7 +135,9 @@ impl Run<'_> {
 struct Bout<'a> {
     run: &'a Run<'a>,
     protocol: &'a Protocol,
-    server: &'a Server,
+    ports: &'a Ports,
+    /// The process, if the server was started for this run.
+    pid: Option<u32>,
     /// The server acknowledges every job.
     acknowledges: bool,
     /// All replies so far, where a server counts them.
@@ -151,7 +169,7 @@ impl Bout<'_> {
     }
 
     fn fill_and_drain(&self, jobs: u64, unique: bool) -> Result<Sample, Error> {
-        let resident_mib = || process::resident_mib(self.server.pid());
+        let resident_mib = || self.pid.map_or(Ok(0.0), process::resident_mib);
         let empty = &self.protocol.empty;
         self.fill(WARM_JOBS, false)?;
         self.drive(empty, &Plan::counted(WARM_JOBS), WARM_JOBS)?;
@@ -184,10 +202,9 @@ impl Bout<'_> {
         let speakers = self.protocol.speakers(shape, self.acknowledges);
         let mut tally = Tally::new(shape, self.acknowledges, plan.jobs_max(), queued)?;
         tally.last = self.last.take();
-        let mut driver = Driver::new(speakers, tally, plan, self.server.pid());
-        let ports = self.server.ports();
-        let workers = repeat_n(&ports.back, shape.workers);
-        let mut links = Links::open(workers.chain(repeat_n(&ports.front, shape.clients)), self.run.idle, STALL)?;
+        let mut driver = Driver::new(speakers, tally, plan, self.pid);
+        let workers = repeat_n(&self.ports.back, shape.workers);
+        let mut links = Links::open(workers.chain(repeat_n(&self.ports.front, shape.clients)), self.run.idle, STALL)?;
         links.drive(&mut driver, self.run.interrupt)?;
         let measured = driver.measured()?;
         self.replies.set(self.replies.get() + measured.replies);
@@ -200,8 +217,11 @@ impl Bout<'_> {
     /// Waits until the server counts this number of jobs. Counts agree at once, unless messages at the end of a run were sent
     /// without waiting for their answers.
     fn agree(&self, left: u64) -> Result<(), Error> {
+        if self.pid.is_none() {
+            return Ok(());
+        }
         await_agreement(COUNTS_WITHIN, self.run.interrupt, || {
-            let found = (self.protocol.count)(self.server.ports().admin, self.acknowledges)?;
+            let found = (self.protocol.count)(self.ports.admin, self.acknowledges)?;
             let expected = Count { jobs: left, replies: found.replies.map(|_| self.replies.get()) };
             Ok((found != expected).then(|| format!("the server has {found:?}, the generator {expected:?}")))
         })

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
+use windlass_bench::Alone;
 use windlass_http::Role;
 
 use crate::import::Import;
@@ -233,13 +234,9 @@ pub(crate) enum Command {
         #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Compare job servers under load, this daemon among them: runs windlass-bench, a program of its own, with these arguments.
-    #[command(disable_help_flag = true)]
-    Bench {
-        /// Arguments of windlass-bench; --help explains them.
-        #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
-        words: Vec<OsString>,
-    },
+    /// Put load on a daemon and print how many jobs a second it does: on one that is started for this, or with --at on one that runs.
+    /// No job may be lost or doubled, else there are no figures.
+    Bench(Alone),
     /// Print a line for the file http.logins: a person with a password, which is asked for, or read from standard input.
     Password(NewLogin),
     /// Print a line for the file http.logins: a program with a new token. The token itself is written to standard error, once.

@@ -1,11 +1,10 @@
 //! The commands. A new command needs a variant in `arguments` and a function here.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{self, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::process;
 
+use windlass_bench::Alone;
 use windlass_config::Error;
 use windlass_engine::Rights;
 use windlass_server::config::{self, Durability};
@@ -37,7 +36,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Man { directory } => manual::write(grammar(), &directory),
         Command::Import(import) => import::run(&import),
         Command::Bridge(bridge) => bridge.run(),
-        Command::Bench { words } => bench(&words),
+        Command::Bench(load) => bench(&load),
         Command::Password(login) => logins::password(&login),
         Command::Token(login) => logins::token(&login),
         Command::CurveKeypair => logins::curve_keypair(),
@@ -102,14 +101,14 @@ fn move_store(Move { to, settings }: &Move) -> Result<(), Failure> {
     print(&(windlass_server::move_store(&from.for_server(), &target.for_server())? + "\n"))
 }
 
-/// Becomes the load generator. It is a program of its own because it has codecs of its own, and starts other servers: no daemon in
-/// production should carry that.
-fn bench(words: &[OsString]) -> Result<(), Failure> {
-    const PROGRAM: &str = "windlass-bench";
-    let beside = env::current_exe().map(|exe| exe.with_file_name(PROGRAM)).ok().filter(|path| path.is_file());
-    let program = beside.unwrap_or_else(|| PROGRAM.into());
-    let error = process::Command::new(program).args(words).exec();
-    Err(Failure::Runtime(format!("cannot run {PROGRAM}, which is a program of its own: {error}")))
+/// Puts load on a daemon: on this program, or on one that runs already.
+fn bench(load: &Alone) -> Result<(), Failure> {
+    let program = env::current_exe().map_err(|why| Failure::Runtime(format!("cannot find this program: {why}")))?;
+    match load.run(&program) {
+        Ok(figures) => print(&format!("{figures}\n")),
+        Err(windlass_bench::Error::Usage(reason)) => Err(Failure::Source { file: "windlass bench".into(), reason }),
+        Err(why) => Err(Failure::Runtime(why.to_string())),
+    }
 }
 
 fn salvage(config: &config::Config) -> Result<(), Failure> {

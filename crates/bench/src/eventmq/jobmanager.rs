@@ -54,9 +54,9 @@ pub(crate) fn run(run: &Run<'_>, jobs: u64, server: &Server, home: &Home) -> Res
     })?;
     let mut client = Batcher::open(front)?;
     client.work_off(WARM_JOBS, &manager, run.interrupt)?;
-    let (cpu, begun) = (CpuTimes::now(pid)?, Instant::now());
+    let (cpu, begun) = (CpuTimes::now(Some(pid))?, Instant::now());
     client.work_off(jobs, &manager, run.interrupt)?;
-    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), CpuTimes::now(pid)?.since(&cpu));
+    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), CpuTimes::now(Some(pid))?.since(&cpu));
     account(&fs::read(&manager.done).map_err(Error::io("read what was done"))?, client.sent)?;
     // The JobManager uses its part of the machine, so the share of other processes has no meaning.
     Ok(Sample::from([

@@ -17,7 +17,7 @@ use windlass_engine::Timestamp;
 use windlass_eventmq::wire::{Command, Headers, Packet, PeerKind, Plan, Request, unix_seconds};
 use windlass_zmtp::{Event, Limits, Message, Peer, Role, Settings};
 
-use super::lane::{Answer, New, Old};
+use super::lane::{Answer, New, Old, Outcome, Reports};
 use super::link::{JOB_BYTES_MAX, Link, Trouble};
 use super::place::{Place, Scheme};
 use super::tally::Tally;
@@ -156,6 +156,21 @@ impl Emqp {
         Ok(false)
     }
 
+    /// Waits for the result of a request that the daemon has accepted, however long its worker takes.
+    async fn result(&mut self, id: &[u8]) -> Result<Bytes, Trouble> {
+        loop {
+            let Some(message) = self.message_until(Instant::now() + WAIT).await? else {
+                self.beat().await?;
+                continue;
+            };
+            if let Ok(Packet { command: Command::Reply { text, of: Some(of) }, .. }) = Packet::decode(&message)
+                && of == id
+            {
+                return Ok(Bytes::copy_from_slice(text));
+            }
+        }
+    }
+
     /// Routers send signs of life to workers, as workers do to them.
     fn check_silence(&self) -> Result<(), Trouble> {
         if self.heard_at.elapsed() > SILENCE_MAX {
@@ -261,8 +276,13 @@ impl Old for OldEventmq {
     }
 
     /// A router sends no answer.
-    async fn finish(&mut self, job: &Job) -> Result<(), Trouble> {
-        let reply = Command::Reply { text: b"{\"value\": null}", of: Some(&job.id) };
+    async fn finish(&mut self, job: &Job, outcome: &Outcome) -> Result<(), Trouble> {
+        let text: &[u8] = match outcome {
+            Outcome::Done(text) => text,
+            // A request's end is always a result, so nothing else comes.
+            Outcome::Moved | Outcome::Failed | Outcome::Exception(_) => b"{\"value\": null}",
+        };
+        let reply = Command::Reply { text, of: Some(&job.id) };
         self.emqp.send(unique_name()?.as_bytes(), reply).await
     }
 
@@ -326,19 +346,26 @@ impl OldEventmq {
 
 /// A client.
 #[derive(Debug)]
-pub(super) struct NewEventmq(Emqp);
+pub(super) struct NewEventmq {
+    emqp: Emqp,
+    /// Waits for results.
+    waits: bool,
+}
 
 impl New for NewEventmq {
     type Job = Job;
 
     async fn connect(tally: &Rc<Tally>) -> Result<Self, Trouble> {
-        Emqp::connect(&tally.to).await.map(Self)
+        Ok(Self { emqp: Emqp::connect(&tally.to).await?, waits: tally.results })
     }
 
     /// The daemon recognises a message that it has: it is safe to send one again.
-    async fn push(&mut self, job: &Job) -> Result<Answer, Trouble> {
-        match self.0.is_accepted(&job.id, Command::Request(job.request())).await? {
-            true => Ok(Answer::Accepted),
+    async fn push(&mut self, job: &Job, _: Reports) -> Result<Answer, Trouble> {
+        let request = job.request();
+        let has_client = request.headers.reply_requested();
+        match self.emqp.is_accepted(&job.id, Command::Request(request)).await? {
+            true if self.waits && has_client => Ok(Answer::Accepted(Outcome::Done(self.emqp.result(&job.id).await?))),
+            true => Ok(Answer::Accepted(Outcome::Moved)),
             false => Ok(Answer::NotNow(SILENT.to_owned())),
         }
     }
@@ -355,7 +382,8 @@ impl Scheduling {
         if place.scheme != Scheme::Eventmq {
             return Err(format!("{place}: expected eventmq://HOST:PORT"));
         }
-        Emqp::connect(place).await.map(Self).map_err(|why| format!("{place}: {}", why.into_text()))
+        let place = place.clone().with_tls(None).map_err(|why| why.to_string())?;
+        Emqp::connect(&place).await.map(Self).map_err(|why| format!("{place}: {}", why.into_text()))
     }
 
     /// Schedules a job and waits until the daemon has the schedule on its disk.

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use windlass_faktory::wire::is_queue_name;
 
-use super::lane::{Answer, New, Old};
+use super::lane::{Answer, New, Old, Outcome, Reports};
 use super::link::{JOB_BYTES_MAX, Link, PATIENCE, Trouble, within};
 use super::place::Place;
 use super::tally::Tally;
@@ -300,7 +300,7 @@ impl Old for OldFaktory {
         Ok(())
     }
 
-    async fn finish(&mut self, job: &Job) -> Result<(), Trouble> {
+    async fn finish(&mut self, job: &Job, _: &Outcome) -> Result<(), Trouble> {
         let ack = json!({"jid": job.jid}).to_string();
         self.fwp.expect_ok(&[b"ACK ", ack.as_bytes()]).await
     }
@@ -359,7 +359,7 @@ impl New for NewFaktory {
         Fwp::connect(&tally.to, None).await.map(Self)
     }
 
-    async fn push(&mut self, job: &Job) -> Result<Answer, Trouble> {
+    async fn push(&mut self, job: &Job, _: Reports) -> Result<Answer, Trouble> {
         // The daemon accepts one jid many times. It refuses this question where it does not let clients look; then jobs that come
         // again are pushed again.
         if let Some(jid) = job.plain_jid()
@@ -368,7 +368,7 @@ impl New for NewFaktory {
             return Ok(Answer::Known);
         }
         match self.0.ask(&[b"PUSH ", &job.text]).await? {
-            Reply::Simple(ok) if &ok[..] == b"OK" => Ok(Answer::Accepted),
+            Reply::Simple(ok) if &ok[..] == b"OK" => Ok(Answer::Accepted(Outcome::Moved)),
             Reply::Error(why) => Ok(refusal(why)),
             other => Err(other.unexpected()),
         }

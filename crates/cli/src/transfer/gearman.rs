@@ -16,12 +16,15 @@ use windlass_gearman::wire::{
     Submission,
 };
 
-use super::lane::{Answer, New, Old};
+use super::lane::{Answer, New, Old, Outcome, Report, Reports};
 use super::link::{JOB_BYTES_MAX, Link, PATIENCE, Trouble, within};
 use super::tally::Tally;
 
 /// How long a lane sleeps before it asks for a job although no NOOP came: functions may be new.
 const SLEEP: Duration = Duration::from_secs(1);
+
+/// Silence after which the daemon is asked for a sign of life while a job runs there.
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// Time between two looks for new functions.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -221,9 +224,18 @@ impl Old for OldGearman {
         Ok(())
     }
 
-    async fn finish(&mut self, job: &Job) -> Result<(), Trouble> {
-        let done = Request::WorkComplete { handle: job.handle.clone(), data: Bytes::new() };
-        let errors = self.peer.echo(&[done]).await?;
+    async fn relay(&mut self, job: &Job, report: Report) -> Result<(), Trouble> {
+        let handle = job.handle.clone();
+        let report = match report {
+            Report::Data(data) => Request::WorkData { handle, data },
+            Report::Warning(data) => Request::WorkWarning { handle, data },
+            Report::Status { numerator, denominator } => Request::WorkStatus { handle, numerator, denominator },
+        };
+        self.peer.send(&[report]).await
+    }
+
+    async fn finish(&mut self, job: &Job, outcome: &Outcome) -> Result<(), Trouble> {
+        let errors = self.peer.echo(&ends(job.handle.clone(), outcome)).await?;
         errors.into_iter().next().map_or(Ok(()), |why| Err(Trouble::Lost(why)))
     }
 
@@ -281,6 +293,19 @@ impl OldGearman {
     }
 }
 
+/// What a worker sends at the end of a job. Its exception is not yet the end.
+fn ends(handle: Bytes, outcome: &Outcome) -> Vec<Request> {
+    match outcome {
+        Outcome::Moved => vec![Request::WorkComplete { handle, data: Bytes::new() }],
+        Outcome::Done(data) => vec![Request::WorkComplete { handle, data: data.clone() }],
+        Outcome::Failed => vec![Request::WorkFail { handle }],
+        Outcome::Exception(data) => {
+            let exception = Request::WorkException { handle: handle.clone(), data: data.clone() };
+            vec![exception, Request::WorkFail { handle }]
+        }
+    }
+}
+
 /// The name in a row of `status`, which may itself contain tabs.
 fn function_of(row: &[u8]) -> Option<&[u8]> {
     let mut fields = row.rsplitn(4, |byte| *byte == b'\t');
@@ -319,34 +344,90 @@ fn assigned(packet: &Packet) -> Result<Grabbed, Trouble> {
 
 /// A client.
 #[derive(Debug)]
-pub(super) struct NewGearman(Peer);
+pub(super) struct NewGearman {
+    peer: Peer,
+    /// Waits for results.
+    waits: bool,
+}
 
 impl New for NewGearman {
     type Job = Job;
 
     async fn connect(tally: &Rc<Tally>) -> Result<Self, Trouble> {
-        Peer::connect(&tally.to).await.map(Self)
+        let mut peer = Peer::connect(&tally.to).await?;
+        if tally.results {
+            peer.expect_exceptions().await?;
+        }
+        Ok(Self { peer, waits: tally.results })
     }
 
-    async fn push(&mut self, job: &Job) -> Result<Answer, Trouble> {
-        self.0.send(&[submission(job)]).await?;
-        let packet = self.0.packet().await?;
+    async fn push(&mut self, job: &Job, reports: Reports) -> Result<Answer, Trouble> {
+        self.peer.send(&[submission(job, !self.waits)]).await?;
+        let packet = self.peer.packet().await?;
         match Response::parse(&packet).map_err(Trouble::lost)? {
-            Response::JobCreated { .. } => Ok(Answer::Accepted),
+            Response::JobCreated { .. } if self.waits => self.peer.outcome(reports).await.map(Answer::Accepted),
+            Response::JobCreated { .. } => Ok(Answer::Accepted(Outcome::Moved)),
             Response::Error { code, text } => Ok(refusal(code, text)),
             _ => Err(unexpected(&packet)),
         }
     }
 }
 
-fn submission(job: &Job) -> Request {
+impl Peer {
+    /// Asks for WORK_EXCEPTION.
+    async fn expect_exceptions(&mut self) -> Result<(), Trouble> {
+        self.send(&[Request::SetOption { name: Bytes::from_static(b"exceptions") }]).await?;
+        let packet = self.packet().await?;
+        match Response::parse(&packet).map_err(Trouble::lost)? {
+            Response::OptionRes { .. } => Ok(()),
+            _ => Err(unexpected(&packet)),
+        }
+    }
+
+    /// Waits for the end of the one job that this client has, however long its worker takes.
+    async fn outcome(&mut self, reports: Reports) -> Result<Outcome, Trouble> {
+        loop {
+            let packet = self.next_sign().await?;
+            let own = |data: &[u8]| packet.body.slice_ref(data);
+            let report = match Response::parse(&packet).map_err(Trouble::lost)? {
+                Response::WorkComplete { data, .. } => return Ok(Outcome::Done(own(data))),
+                Response::WorkException { data, .. } => return Ok(Outcome::Exception(own(data))),
+                Response::WorkFail { .. } => return Ok(Outcome::Failed),
+                Response::WorkData { data, .. } => Report::Data(own(data)),
+                Response::WorkWarning { data, .. } => Report::Warning(own(data)),
+                Response::WorkStatus { numerator, denominator, .. } => {
+                    Report::Status { numerator: own(numerator), denominator: own(denominator) }
+                }
+                Response::EchoRes { .. } => continue,
+                _ => return Err(unexpected(&packet)),
+            };
+            // The lane reads reports as long as it waits for this.
+            reports.send(report).await.map_err(Trouble::lost)?;
+        }
+    }
+
+    /// The next packet. A daemon that is silent for long is asked whether it is there.
+    async fn next_sign(&mut self) -> Result<Packet, Trouble> {
+        match timeout(SILENCE, self.message()).await {
+            Ok(Ok(Message::Packet(packet))) => Ok(packet),
+            Ok(Ok(Message::Line(line))) => Err(Trouble::strange(&line)),
+            Ok(Err(why)) => Err(why),
+            Err(_) => {
+                self.send(&[Request::Echo { data: Bytes::new() }]).await?;
+                self.packet().await
+            }
+        }
+    }
+}
+
+fn submission(job: &Job, background: bool) -> Request {
     let Job { function, unique, reducer, workload, .. } = job;
     let job = Submission { function: function.clone(), unique: unique.clone(), workload: workload.clone() };
     if reducer.is_empty() {
-        return Request::Submit { job, priority: Priority::Normal, background: true };
+        return Request::Submit { job, priority: Priority::Normal, background };
     }
     // As libgearman sends it.
-    Request::SubmitReduce { job, reducer: reducer.clone(), aggregate: Some(Bytes::new()), background: true }
+    Request::SubmitReduce { job, reducer: reducer.clone(), aggregate: Some(Bytes::new()), background }
 }
 
 /// A daemon that is full, cannot write or does not permit it may accept the job later. A job that exceeds its limits for one job
@@ -380,7 +461,8 @@ mod tests {
 
     #[test]
     fn functions_are_found_once_and_are_bounded() {
-        let tally = Tally::new("gearman://h:1".parse().unwrap(), "gearman://h:2".parse().unwrap(), Vec::new(), None);
+        let [from, to] = ["gearman://h:1", "gearman://h:2"].map(|text| text.parse().unwrap());
+        let tally = Tally::new(from, to, Vec::new(), None, false);
         let functions = OldGearman::crew(&tally).unwrap();
         assert!(functions.is_stale() && !functions.is_stale());
         [&b"a"[..], b"b", b"a", b""].iter().for_each(|name| functions.add(name).unwrap());

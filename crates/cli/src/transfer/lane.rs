@@ -1,15 +1,18 @@
 //! The way of a job: taken there, pushed here, acknowledged there. A lane has one job at a time, and a connection to either side.
 //!
 //! A lane takes no job while it has no connection to the daemon. From then on it holds the job until the daemon has it on its disk,
-//! whatever happens to the connections meanwhile.
+//! whatever happens to the connections meanwhile. With `--results` the lane also waits for the job's end here, and the old broker gets
+//! what the worker here reports.
 
 use std::fmt::Display;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::link::Trouble;
+use super::link::{PATIENCE, Trouble};
 use super::tally::Tally;
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -27,6 +30,33 @@ const UNUSED_MAX: Duration = Duration::from_secs(20);
 /// How often the daemon may end the connection at the same job. It is well, because connections to it succeed: the job is too
 /// large for it.
 const HANG_UPS_MAX: u32 = 10;
+
+/// Reports on their way from one connection to the other.
+const REPORTS: usize = 16;
+
+/// How a job ended here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is durable, and its result does not matter.
+    Moved,
+    /// A worker has done it, with this result.
+    Done(Bytes),
+    /// It has failed.
+    Failed,
+    /// It has failed with this exception.
+    Exception(Bytes),
+}
+
+/// What a worker here reports about a job that goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Report {
+    Data(Bytes),
+    Warning(Bytes),
+    Status { numerator: Bytes, denominator: Bytes },
+}
+
+/// The way of reports to the old broker.
+pub(super) type Reports = mpsc::Sender<Report>;
 
 /// A connection to the old broker, as its worker.
 #[allow(async_fn_in_trait, reason = "one thread runs all lanes")]
@@ -48,8 +78,13 @@ pub(super) trait Old: Sized {
     /// Lets the old broker know that the worker lives.
     async fn beat(&mut self) -> Result<(), Trouble>;
 
+    /// Passes on what a worker here reports.
+    async fn relay(&mut self, _: &Self::Job, _: Report) -> Result<(), Trouble> {
+        Ok(())
+    }
+
     /// Acknowledges a job.
-    async fn finish(&mut self, job: &Self::Job) -> Result<(), Trouble>;
+    async fn finish(&mut self, job: &Self::Job, outcome: &Outcome) -> Result<(), Trouble>;
 
     /// Takes leave. Returns jobs that were handed out meanwhile.
     async fn leave(&mut self) -> Vec<Self::Job>;
@@ -68,15 +103,15 @@ pub(super) trait New: Sized {
 
     async fn connect(tally: &Rc<Tally>) -> Result<Self, Trouble>;
 
-    /// Pushes a job and waits for the answer.
-    async fn push(&mut self, job: &Self::Job) -> Result<Answer, Trouble>;
+    /// Pushes a job and waits for the answer, and with `--results` for its end.
+    async fn push(&mut self, job: &Self::Job, reports: Reports) -> Result<Answer, Trouble>;
 }
 
 /// The daemon's answer to a push.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The job is durable.
-    Accepted,
+    /// The job is durable, or has ended.
+    Accepted(Outcome),
     /// The job is durable, and was before.
     Known,
     /// Not now, but it may accept the job later.
@@ -129,9 +164,9 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
 
     async fn carry(&mut self, job: &O::Job) {
         match self.push(job).await {
-            Ok(is_new) => {
+            Ok((outcome, is_new)) => {
                 self.tally.landed(is_new);
-                self.finish(job).await;
+                self.finish(job, &outcome).await;
             }
             Err(why) => {
                 O::rescue(job);
@@ -141,16 +176,16 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
         self.tally.released();
     }
 
-    /// Pushes a job until the daemon has it. Returns whether it is new there.
+    /// Pushes a job until the daemon has it. Returns how it ended there, and whether it is new there.
     ///
     /// # Errors
     /// Why the daemon will not have it: it refuses it for good, or still refuses it when the bridge stops.
-    async fn push(&mut self, job: &O::Job) -> Result<bool, String> {
+    async fn push(&mut self, job: &O::Job) -> Result<(Outcome, bool), String> {
         let (mut pause, mut hang_ups) = (PAUSE_MIN, 0);
         loop {
             let why = match self.push_once(job).await {
-                Ok(Answer::Accepted) => return Ok(true),
-                Ok(Answer::Known) => return Ok(false),
+                Ok(Answer::Accepted(outcome)) => return Ok((outcome, true)),
+                Ok(Answer::Known) => return Ok((Outcome::Moved, false)),
                 Ok(Answer::Never(why)) => return Err(why),
                 Ok(Answer::NotNow(why)) => {
                     self.tally.say(&format!("{} refuses a job for now: {why}", self.tally.to));
@@ -183,7 +218,8 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
         self.reach_new().await;
         let Self { old, new, tally, used_at, .. } = self;
         let Some(connection) = new else { return Ok(Answer::NotNow("no connection".to_owned())) };
-        match beside(old, connection.push(job)).await {
+        let (sender, reports) = mpsc::channel(REPORTS);
+        match beside_job(old, connection.push(job, sender), job, reports).await {
             Ok(answer) => {
                 *used_at = Instant::now();
                 Ok(answer)
@@ -208,13 +244,13 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
     }
 
     /// Acknowledges a job that is durable here. If that fails, the job comes again.
-    async fn finish(&mut self, job: &O::Job) {
+    async fn finish(&mut self, job: &O::Job, outcome: &Outcome) {
         for _ in 0..3 {
             if self.old.is_none() && O::OUTLIVES_CONNECTION {
                 self.reach_old().await;
             }
             let Some(old) = &mut self.old else { continue };
-            match old.finish(job).await {
+            match old.finish(job, outcome).await {
                 Ok(()) => return,
                 Err(why) => self.lost_old(why).await,
             }
@@ -262,6 +298,30 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
         }
         self.hold(self.pause).await;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Waits for a future that reports about a job; the old broker gets the reports, and signs of life. A connection that cannot take
+/// them is dropped.
+async fn beside_job<O: Old, T>(
+    old: &mut Option<O>,
+    future: impl Future<Output = T>,
+    job: &O::Job,
+    mut reports: mpsc::Receiver<Report>,
+) -> T {
+    let mut future = std::pin::pin!(future);
+    loop {
+        // A report that comes together with the end is the earlier one.
+        let report = tokio::select! {
+            biased;
+            Some(report) = reports.recv() => report,
+            done = beside(old, &mut future) => return done,
+        };
+        if let Some(connection) = old
+            && !matches!(timeout(PATIENCE, connection.relay(job, report)).await, Ok(Ok(())))
+        {
+            *old = None;
+        }
     }
 }
 

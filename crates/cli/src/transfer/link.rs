@@ -1,4 +1,4 @@
-//! One TCP connection: bytes out, bytes in, each within a time.
+//! One connection of TCP, with or without TLS: bytes out, bytes in, each within a time.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
 
 use super::place::Place;
 
@@ -51,22 +52,39 @@ impl Trouble {
 /// A connection and the bytes that have come but are not read.
 #[derive(Debug)]
 pub(super) struct Link {
-    stream: TcpStream,
+    stream: Stream,
     pub(super) input: BytesMut,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Link {
     pub(super) async fn connect(place: &Place) -> Result<Self, Trouble> {
         let stream = within(CONNECT, "the connection", async {
-            TcpStream::connect((place.host.as_str(), place.port)).await.map_err(Trouble::lost)
+            let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(Trouble::lost)?;
+            stream.set_nodelay(true).map_err(Trouble::lost)?;
+            match &place.tls {
+                Some(tls) => Ok(Stream::Tls(Box::new(tls.connect(&place.host, stream).await?))),
+                None => Ok(Stream::Tcp(stream)),
+            }
         });
-        let stream = stream.await?;
-        stream.set_nodelay(true).map_err(Trouble::lost)?;
-        Ok(Self { stream, input: BytesMut::new() })
+        Ok(Self { stream: stream.await?, input: BytesMut::new() })
     }
 
     pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
-        let sent = async { self.stream.write_all(bytes).await.map_err(Trouble::lost) };
+        let sent = async {
+            match &mut self.stream {
+                Stream::Tcp(stream) => stream.write_all(bytes).await.map_err(Trouble::lost),
+                Stream::Tls(stream) => {
+                    stream.write_all(bytes).await.map_err(Trouble::lost)?;
+                    stream.flush().await.map_err(Trouble::lost)
+                }
+            }
+        };
         within(PATIENCE, "a peer that reads nothing", sent).await
     }
 
@@ -75,7 +93,11 @@ impl Link {
         if self.input.capacity() - self.input.len() < CHUNK_BYTES / 4 {
             self.input.reserve(CHUNK_BYTES);
         }
-        match self.stream.read_buf(&mut self.input).await {
+        let read = match &mut self.stream {
+            Stream::Tcp(stream) => stream.read_buf(&mut self.input).await,
+            Stream::Tls(stream) => stream.read_buf(&mut self.input).await,
+        };
+        match read {
             Ok(0) => Err(Trouble::lost("the peer closed the connection")),
             Ok(_) => Ok(()),
             Err(why) => Err(Trouble::lost(why)),

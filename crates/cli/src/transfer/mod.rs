@@ -2,7 +2,7 @@
 //!
 //! The bridge is a worker of the old broker and a producer of the daemon, in the protocol of both. Reading order: [`lane`], the
 //! way of a job, and what a protocol supplies ([`lane::Old`], [`lane::New`]); [`gearman`], [`faktory`] and [`eventmq`], which
-//! supply it; [`tally`], what all lanes share; [`link`], one connection; [`place`], an address.
+//! supply it; [`tally`], what all lanes share; [`link`], one connection, and [`tls`]; [`place`], an address.
 
 mod eventmq;
 #[expect(clippy::wildcard_enum_match_arm, reason = "every other answer ends the connection")]
@@ -13,6 +13,7 @@ mod lane;
 mod link;
 mod place;
 mod tally;
+mod tls;
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -50,8 +51,10 @@ gearman://HOST:PORT
   The queues are functions; without --queue all that the old broker names. Kept:
   function, unique id, workload, reducer. Lost: the priority. Jobs become
   background jobs, because a worker cannot tell them apart: a client that waits
-  for a result at the old broker gets an empty one at once. Move such clients
-  first. SUBMIT_JOB_EPOCH jobs come when they are due.
+  for a result at the old broker gets an empty one at once. For functions with
+  such clients (name them with --queue) run a bridge with --results: each of
+  their jobs runs here as a foreground job, and the old broker gets its data,
+  status, warnings and end. SUBMIT_JOB_EPOCH jobs come when they are due.
 faktory://[:PASSWORD@]HOST:PORT
   Without --queue all queues that INFO names. Kept: the whole job, with jid,
   custom, retry, reserve_for and its failures. Only jobs that are enqueued come;
@@ -64,13 +67,18 @@ eventmq://HOST:PORT
   The address is where workers connect (47290). Without --queue only `default`,
   where released routers keep the jobs of all queues that had no worker: name
   the others. Kept: message id, queue, headers, job. A client that requested the
-  result gets {\"value\": null}. A released router forgets a job when it hands it
+  result gets {\"value\": null}, or with --results the result. A released router forgets a job when it hands it
   out, whatever the worker does next: kill -9 of the bridge loses the jobs in
   hand, at most --jobs. Jobs that cannot be pushed before the bridge ends are
   printed to standard output, for `windlass import jsonl`.
 
-There is no TLS and no CURVE: use a tunnel. An option shows in the list of
-processes: passwords are better in files.
+gearman+tls://, faktory+tls:// and eventmq+tls:// speak TLS; the certificate must
+be of an authority in --from-ca or --to-ca, else of the system's. There is no
+CURVE: use a tunnel. An option shows in the list of processes: passwords are
+better in files.
+
+With --results a job is acknowledged there when it has ended here, and --jobs is
+how many run at once. If the bridge ends earlier, the job comes again.
 
 Exit codes:
   0   stopped, or the old broker is empty; nothing was left
@@ -82,7 +90,7 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Bridge {
-    /// The old broker: `gearman://HOST:PORT`, `faktory://[:PASSWORD@]HOST:PORT` or `eventmq://HOST:PORT`.
+    /// The old broker: `gearman://HOST:PORT`, `faktory://[:PASSWORD@]HOST:PORT` or `eventmq://HOST:PORT`; with `+tls://` over TLS.
     #[arg(long, value_name = "URL")]
     from: Place,
     /// The daemon, in the same form [default: the protocol's usual port on 127.0.0.1].
@@ -97,12 +105,21 @@ pub(crate) struct Bridge {
     /// Jobs in hand at once, each over a connection to either side.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
+    /// Clients of the old broker wait for results: wait for the end of each job here, and report it there.
+    #[arg(long)]
+    results: bool,
     /// A file with the password of the old Faktory.
     #[arg(long, value_name = "FILE")]
     from_password: Option<PathBuf>,
     /// A file with the daemon's Faktory password.
     #[arg(long, value_name = "FILE")]
     to_password: Option<PathBuf>,
+    /// The authorities that may have signed the old broker's certificate (PEM) [default: the system's].
+    #[arg(long, value_name = "FILE")]
+    from_ca: Option<PathBuf>,
+    /// The same for the daemon's certificate.
+    #[arg(long, value_name = "FILE")]
+    to_ca: Option<PathBuf>,
 }
 
 impl Bridge {
@@ -113,10 +130,11 @@ impl Bridge {
     /// [`Failure::Runtime`] for a refused password or two addresses that do not fit, [`Failure::Incomplete`] for jobs that are left.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let from = self.from.clone().with_password(self.from_password.as_deref())?;
+        let from = from.with_tls(self.from_ca.as_deref())?;
         let to = self.to.clone().unwrap_or_else(|| Place::local(from.scheme));
-        let to = to.with_password(self.to_password.as_deref())?;
+        let to = to.with_password(self.to_password.as_deref())?.with_tls(self.to_ca.as_deref())?;
         from.check_apart(&to)?;
-        let tally = Rc::new(Tally::new(from, to, self.queue.clone(), self.until_empty.map(Into::into)));
+        let tally = Rc::new(Tally::new(from, to, self.queue.clone(), self.until_empty.map(Into::into), self.results));
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|why| Failure::Runtime(format!("cannot start: {why}")))?;
         let lanes = usize::from(self.jobs);

@@ -1,4 +1,4 @@
-//! The address of a broker: a scheme, a host, a port, and for Faktory a password.
+//! The address of a broker: a scheme, with or without TLS, a host, a port, and for Faktory a password.
 
 use std::fmt;
 use std::fs;
@@ -7,6 +7,8 @@ use std::path::Path;
 use std::str::FromStr;
 
 use windlass_server::Failure;
+
+use super::tls::Tls;
 
 /// The protocol in front of `://`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,18 +40,23 @@ impl Scheme {
 }
 
 /// An address. Its `Display` text omits the password.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Place {
     pub(super) scheme: Scheme,
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) password: Option<String>,
+    /// The scheme ends in `+tls`.
+    is_tls: bool,
+    /// How to speak TLS, if the scheme says so: see [`Place::with_tls`].
+    pub(super) tls: Option<Tls>,
 }
 
 impl Place {
     /// The daemon on this machine, with its defaults.
     pub(super) fn local(scheme: Scheme) -> Self {
-        Self { scheme, host: "127.0.0.1".to_owned(), port: scheme.port(), password: None }
+        let host = "127.0.0.1".to_owned();
+        Self { scheme, host, port: scheme.port(), password: None, is_tls: false, tls: None }
     }
 
     /// The same address with the password in this file, whose line end does not count.
@@ -61,6 +68,18 @@ impl Place {
         }
         let text = fs::read_to_string(file).map_err(|why| source(format!("cannot read the password: {why}")))?;
         self.password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
+        Ok(self)
+    }
+
+    /// The same address, ready to speak TLS if it says so, with the authorities in this file or those of the system.
+    pub(super) fn with_tls(mut self, ca: Option<&Path>) -> Result<Self, Failure> {
+        match ca {
+            Some(file) if !self.is_tls => {
+                let reason = format!("{self} is without TLS: {}+tls:// expected", self.scheme.name());
+                return Err(Failure::Source { file: file.to_owned(), reason });
+            }
+            _ => self.tls = self.is_tls.then(|| Tls::new(ca)).transpose()?,
+        }
         Ok(self)
     }
 
@@ -87,8 +106,12 @@ impl FromStr for Place {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || "expected gearman://HOST:PORT, faktory://[:PASSWORD@]HOST:PORT or eventmq://HOST:PORT".to_owned();
+        let form = || {
+            "expected gearman://HOST:PORT, faktory://[:PASSWORD@]HOST:PORT or eventmq://HOST:PORT, with +tls:// for TLS"
+                .to_owned()
+        };
         let (name, rest) = text.split_once("://").ok_or_else(form)?;
+        let (name, is_tls) = name.strip_suffix("+tls").map_or((name, false), |name| (name, true));
         let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.name() == name).ok_or_else(form)?;
         let (login, place) = match rest.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),
@@ -109,15 +132,16 @@ impl FromStr for Place {
         if host.is_empty() || port == 0 {
             return Err(form());
         }
-        Ok(Self { scheme, host: host.to_owned(), port, password })
+        Ok(Self { scheme, host: host.to_owned(), port, password, is_tls, tls: None })
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scheme, host, port, .. } = self;
-        let name = scheme.name();
-        if host.contains(':') { write!(f, "{name}://[{host}]:{port}") } else { write!(f, "{name}://{host}:{port}") }
+        let (name, tls) = (scheme.name(), if self.is_tls { "+tls" } else { "" });
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        write!(f, "{name}{tls}://{host}:{port}")
     }
 }
 
@@ -140,6 +164,7 @@ mod tests {
             ("faktory://user:pw@h", "faktory://h:7419", Some("pw")),
             ("faktory://[::1]", "faktory://[::1]:7419", None),
             ("eventmq://[::1]:47290", "eventmq://[::1]:47290", None),
+            ("faktory+tls://:pw@h", "faktory+tls://h:7419", Some("pw")),
         ];
         for (text, shown, password) in table {
             let place: Place = text.parse().unwrap();
@@ -167,7 +192,8 @@ mod tests {
         fs::write(&file, "secret \r\n").unwrap();
         let place = Place::local(Scheme::Faktory);
         assert_eq!(place.clone().with_password(Some(&file)).unwrap().password.as_deref(), Some("secret "));
-        assert!(place.with_password(Some(&dir.path().join("none"))).is_err());
+        assert!(place.clone().with_password(Some(&dir.path().join("none"))).is_err());
+        assert!(place.with_tls(Some(&file)).unwrap_err().to_string().contains("faktory+tls:// expected"));
         assert!(Place::local(Scheme::Gearman).with_password(Some(&file)).is_err());
     }
 }

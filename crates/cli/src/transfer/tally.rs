@@ -31,6 +31,8 @@ pub(super) struct Tally {
     /// The queues to take from; empty for all.
     pub(super) queues: Vec<String>,
     until_empty: Option<Duration>,
+    /// Results are reported to the old broker.
+    pub(super) results: bool,
     stop: watch::Sender<bool>,
     counter: Counter,
     moved: Cell<u64>,
@@ -45,12 +47,19 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new(from: Place, to: Place, queues: Vec<String>, until_empty: Option<Duration>) -> Self {
+    pub(super) fn new(
+        from: Place,
+        to: Place,
+        queues: Vec<String>,
+        until_empty: Option<Duration>,
+        results: bool,
+    ) -> Self {
         Self {
             from,
             to,
             queues,
             until_empty,
+            results,
             stop: watch::Sender::new(false),
             counter: Counter::of("jobs moved"),
             moved: Cell::new(0),
@@ -196,7 +205,7 @@ mod tests {
 
     fn tally(until_empty: Option<Duration>) -> Tally {
         let place = |text: &str| text.parse().unwrap();
-        Tally::new(place("gearman://h:1"), place("gearman://h:2"), Vec::new(), until_empty)
+        Tally::new(place("gearman://h:1"), place("gearman://h:2"), Vec::new(), until_empty, false)
     }
 
     #[test]

@@ -1,0 +1,92 @@
+//! TLS to a broker. Its certificate and its name are always verified.
+
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use windlass_server::Failure;
+
+use super::link::Trouble;
+
+/// Where systems keep the authorities that they trust.
+const SYSTEM_FILES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// Makes connections of TLS.
+#[derive(Clone)]
+pub(super) struct Tls(TlsConnector);
+
+// Its settings never change, so nothing that unwinds leaves them half changed.
+impl UnwindSafe for Tls {}
+impl RefUnwindSafe for Tls {}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Tls {
+    /// Trusts the authorities in this file, or those of the system.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Source`] for a file without certificates.
+    pub(super) fn new(ca: Option<&Path>) -> Result<Self, Failure> {
+        let of_system = || SYSTEM_FILES.iter().map(Path::new).find(|path| path.is_file());
+        let no_file = || source(Path::new("windlass bridge"), "this system has no list of authorities: name one");
+        let file = ca.or_else(of_system).ok_or_else(no_file)?;
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_file_iter(file).map_err(|why| source(file, why))? {
+            // A list of a system may have some that are of no use.
+            let _ = roots.add(certificate.map_err(|why| source(file, why))?);
+        }
+        if roots.is_empty() {
+            return Err(source(file, "no certificate of an authority"));
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = versions.map_err(|why| source(file, why))?.with_root_certificates(roots).with_no_client_auth();
+        Ok(Self(TlsConnector::from(Arc::new(config))))
+    }
+
+    /// Shakes hands with the host of this name or address.
+    pub(super) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Trouble> {
+        let name = ServerName::try_from(host.to_owned()).map_err(|why| Trouble::Fatal(why.to_string()))?;
+        self.0.connect(name, stream).await.map_err(|why| match why.get_ref() {
+            // It would be refused again.
+            Some(inner) if inner.is::<rustls::Error>() => Trouble::Fatal(format!("TLS: {why}")),
+            _ => Trouble::lost(why),
+        })
+    }
+}
+
+fn source(file: &Path, reason: impl ToString) -> Failure {
+    Failure::Source { file: file.to_owned(), reason: reason.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_must_have_an_authority() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.pem");
+        assert!(Tls::new(Some(&file)).is_err(), "no file");
+        std::fs::write(&file, "").unwrap();
+        assert!(Tls::new(Some(&file)).unwrap_err().to_string().contains("no certificate"));
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let ca = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        std::fs::write(&file, ca.pem()).unwrap();
+        assert!(Tls::new(Some(&file)).is_ok());
+    }
+}

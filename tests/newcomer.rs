@@ -1,0 +1,237 @@
+//! A new operator: what `--help` names first answers the first questions, and pages show the same. Six jobs do not run, each for
+//! another reason.
+#![cfg(test)]
+
+mod common;
+#[path = "faktory/peer.rs"]
+mod peer;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use common::http::{Answer, Http};
+use common::wait_until;
+use peer::Fwp;
+use serde_json::Value;
+use windlass_testkit::daemon::Daemon;
+
+/// The jobs that do not run, by their numbers, and the code and the words of the reason.
+const STUCK: [(u64, &str, &str); 6] = [
+    (1, "paused", "the queue paused is paused since 2"),
+    (3, "throttled", "jobs in progress hold all slots of the throttle of throttled"),
+    (4, "unserved", "no worker serves nobody or waits there"),
+    (5, "leased", "the worker wid-1 has it, a client of faktory at 127.0.0.1"),
+    (6, "scheduled", "it is due at 2"),
+    (7, "dead", "the last: disk on fire"),
+];
+
+/// All jobs, that one included which holds the throttle's slot.
+const JOBS: u64 = 7;
+
+/// A person on the daemon's machine, with a terminal and a browser.
+struct Newcomer {
+    dir: PathBuf,
+    http: Http,
+}
+
+impl Newcomer {
+    fn run(&self, line: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(line.split(' ')).arg("--data-dir").arg(self.dir.join("data")).env_clear().output().unwrap()
+    }
+
+    /// What a command prints.
+    #[track_caller]
+    fn says(&self, line: &str) -> String {
+        let Output { status, stdout, stderr } = self.run(line);
+        assert!(status.success(), "{line}: {}", String::from_utf8_lossy(&stderr));
+        String::from_utf8(stdout).unwrap()
+    }
+
+    /// What a page shows.
+    #[track_caller]
+    fn sees(&self, path: &str) -> String {
+        let page = self.http.request("GET", path, &[("Accept", "text/html")], b"");
+        assert_eq!(page.status, 200, "{path}: {page:?}");
+        page.text().to_owned()
+    }
+
+    /// Presses a button of a page, as a browser does.
+    #[track_caller]
+    fn presses(&self, path: &str, label: &str) -> Answer {
+        let page = self.sees(path);
+        let button = page.split("<button").find(|button| button.contains(&format!(">{label}</button>")));
+        let sends = button.and_then(|button| button.split("data-send=\"").nth(1)?.split('"').next());
+        let (method, change) = sends.unwrap_or_else(|| panic!("{label} on {path}: {page}")).split_once(' ').unwrap();
+        let headers = [("Sec-Fetch-Site", "same-origin"), ("Origin", "http://localhost")];
+        let answer = self.http.request(method, &format!("/api/v1{change}"), &headers, b"");
+        assert!((200..300).contains(&answer.status), "{label} on {path}: {answer:?}");
+        answer
+    }
+
+    fn count(&self) -> Value {
+        serde_json::from_str::<Value>(&self.says("status --json")).unwrap()["jobs"].clone()
+    }
+}
+
+/// The jobs of [`STUCK`], made on purpose. The worker is silent, and stays connected.
+fn make(newcomer: &Newcomer, daemon: &Daemon) -> Fwp {
+    newcomer.says("push paused a");
+    newcomer.says("pause paused");
+    newcomer.says("throttle throttled --concurrency 1");
+    newcomer.says("push throttled b");
+    newcomer.says("push throttled c");
+    newcomer.says("take throttled --lease 1h --worker busy-1");
+    newcomer.says("push nobody d");
+    let mut silent = Fwp::connect(daemon.address("faktory"));
+    let job = r#"{"jid":"report-0001","jobtype":"Report","args":[],"queue":"reports","reserve_for":3600}"#;
+    assert_eq!(silent.ask(&format!("PUSH {job}")), "+OK");
+    assert!(silent.ask("FETCH reports").contains("report-0001"));
+    newcomer.says("push later e --delay 2h");
+    newcomer.says("push broken f --retries 0");
+    let taken: Value = serde_json::from_str(&newcomer.says("take broken --json")).unwrap();
+    let mut fail = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    fail.args(["fail", taken["lease"].as_str().unwrap(), "disk on fire", "--data-dir"]);
+    assert!(fail.arg(newcomer.dir.join("data")).env_clear().status().unwrap().success());
+    silent
+}
+
+fn newcomer(dir: &Path, daemon: &Daemon) -> Newcomer {
+    Newcomer { dir: dir.to_owned(), http: Http(daemon.address("http")) }
+}
+
+#[test]
+fn help_leads_to_every_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let newcomer = newcomer(dir.path(), &daemon);
+    let help = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        let output = command.args(line.split_whitespace()).arg("--help").env_clear().output().unwrap();
+        assert!(output.status.success(), "{line}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let all = help("");
+    let first = all.split("First questions:").nth(1).unwrap();
+    for command in ["windlass status", "windlass job ID", "windlass queues"] {
+        assert!(first.contains(command), "{command}: {all}");
+    }
+    let commands = ["retry", "pause", "clear", "quiet", "drain", "export", "import", "explain", "jobs", "workers"];
+    for command in commands {
+        assert!(all.lines().any(|line| line.trim_start().starts_with(&format!("{command} "))), "{command}: {all}");
+        assert!(help(command).contains("Usage: windlass"), "{command}");
+    }
+    for (_, code, _) in STUCK {
+        assert!(newcomer.says(&format!("explain {code}")).contains(code), "{code}");
+    }
+}
+
+#[test]
+fn a_new_operator_asks_and_acts_by_command_and_by_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = common::daemon(dir.path()).start();
+    let newcomer = newcomer(dir.path(), &daemon);
+    let mut silent = make(&newcomer, &daemon);
+
+    // How many jobs are there?
+    let status = newcomer.says("status");
+    for part in ["1 dead", "2 leased", "3 ready", "1 scheduled"] {
+        assert!(status.contains(part), "{part}: {status}");
+    }
+    assert!(newcomer.sees("/").contains(&format!("<b>{JOBS}</b> jobs")));
+    assert_eq!(newcomer.count(), JOBS);
+
+    // Why does this one not run, and who has it?
+    for (id, code, words) in STUCK {
+        let said = newcomer.says(&format!("job {id}"));
+        assert!(said.contains(words), "{code}: {said}");
+        let page = newcomer.sees(&format!("/jobs/{id}"));
+        assert!(page.contains(&format!("<strong>{code}</strong>: ")) && page.contains(words), "{code}: {page}");
+    }
+    let page = newcomer.sees("/jobs/3");
+    assert!(page.contains("<a href=\"/jobs/2\">2</a>"), "the job that holds the slot: {page}");
+    assert!(newcomer.sees("/throttles").contains("busy-1") && newcomer.says("job 2").contains("busy-1"));
+    for shown in [newcomer.says("workers"), newcomer.sees("/workers")] {
+        assert!(shown.contains("wid-1"), "{shown}");
+    }
+    for shown in [newcomer.says("jobs --state dead --error fire"), newcomer.sees("/jobs?state=dead&error=fire")] {
+        assert!(shown.contains("disk on fire") && !shown.contains("report-0001"), "{shown}");
+    }
+
+    // Retry it.
+    newcomer.says("retry 7");
+    assert!(newcomer.says("job 7").contains("ready"));
+    newcomer.presses("/jobs/6", "Retry now");
+    assert!(newcomer.sees("/jobs/6").contains("<dd>ready"));
+
+    // Take it back from the worker that is silent.
+    newcomer.presses("/jobs/5", "Take back");
+    assert!(newcomer.says("job 5").contains("ready"));
+    assert!(silent.ask("FETCH reports").contains("report-0001"));
+    newcomer.says("requeue 5");
+    assert!(silent.ask("FETCH reports").contains("report-0001"));
+
+    // Pause, resume and clear.
+    newcomer.presses("/queues/paused", "Resume");
+    assert!(!newcomer.says("queues").contains("paused since"));
+    newcomer.says("pause paused");
+    assert!(newcomer.sees("/queues").contains("paused since"));
+    newcomer.presses("/queues/nobody", "Clear");
+    assert!(newcomer.says("jobs --queue nobody").lines().count() == 1, "only the head of the table");
+    newcomer.says("clear broken --yes");
+    assert_eq!(newcomer.count(), JOBS - 2);
+
+    // Quiet a worker.
+    assert_eq!(silent.ask(r#"BEAT {"wid":"wid-1"}"#), "+OK");
+    newcomer.says("quiet wid-1");
+    assert_eq!(silent.ask(r#"BEAT {"wid":"wid-1"}"#), r#"{"state":"quiet"}"#);
+    newcomer.presses("/workers", "Stop");
+    assert_eq!(silent.ask(r#"BEAT {"wid":"wid-1"}"#), r#"{"state":"terminate"}"#);
+
+    // Drain: by page, and what it waits for by both.
+    newcomer.presses("/", "Drain and stop");
+    wait_until("the drain is shown", || newcomer.sees("/").contains("It waits for 1 jobs of workers of faktory"));
+    assert!(newcomer.says("status").contains("1 jobs of faktory workers"));
+    assert_eq!(silent.ask(r#"ACK {"jid":"report-0001"}"#), "+OK");
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
+}
+
+/// `WINDLASS_TEST_UPGRADE_JOBS` sets the number of jobs.
+#[test]
+fn a_new_operator_upgrades_and_restores() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = common::from_env("WINDLASS_TEST_UPGRADE_JOBS", 20_000);
+    let mut daemon = common::daemon(dir.path()).start();
+    let newcomer = newcomer(dir.path(), &daemon);
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    for first in (0..jobs).step_by(1_000) {
+        let job = |n| format!("{{\"jid\":\"job-{n:08}\",\"jobtype\":\"Send\",\"args\":[{n}],\"queue\":\"many\"}}");
+        let list: Vec<String> = (first..jobs.min(first + 1_000)).map(job).collect();
+        assert_eq!(fwp.ask(&format!("PUSHB [{}]", list.join(","))), "{}");
+    }
+    drop(fwp);
+    newcomer.says("pause many");
+
+    // A copy, while the daemon serves.
+    let file = dir.path().join("jobs.jsonl");
+    newcomer.says(&format!("export -o {}", file.display()));
+
+    // The new version starts where the old one was drained.
+    newcomer.says("drain");
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
+    daemon.restart();
+    assert_eq!(newcomer.count(), jobs);
+    assert!(newcomer.says("queues").contains("paused since"));
+    daemon.kill();
+
+    // The copy in a new directory.
+    let restored = tempfile::tempdir().unwrap();
+    let mut import = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    import.args(["import", "jsonl", "--data-dir"]).arg(restored.path().join("data")).arg(&file);
+    let output = import.env_clear().output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let daemon = common::daemon(restored.path()).start();
+    let newcomer = self::newcomer(restored.path(), &daemon);
+    assert_eq!(newcomer.count(), jobs);
+    assert!(newcomer.sees("/queues/many").contains("paused since"));
+}
