@@ -8,9 +8,11 @@ mod peer;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Instant;
 
+use bytes::BytesMut;
 use common::http::{Answer, Http};
-use common::wait_until;
+use common::{Peer, submission, wait_until};
 use peer::Fwp;
 use serde_json::Value;
 use windlass_testkit::daemon::Daemon;
@@ -24,6 +26,9 @@ const STUCK: [(u64, &str, &str); 6] = [
     (6, "scheduled", "it is due at 2"),
     (7, "dead", "the last: disk on fire"),
 ];
+
+/// The trace of the job that the silent worker has.
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 /// All jobs, that one included which holds the throttle's slot.
 const JOBS: u64 = 7;
@@ -78,14 +83,15 @@ impl Newcomer {
 fn make(newcomer: &Newcomer, daemon: &Daemon) -> Fwp {
     newcomer.says("push paused a");
     newcomer.says("pause paused");
-    newcomer.says("throttle throttled --concurrency 1");
     newcomer.says("push throttled b");
+    newcomer.says("throttle throttled --concurrency 1");
     newcomer.says("push throttled c");
     newcomer.says("take throttled --lease 1h --worker busy-1");
     newcomer.says("push nobody d");
     let mut silent = Fwp::connect(daemon.address("faktory"));
-    let job = r#"{"jid":"report-0001","jobtype":"Report","args":[],"queue":"reports","reserve_for":3600}"#;
-    assert_eq!(silent.ask(&format!("PUSH {job}")), "+OK");
+    let trace = format!(",\"custom\":{{\"traceparent\":\"{TRACE}\"}}");
+    let job = r#""jid":"report-0001","jobtype":"Report","args":[],"queue":"reports","reserve_for":3600"#;
+    assert_eq!(silent.ask(&format!("PUSH {{{job}{trace}}}")), "+OK");
     assert!(silent.ask("FETCH reports").contains("report-0001"));
     newcomer.says("push later e --delay 2h");
     newcomer.says("push broken f --retries 0");
@@ -102,15 +108,13 @@ fn newcomer(dir: &Path, daemon: &Daemon) -> Newcomer {
 
 #[test]
 fn help_leads_to_every_answer() {
-    let dir = tempfile::tempdir().unwrap();
-    let daemon = common::daemon(dir.path()).start();
-    let newcomer = newcomer(dir.path(), &daemon);
-    let help = |line: &str| {
+    let printed = |line: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        let output = command.args(line.split_whitespace()).arg("--help").env_clear().output().unwrap();
+        let output = command.args(line.split_whitespace()).env_clear().output().unwrap();
         assert!(output.status.success(), "{line}");
         String::from_utf8(output.stdout).unwrap()
     };
+    let help = |command: &str| printed(&format!("{command} --help"));
     let all = help("");
     let first = all.split("First questions:").nth(1).unwrap();
     for command in ["windlass status", "windlass job ID", "windlass queues"] {
@@ -122,7 +126,7 @@ fn help_leads_to_every_answer() {
         assert!(help(command).contains("Usage: windlass"), "{command}");
     }
     for (_, code, _) in STUCK {
-        assert!(newcomer.says(&format!("explain {code}")).contains(code), "{code}");
+        assert!(printed(&format!("explain {code}")).contains(code), "{code}");
     }
 }
 
@@ -151,6 +155,9 @@ fn a_new_operator_asks_and_acts_by_command_and_by_page() {
     let page = newcomer.sees("/jobs/3");
     assert!(page.contains("<a href=\"/jobs/2\">2</a>"), "the job that holds the slot: {page}");
     assert!(newcomer.sees("/throttles").contains("busy-1") && newcomer.says("job 2").contains("busy-1"));
+    for shown in [newcomer.says("job 5"), newcomer.sees("/jobs/5")] {
+        assert!(shown.contains(TRACE), "{shown}");
+    }
     for shown in [newcomer.says("workers"), newcomer.sees("/workers")] {
         assert!(shown.contains("wid-1"), "{shown}");
     }
@@ -234,4 +241,44 @@ fn a_new_operator_upgrades_and_restores() {
     let newcomer = self::newcomer(restored.path(), &daemon);
     assert_eq!(newcomer.count(), jobs);
     assert!(newcomer.sees("/queues/many").contains("paused since"));
+}
+
+/// `WINDLASS_TEST_PAGE_JOBS` sets the number of jobs, and the times are printed.
+#[test]
+fn the_pages_of_a_long_queue() {
+    const AT_ONCE: u64 = 5_000;
+    const LOOKS: usize = 50;
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = common::from_env("WINDLASS_TEST_PAGE_JOBS", 20_000);
+    let limits = "durability = \"interval\"\n[limits]\njobs_max = 20000000\njobs_bytes_max = \"12GiB\"\n";
+    let daemon = common::daemon(dir.path()).set(limits).start();
+    let mut producer = Peer::connect(daemon.address("gearman")).unwrap();
+    let mut many = BytesMut::new();
+    (0..AT_ONCE).for_each(|_| submission("many", "", "sixteen bytes ok", true).encode(&mut many));
+    for _ in 0..jobs / AT_ONCE {
+        producer.send_raw(&many).unwrap();
+        (0..AT_ONCE).for_each(|_| drop(producer.packet().unwrap()));
+    }
+    let newcomer = newcomer(dir.path(), &daemon);
+    let next = |page: &str| {
+        let link = page.split("rel=\"next\" href=\"").nth(1)?.split('"').next()?;
+        Some(link.replace("&amp;", "&"))
+    };
+    for path in ["/queues/many", "/jobs?queue=many", "/jobs?queue=many&state=ready", "/jobs", "/queues", "/"] {
+        let (mut times, mut at) = (Vec::new(), path.to_owned());
+        for _ in 0..LOOKS {
+            let begun = Instant::now();
+            let page = newcomer.sees(&at);
+            times.push(begun.elapsed());
+            if path.contains("many") {
+                assert_eq!(page.matches("data-id=").count(), 100, "{at}");
+            }
+            if let Some(query) = next(&page) {
+                at = format!("{}{query}", path.split('?').next().unwrap());
+            }
+        }
+        times.sort_unstable();
+        println!("{jobs} jobs, {path}: p50 {:?}, the slowest of {LOOKS} {:?}", times[LOOKS / 2], times[LOOKS - 1]);
+    }
+    assert_eq!(newcomer.count(), jobs);
 }

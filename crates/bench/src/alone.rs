@@ -138,7 +138,7 @@ impl Alone {
         let programs = Programs::new(Some(windlass.to_owned()), None);
         let data_root = self.data_root.clone().unwrap_or_else(std::env::temp_dir);
         let (idle, interrupt) = (Idle::Sleep, &Interrupt::install()?);
-        let run = Run { programs: &programs, data_root: &data_root, plan, idle, interrupt };
+        let run = Run { programs: &programs, data_root: &data_root, plan, idle, counts_replies: false, interrupt };
         let protocol = self.protocol.protocol();
         let sample = match &self.at {
             Some(address) => run.on_running(protocol, &self.running(address)?, &shape)?,

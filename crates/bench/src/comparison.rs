@@ -78,7 +78,14 @@ impl Comparison {
         let clients = cases.iter().filter_map(|case| case.protocol.client).collect::<BTreeSet<_>>();
         report.facts.extend(clients.into_iter().map(|client| ("client".to_owned(), client.to_owned())));
         eprint!("{}", report.text());
-        let run = Run { programs: &programs, data_root: &self.data_root, plan, idle: self.idle, interrupt };
+        let run = Run {
+            programs: &programs,
+            data_root: &self.data_root,
+            plan,
+            idle: self.idle,
+            counts_replies: true,
+            interrupt,
+        };
         for case in cases {
             let entrants: Vec<Peer> = peers.iter().copied().filter(|peer| peer.fits(case)).collect();
             let contestant = |peer: &Peer| Contestant { name: peer.to_string(), ours: peer.is_compared() };

@@ -217,8 +217,7 @@ mod tests {
         let conf = read(&files).unwrap();
         assert_eq!((conf.binding.as_deref(), conf.password.as_deref()), (Some(":7419"), Some("secret")));
         assert_eq!(conf.web_binding.as_deref(), Some(":1"));
-        let warning =
-            "conf.d: [web] password is ignored: there is no login for HTTP yet, so only this machine is served";
+        let warning = "conf.d: [web] password is ignored: logins are in http.logins (`windlass password`); this machine alone is served";
         assert_eq!(conf.warnings, [warning]);
         assert_eq!(read(&[]), Ok(Conf::default()));
         assert_eq!(Conf::read(Path::new("/no/such/directory")).unwrap(), Conf::default());

@@ -29,14 +29,14 @@ const fn item(name: &'static str, argument: &'static str, fate: Fate, words: &'s
     Item { name, argument, fate, words }
 }
 
-const NO_LOGIN: &str = "there is no login for HTTP yet, so only this machine is served";
+const NO_LOGIN: &str = "logins are in http.logins (`windlass password`); this machine alone is served";
 const NO_STATSD: &str = "no figures are sent to statsd yet";
 
 /// On the command line.
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Item] = &[
     item("-b", "[binding]", Mapped, "faktory.listen; `:7419` is every address of this machine. Without it binding in conf.d, then 127.0.0.1:7419"),
-    item("-w", "[binding]", Mapped, "http.listen: /stats, /health and the API, but no pages yet. Only this machine is served: `:7420` is 127.0.0.1:7420, and `:0` is none. Without it binding in conf.d, then 127.0.0.1:7420"),
+    item("-w", "[binding]", Mapped, "http.listen: pages, the API, /stats and /health. Only this machine is served: `:7420` is 127.0.0.1:7420, and `:0` is none. Without it binding in conf.d, then 127.0.0.1:7420"),
     item("-e", "[env]", Mapped, "development, staging or production: selects the default directories, and whether a password is required. Without it FAKTORY_ENV, then development"),
     item("-l", "[level]", Mapped, "log.level: error, warn, info or debug. Without it info. Log lines go to standard error"),
     item("-d", "[dir]", Mapped, "data_dir. Without it WINDLASS_DATA_DIR, then STATE_DIRECTORY (a unit's StateDirectory=), then ~/.faktory/windlass in development, else /var/lib/faktory/windlass"),

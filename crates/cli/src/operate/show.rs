@@ -207,6 +207,7 @@ pub(super) fn job(job: &Value) -> String {
         ("progress", progress(at(job, "/progress"))),
         ("failure", failure(at(job, "/failure"))),
         ("result", text(at(job, "/result"))),
+        ("trace", text(at(job, "/traceparent"))),
     ];
     let bytes = text(at(job, "/body_bytes"));
     match (at(job, "/body"), at(job, "/body_base64")) {

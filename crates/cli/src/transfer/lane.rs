@@ -310,18 +310,24 @@ async fn beside_job<O: Old, T>(
     mut reports: mpsc::Receiver<Report>,
 ) -> T {
     let mut future = std::pin::pin!(future);
-    loop {
-        // A report that comes together with the end is the earlier one.
-        let report = tokio::select! {
-            biased;
-            Some(report) = reports.recv() => report,
-            done = beside(old, &mut future) => return done,
-        };
-        if let Some(connection) = old
-            && !matches!(timeout(PATIENCE, connection.relay(job, report)).await, Ok(Ok(())))
-        {
-            *old = None;
+    let done = loop {
+        tokio::select! {
+            done = beside(old, &mut future) => break done,
+            Some(report) = reports.recv() => relay(old, job, report).await,
         }
+    };
+    // Reports that came together with the end are before it.
+    while let Ok(report) = reports.try_recv() {
+        relay(old, job, report).await;
+    }
+    done
+}
+
+async fn relay<O: Old>(old: &mut Option<O>, job: &O::Job, report: Report) {
+    if let Some(connection) = old
+        && !matches!(timeout(PATIENCE, connection.relay(job, report)).await, Ok(Ok(())))
+    {
+        *old = None;
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) mod schedules;
 pub(crate) mod status;
 mod take;
 pub(crate) mod throttles;
+mod trace;
 pub(crate) mod views;
 mod wait;
 mod why;

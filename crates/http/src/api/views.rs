@@ -10,6 +10,7 @@ use windlass_engine::{
     BODY_READ_MAX, Calls, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow, Why,
 };
 
+use super::trace::traceparent;
 use super::why::Reason;
 use crate::app::{App, Now};
 use crate::name::Name;
@@ -128,6 +129,8 @@ pub(crate) struct JobDetail {
     pub(crate) foreground: bool,
     /// Protocols whose workers cannot take it because it has no form there.
     pub(crate) unconvertible_for: Vec<&'static str>,
+    /// The trace that its producer has named (W3C Trace Context), of a job of Faktory's.
+    pub(crate) traceparent: Option<String>,
 }
 
 /// A worker's report.
@@ -339,6 +342,7 @@ impl JobDetail {
             result: extra.and_then(|extra| extra.result.as_deref()).and_then(|it| String::from_utf8(it.to_vec()).ok()),
             foreground: !job.durable,
             unconvertible_for: fits.filter(|it| job.unfit.has(*it)).map(|it| app.protocol_name(it)).collect(),
+            traceparent: traceparent(job.protocol, job.body()),
         }
     }
 }

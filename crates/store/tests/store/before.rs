@@ -1,9 +1,10 @@
 //! Directories of version 0.1.0: everything in them is taken over, or the start is refused.
 //!
-//! `WINDLASS_SEED=n` runs one directory, `WINDLASS_DAMAGES=n` sets the number of damages.
+//! `WINDLASS_SEED=n` runs one directory, `WINDLASS_DAMAGES=n` sets the number of damages, `WINDLASS_OLD_JOBS=n` that of jobs.
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use windlass_engine::{Limits, Timestamp};
 use windlass_store::{Fingerprint, OpenError, accept_loss, salvage, verify};
@@ -12,7 +13,7 @@ use crate::disk::{Image, image_of, restore};
 use crate::files::{Daemon, home, small};
 use crate::old;
 use crate::rng::Rng;
-use crate::world::commits_of_a_life;
+use crate::world::{commits_of_a_life, commits_of_pushes};
 
 fn make(rng: &mut Rng, path: &Path) -> Vec<Fingerprint> {
     let visits = 3 + rng.roll(30);
@@ -53,6 +54,33 @@ fn an_old_journal_is_taken_over_and_stays_until_the_first_checkpoint() {
         let daemon = Daemon::start(&config, seed, Timestamp(0)).unwrap();
         assert_eq!(daemon.print().differs_from(&print), None, "seed {seed}");
     }
+}
+
+/// An upgrade: prints how long the first start and the first checkpoint take.
+#[test]
+fn many_jobs_of_an_old_journal_are_taken_over() {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let jobs = number("WINDLASS_OLD_JOBS").unwrap_or(5_000);
+    let home = home();
+    let path = home.path().join("data");
+    let (commits, expected) = commits_of_pushes(&mut Rng(1), jobs);
+    assert_eq!(expected.jobs.len() as u64, jobs);
+    old::write(&path, 8 << 20, &commits);
+    drop(commits);
+    let config = small(&path);
+    let begun = Instant::now();
+    let mut daemon = Daemon::start(&config, 1, Timestamp(0)).unwrap();
+    let started = begun.elapsed();
+    assert_eq!(daemon.print().differs_from(&expected), None);
+    daemon.commit();
+    let begun = Instant::now();
+    assert!(daemon.checkpointer.run(true).unwrap());
+    println!("{jobs} jobs: started in {started:?}, converted in {:?}", begun.elapsed());
+    let print = daemon.print();
+    drop(daemon);
+    assert!(!path.join("journal").exists());
+    let daemon = Daemon::start(&config, 1, Timestamp(0)).unwrap();
+    assert_eq!(daemon.print().differs_from(&print), None);
 }
 
 /// Damages sled's log in a used place. Returns whether intact data remains after the damage.

@@ -97,6 +97,28 @@ pub(crate) fn commits_of_a_life(rng: &mut Rng, visits: u64, commands: u64) -> (V
     (commits, prints)
 }
 
+/// The commits of a daemon that is given so many jobs, a thousand with each visit, and the state after the last.
+pub(crate) fn commits_of_pushes(rng: &mut Rng, jobs: u64) -> (Vec<Commit>, Fingerprint) {
+    const AT_ONCE: u64 = 1_000;
+    let (mut engine, mut journal) = (Engine::new(Limits::default(), 1), Journal::new());
+    let mut context = Context::new(Timestamp(1_000_000), 1);
+    open_clients(&mut engine, &mut context);
+    let mut commits = Vec::new();
+    for first in (0..jobs).step_by(usize::try_from(AT_ONCE).unwrap()) {
+        context.changes.clear();
+        for _ in first..jobs.min(first + AT_ONCE) {
+            let job = NewJob { durable: true, ..NewJob::new(Protocol::GEARMAN, work(rng), body(rng)) };
+            engine.apply(ClientId(0), Tag(1), Command::Job(JobCommand::Push(Box::new(job))), &mut context);
+        }
+        journal.append(&engine, &context.changes);
+        while let Some(commit) = journal.cut(&engine) {
+            journal.committed(commit.seq());
+            commits.push(commit);
+        }
+    }
+    (commits, Fingerprint::of(&engine))
+}
+
 /// A command that empties a world.
 pub(crate) fn discard_all() -> Command {
     Command::Bulk(BulkCommand::Mutate {
