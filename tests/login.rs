@@ -156,6 +156,11 @@ fn the_file_is_read_again_and_commands_log_in() {
         windlass.env_clear().output().unwrap().status.success()
     };
     assert!(windlass(&format!("{token}\n")) && windlass("read:read-read") && !windlass("read:read"));
+    let mut live = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    live.args(["check", "--live", "--url", &url]).env_clear();
+    assert_eq!(live.output().unwrap().status.code(), Some(2), "a check logs in, too");
+    std::fs::write(dir.path().join("secret"), "read:read-read").unwrap();
+    assert_eq!(live.arg("--login").arg(dir.path().join("secret")).output().unwrap().status.code(), Some(0));
     let path = dir.path().join("logins");
     let rest = std::fs::read_to_string(&path)
         .unwrap()

@@ -94,7 +94,7 @@ fn make(newcomer: &Newcomer, daemon: &Daemon) -> Fwp {
     assert_eq!(silent.ask(&format!("PUSH {{{job}{trace}}}")), "+OK");
     assert!(silent.ask("FETCH reports").contains("report-0001"));
     newcomer.says("push later e --delay 2h");
-    newcomer.says("push broken f --retries 0");
+    newcomer.says("push broken f --retries=-1");
     let taken: Value = serde_json::from_str(&newcomer.says("take broken --json")).unwrap();
     let mut fail = Command::new(env!("CARGO_BIN_EXE_windlass"));
     fail.args(["fail", taken["lease"].as_str().unwrap(), "disk on fire", "--data-dir"]);

@@ -179,7 +179,7 @@ fn a_daemon_is_asked_at_its_address() {
     let url = format!("http://{}", daemon.address("http"));
     assert_eq!(operator.json(&format!("status --url {url}"))["state"], "ready");
     assert!(operator.refused("status").contains("no daemon answers at "));
-    assert!(operator.refused("status --url ftp://x").contains("http://HOST:PORT expected"));
+    assert!(operator.refused("status --url ftp://x").contains("http://HOST:PORT or https://HOST/PATH expected"));
 }
 
 #[test]

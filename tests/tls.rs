@@ -20,7 +20,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned, SupportedProtocolVersion};
 use windlass_gearman::wire::{Request, Response};
 use windlass_testkit::daemon::{Daemon, Plan};
 
@@ -166,6 +166,52 @@ fn jobs_run_over_tls() {
     let line = "windlass_certificate_expiry_timestamp_seconds{protocol=\"gearman\"} 67090118400.0";
     let page = Http(daemon.address("http")).get("/metrics");
     assert!(page.text().lines().any(|it| it == line), "{}", page.text());
+}
+
+/// A proxy before an address of the daemon: it speaks TLS to clients, until its runtime ends.
+fn proxied(files: &Files, daemon: SocketAddr) -> (tokio::runtime::Runtime, SocketAddr) {
+    let [chain, key] = ["chain.pem", "key.pem"].map(|name| fs::read(files.path(name)).unwrap());
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let chain = vec![CertificateDer::from_pem_slice(&chain).unwrap()];
+    let config = builder.with_single_cert(chain, PrivateKeyDer::from_pem_slice(&key).unwrap()).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let mut behind = tokio::net::TcpStream::connect(daemon).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut behind).await;
+            });
+        }
+    });
+    (runtime, address)
+}
+
+#[test]
+fn commands_reach_a_daemon_behind_a_proxy_with_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Files::new(dir.path(), &Authority::new());
+    let daemon = files.plan().start();
+    let (_runtime, address) = proxied(&files, daemon.address("http"));
+    let windlass = |words: &[&str], authority: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(words).arg("--url").arg(format!("https://localhost:{}", address.port()));
+        command.arg("--ca").arg(authority).env_clear().output().unwrap()
+    };
+    let own = files.path("ca.pem");
+    assert_eq!(windlass(&["push", "mails", "hello"], &own).stdout, b"1\n");
+    let live = windlass(&["check", "--live"], &own);
+    assert!(live.status.success() && live.stdout.starts_with(b"WINDLASS OK"), "{live:?}");
+    let foreign = files.path("foreign.pem");
+    fs::write(&foreign, Authority::new().certificate).unwrap();
+    let refused = windlass(&["status"], &foreign);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("invalid peer certificate"), "{refused:?}");
 }
 
 #[test]

@@ -6,7 +6,6 @@
 use std::fmt;
 use std::net::ToSocketAddrs as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -32,11 +31,6 @@ const OPEN_FILES: u64 = 4096;
 
 /// Jobs that wait for workers at most.
 const BACKLOG_MAX: u64 = 4096;
-
-/// The unmeasured beginning, as a share of the window, and its least length in seconds.
-const WARM_SHARE: f64 = 0.2;
-const WARM_SECONDS_MIN: f64 = 0.2;
-const SECONDS_MAX: f64 = 3600.0;
 
 /// A load on one daemon.
 #[derive(Debug, Clone, Args)]
@@ -133,7 +127,7 @@ impl Alone {
     /// [`Error::Usage`] for options that do not fit; the daemon cannot be started or reached; a job was lost or doubled;
     /// [`Error::Interrupted`].
     pub fn run(&self, windlass: &Path) -> Result<Figures, Error> {
-        let (plan, shape) = (self.plan()?, self.shape()?);
+        let (plan, shape) = (Plan::asked(self.jobs, self.seconds)?, self.shape()?);
         process::raise_open_files(OPEN_FILES)?;
         let programs = Programs::new(Some(windlass.to_owned()), None);
         let data_root = self.data_root.clone().unwrap_or_else(std::env::temp_dir);
@@ -150,17 +144,6 @@ impl Alone {
             }
         };
         Ok(self.figures(&sample))
-    }
-
-    fn plan(&self) -> Result<Plan, Error> {
-        if let Some(window) = self.jobs {
-            return Ok(Plan::Counted { warm: window / 10, window });
-        }
-        if !(0.05..=SECONDS_MAX).contains(&self.seconds) {
-            return Err(Error::Usage(format!("{} seconds are too few or too many", self.seconds)));
-        }
-        let warm = (self.seconds * WARM_SHARE).max(WARM_SECONDS_MIN);
-        Ok(Plan::Timed { warm: Duration::from_secs_f64(warm), window: Duration::from_secs_f64(self.seconds) })
     }
 
     fn shape(&self) -> Result<Shape, Error> {
@@ -278,7 +261,7 @@ mod tests {
 
     fn refusal(words: &[&str]) -> Option<String> {
         let line = Line::try_parse_from([&["bench"], words].concat()).unwrap();
-        let outcome = line.alone.plan().and(line.alone.shape());
+        let outcome = Plan::asked(None, line.alone.seconds).and(line.alone.shape());
         let running = line.alone.at.as_deref().map(|at| line.alone.running(at)).transpose();
         outcome.err().or_else(|| running.err()).map(|error| error.to_string())
     }

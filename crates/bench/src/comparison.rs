@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::Serialize;
 
@@ -19,11 +18,6 @@ use crate::run::Run;
 
 /// Two thousand connections on either side, and a process's other files.
 const OPEN_FILES: u64 = 4096;
-/// The unmeasured beginning of a timed run, as a share of the window, and its least length.
-const WARM_SHARE: f64 = 0.2;
-const WARM_SECONDS_MIN: f64 = 0.2;
-/// More than an hour per run must be a typing error.
-const SECONDS_MAX: f64 = 3600.0;
 
 /// What to run, and how.
 #[derive(Debug, Clone)]
@@ -51,7 +45,7 @@ impl Comparison {
     /// Runs everything and passes each case to `show` as soon as it is finished.
     /// [`Error::Usage`] and [`Error::Missing`] before the first run; [`Error::Interrupted`]. Failures of runs are in the report.
     pub(crate) fn hold(&self, interrupt: &Interrupt, mut show: impl FnMut(&CaseResult)) -> Result<Report, Error> {
-        let plan = self.plan()?;
+        let plan = Plan::asked(self.jobs, self.seconds)?;
         let programs = Programs::new(self.windlass_bin.clone(), self.venv.clone());
         let mut report = Report { facts: self.facts(&plan)?, cases: Vec::new() };
         let (mut peers, mut left_out) = (Vec::new(), Vec::new());
@@ -99,18 +93,6 @@ impl Comparison {
             report.cases.push(result);
         }
         Ok(report)
-    }
-
-    /// The length of steady loads. [`Error::Usage`] for a time out of range.
-    fn plan(&self) -> Result<Plan, Error> {
-        if let Some(window) = self.jobs {
-            return Ok(Plan::Counted { warm: window / 10, window });
-        }
-        if !(0.05..=SECONDS_MAX).contains(&self.seconds) {
-            return Err(Error::Usage(format!("{} seconds are too few or too many", self.seconds)));
-        }
-        let warm = (self.seconds * WARM_SHARE).max(WARM_SECONDS_MIN);
-        Ok(Plan::Timed { warm: Duration::from_secs_f64(warm), window: Duration::from_secs_f64(self.seconds) })
     }
 
     /// Facts on machine, disk and plan. Also raises the limit of open files as the cases require.

@@ -28,7 +28,25 @@ pub(crate) enum Plan {
     Counted { warm: u64, window: u64 },
 }
 
+/// The unmeasured beginning of a timed run, as a share of the window, and its least length.
+const WARM_SHARE: f64 = 0.2;
+const WARM_SECONDS_MIN: f64 = 0.2;
+/// More than an hour per run must be a typing error.
+const SECONDS_MAX: f64 = 3600.0;
+
 impl Plan {
+    /// A steady load of this number of jobs, or else of this length. [`Error::Usage`] for a time out of range.
+    pub(crate) fn asked(jobs: Option<u64>, seconds: f64) -> Result<Self, Error> {
+        if let Some(window) = jobs {
+            return Ok(Self::Counted { warm: window / 10, window });
+        }
+        if !(0.05..=SECONDS_MAX).contains(&seconds) {
+            return Err(Error::Usage(format!("{seconds} seconds are too few or too many")));
+        }
+        let warm = (seconds * WARM_SHARE).max(WARM_SECONDS_MIN);
+        Ok(Self::Timed { warm: Duration::from_secs_f64(warm), window: Duration::from_secs_f64(seconds) })
+    }
+
     /// A window of this number of jobs, without a warm-up.
     pub(crate) const fn counted(window: u64) -> Self {
         Self::Counted { warm: 0, window }

@@ -13,6 +13,7 @@ mod manual;
 mod operate;
 mod plan;
 mod settings;
+mod tls;
 mod transfer;
 mod world;
 

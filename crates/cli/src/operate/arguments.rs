@@ -12,12 +12,15 @@ use crate::settings::Settings;
 pub(crate) struct Ask {
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// Ask the daemon at this address (http://HOST:PORT) instead of the one on the data directory.
+    /// Ask the daemon at this address (http://HOST:PORT, or https://HOST/PATH of a proxy) instead of the one on the data directory.
     #[arg(long, value_name = "URL")]
     pub(super) url: Option<String>,
     /// With --url: a file with a token, or with NAME:PASSWORD.
     #[arg(long, value_name = "FILE", requires = "url")]
     pub(super) login: Option<PathBuf>,
+    /// With --url https://…: the authorities that may have signed the certificate (PEM) [default: the system's].
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub(super) ca: Option<PathBuf>,
     /// Print JSON: one object, or one for each row.
     #[arg(long)]
     pub(super) json: bool,
@@ -406,7 +409,7 @@ pub(crate) struct Push {
     /// While a job of the queue has this key, another one is refused.
     #[arg(long)]
     pub(super) key: Option<String>,
-    /// Retries after failures.
+    /// Retries after failures: 0 discards the job at its first failure, -1 makes it dead.
     #[arg(long, allow_negative_numbers = true)]
     pub(super) retries: Option<i32>,
     #[command(flatten)]

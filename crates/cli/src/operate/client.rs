@@ -18,13 +18,15 @@ use tokio::net::{TcpStream, UnixStream};
 use windlass_http::SOCKET;
 use windlass_server::Failure;
 
+use crate::tls::Tls;
+
 /// Where the daemon is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Daemon {
     /// Its data directory.
     Directory(PathBuf),
-    /// Its address.
-    Url(Uri),
+    /// Its address, or that of a proxy before it; with `https`, the file with the authorities, or those of the system.
+    Url(Uri, Option<PathBuf>),
 }
 
 /// A connection to a daemon.
@@ -32,6 +34,8 @@ pub(crate) enum Daemon {
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
     host: String,
+    /// Before every path; empty, or `/` and names.
+    prefix: String,
     /// The value of `Authorization`.
     login: Option<HeaderValue>,
 }
@@ -43,13 +47,18 @@ pub(crate) struct Answer {
 }
 
 impl Daemon {
-    /// Reads an address: `http://localhost:7420`.
-    pub(crate) fn at(url: &str) -> Result<Self, Failure> {
-        let wrong = || failure(format!("--url {url}: http://HOST:PORT expected"));
+    /// Reads an address: `http://localhost:7420`, `https://queue.example/windlass`.
+    pub(crate) fn at(url: &str, ca: Option<&Path>) -> Result<Self, Failure> {
+        let wrong = || failure(format!("--url {url}: http://HOST:PORT or https://HOST/PATH expected"));
         let uri: Uri = url.parse().map_err(|_| wrong())?;
-        let is_plain =
-            uri.scheme_str() == Some("http") && uri.host().is_some() && uri.path() == "/" && uri.query().is_none();
-        if is_plain { Ok(Self::Url(uri)) } else { Err(wrong()) }
+        let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
+        if !is_known || uri.host().is_none() || uri.query().is_some() {
+            return Err(wrong());
+        }
+        if ca.is_some() && uri.scheme_str() == Some("http") {
+            return Err(failure(format!("--url {url} is without TLS: --ca has no effect")));
+        }
+        Ok(Self::Url(uri, ca.map(Path::to_owned)))
     }
 
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
@@ -57,14 +66,22 @@ impl Daemon {
             Self::Directory(directory) => {
                 let path = directory.join(SOCKET);
                 let stream = UnixStream::connect(&path).await.map_err(|error| no_daemon(&path, &error))?;
-                Client::over(stream, "localhost".to_owned()).await
+                Client::over(stream, "localhost".to_owned(), String::new()).await
             }
-            Self::Url(uri) => {
-                let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(80));
-                let name = host.trim_matches(['[', ']']);
-                let stream = TcpStream::connect((name, port)).await;
-                let stream = stream.map_err(|error| failure(format!("no daemon answers at {uri}: {error}")))?;
-                Client::over(stream, format!("{host}:{port}")).await
+            Self::Url(uri, ca) => {
+                let is_tls = uri.scheme_str() == Some("https");
+                let usual = if is_tls { 443 } else { 80 };
+                let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(usual));
+                let (name, prefix) = (host.trim_matches(['[', ']']), uri.path().trim_end_matches('/').to_owned());
+                // A proxy may know the name alone.
+                let header = if port == usual { host.to_owned() } else { format!("{host}:{port}") };
+                let silent = |error| failure(format!("no daemon answers at {uri}: {error}"));
+                let stream = TcpStream::connect((name, port)).await.map_err(silent)?;
+                if is_tls {
+                    let stream = Tls::new(ca.as_deref())?.connect(name, stream).await.map_err(silent)?;
+                    return Client::over(stream, header, prefix).await;
+                }
+                Client::over(stream, header, prefix).await
             }
         }
     }
@@ -81,11 +98,12 @@ impl Client {
     async fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         stream: S,
         host: String,
+        prefix: String,
     ) -> Result<Self, Failure> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failure)?;
         // Its end shows in the answers.
         tokio::spawn(connection);
-        Ok(Self { sender, host, login: None })
+        Ok(Self { sender, host, prefix, login: None })
     }
 
     /// Logs in with what a file contains: a token, or `NAME:PASSWORD`.
@@ -126,8 +144,8 @@ impl Client {
     }
 
     async fn ask(&mut self, method: Method, path: &str, body: Bytes) -> Result<Incoming, Failure> {
-        let mut request =
-            Request::builder().method(method).uri(format!("/api/v1{path}")).header(header::HOST, &self.host);
+        let uri = format!("{}/api/v1{path}", self.prefix);
+        let mut request = Request::builder().method(method).uri(uri).header(header::HOST, &self.host);
         if let Some(login) = &self.login {
             request = request.header(header::AUTHORIZATION, login);
         }
@@ -195,18 +213,15 @@ mod tests {
 
     #[test]
     fn addresses() {
-        for url in ["http://localhost:7420", "http://[::1]:7420/", "http://localhost"] {
-            assert!(Daemon::at(url).is_ok(), "{url}");
+        let urls =
+            ["http://localhost:7420", "http://[::1]:7420/", "http://localhost", "https://queue.example/windlass"];
+        for url in urls {
+            assert!(Daemon::at(url, None).is_ok(), "{url}");
         }
-        for url in [
-            "localhost:7420",
-            "https://localhost:7420",
-            "http://localhost:7420/api",
-            "http://",
-            "unix:/x",
-            "http://h/?a",
-        ] {
-            assert!(Daemon::at(url).is_err(), "{url}");
+        for url in ["localhost:7420", "ftp://localhost:7420", "http://", "unix:/x", "http://h/?a"] {
+            assert!(Daemon::at(url, None).is_err(), "{url}");
         }
+        assert!(Daemon::at("https://h", Some(Path::new("ca.pem"))).is_ok());
+        assert!(Daemon::at("http://h", Some(Path::new("ca.pem"))).is_err());
     }
 }

@@ -35,7 +35,7 @@ impl Export {
                 let config = Config { data_dir: directory.clone(), ..Config::default() };
                 windlass_server::export::export(&config.for_server(), &mut lines)?;
             }
-            Daemon::Directory(_) | Daemon::Url(_) => {
+            Daemon::Directory(_) | Daemon::Url(..) => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
                 runtime.block_on(fetch(&self.ask, &mut lines))?;
             }

@@ -27,7 +27,7 @@ pub(crate) fn check(check: &Check) -> u8 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure);
     let looked = runtime.and_then(|runtime| {
         runtime.block_on(async {
-            let mut client = daemon.connect().await?;
+            let mut client = check.ask.connect_to(&daemon).await?;
             look(&mut client).await
         })
     });

@@ -31,13 +31,17 @@ use self::show::{BATCHES, CONNECTIONS, Column, QUEUES, SCHEDULES, WORKERS, at};
 impl Ask {
     fn daemon(&self) -> Result<Daemon, Failure> {
         match &self.url {
-            Some(url) => Daemon::at(url),
+            Some(url) => Daemon::at(url, self.ca.as_deref()),
             None => Ok(Daemon::Directory(self.settings.resolve(env::vars_os())?.data_dir)),
         }
     }
 
     async fn connect(&self) -> Result<Client, Failure> {
-        let mut client = self.daemon()?.connect().await?;
+        self.connect_to(&self.daemon()?).await
+    }
+
+    async fn connect_to(&self, daemon: &Daemon) -> Result<Client, Failure> {
+        let mut client = daemon.connect().await?;
         if let Some(file) = &self.login {
             client.log_in(file)?;
         }

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
 use super::place::Place;
+use crate::tls::is_refusal;
 
 /// The largest job, which is the daemon's own default.
 pub(super) const JOB_BYTES_MAX: usize = 64 << 20;
@@ -68,7 +69,13 @@ impl Link {
             let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(Trouble::lost)?;
             stream.set_nodelay(true).map_err(Trouble::lost)?;
             match &place.tls {
-                Some(tls) => Ok(Stream::Tls(Box::new(tls.connect(&place.host, stream).await?))),
+                Some(tls) => {
+                    let stream = tls.connect(&place.host, stream).await.map_err(|why| match is_refusal(&why) {
+                        true => Trouble::Fatal(format!("TLS: {why}")),
+                        false => Trouble::lost(why),
+                    });
+                    Ok(Stream::Tls(Box::new(stream?)))
+                }
                 None => Ok(Stream::Tcp(stream)),
             }
         });

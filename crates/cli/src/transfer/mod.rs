@@ -2,7 +2,7 @@
 //!
 //! The bridge is a worker of the old broker and a producer of the daemon, in the protocol of both. Reading order: [`lane`], the
 //! way of a job, and what a protocol supplies ([`lane::Old`], [`lane::New`]); [`gearman`], [`faktory`] and [`eventmq`], which
-//! supply it; [`tally`], what all lanes share; [`link`], one connection, and [`tls`]; [`place`], an address.
+//! supply it; [`tally`], what all lanes share; [`link`], one connection; [`place`], an address.
 
 mod eventmq;
 #[expect(clippy::wildcard_enum_match_arm, reason = "every other answer ends the connection")]
@@ -13,7 +13,6 @@ mod lane;
 mod link;
 mod place;
 mod tally;
-mod tls;
 
 use std::path::PathBuf;
 use std::rc::Rc;

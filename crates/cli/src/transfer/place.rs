@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use windlass_server::Failure;
 
-use super::tls::Tls;
+use crate::tls::Tls;
 
 /// The protocol in front of `://`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

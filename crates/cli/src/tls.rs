@@ -1,19 +1,18 @@
-//! TLS to a broker. Its certificate and its name are always verified.
+//! TLS to another program: an old broker, or the proxy before a daemon. Its certificate and its name are always verified.
 
 use std::fmt;
+use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use windlass_server::Failure;
-
-use super::link::Trouble;
 
 /// Where systems keep the authorities that they trust.
 const SYSTEM_FILES: [&str; 3] =
@@ -21,7 +20,7 @@ const SYSTEM_FILES: [&str; 3] =
 
 /// Makes connections of TLS.
 #[derive(Clone)]
-pub(super) struct Tls(TlsConnector);
+pub(crate) struct Tls(TlsConnector);
 
 // Its settings never change, so nothing that unwinds leaves them half changed.
 impl UnwindSafe for Tls {}
@@ -39,9 +38,9 @@ impl Tls {
     /// # Errors
     ///
     /// [`Failure::Source`] for a file without certificates.
-    pub(super) fn new(ca: Option<&Path>) -> Result<Self, Failure> {
+    pub(crate) fn new(ca: Option<&Path>) -> Result<Self, Failure> {
         let of_system = || SYSTEM_FILES.iter().map(Path::new).find(|path| path.is_file());
-        let no_file = || source(Path::new("windlass bridge"), "this system has no list of authorities: name one");
+        let no_file = || source(Path::new("authorities"), "this system has no list of them: name a file");
         let file = ca.or_else(of_system).ok_or_else(no_file)?;
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(file).map_err(|why| source(file, why))? {
@@ -58,14 +57,19 @@ impl Tls {
     }
 
     /// Shakes hands with the host of this name or address.
-    pub(super) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Trouble> {
-        let name = ServerName::try_from(host.to_owned()).map_err(|why| Trouble::Fatal(why.to_string()))?;
-        self.0.connect(name, stream).await.map_err(|why| match why.get_ref() {
-            // It would be refused again.
-            Some(inner) if inner.is::<rustls::Error>() => Trouble::Fatal(format!("TLS: {why}")),
-            _ => Trouble::lost(why),
-        })
+    ///
+    /// # Errors
+    ///
+    /// The peer cannot be reached, or is refused: see [`is_refusal`].
+    pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        self.0.connect(name, stream).await
     }
+}
+
+/// Whether an error is one of TLS: another try would end the same way.
+pub(crate) fn is_refusal(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>() || inner.is::<InvalidDnsNameError>())
 }
 
 fn source(file: &Path, reason: impl ToString) -> Failure {
