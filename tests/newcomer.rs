@@ -22,7 +22,7 @@ const STUCK: [(u64, &str, &str); 6] = [
     (1, "paused", "the queue paused is paused since 2"),
     (3, "throttled", "jobs in progress hold all slots of the throttle of throttled"),
     (4, "unserved", "no worker serves nobody or waits there"),
-    (5, "leased", "the worker wid-1 has it, a client of faktory at 127.0.0.1"),
+    (5, "leased", "the worker wid-1 has it, since 2"),
     (6, "scheduled", "it is due at 2"),
     (7, "dead", "the last: disk on fire"),
 ];
@@ -98,7 +98,7 @@ fn make(newcomer: &Newcomer, daemon: &Daemon) -> Fwp {
     let taken: Value = serde_json::from_str(&newcomer.says("take broken --json")).unwrap();
     let mut fail = Command::new(env!("CARGO_BIN_EXE_windlass"));
     fail.args(["fail", taken["lease"].as_str().unwrap(), "disk on fire", "--data-dir"]);
-    assert!(fail.arg(newcomer.dir.join("data")).env_clear().status().unwrap().success());
+    assert!(fail.arg(newcomer.dir.join("data")).env_clear().output().unwrap().status.success());
     silent
 }
 

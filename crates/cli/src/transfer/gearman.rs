@@ -496,9 +496,27 @@ mod tests {
             reducer: bytes(b"r"),
             workload: bytes(b"w"),
         };
-        assert!(matches!(submission(&job), Request::SubmitReduce { reducer, background: true, .. } if reducer == "r"));
+        assert!(
+            matches!(submission(&job, true), Request::SubmitReduce { reducer, background: true, .. } if reducer == "r")
+        );
         job.reducer = Bytes::new();
-        assert!(matches!(submission(&job), Request::Submit { background: true, .. }));
+        assert!(matches!(submission(&job, true), Request::Submit { background: true, .. }));
         assert_eq!(job.to_string(), "job H:1 of function \"f\", unique id \"u\"");
+    }
+
+    #[test]
+    fn a_job_ends_there_as_it_ended_here() {
+        let kinds = |outcome| -> Vec<_> {
+            ends(Bytes::from_static(b"H:old:1"), &outcome).iter().map(|request| request.kind().name()).collect()
+        };
+        let table = [
+            (Outcome::Moved, &["WORK_COMPLETE"][..]),
+            (Outcome::Done("result".into()), &["WORK_COMPLETE"]),
+            (Outcome::Failed, &["WORK_FAIL"]),
+            (Outcome::Exception("why".into()), &["WORK_EXCEPTION", "WORK_FAIL"]),
+        ];
+        for (outcome, expected) in table {
+            assert_eq!(kinds(outcome.clone()), expected, "{outcome:?}");
+        }
     }
 }
