@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-/// The cookie's name.
+/// The cookie's name, before the port. Browsers keep cookies by host alone, and another daemon may be at another port.
 const COOKIE: &str = "windlass_session";
 
 /// Random bytes of a cookie.
@@ -51,11 +51,19 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
+    /// The cookie's name at the address that a request is for.
+    pub(crate) fn cookie_name(headers: &HeaderMap) -> String {
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
+        port.map_or_else(|| COOKIE.to_owned(), |port| format!("{COOKIE}_{port}"))
+    }
+
     /// Reads `Cookie`. A browser may send several of these headers.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        let own = Self::cookie_name(headers);
         let values = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| Self(token.to_owned()))
+        pairs.find(|(name, _)| *name == own).map(|(_, token)| Self(token.to_owned()))
     }
 
     fn new() -> Result<Self, getrandom::Error> {
@@ -65,14 +73,14 @@ impl Token {
     }
 
     /// `Set-Cookie`: no script reads it, and no page of another site sends it. `is_secure`: only over TLS.
-    pub(crate) fn cookie(&self, prefix: &str, is_secure: bool) -> String {
+    pub(crate) fn cookie(&self, name: &str, prefix: &str, is_secure: bool) -> String {
         let secure = if is_secure { "; Secure" } else { "" };
-        format!("{COOKIE}={}; Path={prefix}/; HttpOnly; SameSite=Strict{secure}", self.0)
+        format!("{name}={}; Path={prefix}/; HttpOnly; SameSite=Strict{secure}", self.0)
     }
 
     /// `Set-Cookie` that removes the cookie.
-    pub(crate) fn no_cookie(prefix: &str) -> String {
-        format!("{COOKIE}=; Path={prefix}/; HttpOnly; SameSite=Strict; Max-Age=0")
+    pub(crate) fn no_cookie(name: &str, prefix: &str) -> String {
+        format!("{name}=; Path={prefix}/; HttpOnly; SameSite=Strict; Max-Age=0")
     }
 
     fn mark(&self) -> [u8; 32] {
@@ -158,16 +166,24 @@ mod tests {
             let headers = values.iter().map(|value| (header::COOKIE, value.parse().unwrap())).collect();
             assert_eq!(Token::of(&headers).map(|token| token.0).as_deref(), expected, "{values:?}");
         }
+        let of = |host: &'static str| {
+            let cookie = (header::COOKIE, "windlass_session=a; windlass_session_7420=b".parse().unwrap());
+            Token::of(&HeaderMap::from_iter([cookie, (header::HOST, host.parse().unwrap())])).map(|token| token.0)
+        };
+        let table = [("localhost:7420", Some("b")), ("[::1]:7420", Some("b")), ("h:1", None), ("[::1]", Some("a"))];
+        for (host, expected) in table {
+            assert_eq!(of(host).as_deref(), expected, "{host}");
+        }
     }
 
     #[test]
     fn a_cookie_is_for_this_site_and_no_script() {
         let token = Token("abc".to_owned());
         let expected = "windlass_session=abc; Path=/; HttpOnly; SameSite=Strict";
-        assert_eq!(token.cookie("", false), expected);
+        assert_eq!(token.cookie(COOKIE, "", false), expected);
         let expected = "windlass_session=abc; Path=/queue/; HttpOnly; SameSite=Strict; Secure";
-        assert_eq!(token.cookie("/queue", true), expected);
-        assert!(Token::no_cookie("").ends_with("Max-Age=0"));
+        assert_eq!(token.cookie(COOKIE, "/queue", true), expected);
+        assert!(Token::no_cookie(COOKIE, "").ends_with("Max-Age=0"));
         assert!(!format!("{token:?}").contains("abc"));
     }
 

@@ -69,6 +69,7 @@ pub(super) async fn show(
 /// Begins a session.
 pub(super) async fn log_in(shell: Shell, State(app): State<Arc<App>>, request: Request) -> Outcome<Response> {
     let peer = request.extensions().get::<Peer>().cloned().ok_or_else(Problem::unexpected)?;
+    let cookie = Token::cookie_name(request.headers());
     let is_secure = request.headers().get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
     let Filled { name, password, to } = Filled::read(&app, request).await?;
     let to = local(&to);
@@ -77,7 +78,7 @@ pub(super) async fn log_in(shell: Shell, State(app): State<Arc<App>>, request: R
         Ok((identity, token)) => {
             record(&app, &identity, &peer, LOGIN);
             let mut response = to_path(&shell.prefix, to);
-            set_cookie(&mut response, &token.cookie(&shell.prefix, is_secure));
+            set_cookie(&mut response, &token.cookie(&cookie, &shell.prefix, is_secure));
             Ok(response)
         }
         Err(Problem { status, code, detail }) => {
@@ -91,7 +92,8 @@ pub(super) async fn log_in(shell: Shell, State(app): State<Arc<App>>, request: R
 
 /// Ends the session.
 pub(super) async fn log_out(shell: Shell, State(app): State<Arc<App>>, request: Request) -> Response {
-    let (token, peer) = (Token::of(request.headers()), request.extensions().get::<Peer>());
+    let (token, cookie) = (Token::of(request.headers()), Token::cookie_name(request.headers()));
+    let peer = request.extensions().get::<Peer>();
     if let (Some(logins), Some(token), Some(peer)) = (&app.logins, token, peer) {
         if let Some(identity) = logins.of_session(&token, false) {
             record(&app, &identity, peer, "/logout");
@@ -99,7 +101,7 @@ pub(super) async fn log_out(shell: Shell, State(app): State<Arc<App>>, request: 
         logins.end(&token);
     }
     let mut response = to_path(&shell.prefix, LOGIN);
-    set_cookie(&mut response, &Token::no_cookie(&shell.prefix));
+    set_cookie(&mut response, &Token::no_cookie(&cookie, &shell.prefix));
     response
 }
 
