@@ -122,6 +122,9 @@ fn a_foreground_job_s_result_finds_its_client() {
     let mut client = Peer::connect(daemons[2].address("gearman")).unwrap();
     client.send(&submission("reverse", "", "abc", false)).unwrap();
     let created = client.packet().unwrap();
+    assert!(
+        matches!(Response::parse(&created), Ok(Response::JobCreated { handle }) if handle.starts_with(b"H:windlass:"))
+    );
     let job = worker.grab().unwrap().unwrap();
     assert!(matches!(Response::parse(&created), Ok(Response::JobCreated { handle }) if job.handle == handle));
     worker.send(&Request::WorkComplete { handle: job.handle, data: "cba".into() }).unwrap();
@@ -205,6 +208,8 @@ fn role(daemon: &Daemon) -> String {
 fn a_leader_that_yields_serves_for_the_next_one() {
     let daemons = Daemons::start(2);
     assert_eq!((role(&daemons[0]), role(&daemons[1])), ("leading".to_owned(), "following".to_owned()));
+    let page = common::http::Http(daemons[0].address("http")).get("/metrics").text().to_owned();
+    assert!(page.contains("windlass_cluster_leading 1") && page.contains("windlass_cluster_edges 1"), "{page}");
     let edges = common::http::Http(daemons[0].address("http")).get("/api/v1/cluster").json();
     assert_eq!(edges["edges"].as_array().unwrap().len(), 1, "{edges}");
     let mut peer = Peer::connect(daemons[0].address("gearman")).unwrap();

@@ -80,7 +80,7 @@ pub fn daemon(config: &Config, protocol: &str) -> Result<Daemon, Error> {
         wall_ns: clock::wall_ns,
         memory_mb: resident_mb,
         random: random_seed,
-        host: Bytes::copy_from_slice(rustix::system::uname().nodename().to_bytes()),
+        host: host(config),
         log_level: config.log.level.clone(),
         outbound_bytes_max: config.server.outbound_bytes_max.bytes(),
         name_bytes_max: config.limits.name_bytes_max,
@@ -88,6 +88,14 @@ pub fn daemon(config: &Config, protocol: &str) -> Result<Daemon, Error> {
         aliases: Arc::new(config::aliases(&config.queues, protocol)?),
         failure_values: failure_values(config, protocol),
     })
+}
+
+/// The name of the machine; of a cluster, its name, so that a handle which one daemon gives is known at all of them.
+fn host(config: &Config) -> Bytes {
+    if config.cluster.is_on() {
+        return Bytes::copy_from_slice(config.cluster.name.as_bytes());
+    }
+    Bytes::copy_from_slice(rustix::system::uname().nodename().to_bytes())
 }
 
 /// All protocols, for jobs that cross.

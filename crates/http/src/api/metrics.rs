@@ -30,6 +30,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> 
         workers: stats.workers.into(),
         queues: stats.queues.into(),
         bytes: stats.bytes,
+        role: app.control.role(),
         store_failed: app.clients.readiness() == Readiness::StoreFailed,
         resident_bytes: (app.daemon.memory_mb)() << 20,
         started_at: now.to_wall(app.started_at),

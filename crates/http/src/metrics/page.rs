@@ -11,6 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use windlass_engine::{Histogram, JobStateKind, Protocol, Timestamp, Totals};
+use windlass_server::cluster::Role;
 use windlass_server::figures::Snapshot;
 
 use super::daemon;
@@ -36,6 +37,8 @@ pub(crate) struct Scraped {
     /// Bytes that jobs, schedules and batches count as.
     pub(crate) bytes: u64,
     pub(crate) store_failed: bool,
+    /// What the daemon is among others.
+    pub(crate) role: Role,
     pub(crate) resident_bytes: u64,
     pub(crate) started_at: Timestamp,
     pub(crate) daemon: Snapshot,
@@ -175,8 +178,31 @@ impl Scraped {
         for (name, help, value) in gauges {
             encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
         }
+        self.encode_cluster(encoder)?;
         let mut info = encoder.encode_descriptor("build_info", "The version", None, MetricType::Gauge)?;
         info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?.encode_gauge(&1_i64)
+    }
+}
+
+impl Scraped {
+    /// What one of several daemons is.
+    fn encode_cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (leading, following, epoch, edges) = match &self.role {
+            Role::Alone => return Ok(()),
+            Role::Seeking { .. } => (0, 0, 0, 0),
+            Role::Following { epoch, .. } => (0, 1, *epoch, 0),
+            Role::Leading { epoch, edges, .. } => (1, 0, *epoch, edges.len() as u64),
+        };
+        let gauges = [
+            ("cluster_leading", "Whether this daemon leads others", leading),
+            ("cluster_following", "Whether this daemon is linked to the leader", following),
+            ("cluster_epoch", "The number of the leader's right to lead", epoch),
+            ("cluster_edges", "Daemons that are linked to this one", edges),
+        ];
+        for (name, help, value) in gauges {
+            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&count(value))?;
+        }
+        Ok(())
     }
 }
 
