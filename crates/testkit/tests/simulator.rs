@@ -84,7 +84,7 @@ fn everything_happens(tally: &Tally) {
         ("Fate", "Retried Buried Discarded"),
         ("Pushed", "New Attached Kept AgainWhenDone"),
         ("Stray", "Given Handed"),
-        ("Sleeper", "Beside"),
+        ("Sleeper", "First"),
         ("Finish", "Late LateByName"),
         ("Clock", "Forward Back Paused"),
         ("Isolation", "Passed"),

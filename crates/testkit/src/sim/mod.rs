@@ -1,8 +1,5 @@
 //! Simulates a broker's life from one seed: random numbers decide which client sends which command and when, a machine's jumping
-//! clocks give the time, and laws and an oracle judge what the engine does.
-//!
-//! Reading order: `world` and `script` (what clients do), `oracle` (what must follow), then the laws: `laws` and `order` (by events
-//! alone), `serving` (who gets a job), `batches`, `views` (what is shown); `listings` walks through pages.
+//! clocks give the time, and an oracle computes the answer that the engine must give.
 //!
 //! After every command the simulator compares the engine's answers, jobs, queues and figures with the oracle's, its own indexes
 //! with each other ([`Engine::check`]), and its changes with a journal from which it could be rebuilt; now and then the engine
@@ -15,25 +12,21 @@
 )]
 #![expect(clippy::wildcard_enum_match_arm, reason = "the script and the laws single out what they are about")]
 
-mod batches;
 mod journal;
 mod laws;
-mod listings;
 mod oracle;
 mod order;
 mod promises;
 mod script;
 mod script_jobs;
-mod serving;
 mod tally;
-mod views;
 mod world;
 
 use std::collections::VecDeque;
 
 use windlass_engine::{
-    BulkCommand, ClientCommand, ClientId, Command, Context, Engine, Event, JobCommand, JobRef, Query, QueueCommand,
-    Tag, TakeCommand, Timestamp,
+    BulkCommand, ClientCommand, ClientId, Command, Context, Cursor, Engine, Event, Filter, JobCommand, JobId, JobRef,
+    Mutation, Protocol, Query, QueueCommand, Reply, Tag, Timestamp,
 };
 
 use crate::clock::Machine;
@@ -247,16 +240,15 @@ impl Life {
         self.laws.watch_clock(&reading);
         self.context = Context::new(Timestamp(reading.now.0 - back), seed);
         self.context.clock = reading.clock;
-        self.oracle.begin(self.context.now, reading.clock);
+        self.oracle.begin(self.context.now, reading.clock, seed);
     }
 
     fn tick(&mut self) {
         self.engine.tick(&mut self.context);
         self.engine.check();
         self.note("tick");
-        let heard = std::mem::take(&mut self.context.events);
-        self.oracle.observe(&heard, &self.engine, true);
         let said = self.oracle.wait();
+        let heard = std::mem::take(&mut self.context.events);
         self.laws.judge_promises(&self.oracle, &self.machine);
         self.judge(None, &heard, &said);
     }
@@ -285,66 +277,29 @@ impl Life {
     fn ask(&mut self, client: ClientId, command: Command) {
         let tag = self.tag(&command);
         self.note(&format!("{client:?} {tag:?} {command:?}"));
-        // What a client gets when it asks for work, and what it got before, look alike.
-        if matches!(command, Command::Take(_)) && self.is_due() {
-            self.tick();
-        }
-        let due = self.is_due();
+        let now = self.context.now.max(self.oracle.now);
+        let due = self.oracle.is_upset(self.context.clock) || self.oracle.next_deadline().is_some_and(|at| at <= now);
         let heard = self.hear(client, tag, command.clone());
         let said = self.oracle.apply(client, tag, &command);
-        self.judge_after(Some((client, &command)), &heard, &said, due);
+        self.judge(Some((client, &command)), &heard, &said);
         if matches!(command, Command::Job(JobCommand::Push(_))) && !due {
             Laws::watch_push(&heard);
         }
         self.tally.note_command(&command);
     }
 
-    /// Whether events are due, by the engine or the oracle.
-    fn is_due(&self) -> bool {
-        let now = self.context.now.max(self.oracle.now);
-        let next = [self.oracle.next_deadline(), self.engine.next_deadline()].into_iter().flatten().min();
-        self.oracle.is_upset(self.context.clock) || next.is_some_and(|at| at <= now)
-    }
-
     /// Sends a command to the engine alone.
     fn hear(&mut self, client: ClientId, tag: Tag, command: Command) -> Vec<(ClientId, Event)> {
-        let due = self.is_due();
         self.engine.apply(client, tag, command, &mut self.context);
         self.engine.check();
-        let heard = std::mem::take(&mut self.context.events);
-        self.oracle.observe(&heard, &self.engine, due);
-        heard
+        std::mem::take(&mut self.context.events)
     }
 
     fn judge(&mut self, asked: Option<(ClientId, &Command)>, heard: &[(ClientId, Event)], said: &[(ClientId, Event)]) {
-        self.judge_after(asked, heard, said, false);
-    }
-
-    /// Judges a step. `due`: events were due before the command.
-    fn judge_after(
-        &mut self,
-        asked: Option<(ClientId, &Command)>,
-        heard: &[(ClientId, Event)],
-        said: &[(ClientId, Event)],
-        due: bool,
-    ) {
         self.order.watch(asked.map(|(_, command)| command), heard, &self.engine, self.context.now);
-        same_events(heard, said, due);
+        same_events(heard, said);
         self.laws.watch(asked, heard, &self.engine);
         self.oracle.compare(&self.engine);
-        self.oracle.judge_batches(&self.engine);
-        self.oracle.judge_rest(&self.engine);
-        if let Some((client, Command::Query(query))) = asked {
-            let (_, reply) = heard
-                .iter()
-                .rev()
-                .find_map(|(to, event)| match event {
-                    Event::Reply(tag, reply) if *to == client => Some((tag, reply)),
-                    Event::Reply(..) | Event::Notice(_) => None,
-                })
-                .expect("every query is answered");
-            self.oracle.judge_view(&self.engine, client, query, reply);
-        }
         self.laws.watch_promises(&self.oracle, &self.machine);
         self.tally.note_events(self.plan.fingerprint, heard);
     }
@@ -353,10 +308,7 @@ impl Life {
     fn tag(&mut self, command: &Command) -> Tag {
         let needed = matches!(command, Command::Job(JobCommand::Push(new)) if new.listen) || self.rng.chance(80);
         self.tags += 1;
-        // The tag of a take distinguishes its job from those on credit.
-        let is_take = matches!(command, Command::Take(TakeCommand::Take(_)));
-        let silent = Tag::silent(self.tags);
-        let silent = if is_take { silent } else { self.rng.one_of([Tag::NONE, silent]) };
+        let silent = self.rng.one_of([Tag::NONE, Tag::silent(self.tags)]);
         if needed { Tag(self.tags) } else { silent }
     }
 
@@ -365,6 +317,126 @@ impl Life {
             self.trace.pop_front();
         }
         self.trace.push_back(format!("{} {:?} {what}", self.step, self.context.now));
+    }
+
+    // ---- listings --------------------------------------------------------------------------------------------------
+
+    /// Requests one page of jobs. Due events happen, and nothing else; each row must match and be listed once.
+    fn page(&mut self, client: ClientId, filter: &Filter, after: Cursor, limit: u32) -> (Vec<JobId>, Option<Cursor>) {
+        self.note(&format!("{client:?} page {filter:?} {after:?} {limit}"));
+        let command = Command::Query(Query::Jobs { filter: filter.clone().into(), after, limit });
+        self.tally.note_command(&command);
+        let mut heard = self.hear(client, Tag(1), command);
+        let Some((_, Event::Reply(_, Reply::Jobs { rows, next, .. }))) = heard.pop() else {
+            panic!("no page: {heard:?}")
+        };
+        let said = self.oracle.wait();
+        self.judge(None, &heard, &said);
+        assert!(rows.len() <= limit.clamp(1, self.world.limits.page_max) as usize, "{} rows", rows.len());
+        for row in &rows {
+            let Some(memo) = self.oracle.job(row.job.id) else { panic!("{:?} is listed but gone", row.job.id) };
+            assert!(self.oracle.matches(&memo.job, filter), "{:?} does not match {filter:?}", row.job);
+            assert_eq!(oracle::plain(&row.job), oracle::plain(&memo.job));
+        }
+        (rows.into_iter().map(|row| row.job.id).collect(), next)
+    }
+
+    /// Processes everything that is due, and drops dead jobs beyond the limits.
+    fn come_to_rest(&mut self) {
+        self.tick();
+        while self.oracle.has_dead_to_drop() {
+            self.tick();
+        }
+    }
+
+    /// Lists all matching jobs, a page at a time.
+    fn walk(&mut self, client: ClientId, filter: &Filter, limit: u32) {
+        self.come_to_rest();
+        let (mut found, mut after) = (Vec::new(), Cursor::default());
+        let (wanted, ordered) = loop {
+            let (rows, next) = self.page(client, filter, after, limit);
+            found.extend(rows);
+            match next {
+                Some(next) => after = next,
+                None => break self.oracle.matching(filter),
+            }
+            assert!(found.len() <= self.oracle.jobs.len(), "the listing does not end");
+        };
+        if ordered {
+            assert_eq!(found, wanted, "left: what was listed, right: what matches");
+        } else {
+            let (mut found, mut wanted) = (found, wanted);
+            found.sort_unstable();
+            wanted.sort_unstable();
+            assert_eq!(found, wanted, "left: what was listed, right: what matches");
+        }
+    }
+
+    /// Changes all matching jobs, a page at a time: a change applies to the same page that a listing shows.
+    fn mutate(&mut self, client: ClientId, filter: &Filter, action: Mutation, limit: u32) {
+        let (mut after, born) = (Cursor::default(), self.oracle.next_job);
+        for _ in 0..200 {
+            self.come_to_rest();
+            let (rows, next) = self.page(client, filter, after, limit);
+            self.note(&format!("{client:?} {action:?} {rows:?}"));
+            self.preview(client, (filter, action, after, limit), &rows);
+            let command = Command::Bulk(BulkCommand::Mutate { filter: filter.clone().into(), action, after, limit });
+            self.tally.note_command(&command);
+            let heard = self.hear(client, Tag(2), command.clone());
+            let said = self.oracle.mutate(client, &rows, action, next);
+            self.judge(Some((client, &command)), &heard, &said);
+            match next {
+                Some(next) => after = next,
+                None if action == Mutation::Discard => return self.expect_none_but_leased(filter, born),
+                None => return,
+            }
+        }
+    }
+
+    /// Counts the jobs of a page that a change would change.
+    fn preview(
+        &mut self,
+        client: ClientId,
+        (filter, action, after, limit): (&Filter, Mutation, Cursor, u32),
+        rows: &[JobId],
+    ) {
+        let command = Command::Query(Query::Preview { filter: filter.clone().into(), action, after, limit });
+        let heard = self.hear(client, Tag(2), command);
+        let expected = rows.iter().filter(|id| self.oracle.would_mutate(**id, action)).count();
+        let [(_, Event::Reply(_, Reply::Counted { jobs, .. }))] = heard.as_slice() else { panic!("{heard:?}") };
+        assert_eq!(*jobs as usize, expected, "{action:?} of {rows:?}");
+    }
+
+    /// Removes everything of one protocol, a page at a time.
+    fn flush(&mut self, client: ClientId, protocol: Protocol, limit: u32) {
+        let (mut after, filter) = (Cursor::default(), Filter { protocol: Some(protocol), ..Filter::default() });
+        for _ in 0..500 {
+            self.come_to_rest();
+            let Cursor(stage, at) = after;
+            // Due events happen first, as they do before each page.
+            let position = if stage == 1 { at } else { 0 };
+            let (rows, next) = self.page(client, &filter, Cursor(position, 0), limit);
+            self.note(&format!("{client:?} flush {protocol:?} {after:?} {limit}"));
+            let command = Command::Bulk(BulkCommand::Flush { protocol, after, limit });
+            self.tally.note_command(&command);
+            let heard = self.hear(client, Tag(2), command.clone());
+            let jobs = (rows.as_slice(), next.map(|next| next.0));
+            let (next, said) = self.oracle.flush(client, protocol, (stage, at), limit, jobs);
+            self.judge(Some((client, &command)), &heard, &said);
+            match next {
+                Some(next) => after = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Everything to remove is gone; callbacks of batches may have been pushed.
+    fn expect_none_but_leased(&self, filter: &Filter, born: u64) {
+        let (left, _) = self.oracle.matching(filter);
+        for id in left {
+            let leased = self.oracle.job(id).is_some_and(|memo| memo.job.lease().is_some());
+            assert!(leased || id.0 >= born, "{id:?} should have been removed");
+        }
     }
 
     // ---- the daemon's end ------------------------------------------------------------------------------------------

@@ -437,7 +437,7 @@ impl Script<'_> {
 
     /// Mostly an existing batch, if there is one.
     pub(crate) fn batch(&mut self) -> Bytes {
-        let there: Vec<Bytes> = self.oracle.live_batches().map(|batch| batch.name.clone()).collect();
+        let there: Vec<Bytes> = self.oracle.live_batches().map(|batch| batch.name).collect();
         let known = self.rng.chance(80);
         match self.rng.pick(&there) {
             Some(name) if known => name.clone(),

@@ -40,8 +40,7 @@ impl Script<'_> {
     pub(crate) fn new_batch(&mut self) -> NewBatch {
         let name = self.rng.pick(&self.world.batches).cloned().unwrap_or_default();
         let nested = self.rng.chance(40);
-        let parent =
-            self.oracle.live_batches().map(|batch| (batch.name.clone(), batch.protocol)).last().filter(|_| nested);
+        let parent = self.oracle.live_batches().map(|batch| (batch.name, batch.protocol)).last().filter(|_| nested);
         let protocol = parent.as_ref().map_or_else(|| self.protocol(), |(_, protocol)| *protocol);
         NewBatch {
             protocol,

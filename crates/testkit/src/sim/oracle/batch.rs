@@ -1,9 +1,9 @@
-//! Batches: their members, and the callbacks that the engine pushes. When a callback is due, and when a batch is forgotten, the
-//! laws in `batches` judge: the oracle follows.
+//! Batches: their members, the callbacks that follow, and when they are forgotten.
 
+use bytes::Bytes;
 use windlass_engine::{
-    Batch, BatchProgress, Capacity, ClientId, JobId, Member, NewBatch, NewJob, QueueKind, Refusal, Role, Stage, Tag,
-    Thing, Timestamp,
+    Batch, BatchProgress, BatchView, CallbackState, Capacity, ClientId, JobId, JobStateKind, Member, NewBatch, NewJob,
+    QueueKind, Refusal, Reply, Role, Stage, Tag, Thing, Timestamp,
 };
 
 use super::{Answer, Oracle};
@@ -11,37 +11,101 @@ use super::{Answer, Oracle};
 /// A batch. A forgotten batch stays in the oracle's list: other batches may still count it.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchMemo {
-    /// As the engine had it after the last step, with the changes of this step.
-    pub(crate) batch: Batch,
+    pub(crate) id: JobId,
+    pub(crate) new: NewBatch,
+    parent: Option<JobId>,
+    depth: u32,
+    created_at: Timestamp,
+    committed: bool,
+    held_until: Option<Timestamp>,
+    /// When it expires uncommitted, was committed, or came to rest.
+    since: Timestamp,
+    rests: bool,
     pub(crate) gone: bool,
     /// It was forgotten uncommitted, so no batch waits for it.
-    pub(crate) released: bool,
-    /// Nothing could advance it any more after the last step.
-    pub(crate) rested: bool,
-    /// When a callback could not be pushed, because its queue could not be made.
-    pub(crate) blocked_at: Option<Timestamp>,
-    pub(crate) members: Vec<Share>,
+    released: bool,
+    members: Vec<Share>,
+    complete: Stage,
+    success: Stage,
+    retry_at: Timestamp,
 }
 
-/// The record of one of its jobs.
+/// The record that a batch keeps of one of its jobs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
+struct Share {
     job: JobId,
-    pub(crate) ran: bool,
-    pub(crate) succeeded: bool,
+    ran: bool,
+    succeeded: bool,
+}
+
+impl BatchMemo {
+    fn count(&self, which: impl Fn(&Share) -> bool) -> u64 {
+        self.members.iter().filter(|share| which(share)).count() as u64
+    }
+
+    fn all(&self, which: impl Fn(&Share) -> bool) -> bool {
+        self.members.iter().all(which)
+    }
+
+    const fn stage(&mut self, role: Role) -> &mut Stage {
+        match role {
+            Role::Success => &mut self.success,
+            _ => &mut self.complete,
+        }
+    }
 }
 
 impl Oracle {
+    fn batch(&self, id: JobId) -> Option<&BatchMemo> {
+        self.batches.iter().find(|batch| batch.id == id && !batch.gone)
+    }
+
     fn batch_mut(&mut self, id: JobId) -> Option<&mut BatchMemo> {
-        self.batches.iter_mut().find(|memo| memo.batch.id == id && !memo.gone)
+        self.batches.iter_mut().find(|batch| batch.id == id && !batch.gone)
     }
 
-    fn batch_named(&self, name: &[u8]) -> Result<&Batch, Refusal> {
-        self.live_batches().find(|batch| batch.name == name).ok_or(Refusal::NotFound(Thing::Batch))
+    fn batch_named(&self, name: &[u8]) -> Result<&BatchMemo, Refusal> {
+        let named = |batch: &&BatchMemo| batch.new.name == name && !batch.gone;
+        self.batches.iter().find(named).ok_or(Refusal::NotFound(Thing::Batch))
     }
 
-    pub(crate) fn live_batches(&self) -> impl Iterator<Item = &Batch> {
-        self.batches.iter().filter(|memo| !memo.gone).map(|memo| &memo.batch)
+    /// The existing batches, in the engine's form.
+    pub(crate) fn live_batches(&self) -> impl Iterator<Item = Batch> {
+        self.batches.iter().filter(|memo| !memo.gone).map(|memo| {
+            let new = &memo.new;
+            let waiting = |stage: Stage, job: &Option<Box<NewJob>>| job.clone().filter(|_| stage == Stage::Waiting);
+            Batch {
+                id: memo.id,
+                name: new.name.clone(),
+                protocol: new.protocol,
+                parent: memo.parent,
+                parent_name: new.parent.clone(),
+                depth: memo.depth,
+                about: new.about.clone(),
+                meta: new.meta.clone(),
+                created_at: memo.created_at,
+                complete: waiting(memo.complete, &new.complete),
+                success: waiting(memo.success, &new.success),
+                progress: BatchProgress {
+                    committed: memo.committed,
+                    since: memo.since,
+                    total: memo.count(|_| true),
+                    ran: memo.count(|share| share.ran),
+                    succeeded: memo.count(|share| share.succeeded),
+                    incomplete: self.behind(memo.id, |child| child.complete),
+                    unsuccessful: self.behind(memo.id, |child| child.success),
+                    complete: memo.complete,
+                    success: memo.success,
+                    held_until: memo.held_until,
+                },
+            }
+        })
+    }
+
+    /// The number of child batches that have not passed a stage.
+    fn behind(&self, id: JobId, stage: impl Fn(&BatchMemo) -> Stage) -> u32 {
+        let waits = |child: &&BatchMemo| child.parent == Some(id) && !child.released && !stage(child).is_over();
+        u32::try_from(self.batches.iter().filter(waits).count()).unwrap_or(u32::MAX)
     }
 
     // ---- commands --------------------------------------------------------------------------------------------------
@@ -52,7 +116,7 @@ impl Oracle {
             return Err(Refusal::NotUnique);
         }
         let parent = new.parent.as_ref().map(|name| self.batch_named(name)).transpose()?;
-        if parent.is_some_and(|parent| parent.protocol != new.protocol) {
+        if parent.is_some_and(|parent| parent.new.protocol != new.protocol) {
             return Err(Refusal::NotFound(Thing::Batch));
         }
         let (depth, limit) = (parent.map_or(0, |parent| parent.depth + 1), self.limits.batch_depth_max);
@@ -69,24 +133,23 @@ impl Oracle {
         self.make_way(0, bytes);
         let id = JobId(self.next_job);
         self.next_job += 1;
-        let NewBatch { protocol, name, parent: parent_name, about, meta, complete, success, expires_ms } = new.clone();
-        let (created_at, progress) = (self.wall(), BatchProgress::new(self.now.after_ms(expires_ms)));
-        let batch = Batch {
+        self.batches.push(BatchMemo {
             id,
-            name,
-            protocol,
+            new: new.clone(),
             parent,
-            parent_name,
             depth,
-            about,
-            meta,
-            created_at,
-            complete,
-            success,
-            progress,
-        };
-        let (gone, released, rested, blocked_at, members) = (false, false, false, None, Vec::new());
-        self.batches.push(BatchMemo { batch, gone, released, rested, blocked_at, members });
+            created_at: self.wall(),
+            committed: false,
+            held_until: None,
+            since: self.now.after_ms(new.expires_ms),
+            rests: false,
+            gone: false,
+            released: false,
+            members: Vec::new(),
+            complete: Stage::Waiting,
+            success: Stage::Waiting,
+            retry_at: Timestamp(0),
+        });
         self.say_done(client, tag);
         Ok(())
     }
@@ -103,39 +166,70 @@ impl Oracle {
         }
     }
 
-    /// If there are too many, one that rests is forgotten: the engine chooses it.
     fn make_room(&mut self, parent: Option<JobId>) -> Answer {
         let limit = self.limits.batches_max;
-        let there = self.live_batches().count();
+        let there = self.batches.iter().filter(|batch| !batch.gone).count();
         if there >= limit as usize {
-            let missing = self.missing_batches();
-            let chosen = self.live_batches().find(|batch| missing.contains(&batch.id));
-            let chosen = chosen.ok_or(Capacity::Batches.exceeded(limit, limit))?;
-            assert!(self.is_at_rest(chosen) && Some(chosen.id) != parent, "{chosen:?} made room");
-            self.forget_batch(chosen.id);
+            let rests = |batch: &&BatchMemo| !batch.gone && batch.rests && Some(batch.id) != parent;
+            let oldest = self.batches.iter().filter(rests).min_by_key(|batch| (batch.since, batch.id));
+            let oldest = oldest.ok_or(Capacity::Batches.exceeded(limit, limit))?.id;
+            self.forget_batch(oldest);
         }
         if there > limit as usize || limit == 0 { Err(Capacity::Batches.exceeded(limit, limit)) } else { Ok(()) }
     }
 
     pub(super) fn open_batch(&mut self, client: ClientId, tag: Tag, name: &[u8], hold_ms: u64) -> Answer {
-        let (id, until) = (self.batch_named(name)?.id, self.now.after_ms(hold_ms));
-        if let Some(BatchMemo { batch: Batch { progress: at, .. }, .. }) = self.batch_mut(id) {
-            let has_stages_left = [at.complete, at.success].contains(&Stage::Waiting);
-            if at.committed && has_stages_left {
-                at.held_until = at.held_until.max(Some(until));
+        let (id, now) = (self.batch_named(name)?.id, self.now);
+        let Some(batch) = self.batch_mut(id).filter(|batch| batch.committed) else {
+            self.say_done(client, tag);
+            return Ok(());
+        };
+        if batch.complete.is_over() && batch.success != Stage::Waiting {
+            if batch.rests {
+                batch.since = now;
             }
+        } else {
+            batch.held_until = batch.held_until.max(Some(now.after_ms(hold_ms)));
         }
         self.say_done(client, tag);
         Ok(())
     }
 
     pub(super) fn commit_batch(&mut self, client: ClientId, tag: Tag, name: &[u8]) -> Answer {
-        let id = self.batch_named(name)?.id;
-        if let Some(memo) = self.batch_mut(id) {
-            let at = &mut memo.batch.progress;
-            (at.committed, at.held_until) = (true, None);
+        let (id, now) = (self.batch_named(name)?.id, self.now);
+        if let Some(batch) = self.batch_mut(id) {
+            if !batch.committed {
+                (batch.committed, batch.since) = (true, now);
+            }
+            batch.held_until = None;
         }
+        self.stirred.push_back(id);
         self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn look_batch(&mut self, client: ClientId, tag: Tag, name: &Bytes) -> Answer {
+        let memo = self.batch_named(name)?;
+        let state = |stage: Stage| match stage {
+            Stage::Waiting | Stage::Passed => CallbackState::None,
+            Stage::Enqueued => CallbackState::Enqueued,
+            Stage::Succeeded => CallbackState::Ok,
+        };
+        let batch = Box::new(BatchView {
+            name: name.clone(),
+            protocol: memo.new.protocol,
+            parent: memo.new.parent.clone(),
+            about: memo.new.about.clone(),
+            meta: memo.new.meta.clone(),
+            created_at: memo.created_at,
+            committed: memo.committed,
+            total: memo.count(|_| true),
+            pending: memo.count(|share| !share.succeeded),
+            failed: memo.count(|share| share.ran && !share.succeeded),
+            complete: state(memo.complete),
+            success: state(memo.success),
+        });
+        self.reply(client, tag, Reply::Batch(batch));
         Ok(())
     }
 
@@ -148,7 +242,7 @@ impl Oracle {
         if lasting { Ok(Some(Member { batch, role: Role::Job, ran: false })) } else { Err(Refusal::OutOfPlace) }
     }
 
-    pub(crate) fn member(&self, id: JobId) -> Option<Member> {
+    fn member(&self, id: JobId) -> Option<Member> {
         self.job(id)?.job.extra.as_deref()?.member
     }
 
@@ -157,6 +251,7 @@ impl Oracle {
         if let Some(batch) = self.batch_mut(member.batch) {
             batch.members.push(Share { job, ran: false, succeeded: false });
         }
+        self.stirred.push_back(member.batch);
     }
 
     /// A job of a batch has ended, or will not run any more.
@@ -166,6 +261,7 @@ impl Oracle {
             self.job_mut(id).extra().member = Some(Member { ran: true, ..member });
             self.share(id, member, |share| share.ran = true);
         }
+        self.stirred.push_back(member.batch);
     }
 
     pub(super) fn succeeded(&mut self, id: JobId) {
@@ -188,118 +284,125 @@ impl Oracle {
 
     /// Runs after a visit, and after each due event.
     pub(super) fn settle(&mut self) {
-        self.follow();
-        self.follow_callbacks();
-        self.follow_with(true);
-    }
-
-    /// Pushes the callbacks that are due, as far as the engine has pushed them by the end of this step.
-    pub(super) fn follow_callbacks(&mut self) {
-        let now = self.now;
-        while let Some((id, role, job)) = self.next_callback() {
-            match job {
-                None => self.end_stage(id, role, Stage::Passed),
-                Some(job) => self.call_back(id, role, *job),
+        self.serve_freed();
+        while let Some(id) = self.stirred.pop_front() {
+            let may = |oracle: &Self| oracle.batch(id).is_some_and(|batch| batch.retry_at <= oracle.now);
+            while let Some(role) = self.due_callback(id).filter(|_| may(self)) {
+                if !self.call_back(id, role) {
+                    break;
+                }
             }
         }
-        let due: Vec<JobId> =
-            self.live_batches().filter(|batch| self.due_callback(batch).is_some()).map(|b| b.id).collect();
-        for id in due {
-            self.batch_mut(id).into_iter().for_each(|memo| memo.blocked_at = Some(now));
+        for at in 0..self.batches.len() {
+            let rests = self.is_at_rest(&self.batches[at]);
+            let now = self.now;
+            let batch = &mut self.batches[at];
+            if rests && !batch.rests {
+                batch.since = now;
+            }
+            batch.rests = rests;
+        }
+        self.serve_unclaimed();
+    }
+
+    fn due_callback(&self, id: JobId) -> Option<Role> {
+        let batch = self.batch(id).filter(|batch| batch.committed && batch.held_until.is_none())?;
+        let complete = batch.all(|share| share.ran) && self.behind(id, |child| child.complete) == 0;
+        let success = batch.all(|share| share.succeeded) && self.behind(id, |child| child.success) == 0;
+        match (batch.complete, batch.success) {
+            (Stage::Waiting, _) if complete => Some(Role::Complete),
+            (Stage::Succeeded | Stage::Passed, Stage::Waiting) if success => Some(Role::Success),
+            _ => None,
         }
     }
 
-    /// The next callback to push: if the engine still has its job, in the order of numbers.
-    fn next_callback(&mut self) -> Option<(JobId, Role, Option<Box<NewJob>>)> {
-        let due = |oracle: &Self| oracle.live_batches().any(|batch| oracle.due_callback(batch).is_some());
-        if due(self) {
-            self.forget_idle_queues();
-        }
-        self.live_batches().find_map(|batch| {
-            let role = self.due_callback(batch)?;
-            let ahead = self.ahead.iter().find(|ahead| ahead.id == batch.id);
-            let has_moved = ahead.is_none_or(|ahead| stage(ahead.progress, role) != Stage::Waiting);
-            let number = self.callbacks.iter().find(|(_, member)| member.batch == batch.id && member.role == role);
-            let is_next = number.is_none_or(|(job, _)| job.0 == self.next_job);
-            let job = if role == Role::Success { &batch.success } else { &batch.complete };
-            let has_queue = job.as_ref().is_none_or(|job| self.may_make_queue(&job.queue));
-            (has_moved && is_next && has_queue).then(|| (batch.id, role, job.clone()))
-        })
-    }
-
-    fn call_back(&mut self, id: JobId, role: Role, mut job: NewJob) {
-        let Ok(queue) = self.find_or_make_queue(&job.queue, QueueKind::Work) else { return };
+    fn call_back(&mut self, id: JobId, role: Role) -> bool {
+        let Some(batch) = self.batch(id) else { return false };
+        let job = if role == Role::Success { &batch.new.success } else { &batch.new.complete };
+        let Some(mut job) = job.clone() else {
+            self.end_stage(id, role, Stage::Passed);
+            return true;
+        };
+        let retry_at = self.now.after_ms(1_000);
+        self.forget_idle_queues();
+        let Ok(queue) = self.find_or_make_queue(&job.queue, QueueKind::Work) else {
+            self.batch_mut(id).into_iter().for_each(|batch| batch.retry_at = retry_at);
+            return false;
+        };
         let taken = job.unique.as_ref().is_some_and(|u| self.keyed(queue, job.protocol, &u.key).is_some());
         job.unique = job.unique.filter(|_| !taken);
-        if let Some(memo) = self.batch_mut(id) {
-            if role == Role::Success {
-                (memo.batch.success, memo.batch.progress.success) = (None, Stage::Enqueued);
-            } else {
-                (memo.batch.complete, memo.batch.progress.complete) = (None, Stage::Enqueued);
-            }
-        }
+        self.batch_mut(id).into_iter().for_each(|batch| *batch.stage(role) = Stage::Enqueued);
         self.give_birth(queue, &job, Some(Member { batch: id, role, ran: false }));
+        true
     }
 
     fn end_stage(&mut self, id: JobId, role: Role, end: Stage) {
-        let Some(memo) = self.batch_mut(id).filter(|memo| !stage(memo.batch.progress, role).is_over()) else { return };
-        let at = &mut memo.batch.progress;
-        *(if role == Role::Success { &mut at.success } else { &mut at.complete }) = end;
+        let Some(batch) = self.batch_mut(id) else { return };
+        if !batch.stage(role).is_over() {
+            *batch.stage(role) = end;
+            let parent = batch.parent;
+            self.stirred.push_back(id);
+            self.stirred.extend(parent);
+        }
     }
 
     // ---- and out ---------------------------------------------------------------------------------------------------
 
-    /// When a batch expires uncommitted, or its hold ends.
-    pub(super) fn batch_deadline(memo: &BatchMemo) -> Timestamp {
-        match memo.batch.progress {
-            _ if memo.gone => Timestamp::NEVER,
-            BatchProgress { committed: false, since, .. } => since,
-            BatchProgress { held_until, .. } => held_until.unwrap_or(Timestamp::NEVER),
+    /// Whether no event can advance it any more.
+    fn is_at_rest(&self, batch: &BatchMemo) -> bool {
+        let works = |kind| !matches!(kind, JobStateKind::Dead | JobStateKind::Done);
+        let live = self
+            .jobs
+            .iter()
+            .any(|memo| self.member(memo.job.id).is_some_and(|m| m.batch == batch.id) && works(memo.job.state.kind()));
+        let busy = |child: &BatchMemo| child.parent == Some(batch.id) && !child.gone && !self.is_at_rest(child);
+        let open = !batch.committed || batch.held_until.is_some();
+        !open && !live && self.due_callback(batch.id).is_none() && !self.batches.iter().any(busy)
+    }
+
+    /// The next deadline of a batch, or `Timestamp::NEVER`.
+    pub(super) fn batch_deadline(&self, batch: &BatchMemo) -> Timestamp {
+        match (batch.gone, batch.committed, batch.rests) {
+            (true, ..) => Timestamp::NEVER,
+            (_, false, _) => batch.since,
+            _ if batch.held_until.is_some() => batch.held_until.unwrap_or(Timestamp::NEVER),
+            (_, _, true) => batch.since.after_ms(self.limits.batch_keep_ms),
+            _ if self.due_callback(batch.id).is_some() => batch.retry_at,
+            _ => Timestamp::NEVER,
         }
     }
 
     pub(super) fn batch_due(&mut self, id: JobId) {
-        let Some(memo) = self.batch_mut(id) else { return };
-        if memo.batch.progress.held_until.take().is_none() {
-            self.forget_batch(id);
+        if let Some(batch) = self.batch_mut(id).filter(|batch| batch.held_until.is_some()) {
+            batch.held_until = None;
+            return self.stirred.push_back(id);
         }
-    }
-
-    /// The batches that the engine no longer has after this step.
-    pub(crate) fn missing_batches(&self) -> Vec<JobId> {
-        let missing = |batch: &&Batch| !self.ahead.iter().any(|ahead| ahead.id == batch.id);
-        self.live_batches().filter(missing).map(|batch| batch.id).collect()
-    }
-
-    /// Follows the engine in forgetting batches that have rested long enough.
-    pub(super) fn forget_rested(&mut self) {
-        for id in self.missing_batches() {
-            if self.batches.iter().any(|memo| memo.batch.id == id && self.may_forget(memo)) {
-                self.forget_batch(id);
-            }
+        match self.batch(id).map(|batch| (batch.committed, batch.rests)) {
+            Some((true, false)) => self.stirred.push_back(id),
+            Some(_) => self.forget_batch(id),
+            None => {}
         }
     }
 
     /// Removes a batch in a flush of its protocol.
     pub(super) fn flush_batch(&mut self, id: JobId) {
-        self.batch_mut(id).into_iter().for_each(|memo| memo.gone = true);
+        if let Some(batch) = self.batch_mut(id) {
+            batch.gone = true;
+            let parent = batch.parent;
+            self.stirred.extend(parent);
+        }
     }
 
     fn forget_batch(&mut self, id: JobId) {
-        let Some(memo) = self.batch_mut(id) else { return };
-        (memo.gone, memo.released) = (true, !memo.batch.progress.committed);
+        let Some(batch) = self.batch_mut(id) else { return };
+        (batch.gone, batch.released) = (true, !batch.committed);
+        let parent = batch.parent;
+        self.stirred.extend(parent);
     }
 
     /// Adjusts the batches after a restart.
     pub(super) fn batches_survive(&mut self) {
-        self.batches.iter_mut().for_each(|memo| memo.blocked_at = None);
-    }
-}
-
-/// The stage of a callback.
-const fn stage(progress: BatchProgress, role: Role) -> Stage {
-    match role {
-        Role::Success => progress.success,
-        Role::Complete | Role::Job => progress.complete,
+        self.stirred.clear();
+        self.batches.iter_mut().for_each(|batch| batch.retry_at = Timestamp(0));
     }
 }

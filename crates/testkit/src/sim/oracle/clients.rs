@@ -4,7 +4,7 @@ use bytes::Bytes;
 use windlass_engine::{Capacity, ClientId, ClientInfo, JobId, QueueId, QueueKind, Refusal, Subscription};
 
 use super::memo::Served;
-use super::{Answer, ClientMemo, JobMemo, Oracle, id_of};
+use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting, id_of};
 
 impl Oracle {
     pub(super) fn open(&mut self, id: ClientId, info: &ClientInfo) -> Answer {
@@ -64,8 +64,8 @@ impl Oracle {
         let is_full = client.subscriptions.len() >= limit as usize;
         let same = client.subscriptions.iter_mut().filter(|before| Some(before.queue) == known);
         let times = same.map(|before| before.lease = subscription.lease).count();
-        if times >= 8 || (is_full && times > 0) {
-            self.follow();
+        if let Some(known) = known.filter(|_| times >= 8 || (is_full && times > 0)) {
+            self.serve(known);
             return Ok(());
         }
         if is_full {
@@ -76,7 +76,7 @@ impl Oracle {
         let served =
             Served { queue, weight: subscription.weight, lease: subscription.lease, unclaimed: subscription.unclaimed };
         self.open_client(id)?.subscriptions.push(served);
-        self.follow();
+        self.serve(queue);
         Ok(())
     }
 
@@ -89,7 +89,10 @@ impl Oracle {
         };
         let client = self.open_client(id)?;
         client.subscriptions.retain(|served| !queues.contains(&served.queue));
-        self.follow();
+        if let Some(queue) = client.woken_for().filter(|queue| queues.contains(queue)) {
+            client.waiting = Waiting::Nothing;
+            self.serve(queue);
+        }
         if requeue {
             for job in self.jobs_where(|memo| memo.connection() == Some(id) && queues.contains(&memo.job.queue)) {
                 self.lose(job);

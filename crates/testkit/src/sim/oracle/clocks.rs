@@ -1,13 +1,15 @@
 //! The two clocks, and the consequences of setting one.
 
-use windlass_engine::{Clock, Timestamp};
+use std::collections::BTreeMap;
 
-use super::Oracle;
+use windlass_engine::{ClientId, Clock, DAYS_KEPT, Reply, Tag, Timestamp, Totals};
+
+use super::{Answer, Oracle};
 
 impl Oracle {
     /// The wall clock minus the engine's.
     pub(crate) const fn skew_ms(&self) -> i64 {
-        self.turn.1.skew_ms
+        self.rng.clock.skew_ms
     }
 
     pub(super) const fn wall(&self) -> Timestamp {
@@ -26,7 +28,7 @@ impl Oracle {
     }
 
     pub(super) fn look_at_clocks(&mut self) {
-        let clock = self.turn.1;
+        let clock = self.rng.clock;
         if self.is_upset(clock) {
             let before = std::mem::replace(&mut self.clock, clock);
             if clock.skew_ms < before.skew_ms {
@@ -35,11 +37,23 @@ impl Oracle {
         }
     }
 
-    /// A day begins with the first step on another date.
     pub(super) fn look_at_day(&mut self) {
         let day = self.wall().0 / 86_400_000;
-        if self.day.0 != day {
-            self.day = (day, self.totals);
+        if self.days.last().is_none_or(|(last, _)| *last != day) {
+            self.days.push((day, Totals::default()));
         }
+        if self.days.len() as u64 > DAYS_KEPT {
+            self.days.remove(0);
+        }
+    }
+
+    pub(super) fn count_days(&mut self, client: ClientId, tag: Tag) -> Answer {
+        let mut days = BTreeMap::<u64, Totals>::new();
+        for (day, counted) in &self.days {
+            let sum = days.entry(*day).or_default();
+            *sum = sum.merged(counted, |one, other| one + other);
+        }
+        self.reply(client, tag, Reply::Days(days));
+        Ok(())
     }
 }

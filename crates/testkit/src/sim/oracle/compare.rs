@@ -2,27 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use windlass_engine::{Bridge, ClientId, Engine, Event, Job, JobState, JobStateKind, Notice, Reply, Timestamp, Unfit};
+use windlass_engine::{Bridge, ClientId, Engine, Event, Job, JobState, JobStateKind, Reply, Timestamp, Unfit};
 
 use super::{Oracle, QueueMemo, plain};
 
-/// Asserts that each client received the same events in the same order. If something was `due` before a command, the oracle does
-/// not know at which of both the engine served a client: then jobs and wake-ups are compared apart from all else.
-pub(crate) fn same_events(engine: &[(ClientId, Event)], oracle: &[(ClientId, Event)], due: bool) {
+/// Asserts that each client received the same events in the same order.
+pub(crate) fn same_events(engine: &[(ClientId, Event)], oracle: &[(ClientId, Event)]) {
     let by_client = |events: &[(ClientId, Event)]| {
-        let mut told: BTreeMap<(ClientId, bool), Vec<Event>> = BTreeMap::new();
+        let mut told: BTreeMap<ClientId, Vec<Event>> = BTreeMap::new();
         for (client, event) in events {
-            told.entry((*client, due && is_served(event))).or_default().push(comparable(event.clone()));
+            told.entry(*client).or_default().push(comparable(event.clone()));
         }
         told
     };
     let (engine, oracle) = (by_client(engine), by_client(oracle));
     assert_eq!(engine, oracle, "left: the engine's events, right: the oracle's");
-}
-
-/// Whether a client gets a job, or is woken for one.
-pub(super) fn is_served(event: &Event) -> bool {
-    event.handed_out().is_some() || *event == Event::Notice(Notice::WorkAvailable)
 }
 
 fn comparable(mut event: Event) -> Event {
@@ -43,10 +37,11 @@ impl Oracle {
         self.compare_jobs(engine);
         let schedules: Vec<_> = engine.schedules().cloned().collect();
         assert_eq!(schedules, self.schedules, "left: the engine's schedules, right: the oracle's");
+        let batches: Vec<_> = engine.batches().cloned().collect();
+        let expected: Vec<_> = self.live_batches().collect();
+        assert_eq!(batches, expected, "left: the engine's batches, right: the oracle's");
         let meta = engine.meta();
         assert_eq!((meta.totals, meta.next_job), (self.totals, self.next_job), "the engine's totals and numbers");
-        let day = engine.days().last().map(|begin| (begin.day, begin.totals));
-        assert_eq!(day, Some(self.day), "left: the engine's day, right: the oracle's");
         let protocols: Vec<_> = self.protocols.iter().map(|(protocol, totals)| (*protocol, *totals)).collect();
         assert_eq!(meta.protocols, protocols, "left: the engine's totals by protocol, right: the oracle's");
         for worker in &self.workers {
@@ -117,13 +112,14 @@ impl Oracle {
     /// The daemon crashed or stopped, and `engine` was recovered: connection-bound state is gone.
     pub(crate) fn survive(&mut self, engine: &Engine) {
         // After a boot its time comes from the wall clock, and may be a little behind.
-        (self.now, self.turn.1) = (Timestamp(0), self.clock);
+        (self.now, self.rng.clock) = (Timestamp(0), self.clock);
         self.clients.clear();
         self.bridge = Bridge::default();
         self.queues.iter_mut().for_each(|queue| queue.bridged = false);
         self.boot_count += 1;
         self.workers.clear();
         self.next_worker = 1;
+        self.awake.clear();
         self.jobs.retain(|memo| memo.job.durable);
         for memo in &mut self.jobs {
             let Some(job) = engine.job(memo.job.id) else { panic!("{:?} was acknowledged and is lost", memo.job.id) };
@@ -145,6 +141,7 @@ impl Oracle {
         }
         self.batches_survive();
         self.settle_keys();
+        self.slots_survive();
         self.forget_idle_queues();
         assert!(engine.meta().next_job >= self.next_job, "a number is used again");
         self.next_job = engine.meta().next_job;

@@ -112,8 +112,8 @@ impl Oracle {
         if i64::from(failures) > i64::from(retry.failures_max) || memo.is_abandoned() {
             return self.give_up(id, end);
         }
-        let at = self.retry_at(id, backoff_ms(retry.backoff, failures.into()));
-        let wait_ms = at.ms_since(now);
+        let wait_ms = self.backoff_ms(retry.backoff, failures);
+        let at = now.after_ms(wait_ms);
         let next_at = Some(wall.after_ms(wait_ms));
         self.job_mut(id).extra().failure.iter_mut().for_each(|failure| failure.next_at = next_at);
         if wait_ms > 0 {
@@ -125,14 +125,19 @@ impl Oracle {
         Fate::Retried(at)
     }
 
-    /// When the engine retries a job: within these bounds from now. A job that waits no longer at the end of the step may keep
-    /// the time in its failure.
-    fn retry_at(&self, id: JobId, (least_ms, most_ms): (u64, u64)) -> Timestamp {
-        let least = self.now.after_ms(least_ms);
-        let Some((_, at, waits)) = self.retries.iter().find(|(job, ..)| *job == id) else { return least };
-        let is_within = (least..=self.now.after_ms(most_ms)).contains(at);
-        assert!(is_within || !waits, "{id:?} waits until {at:?}, {least_ms} to {most_ms} ms from {:?}", self.now);
-        if is_within { *at } else { least }
+    fn backoff_ms(&mut self, backoff: Backoff, failures: u32) -> u64 {
+        let before = failures - 1;
+        match backoff {
+            Backoff::None => 0,
+            Backoff::Fixed(ms) => ms.into(),
+            Backoff::Doubling(ms) => (0..before).fold(u64::from(ms), |ms, _| (ms * 2).min(3_600_000)).min(3_600_000),
+            Backoff::Faktory => {
+                let n = u64::from(before);
+                let seconds = n * n * n * n + 15 + self.rng.roll(30) * (n + 1);
+                assert!((15 + n.pow(4)..=15 + n.pow(4) + 29 * (n + 1)).contains(&seconds), "back-off out of bounds");
+                seconds * 1_000
+            }
+        }
     }
 
     fn give_up(&mut self, id: JobId, end: &End) -> Fate {
@@ -319,8 +324,8 @@ impl Oracle {
             return self.make_ready(id, None);
         }
         self.see("Loss::Pauses");
-        let at = self.retry_at(id, (pause_ms, 2 * pause_ms - 1));
-        self.put(id, JobState::Retrying(at));
+        let pause_ms = pause_ms + self.rng.roll(pause_ms);
+        self.put(id, JobState::Retrying(self.now.after_ms(pause_ms)));
     }
 
     /// Whether losing this client would exceed the job's limit of losses.
@@ -405,19 +410,5 @@ impl Oracle {
         for listener in listeners.unwrap_or_default() {
             self.notify(listener, Notice::Ended { job: id, end: end.clone() });
         }
-    }
-}
-
-/// The least and the longest wait after so many failures.
-fn backoff_ms(backoff: Backoff, failures: u64) -> (u64, u64) {
-    let n = failures - 1;
-    match backoff {
-        Backoff::None => (0, 0),
-        Backoff::Fixed(ms) => (ms.into(), ms.into()),
-        Backoff::Doubling(ms) => {
-            let ms = (0..n).fold(u64::from(ms), |ms, _| (ms * 2).min(3_600_000)).min(3_600_000);
-            (ms, ms)
-        }
-        Backoff::Faktory => ((15 + n.pow(4)) * 1_000, (15 + n.pow(4) + 29 * (n + 1)) * 1_000),
     }
 }

@@ -16,11 +16,13 @@ pub(crate) struct JobMemo {
     pub(crate) lease_due: Timestamp,
     /// The number of the named worker that took the job, if there was one.
     pub(crate) lease_worker: Option<u64>,
+    /// Whether it counts against its queue's throttle.
+    pub(crate) has_slot: bool,
 }
 
 impl JobMemo {
     pub(crate) const fn new(job: Job) -> Self {
-        Self { job, holds_key: false, lease_due: Timestamp::NEVER, lease_worker: None }
+        Self { job, holds_key: false, lease_due: Timestamp::NEVER, lease_worker: None, has_slot: false }
     }
 
     pub(crate) fn extra(&mut self) -> &mut Extra {
@@ -179,7 +181,7 @@ pub(crate) enum Waiting {
     Nothing,
     Jobs(Vec<Blocked>),
     Asleep { since: u64 },
-    Awake { until: Timestamp },
+    Awake { queue: QueueId, since: u64 },
 }
 
 /// A connection.
@@ -213,15 +215,23 @@ impl ClientMemo {
         }
     }
 
-    /// Whether it serves a queue or waits there.
+    /// Whether it serves a queue, waits there, or was woken for it.
     pub(crate) fn is_at(&self, queue: QueueId) -> bool {
         let mut served = self.subscriptions.iter().chain(self.blocked().iter().flat_map(|take| &take.from));
-        served.any(|served| served.queue == queue)
+        served.any(|served| served.queue == queue) || self.woken_for() == Some(queue)
     }
 
     /// Its blocked takes.
     pub(crate) fn blocked(&self) -> &[Blocked] {
         if let Waiting::Jobs(takes) = &self.waiting { takes } else { &[] }
+    }
+
+    /// The queue it was woken for, if it has not asked for work since.
+    pub(crate) const fn woken_for(&self) -> Option<QueueId> {
+        match &self.waiting {
+            Waiting::Awake { queue, .. } => Some(*queue),
+            Waiting::Nothing | Waiting::Jobs(_) | Waiting::Asleep { .. } => None,
+        }
     }
 }
 
@@ -234,6 +244,14 @@ pub(crate) struct WorkerMemo {
     pub(crate) state: WorkerState,
     pub(crate) beat_at: Timestamp,
     pub(crate) protocol: Option<Protocol>,
+}
+
+/// A sleeper that was woken, and its deadline to ask for work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wakeup {
+    pub(crate) until: Timestamp,
+    pub(crate) client: ClientId,
+    pub(crate) since: u64,
 }
 
 /// The number of a job.

@@ -3,10 +3,6 @@
 //! It computes the answer to every command, event by event, and the state afterwards. It shares the engine's vocabulary
 //! (commands, events, jobs) and none of its code. Its rules are those in the documentation of [`windlass_engine::Command`],
 //! [`windlass_engine::Event`] and [`windlass_engine::Job`].
-//!
-//! Where a law decides better than a copy of a rule, the oracle predicts nothing: it follows what the engine did, as far as the
-//! law permits it at that moment. So it is with the clients that are served (`serving`), with callbacks and the end of batches
-//! (`batches`), with the times of retries (bounds), and with everything that queries show (`views`).
 
 mod batch;
 mod clients;
@@ -14,7 +10,6 @@ mod clocks;
 mod compare;
 mod dead;
 mod end;
-mod find;
 mod memo;
 mod outside;
 mod push;
@@ -25,21 +20,20 @@ mod take;
 mod throttle;
 mod workers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Cursor, Event,
-    JobCommand, JobId, JobState, LeaseCommand, Limits, Member, Notice, Protocol, Protocols, QueueCommand, QueueId,
-    QueueKind, QueueRules, Refusal, Reply, Role, Schedule, ScheduleCommand, Tag, TakeCommand, Timestamp, Totals,
-    WorkerCommand,
+    BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Context, Cursor, Event, Job,
+    JobCommand, JobId, JobRef, JobState, JobStateKind, LeaseCommand, Limits, Notice, Protocol, Protocols, Query,
+    QueueCommand, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, ScheduleCommand, Tag, TakeCommand, Thing,
+    Timestamp, Totals, WorkerCommand,
 };
 
-pub(crate) use batch::{BatchMemo, Share};
+pub(crate) use batch::BatchMemo;
 pub(crate) use compare::same_events;
-use memo::WorkerMemo;
-pub(crate) use memo::{ClientMemo, JobMemo, QueueMemo, Served, Waiting, id_of, plain};
-pub(crate) use serve::Hand;
+pub(crate) use memo::{ClientMemo, JobMemo, QueueMemo, Waiting, id_of, plain};
+use memo::{Wakeup, WorkerMemo};
 
 type Answer = Result<(), Refusal>;
 
@@ -62,25 +56,20 @@ pub(crate) struct Oracle {
     pub(crate) schedules: Vec<Schedule>,
     /// In order of their numbers, forgotten ones included.
     pub(crate) batches: Vec<BatchMemo>,
-    /// The engine's hand-outs and wake-ups of this step that the oracle has not followed yet.
-    pending: Vec<serve::Hand>,
-    /// Whether the engine did some of it before the command, perhaps.
-    due: bool,
-    /// The engine's batches after this step, and its jobs that are callbacks.
-    ahead: Vec<Batch>,
-    /// After this step, when its jobs are retried, and whether they still wait for that.
-    retries: Vec<(JobId, Timestamp, bool)>,
-    callbacks: Vec<(JobId, Member)>,
-    /// The last reply of this step.
-    answer: Option<Reply>,
+    /// Batches that may have advanced.
+    stirred: VecDeque<JobId>,
+    /// Throttled queues in which a lease has ceased to count.
+    freed: VecDeque<QueueId>,
     next_queue: u32,
     /// In order of their numbers.
     pub(crate) clients: Vec<ClientMemo>,
     /// In order of their numbers.
     pub(crate) workers: Vec<WorkerMemo>,
+    /// In the order in which they were woken.
+    awake: Vec<Wakeup>,
     pub(crate) totals: Totals,
-    /// The day, and the totals when it began.
-    day: (u64, Totals),
+    /// What was counted on each day, in the order in which the days began.
+    pub(crate) days: Vec<(u64, Totals)>,
     /// By protocol, since its last flush.
     pub(crate) protocols: BTreeMap<Protocol, Totals>,
     pub(crate) next_job: u64,
@@ -92,8 +81,7 @@ pub(crate) struct Oracle {
     front: u64,
     /// Numbers waits in their order.
     waits: u64,
-    /// The time and the clocks of this turn.
-    turn: (Timestamp, Clock),
+    rng: Context,
     said: Vec<(ClientId, Event)>,
     /// Counts of cases that no command or event shows by its name.
     pub(crate) seen: BTreeMap<&'static str, u64>,
@@ -108,6 +96,9 @@ enum Due {
     Key(JobId),
     Wait(ClientId),
     Beat(u64),
+    /// By the engine's number of the queue.
+    Slots(QueueId),
+    Awake(u64),
     Run(JobId),
     Batch(JobId),
 }
@@ -123,17 +114,14 @@ impl Oracle {
             queues: Vec::new(),
             schedules: Vec::new(),
             batches: Vec::new(),
-            pending: Vec::new(),
-            due: false,
-            ahead: Vec::new(),
-            retries: Vec::new(),
-            callbacks: Vec::new(),
-            answer: None,
+            stirred: VecDeque::new(),
+            freed: VecDeque::new(),
             next_queue: 0,
             clients: Vec::new(),
             workers: Vec::new(),
+            awake: Vec::new(),
             totals: Totals::default(),
-            day: (0, Totals::default()),
+            days: vec![(0, Totals::default())],
             protocols: BTreeMap::new(),
             next_job: 1,
             boot_count: 0,
@@ -141,15 +129,16 @@ impl Oracle {
             back: MIDDLE,
             front: MIDDLE,
             waits: 0,
-            turn: (Timestamp(0), Clock::default()),
+            rng: Context::new(Timestamp(0), 0),
             said: Vec::new(),
             seen: BTreeMap::new(),
         }
     }
 
     /// Begins a turn.
-    pub(crate) fn begin(&mut self, now: Timestamp, clock: Clock) {
-        self.turn = (now, clock);
+    pub(crate) fn begin(&mut self, now: Timestamp, clock: Clock, seed: u64) {
+        self.rng = Context::new(now, seed);
+        self.rng.clock = clock;
     }
 
     /// The events that must follow this command, including those due before it.
@@ -160,13 +149,13 @@ impl Oracle {
         }
         self.settle();
         self.forget_idle_queues();
-        self.finish_step()
+        std::mem::take(&mut self.said)
     }
 
     /// The events that must follow when only time has passed.
     pub(crate) fn wait(&mut self) -> Vec<(ClientId, Event)> {
         self.tick();
-        self.finish_step()
+        std::mem::take(&mut self.said)
     }
 
     /// The events that must follow when these jobs, found by a listing that continues at `next`, are changed in this order.
@@ -182,7 +171,7 @@ impl Oracle {
         self.reply(client, Tag(2), Reply::Mutated { changed, next });
         self.settle();
         self.forget_idle_queues();
-        self.finish_step()
+        std::mem::take(&mut self.said)
     }
 
     fn ask(&mut self, client: ClientId, tag: Tag, command: &Command) -> Answer {
@@ -222,6 +211,7 @@ impl Oracle {
             }
             Command::Job(JobCommand::Replace { job, body }) => self.replace(client, tag, job, body),
             Command::Job(JobCommand::Cancel(job)) => self.cancel(client, tag, job),
+            Command::Query(Query::Job(job)) => self.look(client, tag, job),
             Command::Queue(QueueCommand::Create { queue, kind }) => self.create_queue(client, tag, queue, *kind),
             Command::Queue(QueueCommand::Remove { queue, only_idle }) => {
                 self.remove_queue(client, tag, queue, *only_idle)
@@ -239,9 +229,24 @@ impl Oracle {
             Command::Schedule(ScheduleCommand::Pause { schedule, paused }) => {
                 self.pause_schedule(client, tag, schedule, *paused)
             }
+            Command::Query(Query::Schedules { protocol, after, limit }) => {
+                self.list_schedules(client, tag, *protocol, (*after, *limit))
+            }
             Command::Batch(BatchCommand::New(new)) => self.new_batch(client, tag, new),
             Command::Batch(BatchCommand::Open { batch, hold_ms }) => self.open_batch(client, tag, batch, *hold_ms),
             Command::Batch(BatchCommand::Commit { batch }) => self.commit_batch(client, tag, batch),
+            Command::Query(Query::Batch { batch }) => self.look_batch(client, tag, batch),
+            Command::Query(Query::Queue { queue }) => self.look_queue(client, tag, queue),
+            Command::Query(Query::Queues { after, limit }) => self.list_queues(client, tag, *after, *limit),
+            Command::Query(Query::Workers { after, limit }) => self.list_workers(client, tag, *after, *limit),
+            Command::Query(Query::Clients { after, limit }) => self.list_clients(client, tag, *after, *limit),
+            Command::Query(Query::Stats) => self.stats(client, tag),
+            Command::Query(Query::Days) => self.count_days(client, tag),
+            // The script has none of these: a reply would be a difference.
+            Command::Client(ClientCommand::Disconnect(_) | ClientCommand::Watch { .. })
+            | Command::Query(Query::Why(_) | Query::Figures { .. } | Query::Batches { .. } | Query::Throttles { .. }) => {
+                Ok(())
+            }
             Command::Barrier => {
                 self.reply(client, tag, Reply::Settled);
                 Ok(())
@@ -249,16 +254,13 @@ impl Oracle {
             Command::Worker(WorkerCommand::Register { worker, about }) => self.enlist(client, tag, worker, about),
             Command::Worker(WorkerCommand::Beat { worker, state }) => self.beat(client, tag, worker, *state),
             Command::Worker(WorkerCommand::SetState { worker, state }) => self.signal(client, tag, worker, *state),
-            // The laws of views judge the answer.
-            Command::Query(_) => {
-                let answer = self.answer.take().expect("every query is answered");
-                self.reply(client, tag, answer);
-                Ok(())
+            Command::Query(Query::Configured { .. }) | Command::Worker(WorkerCommand::Drain) => {
+                unreachable!("only the daemon itself sends this")
             }
-            Command::Client(ClientCommand::Disconnect(_) | ClientCommand::Watch { .. })
-            | Command::Worker(WorkerCommand::Drain)
-            | Command::Bulk(BulkCommand::Mutate { .. } | BulkCommand::Flush { .. }) => {
-                unreachable!("the script has none of these, or the simulator walks through them itself")
+            Command::Query(Query::Jobs { .. } | Query::Preview { .. })
+            | Command::Bulk(BulkCommand::Mutate { .. })
+            | Command::Bulk(BulkCommand::Flush { .. }) => {
+                unreachable!("the simulator walks listings itself")
             }
         }
     }
@@ -271,13 +273,10 @@ impl Oracle {
     }
 
     fn tick(&mut self) {
-        self.now = self.now.max(self.turn.0);
+        self.now = self.now.max(self.rng.now);
         self.look_at_clocks();
         self.look_at_day();
-        if self.due {
-            self.follow_with(true);
-        }
-        while let Some((_, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
+        while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
             match due {
                 Due::JobState(id) => self.place_due(id),
                 Due::Lease(id) => self.lease_due(id),
@@ -285,50 +284,15 @@ impl Oracle {
                 Due::Key(id) => self.job_mut(id).holds_key = false,
                 Due::Wait(client) => self.give_up_waiting(client),
                 Due::Beat(worker) => self.miss_beat(worker),
+                Due::Slots(queue) => self.slots_due(queue, at),
+                Due::Awake(since) => self.oversleep(since),
                 Due::Run(id) => self.run(id),
                 Due::Batch(id) => self.batch_due(id),
             }
             self.settle();
         }
-        self.follow_callbacks();
-        self.forget_rested();
         self.drop_dead();
-        if self.oversleep() {
-            self.follow_with(true);
-        }
         self.forget_idle_queues();
-    }
-
-    /// What the engine did in the step that follows. `due`: some of it, perhaps, before the command.
-    pub(crate) fn observe(&mut self, heard: &[(ClientId, Event)], engine: &windlass_engine::Engine, due: bool) {
-        self.due = due;
-        self.ahead = engine.batches().cloned().collect();
-        let retry = |job: &windlass_engine::Job| match job.state {
-            JobState::Retrying(at) => Some((job.id, at, true)),
-            _ => Some((job.id, self.by_engine(job.extra.as_deref()?.failure.as_deref()?.next_at?), false)),
-        };
-        self.retries = engine.jobs().filter_map(retry).collect();
-        let member = |job: &windlass_engine::Job| job.extra.as_deref().and_then(|extra| extra.member);
-        let callbacks = engine.jobs().filter_map(|job| Some((job.id, member(job).filter(|m| m.role != Role::Job)?)));
-        self.callbacks = callbacks.filter(|(id, _)| id.0 >= self.next_job).collect();
-        self.answer = heard.iter().rev().find_map(|(_, event)| match event {
-            Event::Reply(_, reply) => Some(reply.clone()),
-            Event::Notice(_) => None,
-        });
-        let lease = |event: &Event| {
-            let taken = event.handed_out()?;
-            engine.job(taken.id)?.lease().filter(|lease| lease.token == taken.token).cloned()
-        };
-        let served = heard.iter().filter(|(_, event)| compare::is_served(event));
-        let served = served.map(|(client, event)| Hand { client: *client, event: event.clone(), lease: lease(event) });
-        self.pending = served.collect();
-    }
-
-    /// The events of a step.
-    fn finish_step(&mut self) -> Vec<(ClientId, Event)> {
-        self.follow_with(true);
-        assert!(self.pending.is_empty(), "a client got what it may not have: {:?}", self.pending);
-        std::mem::take(&mut self.said)
     }
 
     fn next_due(&self) -> Option<(Timestamp, Due)> {
@@ -345,10 +309,105 @@ impl Oracle {
         });
         let waits = self.clients.iter().flat_map(|c| c.blocked().iter().map(|take| (take.until, Due::Wait(c.id))));
         let beats = self.workers.iter().map(|w| (w.beat_at.after_ms(self.limits.beat_ms), Due::Beat(w.number)));
+        let not_come = |wakeup: &&Wakeup| {
+            self.client(wakeup.client)
+                .is_some_and(|c| matches!(c.waiting, Waiting::Awake { since, .. } if since == wakeup.since))
+        };
+        let awake = self.awake.iter().filter(not_come).map(|wakeup| (wakeup.until, Due::Awake(wakeup.since)));
         let runs = self.schedules.iter().map(|schedule| (self.run_due(schedule), Due::Run(schedule.id)));
-        let batches = self.batches.iter().map(|batch| (Self::batch_deadline(batch), Due::Batch(batch.batch.id)));
-        let clients = waits.chain(beats);
+        let batches = self.batches.iter().map(|batch| (self.batch_deadline(batch), Due::Batch(batch.id)));
+        let slots = self.jobs.iter().filter(|memo| memo.has_slot).filter_map(|memo| self.slot_due(memo));
+        let clients = waits.chain(beats).chain(awake).chain(slots);
         jobs.chain(clients).chain(runs).chain(batches).filter(|(at, _)| *at < Timestamp::NEVER).min()
+    }
+
+    // ---- finding things --------------------------------------------------------------------------------------------
+
+    pub(crate) fn job(&self, id: JobId) -> Option<&JobMemo> {
+        self.jobs.iter().find(|memo| memo.job.id == id)
+    }
+
+    fn job_mut(&mut self, id: JobId) -> &mut JobMemo {
+        self.jobs.iter_mut().find(|memo| memo.job.id == id).expect("the oracle asked for this job")
+    }
+
+    pub(crate) fn queue(&self, number: QueueId) -> &QueueMemo {
+        self.queues.iter().find(|queue| queue.number == number).expect("the oracle asked for this queue")
+    }
+
+    fn queue_mut(&mut self, number: QueueId) -> &mut QueueMemo {
+        self.queues.iter_mut().find(|queue| queue.number == number).expect("the oracle asked for this queue")
+    }
+
+    fn queue_named(&self, name: &[u8]) -> Option<&QueueMemo> {
+        self.queues.iter().find(|queue| queue.name == name)
+    }
+
+    pub(crate) fn client(&self, id: ClientId) -> Option<&ClientMemo> {
+        self.clients.iter().find(|client| client.id == id)
+    }
+
+    fn open_client(&mut self, id: ClientId) -> Result<&mut ClientMemo, Refusal> {
+        self.clients.iter_mut().find(|client| client.id == id).ok_or(Refusal::OutOfPlace)
+    }
+
+    /// Finds a job by a producer's name: the job leased first, else the oldest job that has not ended, else the youngest.
+    fn named(&self, name: &[u8]) -> Option<JobId> {
+        let named = || self.jobs.iter().filter(|memo| !name.is_empty() && memo.job.name() == name);
+        let leased = named().filter_map(|memo| Some((memo.job.lease()?.taken_at, memo))).min_by_key(|(at, _)| *at);
+        let over = |memo: &&JobMemo| matches!(memo.job.state, JobState::Dead(_) | JobState::Done(_));
+        let found = leased.map(|(_, memo)| memo).or_else(|| named().find(|memo| !over(memo)));
+        found.or_else(|| named().next_back()).map(id_of)
+    }
+
+    /// The job that holds a coalescing key.
+    fn keyed(&self, queue: QueueId, protocol: windlass_engine::Protocol, key: &[u8]) -> Option<JobId> {
+        let holds = |job: &Job| job.queue == queue && job.protocol == protocol && job.key() == Some(key);
+        self.jobs.iter().find(|memo| memo.holds_key && holds(&memo.job)).map(id_of)
+    }
+
+    /// The job that holds a key in any queue: the oldest in the first of the engine's 256 groups of queues that has one.
+    fn keyed_anywhere(&self, protocol: windlass_engine::Protocol, key: &[u8]) -> Option<JobId> {
+        let holds = |memo: &&JobMemo| memo.holds_key && memo.job.protocol == protocol && memo.job.key() == Some(key);
+        let group = |memo: &&JobMemo| self.queue(memo.job.queue).id.map(|queue| queue.0 % 256);
+        self.jobs.iter().filter(holds).min_by_key(group).map(id_of)
+    }
+
+    pub(crate) fn find(&self, job: &JobRef) -> Result<JobId, Refusal> {
+        let id = match job {
+            JobRef::Id(id) => self.job(*id).map(id_of),
+            JobRef::Name(name) => self.named(name),
+            JobRef::Key(key) => {
+                self.queue_named(&key.queue).and_then(|queue| self.keyed(queue.number, key.protocol, &key.key))
+            }
+            JobRef::KeyAnywhere { protocol, key } => self.keyed_anywhere(*protocol, key),
+        };
+        id.ok_or(Refusal::NotFound(Thing::Job))
+    }
+
+    /// A queue's ready jobs, the next to be taken first.
+    pub(crate) fn ready_queue(&self, queue: QueueId) -> Vec<JobId> {
+        let ready = |memo: &&JobMemo| memo.job.queue == queue && memo.job.state == JobState::Ready;
+        let mut line: Vec<&JobMemo> = self.jobs.iter().filter(ready).collect();
+        line.sort_by_key(|memo| memo.sort_key());
+        line.into_iter().map(id_of).collect()
+    }
+
+    /// The jobs in a state: of one protocol, or all.
+    fn count(&self, queue: QueueId, of: Option<Protocol>, state: JobStateKind) -> u32 {
+        let counts = |job: &Job| of.is_none_or(|of| of == job.protocol);
+        let there = |memo: &&JobMemo| memo.job.queue == queue && memo.job.state.kind() == state && counts(&memo.job);
+        u32::try_from(self.jobs.iter().filter(there).count()).unwrap_or(u32::MAX)
+    }
+
+    /// The jobs that wait, are leased, or will become ready.
+    fn count_live(&self, queue: QueueId, of: Option<Protocol>) -> u32 {
+        let live = [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying];
+        live.into_iter().map(|state| self.count(queue, of, state)).sum()
+    }
+
+    fn protocol_of(&self, client: ClientId) -> Option<Protocol> {
+        self.client(client).and_then(|client| client.info.protocol)
     }
 
     /// From now on the queue is in the listings of a protocol, or of all.
@@ -385,6 +444,7 @@ impl Oracle {
 
     fn count_protocol(&mut self, protocol: Option<Protocol>, add: impl Fn(&mut Totals)) {
         add(&mut self.totals);
+        add(&mut self.days.last_mut().expect("a day has begun").1);
         if let Some(protocol) = protocol {
             add(self.protocols.entry(protocol).or_default());
         }
@@ -424,12 +484,6 @@ impl Oracle {
         Ok(number)
     }
 
-    /// Whether a queue for work has this name, or can be made.
-    fn may_make_queue(&self, name: &[u8]) -> bool {
-        let there = self.queue_named(name).map(|queue| queue.kind == QueueKind::Work);
-        there.unwrap_or(self.queues.len() < self.limits.queues_max as usize)
-    }
-
     /// A queue that was not created explicitly exists only as long as its name is needed.
     fn forget_idle_queues(&mut self) {
         let needed = |queue: &QueueMemo| {
@@ -442,7 +496,8 @@ impl Oracle {
                     Waiting::Jobs(takes) => {
                         takes.iter().any(|take| take.from.iter().any(|served| served.queue == queue.number))
                     }
-                    Waiting::Nothing | Waiting::Asleep { .. } | Waiting::Awake { .. } => false,
+                    Waiting::Awake { queue: woken_for, .. } => *woken_for == queue.number,
+                    Waiting::Nothing | Waiting::Asleep { .. } => false,
                 })
         };
         let kept = self.queues.iter().filter(|queue| needed(queue)).cloned().collect();
@@ -451,6 +506,7 @@ impl Oracle {
 
     /// Puts a job in a place; it releases a key that jobs in that place do not hold.
     fn put(&mut self, id: JobId, state: JobState) {
+        self.leave_slot(id);
         let now = self.wall();
         let memo = self.job_mut(id);
         memo.job.state = state;
@@ -460,9 +516,11 @@ impl Oracle {
         memo.lease_due = memo.job.lease().map_or(Timestamp::NEVER, |lease| lease.until);
         memo.lease_worker = None;
         memo.holds_key &= memo.wants_key();
+        self.enter_slot(id);
     }
 
     fn remove(&mut self, id: JobId) {
+        self.leave_slot(id);
         self.ran(id);
         self.jobs.retain(|memo| memo.job.id != id);
     }

@@ -1,12 +1,15 @@
 //! Operations on one job by reference, queues, listings, bulk changes.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, Mutation, Priority, Protocol,
-    Protocols, QueueKind, Refusal, Reply, Tag, Thing, Unfit,
+    ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView, Mutation,
+    Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply, Stats, Tag, Thing,
+    Unfit, WorkerRow,
 };
 
-use super::{Answer, Oracle, QueueMemo, id_of};
+use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
 
 impl Oracle {
     pub(super) fn replace(&mut self, client: ClientId, tag: Tag, job: &JobRef, body: &Bytes) -> Answer {
@@ -16,8 +19,9 @@ impl Oracle {
         job.payload = job.payload.with_body(body);
         let suits = std::mem::replace(&mut job.unfit, Unfit::NONE) == Unfit::NONE;
         if !suits && job.state == JobState::Ready {
+            let queue = job.queue;
             self.put(id, JobState::Ready);
-            self.follow();
+            self.serve(queue);
         }
         self.say_done(client, tag);
         Ok(())
@@ -34,6 +38,19 @@ impl Oracle {
         self.count_total(id, |totals| totals.cancelled += 1);
         self.tell_end(id, &End::Cancelled);
         self.remove(id);
+    }
+
+    pub(super) fn look(&mut self, client: ClientId, tag: Tag, which: &JobRef) -> Answer {
+        let found = self.find(which).ok().and_then(|id| self.job(id));
+        let view = |job: &Job| {
+            let QueueMemo { name, rules, .. } = self.queue(job.queue);
+            Box::new(JobView { job: job.clone(), queue: name.clone(), codec: rules.codec })
+        };
+        let job = found.map(|memo| view(&memo.job));
+        let numbered = |id: JobId| self.schedules.iter().find(|schedule| schedule.id == id).cloned().map(Box::new);
+        let schedule = if let JobRef::Id(id) = which { numbered(*id) } else { None };
+        self.reply(client, tag, Reply::Looked { job, schedule });
+        Ok(())
     }
 
     // ---- queues ----------------------------------------------------------------------------------------------------
@@ -98,7 +115,7 @@ impl Oracle {
             if self.queue(queue).paused.but(Protocols::of(scope)) != Protocols::NONE {
                 self.see("Pause::Beside");
             }
-            self.follow();
+            self.serve(queue);
         }
         self.say_done(client, tag);
         Ok(())
@@ -123,8 +140,58 @@ impl Oracle {
 
     // ---- listings --------------------------------------------------------------------------------------------------
 
-    pub(crate) fn page(&self, limit: u32) -> usize {
+    pub(super) fn page(&self, limit: u32) -> usize {
         limit.clamp(1, self.limits.page_max.max(1)) as usize
+    }
+
+    pub(super) fn look_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes) -> Answer {
+        let own = self.protocol_of(client);
+        let is_set = |queue: &QueueMemo| queue.throttle.is_some() || queue.rules != QueueRules::default();
+        let is_shown = |queue: &&QueueMemo| queue.is_known_to(own) || (own.is_none() && is_set(queue));
+        let known = self.queue_named(name).filter(is_shown);
+        let rows = known.map(|queue| self.row(queue, own)).into_iter().collect();
+        self.reply(client, tag, Reply::Queues { rows, next: None });
+        Ok(())
+    }
+
+    pub(super) fn list_queues(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {
+        let number = |queue: &QueueMemo| u64::from(queue.id.expect("compared after every command").0);
+        let own = self.protocol_of(client);
+        let is_listed = |queue: &&QueueMemo| queue.is_known_to(own) && number(queue) >= after.0;
+        let mut known: Vec<&QueueMemo> = self.queues.iter().filter(is_listed).collect();
+        known.sort_by_key(|queue| number(queue));
+        let limit = self.page(limit);
+        let rows = known.iter().take(limit).map(|queue| self.row(queue, own)).collect();
+        let next = known.get(limit).map(|queue| Cursor(number(queue), 0));
+        self.reply(client, tag, Reply::Queues { rows, next });
+        Ok(())
+    }
+
+    /// The part of a queue that a client of this protocol sees.
+    pub(crate) fn row(&self, queue: &QueueMemo, own: Option<Protocol>) -> QueueRow {
+        let scope = queue.scope(own);
+        let line = self.ready_of(queue.number, scope);
+        let mut ready = [0; Priority::COUNT];
+        for memo in line.iter().filter_map(|id| self.job(*id)) {
+            let priority = if queue.kind == QueueKind::Cycle { Priority::NORMAL } else { memo.job.priority };
+            ready[priority.lane()] += 1;
+        }
+        QueueRow {
+            name: queue.name.clone(),
+            kind: queue.kind,
+            paused: queue.paused.within(Protocols::of(scope)),
+            paused_at: queue.paused_at,
+            jobs_max: queue.limits_for(scope),
+            jobs_max_of: queue.jobs_max_of,
+            throttle: queue.throttle,
+            bridged: queue.bridged,
+            rules: queue.rules,
+            slots_held: self.slots_held(queue.number),
+            ready,
+            places: JobStateKind::ALL.map(|state| self.count(queue.number, scope, state)),
+            workers: self.workers_of(queue.number, scope),
+            oldest_ready_at: line.first().and_then(|id| Some(self.job(*id)?.job.ready_at)),
+        }
     }
 
     /// The ready jobs of one protocol, or all.
@@ -135,10 +202,85 @@ impl Oracle {
     }
 
     /// Subscriptions of clients that see the jobs of one protocol, or all.
-    pub(crate) fn workers_of(&self, queue: windlass_engine::QueueId, of: Option<Protocol>) -> u32 {
+    fn workers_of(&self, queue: windlass_engine::QueueId, of: Option<Protocol>) -> u32 {
         let sees = |client: &&super::ClientMemo| of.is_none() || client.info.protocol.is_none_or(|own| Some(own) == of);
         let subscriptions = self.clients.iter().filter(sees).flat_map(|client| &client.subscriptions);
         u32::try_from(subscriptions.filter(|served| served.queue == queue).count()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn list_workers(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {
+        let limit = self.page(limit);
+        let listed: Vec<_> = self.workers.iter().filter(|worker| worker.number >= after.0).collect();
+        let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
+        let row = |worker: &&super::WorkerMemo| WorkerRow {
+            name: worker.name.clone(),
+            about: worker.about.clone(),
+            protocol: worker.protocol,
+            state: worker.state,
+            beat_at: worker.beat_at,
+            connections: count(self.clients.iter().filter(|client| client.worker == Some(worker.number)).count()),
+            held: count(self.jobs.iter().filter(|memo| memo.lease_worker == Some(worker.number)).count()),
+        };
+        let rows = listed.iter().take(limit).map(row).collect();
+        let next = listed.get(limit).map(|worker| Cursor(worker.number, 0));
+        self.reply(client, tag, Reply::Workers { rows, next });
+        Ok(())
+    }
+
+    pub(super) fn list_clients(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {
+        let limit = self.page(limit);
+        let wanted: Vec<_> = self.clients.iter().filter(|client| client.id.0 >= after.0).collect();
+        let held = |id: ClientId| self.jobs.iter().filter(|memo| memo.connection() == Some(id)).count();
+        let row = |client: &&super::ClientMemo| ClientRow {
+            id: client.id,
+            number: client.info.number,
+            address: client.info.address.clone(),
+            label: client.label.clone(),
+            protocol: client.info.protocol,
+            subscriptions: client.subscriptions.iter().map(|served| self.queue(served.queue).name.clone()).collect(),
+            is_continued: false,
+            goes_on: false,
+            held: u32::try_from(held(client.id)).unwrap_or(u32::MAX),
+            waits: client.credits > 0 || matches!(client.waiting, Waiting::Jobs(_) | Waiting::Asleep { .. }),
+        };
+        let rows = wanted.iter().take(limit).map(row).collect();
+        let next = wanted.get(limit).map(|client| Cursor(client.id.0, 0));
+        self.reply(client, tag, Reply::Clients { rows, next });
+        Ok(())
+    }
+
+    pub(super) fn stats(&mut self, client: ClientId, tag: Tag) -> Answer {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let in_place = |state| self.jobs.iter().filter(|memo| memo.job.state.kind() == state).count() as u64;
+        let stats = Stats {
+            totals: self.totals,
+            places: JobStateKind::ALL.map(in_place),
+            protocols: self.protocol_stats(),
+            jobs: self.jobs.len() as u64,
+            bytes: self.bytes(),
+            queues: count(self.queues.iter().filter(|queue| queue.known != Protocols::NONE).count()),
+            throttled: count(self.queues.iter().filter(|queue| queue.throttle.is_some()).count()),
+            clients: count(self.clients.len()),
+            workers: count(self.workers.len()),
+            batches: u32::try_from(self.live_batches().count()).unwrap_or(u32::MAX),
+            schedules: count(self.schedules.len()),
+        };
+        self.reply(client, tag, Reply::Stats(Box::new(stats)));
+        Ok(())
+    }
+
+    fn protocol_stats(&self) -> Vec<ProtocolStats> {
+        let all = self.protocols.keys().copied().chain(self.jobs.iter().map(|memo| memo.job.protocol));
+        let in_place = |protocol, state| {
+            let there = |memo: &&super::JobMemo| memo.job.protocol == protocol && memo.job.state.kind() == state;
+            self.jobs.iter().filter(there).count() as u64
+        };
+        let row = |protocol| ProtocolStats {
+            protocol,
+            totals: self.protocols.get(&protocol).copied().unwrap_or_default(),
+            places: JobStateKind::ALL.map(|state| in_place(protocol, state)),
+        };
+        all.collect::<BTreeSet<_>>().into_iter().map(row).collect()
     }
 
     // ---- everything of one protocol ---------------------------------------------------------------------------------
@@ -175,7 +317,7 @@ impl Oracle {
         self.reply(client, Tag(2), Reply::Mutated { changed, next });
         self.settle();
         self.forget_idle_queues();
-        (next, self.finish_step())
+        (next, std::mem::take(&mut self.said))
     }
 
     fn flush_numbered(

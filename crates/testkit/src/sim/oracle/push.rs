@@ -1,8 +1,8 @@
 //! New jobs, and jobs that return to their queue.
 
 use windlass_engine::{
-    Batch, Capacity, Clash, ClientId, Cycle, Extra, Job, JobId, JobState, KeyUntil, Member, NewJob, Payload, Pushed,
-    QueueId, QueueKind, Refusal, Reply, Schedule, Tag, Track, Unfit,
+    Capacity, Clash, ClientId, Cycle, Extra, Job, JobId, JobState, KeyUntil, Member, NewJob, Payload, Pushed, QueueId,
+    QueueKind, Refusal, Reply, Schedule, Tag, Track, Unfit,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -69,22 +69,22 @@ impl Oracle {
         if new.listen {
             self.listen(client, id)?;
         }
-        self.bring_up(id);
+        self.bring_up(id, queue);
         Ok(id)
     }
 
     /// A job created internally, which counts against no limit.
     pub(super) fn give_birth(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>) {
         let id = self.make(queue, new, member);
-        self.bring_up(id);
+        self.bring_up(id, queue);
     }
 
-    fn bring_up(&mut self, id: JobId) {
+    fn bring_up(&mut self, id: JobId, queue: QueueId) {
         self.count_total(id, |totals| totals.pushed += 1);
         if self.job_mut(id).expires_at() <= self.wall() {
             self.expire(id);
         }
-        self.follow();
+        self.serve(queue);
     }
 
     fn judge_room(&self, queue: QueueId, new: &NewJob) -> Answer {
@@ -100,7 +100,7 @@ impl Oracle {
 
     pub(super) fn bytes(&self) -> u64 {
         let jobs: u64 = self.jobs.iter().map(|memo| memo.job.weight_bytes()).sum();
-        let batches: u64 = self.live_batches().map(Batch::weight_bytes).sum();
+        let batches: u64 = self.live_batches().map(|batch| batch.weight_bytes()).sum();
         jobs + batches + self.schedules.iter().map(Schedule::weight_bytes).sum::<u64>()
     }
 
@@ -175,7 +175,7 @@ impl Oracle {
             self.reclaim_key(id);
         }
         self.make_known(queue, Some(protocol));
-        self.follow();
+        self.serve(queue);
     }
 
     /// A job that is live again reclaims its key if the key is free; otherwise it loses its key.

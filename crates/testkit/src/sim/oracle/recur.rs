@@ -1,7 +1,7 @@
 //! Schedules: set, remove, list, run.
 
 use windlass_engine::{
-    Capacity, ClientId, JobId, KeyUntil, NewJob, NewSchedule, Protocol, Recurrence, Refusal, Reply, Schedule,
+    Capacity, ClientId, Cursor, JobId, KeyUntil, NewJob, NewSchedule, Protocol, Recurrence, Refusal, Reply, Schedule,
     ScheduleRef, Tag, Thing, Timestamp,
 };
 
@@ -95,6 +95,22 @@ impl Oracle {
         let id = self.schedule_of(which)?.id;
         self.schedules.retain(|schedule| schedule.id != id);
         self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn list_schedules(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        protocol: Option<Protocol>,
+        (after, limit): (Cursor, u32),
+    ) -> Answer {
+        let limit = self.page(limit);
+        let all: Vec<&Schedule> = self.schedules.iter().filter(|schedule| schedule.id.0 >= after.0).collect();
+        let wanted = all.iter().take(limit).filter(|schedule| protocol.is_none_or(|o| schedule.job.protocol == o));
+        let rows = wanted.map(|schedule| (*schedule).clone()).collect();
+        let next = all.get(limit).map(|schedule| Cursor(schedule.id.0, 0));
+        self.reply(client, tag, Reply::Schedules { rows, next });
         Ok(())
     }
 

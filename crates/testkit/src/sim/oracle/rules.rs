@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Bridge, Capacity, ClientId, End, Failure, JobId, MISFIT, NewJob, Protocol, QueueId, QueueKind, QueueRules, Retry,
-    Tag, Unfit,
+    Bridge, Capacity, ClientId, End, Failure, JobId, MISFIT, NewJob, Protocol, Protocols, QueueId, QueueKind,
+    QueueRules, Retry, Tag, Unfit,
 };
 
 use super::end::Claim;
 use super::memo::QueueMemo;
-use super::{Answer, JobMemo, Oracle};
+use super::{Answer, ClientMemo, JobMemo, Oracle};
 
 impl Oracle {
     pub(super) fn rule_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, rules: QueueRules) -> Answer {
@@ -23,7 +23,7 @@ impl Oracle {
             let codec = std::mem::replace(&mut self.queue_mut(queue).rules, rules).codec;
             if codec != rules.codec {
                 self.ready_queue(queue).into_iter().for_each(|id| self.job_mut(id).job.unfit = Unfit::NONE);
-                self.follow();
+                self.serve(queue);
             }
         }
         self.say_done(client, tag);
@@ -39,20 +39,52 @@ impl Oracle {
         for queue in changed {
             let queue_is = &mut self.queue_mut(queue).bridged;
             *queue_is = !*queue_is;
-            self.follow();
+            self.serve(queue);
         }
         self.say_done(client, tag);
         Ok(())
     }
 
     /// Whether a client of this protocol sees a waiting job.
-    pub(crate) fn sees(&self, own: Option<Protocol>, memo: &JobMemo) -> bool {
+    pub(super) fn sees(&self, own: Option<Protocol>, memo: &JobMemo) -> bool {
         let queue = self.queue(memo.job.queue);
         match own {
             Some(own) if queue.bridged => !memo.job.unfit.has(own),
             Some(own) => memo.job.protocol == own || queue.kind == QueueKind::Cycle,
             None => true,
         }
+    }
+
+    /// The ready jobs of a queue that it hands out.
+    pub(super) fn open_queue(&self, queue: QueueId) -> Vec<JobId> {
+        let QueueMemo { paused, kind, .. } = *self.queue(queue);
+        let held = |memo: &JobMemo| match kind {
+            QueueKind::Work => paused.has(memo.job.protocol),
+            QueueKind::Cycle => paused != Protocols::NONE,
+        };
+        let mut line = self.ready_queue(queue);
+        line.retain(|id| self.job(*id).is_some_and(|memo| !held(memo)));
+        line
+    }
+
+    /// The ready jobs of a queue that a client may be handed.
+    pub(super) fn open_to(&self, queue: QueueId, client: ClientId) -> Vec<JobId> {
+        let own = self.protocol_of(client);
+        let mut line = self.open_queue(queue);
+        line.retain(|id| self.job(*id).is_some_and(|memo| self.sees(own, memo)));
+        line
+    }
+
+    /// Whether a queue has more for a client than the jobs that woken clients are about to take.
+    pub(super) fn has_unclaimed(&self, queue: QueueId, client: &ClientMemo) -> bool {
+        let own = client.info.protocol;
+        let woken: Vec<&ClientMemo> = self.clients.iter().filter(|c| c.woken_for() == Some(queue)).collect();
+        let rival = |other: &&&ClientMemo| match (own, other.info.protocol) {
+            (Some(own), Some(other)) => own == other || self.queue(queue).bridged,
+            (Some(_) | None, _) => true,
+        };
+        let rivals = woken.iter().filter(rival).count();
+        self.slots_free(queue) > woken.len() && self.open_to(queue, client.id).len() > rivals
     }
 
     /// Whether a body is within its queue's limit, if the queue exists.

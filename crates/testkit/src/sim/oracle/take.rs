@@ -1,23 +1,25 @@
-//! Taking jobs: who asks or waits, and the lease on a job that the engine hands out.
+//! Taking jobs: choosing among queues, granting the lease.
+
+use std::cmp::Reverse;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Capacity, ClientId, Event, From, Holder, JobId, JobState, Lease, LeaseTerms, Notice, QueueKind, Refusal, Reply,
-    Tag, Take, Taken, Timestamp, Token, Wait, WorkerState,
+    Capacity, ClientId, From, Holder, JobId, JobState, Lease, LeaseTerms, Notice, QueueId, QueueKind, Refusal, Reply,
+    Select, Tag, Take, Taken, Timestamp, Token, Wait, WorkerState,
 };
 
 use super::memo::{Blocked, Served};
-use super::{Answer, Hand, JobMemo, Oracle, Waiting};
+use super::{Answer, Oracle, Waiting};
 
 impl Oracle {
     pub(super) fn take(&mut self, client: ClientId, tag: Tag, take: &Take) -> Answer {
         let waits = self.open_client(client)?.blocked();
         let endless = waits.iter().all(|take| take.until == Timestamp::NEVER) && !matches!(take.wait, Wait::Until(_));
-        if waits.is_empty() || !endless {
-            self.stop_waking(client)?;
-        }
+        let woken_for = if !waits.is_empty() && endless { None } else { self.stop_waking(client)? };
         let answer = self.take_or_wait(client, tag, take);
-        self.follow();
+        if let Some(queue) = woken_for {
+            self.serve(queue);
+        }
         answer
     }
 
@@ -32,17 +34,10 @@ impl Oracle {
             }
         };
         let quiet = self.may_not_take(client, &take.worker);
-        let is_own = |hand: &Hand| hand.client == client && matches!(hand.event, Event::Reply(to, _) if to == tag);
-        if let Some(at) = self.pending.iter().position(is_own) {
-            let taken = self.pending.remove(at).event.handed_out().map_or(JobId(0), |taken| taken.id);
-            assert!(!quiet, "{client:?} takes for a quiet worker");
-            let first = |served: &Served| self.first(client, served, &take.worker);
-            let served = self.judge_choice(client, &from, take.select, first, taken);
-            self.hand_out(client, tag, taken, &served, &take.worker);
+        if let Some((served, job)) = self.choose(client, &from, take.select, &take.worker).filter(|_| !quiet) {
+            self.hand_out(client, tag, job, &served, &take.worker);
             return Ok(());
         }
-        let left = from.iter().filter(|_| !quiet).find_map(|served| self.first(client, served, &take.worker));
-        assert_eq!(left, None, "{client:?} does not get what is there");
         let until = match take.wait {
             Wait::No => self.now,
             Wait::Until(at) => at,
@@ -79,16 +74,90 @@ impl Oracle {
         Ok(from)
     }
 
+    /// Whether the queue has a job that could be handed out.
+    pub(super) fn has_work(&self, queue: QueueId) -> bool {
+        !self.open_queue(queue).is_empty() && self.slots_free(queue) > 0
+    }
+
+    /// The job that this client gets next in the name of this worker.
+    pub(super) fn choose(
+        &self,
+        client: ClientId,
+        from: &[Served],
+        select: Select,
+        worker: &[u8],
+    ) -> Option<(Served, JobId)> {
+        self.choose_among(client, from, select, |served| self.first(client, served, worker))
+    }
+
+    /// The same choice; `first` is the job it would get from each queue.
+    pub(super) fn choose_among(
+        &self,
+        client: ClientId,
+        from: &[Served],
+        select: Select,
+        first: impl Fn(&Served) -> Option<JobId>,
+    ) -> Option<(Served, JobId)> {
+        let turns = self.turns(client, from);
+        let mut best = None;
+        for (index, served) in from.iter().enumerate() {
+            let Some(memo) = first(served).and_then(|id| self.job(id)) else { continue };
+            let key = memo.sort_key();
+            let (heavy, lane) = (Reverse(u64::from(served.weight)), memo.lane() as u64);
+            let nothing = (0, false, 0, 0);
+            // Smaller is better; the first of equals wins.
+            let merit = match select {
+                Select::ListOrder => (Reverse(0), nothing, index),
+                Select::BestPriority => (Reverse(0), key, 0),
+                Select::RoundRobin => (Reverse(0), (0, false, lane, 0), turns[index]),
+                Select::Weighted => (heavy, key, 0),
+            };
+            if best.as_ref().is_none_or(|(least, _)| merit < *least) {
+                best = Some((merit, (*served, memo.job.id)));
+            }
+        }
+        best.map(|(_, choice)| choice)
+    }
+
+    /// The job of a queue that this client gets in the name of this worker, if it may have any.
+    pub(super) fn first(&self, client: ClientId, served: &Served, worker: &[u8]) -> Option<JobId> {
+        let open = self.has_work(served.queue) && self.admits(client, served, worker);
+        self.open_to(served.queue, client).first().copied().filter(|_| open)
+    }
+
+    /// For each source, how many precede it if the one after the last to be served comes first.
+    fn turns(&self, client: ClientId, from: &[Served]) -> Vec<usize> {
+        let last = self.client(client).and_then(|client| client.last_queue);
+        let first = last.and_then(|last| from.iter().position(|s| s.queue == last)).map_or(0, |at| at + 1);
+        let mut order: Vec<usize> = (0..from.len()).collect();
+        order.rotate_left(first.checked_rem(from.len()).unwrap_or(0));
+        (0..from.len()).map(|index| order.iter().position(|at| *at == index).unwrap_or_default()).collect()
+    }
+
     pub(super) fn hand_out(&mut self, client: ClientId, tag: Tag, id: JobId, served: &Served, worker: &Bytes) {
+        let terms = served.lease;
+        let (now, lease_ms_max) = (self.now, self.limits.lease_ms_max);
         let queue = self.job_mut(id).job.queue;
         if self.ready_queue(queue).first() != Some(&id) {
             self.see("Isolation::Passed");
         }
-        self.job_mut(id).job.attempts += 1;
-        let lease = self.job(id).map(|memo| self.lease(client, memo, served.lease, worker)).expect("it is ready");
-        let (token, until) = (lease.token, lease.until);
-        self.put(id, JobState::Leased(Box::new(lease)));
-        if !served.lease.connection_bound {
+        // Beyond the numbers of earlier runs of the daemon.
+        let serial = self.queue(queue).serial + self.boot_count * (1 << 44);
+        let memo = self.job_mut(id);
+        memo.job.attempts += 1;
+        let token = Token(if memo.job.cycle().is_some() { serial } else { memo.job.attempts.into() });
+        let wish = memo.job.extra.as_deref().and_then(|extra| extra.lease_ms);
+        let (lease_ms, on_expiry) = match (wish, terms.wish) {
+            (Some(ms), Some(on_expiry)) => (Some(ms), on_expiry),
+            _ => (terms.lease_ms, terms.on_expiry),
+        };
+        let holder = match terms.connection_bound {
+            true => Holder::Connection(client),
+            false => Holder::Named(worker.as_ref().into()),
+        };
+        let until = lease_ms.map_or(Timestamp::NEVER, |ms| now.after_ms(ms.min(lease_ms_max).max(1)));
+        self.put(id, JobState::Leased(Box::new(Lease::new(holder, token, now, until, on_expiry))));
+        if !terms.connection_bound {
             self.job_mut(id).lease_worker = self.worker_named(worker).map(|worker| worker.number);
         }
         self.count_total(id, |totals| totals.taken += 1);
@@ -100,24 +169,6 @@ impl Oracle {
             Tag::NONE => self.notify(client, Notice::Delivered(job)),
             tag => self.reply(client, tag, Reply::Taken(job)),
         }
-    }
-
-    /// The lease of a job on these terms, from now on.
-    pub(super) fn lease(&self, client: ClientId, memo: &JobMemo, terms: LeaseTerms, worker: &[u8]) -> Lease {
-        // Beyond the numbers of earlier runs of the daemon.
-        let serial = self.queue(memo.job.queue).serial + self.boot_count * (1 << 44);
-        let token = Token(if memo.job.cycle().is_some() { serial } else { memo.job.attempts.into() });
-        let wish = memo.job.extra.as_deref().and_then(|extra| extra.lease_ms);
-        let (lease_ms, on_expiry) = match (wish, terms.wish) {
-            (Some(ms), Some(on_expiry)) => (Some(ms), on_expiry),
-            _ => (terms.lease_ms, terms.on_expiry),
-        };
-        let holder = match terms.connection_bound {
-            true => Holder::Connection(client),
-            false => Holder::Named(worker.into()),
-        };
-        let until = lease_ms.map_or(Timestamp::NEVER, |ms| self.now.after_ms(ms.min(self.limits.lease_ms_max).max(1)));
-        Lease::new(holder, token, self.now, until, on_expiry)
     }
 
     fn taken(&self, id: JobId, token: Token, until: Timestamp) -> Taken {
@@ -145,7 +196,7 @@ impl Oracle {
     }
 
     /// Whether a client belongs to a worker that was asked to take no more.
-    pub(crate) fn is_quiet(&self, client: ClientId) -> bool {
+    pub(super) fn is_quiet(&self, client: ClientId) -> bool {
         let number = self.client(client).and_then(|client| client.worker);
         self.workers.iter().any(|worker| Some(worker.number) == number && worker.state > WorkerState::Running)
     }

@@ -90,14 +90,15 @@ impl Oracle {
         let clients = self.clients_of(number);
         let protocol = clients.first().and_then(|id| self.client(*id)?.info.protocol);
         self.count_protocol(protocol, |totals| totals.workers_lost += 1);
+        let mut woken_for = Vec::new();
         for id in clients {
-            self.stop_waiting(id);
+            woken_for.extend(self.stop_waiting(id));
             self.notify(id, Notice::Close);
             if let Ok(client) = self.open_client(id) {
                 client.worker = None;
             }
         }
-        self.follow();
+        woken_for.into_iter().for_each(|queue| self.serve(queue));
         self.forget_worker(number);
     }
 
