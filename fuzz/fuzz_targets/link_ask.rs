@@ -7,10 +7,8 @@
 mod stream;
 
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, Context, Engine, JobCommand, Limits, Tag, Timestamp,
-};
-use windlass_link::{Ask, Claim};
+use windlass_engine::{ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Limits, Tag, Timestamp};
+use windlass_link::Ask;
 
 const GOLDEN: &str = include_str!("../../crates/link/golden/ask.txt");
 
@@ -18,11 +16,11 @@ fn limits() -> Limits {
     Limits { queues_max: 100, page_max: 10, batch_depth_max: 5, ..Limits::default() }
 }
 
-/// The command in an item, or the one that a claim needs.
+/// The command in an item, or the one that a claim is.
 fn command(ask: Ask) -> Option<(ClientId, Tag, Command)> {
     match ask {
         Ask::Command { client, tag, command } => Some((client, tag, command)),
-        Ask::Claim { client, claim: Claim::Pushed { new, .. } } => Some((client, Tag(1), JobCommand::Push(new).into())),
+        Ask::Claim { client, claim } => Some((client, Tag::NONE, Command::Claim(Box::new(claim)))),
         _ => None,
     }
 }
@@ -30,6 +28,8 @@ fn command(ask: Ask) -> Option<(ClientId, Tag, Command)> {
 fuzz_target!(|input: stream::Input| {
     let mut engine = Engine::new(limits(), 1);
     let mut context = Context::new(Timestamp(1_000), 1);
+    engine.succeed(&mut context);
+    engine.end_grace_at(Timestamp(1_100));
     for client in 0..3 {
         engine.apply(ClientId(client), Tag::NONE, ClientCommand::Open(ClientInfo::default()), &mut context);
     }

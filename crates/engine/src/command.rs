@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::batches::NewBatch;
+use crate::claim::Claim;
 use crate::ids::{ClientId, Priority, Protocol, Timestamp};
 use crate::jobs::Failure;
 use crate::query::Query;
@@ -44,6 +45,9 @@ pub enum Command {
     Worker(WorkerCommand),
     /// Wait until every earlier change is durable. Answer: `Settled`.
     Barrier,
+    /// Have again what the client had at an engine that this one succeeds ([`crate::Engine::succeed`]). No answer. What is not
+    /// there any more ends as it does without a claim: a worker's report is refused, a listener receives `Ended`.
+    Claim(Box<Claim>),
 }
 
 /// A connection opens, closes, or changes its subscriptions.
@@ -388,4 +392,5 @@ families!(
     Batch(BatchCommand),
     Bulk(BulkCommand),
     Worker(WorkerCommand),
+    Claim(Box<Claim>),
 );

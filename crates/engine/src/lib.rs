@@ -35,6 +35,7 @@
 
 mod batches;
 mod change;
+mod claim;
 mod clients;
 mod clock;
 mod command;
@@ -45,6 +46,7 @@ mod days;
 mod engine;
 mod event;
 mod glob;
+mod grace;
 mod ids;
 mod jobs;
 mod limits;
@@ -63,6 +65,7 @@ mod work;
 
 pub use batches::{Batch, BatchProgress, NewBatch, Stage};
 pub use change::Change;
+pub use claim::{Claim, Held};
 pub use clock::{Clock, Reading, TICK_MS, Timekeeper};
 pub use command::*;
 pub use condition::{BODY_READ_MAX, Calls, Condition, JobReader};

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 
+use crate::claim::Claim;
 use crate::command::{
     BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, LeaseCommand, QueueCommand, ScheduleCommand,
     TakeCommand, WorkerCommand,
@@ -37,7 +38,7 @@ impl Command {
         const UNANSWERED: fn(&Reply) -> bool = |_| false;
         match self {
             Self::Client(ClientCommand::Disconnect(_)) => Terms(Nothing, DONE),
-            Self::Client(_) => Terms(Nothing, UNANSWERED),
+            Self::Client(_) | Self::Claim(_) => Terms(Nothing, UNANSWERED),
             Self::Job(JobCommand::Push(job)) => {
                 Terms(if job.durable { Room } else { Nothing }, |reply| matches!(reply, Reply::Pushed { .. }))
             }
@@ -85,7 +86,7 @@ impl Command {
             | Self::Worker(WorkerCommand::SetState { .. } | WorkerCommand::Drain)
             | Self::Bulk(_) => Some(Right::Administer),
             Self::Query(query) => query.right(),
-            Self::Client(_) | Self::Take(TakeCommand::Unwait) | Self::Barrier => None,
+            Self::Client(_) | Self::Take(TakeCommand::Unwait) | Self::Barrier | Self::Claim(_) => None,
         }
     }
 
@@ -108,6 +109,7 @@ impl Command {
         match self {
             Self::Client(command) => matches!(command, ClientCommand::Disconnect(_)) && tag.wants_answer(),
             Self::Take(command) => matches!(command, TakeCommand::Take(_)),
+            Self::Claim(_) => false,
             Self::Query(_) | Self::Bulk(_) | Self::Barrier | Self::Worker(WorkerCommand::Beat { .. }) => true,
             Self::Job(_) | Self::Lease(_) | Self::Queue(_) | Self::Schedule(_) | Self::Batch(_) | Self::Worker(_) => {
                 tag.wants_answer()
@@ -169,6 +171,11 @@ impl Command {
             | Self::Query(Query::Jobs { filter, .. } | Query::Preview { filter, .. }) => {
                 filter.queue.iter_mut().for_each(each);
             }
+            Self::Claim(claim) => match &mut **claim {
+                Claim::Holds { held, .. } => each(&mut held.queue),
+                Claim::Pushed { new, .. } => each(&mut new.queue),
+                Claim::Hears { .. } => {}
+            },
             Self::Client(_)
             | Self::Take(_)
             | Self::Schedule(_)
@@ -203,6 +210,18 @@ impl Query {
 }
 
 impl LeaseCommand {
+    pub(crate) const fn job(&self) -> &JobRef {
+        match self {
+            Self::Finish { job, .. }
+            | Self::Fail { job, .. }
+            | Self::Unconvertible { job, .. }
+            | Self::Release { job, .. }
+            | Self::Extend { job, .. }
+            | Self::Repay { job, .. }
+            | Self::Progress { job, .. } => job,
+        }
+    }
+
     const fn job_mut(&mut self) -> &mut JobRef {
         match self {
             Self::Finish { job, .. }

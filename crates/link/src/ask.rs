@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use windlass_engine::{ClientId, Command, JobId, NewJob, Protocol, Tag, Timestamp, Token};
+use windlass_engine::{Claim, ClientId, Command, Tag};
 
 use crate::number::Edge;
 
@@ -99,48 +99,6 @@ pub struct Known {
     pub epoch: u64,
     /// The newest commit of that epoch that was durable, as far as the edge knows.
     pub commit: u64,
-}
-
-/// What a client had at an earlier leader's engine, beside what it can ask for again with a command.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub enum Claim {
-    /// It works on a job, under a lease that ends with its connection. If several clients claim one job, the highest token counts.
-    Holds {
-        /// The job.
-        job: JobId,
-        /// The lease.
-        held: Held,
-    },
-    /// It listens to a job, once more.
-    Hears {
-        /// The job.
-        job: JobId,
-    },
-    /// It has pushed a job that lives only while clients listen, and it listens to it. The job returns under its number, unless
-    /// another client has claimed it before: then this client listens to that one.
-    Pushed {
-        /// The job's number.
-        job: JobId,
-        /// The job, as it was pushed.
-        new: Box<NewJob>,
-    },
-}
-
-/// A lease that ends with a connection, and the names of its job.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
-pub struct Held {
-    /// Identifies the lease together with the job.
-    pub token: Token,
-    /// When the lease ends by itself.
-    pub until: Timestamp,
-    /// The protocol of the job's producer.
-    pub protocol: Protocol,
-    /// The job's queue. Its new lease is on the client's terms there, if the client serves it.
-    pub queue: Bytes,
-    /// The job's public name.
-    pub name: Bytes,
-    /// Its coalescing key, empty if it has none.
-    pub key: Bytes,
 }
 
 impl Ask {

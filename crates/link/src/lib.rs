@@ -13,7 +13,7 @@ mod ledger;
 mod number;
 mod say;
 
-pub use ask::{Ask, Claim, Held, Hello, Known};
+pub use ask::{Ask, Hello, Known};
 pub use frame::{Decoder, Encoder, FRAME_BYTES_MAX, FrameError, TooLong, VERSION};
 pub use ledger::{Bounds, Ledger};
 pub use number::Edge;

@@ -30,6 +30,7 @@ const GIVE_BACK: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Lease {
     epoch: i64,
+    length: Duration,
     place: String,
     names: Names,
     /// Until when the holder may act, in milliseconds since boot.
@@ -78,6 +79,7 @@ impl Lease {
             if let Some(epoch) = take_if_free(link, &names, target)? {
                 let lease = Self {
                     epoch,
+                    length: target.lease,
                     place: target.place.clone(),
                     names,
                     until: AtomicU64::new(sent.saturating_add(own_part(target.lease))),
@@ -242,6 +244,10 @@ impl Tenure for Lease {
 
     fn epoch(&self) -> u64 {
         self.epoch.unsigned_abs()
+    }
+
+    fn length(&self) -> Duration {
+        self.length
     }
 }
 

@@ -214,8 +214,11 @@ pub trait Tenure: fmt::Debug + Send + Sync {
     /// Why the right has ended for good; `None`: it holds, or may still be renewed.
     fn lost(&self) -> Option<Error>;
 
-    /// Its number: each later one is larger.
+    /// Its number: each later one is larger. The first is 1.
     fn epoch(&self) -> u64;
+
+    /// For how long it holds unless it is renewed.
+    fn length(&self) -> Duration;
 }
 
 /// An error of a store. It requires the operator; until then nothing is acknowledged.

@@ -47,6 +47,7 @@ pub(super) fn check(state: &State) {
     check_batches(state);
     check_jobs(state);
     check_numbers(state);
+    super::claims::check(state);
     let hands = hands(state);
     for queue in state.queues.iter() {
         check_consumers(queue, &hands);

@@ -2,10 +2,9 @@
 
 use super::call::Call;
 use super::state::State;
-use super::{batches, edit, flush, leases, list, push, queues, schedules, stats, subscriptions, take, why, workers};
+use super::{batches, claims, edit, flush, list, push, queues, schedules, stats, subscriptions, why, workers};
 use crate::command::{
-    BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, LeaseCommand, QueueCommand, ScheduleCommand,
-    TakeCommand, WorkerCommand,
+    BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, QueueCommand, ScheduleCommand, WorkerCommand,
 };
 use crate::event::Reply;
 use crate::query::Query;
@@ -16,8 +15,8 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
     match command {
         Command::Client(command) => client(state, command, call),
         Command::Job(command) => job(state, command, call),
-        Command::Take(command) => take(state, command, call),
-        Command::Lease(command) => lease(state, command, call),
+        Command::Take(command) => claims::ask_for_work(state, command, call),
+        Command::Lease(command) => claims::report(state, command, call),
         Command::Query(query) => answer(state, query, call),
         Command::Queue(command) => queue(state, command, call),
         Command::Schedule(ScheduleCommand::Set(new)) => schedules::set_schedule(state, *new, call),
@@ -30,6 +29,7 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
         Command::Batch(BatchCommand::Open { batch, hold_ms }) => batches::open_batch(state, &batch, hold_ms, call),
         Command::Batch(BatchCommand::Commit { batch }) => batches::commit_batch(state, &batch, call),
         Command::Barrier => Ok(call.reply(Reply::Settled)),
+        Command::Claim(claim) => claims::claim(state, *claim, call),
         Command::Bulk(BulkCommand::Mutate { filter, action, after, limit }) => {
             Ok(list::mutate(state, &filter, action, (after, limit), call))
         }
@@ -51,7 +51,10 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
 fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
     match command {
         ClientCommand::Open(info) => state.clients.open(call.client, info),
-        ClientCommand::Close => Ok(subscriptions::close(state, call.client, call.context)),
+        ClientCommand::Close => {
+            claims::forget(state, call.client);
+            Ok(subscriptions::close(state, call.client, call.context))
+        }
         ClientCommand::SetName(label) => subscriptions::set_client_name(state, call.client, &label),
         ClientCommand::Serve(new) => subscriptions::subscribe(state, call.client, new, call.context),
         ClientCommand::Unserve { queue, requeue } => {
@@ -69,30 +72,6 @@ fn job(state: &mut State, command: JobCommand, call: &mut Call<'_>) -> Result<()
         JobCommand::Track { job, progress, text, until } => edit::track(state, &job, (progress, text), until, call),
         JobCommand::Replace { job, body } => edit::replace(state, &job, &body, call),
         JobCommand::Cancel(job) => edit::cancel(state, &job, call),
-    }
-}
-
-#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
-fn take(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
-    match command {
-        TakeCommand::Take(take) => take::take(state, take, call),
-        TakeCommand::WaitForWork => take::wait_for_work(state, call.client, call.context),
-        TakeCommand::Credit { credits, select } => take::credit(state, call.client, credits, select, call.context),
-        TakeCommand::Unwait => Ok(take::unwait(state, call.client, call.context)),
-    }
-}
-
-fn lease(state: &mut State, command: LeaseCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
-    match command {
-        LeaseCommand::Finish { job, proof, result } => leases::finish(state, &job, proof, &result, call),
-        LeaseCommand::Fail { job, proof, failure } => leases::fail(state, &job, proof, failure, call),
-        LeaseCommand::Unconvertible { job, proof, why } => leases::unconvertible(state, &job, proof, &why, call),
-        LeaseCommand::Release { job, proof, front } => leases::release(state, &job, proof, front, call),
-        LeaseCommand::Extend { job, proof, until, only_later } => {
-            leases::extend(state, &job, proof, (until, only_later), call)
-        }
-        LeaseCommand::Repay { job, proof, body, to } => leases::repay(state, &job, proof, (body, to), call),
-        LeaseCommand::Progress { job, proof, note } => leases::progress(state, &job, proof, note, call),
     }
 }
 

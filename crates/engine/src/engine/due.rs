@@ -1,6 +1,7 @@
 //! Time: everything due runs before the next command, in the order in which it fell due.
 
 use super::batches::advance;
+use super::claims::{end_waiting, has_waited};
 use super::ends::expire_job;
 use super::failures::expire_lease;
 use super::place::{count, remove_job};
@@ -52,6 +53,10 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
         drop_dead(state, context);
         end_visit(state, context);
     }
+    if has_waited(state) {
+        end_waiting(state, context);
+        end_visit(state, context);
+    }
     state.queues.remember_dropped(&mut context.changes);
     if state.timers.is_cluttered() {
         sweep_timers(state);
@@ -76,7 +81,7 @@ pub(super) fn end_visit(state: &mut State, context: &mut Context) {
 /// The next time at which work is due, if any.
 pub(super) fn next_deadline(state: &State) -> Option<Timestamp> {
     let (at, _) = next_due(state);
-    let at = if has_dead_to_drop(state) { at.min(state.now) } else { at };
+    let at = if has_dead_to_drop(state) { at.min(state.now) } else { at.min(state.grace.next_at()) };
     (at < Timestamp::NEVER).then_some(at)
 }
 

@@ -10,6 +10,7 @@ use super::place::{count, count_success, move_job, observe_run, remember_move, r
 use super::requeue::{go_round, make_ready};
 use super::state::{State, own};
 use super::warnings::warn_unfit;
+use crate::command::LeaseCommand;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
 use crate::ids::{Protocol, Timestamp};
@@ -19,13 +20,20 @@ use crate::queues::Queue;
 use crate::refusal::{Refusal, Thing};
 use crate::request::{JobRef, Note, Proof, QueueKind, RepayTo};
 
-pub(super) fn finish(
-    state: &mut State,
-    job: &JobRef,
-    proof: Proof,
-    result: &Bytes,
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+/// A worker reports on a job.
+pub(super) fn report(state: &mut State, command: LeaseCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+    match command {
+        LeaseCommand::Finish { job, proof, result } => finish(state, &job, proof, &result, call),
+        LeaseCommand::Fail { job, proof, failure } => fail(state, &job, proof, failure, call),
+        LeaseCommand::Unconvertible { job, proof, why } => unconvertible(state, &job, proof, &why, call),
+        LeaseCommand::Release { job, proof, front } => release(state, &job, proof, front, call),
+        LeaseCommand::Extend { job, proof, until, only_later } => extend(state, &job, proof, (until, only_later), call),
+        LeaseCommand::Repay { job, proof, body, to } => repay(state, &job, proof, (body, to), call),
+        LeaseCommand::Progress { job, proof, note } => progress(state, &job, proof, note, call),
+    }
+}
+
+fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
     let slot = match (proof, leased(state, call.client, job, proof)) {
         (Proof::Late, _) => left(state, job, 0)?,
         (Proof::AnyLease, Err(Refusal::NotHeld)) => left(state, job, 1)?,
@@ -61,7 +69,7 @@ pub(super) fn finish(
     Ok(())
 }
 
-pub(super) fn fail(
+fn fail(
     state: &mut State,
     job: &JobRef,
     proof: Proof,
@@ -80,7 +88,7 @@ pub(super) fn fail(
 
 /// The job waits for a worker of another protocol. If no protocol is left, it goes to the dead-letter queue whatever its
 /// retry policy is, so that an operator can see the reason.
-pub(super) fn unconvertible(
+fn unconvertible(
     state: &mut State,
     job: &JobRef,
     proof: Proof,
@@ -114,13 +122,7 @@ fn mark_unfit(state: &mut State, slot: Slot, own: Option<Protocol>) -> bool {
     !is_nobodys
 }
 
-pub(super) fn release(
-    state: &mut State,
-    job: &JobRef,
-    proof: Proof,
-    front: bool,
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+fn release(state: &mut State, job: &JobRef, proof: Proof, front: bool, call: &mut Call<'_>) -> Result<(), Refusal> {
     let slot = leased(state, call.client, job, proof)?;
     must_be(state, slot, QueueKind::Work)?;
     let rank = front.then(|| state.meta.rank(true));
@@ -129,7 +131,7 @@ pub(super) fn release(
     Ok(())
 }
 
-pub(super) fn extend(
+fn extend(
     state: &mut State,
     job: &JobRef,
     proof: Proof,
@@ -145,7 +147,7 @@ pub(super) fn extend(
     Ok(())
 }
 
-pub(super) fn repay(
+fn repay(
     state: &mut State,
     job: &JobRef,
     proof: Proof,
@@ -179,13 +181,7 @@ pub(super) fn move_lease_end(state: &mut State, slot: Slot, until: Timestamp, on
     state.jobs.move_lease_end(slot, until, only_later, state.now, &mut state.timers);
 }
 
-pub(super) fn progress(
-    state: &mut State,
-    job: &JobRef,
-    proof: Proof,
-    note: Note,
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mut Call<'_>) -> Result<(), Refusal> {
     let slot = leased(state, call.client, job, proof)?;
     if let Note::Progress { numerator, denominator, raw } = &note {
         let progress = Progress { numerator: *numerator, denominator: *denominator, text: own(raw) };

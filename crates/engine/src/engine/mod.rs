@@ -7,6 +7,7 @@ mod batches;
 mod call;
 mod check;
 mod checks;
+mod claims;
 mod deliver;
 mod dispatch;
 mod due;

@@ -6,6 +6,7 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
+use super::claims;
 use super::failures::lose_job;
 use super::state::State;
 use super::subscriptions::{forget_served, stop_listening};
@@ -22,6 +23,9 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
     let gives_back = ends || matches!(command, Command::Client(ClientCommand::UnserveAll { requeue: true }));
     if !ends && !matches!(command, Command::Client(ClientCommand::UnserveAll { .. })) {
         return false;
+    }
+    if ends {
+        claims::forget(state, client);
     }
     let Some(known) = state.clients.get(client) else { return false };
     if ends && known.blocked_count() > limit {

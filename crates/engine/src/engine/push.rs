@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::call::Call;
 use super::checks::{check_body, check_names};
 use super::ends::expire_job;
-use super::place::{count, insert_job, remember_put};
+use super::place::{count, insert_job, is_used, remember_put};
 use super::room::{check_room_for, make_way};
 use super::serve::serve;
 use super::state::{State, own};
@@ -93,7 +93,8 @@ fn coalesce(
     Ok((job.id, job.durable, how))
 }
 
-fn listen(state: &mut State, client: ClientId, slot: Slot) -> Result<(), Refusal> {
+/// One more listener of a job.
+pub(super) fn listen(state: &mut State, client: ClientId, slot: Slot) -> Result<(), Refusal> {
     let Some(job) = state.jobs.at(slot) else { return Err(Refusal::NotFound(Thing::Job)) };
     check_listeners(state, client, job.listeners().len())?;
     state.jobs.listen(slot, client);
@@ -125,7 +126,8 @@ fn insert_new(
     // Make the queue known first: dropping dead jobs may remove the last job of a queue that is not known.
     state.queues.make_known(queue, Some(new.protocol), &mut context.changes);
     make_way(state, 1, new.body.len() as u64, context);
-    let slot = place_new(state, queue, new, member, context);
+    let id = state.meta.new_job_id(&mut context.changes);
+    let slot = place_new(state, (id, queue), new, member, context);
     if new.listen {
         listen(state, client, slot)?;
     }
@@ -142,13 +144,20 @@ pub(super) fn push_internal(
     context: &mut Context,
 ) {
     state.queues.make_known(queue, Some(new.protocol), &mut context.changes);
-    let slot = place_new(state, queue, new, member, context);
+    let id = state.meta.new_job_id(&mut context.changes);
+    let slot = place_new(state, (id, queue), new, member, context);
     announce(state, slot, queue, context);
 }
 
 /// Creates a new job and inserts it in its state. Its queue is known.
-fn place_new(state: &mut State, queue: QueueId, new: &NewJob, member: Option<Member>, context: &mut Context) -> Slot {
-    let job = make_job(state, queue, new, member, context);
+fn place_new(
+    state: &mut State,
+    (id, queue): (JobId, QueueId),
+    new: &NewJob,
+    member: Option<Member>,
+    context: &mut Context,
+) -> Slot {
+    let job = make_job(state, (id, queue), new, member, context);
     let slot = insert_job(state, job);
     if let Some(member) = member {
         state.batches.join(member, &mut context.changes);
@@ -158,15 +167,46 @@ fn place_new(state: &mut State, queue: QueueId, new: &NewJob, member: Option<Mem
 
 /// Completes the insertion of a job: counts and journals it, and serves its queue.
 fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context) -> Option<JobId> {
-    let (id, expires_at) = state.jobs.at(slot).map(|job| (job.id, job.expiry()))?;
+    let id = state.jobs.at(slot).map(|job| job.id)?;
     count(state, slot, |totals| totals.pushed += 1);
     remember_put(state, slot, context);
+    begin(state, slot, queue, context);
+    Some(id)
+}
+
+/// A job is where it belongs: it expires, or its queue is served.
+fn begin(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context) {
     // The job may have expired already. Then no waiting client must get it.
-    if expires_at <= state.wall() {
+    if state.jobs.at(slot).is_some_and(|job| job.expiry() <= state.wall()) {
         expire_job(state, slot, context);
     }
     serve(state, queue, context);
-    Some(id)
+}
+
+/// Creates a job again under the number that it had at an earlier engine, which is not used. The job lives only while clients listen:
+/// this one does. Its push counted there, and so did the limit of its queue.
+pub(super) fn bring_back(
+    state: &mut State,
+    client: ClientId,
+    id: JobId,
+    new: &NewJob,
+    context: &mut Context,
+) -> Result<(), Refusal> {
+    if new.durable || !new.listen || is_used(state, id) {
+        return Err(Refusal::OutOfPlace);
+    }
+    check_new(state, new)?;
+    check_listeners(state, client, 0)?;
+    let queue = state.queues.find_or_make(&new.queue, new.kind, state.limits.queues_max)?;
+    let has_room = check_body(state, queue, &new.body).and_then(|()| check_room_for(state, new.body.len()));
+    if has_room.is_ok() {
+        state.queues.make_known(queue, Some(new.protocol), &mut context.changes);
+        let slot = place_new(state, (id, queue), new, None, context);
+        state.jobs.listen(slot, client);
+        begin(state, slot, queue, context);
+    }
+    state.queues.drop_if_unknown(queue);
+    has_room
 }
 
 /// Checks all limits on the number and size of jobs.
@@ -183,7 +223,13 @@ fn check_room(state: &State, queue: QueueId, new: &NewJob) -> Result<(), Refusal
     }
 }
 
-fn make_job(state: &mut State, queue: QueueId, new: &NewJob, member: Option<Member>, context: &mut Context) -> Job {
+fn make_job(
+    state: &mut State,
+    (id, queue): (JobId, QueueId),
+    new: &NewJob,
+    member: Option<Member>,
+    context: &mut Context,
+) -> Job {
     let wall = state.wall();
     let cycle = match new.kind {
         QueueKind::Work => None,
@@ -216,7 +262,7 @@ fn make_job(state: &mut State, queue: QueueId, new: &NewJob, member: Option<Memb
         (None, Some(_) | None) => JobState::Ready,
     };
     Job {
-        id: state.meta.new_job_id(&mut context.changes),
+        id,
         queue,
         protocol: new.protocol,
         priority: new.priority,

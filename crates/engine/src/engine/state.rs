@@ -12,6 +12,7 @@ use crate::batches::Batches;
 use crate::clients::{Clients, Waiters, Watchers, Workers};
 use crate::condition::JobReader;
 use crate::days::Days;
+use crate::grace::Grace;
 use crate::ids::{ClientId, Timestamp};
 use crate::jobs::Jobs;
 use crate::limits::Limits;
@@ -39,6 +40,7 @@ pub(super) struct State {
     pub(super) batches: Batches,
     pub(super) timers: Timers,
     pub(super) meta: Meta,
+    pub(super) grace: Grace,
     pub(super) days: Days,
     pub(super) work: Work,
     pub(super) dead_dropped: DeadDropped,
@@ -62,6 +64,7 @@ impl State {
             batches: Batches::default(),
             timers: Timers::default(),
             meta: Meta::new(),
+            grace: Grace::default(),
             days: Days::new(),
             work: Work::default(),
             dead_dropped: DeadDropped::default(),

@@ -8,13 +8,25 @@ use super::serve::{serve, wake};
 use super::state::State;
 use super::warnings::warn_unserved;
 use crate::clients::Served;
+use crate::command::TakeCommand;
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{ClientId, Tag, Timestamp};
 use crate::refusal::{Capacity, Refusal};
 use crate::request::{From, LeaseTerms, QueueKind, Select, Take, Wait};
 
-pub(super) fn take(state: &mut State, take: Take, call: &mut Call<'_>) -> Result<(), Refusal> {
+/// A client asks for work, or stops asking.
+#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+pub(super) fn ask(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+    match command {
+        TakeCommand::Take(wish) => take(state, wish, call),
+        TakeCommand::WaitForWork => wait_for_work(state, call.client, call.context),
+        TakeCommand::Credit { credits, select } => credit(state, call.client, credits, select, call.context),
+        TakeCommand::Unwait => Ok(unwait(state, call.client, call.context)),
+    }
+}
+
+fn take(state: &mut State, take: Take, call: &mut Call<'_>) -> Result<(), Refusal> {
     let woken_for = state.waiters().stop_waking_to_take(call.client, take.wait)?;
     let answer = take_or_wait(state, take, call);
     // It may have taken a job of another queue than the one for which it was woken, or none.
@@ -117,7 +129,7 @@ fn wait_for_job(state: &mut State, sources: Vec<Served>, (wait, worker): (Wait, 
 }
 
 /// A client is about to sleep. If there is work, it is woken at once, every time it asks.
-pub(super) fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Result<(), Refusal> {
+fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Result<(), Refusal> {
     let woken_for = state.waiters().stop_waking(id)?;
     let quiet = state.is_quiet(id, &[]);
     let client = state.clients.get(id).ok_or(Refusal::OutOfPlace)?;
@@ -134,13 +146,7 @@ pub(super) fn wait_for_work(state: &mut State, id: ClientId, context: &mut Conte
     Ok(())
 }
 
-pub(super) fn credit(
-    state: &mut State,
-    id: ClientId,
-    credits: u32,
-    select: Select,
-    context: &mut Context,
-) -> Result<(), Refusal> {
+fn credit(state: &mut State, id: ClientId, credits: u32, select: Select, context: &mut Context) -> Result<(), Refusal> {
     state.waiters().add_credit(id, credits, select)?;
     spend_credits(state, id, context);
     Ok(())

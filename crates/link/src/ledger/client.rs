@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use windlass_engine::{ClientId, Command, Event, Tag, TakeCommand};
+use windlass_engine::{Claim, ClientId, Command, Event, Tag, TakeCommand};
 
 use super::command;
 use super::effect::{Effect, FIXED_BYTES};
 use super::has::Has;
-use crate::ask::{Ask, Claim};
+use crate::ask::Ask;
 
 /// One client.
 #[derive(Debug)]

@@ -80,7 +80,8 @@ impl Effect {
             | Command::Schedule(_)
             | Command::Batch(_)
             | Command::Bulk(_)
-            | Command::Barrier => Self::None,
+            | Command::Barrier
+            | Command::Claim(_) => Self::None,
         }
     }
 

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, JobId, JobRef, NewJob, Notice, Pushed, Refusal, Reply, Select,
-    Subscription, Tag, Take, TakeCommand, Taken, Thing, WorkerCommand, WorkerState,
+    Claim, ClientCommand, ClientId, ClientInfo, Command, Held, JobId, JobRef, NewJob, Notice, Pushed, Refusal, Reply,
+    Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, WorkerCommand, WorkerState,
 };
 
 use super::client::Waits;
 use super::command;
 use super::effect::{Effect, FIXED_BYTES, Push, new_weight, take_weight, weight};
-use crate::ask::{Ask, Claim, Held};
+use crate::ask::Ask;
 
 /// What a client has.
 #[derive(Clone, Debug, Default)]
@@ -69,20 +69,9 @@ struct Heard {
     new: Option<Box<NewJob>>,
 }
 
-impl Held {
-    fn weight(&self) -> usize {
-        weight([&self.queue, &self.name, &self.key])
-    }
-
-    /// Whether a command names this job.
-    fn is_named(&self, id: JobId, job: &JobRef) -> bool {
-        match job {
-            JobRef::Id(named) => *named == id,
-            JobRef::Name(name) => self.name == *name,
-            JobRef::Key(key) => self.queue == key.queue && self.protocol == key.protocol && self.key == key.key,
-            JobRef::KeyAnywhere { protocol, key } => self.protocol == *protocol && self.key == *key,
-        }
-    }
+/// What a lease counts as.
+fn held_weight(held: &Held) -> usize {
+    weight([&held.queue, &held.name, &held.key])
 }
 
 impl Has {
@@ -94,7 +83,7 @@ impl Has {
     /// Nothing that took effect before is refused any more, and pushes before are answered.
     pub(super) fn settle(&mut self) {
         for (_, _, held) in self.ending.drain(..) {
-            self.bytes = self.bytes.saturating_sub(held.weight());
+            self.bytes = self.bytes.saturating_sub(held_weight(&held));
         }
         self.ended.clear();
     }
@@ -217,15 +206,15 @@ impl Has {
     }
 
     pub(super) fn hold(&mut self, job: JobId, held: Held) {
-        self.bytes += held.weight();
+        self.bytes += held_weight(&held);
         if let Some(before) = self.held.insert(job, held) {
-            self.bytes = self.bytes.saturating_sub(before.weight());
+            self.bytes = self.bytes.saturating_sub(held_weight(&before));
         }
     }
 
     fn let_go(&mut self, job: JobId) -> Option<Held> {
         let held = self.held.remove(&job)?;
-        self.bytes = self.bytes.saturating_sub(held.weight());
+        self.bytes = self.bytes.saturating_sub(held_weight(&held));
         Some(held)
     }
 

@@ -7,13 +7,12 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientInfo, End, Event, From, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms, NewJob, Notice,
-    Proof, Protocol, Pushed, Query, Refusal, Reply, Select, Subscription, Take, TakeCommand, Taken, Timestamp, Token,
-    Wait, Watched, WorkerCommand, WorkerState,
+    Claim, ClientCommand, ClientInfo, End, Event, From, Held, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms,
+    NewJob, Notice, Proof, Protocol, Pushed, Query, Refusal, Reply, Select, Subscription, Take, TakeCommand, Taken,
+    Timestamp, Token, Wait, Watched, WorkerCommand, WorkerState,
 };
 
 use super::*;
-use crate::ask::{Claim, Held};
 
 const BOUNDS: Bounds = Bounds { bytes_max: 1 << 20, client_bytes_max: 1 << 20 };
 const ONE: ClientId = ClientId(1);

@@ -222,6 +222,10 @@ impl Tenure for Given {
     fn epoch(&self) -> u64 {
         1
     }
+
+    fn length(&self) -> Duration {
+        Duration::from_secs(2)
+    }
 }
 
 #[test]

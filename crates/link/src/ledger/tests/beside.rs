@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Clash, ClientCommand, ClientInfo, Context, Cursor, Engine, Event, Failure, From, Holder, JobCommand, JobId, JobRef,
-    KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof, Protocol, Query, Reply, Select, Subscription, Take,
-    TakeCommand, Timestamp, Unique, Wait,
+    Claim, Clash, ClientCommand, ClientInfo, Context, Cursor, Engine, Event, Failure, From, Holder, JobCommand, JobId,
+    JobRef, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof, Protocol, Query, Reply, Select, Subscription,
+    Take, TakeCommand, Timestamp, Unique, Wait,
 };
 
 use super::super::*;
 use super::{BOUNDS, finish, short, subscription, take_of};
-use crate::ask::Claim;
 
 const CLIENTS: usize = 4;
 

@@ -1,0 +1,215 @@
+//! An engine succeeds another one of the same journal, whose clients go on here: they claim what the journal does not have.
+//!
+//! During the grace ([`Grace`](crate::grace::Grace)) no job is handed out. Requests for work wait and are done in their order afterwards. Everything else goes on. A
+//! claim is answered by nothing; what cannot be true any more ends as it does without a claim: a worker's report is refused, a
+//! listener receives `Ended`.
+//!
+//! - No job is leased under two claims: the higher token counts. After the grace a claim counts only for a job that waits, and that
+//!   this engine, and the journal, know under lower tokens only.
+//! - Claims of different clients come in any order. A worker whose job another client brings back waits for it, and so do its
+//!   reports.
+//! - A job that clients brought back and that has ended since does not come back again.
+
+use super::Engine;
+use super::call::Call;
+use super::place::move_job;
+use super::push::{bring_back, listen};
+use super::state::State;
+use super::{leases, take};
+use crate::claim::{Claim, Held};
+use crate::command::{LeaseCommand, TakeCommand};
+use crate::context::Context;
+use crate::event::{Notice, Reply};
+use crate::grace::Expected;
+use crate::ids::{ClientId, JobId, Tag, Timestamp};
+use crate::jobs::{Holder, Job, JobState, Lease, OnExpiry, Slot};
+use crate::outcome::End;
+use crate::refusal::Refusal;
+use crate::request::LeaseTerms;
+use crate::work::COMMAND;
+
+/// Numbers that an engine may have given beyond those that its journal knows of: it gives them before the journal has them.
+const NUMBERS_UNKNOWN: u64 = 1 << 20;
+
+impl Engine {
+    /// This engine succeeds another one that ran on the same journal, and whose clients may come here with claims. No job is handed
+    /// out until [`Engine::end_grace_at`]. Jobs get numbers that the other engine cannot have given. Call it before the first
+    /// command.
+    pub fn succeed(&mut self, context: &mut Context) {
+        let next = self.state.meta.next_job().saturating_add(NUMBERS_UNKNOWN);
+        self.adopt_numbers(next, context);
+        self.state.grace.begin(self.state.meta.next_job());
+    }
+
+    /// From this time on jobs are handed out: to those first that have asked first.
+    pub const fn end_grace_at(&mut self, until: Timestamp) {
+        self.state.grace.end_at(until);
+    }
+}
+
+/// A client claims what it had.
+pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Result<(), Refusal> {
+    state.clients.opened(call.client)?;
+    match claim {
+        Claim::Holds { job, held } => hold(state, call.client, job, held),
+        Claim::Hears { job } => hear(state, job, call),
+        Claim::Pushed { job, new } => {
+            if state.jobs.slot(job).is_some() {
+                hear(state, job, call);
+            } else if !state.grace.may_be_of_before(job)
+                || state.grace.has_returned(job)
+                || bring_back(state, call.client, job, &new, call.context).is_err()
+            {
+                call.context.notify(call.client, Notice::Ended { job, end: End::Lost });
+            } else {
+                welcome(state, job, call.context);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The claimed lease of a job that has come back, and what its worker has reported meanwhile.
+fn welcome(state: &mut State, job: JobId, context: &mut Context) {
+    let Some(Expected { client, held, reports }) = state.grace.arrived(job) else { return };
+    hold(state, client, job, held);
+    do_reports(state, client, reports, context);
+}
+
+fn do_reports(state: &mut State, client: ClientId, reports: Vec<(Tag, LeaseCommand)>, context: &mut Context) {
+    for (tag, command) in reports {
+        let mut call = Call { client, tag, context };
+        if let Err(why) = leases::report(state, command, &mut call) {
+            call.reply(Reply::Refused(why));
+        }
+    }
+}
+
+// ---- leases --------------------------------------------------------------------------------------------------------
+
+fn hold(state: &mut State, client: ClientId, id: JobId, held: Held) {
+    if held.until <= state.now {
+        return;
+    }
+    match state.jobs.slot(id) {
+        Some(slot) if may_hold(state, slot, &held) => lease_again(state, client, slot, &held),
+        Some(_) => {}
+        None if state.grace.lasts(state.now) && state.grace.may_be_of_before(id) && !state.grace.has_returned(id) => {
+            state.grace.expect(id, client, held);
+        }
+        None => {}
+    }
+}
+
+/// Whether nothing contradicts a claimed lease.
+fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
+    let Some(job) = state.jobs.at(slot) else { return false };
+    let in_grace = state.grace.lasts(state.now);
+    match &job.state {
+        JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) if job.cycle().is_some() => in_grace,
+        JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) => {
+            let is_later = held.token.0 > job.attempts.into();
+            let is_same = job.attempts > 0 && held.token.0 == job.attempts.into();
+            u32::try_from(held.token.0).is_ok() && (is_later || in_grace && is_same)
+        }
+        // Until the end of the grace every such lease is claimed.
+        JobState::Leased(lease) => in_grace && lease.connection_bound() && lease.token < held.token,
+        JobState::Dead(_) | JobState::Parked | JobState::Done(_) => false,
+    }
+}
+
+/// Leases a job under a claimed lease.
+fn lease_again(state: &mut State, client: ClientId, slot: Slot, held: &Held) {
+    let Some(job) = state.jobs.at(slot) else { return };
+    let (is_cycle, on_expiry) = (job.cycle().is_some(), terms(state, client, job));
+    state.jobs.update(slot, |job| match u32::try_from(held.token.0) {
+        Ok(token) if !is_cycle => job.attempts = token,
+        Ok(_) | Err(_) => job.attempts = job.attempts.saturating_add(1),
+    });
+    let until = match held.until {
+        Timestamp::NEVER => Timestamp::NEVER,
+        until => until.min(state.now.after_ms(state.limits.lease_ms_max)),
+    };
+    let lease = Lease::new(Holder::Connection(client), held.token, state.now, until, on_expiry);
+    move_job(state, slot, JobState::Leased(Box::new(lease)));
+}
+
+/// What happens when the lease runs out, by the client's terms for the job's queue.
+fn terms(state: &State, client: ClientId, job: &Job) -> OnExpiry {
+    let served = state.clients.get(client).and_then(|known| {
+        let mut served = known.subscriptions().iter();
+        served.find(|served| served.queue == job.queue)
+    });
+    let terms = served.map_or(LeaseTerms::CONNECTION, |served| served.lease);
+    let has_wish = job.extra.as_deref().is_some_and(|extra| extra.lease_ms.is_some());
+    terms.wish.filter(|_| has_wish).unwrap_or(terms.on_expiry)
+}
+
+/// A worker reports on a job. If the job is to come back, the report waits for it.
+pub(super) fn report(state: &mut State, report: LeaseCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let Some(job) = state.grace.expected_by(call.client, report.job()) else {
+        return leases::report(state, report, call);
+    };
+    if state.grace.keep_report(job, call.tag, report) { Ok(()) } else { Err(Refusal::Unavailable) }
+}
+
+// ---- listeners -----------------------------------------------------------------------------------------------------
+
+/// A client listens to a job. How a job ended that is not here is not known.
+fn hear(state: &mut State, job: JobId, call: &mut Call<'_>) {
+    let slot = state.jobs.slot(job).filter(|slot| state.jobs.at(*slot).is_some_and(|job| !job.is_over()));
+    if slot.is_none_or(|slot| listen(state, call.client, slot).is_err()) {
+        call.context.notify(call.client, Notice::Ended { job, end: End::Lost });
+    }
+}
+
+// ---- the end of the grace ------------------------------------------------------------------------------------------
+
+/// A client asks for work, or stops asking. During the grace the request waits.
+pub(super) fn ask_for_work(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+    if !state.grace.defers_takes(state.now) {
+        return take::ask(state, command, call);
+    }
+    if matches!(command, TakeCommand::Unwait) {
+        state.grace.forget_takes(call.client);
+        return take::ask(state, command, call);
+    }
+    state.clients.opened(call.client)?;
+    if state.grace.defer(call.client, call.tag, command) { Ok(()) } else { Err(Refusal::OutOfPlace) }
+}
+
+/// Whether the grace is over, and something has waited for that.
+pub(super) fn has_waited(state: &State) -> bool {
+    state.grace.is_due(state.now)
+}
+
+/// Does what has waited for the end of the grace, at most one page of it.
+pub(super) fn end_waiting(state: &mut State, context: &mut Context) {
+    while let Some(Expected { client, reports, .. }) = state.grace.give_up_one() {
+        do_reports(state, client, reports, context);
+    }
+    for _ in 0..state.page(u32::MAX) {
+        let Some((client, tag, take)) = state.grace.pop_take() else { return };
+        state.work.spend(COMMAND);
+        let mut call = Call { client, tag, context };
+        if let Err(why) = take::ask(state, take, &mut call) {
+            call.reply(Reply::Refused(why));
+        }
+    }
+}
+
+/// A client's connection ends.
+pub(super) fn forget(state: &mut State, client: ClientId) {
+    state.grace.forget_takes(client);
+    state.grace.forget_leases(client);
+}
+
+/// Asserts that the journal's numbers and those that clients bring back are apart, and that nothing waits unnoticed.
+pub(super) fn check(state: &State) {
+    assert!(
+        !state.grace.may_be_of_before(JobId(state.meta.next_job())),
+        "a number may be given that a client brings back"
+    );
+    let due = super::due::next_deadline(state).is_some_and(|at| at <= state.now);
+    assert!(!has_waited(state) || due, "the grace is over, and no tick is due");
+}

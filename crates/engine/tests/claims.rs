@@ -1,0 +1,238 @@
+//! An engine that succeeds another one: nothing is handed out for a while, and clients claim what they had.
+
+#![cfg(test)]
+
+mod common;
+
+use bytes::Bytes;
+use common::{Broker, Push, credit, finish, push, release, serve, take, take_served, throttle, words};
+use windlass_engine::{
+    Claim, Clash, ClientCommand, ClientId, Command, Context, Held, JobId, JobRef, LeaseCommand, NewJob, Proof,
+    Protocol, Tag, TakeCommand, Timestamp, Token,
+};
+
+/// The first number that a successor without jobs gives.
+const FIRST: u64 = (1 << 20) + 1;
+
+/// Recovered with these jobs, and from 1,000 ms on the successor of another engine. Its grace ends at 3,000 ms.
+fn successor<const N: usize>(jobs: [Push; N]) -> Broker {
+    let mut broker = Broker::new();
+    for job in jobs {
+        broker.hear(4, job);
+    }
+    let mut context = Context::new(Timestamp(1_000), 1);
+    broker.engine.succeed(&mut context);
+    assert!(!context.changes.is_empty(), "the journal has the numbers");
+    broker.engine.end_grace_at(Timestamp(3_000));
+    broker
+}
+
+fn claim(claim: Claim) -> Command {
+    Command::Claim(Box::new(claim))
+}
+
+fn held(token: u64, until: u64, name: &'static str) -> Held {
+    let (queue, key) = (Bytes::from_static(b"q"), Bytes::new());
+    Held { token: Token(token), until: Timestamp(until), protocol: Protocol::GEARMAN, queue, name: name.into(), key }
+}
+
+fn holds(job: u64, token: u64) -> Command {
+    claim(Claim::Holds { job: JobId(job), held: held(token, u64::MAX, "") })
+}
+
+fn hears(job: u64) -> Command {
+    claim(Claim::Hears { job: JobId(job) })
+}
+
+fn pushed(job: u64, push: Push) -> Command {
+    let new: Box<NewJob> = Box::new(push.0);
+    claim(Claim::Pushed { job: JobId(job), new })
+}
+
+fn foreground() -> Push {
+    push("q").foreground()
+}
+
+// ---- the grace -----------------------------------------------------------------------------------------------------
+
+#[test]
+fn requests_for_work_wait_for_the_end_of_the_grace_and_have_their_turns() {
+    let mut broker = successor([push("q"), push("q")]);
+    broker.says(1, serve("q"), []);
+    broker.says(1, Command::Take(TakeCommand::WaitForWork), []);
+    broker.says(2, take(["q"]), []);
+    broker.says(3, take(["q"]), []);
+    broker.says(3, take(["q"]), []);
+    broker.says(4, push("q"), [format!("4 new j{}", FIRST + 2).as_str()]);
+    broker.is_due_at(3_000);
+    broker.at(2_999, []);
+    broker.at(3_000, ["1 woken", "2 took j1.1", "3 took j2.1", "3 took j1048579.1"]);
+    broker.says(1, take_served(), ["1 empty"]);
+}
+
+#[test]
+fn a_request_that_comes_after_the_grace_waits_behind_those_before() {
+    let mut broker = successor([push("q")]);
+    broker.says(1, take(["q"]), []);
+    broker.now = 3_000;
+    broker.says(2, take(["q"]), ["1 took j1.1", "2 empty"]);
+}
+
+#[test]
+fn what_has_waited_is_done_page_by_page() {
+    let mut broker = Broker::limited(|limits| limits.page_max = 2);
+    let mut context = Context::new(Timestamp(1_000), 1);
+    broker.engine.succeed(&mut context);
+    (0..5).for_each(|_| broker.says(1, take(["q"]), []));
+    broker.at(9_000, []);
+    broker.engine.end_grace_at(Timestamp(9_000));
+    broker.at(9_000, ["1 empty", "1 empty"]);
+    broker.is_due_at(9_000);
+    broker.says(2, take(["q"]), ["1 empty", "1 empty"]);
+    broker.at(9_000, ["1 empty", "2 empty"]);
+    broker.says(2, take(["q"]), ["2 empty"]);
+}
+
+#[test]
+fn who_withdraws_or_leaves_asks_no_more() {
+    let mut broker = successor([push("q")]);
+    broker.says(1, take(["q"]), []);
+    broker.says(1, Command::Take(TakeCommand::Unwait), []);
+    broker.says(2, take(["q"]), []);
+    broker.says(2, ClientCommand::Close, []);
+    broker.says(3, serve("q"), []);
+    broker.says(3, credit(1), []);
+    broker.at(3_000, ["3 took j1.1"]);
+}
+
+// ---- leases --------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_claimed_job_is_leased_again_under_its_token() {
+    let mut broker = successor([push("q")]);
+    broker.says(1, take(["q"]), []);
+    broker.says(2, holds(1, 3), []);
+    assert_eq!(broker.place(1), "leased");
+    broker.at(3_000, ["1 empty"]);
+    broker.says(2, finish(1), ["2 finished j1"]);
+}
+
+#[test]
+fn a_claimed_job_whose_worker_leaves_is_delivered_under_a_higher_token() {
+    let mut broker = successor([push("q")]);
+    broker.says(2, holds(1, 3), []);
+    broker.says(2, ClientCommand::Close, []);
+    broker.says(1, take(["q"]), []);
+    broker.at(3_000, ["1 took j1.4"]);
+}
+
+#[test]
+fn of_two_claims_the_higher_token_counts() {
+    for (first, second, holder) in [(2, 3, 2), (3, 2, 1), (3, 3, 1)] {
+        let mut broker = successor([push("q")]);
+        broker.says(1, holds(1, first), []);
+        broker.says(2, holds(1, second), []);
+        broker.says(3 - holder, finish(1), [format!("{} refused: lease not held", 3 - holder).as_str()]);
+        broker.says(holder, finish(1), [format!("{holder} finished j1").as_str()]);
+    }
+}
+
+#[test]
+fn a_lease_that_is_over_is_not_claimed_and_one_that_is_not_ends_in_time() {
+    let mut broker = successor([push("q"), push("q")]);
+    let until = |job, until| claim(Claim::Holds { job: JobId(job), held: held(1, until, "") });
+    broker.says(1, until(1, 1_000), []);
+    broker.says(1, until(2, 2_000), []);
+    assert_eq!([1, 2].map(|job| broker.place(job)), ["ready", "leased until 2000"]);
+    broker.says(2, take(["q"]), []);
+    broker.at(2_000, []);
+    broker.at(3_000, ["2 took j1.1"]);
+}
+
+/// The worker that had the job before may report under a token that the engine gives again.
+#[test]
+fn after_the_grace_only_what_this_engine_cannot_have_given_is_claimed() {
+    let mut broker = successor([push("q")]);
+    broker.says(1, take(["q"]), []);
+    broker.at(3_000, ["1 took j1.1"]);
+    broker.says(2, holds(1, 5), []);
+    broker.says(1, release(1, false), ["1 done"]);
+    broker.says(2, holds(1, 1), []);
+    assert_eq!(broker.place(1), "ready");
+    broker.says(2, holds(1, 2), []);
+    broker.says(2, finish(1), ["2 finished j1"]);
+    broker.says(2, holds(1, 2), []);
+}
+
+#[test]
+fn a_claimed_lease_takes_a_slot_of_its_queue_s_throttle() {
+    let mut broker = successor([push("q"), push("q")]);
+    broker.says(4, throttle("q", Some(1), None, None), ["4 done"]);
+    broker.says(1, holds(1, 1), []);
+    broker.says(2, take(["q"]).forever(), []);
+    broker.at(3_000, []);
+    broker.says(1, finish(1), ["1 finished j1", "2 took j2.1"]);
+}
+
+// ---- listeners and their jobs --------------------------------------------------------------------------------------
+
+#[test]
+fn a_listener_hears_again_of_a_job_that_is_there() {
+    let mut broker = successor([push("q")]);
+    broker.says(1, hears(1), []);
+    broker.says(1, hears(1), []);
+    broker.says(1, hears(7), ["1 ended j7 lost"]);
+    broker.says(2, holds(1, 1), []);
+    broker.says(2, finish(1), ["1 ended j1 succeeded result", "1 ended j1 succeeded result", "2 finished j1"]);
+}
+
+#[test]
+fn a_foreground_job_comes_back_under_its_number() {
+    let mut broker = successor([]);
+    broker.says(1, pushed(7, foreground()), []);
+    broker.says(2, pushed(7, foreground()), []);
+    broker.says(2, holds(7, 2), []);
+    broker.says(2, finish(7), ["2 ended j7 succeeded result", "1 ended j7 succeeded result", "2 finished j7"]);
+    broker.says(3, pushed(7, foreground()), ["3 ended j7 lost"]);
+}
+
+#[test]
+fn a_foreground_job_without_a_worker_is_delivered_after_the_grace() {
+    let mut broker = successor([]);
+    broker.says(2, take(["q"]), []);
+    broker.says(1, pushed(7, foreground().unique("key", Clash::Attach)), []);
+    broker.says(3, foreground().unique("key", Clash::Attach), ["3 attached j7"]);
+    broker.at(3_000, ["2 took j7.1"]);
+}
+
+/// Claims of different daemons come in any order.
+#[test]
+fn a_worker_s_claim_and_its_result_wait_for_the_job() {
+    let mut broker = successor([]);
+    broker.says(2, holds(7, 2), []);
+    broker.says(3, holds(7, 1), []);
+    broker.says(2, finish(7), []);
+    broker.says(1, pushed(7, foreground()), ["1 ended j7 succeeded result", "2 finished j7"]);
+    let by_name = |token| claim(Claim::Holds { job: JobId(8), held: held(token, u64::MAX, "eight") });
+    let finish =
+        || LeaseCommand::Finish { job: JobRef::Name("eight".into()), proof: Proof::Connection, result: Bytes::new() };
+    broker.says(2, by_name(1), []);
+    broker.says(2, finish(), []);
+    broker.at(3_000, ["2 refused: job unknown"]);
+    broker.says(1, pushed(8, foreground().named("eight")), []);
+    broker.says(2, finish(), ["2 refused: lease not held"]);
+}
+
+#[test]
+fn numbers_that_no_earlier_engine_gave_are_not_claimed() {
+    let mut broker = successor([]);
+    broker.says(1, pushed(FIRST, foreground()), ["1 ended j1048577 lost"]);
+    broker.says(1, pushed(7, push("q")), ["1 ended j7 lost"]);
+    broker.says(1, foreground(), ["1 new j1048577"]);
+    let mut alone = Broker::new();
+    alone.says(1, pushed(7, foreground()), ["1 ended j7 lost"]);
+    alone.hear(1, ClientCommand::Close);
+    let mut context = Context::new(Timestamp(1_000), 1);
+    alone.engine.apply(ClientId(1), Tag(1), hears(7), &mut context);
+    assert_eq!(words(&context.events), ["1 refused: out of place"]);
+}
