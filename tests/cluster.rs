@@ -170,10 +170,7 @@ fn connections_to_other_daemons_outlive_the_leader() {
         clients[0].listing("workers").unwrap().iter().filter(|it| it.contains(" : f")).count() == 2
     });
     daemons[0].kill();
-    wait_until("another daemon leads, and the third is linked to it", || {
-        let roles = [1, 2].map(|number| role(&daemons[number]));
-        roles.contains(&"leading".to_owned()) && roles.contains(&"following".to_owned())
-    });
+    wait_for_successor(&daemons);
     for number in [0, 1] {
         // From the one daemon to the other.
         clients[1 - number].submit(&format!("f{number}"), "", "wake up").unwrap();
@@ -183,6 +180,111 @@ fn connections_to_other_daemons_outlive_the_leader() {
         assert_eq!(fwp[number].ask(&push), "+OK");
         assert!(fwp[1 - number].ask("FETCH mail").contains(&format!("jid{number}abcdef")));
     }
+}
+
+/// One of the two daemons that go on leads, and the other is linked to it.
+fn wait_for_successor(daemons: &Daemons) {
+    wait_until("another daemon leads, and the third is linked to it", || {
+        let roles = [1, 2].map(|number| role(&daemons[number]));
+        roles.contains(&"leading".to_owned()) && roles.contains(&"following".to_owned())
+    });
+}
+
+/// How many jobs of a function there are, as the leader counts them.
+fn jobs_of(peer: &mut Peer, function: &str) -> String {
+    let rows = peer.listing("status").unwrap();
+    let row = rows.iter().find_map(|row| row.strip_prefix(&format!("{function}\t")));
+    row.and_then(|row| row.split('\t').next()).unwrap_or("none").to_owned()
+}
+
+#[test]
+fn a_worker_keeps_its_job_when_the_leader_is_killed() {
+    let mut daemons = Daemons::start(3);
+    let connect = |number: usize| Peer::connect(daemons[number].address("gearman")).unwrap();
+    let (mut workers, mut others) = ([1, 2].map(connect), [1, 2].map(connect));
+    let handles = [0, 1].map(|number| {
+        let function = format!("held{number}");
+        workers[number].submit(&function, "", "work").unwrap();
+        workers[number].can_do(&function).unwrap();
+        let job = workers[number].grab().unwrap().unwrap();
+        others.iter_mut().for_each(|other| other.can_do(&function).unwrap());
+        job.handle
+    });
+    // The other workers' sessions have done that.
+    others.iter_mut().for_each(|other| assert!(other.grab().unwrap().is_none()));
+    daemons[0].kill();
+    others.iter_mut().for_each(|other| other.send(&Request::Grab(AssignForm::Plain)).unwrap());
+    for other in &mut others {
+        assert_eq!(kind(&other.packet().unwrap()), Kind::NO_JOB, "it gets a job that another worker holds");
+    }
+    for (number, handle) in handles.iter().enumerate() {
+        assert_eq!(jobs_of(&mut others[0], &format!("held{number}")), "1");
+        workers[number].complete(handle).unwrap();
+    }
+    let mut left = || [0, 1].map(|number| jobs_of(&mut others[1], &format!("held{number}")));
+    wait_until("both jobs are done", || left() == ["0", "0"]);
+}
+
+/// The worker's daemon and the client's come to the new leader in any order, and the result may come before both.
+#[test]
+fn a_foreground_job_outlives_the_leader() {
+    let mut daemons = Daemons::start(3);
+    let connect = |number: usize| Peer::connect(daemons[number].address("gearman")).unwrap();
+    let (mut workers, mut clients) = ([1, 2].map(connect), [2, 1].map(connect));
+    let handles = [0, 1].map(|number| {
+        let function = format!("f{number}");
+        workers[number].can_do(&function).unwrap();
+        clients[number].send(&submission(&function, "", "abc", false)).unwrap();
+        assert_eq!(kind(&clients[number].packet().unwrap()), Kind::JOB_CREATED);
+        workers[number].grab().unwrap().unwrap().handle
+    });
+    // One that no worker has yet.
+    let mut waiting = connect(2);
+    waiting.send(&submission("f0", "", "waits", false)).unwrap();
+    assert_eq!(kind(&waiting.packet().unwrap()), Kind::JOB_CREATED);
+    daemons[0].kill();
+    for (worker, handle) in workers.iter_mut().zip(&handles) {
+        worker.send(&Request::WorkComplete { handle: handle.clone(), data: "cba".into() }).unwrap();
+    }
+    let is_result = |packet| matches!(Response::parse(&packet), Ok(Response::WorkComplete { data: b"cba", .. }));
+    for client in &mut clients {
+        assert!(is_result(client.packet().unwrap()));
+    }
+    let job = workers[0].grab().unwrap().unwrap();
+    assert_eq!(job.workload, "waits");
+    workers[0].send(&Request::WorkComplete { handle: job.handle, data: "cba".into() }).unwrap();
+    assert!(is_result(waiting.packet().unwrap()));
+}
+
+#[test]
+fn an_eventmq_worker_keeps_its_request_when_the_leader_is_killed() {
+    let mut daemons = Daemons::start(3);
+    let worker = |number: usize, name: &str| {
+        eventmq::Peer::worker(daemons[number].address("eventmq"), name, r#"[[10, "report"]]"#)
+    };
+    let mut holders = [worker(1, "one"), worker(2, "two")];
+    let mut asker = eventmq::Peer::connect(daemons[1].address("eventmq"), "asker");
+    let ask = |asker: &mut eventmq::Peer, id: &str| {
+        asker.request(id, "report", "", r#"["run", {"callable": "report", "path": "tasks"}]"#);
+    };
+    for (holder, id) in holders.iter_mut().zip(["a", "b"]) {
+        holder.ready(1);
+        ask(&mut asker, id);
+        assert_eq!(holder.hear().unwrap()[1], id);
+    }
+    let mut other = worker(2, "three");
+    other.ready(1);
+    daemons[0].kill();
+    wait_for_successor(&daemons);
+    ask(&mut asker, "c");
+    assert_eq!(other.hear().unwrap()[1], "c", "it gets a request that another worker holds");
+    for (holder, id) in holders.iter_mut().zip(["a", "b"]) {
+        holder.say(&["REPLY", "reply", r#"{"value": 1}"#, id]).unwrap();
+    }
+    other.say(&["REPLY", "reply", r#"{"value": 1}"#, "c"]).unwrap();
+    let http = || common::http::Http(daemons[1].address("http"));
+    let left = || ["ready", "leased"].map(|state| http().get("/api/v1/status").json()["states"][state].clone());
+    wait_until("all requests are done", || left().iter().all(|count| *count == 0));
 }
 
 #[test]

@@ -47,9 +47,11 @@ impl Grace {
         *self = Self { until: Timestamp::NEVER, numbers_below, ..Self::default() };
     }
 
-    /// Sets the end.
+    /// Sets the end, if it has begun.
     pub(crate) const fn end_at(&mut self, until: Timestamp) {
-        self.until = until;
+        if self.numbers_below > 0 {
+            self.until = until;
+        }
     }
 
     /// Whether clients of the earlier engine still come back.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use windlass_config::Error as ConfigError;
-use windlass_engine::TICK_MS;
-use windlass_store::{Checkpointer, Guard, Log, Recovered};
+use windlass_engine::{Context, Engine, TICK_MS};
+use windlass_store::{Checkpointer, Guard, Journal, Log, Recovered};
 
 use crate::budget::Budget;
 use crate::checkpoints::Checkpoints;
@@ -48,7 +48,29 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub(crate) fn new(store: Store, config: &Config, budget: Arc<Budget>) -> Self {
-        let Store { log, checkpointer, recovered: Recovered { mut engine, journal, .. }, guard } = store;
+        let Store { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = store;
+        Self::of((engine, journal), (log, checkpointer, guard), config, budget)
+    }
+
+    /// The same for one of several daemons: the clients of the one that led before it may come to this one. It hands out no job until
+    /// [`Hub::begin_grace`], and the length of the lease after that. The first daemon that leads has no predecessor.
+    pub(crate) fn succeeding(store: Store, config: &Config, budget: Arc<Budget>) -> Self {
+        const FIRST_EPOCH: u64 = 1;
+        let Store { log, checkpointer, recovered: Recovered { mut engine, mut journal, .. }, guard } = store;
+        if guard.as_ref().and_then(Guard::tenure).is_some_and(|tenure| tenure.epoch() > FIRST_EPOCH) {
+            let mut context = Context::new(clock::now(), random_seed());
+            engine.succeed(&mut context);
+            journal.append(&engine, &context.changes);
+        }
+        Self::of((engine, journal), (log, checkpointer, guard), config, budget)
+    }
+
+    fn of(
+        (mut engine, journal): (Engine, Journal),
+        (log, checkpointer, guard): (Box<dyn Log>, Checkpointer, Option<Guard>),
+        config: &Config,
+        budget: Arc<Budget>,
+    ) -> Self {
         engine.set_reader(Arc::new(protocols::bridge(config)));
         let (durability, pace) = pace(config);
         let hub =

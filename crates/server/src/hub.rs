@@ -184,6 +184,15 @@ impl Hub {
         self.tenure.as_ref().map_or(0, |tenure| tenure.epoch())
     }
 
+    /// Clients of another daemon's hub, which this one succeeds, have the length of the lease to come back, from now on. Then jobs
+    /// are handed out.
+    pub(crate) fn begin_grace(&self) {
+        let Some(tenure) = self.tenure.as_ref() else { return };
+        let length = u64::try_from(tenure.length().as_millis()).unwrap_or(u64::MAX);
+        self.lock().engine.end_grace_at(clock::now().after_ms(length));
+        self.deadline_moved.notify_one();
+    }
+
     /// Whether the store belongs to this daemon now.
     pub(crate) fn may_act(&self) -> bool {
         self.tenure.as_ref().is_none_or(|tenure| tenure.holds())

@@ -139,7 +139,7 @@ impl Running<'_> {
         let Some((cluster, broker)) = self.cluster.as_ref().filter(|_| self.room.is_none()) else { return Ok(()) };
         let (acceptor, ..) = self.parts;
         let store = cluster.stand_by(self.config).await?;
-        let prepared = Prepared::new(store, self.config, Arc::clone(acceptor.budget()));
+        let prepared = Prepared::succeeding(store, self.config, Arc::clone(acceptor.budget()));
         let (hub, broker) = (Arc::clone(prepared.hub()), Arc::clone(broker));
         self.begin(prepared, Desired::of(self.config)?).await?;
         broker.lead(&hub);
@@ -147,6 +147,7 @@ impl Running<'_> {
         if let Some((cluster, _)) = &self.cluster {
             cluster.lead(&hub);
         }
+        hub.begin_grace();
         self.view.leads(hub.epoch());
         tracing::info!(epoch = hub.epoch(), "this daemon leads");
         Ok(())

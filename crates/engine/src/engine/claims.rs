@@ -41,7 +41,7 @@ impl Engine {
         self.state.grace.begin(self.state.meta.next_job());
     }
 
-    /// From this time on jobs are handed out: to those first that have asked first.
+    /// From this time on jobs are handed out: to those first that have asked first. Has no effect on an engine that succeeds no other.
     pub const fn end_grace_at(&mut self, until: Timestamp) {
         self.state.grace.end_at(until);
     }

@@ -6,8 +6,8 @@
 //! Back-pressure: what is on its way to the leader is bounded, for one client and for all. The rest stays with the connections.
 //!
 //! When the leader changes, a ledger has what the clients have at the engine, and the new leader gets that again: their connections
-//! go on. A reply that waits for a commit is true if the new leader's journal has the commit, and unknown otherwise. Clients that hold a
-//! job, or hear of one, under a lease or a promise that ends with their connection, are closed.
+//! go on, with the jobs that they hold or listen to. A reply that waits for a commit is true if the new leader's journal has the
+//! commit, and unknown otherwise.
 //!
 //! No socket here: see `link`.
 
@@ -258,13 +258,15 @@ impl Edge {
                     }
                 }
                 Ask::Command { client, tag, command } => handover.commands.push((state.own(client), tag, command)),
+                Ask::Claim { client, claim } => {
+                    handover.commands.push((state.own(client), Tag::NONE, Command::Claim(Box::new(claim))));
+                }
                 Ask::Hello(_)
                 | Ask::Forbidden { .. }
                 | Ask::Words { .. }
                 | Ask::Publish { .. }
                 | Ask::Room { .. }
                 | Ask::Close { .. }
-                | Ask::Claim { .. }
                 | Ask::Claimed
                 | Ask::Bye => {}
             }
@@ -435,13 +437,18 @@ impl State {
         self.asks.push(ask);
     }
 
-    /// What the next leader must know of the clients. Those that hold or hear what ends with their connection are closed, and so are
-    /// those that the ledger had no room for.
+    /// A client's connection has ended. Without a way to the leader, the next one must not learn of the client.
+    fn end(&mut self, client: ClientId) {
+        if self.way == Way::Open {
+            self.ask_for(client, |client| Ask::Close { client });
+        } else if let Some(number) = self.number {
+            self.ledger.asked(&Ask::Close { client: ClientId(number.first_client().0 | client.0) });
+        }
+    }
+
+    /// What the next leader must know of the clients. Those that the ledger had no room for are closed.
     fn claims(&mut self) -> Vec<Ask> {
-        let mut claims = self.ledger.claims();
-        let bound: HashSet<ClientId> = claims.iter().filter_map(bound).collect();
-        claims.retain(|ask| ask.client().is_none_or(|client| !bound.contains(&client)));
-        bound.iter().for_each(|client| self.ledger.asked(&Ask::Close { client: *client }));
+        let claims = self.ledger.claims();
         let known: HashSet<ClientId> = self.ledger.clients().map(|client| self.own(client)).collect();
         for (client, member) in &self.clients {
             if member.has_spoken && !known.contains(client) {
@@ -528,11 +535,6 @@ impl State {
     }
 }
 
-/// The client that claims something that ends with its connection.
-const fn bound(ask: &Ask) -> Option<ClientId> {
-    if let Ask::Claim { client, .. } = ask { Some(*client) } else { None }
-}
-
 /// What a daemon that begins to lead does for its clients.
 #[derive(Debug, Default)]
 pub(super) struct Handover {
@@ -589,8 +591,8 @@ impl Broker for Edge {
         let mut state = self.lock();
         let Some(member) = state.clients.remove(&client) else { return true };
         state.under_way_bytes -= member.under_way_bytes;
-        if member.has_spoken && state.way == Way::Open && !self.stopping.load(Ordering::Acquire) {
-            state.ask_for(client, |client| Ask::Close { client });
+        if member.has_spoken && !self.stopping.load(Ordering::Acquire) {
+            state.end(client);
             self.to_send.notify_one();
         }
         true

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use foldhash::HashMap;
 use tokio::sync::Notify;
-use windlass_engine::ClientId;
+use windlass_engine::{ClientId, Command, Tag};
 use windlass_link::{Ask, Edge as EdgeNumber, Say};
 use windlass_session::Item;
 
@@ -113,7 +113,11 @@ impl EdgeClients {
         }
         match ask {
             Ask::Open { client, room } => self.open(client, room),
+            Ask::Command { command: Command::Claim(_), .. } => return Err("a claim as a client's command"),
             Ask::Command { client, tag, command } => self.add(client, Item::Command(tag, command)),
+            Ask::Claim { client, claim } => {
+                self.add(client, Item::Command(Tag::NONE, Command::Claim(Box::new(claim))));
+            }
             Ask::Forbidden { client, tag } => self.add(client, Item::Forbidden(tag)),
             Ask::Words { client, count } => {
                 (0..count.min(WORDS_MAX)).for_each(|_| self.add(client, Item::Bytes(bytes::Bytes::new())));
@@ -122,7 +126,6 @@ impl EdgeClients {
             Ask::Room { client, bytes } => self.give_room(client, bytes),
             Ask::Publish { .. } | Ask::Claimed => {}
             Ask::Hello(_) => return Err("a second greeting"),
-            Ask::Claim { .. } => return Err("a claim"),
             Ask::Bye => return Err("it ends the link"),
         }
         Ok(())
@@ -293,9 +296,14 @@ impl EdgeClients {
     }
 }
 
-/// The commands among the items.
+/// The commands among the items, without claims.
 fn commands(items: &VecDeque<Item>) -> usize {
-    items.iter().filter(|item| matches!(item, Item::Command(..) | Item::Forbidden(_))).count()
+    let is_counted = |item: &&Item| match item {
+        Item::Command(_, command) => !matches!(command, Command::Claim(_)),
+        Item::Forbidden(_) => true,
+        Item::Bytes(_) | Item::Publish(..) => false,
+    };
+    items.iter().filter(is_counted).count()
 }
 
 /// The edge is gone, and its clients with it.
