@@ -272,16 +272,19 @@ fn an_eventmq_worker_keeps_its_request_when_the_leader_is_killed() {
         ask(&mut asker, id);
         assert_eq!(holder.hear().unwrap()[1], id);
     }
-    let mut other = worker(2, "three");
-    other.ready(1);
+    let mut others = [worker(1, "three"), worker(2, "four")];
+    others.iter_mut().for_each(|other| other.ready(1));
     daemons[0].kill();
     wait_for_successor(&daemons);
-    ask(&mut asker, "c");
-    assert_eq!(other.hear().unwrap()[1], "c", "it gets a request that another worker holds");
-    for (holder, id) in holders.iter_mut().zip(["a", "b"]) {
-        holder.say(&["REPLY", "reply", r#"{"value": 1}"#, id]).unwrap();
+    ["c", "d"].iter().for_each(|id| ask(&mut asker, id));
+    let mut heard = others.each_mut().map(|other| other.hear().unwrap()[1].clone());
+    for (worker, id) in
+        holders.iter_mut().zip(["a", "b"]).chain(others.iter_mut().zip(heard.each_ref().map(|id| &**id)))
+    {
+        worker.say(&["REPLY", "reply", r#"{"value": 1}"#, id]).unwrap();
     }
-    other.say(&["REPLY", "reply", r#"{"value": 1}"#, "c"]).unwrap();
+    heard.sort();
+    assert_eq!(heard, ["c", "d"], "they get requests that other workers hold");
     let http = || common::http::Http(daemons[1].address("http"));
     let left = || ["ready", "leased"].map(|state| http().get("/api/v1/status").json()["states"][state].clone());
     wait_until("all requests are done", || left().iter().all(|count| *count == 0));
