@@ -46,7 +46,7 @@ impl Daemons {
     fn add(&mut self) {
         let dir = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let plan = common::daemon(dir.path()).set(&self.postgres.section()).set("lease = \"800ms\"");
+        let plan = common::daemon(dir.path()).set(&self.postgres.section()).set("lease = \"1500ms\"");
         let plan = plan.set(&format!("[cluster]\nlisten = [\"127.0.0.1:{port}\"]")).eventmq("");
         self.all.push((plan.start(), dir));
     }
@@ -243,6 +243,8 @@ fn a_foreground_job_outlives_the_leader() {
     waiting.send(&submission("f0", "", "waits", false)).unwrap();
     assert_eq!(kind(&waiting.packet().unwrap()), Kind::JOB_CREATED);
     daemons[0].kill();
+    // What is on its way to a leader that is gone is lost: the job would run again.
+    [1, 2].iter().for_each(|number| wait_for_log(&daemons[*number], "the link to the leader has ended"));
     for (worker, handle) in workers.iter_mut().zip(&handles) {
         worker.send(&Request::WorkComplete { handle: handle.clone(), data: "cba".into() }).unwrap();
     }
