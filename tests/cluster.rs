@@ -12,7 +12,7 @@ mod spiderq;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -23,7 +23,7 @@ use common::postgres::Postgres;
 use common::{Peer, kind, submission, wait_for_log, wait_until};
 use tempfile::TempDir;
 use windlass_gearman::wire::{AssignForm, Kind, Request, Response};
-use windlass_testkit::daemon::Daemon;
+use windlass_testkit::daemon::{Daemon, free_port};
 
 /// The daemons of a broker, and the directory of each.
 struct Daemons {
@@ -45,9 +45,9 @@ impl Daemons {
     /// Starts one more.
     fn add(&mut self) {
         let dir = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let plan = common::daemon(dir.path()).set(&self.postgres.section()).set("lease = \"1500ms\"");
-        let plan = plan.set(&format!("[cluster]\nlisten = [\"127.0.0.1:{port}\"]")).eventmq("");
+        let plan = plan.set(&format!("[cluster]\nlisten = [\"127.0.0.1:{port}\"]\nhold = \"60s\"")).eventmq("");
         self.all.push((plan.start(), dir));
     }
 

@@ -172,11 +172,24 @@ impl Plan {
     }
 }
 
-/// A port that is free now.
-#[expect(clippy::expect_used, reason = "a test without loopback ports cannot go on")]
-fn free_port() -> u16 {
-    let bound = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    bound.local_addr().expect("its address").port()
+/// A port that is free now, below those that the kernel gives out: another process may not get it before it is bound.
+///
+/// # Panics
+/// If there is none.
+#[expect(clippy::panic, reason = "a test without loopback ports cannot go on")]
+#[must_use]
+pub fn free_port() -> u16 {
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    for _ in 0..COUNT {
+        let number = std::process::id().wrapping_mul(97).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + number % COUNT).unwrap_or_default();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port");
 }
 
 #[expect(clippy::expect_used, clippy::panic, reason = "this is a test's tool: a panic is how it reports")]
