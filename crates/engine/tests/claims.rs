@@ -205,6 +205,18 @@ fn a_foreground_job_without_a_worker_is_delivered_after_the_grace() {
     broker.at(3_000, ["2 took j7.1"]);
 }
 
+/// Its worker took it in time, and claims it before or after.
+#[test]
+fn a_foreground_job_whose_time_is_over_comes_back() {
+    let late = || foreground().expires(900);
+    let mut broker = successor([]);
+    broker.says(1, pushed(7, late()), []);
+    broker.says(2, holds(7, 1), []);
+    broker.says(2, finish(7), ["1 ended j7 succeeded result", "2 finished j7"]);
+    broker.says(1, pushed(8, foreground().expires(2_000)), []);
+    broker.at(2_000, ["1 ended j8 expired"]);
+}
+
 /// Claims of different daemons come in any order.
 #[test]
 fn a_worker_s_claim_and_its_result_wait_for_the_job() {

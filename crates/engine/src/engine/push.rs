@@ -170,17 +170,12 @@ fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context
     let id = state.jobs.at(slot).map(|job| job.id)?;
     count(state, slot, |totals| totals.pushed += 1);
     remember_put(state, slot, context);
-    begin(state, slot, queue, context);
-    Some(id)
-}
-
-/// A job is where it belongs: it expires, or its queue is served.
-fn begin(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context) {
     // The job may have expired already. Then no waiting client must get it.
     if state.jobs.at(slot).is_some_and(|job| job.expiry() <= state.wall()) {
         expire_job(state, slot, context);
     }
     serve(state, queue, context);
+    Some(id)
 }
 
 /// Creates a job again under the number that it had at an earlier engine, which is not used. The job lives only while clients listen:
@@ -203,7 +198,11 @@ pub(super) fn bring_back(
         state.queues.make_known(queue, Some(new.protocol), &mut context.changes);
         let slot = place_new(state, (id, queue), new, None, context);
         state.jobs.listen(slot, client);
-        begin(state, slot, queue, context);
+        // It was there when the earlier engine ended, so a worker took it in time, or it is late by the time between both.
+        if state.jobs.at(slot).is_some_and(|job| job.expiry() <= state.wall()) {
+            state.jobs.clear_expiry(slot, &mut state.timers);
+        }
+        serve(state, queue, context);
     }
     state.queues.drop_if_unknown(queue);
     has_room

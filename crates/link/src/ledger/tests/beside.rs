@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Claim, Clash, ClientCommand, ClientInfo, Context, Cursor, Engine, Event, Failure, From, Holder, JobCommand, JobId,
-    JobRef, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof, Protocol, Query, Reply, Select, Subscription,
-    Take, TakeCommand, Timestamp, Unique, Wait,
+    Claim, Clash, ClientCommand, ClientInfo, Context, Cursor, Engine, Event, Failure, From, Holder, Job, JobCommand,
+    JobId, JobRef, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof, Protocol, Query, Reply, Select,
+    Subscription, Take, TakeCommand, Timestamp, Unique, Wait,
 };
 
 use super::super::*;
@@ -234,23 +234,49 @@ impl Broker {
         all
     }
 
-    fn ledger_has(&mut self) -> BTreeMap<ClientId, BTreeSet<String>> {
+    /// An engine with what a journal has of this one, and what the clients claim then.
+    fn successor(&mut self, asks: &[Ask]) -> Engine {
+        let mut engine = Engine::new(Limits::default(), 2);
+        engine.recall_meta(self.engine.meta().clone(), false);
+        self.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+        for job in self.engine.jobs().filter(|job| job.durable) {
+            let mut job = job.clone();
+            job.extra.iter_mut().for_each(|extra| extra.listeners.clear());
+            assert!(engine.recall_job(job));
+        }
+        engine.wake_up();
+        engine.succeed(&mut self.context);
+        for ask in asks {
+            match ask.clone() {
+                Ask::Command { client, tag, command } => engine.apply(client, tag, command, &mut self.context),
+                Ask::Claim { client, claim } => {
+                    engine.apply(client, Tag::NONE, Command::Claim(Box::new(claim)), &mut self.context);
+                }
+                _ => {}
+            }
+        }
+        engine.check();
+        self.context.events.clear();
+        engine
+    }
+
+    fn ledger_has(&mut self, asks: &[Ask]) -> BTreeMap<ClientId, BTreeSet<String>> {
         let mut all: BTreeMap<ClientId, BTreeSet<String>> = BTreeMap::new();
         let mut served: BTreeMap<ClientId, usize> = BTreeMap::new();
         let mut times: BTreeMap<(ClientId, JobId), u32> = BTreeMap::new();
-        for ask in self.ledger.claims() {
+        for ask in asks {
             let Some(client) = ask.client() else { continue };
             let has = all.entry(client).or_default();
-            match &ask {
+            match ask {
                 Ask::Open { .. } | Ask::Command { command: Command::Client(ClientCommand::Open(_)), .. } => {}
                 Ask::Command { command: Command::Client(ClientCommand::Serve(_)), .. } => {
                     let at = served.entry(client).or_default();
-                    has.insert(format!("{at} {}", short(&ask)));
+                    has.insert(format!("{at} {}", short(ask)));
                     *at += 1;
                 }
                 Ask::Command { command: Command::Take(_), .. } => drop(has.insert("waits".to_owned())),
                 Ask::Claim { claim: Claim::Holds { held, .. }, .. } => {
-                    has.insert(format!("{} until {:?}", short(&ask), held.until));
+                    has.insert(format!("{} until {:?}", short(ask), held.until));
                 }
                 Ask::Claim { claim: Claim::Hears { job } | Claim::Pushed { job, .. }, .. } => {
                     *times.entry((client, *job)).or_default() += 1;
@@ -265,8 +291,16 @@ impl Broker {
     }
 }
 
+/// Without waits, and without leases of these jobs.
+fn without(all: &BTreeMap<ClientId, BTreeSet<String>>, gone: &BTreeSet<JobId>) -> BTreeMap<ClientId, BTreeSet<String>> {
+    let is_kept =
+        |line: &&String| *line != "waits" && !gone.iter().any(|job| line.starts_with(&format!("holds {}.", job.0)));
+    all.iter().map(|(client, has)| (*client, has.iter().filter(is_kept).cloned().collect())).collect()
+}
+
 /// When everything has arrived, the ledger is the leader's list of the edge's clients. What others did to a client's jobs without
-/// a notice is not in this script: only the client itself ends what it holds.
+/// a notice is not in this script: only the client itself ends what it holds. An engine that recovers what a journal has, and then gets
+/// the claims, has the same jobs, leases and listeners as the one before.
 #[test]
 fn the_ledger_is_what_the_engine_has() {
     for seed in 0..300 {
@@ -274,9 +308,25 @@ fn the_ledger_is_what_the_engine_has() {
         for round in 0..6 {
             (0..60).for_each(|_| broker.step());
             broker.quiet();
-            assert_eq!(broker.ledger.unanswered(), [], "seed {seed}, round {round}");
-            let (engine, ledger) = (broker.engine_has(), broker.ledger_has());
+            let asks = broker.ledger.claims();
+            let (engine, ledger) = (broker.engine_has(), broker.ledger_has(&asks));
             assert_eq!(ledger, engine, "seed {seed}, round {round}");
+            let successor = broker.successor(&asks);
+            // Those whose listeners have left end with their lease, or with the leader.
+            let (kept, gone): (Vec<_>, Vec<_>) =
+                broker.engine.jobs().partition(|job| job.durable || !job.listeners().is_empty());
+            let numbers = |jobs: Vec<&Job>| jobs.into_iter().map(|job| job.id).collect::<BTreeSet<_>>();
+            let (kept, gone) = (numbers(kept), numbers(gone));
+            assert_eq!(numbers(successor.jobs().collect()), kept, "seed {seed}, round {round}: jobs");
+            let earlier = std::mem::replace(&mut broker.engine, successor);
+            let successor = broker.engine_has();
+            assert_eq!(without(&successor, &gone), without(&engine, &gone), "seed {seed}, round {round}: successor");
+            // After its grace: waits begin anew, and some find a job.
+            broker.engine.end_grace_at(broker.context.now);
+            broker.engine.tick(&mut broker.context);
+            broker.engine.check();
+            broker.context.events.clear();
+            broker.engine = earlier;
             // The claims are new commands, which the engine has not applied: here they count as applied.
             let clients: Vec<_> = broker.ledger.clients().collect();
             clients.iter().for_each(|client| broker.ledger.heard(&Say::Applied { client: *client, count: u32::MAX }));
