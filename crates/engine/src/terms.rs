@@ -210,19 +210,8 @@ impl Query {
 }
 
 impl LeaseCommand {
-    pub(crate) const fn job(&self) -> &JobRef {
-        match self {
-            Self::Finish { job, .. }
-            | Self::Fail { job, .. }
-            | Self::Unconvertible { job, .. }
-            | Self::Release { job, .. }
-            | Self::Extend { job, .. }
-            | Self::Repay { job, .. }
-            | Self::Progress { job, .. } => job,
-        }
-    }
-
-    const fn job_mut(&mut self) -> &mut JobRef {
+    /// The job that the worker names.
+    pub(crate) const fn job_mut(&mut self) -> &mut JobRef {
         match self {
             Self::Finish { job, .. }
             | Self::Fail { job, .. }

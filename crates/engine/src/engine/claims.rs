@@ -146,8 +146,8 @@ fn terms(state: &State, client: ClientId, job: &Job) -> OnExpiry {
 }
 
 /// A worker reports on a job. If the job is to come back, the report waits for it.
-pub(super) fn report(state: &mut State, report: LeaseCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
-    let Some(job) = state.grace.expected_by(call.client, report.job()) else {
+pub(super) fn report(state: &mut State, mut report: LeaseCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let Some(job) = state.grace.expected_by(call.client, report.job_mut()) else {
         return leases::report(state, report, call);
     };
     if state.grace.keep_report(job, call.tag, report) { Ok(()) } else { Err(Refusal::Unavailable) }
