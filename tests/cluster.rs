@@ -46,7 +46,7 @@ impl Daemons {
     fn add(&mut self) {
         let dir = tempfile::tempdir().unwrap();
         let port = free_port();
-        let plan = common::daemon(dir.path()).set(&self.postgres.section()).set("lease = \"1500ms\"");
+        let plan = common::daemon(dir.path()).set(&self.postgres.section()).set("lease = \"3s\"");
         let plan = plan.set(&format!("[cluster]\nlisten = [\"127.0.0.1:{port}\"]\nhold = \"60s\"")).eventmq("");
         self.all.push((plan.start(), dir));
     }

@@ -173,7 +173,7 @@ impl Running<'_> {
         {
             tracing::error!(%error, "the store was not given back in order");
         }
-        // The others look for the lease now. Whoever has yielded it does not take it back at once.
+        // The others look for the lease now. A daemon that has yielded the lease does not take it back at once.
         if why.is_none() {
             tokio::time::sleep(YIELD).await;
         }

@@ -377,7 +377,7 @@ pub(crate) struct Drain {
 /// What to ask of one of several daemons.
 #[derive(Debug, Args)]
 pub(crate) struct Cluster {
-    /// `status`: who leads, since when, and which daemons are linked. `yield`: have this daemon lead no more.
+    /// `status`: the leader, since when, and which daemons are linked. `yield`: have this daemon lead no more.
     #[arg(value_enum)]
     pub(super) what: ClusterAction,
     #[command(flatten)]
@@ -387,7 +387,7 @@ pub(crate) struct Cluster {
 /// What one of several daemons can be asked.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum ClusterAction {
-    /// Who leads, since when, and which daemons are linked.
+    /// The leader, since when, and which daemons are linked.
     Status,
     /// Have this daemon lead no more.
     Yield,

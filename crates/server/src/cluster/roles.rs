@@ -1,4 +1,4 @@
-//! Who leads: this daemon stands by while another one has the lease of the store, and serves its clients over the link to that one.
+//! The roles of a daemon: it stands by while another one has the lease of the store, and serves its clients over the link to that one.
 //! When the lease is free it takes the lease, opens the store, and leads until it ends.
 
 use std::io;
