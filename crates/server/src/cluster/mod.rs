@@ -18,8 +18,8 @@
 //! job the higher token counts. After the grace a late claim counts only for a job that waits, under a token that this engine and the
 //! journal have not given. A number of a foreground job is given to no other job: a new leader's numbers begin above all that its
 //! predecessor can have given. An edge's ledger has what the engine has, because `Applied` precedes the answers of the
-//! commands that it counts; and the edge lets its own bytes follow only at the `Durable` behind the answers. A client whose connection ends while its
-//! edge is adrift is not claimed. What was on its way when the leader ended is not sent again: an end of a job among it is lost, and
+//! commands that it counts; and the edge takes the items of one turn of the leader at once, so that its own bytes follow those answers. A
+//! client whose connection ends while its edge is adrift is not claimed. What was on its way when the leader ended is not sent again: an end of a job among it is lost, and
 //! the job runs again.
 
 mod broker;
