@@ -148,6 +148,8 @@ impl Running<'_> {
             cluster.lead(&hub);
         }
         hub.begin_grace();
+        // What an operator asked twice was meant for the lead before this one.
+        while self.yields.try_recv().is_ok() {}
         self.view.leads(hub.epoch());
         tracing::info!(epoch = hub.epoch(), "this daemon leads");
         Ok(())

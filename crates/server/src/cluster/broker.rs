@@ -41,7 +41,8 @@ impl ClusterBroker {
         mailboxes.into_iter().for_each(|(client, mailbox)| hub.open(client, mailbox));
         for (client, tag, command) in commands {
             let (mut items, mut visited) = (VecDeque::from([Item::Command(tag, command)]), Visited::All);
-            while !items.is_empty() {
+            // A hub whose daemon was deposed meanwhile does nothing more.
+            while !items.is_empty() && visited != Visited::UntilRung {
                 let batch = Batch { client, items: &mut items, room: usize::MAX, visited: &mut visited };
                 hub.visit_from_afar(&clock::read(), &mut std::iter::once(batch));
             }

@@ -157,12 +157,13 @@ impl EdgeClients {
         }
     }
 
-    /// A client's connection has ended. What it has asked before is done first, and its mail goes out.
+    /// A client's connection has ended. What it has asked before is done first, and its mail goes out. Its session makes no more room.
     fn close(&mut self, client: ClientId) {
         if let Some(member) = self.clients.get_mut(&client)
             && !std::mem::replace(&mut member.closes, true)
         {
             self.closing.push(client);
+            self.give_room(client, u64::MAX);
         }
     }
 
