@@ -39,7 +39,7 @@ pub(crate) fn follow(reading: &Reading) {
 }
 
 /// From now on the engine's time is this daemon's own.
-fn lead() {
+pub(crate) fn lead() {
     *FOLLOWED.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 

@@ -300,6 +300,10 @@ impl Edge {
     /// What the leader says.
     pub(super) fn hear(&self, says: impl IntoIterator<Item = Say>) {
         let mut state = self.lock();
+        // This daemon leads by now.
+        if state.way != Way::Open {
+            return;
+        }
         let (mut due, mut published) = (Vec::new(), Vec::new());
         for say in says {
             state.ledger.heard(&say);

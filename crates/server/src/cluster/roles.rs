@@ -262,7 +262,7 @@ impl Follower {
             if let Some(leader) = self.find_leader().await {
                 let begun = Instant::now();
                 let why = link::follow(&self.edge, &leader, &self.terms, &self.view).await;
-                self.view.seeks();
+                self.view.lost_link();
                 let Holder { name, link: address, .. } = leader;
                 warn_limited!("link", leader = name, address, %why, "the link to the leader has ended");
                 if begun.elapsed() > LOOK_EVERY {

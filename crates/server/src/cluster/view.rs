@@ -73,6 +73,7 @@ impl View {
         }
     }
 
+    /// The daemon looks for a leader: it has just started, or it leads no more.
     pub(crate) fn seeks(&self) {
         self.set(Role::Seeking { since: clock::wall() });
     }
@@ -81,9 +82,15 @@ impl View {
         self.set(Role::Leading { epoch, since: clock::wall(), edges: Vec::new() });
     }
 
+    /// The link to the leader is open. The link's thread may learn a moment late that this daemon leads by now.
     pub(super) fn follows(&self, leader: &Holder) {
         let Holder { name, link, epoch } = leader.clone();
-        self.set(Role::Following { leader: name, link, epoch, since: clock::wall() });
+        self.set_unless_leading(Role::Following { leader: name, link, epoch, since: clock::wall() });
+    }
+
+    /// The link to the leader has ended, with the same reservation.
+    pub(super) fn lost_link(&self) {
+        self.set_unless_leading(Role::Seeking { since: clock::wall() });
     }
 
     pub(super) fn has_edge(&self, number: u32, link: &str) {
@@ -97,5 +104,33 @@ impl View {
 
     fn set(&self, role: Role) {
         *self.role.lock().unwrap_or_else(PoisonError::into_inner) = role;
+    }
+
+    fn set_unless_leading(&self, role: Role) {
+        let mut present = self.role.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*present, Role::Leading { .. }) {
+            *present = role;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_ends_late_does_not_hide_that_the_daemon_leads() {
+        let (view, leader) = (View::alone(), Holder { name: "one".into(), link: "one:1".into(), epoch: 1 });
+        view.seeks();
+        view.follows(&leader);
+        assert!(matches!(view.read(), Role::Following { .. }));
+        view.leads(2);
+        view.lost_link();
+        view.follows(&leader);
+        assert!(matches!(view.read(), Role::Leading { epoch: 2, .. }), "{:?}", view.read());
+        view.seeks();
+        view.follows(&leader);
+        view.lost_link();
+        assert!(matches!(view.read(), Role::Seeking { .. }));
     }
 }
