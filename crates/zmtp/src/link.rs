@@ -33,13 +33,13 @@ impl Link {
     /// As there, and if the connection was closed in the handshake.
     #[inline]
     pub fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
-        let event = self.peer.read(now, input, out)?;
-        if let Some(Event::Ready(ready)) = &event
+        let found = self.peer.read(now, input, out);
+        if let Ok(Some(Event::Ready(ready))) = &found
             && self.registration.settle(ready.identity.clone(), now).is_none()
         {
             return Err(Close::Evicted);
         }
-        Ok(event)
+        found
     }
 
     /// The peer, to send to.

@@ -183,14 +183,15 @@ impl Speaker for EventmqSpeaker {
     }
 
     fn read(&mut self, input: &mut BytesMut, talk: &mut Talk<'_>) -> Result<Read, Reason> {
-        match self.link.read(talk.now(), input, talk.bytes())? {
-            Some(Event::Message(message)) => match Packet::decode(&message) {
-                Ok(packet) => self.packet(packet, &message, talk),
+        match self.link.read(talk.now(), input, talk.bytes()) {
+            Ok(Some(Event::Message(ref message))) => match Packet::decode(message) {
+                Ok(packet) => self.packet(packet, message, talk),
                 Err(fault) => ignored(&fault),
             },
             // Subscriptions concern publishers only.
-            Some(Event::Ready(_) | Event::Subscribe(_) | Event::Cancel(_)) => {}
-            None => return Ok(Read::Needs(self.link.peer().bytes_wanted())),
+            Ok(Some(Event::Ready(_) | Event::Subscribe(_) | Event::Cancel(_))) => {}
+            Ok(None) => return Ok(Read::Needs(self.link.peer().bytes_wanted())),
+            Err(close) => return Err(close.into()),
         }
         Ok(Read::Message)
     }

@@ -10,17 +10,17 @@ use windlass_zmtp::{Envelope, Message};
 use super::Talk;
 
 /// A request's bytes.
-#[derive(Debug)]
-pub(super) enum Frame {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Frame<'a> {
     /// The last part of a message.
-    Message(Message),
+    Message(&'a Message),
     /// All bytes of a bare request.
-    Bare(Bytes),
+    Bare(&'a Bytes),
 }
 
-impl Frame {
+impl<'a> Frame<'a> {
     /// The request itself.
-    pub(super) fn payload(&self) -> &[u8] {
+    pub(super) fn payload(self) -> &'a [u8] {
         match self {
             Self::Message(message) => message.last(),
             Self::Bare(bytes) => bytes,
@@ -28,7 +28,7 @@ impl Frame {
     }
 
     /// The parts that the reply must repeat first.
-    pub(super) fn envelope(&self) -> Envelope {
+    pub(super) fn envelope(self) -> Envelope {
         match self {
             Self::Message(message) => message.envelope(),
             Self::Bare(..) => Envelope::default(),
@@ -36,7 +36,7 @@ impl Frame {
     }
 
     /// A view of a piece of the payload, for a command that does not keep it.
-    pub(super) fn view(&self, piece: &[u8]) -> Bytes {
+    pub(super) fn view(self, piece: &[u8]) -> Bytes {
         match self {
             Self::Message(message) => message.view(piece),
             Self::Bare(bytes) => bytes.slice_ref(piece),
@@ -44,7 +44,7 @@ impl Frame {
     }
 
     /// A piece of the payload, for a command that keeps it unless it is small.
-    pub(super) fn value(&self, piece: &[u8], talk: &Talk<'_>) -> Bytes {
+    pub(super) fn value(self, piece: &[u8], talk: &Talk<'_>) -> Bytes {
         match self {
             _ if piece.len() <= Payload::COPY_MAX => self.view(piece),
             Self::Message(message) => message.keep(piece),

@@ -83,11 +83,12 @@ impl SpiderqSpeaker {
 
     fn read_message(&mut self, input: &mut BytesMut, talk: &mut Talk<'_>) -> Result<Read, Reason> {
         let Transport::Zmtp(link) = &mut self.transport else { return Ok(Read::Needs(0)) };
-        match link.read(talk.now(), input, talk.bytes())? {
-            Some(Event::Message(message)) => self.frame(&Frame::Message(message), talk),
+        match link.read(talk.now(), input, talk.bytes()) {
+            Ok(Some(Event::Message(ref message))) => self.frame(Frame::Message(message), talk),
             // Only publishers use subscriptions.
-            Some(Event::Ready(_) | Event::Subscribe(_) | Event::Cancel(_)) => {}
-            None => return Ok(Read::Needs(link.peer().bytes_wanted())),
+            Ok(Some(Event::Ready(_) | Event::Subscribe(_) | Event::Cancel(_))) => {}
+            Ok(None) => return Ok(Read::Needs(link.peer().bytes_wanted())),
+            Err(close) => return Err(close.into()),
         }
         Ok(Read::Message)
     }
@@ -95,7 +96,7 @@ impl SpiderqSpeaker {
     fn read_bare(&mut self, input: &mut BytesMut, talk: &mut Talk<'_>) -> Result<Read, Reason> {
         match cut(input, self.settings.frame_bytes_max) {
             Ok(Cut::Whole(bytes)) => {
-                self.frame(&Frame::Bare(input.split_to(bytes).freeze()), talk);
+                self.frame(Frame::Bare(&input.split_to(bytes).freeze()), talk);
                 Ok(Read::Message)
             }
             Ok(Cut::Begun(bytes)) => Ok(Read::Needs(if input.is_empty() { 0 } else { bytes - input.len() })),
@@ -107,7 +108,7 @@ impl SpiderqSpeaker {
         }
     }
 
-    fn frame(&mut self, frame: &Frame, talk: &mut Talk<'_>) {
+    fn frame(&mut self, frame: Frame<'_>, talk: &mut Talk<'_>) {
         match self.decode(frame) {
             Ok(request) => {
                 self.note_dialect(&request);
@@ -117,7 +118,7 @@ impl SpiderqSpeaker {
         }
     }
 
-    fn decode<'a>(&self, frame: &'a Frame) -> Result<Request<'a>, Fault> {
+    fn decode<'a>(&self, frame: Frame<'a>) -> Result<Request<'a>, Fault> {
         let known = match self.shown {
             Some(Dialect::V1_4) => self.gives_modes.then_some(Dialect::V1_4),
             shown => shown,
@@ -148,14 +149,14 @@ impl SpiderqSpeaker {
         }
     }
 
-    fn fault(&mut self, fault: Fault, frame: &Frame, talk: &mut Talk<'_>) {
+    fn fault(&mut self, fault: Fault, frame: Frame<'_>, talk: &mut Talk<'_>) {
         self.say(&frame.envelope(), &Reply::Error(fault), talk);
     }
 
     // ---- requests --------------------------------------------------------------------------------------------------
 
     /// Every request of the specification.
-    fn request(&mut self, request: Request<'_>, frame: &Frame, talk: &mut Talk<'_>) {
+    fn request(&mut self, request: Request<'_>, frame: Frame<'_>, talk: &mut Talk<'_>) {
         match request {
             Request::Ping => self.answer(Counted::Ping, &frame.envelope(), &Reply::Pong, talk),
             Request::Count => Self::ask(What::Count, frame, Query::Queue { queue: self.queue() }, talk),
@@ -198,7 +199,7 @@ impl SpiderqSpeaker {
         }
     }
 
-    fn lend(&mut self, timeout_ms: u64, patience: Patience, frame: &Frame, talk: &mut Talk<'_>) {
+    fn lend(&mut self, timeout_ms: u64, patience: Patience, frame: Frame<'_>, talk: &mut Talk<'_>) {
         let (what, wait) = match patience {
             Patience::Block => (What::Lend, Wait::Forever),
             Patience::Poll => (What::Poll, Wait::No),
@@ -220,7 +221,7 @@ impl SpiderqSpeaker {
         Self::ask(what, frame, TakeCommand::Take(take), talk);
     }
 
-    fn terminate(&mut self, frame: &Frame, talk: &mut Talk<'_>) {
+    fn terminate(&mut self, frame: Frame<'_>, talk: &mut Talk<'_>) {
         if self.settings.terminate && talk.may(Right::Administer) {
             self.say(&frame.envelope(), &Reply::Terminated, talk);
             talk.stop_daemon(Stop::Gracefully);
@@ -235,12 +236,12 @@ impl SpiderqSpeaker {
         self.settings.queue.clone()
     }
 
-    fn job(&self, frame: &Frame, key: &[u8]) -> JobRef {
+    fn job(&self, frame: Frame<'_>, key: &[u8]) -> JobRef {
         JobRef::key(self.queue(), Protocol::SPIDERQ, frame.view(key))
     }
 
     /// Sends a command to the engine and records its purpose.
-    fn ask(what: What, frame: &Frame, command: impl Into<Command>, talk: &mut Talk<'_>) {
+    fn ask(what: What, frame: Frame<'_>, command: impl Into<Command>, talk: &mut Talk<'_>) {
         talk.ask(Ask { what, envelope: frame.envelope() }, command);
     }
 }

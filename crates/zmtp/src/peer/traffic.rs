@@ -80,7 +80,8 @@ impl Frames {
         Ok(self.command(input, header, body_bytes))
     }
 
-    /// The next command or message.
+    /// The next command or message. Always a part of its callers: a message would be moved for each of them.
+    #[inline(always)]
     pub(super) fn next(&mut self, input: &mut BytesMut, limits: &Limits) -> Result<Option<Found>, Close> {
         loop {
             let Some(header) = self.header(input)? else { return Ok(None) };
@@ -143,6 +144,7 @@ impl Frames {
     }
 
     /// Takes out the message. `last_at` is the offset of its last frame in the buffer.
+    #[inline(always)]
     fn message(&mut self, input: &mut BytesMut, last_at: usize) -> Message {
         let frames = input.split_to(std::mem::take(&mut self.seen_bytes));
         let (parts, dedicated) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.dedicated));
@@ -170,6 +172,7 @@ fn within(what: &'static str, given: u64, allowed: usize) -> Result<usize, Close
 
 impl Peer {
     /// Takes messages and answers commands, until there is an event for the caller.
+    #[inline(always)]
     pub(super) fn traffic(&mut self, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
         loop {
             let settings = &self.settings;
@@ -198,10 +201,12 @@ impl Peer {
         }
     }
 
+    #[inline(always)]
     fn message(&self, message: Message) -> Option<Event> {
-        if self.settings.role != Role::Pub {
-            return Some(Event::Message(message));
-        }
+        if self.settings.role == Role::Pub { Self::subscription(&message) } else { Some(Event::Message(message)) }
+    }
+
+    fn subscription(message: &Message) -> Option<Event> {
         // ZMTP 3.0: "a message consisting of a single frame that begins with 1 or 0". A publisher discards all other messages.
         let mut parts = message.parts();
         let event = match (parts.len(), parts.next()?.split_first()?) {
