@@ -28,6 +28,7 @@ use crate::data::{self, Store};
 use crate::failure::{Failure, Unbound};
 use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
+use crate::serving::shorten_slices;
 
 /// How long a daemon without a leader waits before it looks for one again.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -222,6 +223,8 @@ struct Follower {
 }
 
 fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Task>) {
+    // Clients wait for it as they do for the threads that serve them.
+    shorten_slices();
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!(%error, "the link's thread cannot start"),

@@ -73,7 +73,7 @@ impl Threads {
 }
 
 /// Lets the calling thread run soon after it wakes.
-fn shorten_slices() {
+pub(crate) fn shorten_slices() {
     if let Err(error) = windlass_sched::shorten_slices(SLICE) {
         tracing::debug!(%error, "cannot shorten the time slices of a serving thread");
     }
