@@ -7,6 +7,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
+use super::half_hash::HalfHash;
 use super::job::Job;
 use super::slab::{Slab, Slot};
 use crate::ids::{Protocol, QueueId};
@@ -23,18 +24,10 @@ pub(super) struct Keys {
     hasher: FixedState,
 }
 
-/// With the hash the entry can move when the table grows, without a look at the job.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    hash: u32,
+    hash: HalfHash,
     slot: Slot,
-}
-
-impl Entry {
-    /// The table needs 64 bits that all vary.
-    const fn spread(hash: u32) -> u64 {
-        (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
 }
 
 impl Keys {
@@ -46,14 +39,12 @@ impl Keys {
         self.table.len()
     }
 
-    fn hash(&self, queue: QueueId, protocol: Protocol, key: &[u8]) -> u32 {
+    fn hash(&self, queue: QueueId, protocol: Protocol, key: &[u8]) -> HalfHash {
         self.group_hash(queue.0 % QUEUE_GROUPS, protocol, key)
     }
 
-    fn group_hash(&self, group: u32, protocol: Protocol, key: &[u8]) -> u32 {
-        let hash = self.hasher.hash_one((group, protocol, key));
-        // `Entry::spread` computes the other half from this one.
-        u32::try_from(hash >> 32).unwrap_or_default()
+    fn group_hash(&self, group: u32, protocol: Protocol, key: &[u8]) -> HalfHash {
+        HalfHash::of(self.hasher.hash_one((group, protocol, key)))
     }
 
     /// The job that holds a key.
@@ -61,22 +52,26 @@ impl Keys {
         self.find_by_hash(jobs, self.hash(queue, protocol, key), (queue, protocol, key))
     }
 
-    fn find_by_hash(&self, jobs: &Slab, hash: u32, (queue, protocol, key): (QueueId, Protocol, &[u8])) -> Option<Slot> {
+    fn find_by_hash(
+        &self,
+        jobs: &Slab,
+        hash: HalfHash,
+        (queue, protocol, key): (QueueId, Protocol, &[u8]),
+    ) -> Option<Slot> {
         let same = |keyed: &Entry| {
             keyed.hash == hash
                 && jobs
                     .at(keyed.slot)
                     .is_some_and(|j| j.queue == queue && j.protocol == protocol && j.key() == Some(key))
         };
-        self.table.find(Entry::spread(hash), same).map(|keyed| keyed.slot)
+        self.table.find(hash.spread(), same).map(|keyed| keyed.slot)
     }
 
     /// A job that holds a key in any queue: the oldest one in the first group of queues that has one. All queues have numbers
     /// below `queues`.
     pub(super) fn find_anywhere(&self, jobs: &Slab, protocol: Protocol, key: &[u8], queues: u32) -> Option<Slot> {
         (0..queues.min(QUEUE_GROUPS)).find_map(|group| {
-            let slots =
-                self.table.iter_hash(Entry::spread(self.group_hash(group, protocol, key))).map(|keyed| keyed.slot);
+            let slots = self.table.iter_hash(self.group_hash(group, protocol, key).spread()).map(|keyed| keyed.slot);
             let same =
                 |job: &&Job| job.queue.0 % QUEUE_GROUPS == group && job.protocol == protocol && job.key() == Some(key);
             let held = slots.filter_map(|slot| Some((jobs.at(slot).filter(same)?.id, slot)));
@@ -93,7 +88,7 @@ impl Keys {
         if let Some(holder) = self.find_by_hash(jobs, hash, (queue, protocol, key)) {
             return holder == slot;
         }
-        self.table.insert_unique(Entry::spread(hash), Entry { hash, slot }, |keyed| Entry::spread(keyed.hash));
+        self.table.insert_unique(hash.spread(), Entry { hash, slot }, |keyed| keyed.hash.spread());
         true
     }
 
@@ -103,7 +98,7 @@ impl Keys {
             return false;
         };
         let hash = self.hash(queue, protocol, key);
-        match self.table.find_entry(Entry::spread(hash), |keyed| keyed.slot == slot) {
+        match self.table.find_entry(hash.spread(), |keyed| keyed.slot == slot) {
             Ok(entry) => {
                 entry.remove();
                 true
@@ -116,7 +111,7 @@ impl Keys {
     pub(super) fn shrink(&mut self) {
         const KEEP: usize = 4096;
         if self.table.capacity() > KEEP && self.table.len() < self.table.capacity() / 16 {
-            self.table.shrink_to(self.table.len() * 4, |entry| Entry::spread(entry.hash));
+            self.table.shrink_to(self.table.len() * 4, |entry| entry.hash.spread());
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod counts;
 mod extra;
+mod half_hash;
 mod holders;
 mod job;
 mod keys;

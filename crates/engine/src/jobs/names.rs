@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
+use super::half_hash::HalfHash;
 use super::job::Job;
 use crate::ids::{JobId, Timestamp};
 
@@ -14,36 +17,40 @@ use crate::ids::{JobId, Timestamp};
 #[derive(Debug)]
 pub(super) struct Names {
     /// Those that are neither dead nor done, by number.
-    live: BTreeSet<(u64, JobId)>,
+    live: Live,
     /// Those that are dead or done, by number.
-    over: BTreeSet<(u64, JobId)>,
+    over: BTreeSet<(HalfHash, JobId)>,
     /// Those that are leased, by the start of the lease.
-    leased: BTreeSet<(u64, Timestamp, JobId)>,
+    leased: BTreeSet<(HalfHash, Timestamp, JobId)>,
     hasher: FixedState,
 }
 
 impl Names {
-    pub(super) const fn new(hasher: FixedState) -> Self {
-        Self { live: BTreeSet::new(), over: BTreeSet::new(), leased: BTreeSet::new(), hasher }
+    pub(super) fn new(hasher: FixedState) -> Self {
+        Self { live: Live::default(), over: BTreeSet::new(), leased: BTreeSet::new(), hasher }
     }
 
     /// The hash of a job's name, if it has one.
-    fn hash(&self, job: &Job) -> Option<u64> {
+    fn hash(&self, job: &Job) -> Option<HalfHash> {
         let name = job.name();
-        (!name.is_empty()).then(|| self.hasher.hash_one(name))
+        (!name.is_empty()).then(|| self.hash_of(name))
+    }
+
+    fn hash_of(&self, name: &[u8]) -> HalfHash {
+        HalfHash::of(self.hasher.hash_one(name))
     }
 
     /// Adds a job that is neither leased nor over yet.
     pub(super) fn insert(&mut self, job: &Job) {
         if let Some(hash) = self.hash(job) {
-            self.live.insert((hash, job.id));
+            self.live.insert(hash, job.id);
         }
     }
 
     /// Removes a job that is neither leased nor over any more.
     pub(super) fn remove(&mut self, job: &Job) {
         if let Some(hash) = self.hash(job) {
-            self.live.remove(&(hash, job.id));
+            self.live.remove(hash, job.id);
         }
     }
 
@@ -54,7 +61,7 @@ impl Names {
         } else if job.is_over()
             && let Some(hash) = self.hash(job)
         {
-            self.live.remove(&(hash, job.id));
+            self.live.remove(hash, job.id);
             self.over.insert((hash, job.id));
         }
     }
@@ -67,28 +74,27 @@ impl Names {
             && let Some(hash) = self.hash(job)
         {
             self.over.remove(&(hash, job.id));
-            self.live.insert((hash, job.id));
+            self.live.insert(hash, job.id);
         }
     }
 
     /// The first candidate for a name that `found` accepts: the job leased first; if none is leased, the oldest. A dead or done
     /// job only if there is no other; of those the youngest.
     pub(super) fn find<T>(&self, name: &[u8], found: impl Fn(JobId) -> Option<T>) -> Option<T> {
-        let hash = self.hasher.hash_one(name);
+        let hash = self.hash_of(name);
         let (first, last) = (JobId(0), JobId(u64::MAX));
         let leased = self.leased.range((hash, Timestamp(0), first)..=(hash, Timestamp::NEVER, last));
         let leased = leased.map(|(.., id)| *id).find_map(&found);
-        let live = || self.live.range((hash, first)..=(hash, last)).find_map(|(_, id)| found(*id));
+        let live = || self.live.from(hash, first).find_map(&found);
         let over = || self.over.range((hash, first)..=(hash, last)).rev().find_map(|(_, id)| found(*id));
         leased.or_else(live).or_else(over)
     }
 
     /// The candidates for a name from a number on, oldest first.
     pub(super) fn from(&self, name: &[u8], first: JobId) -> impl Iterator<Item = JobId> {
-        let hash = self.hasher.hash_one(name);
-        let same_hash = (hash, first)..=(hash, JobId(u64::MAX));
-        let mut live = self.live.range(same_hash.clone()).map(|(_, id)| *id).peekable();
-        let mut over = self.over.range(same_hash).map(|(_, id)| *id).peekable();
+        let hash = self.hash_of(name);
+        let mut live = self.live.from(hash, first).peekable();
+        let mut over = self.over.range((hash, first)..=(hash, JobId(u64::MAX))).map(|(_, id)| *id).peekable();
         std::iter::from_fn(move || match (live.peek(), over.peek()) {
             (Some(one), Some(other)) if other < one => over.next(),
             (Some(_), _) => live.next(),
@@ -102,8 +108,11 @@ impl Names {
         for job in jobs {
             let Some(hash) = self.hash(job) else { continue };
             named += 1;
-            let index = if job.is_over() { &self.over } else { &self.live };
-            assert!(index.contains(&(hash, job.id)), "{:?} is not found by name", job.id);
+            let is_found = match job.is_over() {
+                true => self.over.contains(&(hash, job.id)),
+                false => self.live.from(hash, job.id).next() == Some(job.id),
+            };
+            assert!(is_found, "{:?} is not found by name", job.id);
             if let Some(lease) = job.lease() {
                 leased += 1;
                 assert!(self.leased.contains(&(hash, lease.taken_at, job.id)), "{:?} is leased", job.id);
@@ -111,5 +120,125 @@ impl Names {
         }
         assert_eq!(named, self.live.len() + self.over.len(), "jobs by name");
         assert_eq!(leased, self.leased.len(), "leased jobs by name");
+    }
+}
+
+/// A table that grows moves its entries, and everything waits for that: it is in parts, which grow one by one.
+const PARTS: usize = 64;
+
+/// A part that is nearly empty keeps room for this many.
+const KEEP: usize = 64;
+
+/// The jobs of each hash, oldest first. Most hashes have one job, so only the others are in an ordered set.
+#[derive(Debug)]
+struct Live {
+    oldest: [HashTable<Oldest>; PARTS],
+    others: BTreeSet<(HalfHash, JobId)>,
+}
+
+/// The oldest job of a hash.
+#[derive(Clone, Copy, Debug)]
+struct Oldest {
+    hash: HalfHash,
+    /// Its number, as bytes: the entry has 12 of them, and with a number 16.
+    id: [u8; 8],
+}
+
+impl Oldest {
+    const fn new(hash: HalfHash, id: JobId) -> Self {
+        Self { hash, id: id.0.to_ne_bytes() }
+    }
+
+    const fn id(&self) -> JobId {
+        JobId(u64::from_ne_bytes(self.id))
+    }
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self { oldest: [const { HashTable::new() }; PARTS], others: BTreeSet::new() }
+    }
+}
+
+impl Live {
+    fn insert(&mut self, hash: HalfHash, id: JobId) {
+        let Some(part) = self.oldest.get_mut(hash.part(PARTS)) else { return };
+        match part.entry(hash.spread(), |oldest| oldest.hash == hash, |oldest| oldest.hash.spread()) {
+            Entry::Vacant(place) => {
+                place.insert(Oldest::new(hash, id));
+            }
+            Entry::Occupied(mut place) => {
+                let oldest = place.get().id();
+                *place.get_mut() = Oldest::new(hash, oldest.min(id));
+                self.others.insert((hash, oldest.max(id)));
+            }
+        }
+    }
+
+    fn remove(&mut self, hash: HalfHash, id: JobId) {
+        let Some(part) = self.oldest.get_mut(hash.part(PARTS)) else { return };
+        let Ok(mut place) = part.find_entry(hash.spread(), |oldest| oldest.hash == hash) else { return };
+        if place.get().id() != id {
+            self.others.remove(&(hash, id));
+            return;
+        }
+        let next = self.others.range((hash, JobId(0))..=(hash, JobId(u64::MAX))).next().copied();
+        if let Some(next) = next {
+            self.others.remove(&next);
+            *place.get_mut() = Oldest::new(hash, next.1);
+            return;
+        }
+        place.remove();
+        if part.capacity() > KEEP && part.len() < part.capacity() / 16 {
+            part.shrink_to(part.len() * 4, |oldest| oldest.hash.spread());
+        }
+    }
+
+    /// The jobs of a hash from a number on.
+    fn from(&self, hash: HalfHash, first: JobId) -> impl Iterator<Item = JobId> {
+        let part = self.oldest.get(hash.part(PARTS));
+        let oldest = part.and_then(|part| part.find(hash.spread(), |oldest| oldest.hash == hash)).map(Oldest::id);
+        let others = self.others.range((hash, first)..=(hash, JobId(u64::MAX))).map(|(_, id)| *id);
+        oldest.filter(|id| *id >= first).into_iter().chain(others)
+    }
+
+    fn len(&self) -> usize {
+        self.oldest.iter().map(HashTable::len).sum::<usize>() + self.others.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_of_one_hash_are_found_oldest_first_in_whatever_order_they_come_and_go() {
+        let (mut live, hash) = (Live::default(), HalfHash::of(7 << 32));
+        let all = |live: &Live, first| live.from(hash, JobId(first)).map(|id| id.0).collect::<Vec<_>>();
+        for id in [5, 2, 9, 7] {
+            live.insert(hash, JobId(id));
+        }
+        live.insert(HalfHash::of(8 << 32), JobId(1));
+        assert_eq!((all(&live, 0), all(&live, 6), live.len()), (vec![2, 5, 7, 9], vec![7, 9], 5));
+        live.remove(hash, JobId(2));
+        live.remove(hash, JobId(7));
+        live.remove(hash, JobId(3));
+        assert_eq!((all(&live, 0), all(&live, 6), live.len()), (vec![5, 9], vec![9], 3));
+        live.insert(hash, JobId(1));
+        assert_eq!(all(&live, 0), [1, 5, 9]);
+        for id in [1, 5, 9] {
+            live.remove(hash, JobId(id));
+        }
+        assert_eq!((all(&live, 0), live.len()), (vec![], 1));
+    }
+
+    #[test]
+    fn a_part_that_is_emptied_returns_its_memory() {
+        let mut live = Live::default();
+        let hashes = || (0..100_000_u64).map(|n| (HalfHash::of(n << 32), JobId(n)));
+        hashes().for_each(|(hash, id)| live.insert(hash, id));
+        assert_eq!(live.len(), live.oldest[0].len());
+        hashes().for_each(|(hash, id)| live.remove(hash, id));
+        assert!(live.oldest[0].capacity() <= KEEP, "{}", live.oldest[0].capacity());
     }
 }
