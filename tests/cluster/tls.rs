@@ -75,12 +75,11 @@ fn a_daemon_with_a_certificate_of_another_authority_is_refused() {
     add(&mut daemons, &authority, &authority, true);
     // It trusts the leader, which does not trust it.
     add(&mut daemons, &other, &authority, false);
-    wait_for_log(&daemons[0], "invalid peer certificate: UnknownIssuer");
-    wait_for_log(&daemons[1], "received fatal alert: UnknownCA");
+    wait_for_log(&daemons[0], "invalid peer certificate");
+    wait_for_log(&daemons[1], "received fatal alert");
     // It does not trust the leader.
     add(&mut daemons, &authority, &other, false);
-    wait_for_log(&daemons[2], "invalid peer certificate: UnknownIssuer");
-    wait_for_log(&daemons[0], "received fatal alert: UnknownCA");
+    wait_for_log(&daemons[2], "invalid peer certificate");
     // One without TLS.
     daemons.all.push({
         let (plan, dir) = daemons.plan(free_port(), "");
