@@ -3,73 +3,30 @@
 #![allow(dead_code, unreachable_pub, reason = "the modules are this program's own")]
 
 mod common;
+#[path = "cluster/cut.rs"]
+mod cut;
+#[path = "cluster/daemons.rs"]
+mod daemons;
 #[path = "eventmq/peer.rs"]
 mod eventmq;
 #[path = "faktory/peer.rs"]
 mod faktory;
+#[path = "cluster/faults.rs"]
+mod faults;
+#[path = "cluster/lead.rs"]
+mod lead;
 #[path = "spiderq/peer.rs"]
 mod spiderq;
-
-use std::collections::BTreeSet;
-use std::io;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+#[path = "cluster/tls.rs"]
+mod tls;
+#[path = "cluster/work.rs"]
+mod work;
 
 use common::load::Load;
-use common::postgres::Postgres;
 use common::{Peer, kind, submission, wait_for_log, wait_until};
-use tempfile::TempDir;
+use daemons::{Daemons, role};
 use windlass_gearman::wire::{AssignForm, Kind, Request, Response};
-use windlass_testkit::daemon::{Daemon, free_port};
-
-/// The daemons of a broker, and the directory of each.
-struct Daemons {
-    all: Vec<(Daemon, TempDir)>,
-    postgres: Postgres,
-}
-
-impl Daemons {
-    /// Starts so many. The first one leads.
-    fn start(count: usize) -> Self {
-        let mut daemons = Self { all: Vec::new(), postgres: Postgres::start() };
-        for number in 0..count {
-            daemons.add();
-            wait_for_log(&daemons[number], if number == 0 { "this daemon leads" } else { "linked to the leader" });
-        }
-        daemons
-    }
-
-    /// Starts one more.
-    fn add(&mut self) {
-        let dir = tempfile::tempdir().unwrap();
-        let port = free_port();
-        let plan = common::daemon(dir.path()).set(&self.postgres.section()).set("lease = \"3s\"");
-        let plan = plan.set(&format!("[cluster]\nlisten = [\"127.0.0.1:{port}\"]\nhold = \"60s\"")).eventmq("");
-        self.all.push((plan.start(), dir));
-    }
-
-    /// The number of the daemon that leads, among those that have said so last.
-    fn leader(&self) -> Option<usize> {
-        self.all.iter().rposition(|(daemon, _)| daemon.log_text().contains("this daemon leads"))
-    }
-}
-
-impl std::ops::Index<usize> for Daemons {
-    type Output = Daemon;
-
-    fn index(&self, number: usize) -> &Daemon {
-        &self.all[number].0
-    }
-}
-
-impl std::ops::IndexMut<usize> for Daemons {
-    fn index_mut(&mut self, number: usize) -> &mut Daemon {
-        &mut self.all[number].0
-    }
-}
+use windlass_testkit::daemon::Daemon;
 
 // ---- one broker ------------------------------------------------------------------------------------------------------
 
@@ -305,12 +262,6 @@ fn a_leader_that_stops_in_order_is_followed_at_once() {
     assert_eq!(peer.grab().unwrap().unwrap().workload, "before");
 }
 
-/// What a daemon says it is.
-fn role(daemon: &Daemon) -> String {
-    let http = common::http::Http(daemon.address("http"));
-    http.get("/api/v1/cluster").json()["role"].as_str().unwrap().to_owned()
-}
-
 #[test]
 fn a_leader_that_yields_serves_for_the_next_one() {
     let daemons = Daemons::start(2);
@@ -371,146 +322,4 @@ fn a_leader_that_was_stopped_serves_for_its_successor_and_says_nothing_of_its_ow
     assert_eq!(peer.grab().unwrap().unwrap().workload, "behind");
     peer.can_do("work").unwrap();
     assert!(peer.grab().unwrap().is_none(), "a job that is done, or was never acknowledged, is there");
-}
-
-// ---- all of it at length ---------------------------------------------------------------------------------------------
-
-/// FWP clients at all daemons, and what was acknowledged to them.
-#[derive(Default)]
-struct Work {
-    addresses: Mutex<Vec<SocketAddr>>,
-    next: AtomicU64,
-    pushed: Mutex<BTreeSet<String>>,
-    fetched: Mutex<BTreeSet<String>>,
-    done: Mutex<BTreeSet<String>>,
-    stop: AtomicBool,
-}
-
-impl Work {
-    /// A producer and a worker at each daemon. They connect again and again.
-    fn start(daemons: &Daemons) -> (Arc<Self>, Vec<JoinHandle<()>>) {
-        let work = Arc::new(Self::default());
-        work.look(daemons);
-        let mut threads = Vec::new();
-        for number in 0..daemons.all.len() {
-            for run in [Self::produce as fn(&Self, usize) -> io::Result<()>, Self::work] {
-                let work = Arc::clone(&work);
-                threads.push(thread::spawn(move || {
-                    while !work.stop.load(Ordering::Relaxed) {
-                        let _ = run(&work, number);
-                    }
-                }));
-            }
-        }
-        (work, threads)
-    }
-
-    /// Daemons that were started again have other addresses.
-    fn look(&self, daemons: &Daemons) {
-        *self.addresses.lock().unwrap() = daemons.all.iter().map(|(daemon, _)| daemon.address("faktory")).collect();
-    }
-
-    fn address(&self, number: usize) -> SocketAddr {
-        self.addresses.lock().unwrap()[number]
-    }
-
-    fn produce(&self, number: usize) -> io::Result<()> {
-        let mut fwp = faktory::Fwp::try_hello(self.address(number))?;
-        while !self.stop.load(Ordering::Relaxed) {
-            let jid = format!("jid{:09}", self.next.fetch_add(1, Ordering::Relaxed));
-            let push = format!(r#"PUSH {{"jid":"{jid}","jobtype":"T","queue":"work","args":[]}}"#);
-            if fwp.try_ask(&push)? == "+OK" {
-                self.pushed.lock().unwrap().insert(jid);
-            }
-        }
-        Ok(())
-    }
-
-    fn work(&self, number: usize) -> io::Result<()> {
-        let mut fwp = faktory::Fwp::try_worker(self.address(number), &format!("worker{number}"))?;
-        while !self.stop.load(Ordering::Relaxed) {
-            fwp.try_ask(&format!(r#"BEAT {{"wid":"worker{number}"}}"#))?;
-            let Some(jid) = self.fetch(&mut fwp)? else { continue };
-            if fwp.try_ask(&format!(r#"ACK {{"jid":"{jid}"}}"#))? == "+OK" {
-                self.done.lock().unwrap().insert(jid);
-            }
-        }
-        Ok(())
-    }
-
-    /// Fetches a job, which must not be done.
-    fn fetch(&self, fwp: &mut faktory::Fwp) -> io::Result<Option<String>> {
-        let said = fwp.try_ask("FETCH work")?;
-        let Some((_, rest)) = said.split_once(r#""jid":""#) else { return Ok(None) };
-        let jid = rest.split('"').next().unwrap().to_owned();
-        assert!(!self.done.lock().unwrap().contains(&jid), "{jid} is done and was handed out again");
-        self.fetched.lock().unwrap().insert(jid.clone());
-        Ok(Some(jid))
-    }
-
-    fn done(&self) -> usize {
-        self.done.lock().unwrap().len()
-    }
-}
-
-/// Leaders are killed, stopped for a while, and asked to yield, while clients at all daemons push, fetch and finish. More rounds:
-/// `WINDLASS_TEST_FAILOVERS`.
-#[test]
-fn leaders_come_and_go_and_nothing_is_lost_or_handed_out_again() {
-    const STOPS_MS: [u64; 5] = [100, 700, 1_500, 300, 3_000];
-    let rounds = common::from_env("WINDLASS_TEST_FAILOVERS", 6);
-    let mut daemons = Daemons::start(3);
-    let (work, threads) = Work::start(&daemons);
-    let mut random = 7_u64;
-    for round in 0..rounds {
-        let goal = work.done() + 100;
-        wait_until("jobs are done", || work.done() >= goal);
-        let mut leader = None;
-        wait_until("a daemon leads", || {
-            leader = (0..3).find(|number| role(&daemons[*number]) == "leading");
-            leader.is_some()
-        });
-        let leader = leader.unwrap();
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        match round % 3 {
-            0 => {
-                daemons[leader].kill();
-                daemons[leader].restart();
-                work.look(&daemons);
-            }
-            1 => {
-                daemons[leader].signal("STOP");
-                let ms = STOPS_MS[usize::try_from(random >> 33).unwrap() % STOPS_MS.len()];
-                thread::sleep(Duration::from_millis(ms));
-                daemons[leader].signal("CONT");
-            }
-            _ => {
-                let http = common::http::Http(daemons[leader].address("http"));
-                http.post("/api/v1/cluster/yield", "");
-            }
-        }
-    }
-    let goal = work.done() + 100;
-    wait_until("jobs are done", || work.done() >= goal);
-    work.stop.store(true, Ordering::Relaxed);
-    for thread in threads {
-        thread.join().unwrap();
-    }
-    let mut fwp = faktory::Fwp::connect(work.address(0));
-    let mut left = BTreeSet::new();
-    while let Some(jid) = work.fetch(&mut fwp).unwrap() {
-        assert!(left.insert(jid), "handed out twice");
-    }
-    let (pushed, done, fetched) =
-        (work.pushed.lock().unwrap(), work.done.lock().unwrap(), work.fetched.lock().unwrap());
-    // A job may be leased to a worker that did not live to see it: its leader died behind the commit.
-    let http = common::http::Http(daemons[0].address("http"));
-    let is_leased = |jid: &str| {
-        let found = http.get(&format!("/api/v1/jobs?queue=work&state=leased&name={jid}")).json();
-        found["jobs"].as_array().is_some_and(|jobs| jobs.len() == 1)
-    };
-    let missing = pushed.iter().filter(|jid| !done.contains(*jid) && !fetched.contains(*jid));
-    let lost: Vec<_> = missing.filter(|jid| !is_leased(jid)).collect();
-    assert!(lost.is_empty(), "acknowledged but lost: {lost:?}");
-    println!("{rounds} changes: {} pushed, {} done, {} left", pushed.len(), done.len(), left.len());
 }

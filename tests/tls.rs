@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use common::authority::{Authority, Identity};
 use common::http::Http;
 use common::zmtp::{greeting, message, ready};
 use common::{Peer, daemon, socket, submission, wait_for_log};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -25,36 +25,6 @@ use windlass_gearman::wire::{Request, Response};
 use windlass_testkit::daemon::{Daemon, Plan};
 
 // ---- certificates ----------------------------------------------------------------------------------------------------
-
-/// A certificate and its key, as PEM.
-struct Identity {
-    certificate: String,
-    key: String,
-}
-
-/// An authority that signs.
-struct Authority {
-    certificate: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "an authority");
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap().pem();
-        Self { certificate, issuer: Issuer::new(params, key) }
-    }
-
-    fn sign(&self, name: &str) -> Identity {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Identity { certificate, key: key.serialize_pem() }
-    }
-}
 
 /// A directory with the files that a listener needs.
 struct Files {

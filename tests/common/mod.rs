@@ -2,9 +2,11 @@
 //! over requests. Stock clients have their own tests (`interop`).
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
+pub mod authority;
 pub mod bystander;
 pub mod http;
 pub mod load;
+pub mod pair;
 pub mod postgres;
 pub mod zmtp;
 

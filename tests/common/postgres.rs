@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
+use windlass_testkit::daemon::free_port;
 
 use super::wait_until;
 
@@ -34,28 +35,55 @@ impl Postgres {
 
     /// Starts an empty server with these settings.
     pub fn with(settings: &[&str]) -> Self {
+        let options = ["--auth=trust", "--username=windlass", "--encoding=UTF8", "--locale=C", "--no-sync"];
+        Self::made_by("initdb", &options, free_port(), settings)
+    }
+
+    /// Starts a standby of a server, which follows it from its present state on.
+    pub fn standby_of(primary: &Self, port: u16) -> Self {
+        let options = ["--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream", "--no-sync"];
+        let from = format!("--dbname=postgres://windlass@127.0.0.1:{}/", primary.port);
+        let settings: Vec<&str> = primary.settings.iter().map(String::as_str).collect();
+        Self::made_by("pg_basebackup", &[&options[..], &[&from]].concat(), port, &settings)
+    }
+
+    /// Starts a server whose data a program has made.
+    fn made_by(program: &str, options: &[&str], port: u16, settings: &[&str]) -> Self {
         let programs = newest_programs();
         let dir = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let data = dir.path().join("data");
         fs::create_dir(&data).unwrap();
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).unwrap();
         let log = fs::File::create(dir.path().join("log")).unwrap();
         if let Some((uid, gid)) = other_user() {
             chown(dir.path(), Some(uid), Some(gid)).unwrap();
             chown(&data, Some(uid), Some(gid)).unwrap();
         }
-        let made = run_as(&programs.join("initdb"))
-            .args(["--auth=trust", "--username=windlass", "--encoding=UTF8", "--locale=C", "--no-sync", "--pgdata"])
-            .arg(&data)
-            .stdout(Stdio::null())
-            .stderr(log)
-            .status();
-        assert!(made.unwrap().success(), "initdb: {}", fs::read_to_string(dir.path().join("log")).unwrap());
+        let mut make = run_as(&programs.join(program));
+        make.args(options).arg("--pgdata").arg(&data).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        assert!(make.status().unwrap().success(), "{program}: {}", fs::read_to_string(dir.path().join("log")).unwrap());
         let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
         let server = run(&programs, dir.path(), port, &settings);
         let postgres = Self { dir, programs, port, server, settings };
         postgres.wait_until_it_answers();
         postgres
+    }
+
+    /// A standby becomes a server of its own that takes writes.
+    pub fn promote(&self) {
+        let mut promote = run_as(&self.programs.join("pg_ctl"));
+        promote.args(["promote", "--silent", "--pgdata"]).arg(self.dir.path().join("data"));
+        assert!(promote.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
+    }
+
+    /// From now on a commit is acknowledged when a standby has it on its disk. Waits until one does.
+    pub fn wait_for_its_standby(&self) {
+        self.ask("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.ask("SELECT pg_reload_conf()");
+        wait_until("the standby is synchronous", || {
+            self.number("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'sync'")
+                == 1
+        });
     }
 
     /// The section of a daemon that keeps its store here.
@@ -65,6 +93,10 @@ impl Postgres {
 
     pub fn url(&self) -> String {
         format!("postgres://windlass@127.0.0.1:{}/postgres", self.port)
+    }
+
+    pub const fn port(&self) -> u16 {
+        self.port
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -140,6 +172,10 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
+        // Its number may be another process's by now.
+        if matches!(self.server.try_wait(), Ok(Some(_))) {
+            return;
+        }
         let all = children_of(self.server.id());
         let _ = self.server.kill();
         let _ = self.server.wait();

@@ -100,13 +100,18 @@ impl Dealer {
 
     /// Connects and shakes hands.
     pub fn connect_as(address: SocketAddr, socket_type: &str, identity: &[u8]) -> Self {
-        let mut dealer = Self::reach(address).unwrap();
-        dealer.say(&greeting("NULL")).unwrap();
-        dealer.say(&ready(socket_type, identity)).unwrap();
-        dealer.hear_bytes(64).unwrap();
-        let (flags, body) = dealer.hear_frame().unwrap();
+        Self::try_connect_as(address, socket_type, identity).unwrap()
+    }
+
+    /// The same, for a daemon that may crash at any time.
+    pub fn try_connect_as(address: SocketAddr, socket_type: &str, identity: &[u8]) -> io::Result<Self> {
+        let mut dealer = Self::reach(address)?;
+        dealer.say(&greeting("NULL"))?;
+        dealer.say(&ready(socket_type, identity))?;
+        dealer.hear_bytes(64)?;
+        let (flags, body) = dealer.hear_frame()?;
         assert_eq!((flags, &body[..6]), (COMMAND, &b"\x05READY"[..]), "{}", body.escape_ascii());
-        dealer
+        Ok(dealer)
     }
 
     pub fn say(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -21,25 +21,36 @@ impl Peer {
         Self { dealer: Dealer::connect(address, identity.as_bytes()) }
     }
 
+    /// The same, for a daemon that may crash at any time.
+    pub fn try_connect(address: SocketAddr, identity: &str) -> io::Result<Self> {
+        Ok(Self { dealer: Dealer::try_connect_as(address, "DEALER", identity.as_bytes())? })
+    }
+
     /// Connects a worker of these queues (JSON) and waits until it is acknowledged.
     pub fn worker(address: SocketAddr, identity: &str, queues: &str) -> Self {
-        let mut worker = Self::connect(address, identity);
-        worker.inform(queues, "worker");
-        worker
+        Self::try_worker(address, identity, queues).unwrap()
+    }
+
+    /// The same, for a daemon that may crash at any time.
+    pub fn try_worker(address: SocketAddr, identity: &str, queues: &str) -> io::Result<Self> {
+        let mut worker = Self::try_connect(address, identity)?;
+        worker.inform(queues, "worker")?;
+        Ok(worker)
     }
 
     pub fn scheduler(address: SocketAddr, identity: &str) -> Self {
         let mut scheduler = Self::connect(address, identity);
-        scheduler.inform("", "scheduler");
+        scheduler.inform("", "scheduler").unwrap();
         scheduler
     }
 
-    fn inform(&mut self, queues: &str, kind: &str) {
-        self.say(&["INFORM", "inform", queues, kind]).unwrap();
-        let ack = self.hear_any().unwrap();
+    fn inform(&mut self, queues: &str, kind: &str) -> io::Result<()> {
+        self.say(&["INFORM", "inform", queues, kind])?;
+        let ack = self.hear_any()?;
         assert_eq!((&ack[0][..], &ack[2..]), ("ACK", &["inform".to_owned()][..]));
         // The stock JobManager starts its processes at this message.
-        assert_eq!(self.hear_any().unwrap()[0], "HEARTBEAT");
+        assert_eq!(self.hear_any()?[0], "HEARTBEAT");
+        Ok(())
     }
 
     pub fn ready(&mut self, credits: usize) {
@@ -80,7 +91,8 @@ impl Peer {
         }
     }
 
-    fn hear_any(&mut self) -> io::Result<Heard> {
+    /// The next message.
+    pub fn hear_any(&mut self) -> io::Result<Heard> {
         let parts = self.dealer.hear_message()?;
         let [delimiter, version, heard @ ..] = &parts[..] else { panic!("{parts:?}") };
         assert_eq!((&delimiter[..], &version[..]), (&b""[..], VERSION));

@@ -13,6 +13,9 @@ pub const REPAID: &[u8] = &[0x07];
 pub const FLUSH: &[u8] = &[0x0A];
 pub const FLUSHED: &[u8] = &[0x0F];
 pub const EMPTY: &[u8] = &[0x10];
+/// The first byte of a lent entry, and of one that was looked up.
+pub const LENT: u8 = 0x06;
+pub const FOUND: u8 = 0x0D;
 /// Longer than any test, in milliseconds.
 pub const FOREVER_MS: u64 = 86_400_000;
 
@@ -61,7 +64,7 @@ impl Lease {
         if reply == EMPTY {
             return None;
         }
-        let (lend_key, rest) = reply.strip_prefix(&[0x06]).unwrap().split_first_chunk().unwrap();
+        let (lend_key, rest) = reply.strip_prefix(&[LENT]).unwrap().split_first_chunk().unwrap();
         let (key, rest) = split_vec(rest);
         let (value, rest) = split_vec(rest);
         assert!(rest.is_empty());
@@ -83,12 +86,21 @@ pub struct Bare(TcpStream);
 
 impl Bare {
     pub fn connect(address: SocketAddr) -> Self {
-        Self(socket(address).unwrap())
+        Self::try_connect(address).unwrap()
+    }
+
+    pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self(socket(address)?))
     }
 
     pub fn ask(&mut self, request: &[u8]) -> Vec<u8> {
-        self.0.write_all(request).unwrap();
-        self.hear().unwrap()
+        self.try_ask(request).unwrap()
+    }
+
+    /// The same, for a daemon that may crash at any time.
+    pub fn try_ask(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
+        self.0.write_all(request)?;
+        self.hear()
     }
 
     pub fn lease(&mut self, blocks: bool) -> Option<Lease> {
@@ -105,17 +117,19 @@ impl Bare {
         let mut reply = Vec::new();
         match self.more(1, &mut reply)? {
             0x01 => self.more(4, &mut reply)?,
-            0x06 => {
+            LENT => {
                 self.more(8, &mut reply)?;
                 self.vec(&mut reply)?;
                 self.vec(&mut reply)?
             }
             0x0A => self.more(64, &mut reply)?,
-            0x0B => {
-                let short = [2, 14, 52, 54].contains(&self.more(1, &mut reply)?);
-                self.more(if short { 1 } else { 8 }, &mut reply)?
-            }
-            0x0D => self.vec(&mut reply)?,
+            0x0B => match self.more(1, &mut reply)? {
+                2 | 14 | 52 | 54 => self.more(1, &mut reply)?,
+                // The daemon's reason, as text.
+                36 => self.vec(&mut reply)?,
+                _ => self.more(8, &mut reply)?,
+            },
+            FOUND => self.vec(&mut reply)?,
             _ => 0,
         };
         Ok(reply)

@@ -156,12 +156,15 @@ impl Address {
         }
     }
 
-    /// Host, port, database and schema.
+    /// Hosts with their ports, database and schema.
     fn place(&self, config: &Config) -> String {
-        let hosts: Vec<String> = config.get_hosts().iter().map(host_name).collect();
-        let port = config.get_ports().first().map(|port| format!(":{port}")).unwrap_or_default();
+        let ports = config.get_ports();
+        let port =
+            |at: usize| ports.get(at).or_else(|| ports.first()).map(|port| format!(":{port}")).unwrap_or_default();
+        let hosts = config.get_hosts().iter().enumerate();
+        let hosts: Vec<String> = hosts.map(|(at, host)| host_name(host) + &port(at)).collect();
         let name = config.get_dbname().or(config.get_user()).unwrap_or_default();
-        format!("postgres://{}{port}/{name} (schema {})", hosts.join(","), self.schema)
+        format!("postgres://{}/{name} (schema {})", hosts.join(","), self.schema)
     }
 }
 
@@ -214,6 +217,15 @@ mod tests {
         assert_eq!(target.config.get_password(), Some(&b"s3cret"[..]));
         assert_eq!(target.place, "postgres://localhost:5433/queue (schema windlass)");
         assert!(!format!("{target:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn several_hosts_are_tried_until_one_accepts_writes() {
+        let target = address("postgres://u@127.0.0.1:5433,127.0.0.1:5434/d?target_session_attrs=any").target().unwrap();
+        assert_eq!(target.place, "postgres://127.0.0.1:5433,127.0.0.1:5434/d (schema windlass)");
+        assert_eq!(target.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        let target = address("host=/run/one,/run/two port=5433 dbname=d").target().unwrap();
+        assert_eq!(target.place, "postgres:///run/one:5433,/run/two:5433/d (schema windlass)");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -44,6 +45,9 @@ const UNANSWERED_MAX: Duration = Duration::from_secs(5);
 /// Items that a leader takes of one edge before it visits the engine.
 const ITEMS_MAX: usize = 4 << 10;
 
+/// Edges of one epoch.
+const LINKS_MAX: u32 = 1 << 10;
+
 /// How often a leader that may not act looks whether it may again.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -74,6 +78,10 @@ pub(super) enum LinkError {
     Slow,
     #[error("does not read what it is sent")]
     DoesNotRead,
+    #[error("more than {LINKS_MAX} daemons are linked")]
+    TooMany,
+    #[error("a daemon of the broker {0:?}")]
+    Stranger(Box<str>),
     #[error("the leader refuses this daemon: {0}")]
     Refused(Rejection),
     #[error("not a daemon's link: {0}")]
@@ -147,11 +155,37 @@ pub(super) struct Leading {
     pub(super) epoch: u64,
     pub(super) terms: Arc<Terms>,
     pub(super) view: Arc<View>,
+    /// Edges that have got a number.
+    pub(super) numbered: AtomicU32,
 }
 
-/// Serves one edge until its link ends.
-pub(super) async fn serve(socket: TcpStream, number: EdgeNumber, leading: &Leading) -> Result<(), LinkError> {
-    let Leading { hub, epoch, terms, view } = leading;
+impl Leading {
+    /// A number for an edge, which no other edge has that is linked now.
+    fn number(&self) -> Option<EdgeNumber> {
+        let next = || number(self.epoch, self.numbered.fetch_add(1, Ordering::Relaxed));
+        (0..LINKS_MAX).find_map(|_| next().filter(|number| !self.view.is_linked(number.number())))
+    }
+}
+
+/// The number of an edge. No two edges have one within 2^14 epochs, and 2^10 links of an epoch.
+fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
+    let epoch = u32::try_from(epoch % (u64::from(EdgeNumber::MAX) / u64::from(LINKS_MAX))).ok()?;
+    EdgeNumber::new(epoch * LINKS_MAX + link % LINKS_MAX)
+}
+
+/// The link of an edge that has greeted.
+pub(super) struct Opened {
+    wire: Wire<Ask, Say>,
+    hello: Hello,
+}
+
+/// Shakes hands, and hears the edge's greeting.
+///
+/// # Errors
+///
+/// It is no daemon of this broker: it has no certificate of the authority, another broker's name, or no greeting.
+pub(super) async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, LinkError> {
+    let terms = &leading.terms;
     let open = async {
         let socket = match &terms.tls {
             Some(tls) => tls.accept(socket).await?,
@@ -171,11 +205,18 @@ pub(super) async fn serve(socket: TcpStream, number: EdgeNumber, leading: &Leadi
     if hello.cluster != terms.cluster {
         say(&mut wire, &Say::Refused(Rejection::Cluster(terms.cluster.clone())))?;
         wire.step(sleep(BEAT)).await?;
-        return Ok(());
+        return Err(LinkError::Stranger(hello.cluster));
     }
+    Ok(Opened { wire, hello: *hello })
+}
+
+/// Serves one edge until its link ends.
+pub(super) async fn serve(opened: Opened, leading: &Leading) -> Result<(), LinkError> {
+    let Leading { hub, epoch, terms, view, .. } = leading;
+    let Opened { mut wire, hello } = opened;
     // An edge of an earlier leader keeps its number, and with it its clients.
     let earlier = hello.known.filter(|known| known.epoch < *epoch);
-    let number = earlier.map_or(number, |known| known.edge);
+    let number = earlier.map(|known| known.edge).or_else(|| leading.number()).ok_or(LinkError::TooMany)?;
     let reaches = earlier.filter(|known| known.epoch + 1 == *epoch).map_or(0, |_| hub.recovered());
     let same_settings = hello.settings == terms.settings;
     let name = &*hello.name;
@@ -337,4 +378,18 @@ fn ask(wire: &mut Wire<Say, Ask>, ask: &Ask) -> Result<(), LinkError> {
 pub(super) fn set_up(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     SockRef::from(socket).set_tcp_user_timeout(Some(UNANSWERED_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_one_epoch_and_of_the_next_have_different_numbers() {
+        let of = |epoch| (1..100).map(move |link| number(epoch, link));
+        let numbers: std::collections::BTreeSet<_> =
+            (1..50).flat_map(of).map(|it| it.map(EdgeNumber::number)).collect();
+        assert_eq!(numbers.len(), 49 * 99);
+        assert!(numbers.iter().all(Option::is_some), "{numbers:?}");
+    }
 }

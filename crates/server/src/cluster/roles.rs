@@ -4,7 +4,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,7 +16,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use windlass_config::{Address, Error as ConfigError, ListenAddress};
-use windlass_link::Edge as EdgeNumber;
 use windlass_store::{Error as StoreError, Holder, OpenError, Remote};
 
 use super::edge::Edge;
@@ -35,9 +34,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The same while the database does not respond.
 const RETRY: Duration = Duration::from_millis(500);
-
-/// Links of one epoch.
-const LINKS_MAX: u32 = 1 << 10;
 
 /// The part of a daemon that makes it one of several.
 #[derive(Debug)]
@@ -147,6 +143,7 @@ impl Cluster {
             epoch: hub.epoch(),
             terms: Arc::clone(&self.terms),
             view: Arc::clone(&self.view),
+            numbered: AtomicU32::new(1),
         };
         self.task.send_replace(Task::Lead(Arc::new(leading)));
     }
@@ -290,7 +287,7 @@ impl Follower {
 
 /// Accepts edges, and serves each in a task of its own. The tasks end with this one.
 async fn accept(listeners: &[TcpListener], leading: &Arc<Leading>) {
-    let (mut links, mut tasks) = (0, JoinSet::new());
+    let mut tasks = JoinSet::new();
     loop {
         let (socket, peer) = tokio::select! {
             accepted = accept_any(listeners) => match accepted {
@@ -303,13 +300,19 @@ async fn accept(listeners: &[TcpListener], leading: &Arc<Leading>) {
             },
             Some(_) = tasks.join_next() => continue,
         };
-        links += 1;
-        let Some(number) = number(leading.epoch, links).filter(|_| link::set_up(&socket).is_ok()) else { continue };
+        if link::set_up(&socket).is_err() {
+            continue;
+        }
         let leading = Arc::clone(leading);
         tasks.spawn(async move {
-            let why = link::serve(socket, number, &leading).await.err();
-            let why = why.map_or_else(|| "the edge has ended it".to_owned(), |why| why.to_string());
-            tracing::info!(%peer, number = number.number(), why, "the link of an edge has ended");
+            match link::accept(socket, &leading).await {
+                Ok(opened) => {
+                    let why = link::serve(opened, &leading).await.err();
+                    let why = why.map_or_else(|| "the edge has ended it".to_owned(), |why| why.to_string());
+                    tracing::info!(%peer, why, "the link of an edge has ended");
+                }
+                Err(why) => warn_limited!("link_refused", %peer, %why, "a link was refused"),
+            }
         });
     }
 }
@@ -324,24 +327,4 @@ async fn accept_any(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketA
         accepted.map_or(Poll::Pending, Poll::Ready)
     })
     .await
-}
-
-/// The number of the edge of a link. No two links have one within 2^14 epochs, and 2^10 links of an epoch.
-fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
-    let epoch = u32::try_from(epoch % (u64::from(EdgeNumber::MAX) / u64::from(LINKS_MAX))).ok()?;
-    EdgeNumber::new(epoch * LINKS_MAX + link % LINKS_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_of_one_epoch_and_of_the_next_have_different_numbers() {
-        let of = |epoch| (1..100).map(move |link| number(epoch, link));
-        let numbers: std::collections::BTreeSet<_> =
-            (1..50).flat_map(of).map(|it| it.map(EdgeNumber::number)).collect();
-        assert_eq!(numbers.len(), 49 * 99);
-        assert!(numbers.iter().all(Option::is_some), "{numbers:?}");
-    }
 }

@@ -98,6 +98,11 @@ impl View {
         self.edges.lock().unwrap_or_else(PoisonError::into_inner).insert(number, edge);
     }
 
+    /// Whether the edge of this number is linked.
+    pub(super) fn is_linked(&self, number: u32) -> bool {
+        self.edges.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&number)
+    }
+
     pub(super) fn lost_edge(&self, number: u32) {
         self.edges.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
     }

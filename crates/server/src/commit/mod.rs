@@ -271,8 +271,12 @@ impl Commits {
         let outcome = reopened.and_then(|()| writer.log.append(&cut.commit));
         self.writing_since.store(0, Ordering::Release);
         if let Err(error) = outcome {
-            if !again {
+            if error.is_deposed() {
+                tracing::error!(%error, commit = cut.commit.seq(), "a commit was refused");
+            } else if !again {
                 tracing::error!(%error, "the store failed: nothing is acknowledged until it answers");
+            }
+            if !again {
                 self.hub.set_failed(true);
             }
             writer.failed = Some(cut);
