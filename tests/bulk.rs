@@ -169,7 +169,6 @@ fn a_queue_is_throttled_and_limited() {
     assert_eq!(ok(&http.delete("/api/v1/queues/unused/throttle"))["throttle"], Value::Null);
     assert_eq!(http.get("/api/v1/queues/unused").status, 404);
     let put = |path: &str| http.request("PUT", &format!("/api/v1/queues/{path}"), &[], b"");
-    assert_eq!(put("q/throttle?concurrency=1").status, 404, "a mistake in the name");
     for _ in 0..2 {
         assert_eq!(http.post("/api/v1/queues/q/jobs", "x").status, 201);
     }
@@ -187,6 +186,49 @@ fn a_queue_is_throttled_and_limited() {
     for wrong in ["q/throttle", "q/throttle?concurrency=0", "q/throttle?timeout=1h", "q/limit", "q/limit?jobs=-1"] {
         assert_eq!(put(wrong).status, 400, "{wrong}");
     }
+}
+
+#[test]
+fn a_queue_is_paused_throttled_and_limited_before_its_first_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = "[queues.ruled]\nretry = { count = 3 }\n";
+    let mut daemon = common::daemon(dir.path()).set(rules).start();
+    let ask = |http: Http, method: &str, path: &str| {
+        http.request(method, &format!("/api/v1/queues/{path}"), &[], b"x").status
+    };
+    for (method, path, status) in [
+        ("POST", "paused/pause", 201),
+        ("POST", "paused/pause", 200),
+        ("POST", "ruled/pause", 200),
+        ("PUT", "throttled/throttle?concurrency=1", 201),
+        ("PUT", "limited/limit?jobs=1", 201),
+        ("POST", "nothing/resume", 404),
+        ("DELETE", "nothing/limit", 404),
+        ("DELETE", "nothing/throttle", 404),
+        ("DELETE", "nothing", 404),
+    ] {
+        assert_eq!(ask(http(&daemon), method, path), status, "{method} {path}");
+    }
+    // A throttle holds until the configuration is read again.
+    let throttled =
+        ["jobs", "jobs", "take", "take"].map(|what| ask(http(&daemon), "POST", &format!("throttled/{what}")));
+    assert_eq!(throttled, [201, 201, 200, 204]);
+    daemon.kill();
+    daemon.restart();
+    let http = http(&daemon);
+    let push = |queue: &str| ask(http, "POST", &format!("{queue}/jobs"));
+    let take = |queue: &str| ask(http, "POST", &format!("{queue}/take"));
+    for queue in ["paused", "ruled"] {
+        assert_eq!((push(queue), take(queue)), (201, 204), "{queue}");
+    }
+    assert_eq!((push("limited"), push("limited")), (201, 429));
+
+    // A mistake in a name is taken back.
+    let remove = |queue: &str| http.delete(&format!("/api/v1/queues/{queue}")).status;
+    assert_eq!(remove("paused"), 409, "it has a job");
+    assert_eq!(ok(&http.post("/api/v1/queues/paused/clear", ""))["changed"], 1);
+    assert_eq!((remove("paused"), http.get("/api/v1/queues/paused").status), (204, 404));
+    assert_eq!((push("paused"), take("paused")), (201, 200), "the pause is gone, too");
 }
 
 fn windlass(daemon: &Daemon, line: &str) -> Output {

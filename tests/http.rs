@@ -206,7 +206,7 @@ fn queues_are_listed_paused_and_cleared() {
     let row = ok(&http.post("/api/v1/queues/a/resume", ""));
     assert_eq!((&row["paused"], &row["paused_at"]), (&json!(false), &Value::Null));
     assert_eq!(ok(&http.post("/api/v1/queues/a/take", ""))["queue"], "a");
-    refused(&http.post("/api/v1/queues/none/pause", ""), 404, "not_found");
+    refused(&http.post("/api/v1/queues/none/resume", ""), 404, "not_found");
     refused(&http.get("/api/v1/queues/none"), 404, "not_found");
 
     assert_eq!(ok(&http.post("/api/v1/queues/many/clear", ""))["changed"], 1000);

@@ -81,10 +81,11 @@ impl Newcomer {
 
 /// The jobs of [`STUCK`], made on purpose. The worker is silent, and stays connected.
 fn make(newcomer: &Newcomer, daemon: &Daemon) -> Fwp {
-    newcomer.says("push paused a");
+    // Settings may come before the jobs.
     newcomer.says("pause paused");
-    newcomer.says("push throttled b");
     newcomer.says("throttle throttled --concurrency 1");
+    newcomer.says("push paused a");
+    newcomer.says("push throttled b");
     newcomer.says("push throttled c");
     newcomer.says("take throttled --lease 1h --worker busy-1");
     newcomer.says("push nobody d");
@@ -154,6 +155,8 @@ fn a_new_operator_asks_and_acts_by_command_and_by_page() {
     }
     let page = newcomer.sees("/jobs/3");
     assert!(page.contains("<a href=\"/jobs/2\">2</a>"), "the job that holds the slot: {page}");
+    let said = newcomer.says("job 3");
+    assert!(said.lines().any(|line| line.starts_with("held by ") && line.ends_with(" job 2")), "{said}");
     assert!(newcomer.sees("/throttles").contains("busy-1") && newcomer.says("job 2").contains("busy-1"));
     for shown in [newcomer.says("job 5"), newcomer.sees("/jobs/5")] {
         assert!(shown.contains(TRACE), "{shown}");

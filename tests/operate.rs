@@ -98,7 +98,15 @@ fn queues_are_paused_and_cleared_but_not_by_accident() {
     assert!(operator.refused("delete 1").contains("--yes is required"));
     assert_eq!(operator.says("clear b/c --yes"), "2 jobs removed\n");
     assert_eq!(operator.says("delete --yes 1"), "");
-    assert!(operator.refused("pause none").contains("queue none: queue unknown"));
+    assert!(operator.refused("resume none").contains("queue none: queue unknown"));
+    let new = operator.run("pause none", "");
+    assert!(new.status.success() && String::from_utf8_lossy(&new.stderr).contains("none is new"), "{new:?}");
+    assert!(
+        operator.says("limit none --jobs 5").contains("paused since 2") && operator.says("queues").contains("limited")
+    );
+    assert!(operator.refused("remove none").contains("--yes is required"));
+    assert_eq!(operator.says("remove none --yes"), "");
+    assert!(!operator.says("queues").contains("none"));
     let status = operator.says("status");
     assert!(status.starts_with("windlass  ") && status.contains("\njobs      none\n"), "{status}");
     assert!(operator.says("workers").starts_with("WORKER"));

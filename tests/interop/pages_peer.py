@@ -129,6 +129,17 @@ def tour(person):
     person.confirm()
     person.wait("no throttle", lambda: "No queue has a throttle." in person.text())
 
+    person.go("/queues")
+    person.one("[name=queue]").send_keys("soon")
+    person.one("[name=jobs]").send_keys("7")
+    person.click("Limit")
+    person.wait("a new queue", lambda: "soon is new" in person.text("#message") and "soon" in person.text("table"))
+    person.go("/queues/soon")
+    assert "With 7 jobs it takes no more" in person.text("main")
+    person.click("Remove")
+    assert "soon" in person.confirm()
+    person.wait("a queue that is gone", lambda: "404" in person.text("h1"))
+
     person.go("/?span=month")
     assert len(person.all("polyline")) == 4 and person.text(".choice strong") == "30 days"
     person.go("/")

@@ -71,8 +71,12 @@ pub enum ClientCommand {
     /// Watch jobs change their states, and what happens to queues and workers. The client receives `Watched` for as many changes as it has room for; each further command
     /// adds room. Changes without room are counted, and `Watched` with their number is the first one that follows.
     Watch {
-        /// Only jobs of this queue; `None` = of all. The first command decides.
+        /// Only jobs of this queue; `None` = of all. The first command decides, here and for `text`.
         queue: Option<Bytes>,
+        /// Only jobs that have this text in their bodies, with their bodies, and neither queues nor workers; empty = everything,
+        /// without bodies. Daemons do not send it to each other.
+        #[serde(skip)]
+        text: Bytes,
         /// How many more notices the client has room for.
         room: u32,
     },

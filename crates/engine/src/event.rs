@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{JobId, Protocol, Tag};
+use crate::ids::{JobId, Protocol, Tag, Timestamp};
 use crate::jobs::{Failure, JobStateKind};
 use crate::outcome::{End, Fate, Pushed, Taken};
 use crate::query::{
@@ -231,6 +231,12 @@ pub struct JobChange {
     pub protocol: Protocol,
     /// Its state; `None` if it was removed.
     pub now: Option<JobStateKind>,
+    /// When, by the wall clock. Daemons do not send it to each other, and neither the body.
+    #[serde(skip)]
+    pub at: Timestamp,
+    /// Its body, for a client that watches jobs with a text; otherwise empty.
+    #[serde(skip)]
+    pub body: Bytes,
 }
 
 impl Event {

@@ -3,13 +3,15 @@
 
 mod common;
 
+use bytes::Bytes;
 use common::{
     Broker, all, enlist, fail, in_queue, list_jobs, list_queues, mutate, pause, placed, push, remove_queue, signal,
     take, take_round, with_names,
 };
 use windlass_engine::{
     Backoff, BulkCommand, ClientCommand, ClientId, Command, Condition, Cursor, Event, Filter, JobCommand, JobId,
-    JobRef, JobStateKind, Mutation, OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply, WorkerCommand, WorkerState,
+    JobRef, JobStateKind, Mutation, Notice, OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply, Timestamp, Watched,
+    WorkerCommand, WorkerState,
 };
 
 /// j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved (queue c), j7 and j8 ready.
@@ -320,7 +322,11 @@ fn a_connection_is_closed_for_an_operator() {
 
 #[test]
 fn a_watcher_sees_what_happens_to_queues_and_workers() {
-    let watch = |queue: Option<&'static str>| ClientCommand::Watch { queue: queue.map(Into::into), room: 99 };
+    let watch = |queue: Option<&'static str>| ClientCommand::Watch {
+        queue: queue.map(Into::into),
+        text: Bytes::new(),
+        room: 99,
+    };
     let mut broker = Broker::new();
     broker.hear(1, push("q"));
     broker.hear(3, watch(Some("q")));
@@ -348,7 +354,10 @@ fn a_watcher_sees_what_happens_to_queues_and_workers() {
 
 #[test]
 fn a_watcher_sees_changes_as_far_as_it_has_room() {
-    let watch = |queue: Option<&'static str>, room| ClientCommand::Watch { queue: queue.map(Into::into), room };
+    let watch = |queue: Option<&'static str>, room| {
+        let queue = queue.map(Into::into);
+        ClientCommand::Watch { queue, text: Bytes::new(), room }
+    };
     let mut broker = Broker::new();
     broker.says(3, watch(Some("other"), 9), []);
     broker.says(2, watch(None, 3), []);
@@ -361,4 +370,21 @@ fn a_watcher_sees_changes_as_far_as_it_has_room() {
     broker.says(1, Command::Job(JobCommand::Cancel(common::id(3))), ["1 done", "2 sees j3 gone"]);
     broker.hear(2, ClientCommand::Close);
     broker.says(1, push("q"), ["1 new j4"]);
+}
+
+#[test]
+fn a_watcher_of_a_text_sees_the_jobs_that_have_it_with_their_bodies() {
+    let mut broker = Broker::new();
+    broker.hear(2, ClientCommand::Watch { queue: None, text: "needle".into(), room: 9 });
+    broker.says(1, pause("q", true), ["1 done"]);
+    broker.says(1, pause("q", false), ["1 done"]);
+    broker.says(1, push("q"), ["1 new j1"]);
+    let events = broker.hear(1, push("q").with(|job| job.body = "hay needle hay".into()));
+    let seen = events.iter().find_map(|(_, event)| match event {
+        Event::Notice(Notice::Watched(Watched::Changed(change))) => Some(change.clone()),
+        Event::Reply(..) | Event::Notice(_) => None,
+    });
+    let change = seen.unwrap();
+    assert_eq!((&change.body[..], change.now), (&b"hay needle hay"[..], Some(JobStateKind::Ready)));
+    assert!(change.at > Timestamp(0));
 }

@@ -34,7 +34,7 @@ async function send(method, path) {
   const isJson = (response.headers.get("Content-Type") ?? "").includes("json");
   const answer = isJson && text !== "" ? JSON.parse(text) : {};
   if (!response.ok) throw new Error(answer.detail ?? `${response.status} ${response.statusText}`);
-  return answer;
+  return { ...answer, isNew: response.status === 201 };
 }
 
 // Runs a change, reports how it ended, and shows the result.
@@ -51,7 +51,8 @@ async function run(change) {
 }
 
 // What a change has done, for people.
-function outcome({ changed, applied, needs_restart: restart }) {
+function outcome({ name, isNew, changed, applied, needs_restart: restart }) {
+  if (isNew && name !== undefined) return `${name} is new: no client has used this queue yet.`;
   if (changed !== undefined) return `${changed} jobs.`;
   if (applied === undefined) return undefined;
   const keys = [...applied.map((key) => `${key}: applied`), ...restart.map((key) => `${key}: needs a restart`)];
@@ -167,14 +168,16 @@ document.addEventListener("change", (event) => {
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (form.dataset.throttle === undefined) return;
+  if (form.dataset.queue === undefined) return;
   event.preventDefault();
   const fields = new FormData(form);
   // The page of one queue has its name; elsewhere it is a field.
-  const queue = encodeURIComponent(form.dataset.throttle || fields.get("queue"));
+  const queue = encodeURIComponent(form.dataset.queue || fields.get("queue"));
   fields.delete("queue");
-  const slots = new URLSearchParams([...fields].filter(([, value]) => value !== ""));
-  run(() => send("PUT", `/queues/${queue}/throttle?${slots}`).then(() => undefined));
+  const [method, setting] = event.submitter.dataset.set.split(" ");
+  // Only a PUT has values.
+  const values = method === "PUT" ? new URLSearchParams([...fields].filter(([, value]) => value !== "")) : "";
+  run(async () => outcome(await send(method, `/queues/${queue}/${setting}?${values}`)));
 });
 
 const links = [...document.querySelectorAll("header nav a")];

@@ -83,7 +83,7 @@ pub(crate) struct Now {
 
 impl App {
     pub(crate) fn new(
-        Configured { http, metrics }: &Configured,
+        Configured { http, metrics, .. }: &Configured,
         Inside { clients, daemon, pages, control, figures, exports, .. }: Inside,
         counts: Arc<Counts>,
     ) -> io::Result<Self> {

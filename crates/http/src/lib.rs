@@ -7,7 +7,7 @@
 //! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their limits) ·
 //! `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of foreign web pages
 //! are refused) · `body` (what is read of requests) · `login` (who may do what) · `audit` (who did what) · `metrics` (what Prometheus scrapes) ·
-//! `site` (web pages) · `problem` (errors) · `name`, `cursor` and `time` (formats of values).
+//! `site` (web pages) · `spans` (jobs as spans of traces) · `problem` (errors) · `name`, `cursor` and `time` (formats of values).
 //!
 //! # Invariants
 //!
@@ -29,8 +29,9 @@ mod params;
 mod problem;
 mod serve;
 mod site;
+mod spans;
 mod time;
 
 pub use api::openapi;
-pub use config::{Configured, Http, Metrics, SOCKET};
+pub use config::{Configured, Http, Metrics, SOCKET, Telemetry};
 pub use login::{NewLogin, Role, UnknownRole, WrongLine};

@@ -35,6 +35,7 @@ use crate::api;
 use crate::app::{App, Peer};
 use crate::config::{Configured, SOCKET};
 use crate::site::History;
+use crate::spans;
 
 /// How long a peer may take for the headers of its next request, and be silent between two.
 const HEADERS_PATIENCE: Duration = Duration::from_secs(30);
@@ -58,6 +59,7 @@ pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Insid
     let (stop, counts) = (inside.stop.clone(), inside.figures.counts("http"));
     let app = Arc::new(App::new(configured, inside, Arc::clone(&counts))?);
     let watch = History::watch(Arc::clone(&app));
+    let spans = spans::follow(&configured.telemetry, &app, &stop)?;
     let house = House {
         router: api::router(app),
         places: Arc::new(Semaphore::new(configured.http.connections_max)),
@@ -66,10 +68,15 @@ pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Insid
         stop,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let spans = spans.map(|spans| runtime.spawn(spans));
     let serve = async move {
         tokio::select! {
             () = house.serve(sockets) => {}
             () = watch => {}
+        }
+        // The last spans leave, as far as their own patience allows.
+        if let Some(spans) = spans {
+            let _ = spans.await;
         }
     };
     Builder::new().name("http".to_owned()).spawn(move || runtime.block_on(serve))

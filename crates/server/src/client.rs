@@ -127,9 +127,9 @@ impl Client {
 
     /// Watches jobs change their states, those of one queue or all. The first call begins it; each gives `room` for more notices,
     /// and returns those that have come. `None` if the daemon stops, or closes the client.
-    pub async fn watch(&mut self, queue: Option<Bytes>, room: u32) -> Option<Vec<Watched>> {
+    pub async fn watch(&mut self, (queue, text): (Option<Bytes>, Bytes), room: u32) -> Option<Vec<Watched>> {
         let opening = self.opening.take().map(ClientCommand::Open);
-        let commands = opening.into_iter().chain([ClientCommand::Watch { queue, room }]);
+        let commands = opening.into_iter().chain([ClientCommand::Watch { queue, text, room }]);
         let mut items: VecDeque<Item> = commands.map(|command| Item::Command(Tag::NONE, command.into())).collect();
         loop {
             let visited = self.visit(&mut items);

@@ -16,7 +16,7 @@ use windlass_config::{Error, Override, Period};
 use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
-use windlass_http::{Configured as ConfiguredHttp, Http, Metrics};
+use windlass_http::{Configured as ConfiguredHttp, Http, Metrics, Telemetry};
 use windlass_server::config::{self, Bridge, Cluster, Durability, Limits, Log, Postgres, Queue, Server, Store};
 use windlass_server::door::Door;
 use windlass_server::import::Origins;
@@ -58,6 +58,8 @@ pub(crate) struct Config {
     pub http: Http,
     /// What Prometheus scrapes.
     pub metrics: Metrics,
+    /// Jobs as spans of traces.
+    pub telemetry: Telemetry,
     /// Faktory.
     pub faktory: Faktory,
     /// Gearman.
@@ -87,6 +89,7 @@ impl Default for Config {
             queues: common.queues,
             http: Http::default(),
             metrics: Metrics::default(),
+            telemetry: Telemetry::default(),
             faktory: Faktory::default(),
             gearman: Gearman::default(),
             spiderq: Spiderq::default(),
@@ -172,9 +175,10 @@ impl Config {
         }
     }
 
-    /// HTTP with its metrics.
+    /// HTTP with its metrics and spans.
     fn configured_http(&self) -> ConfiguredHttp {
-        ConfiguredHttp { http: self.http.clone(), metrics: self.metrics.clone() }
+        let (http, metrics, telemetry) = (self.http.clone(), self.metrics.clone(), self.telemetry.clone());
+        ConfiguredHttp { http, metrics, telemetry }
     }
 
     /// The server's configuration, with all protocols.

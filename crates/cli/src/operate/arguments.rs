@@ -51,7 +51,9 @@ pub(crate) enum Operate {
     Cancel(LosingJobs),
     /// Remove all jobs of a queue that wait to be taken.
     Clear(LosingQueue),
-    /// Hand out no jobs of these queues.
+    /// Remove a queue that no worker serves and that has no jobs but dead ones, with its pause and its limits.
+    Remove(LosingQueue),
+    /// Hand out no jobs of these queues, which may be new.
     Pause(SomeQueues),
     /// Hand out jobs of these queues again.
     Resume(SomeQueues),
@@ -192,7 +194,7 @@ pub(crate) struct LosingJobs {
     pub(super) yes: bool,
 }
 
-/// A queue whose jobs are gone afterwards.
+/// A queue that loses something.
 #[derive(Debug, Args)]
 pub(crate) struct LosingQueue {
     /// Its name.

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::HeaderValue;
-use hyper::{Method, Request, StatusCode, Uri, header};
+use hyper::{Method, Request, Response, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -43,6 +43,8 @@ pub(crate) struct Client {
 /// An answer of the daemon.
 #[derive(Debug)]
 pub(crate) struct Answer {
+    /// The request has made something new.
+    pub(crate) is_new: bool,
     pub(crate) body: Bytes,
 }
 
@@ -130,8 +132,9 @@ impl Client {
     ///
     /// There is no answer, or the daemon refuses. Its reason is the text.
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: impl Into<Bytes>) -> Result<Answer, Failure> {
-        let body = self.ask(method, path, body.into()).await?;
-        Ok(Answer { body: body.collect().await.map_err(failure)?.to_bytes() })
+        let response = self.ask(method, path, body.into()).await?;
+        let is_new = response.status() == StatusCode::CREATED;
+        Ok(Answer { is_new, body: response.into_body().collect().await.map_err(failure)?.to_bytes() })
     }
 
     /// The same, for an answer that is too long to be kept.
@@ -140,10 +143,10 @@ impl Client {
     ///
     /// As for [`Client::send`].
     pub(crate) async fn stream(&mut self, method: Method, path: &str) -> Result<Incoming, Failure> {
-        self.ask(method, path, Bytes::new()).await
+        Ok(self.ask(method, path, Bytes::new()).await?.into_body())
     }
 
-    async fn ask(&mut self, method: Method, path: &str, body: Bytes) -> Result<Incoming, Failure> {
+    async fn ask(&mut self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
         let uri = format!("{}/api/v1{path}", self.prefix);
         let mut request = Request::builder().method(method).uri(uri).header(header::HOST, &self.host);
         if let Some(login) = &self.login {
@@ -154,7 +157,7 @@ impl Client {
         let response = self.sender.send_request(request).await.map_err(failure)?;
         let status = response.status();
         if status.is_success() {
-            return Ok(response.into_body());
+            return Ok(response);
         }
         let body = response.into_body().collect().await.map_err(failure)?.to_bytes();
         Err(refused(status, &body))

@@ -26,7 +26,7 @@ use self::arguments::{
 pub(crate) use self::arguments::{Check, Export, Operate};
 use self::client::{Answer, Client, Daemon, encoded, failure};
 pub(crate) use self::live::check;
-use self::show::{BATCHES, CONNECTIONS, Column, QUEUES, SCHEDULES, WORKERS, at};
+use self::show::{BATCHES, CONNECTIONS, Column, QUEUES, SCHEDULES, WORKERS, at, text};
 
 impl Ask {
     fn daemon(&self) -> Result<Daemon, Failure> {
@@ -81,7 +81,8 @@ impl Operate {
             Self::Requeue(jobs) => jobs.change(client, "requeue").await,
             Self::Delete(jobs) => jobs.change(client, "delete").await,
             Self::Cancel(jobs) => jobs.change(client, "cancel").await,
-            Self::Clear(queue) => queue.run(client).await,
+            Self::Clear(queue) => queue.clear(client).await,
+            Self::Remove(queue) => queue.remove(client).await,
             Self::Pause(queues) => queues.change(client, "pause").await,
             Self::Resume(queues) => queues.change(client, "resume").await,
             Self::Throttle(throttle) => throttle.run(client).await,
@@ -132,6 +133,7 @@ impl Operate {
             | Self::Delete(LosingJobs { jobs: SomeJobs { ask, .. }, .. })
             | Self::Cancel(LosingJobs { jobs: SomeJobs { ask, .. }, .. })
             | Self::Clear(LosingQueue { ask, .. })
+            | Self::Remove(LosingQueue { ask, .. })
             | Self::Pause(SomeQueues { ask, .. })
             | Self::Resume(SomeQueues { ask, .. })
             | Self::Throttle(Throttle { ask, .. })
@@ -163,12 +165,20 @@ impl OneJob {
 }
 
 impl LosingQueue {
-    async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+    async fn clear(&self, client: &mut Client) -> Result<(), Failure> {
         let path = format!("/queues/{}", encoded(&self.queue));
         let row = client.get(&path).await?;
         confirm(self.yes, &format!("Remove the {} ready jobs of {}?", at(&row, "/states/ready"), self.queue))?;
         let changed: Value = client.post(&format!("{path}/clear")).await?.json()?;
         self.ask.show(&changed, |it| format!("{} jobs removed\n", at(it, "/changed")))
+    }
+
+    async fn remove(&self, client: &mut Client) -> Result<(), Failure> {
+        let path = format!("/queues/{}", encoded(&self.queue));
+        let row = client.get(&path).await?;
+        let dead = text(at(&row, "/states/dead"));
+        confirm(self.yes, &format!("Remove the queue {}? Its {dead} dead jobs stay.", self.queue))?;
+        client.send(Method::DELETE, &path, Bytes::new()).await.map(drop)
     }
 }
 
@@ -177,7 +187,7 @@ impl SomeQueues {
         let mut rows = Vec::new();
         for queue in &self.queues {
             let answer = client.post(&format!("/queues/{}/{action}", encoded(queue))).await;
-            rows.push(answer.map_err(|why| failure(format!("queue {queue}: {why}")))?.json()?);
+            rows.push(set(queue, &answer.map_err(|why| failure(format!("queue {queue}: {why}")))?)?);
         }
         self.ask.rows(QUEUES, &rows)
     }
@@ -193,8 +203,8 @@ impl Throttle {
             ("timeout", timeout.clone()),
         ];
         let method = if *off { Method::DELETE } else { Method::PUT };
-        let row = client.send(method, &with_query(&path, &terms), Bytes::new()).await?.json()?;
-        ask.rows(QUEUES, &[row])
+        let answer = client.send(method, &with_query(&path, &terms), Bytes::new()).await?;
+        ask.rows(QUEUES, &[set(queue, &answer)?])
     }
 }
 
@@ -203,9 +213,17 @@ impl Limit {
         let Self { queue, jobs, off, ask } = self;
         let path = with_query(&format!("/queues/{}/limit", encoded(queue)), &[("jobs", jobs.map(|it| it.to_string()))]);
         let method = if *off { Method::DELETE } else { Method::PUT };
-        let row = client.send(method, &path, Bytes::new()).await?.json()?;
-        ask.rows(QUEUES, &[row])
+        let answer = client.send(method, &path, Bytes::new()).await?;
+        ask.rows(QUEUES, &[set(queue, &answer)?])
     }
+}
+
+/// The row of a queue with a changed setting. A note names a new queue, because its name may be a mistake.
+fn set(queue: &str, answer: &Answer) -> Result<Value, Failure> {
+    if answer.is_new {
+        eprintln!("{} is new: no client has used this queue yet", show::printable(queue));
+    }
+    answer.json()
 }
 
 impl SomeSchedules {

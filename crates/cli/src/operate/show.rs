@@ -21,6 +21,7 @@ pub(super) const QUEUES: &[Column] = &[
             (*at(row, "/paused") == true, format!("paused{}{since}", of_protocols(at(row, "/paused_protocols")))),
             (*at(row, "/bridged") == true, "bridged".to_owned()),
             (!at(row, "/throttle").is_null(), "throttled".to_owned()),
+            (at(row, "/jobs_max").as_object().is_some_and(|it| !it.is_empty()), "limited".to_owned()),
             (*at(row, "/kind") == "cycle", "cycle".to_owned()),
         ];
         notes.into_iter().filter_map(|(is_so, note)| is_so.then_some(note)).collect::<Vec<_>>().join(", ")
@@ -185,6 +186,7 @@ pub(super) fn job(job: &Value) -> String {
         ("job", format!("{} in {}", text(at(job, "/id")), text(at(job, "/queue")))),
         ("state", text(at(job, "/state"))),
         ("why", text(at(job, "/why/text"))),
+        ("held by", held_by(at(job, "/why/held_by"))),
         ("protocol", text(at(job, "/protocol"))),
         ("kind", text(at(job, "/kind"))),
         ("name", text(at(job, "/name"))),
@@ -216,6 +218,12 @@ pub(super) fn job(job: &Value) -> String {
         _ => lines.push(("body", format!("{bytes} bytes"))),
     }
     fields(&lines)
+}
+
+/// The jobs that hold the slots of a throttle.
+fn held_by(jobs: &Value) -> String {
+    let jobs: Vec<String> = jobs.as_array().into_iter().flatten().map(|id| format!("job {}", text(id))).collect();
+    jobs.join(", ")
 }
 
 /// A job that this worker has now.

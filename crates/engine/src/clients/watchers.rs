@@ -4,9 +4,10 @@
 //! has given more room: so notices are bounded, and every gap is marked.
 
 use bytes::Bytes;
+use memchr::memmem;
 
 use crate::context::Context;
-use crate::event::{Notice, Watched};
+use crate::event::{JobChange, Notice, Watched};
 use crate::ids::ClientId;
 
 /// The watchers.
@@ -22,6 +23,8 @@ struct Watcher {
     client: ClientId,
     /// Only changes in this queue; `None` = in all.
     queue: Option<Bytes>,
+    /// Only jobs with this text in their bodies; empty = everything.
+    text: Bytes,
     room: u32,
     missed: u64,
 }
@@ -32,9 +35,9 @@ impl Watchers {
     }
 
     /// Registers a watcher, or gives it more room.
-    pub(crate) fn watch(&mut self, client: ClientId, queue: Option<Bytes>, room: u32) {
+    pub(crate) fn watch(&mut self, client: ClientId, (queue, text): (Option<Bytes>, Bytes), room: u32) {
         let Some(watcher) = self.all.iter_mut().find(|watcher| watcher.client == client) else {
-            self.all.push(Watcher { client, queue, room, missed: 0 });
+            self.all.push(Watcher { client, queue, text, room, missed: 0 });
             return;
         };
         watcher.room = watcher.room.saturating_add(room);
@@ -48,21 +51,44 @@ impl Watchers {
         self.all.retain(|watcher| watcher.client != client);
     }
 
-    /// A change in this queue; `None`: in none.
+    /// A change of a queue, or of a worker, which is in none.
     pub(crate) fn note(&mut self, queue: Option<&Bytes>, change: impl Fn() -> Watched) {
-        for watcher in self.all.iter_mut().filter(|watcher| watcher.queue.is_none() || watcher.queue.as_ref() == queue)
-        {
-            if watcher.room == 0 {
-                watcher.missed += 1;
-            } else {
-                watcher.room -= 1;
-                self.noted.push((watcher.client, change()));
+        let Self { all, noted } = self;
+        let seeing = all.iter_mut().filter(|watcher| watcher.text.is_empty() && watcher.watches(queue));
+        seeing.for_each(|watcher| noted.extend(watcher.take(&change)));
+    }
+
+    /// A change of a job in this queue. `change` gets the body, if the watcher is shown it.
+    pub(crate) fn note_job(&mut self, queue: &Bytes, body: &[u8], change: impl Fn(Bytes) -> JobChange) {
+        let Self { all, noted } = self;
+        for watcher in all.iter_mut().filter(|watcher| watcher.watches(Some(queue))) {
+            let has_text = !watcher.text.is_empty();
+            if has_text && memmem::find(body, &watcher.text).is_none() {
+                continue;
             }
+            let body = || if has_text { Bytes::copy_from_slice(body) } else { Bytes::new() };
+            noted.extend(watcher.take(|| Watched::Changed(Box::new(change(body())))));
         }
     }
 
     /// Sends the notices of this visit.
     pub(crate) fn notify(&mut self, context: &mut Context) {
         self.noted.drain(..).for_each(|(client, watched)| context.notify(client, Notice::Watched(watched)));
+    }
+}
+
+impl Watcher {
+    fn watches(&self, queue: Option<&Bytes>) -> bool {
+        self.queue.is_none() || self.queue.as_ref() == queue
+    }
+
+    /// A change that it sees, if it has room.
+    fn take(&mut self, change: impl FnOnce() -> Watched) -> Option<(ClientId, Watched)> {
+        if self.room == 0 {
+            self.missed += 1;
+            return None;
+        }
+        self.room -= 1;
+        Some((self.client, change()))
     }
 }

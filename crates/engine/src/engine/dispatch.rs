@@ -60,7 +60,7 @@ fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Res
         ClientCommand::Unserve { queue, requeue } => {
             subscriptions::unserve(state, call.client, &queue, requeue, call.context)
         }
-        ClientCommand::Watch { queue, room } => subscriptions::watch(state, call.client, queue, room),
+        ClientCommand::Watch { queue, text, room } => subscriptions::watch(state, call.client, (queue, text), room),
         ClientCommand::Disconnect(client) => subscriptions::disconnect(state, client, call),
         ClientCommand::UnserveAll { requeue } => subscriptions::unserve_all(state, call.client, requeue, call.context),
     }

@@ -3,7 +3,7 @@
 use super::state::State;
 use crate::change::Change;
 use crate::context::Context;
-use crate::event::{JobChange, Watched};
+use crate::event::JobChange;
 use crate::ids::JobId;
 use crate::jobs::{Job, JobState, Lease, Slot};
 use crate::query::Totals;
@@ -62,10 +62,9 @@ fn show(state: &mut State, slot: Slot, is_there: bool) {
     }
     let Some(job) = state.jobs.at(slot) else { return };
     let Some(queue) = state.queues.at(job.queue).map(|queue| &queue.image().name) else { return };
-    state.watchers.note(Some(queue), || {
-        let now = is_there.then(|| job.state.kind());
-        Watched::Changed(Box::new(JobChange { job: job.id, queue: queue.clone(), protocol: job.protocol, now }))
-    });
+    let (at, now) = (state.now.shifted(state.skew_ms), is_there.then(|| job.state.kind()));
+    let change = |body| JobChange { job: job.id, queue: queue.clone(), protocol: job.protocol, now, at, body };
+    state.watchers.note_job(queue, job.body(), change);
 }
 
 fn enter(state: &mut State, slot: Slot) {

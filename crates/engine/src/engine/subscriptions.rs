@@ -18,9 +18,9 @@ use crate::request::{QueueKind, Subscription};
 use crate::work::{LOOKED_UP, STEP};
 
 /// Lets a client watch jobs, or gives it room for more notices.
-pub(super) fn watch(state: &mut State, id: ClientId, queue: Option<Bytes>, room: u32) -> Result<(), Refusal> {
+pub(super) fn watch(state: &mut State, id: ClientId, which: (Option<Bytes>, Bytes), room: u32) -> Result<(), Refusal> {
     state.clients.opened(id)?;
-    state.watchers.watch(id, queue, room);
+    state.watchers.watch(id, which, room);
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
@@ -115,7 +116,8 @@ impl Watching {
     /// The next events, or a sign of life. `None` when the daemon stops.
     async fn next(&mut self) -> Option<String> {
         let (queue, room) = (self.queue.clone().map(|name| name.0), std::mem::take(&mut self.room));
-        let Ok(watched) = tokio::time::timeout(ALIVE_EVERY, self.client.watch(queue, room)).await else {
+        let Ok(watched) = tokio::time::timeout(ALIVE_EVERY, self.client.watch((queue, Bytes::new()), room)).await
+        else {
             return Some(":\n\n".to_owned());
         };
         let watched = watched?;
@@ -127,7 +129,7 @@ impl Watching {
 fn event_text(watched: Watched, app: &App) -> String {
     let (name, data) = match watched {
         Watched::Changed(change) => {
-            let JobChange { job, queue, protocol, now } = *change;
+            let JobChange { job, queue, protocol, now, .. } = *change;
             let (protocol, state) = (app.protocol_name(protocol), now.map(state_name));
             ("job", serde_json::to_string(&JobEvent { job: job.0, queue: Name(queue), protocol, state }))
         }

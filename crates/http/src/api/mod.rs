@@ -21,7 +21,7 @@ pub(crate) mod schedules;
 pub(crate) mod status;
 mod take;
 pub(crate) mod throttles;
-mod trace;
+pub(crate) mod trace;
 pub(crate) mod views;
 mod wait;
 mod why;
@@ -140,6 +140,7 @@ fn administering() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(control::reload))
         .routes(routes!(cluster::yield_lead))
         .routes(routes!(queues::clear))
+        .routes(routes!(queues::remove))
         .routes(routes!(jobs::delete))
         .routes(routes!(jobs::cancel))
         .routes(routes!(bulk::delete))

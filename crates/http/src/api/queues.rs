@@ -1,16 +1,20 @@
-//! Queues: list, get, pause, resume, clear, throttle, limit.
+//! Queues: list, get, pause, resume, clear, throttle, limit, remove.
+//!
+//! A pause, a throttle or a limit may come before the first job. The answer is 201 then, so that a mistake in a name shows.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::{Extension, Json};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
 use windlass_engine::{
-    BulkCommand, Cursor, Filter, JobStateKind, Mutation, Priority, Query, QueueCommand, Reply, Throttle,
+    BulkCommand, Cursor, Filter, JobStateKind, Mutation, Priority, Query, QueueCommand, QueueKind, QueueRow,
+    QueueRules, Reply, Throttle,
 };
 
 use super::views::Queue;
@@ -74,16 +78,26 @@ pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>
     responses((status = 200, body = Queue), (status = 404, body = Problem))
 )]
 pub(crate) async fn get(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
-    one(&app, &queue).await.map(Json)
+    one(&app, queue.0).await.map(Json)
 }
 
 /// Hand out no jobs of a queue
+///
+/// A queue that no client has used yet becomes known to all protocols.
 #[utoipa::path(post, path = "/api/v1/queues/{queue}/pause", tag = "queues", operation_id = "pause_queue",
     params(("queue" = String, Path, description = "Its name")),
-    responses((status = 200, body = Queue), (status = 404, body = Problem))
+    responses(
+        (status = 200, body = Queue), (status = 201, body = Queue, description = "The queue is new"),
+        (status = 400, body = Problem), (status = 429, body = Problem)
+    )
 )]
-pub(super) async fn pause(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
-    set_paused(&app, &queue, true).await.map(Json)
+pub(super) async fn pause(State(app): State<Arc<App>>, Segments(Name(queue)): Segments<Name>) -> Outcome<Set> {
+    let before = app.queue(queue.clone()).await?;
+    // A pause alone keeps no queue.
+    if before.as_ref().is_none_or(is_unused) {
+        app.ask(QueueCommand::Create { queue: queue.clone(), kind: QueueKind::Work }).await?;
+    }
+    set(&app, before.is_none(), QueueCommand::Pause { queue: queue.clone(), paused: true }, queue).await
 }
 
 /// Hand out jobs of a queue again
@@ -92,7 +106,7 @@ pub(super) async fn pause(State(app): State<Arc<App>>, Segments(queue): Segments
     responses((status = 200, body = Queue), (status = 404, body = Problem))
 )]
 pub(super) async fn resume(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
-    set_paused(&app, &queue, false).await.map(Json)
+    unset(&app, queue, |queue| QueueCommand::Pause { queue, paused: false }).await.map(Json)
 }
 
 /// Remove all jobs of a queue that wait to be taken
@@ -149,16 +163,19 @@ pub(super) struct Room {
 
 /// Limit how many jobs of a queue may be worked on at once
 ///
-/// Until the daemon reads its configuration again: a lasting throttle belongs there.
+/// Until the daemon reads its configuration again: a lasting throttle belongs there. The queue need not be in use yet.
 #[utoipa::path(put, path = "/api/v1/queues/{queue}/throttle", tag = "queues", operation_id = "throttle_queue",
     params(("queue" = String, Path, description = "Its name"), Slots),
-    responses((status = 200, body = Queue), (status = 400, body = Problem), (status = 404, body = Problem))
+    responses(
+        (status = 200, body = Queue), (status = 201, body = Queue, description = "The queue is new"),
+        (status = 400, body = Problem), (status = 429, body = Problem)
+    )
 )]
 pub(super) async fn throttle(
     State(app): State<Arc<App>>,
-    Segments(queue): Segments<Name>,
+    Segments(Name(queue)): Segments<Name>,
     Params(Slots { concurrency, per_worker, timeout }): Params<Slots>,
-) -> Outcome<Json<Queue>> {
+) -> Outcome<Set> {
     if concurrency.is_none() && per_worker.is_none() {
         return Err(Problem::bad_request("either concurrency or per_worker, or both"));
     }
@@ -167,7 +184,8 @@ pub(super) async fn throttle(
         per_worker_max: per_worker.map(NonZeroU32::get),
         timeout_ms: timeout.map(Period::as_ms),
     };
-    set(&app, &queue, |queue| QueueCommand::Throttle { queue, throttle: Some(throttle) }).await.map(Json)
+    let is_new = app.queue(queue.clone()).await?.is_none();
+    set(&app, is_new, QueueCommand::Throttle { queue: queue.clone(), throttle: Some(throttle) }, queue).await
 }
 
 /// Let any number of jobs of a queue be worked on at once
@@ -176,24 +194,30 @@ pub(super) async fn throttle(
     responses((status = 200, body = Queue), (status = 404, body = Problem))
 )]
 pub(super) async fn unthrottle(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
-    let before = one(&app, &queue).await?;
+    let before = one(&app, queue.0.clone()).await?;
     app.ask(QueueCommand::Throttle { queue: queue.0.clone(), throttle: None }).await?;
     // A queue that only had its throttle is gone.
-    Ok(Json(one(&app, &queue).await.unwrap_or(Queue { throttle: None, ..before })))
+    Ok(Json(one(&app, queue.0).await.unwrap_or(Queue { throttle: None, ..before })))
 }
 
 /// Limit how many jobs a queue may hold, whatever their priority
+///
+/// A queue that no client has used yet becomes known to all protocols.
 #[utoipa::path(put, path = "/api/v1/queues/{queue}/limit", tag = "queues", operation_id = "limit_queue",
     params(("queue" = String, Path, description = "Its name"), Room),
-    responses((status = 200, body = Queue), (status = 400, body = Problem), (status = 404, body = Problem))
+    responses(
+        (status = 200, body = Queue), (status = 201, body = Queue, description = "The queue is new"),
+        (status = 400, body = Problem), (status = 429, body = Problem)
+    )
 )]
 pub(super) async fn limit(
     State(app): State<Arc<App>>,
-    Segments(queue): Segments<Name>,
+    Segments(Name(queue)): Segments<Name>,
     Params(Room { jobs }): Params<Room>,
-) -> Outcome<Json<Queue>> {
+) -> Outcome<Set> {
     let jobs_max = [Some(jobs); Priority::COUNT];
-    set(&app, &queue, |queue| QueueCommand::Limit { queue, jobs_max }).await.map(Json)
+    let is_new = app.queue(queue.clone()).await?.is_none();
+    set(&app, is_new, QueueCommand::Limit { queue: queue.clone(), jobs_max }, queue).await
 }
 
 /// Let a queue hold any number of jobs
@@ -203,22 +227,47 @@ pub(super) async fn limit(
 )]
 pub(super) async fn unlimit(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
     let jobs_max = [None; Priority::COUNT];
-    set(&app, &queue, |queue| QueueCommand::Limit { queue, jobs_max }).await.map(Json)
+    unset(&app, queue, |queue| QueueCommand::Limit { queue, jobs_max }).await.map(Json)
 }
 
-async fn set_paused(app: &App, queue: &Name, paused: bool) -> Outcome<Queue> {
-    set(app, queue, |queue| QueueCommand::Pause { queue, paused }).await
+/// Remove a queue with its pause and its limits
+///
+/// Refused while a worker serves it, or a job of it is ready, leased, scheduled or waits for a retry. Dead jobs stay, and so does a
+/// throttle. A client that pushes to the queue makes it known again.
+#[utoipa::path(delete, path = "/api/v1/queues/{queue}", tag = "queues", operation_id = "remove_queue",
+    params(("queue" = String, Path, description = "Its name")),
+    responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem))
+)]
+pub(super) async fn remove(State(app): State<Arc<App>>, Segments(Name(queue)): Segments<Name>) -> Outcome<StatusCode> {
+    app.ask(QueueCommand::Remove { queue, only_idle: true }).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
-/// Changes a known queue. The engine accepts unknown names, but an operator who gives one has made a mistake.
-async fn set(app: &App, queue: &Name, command: impl FnOnce(Bytes) -> QueueCommand) -> Outcome<Queue> {
-    one(app, queue).await?;
-    app.ask(command(queue.0.clone())).await?;
+/// A queue after a setting of it has changed; 201 if the queue is new.
+type Set = (StatusCode, Json<Queue>);
+
+/// Changes a setting that may come before the first job.
+async fn set(app: &App, is_new: bool, command: QueueCommand, queue: Bytes) -> Outcome<Set> {
+    app.ask(command).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(one(app, queue).await?)))
+}
+
+/// Takes a setting of a known queue back. The engine accepts unknown names, but an operator who gives one has made a mistake.
+async fn unset(app: &App, Name(queue): Name, command: impl FnOnce(Bytes) -> QueueCommand) -> Outcome<Queue> {
+    one(app, queue.clone()).await?;
+    app.ask(command(queue.clone())).await?;
     one(app, queue).await
 }
 
-async fn one(app: &App, queue: &Name) -> Outcome<Queue> {
-    let row = app.queue(queue.0.clone()).await?;
+/// Whether nothing but its throttle or its rules may keep a queue.
+fn is_unused(row: &QueueRow) -> bool {
+    let is_special = row.throttle.is_some() || row.rules != QueueRules::default();
+    is_special && row.places.iter().all(|jobs| *jobs == 0)
+}
+
+async fn one(app: &App, queue: Bytes) -> Outcome<Queue> {
+    let row = app.queue(queue).await?;
     row.map(|row| Queue::of(&row, app, app.now())).ok_or_else(unknown)
 }
 

@@ -20,7 +20,7 @@ struct Custom {
 }
 
 /// The `traceparent` of a job, if it has a valid one.
-pub(super) fn traceparent(protocol: Protocol, body: &[u8]) -> Option<String> {
+pub(crate) fn traceparent(protocol: Protocol, body: &[u8]) -> Option<String> {
     if protocol != Protocol::FAKTORY {
         return None;
     }

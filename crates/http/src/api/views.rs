@@ -232,7 +232,7 @@ impl State {
 }
 
 /// The name of a state.
-pub(super) const fn state_name(kind: JobStateKind) -> &'static str {
+pub(crate) const fn state_name(kind: JobStateKind) -> &'static str {
     match kind {
         JobStateKind::Ready => "ready",
         JobStateKind::Leased => "leased",

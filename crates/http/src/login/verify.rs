@@ -284,6 +284,31 @@ mod tests {
         assert_eq!(status(&logins, "ada", "right-password").await, 200, "a known login is not kept out");
     }
 
+    #[test]
+    fn a_known_login_waits_for_no_guess() {
+        let dir = tempfile::tempdir().unwrap();
+        let logins = Logins::open(&file(&dir, "right-password"), LOOK_EVERY).unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().max_blocking_threads(1).build().unwrap().block_on(async {
+            assert_eq!(status(&logins, "ada", "right-password").await, 200);
+            // The one thread for verifications is busy until `release` is dropped.
+            let (release, held) = std::sync::mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || held.recv().is_err());
+            let guess = status(&logins, "ada", "guess");
+            tokio::pin!(guess);
+            for _ in 0..100 {
+                tokio::select! {
+                    biased;
+                    _ = &mut guess => panic!("the guess is verified where requests are answered"),
+                    status = status(&logins, "ada", "right-password") => assert_eq!(status, 200),
+                }
+            }
+            drop(release);
+            assert!(busy.await.unwrap());
+            assert_eq!(guess.await, 401);
+        });
+    }
+
     #[tokio::test]
     async fn a_changed_file_is_read_again() {
         let dir = tempfile::tempdir().unwrap();

@@ -56,6 +56,16 @@ impl Queue {
         self.states.get(state).copied().unwrap_or_default()
     }
 
+    /// Whether it could be removed.
+    fn is_removable(&self) -> bool {
+        self.workers == 0 && ["ready", "leased", "scheduled", "retrying"].iter().all(|state| self.count(state) == 0)
+    }
+
+    /// How many jobs it takes; without one number for all priorities, the least.
+    fn jobs_max_least(&self) -> Option<u32> {
+        self.jobs_max.values().min().copied()
+    }
+
     /// For how long its oldest ready job has been ready; empty without one.
     pub(super) fn age(&self) -> String {
         match self.oldest_ready_at {

@@ -26,6 +26,7 @@ pub(super) enum Effect {
     },
     Watch {
         queue: Option<Bytes>,
+        text: Bytes,
         room: u32,
     },
     SetState {
@@ -92,7 +93,9 @@ impl Effect {
             ClientCommand::Serve(subscription) => Self::Serve(subscription.clone()),
             ClientCommand::Unserve { queue, requeue } => Self::Unserve { queue: queue.clone(), requeue: *requeue },
             ClientCommand::UnserveAll { requeue } => Self::UnserveAll { requeue: *requeue },
-            ClientCommand::Watch { queue, room } => Self::Watch { queue: queue.clone(), room: *room },
+            ClientCommand::Watch { queue, text, room } => {
+                Self::Watch { queue: queue.clone(), text: text.clone(), room: *room }
+            }
             ClientCommand::Close | ClientCommand::Disconnect(_) => Self::None,
         }
     }
@@ -120,7 +123,7 @@ impl Effect {
             | Self::Unserve { queue: text, .. }
             | Self::SetState { worker: text, .. }
             | Self::End(_, JobRef::Name(text) | JobRef::KeyAnywhere { key: text, .. }) => weight([text]),
-            Self::Watch { queue, .. } => weight(queue),
+            Self::Watch { queue, text, .. } => weight(queue.iter().chain([text])),
             Self::Register { worker, about } => weight([worker, about]),
             Self::Take(_, take) => take_weight(take),
             Self::Push(push) => new_weight(push.new.as_deref()),

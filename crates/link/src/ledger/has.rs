@@ -51,6 +51,7 @@ struct Worker {
 #[derive(Clone, Debug)]
 struct Watch {
     queue: Option<Bytes>,
+    text: Bytes,
     room: u32,
 }
 
@@ -102,11 +103,11 @@ impl Has {
             Effect::Serve(subscription) => self.serve(subscription),
             Effect::Unserve { queue, requeue } => self.unserve(|served| *served == queue, requeue),
             Effect::UnserveAll { requeue } => self.unserve(|_| true, requeue),
-            Effect::Watch { queue, room } => match &mut self.watch {
+            Effect::Watch { queue, text, room } => match &mut self.watch {
                 Some(watch) => watch.room = watch.room.saturating_add(room),
                 None => {
-                    self.bytes += weight(&queue);
-                    self.watch = Some(Watch { queue, room });
+                    self.bytes += weight(queue.iter().chain([&text]));
+                    self.watch = Some(Watch { queue, text, room });
                 }
             },
             Effect::Register { worker, about } => {
@@ -365,8 +366,8 @@ impl Has {
             }
         }
         self.subscriptions.into_iter().for_each(|subscription| say(ClientCommand::Serve(subscription).into()));
-        if let Some(Watch { queue, room }) = self.watch {
-            say(ClientCommand::Watch { queue, room }.into());
+        if let Some(Watch { queue, text, room }) = self.watch {
+            say(ClientCommand::Watch { queue, text, room }.into());
         }
         let held = self.held.into_iter().map(|(job, held)| Claim::Holds { job, held });
         let heard = self.heard.into_iter().flat_map(|(job, Heard { times, new })| {

@@ -145,7 +145,7 @@ fn short(ask: &Ask) -> String {
 fn what_a_client_has_is_claimed() {
     let register =
         |worker: &'static str| ask(0, WorkerCommand::Register { worker: worker.into(), about: Bytes::new() });
-    let watch = |room| ask(0, ClientCommand::Watch { queue: None, room });
+    let watch = |room| ask(0, ClientCommand::Watch { queue: None, text: Bytes::new(), room });
     let watched = || Step::Notice(Notice::Watched(Watched::Missed(1)));
     let delivered = |number| Step::Notice(Notice::Delivered(taken(number, true)));
     let credit = |credits| ask(0, TakeCommand::Credit { credits, select: Select::Weighted });
