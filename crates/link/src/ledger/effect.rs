@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientInfo, Command, From, JobCommand, JobRef, LeaseCommand, NewJob, Proof, Select, Subscription, Tag,
-    Take, TakeCommand, Timestamp, WorkerCommand, WorkerState,
+    ClientCommand, ClientInfo, Command, From, JobCommand, JobRef, LeaseCommand, NewJob, Proof, Select, Subscription,
+    Tag, Take, TakeCommand, Timestamp, WorkerCommand, WorkerState,
 };
 
 /// Counted for each thing beside its names and bodies.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Claim, ClientCommand, ClientId, ClientInfo, Command, Held, JobId, JobRef, NewJob, Notice, Proof, Pushed, Refusal, Reply,
-    Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, WorkerCommand, WorkerState,
+    Claim, ClientCommand, ClientId, ClientInfo, Command, Held, JobId, JobRef, NewJob, Notice, Proof, Pushed, Refusal,
+    Reply, Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, WorkerCommand, WorkerState,
 };
 
 use super::client::Waits;

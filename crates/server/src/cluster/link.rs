@@ -144,14 +144,28 @@ impl<I: DeserializeOwned, O: Serialize> Wire<I, O> {
 #[derive(Debug)]
 pub(super) struct Leading {
     pub(super) hub: Arc<Hub>,
-    pub(super) epoch: u64,
     pub(super) terms: Arc<Terms>,
     pub(super) view: Arc<View>,
 }
 
+/// How a leader accepts an edge. An edge of an earlier leader keeps its number, and with it its clients; another one gets `number`.
+pub(super) fn welcome(hello: &Hello, number: EdgeNumber, hub: &Hub, settings: [u8; 32]) -> Welcome {
+    let epoch = hub.epoch();
+    let earlier = hello.known.filter(|known| known.epoch < epoch);
+    Welcome {
+        epoch,
+        edge: earlier.map_or(number, |known| known.edge),
+        reaches: earlier.filter(|known| known.epoch + 1 == epoch).map_or(0, |_| hub.recovered()),
+        durable: hub.durable(),
+        same_settings: hello.settings == settings,
+        clock: clock::read(),
+        frame_bytes_max: FRAME_BYTES_MAX as u64,
+    }
+}
+
 /// Serves one edge until its link ends.
 pub(super) async fn serve(socket: TcpStream, number: EdgeNumber, leading: &Leading) -> Result<(), LinkError> {
-    let Leading { hub, epoch, terms, view } = leading;
+    let Leading { hub, terms, view } = leading;
     let open = async {
         let socket = match &terms.tls {
             Some(tls) => tls.accept(socket).await?,
@@ -173,25 +187,12 @@ pub(super) async fn serve(socket: TcpStream, number: EdgeNumber, leading: &Leadi
         wire.step(sleep(BEAT)).await?;
         return Ok(());
     }
-    // An edge of an earlier leader keeps its number, and with it its clients.
-    let earlier = hello.known.filter(|known| known.epoch < *epoch);
-    let number = earlier.map_or(number, |known| known.edge);
-    let reaches = earlier.filter(|known| known.epoch + 1 == *epoch).map_or(0, |_| hub.recovered());
-    let same_settings = hello.settings == terms.settings;
-    let name = &*hello.name;
+    let welcome = welcome(&hello, number, hub, terms.settings);
+    let (name, number) = (&*hello.name, welcome.edge);
     tracing::info!(edge = name, number = number.number(), "an edge has linked");
-    if !same_settings {
+    if !welcome.same_settings {
         tracing::error!(edge = name, "the edge's limits, queues or schedules differ from this daemon's, which count");
     }
-    let welcome = Welcome {
-        epoch: *epoch,
-        edge: number,
-        reaches,
-        durable: hub.durable(),
-        same_settings,
-        clock: clock::read(),
-        frame_bytes_max: FRAME_BYTES_MAX as u64,
-    };
     say(&mut wire, &Say::Welcome(Box::new(welcome)))?;
     let _known = Known::new(view, number, name);
     let rung = Arc::new(Notify::new());

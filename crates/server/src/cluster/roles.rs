@@ -30,7 +30,7 @@ use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
 
 /// How long a daemon without a leader waits before it looks for one again.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The same while the database does not respond.
 const RETRY: Duration = Duration::from_millis(500);
@@ -141,12 +141,7 @@ impl Cluster {
 
     /// This daemon leads from now on: the link's thread serves edges.
     pub(crate) fn lead(&self, hub: &Arc<Hub>) {
-        let leading = Leading {
-            hub: Arc::clone(hub),
-            epoch: hub.epoch(),
-            terms: Arc::clone(&self.terms),
-            view: Arc::clone(&self.view),
-        };
+        let leading = Leading { hub: Arc::clone(hub), terms: Arc::clone(&self.terms), view: Arc::clone(&self.view) };
         self.task.send_replace(Task::Lead(Arc::new(leading)));
     }
 
@@ -301,7 +296,9 @@ async fn accept(listeners: &[TcpListener], leading: &Arc<Leading>) {
             Some(_) = tasks.join_next() => continue,
         };
         links += 1;
-        let Some(number) = number(leading.epoch, links).filter(|_| link::set_up(&socket).is_ok()) else { continue };
+        let Some(number) = number(leading.hub.epoch(), links).filter(|_| link::set_up(&socket).is_ok()) else {
+            continue;
+        };
         let leading = Arc::clone(leading);
         tasks.spawn(async move {
             let why = link::serve(socket, number, &leading).await.err();
@@ -324,7 +321,7 @@ async fn accept_any(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketA
 }
 
 /// The number of the edge of a link. No two links have one within 2^14 epochs, and 2^10 links of an epoch.
-fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
+pub(super) fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
     let epoch = u32::try_from(epoch % (u64::from(EdgeNumber::MAX) / u64::from(LINKS_MAX))).ok()?;
     EdgeNumber::new(epoch * LINKS_MAX + link % LINKS_MAX)
 }
