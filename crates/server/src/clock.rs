@@ -3,6 +3,9 @@
 //! The engine's time follows `CLOCK_BOOTTIME`, which cannot be set and which counts while the machine sleeps, less the pauses of
 //! the daemon. Details, and how it survives a restart: [`windlass_engine::Timekeeper`].
 
+#[cfg(test)]
+pub(crate) mod simulated;
+
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,36 +14,76 @@ use rustix::time::{ClockId, clock_gettime};
 use windlass_engine::{Clock, Reading, Timekeeper, Timestamp};
 
 /// All threads of a process share one time.
-static KEEPER: Mutex<Option<Timekeeper>> = Mutex::new(None);
-
-/// Continues from the clock in the journal. Until then the engine's time is the wall clock's.
-pub(crate) fn start(kept: &Clock) {
-    let keeper = Timekeeper::start(kept, boot(), since_boot_ms(), wall());
-    *KEEPER.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
-    lead();
-    LATEST.set(None);
-}
-
-/// The time of another daemon, in milliseconds ahead of the time since boot, and the relation of its other clocks to it.
-static FOLLOWED: Mutex<Option<(i64, Clock)>> = Mutex::new(None);
+static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks::new());
 
 /// Two readings of one clock by two daemons differ at least by the way between them: smaller differences are ignored.
 const WAY_MS: u64 = 5;
 
-/// From now on the engine's time is that of the daemon that has the engine.
-pub(crate) fn follow(reading: &Reading) {
-    let ahead_ms = i64::try_from(i128::from(reading.now.0) - i128::from(since_boot_ms())).unwrap_or(0);
-    let mut followed = FOLLOWED.lock().unwrap_or_else(PoisonError::into_inner);
-    let ahead_ms = match *followed {
-        Some((known_ms, _)) if known_ms.abs_diff(ahead_ms) <= WAY_MS => known_ms,
-        Some(_) | None => ahead_ms,
+/// The engine's time in a process.
+#[derive(Debug)]
+pub(crate) struct Clocks {
+    keeper: Option<Timekeeper>,
+    /// The time of another daemon, in milliseconds ahead of the time since boot, and the relation of its other clocks to it.
+    followed: Option<(i64, Clock)>,
+}
+
+impl Clocks {
+    pub(crate) const fn new() -> Self {
+        Self { keeper: None, followed: None }
+    }
+
+    /// Whether the time is another daemon's.
+    #[cfg(test)]
+    pub(crate) const fn follows(&self) -> bool {
+        self.followed.is_some()
+    }
+
+    fn follow(&mut self, reading: &Reading) {
+        let ahead_ms = i64::try_from(i128::from(reading.now.0) - i128::from(since_boot_ms())).unwrap_or(0);
+        let ahead_ms = match self.followed {
+            Some((known_ms, _)) if known_ms.abs_diff(ahead_ms) <= WAY_MS => known_ms,
+            Some(_) | None => ahead_ms,
+        };
+        self.followed = Some((ahead_ms, reading.clock));
+    }
+
+    fn read(&mut self, since_boot_ms: u64) -> Reading {
+        let begin = || Timekeeper::start(&Clock::default(), 0, since_boot_ms, wall());
+        let reading = self.keeper.get_or_insert_with(begin).read(since_boot_ms, wall());
+        match self.followed {
+            Some((ahead_ms, clock)) => {
+                Reading { now: Timestamp(since_boot_ms).shifted(ahead_ms), clock, pause_ms: None }
+            }
+            None => reading,
+        }
+    }
+}
+
+/// The clocks of this process; in a simulation, those of the machine that acts.
+fn with_clocks<T>(act: impl FnOnce(&mut Clocks) -> T) -> T {
+    #[cfg(test)]
+    let act = match simulated::with_clocks(act) {
+        Ok(done) => return done,
+        Err(act) => act,
     };
-    *followed = Some((ahead_ms, reading.clock));
+    act(&mut CLOCKS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Continues from the clock in the journal. Until then the engine's time is the wall clock's.
+pub(crate) fn start(kept: &Clock) {
+    let keeper = Timekeeper::start(kept, boot(), since_boot_ms(), wall());
+    with_clocks(|clocks| *clocks = Clocks { keeper: Some(keeper), followed: None });
+    LATEST.set(None);
 }
 
 /// From now on the engine's time is this daemon's own.
 pub(crate) fn lead() {
-    *FOLLOWED.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    with_clocks(|clocks| clocks.followed = None);
+}
+
+/// From now on the engine's time is that of the daemon that has the engine.
+pub(crate) fn follow(reading: &Reading) {
+    with_clocks(|clocks| clocks.follow(reading));
 }
 
 thread_local! {
@@ -56,23 +99,11 @@ pub(crate) fn read() -> Reading {
     {
         return reading;
     }
-    let reading = read_all(since_boot_ms);
-    LATEST.set(Some((since_boot_ms, Reading { pause_ms: None, ..reading })));
-    reading
-}
-
-fn read_all(since_boot_ms: u64) -> Reading {
-    let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
-    let begin = || Timekeeper::start(&Clock::default(), 0, since_boot_ms, wall());
-    let reading = keeper.get_or_insert_with(begin).read(since_boot_ms, wall());
-    drop(keeper);
-    let followed = *FOLLOWED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((ahead_ms, clock)) = followed {
-        return Reading { now: Timestamp(since_boot_ms).shifted(ahead_ms), clock, pause_ms: None };
-    }
+    let reading = with_clocks(|clocks| clocks.read(since_boot_ms));
     if let Some(pause_ms) = reading.pause_ms {
         tracing::warn!(pause_ms, "the daemon was suspended: the pause does not count for deadlines");
     }
+    LATEST.set(Some((since_boot_ms, Reading { pause_ms: None, ..reading })));
     reading
 }
 
@@ -102,10 +133,19 @@ pub(crate) fn after(at: Timestamp, time: Duration) -> Timestamp {
 }
 
 fn since_epoch() -> Duration {
+    #[cfg(test)]
+    if let Some(machine) = simulated::machine() {
+        return Duration::from_millis(machine.wall_ms);
+    }
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
 }
 
-fn since_boot_ms() -> u64 {
+/// Milliseconds since boot, the machine's sleep included. Nothing sets this clock.
+pub(crate) fn since_boot_ms() -> u64 {
+    #[cfg(test)]
+    if let Some(machine) = simulated::machine() {
+        return machine.since_boot_ms;
+    }
     let at = clock_gettime(ClockId::Boottime);
     let (seconds, ns) = (u64::try_from(at.tv_sec).unwrap_or(0), u64::try_from(at.tv_nsec).unwrap_or(0));
     seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000)
@@ -113,6 +153,10 @@ fn since_boot_ms() -> u64 {
 
 /// An identifier of this boot, and of the offset that a container may have put on its clock; 0 if the system does not give one.
 fn boot() -> u64 {
+    #[cfg(test)]
+    if let Some(machine) = simulated::machine() {
+        return machine.boot;
+    }
     let Ok(id) = std::fs::read("/proc/sys/kernel/random/boot_id") else { return 0 };
     let offsets = std::fs::read("/proc/self/timens_offsets").unwrap_or_default();
     // FNV-1a.

@@ -395,12 +395,19 @@ impl Hub {
         self.commit_in_turns.load(Ordering::Acquire)
     }
 
-    /// Waits for the first commit of this run, or for the store to fail.
+    /// Waits until this run has begun.
     pub(crate) async fn first_commit(&self) {
         const LOOK_EVERY: Duration = Duration::from_millis(1);
-        while self.durable.load(Ordering::Acquire) < self.first && !self.failed() {
+        while !self.has_begun() {
             tokio::time::sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Whether the first commit of this run is on the disk. A daemon alone also begins with a store that has failed. One that succeeds
+    /// another does not: the next leader must know of its numbers.
+    pub(crate) fn has_begun(&self) -> bool {
+        let gives_up = if self.has_tenure() { self.deposed().is_some() } else { self.failed() };
+        gives_up || self.durable() >= self.first
     }
 
     pub(crate) fn failed(&self) -> bool {

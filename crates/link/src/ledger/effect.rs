@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientInfo, Command, From, JobCommand, JobRef, LeaseCommand, NewJob, Select, Subscription, Tag,
-    Take, TakeCommand, Timestamp, WorkerCommand, WorkerState,
+    ClientCommand, ClientInfo, Command, From, JobCommand, JobRef, LeaseCommand, NewJob, Proof, Select, Subscription,
+    Tag, Take, TakeCommand, Timestamp, WorkerCommand, WorkerState,
 };
 
 /// Counted for each thing beside its names and bodies.
@@ -45,9 +45,10 @@ pub(super) enum Effect {
     },
     Unwait,
     Push(Push),
-    End(Tag, JobRef),
+    End(Tag, JobRef, Proof),
     Extend {
         job: JobRef,
+        proof: Proof,
         until: Timestamp,
         only_later: bool,
     },
@@ -102,13 +103,13 @@ impl Effect {
 
     fn of_lease(tag: Tag, command: &LeaseCommand) -> Self {
         match command {
-            LeaseCommand::Finish { job, .. }
-            | LeaseCommand::Fail { job, .. }
-            | LeaseCommand::Unconvertible { job, .. }
-            | LeaseCommand::Release { job, .. }
-            | LeaseCommand::Repay { job, .. } => Self::End(tag, job.clone()),
-            LeaseCommand::Extend { job, until, only_later, .. } => {
-                Self::Extend { job: job.clone(), until: *until, only_later: *only_later }
+            LeaseCommand::Finish { job, proof, .. }
+            | LeaseCommand::Fail { job, proof, .. }
+            | LeaseCommand::Unconvertible { job, proof, .. }
+            | LeaseCommand::Release { job, proof, .. }
+            | LeaseCommand::Repay { job, proof, .. } => Self::End(tag, job.clone(), *proof),
+            LeaseCommand::Extend { job, proof, until, only_later } => {
+                Self::Extend { job: job.clone(), proof: *proof, until: *until, only_later: *only_later }
             }
             LeaseCommand::Progress { .. } => Self::None,
         }
@@ -122,7 +123,7 @@ impl Effect {
             | Self::Serve(Subscription { queue: text, .. })
             | Self::Unserve { queue: text, .. }
             | Self::SetState { worker: text, .. }
-            | Self::End(_, JobRef::Name(text) | JobRef::KeyAnywhere { key: text, .. }) => weight([text]),
+            | Self::End(_, JobRef::Name(text) | JobRef::KeyAnywhere { key: text, .. }, _) => weight([text]),
             Self::Watch { queue, text, .. } => weight(queue.iter().chain([text])),
             Self::Register { worker, about } => weight([worker, about]),
             Self::Take(_, take) => take_weight(take),

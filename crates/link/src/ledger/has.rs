@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Claim, ClientCommand, ClientId, ClientInfo, Command, Held, JobId, JobRef, NewJob, Notice, Pushed, Refusal, Reply,
-    Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, WorkerCommand, WorkerState,
+    Claim, ClientCommand, ClientId, ClientInfo, Command, Held, JobId, JobRef, NewJob, Notice, Proof, Pushed, Refusal,
+    Reply, Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, WorkerCommand, WorkerState,
 };
 
 use super::client::Waits;
@@ -68,6 +68,14 @@ struct Heard {
     times: u32,
     /// The job, if it lives only while clients listen.
     new: Option<Box<NewJob>>,
+}
+
+/// Whether a report may be about this lease. One with the token of an earlier lease of the job is not.
+fn is_of(proof: Proof, held: &Held) -> bool {
+    match proof {
+        Proof::Token(token) => token == held.token,
+        Proof::Connection | Proof::AnyLease | Proof::Late => true,
+    }
 }
 
 /// What a lease counts as.
@@ -142,9 +150,10 @@ impl Has {
                 self.bytes += new_weight(push.new.as_deref());
                 self.pushes.push_back(push);
             }
-            Effect::End(tag, job) => self.end(tag, &job),
-            Effect::Extend { job, until, only_later } => {
-                if let Some(held) = self.named(&job).and_then(|job| self.held.get_mut(&job)) {
+            Effect::End(tag, job, proof) => self.end(tag, &job, proof),
+            Effect::Extend { job, proof, until, only_later } => {
+                let held = self.named(&job).and_then(|job| self.held.get_mut(&job));
+                if let Some(held) = held.filter(|held| is_of(proof, held)) {
                     held.until = if only_later { held.until.max(until) } else { until };
                 }
             }
@@ -228,8 +237,11 @@ impl Has {
         }
     }
 
-    fn end(&mut self, tag: Tag, job: &JobRef) {
+    fn end(&mut self, tag: Tag, job: &JobRef, proof: Proof) {
         let Some(job) = self.named(job) else { return };
+        if !self.held.get(&job).is_some_and(|held| is_of(proof, held)) {
+            return;
+        }
         if let Some(held) = self.held.remove(&job) {
             self.ending.push((tag, job, held));
         }

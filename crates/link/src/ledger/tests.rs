@@ -182,6 +182,18 @@ fn what_a_client_has_is_claimed() {
         ("takes, in order", vec![take(4), take(5), Applied(2), Replied(4, Reply::Empty)], "take 5"),
         ("a take that got a job", vec![take(4), Applied(1), Replied(4, Reply::Taken(taken(7, true)))], "holds 7.3"),
         ("a job under a lease by time", vec![take(4), Applied(1), Replied(4, Reply::Taken(taken(7, false)))], ""),
+        (
+            "a job whose earlier lease, by time, the client reports on",
+            vec![
+                take(4),
+                Applied(1),
+                Replied(4, Reply::Taken(taken(7, true))),
+                ask(5, LeaseCommand::Finish { job: by_id(), proof: Proof::Token(Token(2)), result: Bytes::new() }),
+                Applied(1),
+                refused(5, Refusal::NotHeld),
+            ],
+            "holds 7.3",
+        ),
         ("a take that was refused", vec![take(4), Applied(1), refused(4, Refusal::OutOfPlace)], ""),
         ("a sleeper", vec![sleep(), Applied(1)], "sleep"),
         ("one that was woken", vec![sleep(), Applied(1), Step::Notice(Notice::WorkAvailable)], ""),

@@ -376,6 +376,18 @@ impl Edge {
     }
 }
 
+#[cfg(test)]
+impl Edge {
+    /// What a new leader would get. The ledger keeps it.
+    pub(super) fn claims(&self) -> Vec<Ask> {
+        let mut state = self.lock();
+        let claims = state.ledger.claims();
+        let clients: Vec<_> = state.ledger.clients().collect();
+        clients.into_iter().for_each(|client| state.ledger.heard(&Say::Applied { client, count: u32::MAX }));
+        claims
+    }
+}
+
 impl State {
     /// Sends a client's items, as many as may be on their way.
     fn go(&mut self, client: ClientId, items: &mut VecDeque<Item>, published: &mut Vec<Published>) -> Visited {

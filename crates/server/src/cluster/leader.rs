@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use foldhash::HashMap;
 use tokio::sync::Notify;
@@ -49,8 +48,8 @@ pub(super) struct EdgeClients {
     /// What the edge was told last.
     durable: u64,
     failed: bool,
-    /// When the edge heard of the time.
-    told: Instant,
+    /// When the edge heard of the time, in milliseconds since boot.
+    told_ms: u64,
     /// The commit that the bell is to ring for.
     bell_for: u64,
 }
@@ -97,7 +96,7 @@ impl EdgeClients {
             gate: 0,
             durable,
             failed,
-            told: Instant::now(),
+            told_ms: clock::since_boot_ms(),
             bell_for: 0,
         }
     }
@@ -202,8 +201,9 @@ impl EdgeClients {
         self.end_clients(says);
         self.note_commits(says);
         // The edge takes everything up to here at once.
-        if !says.is_empty() || self.told.elapsed() >= BEAT {
-            self.told = Instant::now();
+        let now_ms = clock::since_boot_ms();
+        if !says.is_empty() || u128::from(now_ms.saturating_sub(self.told_ms)) >= BEAT.as_millis() {
+            self.told_ms = now_ms;
             says.push(Say::Clock(clock::read()));
         }
         !self.ready.is_empty()
@@ -310,7 +310,9 @@ fn commands(items: &VecDeque<Item>) -> usize {
 /// The edge is gone, and its clients with it.
 impl Drop for EdgeClients {
     fn drop(&mut self) {
-        let clients: Vec<_> = self.clients.keys().copied().collect();
+        let mut clients: Vec<_> = self.clients.keys().copied().collect();
+        // The engine gives their jobs to others, in an order that does not depend on the table.
+        clients.sort_unstable();
         clients.into_iter().for_each(|client| self.forget(client));
     }
 }

@@ -152,7 +152,6 @@ impl<I: DeserializeOwned, O: Serialize> Wire<I, O> {
 #[derive(Debug)]
 pub(super) struct Leading {
     pub(super) hub: Arc<Hub>,
-    pub(super) epoch: u64,
     pub(super) terms: Arc<Terms>,
     pub(super) view: Arc<View>,
     /// Edges that have got a number.
@@ -162,15 +161,36 @@ pub(super) struct Leading {
 impl Leading {
     /// A number for an edge, which no other edge has that is linked now.
     fn number(&self) -> Option<EdgeNumber> {
-        let next = || number(self.epoch, self.numbered.fetch_add(1, Ordering::Relaxed));
+        let next = || number(self.hub.epoch(), self.numbered.fetch_add(1, Ordering::Relaxed));
         (0..LINKS_MAX).find_map(|_| next().filter(|number| !self.view.is_linked(number.number())))
     }
 }
 
 /// The number of an edge. No two edges have one within 2^14 epochs, and 2^10 links of an epoch.
-fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
+pub(super) fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
     let epoch = u32::try_from(epoch % (u64::from(EdgeNumber::MAX) / u64::from(LINKS_MAX))).ok()?;
     EdgeNumber::new(epoch * LINKS_MAX + link % LINKS_MAX)
+}
+
+/// How a leader accepts an edge. An edge of an earlier leader keeps its number, and with it its clients; another one gets a new number.
+/// `None`: there is none.
+pub(super) fn welcome(
+    hello: &Hello,
+    new: impl FnOnce() -> Option<EdgeNumber>,
+    hub: &Hub,
+    settings: [u8; 32],
+) -> Option<Welcome> {
+    let epoch = hub.epoch();
+    let earlier = hello.known.filter(|known| known.epoch < epoch);
+    Some(Welcome {
+        epoch,
+        edge: earlier.map(|known| known.edge).or_else(new)?,
+        reaches: earlier.filter(|known| known.epoch + 1 == epoch).map_or(0, |_| hub.recovered()),
+        durable: hub.durable(),
+        same_settings: hello.settings == settings,
+        clock: clock::read(),
+        frame_bytes_max: FRAME_BYTES_MAX as u64,
+    })
 }
 
 /// The link of an edge that has greeted.
@@ -212,27 +232,14 @@ pub(super) async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opene
 
 /// Serves one edge until its link ends.
 pub(super) async fn serve(opened: Opened, leading: &Leading) -> Result<(), LinkError> {
-    let Leading { hub, epoch, terms, view, .. } = leading;
+    let Leading { hub, terms, view, .. } = leading;
     let Opened { mut wire, hello } = opened;
-    // An edge of an earlier leader keeps its number, and with it its clients.
-    let earlier = hello.known.filter(|known| known.epoch < *epoch);
-    let number = earlier.map(|known| known.edge).or_else(|| leading.number()).ok_or(LinkError::TooMany)?;
-    let reaches = earlier.filter(|known| known.epoch + 1 == *epoch).map_or(0, |_| hub.recovered());
-    let same_settings = hello.settings == terms.settings;
-    let name = &*hello.name;
+    let welcome = welcome(&hello, || leading.number(), hub, terms.settings).ok_or(LinkError::TooMany)?;
+    let (name, number) = (&*hello.name, welcome.edge);
     tracing::info!(edge = name, number = number.number(), "an edge has linked");
-    if !same_settings {
+    if !welcome.same_settings {
         tracing::error!(edge = name, "the edge's limits, queues or schedules differ from this daemon's, which count");
     }
-    let welcome = Welcome {
-        epoch: *epoch,
-        edge: number,
-        reaches,
-        durable: hub.durable(),
-        same_settings,
-        clock: clock::read(),
-        frame_bytes_max: FRAME_BYTES_MAX as u64,
-    };
     say(&mut wire, &Say::Welcome(Box::new(welcome)))?;
     let _known = Known::new(view, number, name);
     let rung = Arc::new(Notify::new());

@@ -27,6 +27,8 @@ mod edge;
 mod leader;
 mod link;
 mod roles;
+#[cfg(test)]
+mod sim;
 mod tls;
 mod view;
 

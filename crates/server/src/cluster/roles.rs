@@ -30,7 +30,7 @@ use crate::logging::limited::warn_limited;
 use crate::serving::shorten_slices;
 
 /// How long a daemon without a leader waits before it looks for one again.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The same while the database does not respond.
 const RETRY: Duration = Duration::from_millis(500);
@@ -140,7 +140,6 @@ impl Cluster {
     pub(crate) fn lead(&self, hub: &Arc<Hub>) {
         let leading = Leading {
             hub: Arc::clone(hub),
-            epoch: hub.epoch(),
             terms: Arc::clone(&self.terms),
             view: Arc::clone(&self.view),
             numbered: AtomicU32::new(1),

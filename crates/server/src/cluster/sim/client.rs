@@ -1,0 +1,423 @@
+//! Clients: what they ask in the engine's commands, and what they get. A client's connection has a delay of its own: what its daemon
+//! has sent arrives later.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use windlass_engine::{
+    ClientCommand, ClientId, ClientInfo, Command, Event, Failure, Fate, From, JobCommand, JobId, JobRef, LeaseCommand,
+    LeaseTerms, NewJob, Note, Notice, OnExpiry, Proof, Protocol, Query, Refusal, Reply, Retry, Select, Subscription,
+    Tag, Take, TakeCommand, Taken, Timestamp, Token, Wait,
+};
+use windlass_session::Item;
+use windlass_testkit::rng::Rng;
+
+use super::database::Run;
+use super::laws::Laws;
+use super::world::Tally;
+use crate::mailbox::{Mail, Mailbox};
+
+/// A client: the run of its daemon, and its number there.
+pub(super) type Who = (Run, ClientId);
+
+pub(super) const QUEUES: [&str; 3] = ["a", "b", "c"];
+
+/// A body that needs more room than usual.
+const LARGE: usize = 40_000;
+
+/// A question that has no answer yet.
+#[derive(Debug)]
+struct Question {
+    command: Command,
+    serial: Option<u64>,
+    /// The job that the client has given up with it.
+    held: Option<Held>,
+    /// Look-ups: what must be found.
+    expects: Option<bool>,
+    /// There may be no answer any more.
+    is_withdrawn: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    serial: u64,
+    job: JobId,
+    token: Token,
+    is_bound: bool,
+}
+
+/// What arrives.
+#[derive(Debug)]
+enum Arrival {
+    Mail(Mail),
+    Closed,
+}
+
+#[derive(Debug)]
+pub(super) struct Client {
+    who: Who,
+    pub(super) mailbox: Arc<Mailbox>,
+    /// For the daemon, which has not taken them.
+    pub(super) items: VecDeque<Item>,
+    /// Its items wait until the mailbox is rung.
+    pub(super) waits: bool,
+    /// The daemon has the connection.
+    pub(super) is_served: bool,
+    /// The client has closed the connection.
+    pub(super) has_left: bool,
+    inbox: VecDeque<(u64, Arrival)>,
+    asked: BTreeMap<u64, Question>,
+    tags: u64,
+    words: VecDeque<Bytes>,
+    held: Vec<Held>,
+    /// It has a place at the engine.
+    has_opened: bool,
+}
+
+/// The number that a body begins with.
+pub(super) fn serial(body: &[u8]) -> u64 {
+    let text = body.split(|byte| *byte == b' ').next().unwrap_or_default();
+    std::str::from_utf8(text).unwrap().parse().unwrap()
+}
+
+/// The name by which a lease by time finds its worker again.
+fn name(((daemon, starts), number): Who) -> Bytes {
+    format!("{daemon}.{starts}.{}", number.0).into()
+}
+
+/// The worker of a lease by time.
+pub(super) fn named(name: &[u8]) -> Option<Who> {
+    let mut parts = std::str::from_utf8(name).ok()?.split('.');
+    let mut next = || parts.next()?.parse::<u64>().ok();
+    let (daemon, starts, number) = (next()?, next()?, next()?);
+    Some(((usize::try_from(daemon).ok()?, u32::try_from(starts).ok()?), ClientId(number)))
+}
+
+impl Client {
+    pub(super) const fn new(who: Who, mailbox: Arc<Mailbox>) -> Self {
+        Self {
+            who,
+            mailbox,
+            items: VecDeque::new(),
+            waits: false,
+            is_served: true,
+            has_left: false,
+            inbox: VecDeque::new(),
+            asked: BTreeMap::new(),
+            tags: 0,
+            words: VecDeque::new(),
+            held: Vec::new(),
+            has_opened: false,
+        }
+    }
+
+    pub(super) const fn who(&self) -> Who {
+        self.who
+    }
+
+    /// A question without an answer, except for waits without an end.
+    pub(super) fn unanswered(&self) -> Option<String> {
+        let waits = |question: &&Question| {
+            let is_wait =
+                matches!(&question.command, Command::Take(TakeCommand::Take(Take { wait: Wait::Forever, .. })));
+            !question.is_withdrawn && !is_wait
+        };
+        let asked = self.asked.values().find(waits).map(|question| format!("{:?}", question.command));
+        asked.or_else(|| (!self.words.is_empty()).then(|| format!("words {:?}", self.words)))
+    }
+
+    // ---- what arrives ----------------------------------------------------------------------------------------------
+
+    /// The daemon has sent this. It arrives at this time, or behind what was sent before.
+    pub(super) fn sent(&mut self, at: u64, mail: Mail) {
+        let at = self.inbox.back().map_or(at, |(last, _)| at.max(*last));
+        self.inbox.push_back((at, Arrival::Mail(mail)));
+    }
+
+    /// The daemon has closed the connection.
+    pub(super) fn closed(&mut self, at: u64) {
+        let at = self.inbox.back().map_or(at, |(last, _)| at.max(*last));
+        self.inbox.push_back((at, Arrival::Closed));
+    }
+
+    /// The daemon is gone. What has not left it never arrives.
+    pub(super) fn cut(&mut self, now: u64) {
+        self.inbox.retain(|(at, _)| *at <= now);
+        self.inbox.push_back((now, Arrival::Closed));
+    }
+
+    /// What leaves the daemon for this client, as far as it promises something.
+    pub(super) fn promise(&self, mail: &Mail, laws: &mut Laws) {
+        let Mail::Event(Event::Reply(tag, reply)) = mail else { return };
+        let Some(question) = self.asked.get(&tag.0) else { return };
+        match (reply, &question.command) {
+            (Reply::Pushed { job, .. }, _) => laws.pushed(question.serial.unwrap(), *job),
+            (Reply::Finished(job), _) => laws.ended(*job, Some(self.who)),
+            (Reply::Failed { job, fate: Fate::Discarded }, _) => laws.ended(*job, None),
+            (Reply::Done, Command::Job(JobCommand::Cancel(JobRef::Id(job)))) => laws.ended(*job, None),
+            _ => {}
+        }
+    }
+
+    /// Reads what has arrived. Returns whether the connection is still there.
+    pub(super) fn hear(&mut self, now: u64, laws: &mut Laws, tally: &mut Tally) -> bool {
+        while let Some((_, arrival)) = self.inbox.pop_front_if(|(at, _)| *at <= now) {
+            if self.has_left {
+                continue;
+            }
+            match arrival {
+                Arrival::Mail(Mail::Event(Event::Reply(tag, reply))) => self.answered(tag, reply, laws, tally),
+                Arrival::Mail(Mail::Event(Event::Notice(notice))) => self.noticed(notice, laws, tally),
+                Arrival::Mail(Mail::Bytes(bytes)) => {
+                    if self.words.pop_front().as_ref() != Some(&bytes) {
+                        laws.is_broken(|| format!("{:?}: bytes out of order: {bytes:?}", self.who));
+                    }
+                }
+                Arrival::Mail(Mail::Posted(_)) => {}
+                Arrival::Closed => {
+                    self.has_left = true;
+                    tally.add("a client is closed");
+                }
+            }
+        }
+        !self.has_left || self.is_served
+    }
+
+    fn answered(&mut self, tag: Tag, reply: Reply, laws: &mut Laws, tally: &mut Tally) {
+        let Some(Question { command, serial: of, held, expects, .. }) = self.asked.remove(&tag.0) else {
+            // A silent command is refused.
+            if tag.wants_answer() {
+                laws.is_broken(|| format!("{:?}: {tag:?} has an answer that nobody waits for: {reply:?}", self.who));
+            }
+            return;
+        };
+        if !command.is_answered_by(&reply) {
+            laws.is_broken(|| format!("{command:?} is answered by {reply:?}"));
+        }
+        match reply {
+            Reply::Taken(taken) => self.took(&taken, laws, tally),
+            Reply::Pushed { job, .. } => {
+                tally.add("a push is acknowledged");
+                if command.new_job().is_some_and(|new| new.listen) {
+                    laws.listens(self.who, job);
+                }
+            }
+            Reply::Finished(_) => tally.add("an end is acknowledged"),
+            Reply::Refused(Refusal::Unknown) => {
+                tally.add("an outcome is unknown");
+                self.held.extend(held);
+            }
+            Reply::Refused(why) => {
+                tally.add(why.code());
+                // It may try again.
+                self.held.extend(held.filter(|_| why == Refusal::Unavailable));
+                of.into_iter().for_each(|serial| laws.refused(serial));
+            }
+            Reply::Looked { job, .. } => {
+                if let Command::Query(Query::Job(JobRef::Id(number))) = command {
+                    tally.add(if expects.is_some() { "a look-up that the laws know" } else { "a look-up" });
+                    laws.found(number, expects, job.is_some());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn noticed(&mut self, notice: Notice, laws: &mut Laws, tally: &mut Tally) {
+        match notice {
+            Notice::Delivered(taken) => self.took(&taken, laws, tally),
+            Notice::WorkAvailable => self.ask(self.take(Wait::No, From::Subscriptions), None),
+            Notice::Ended { job, end } => {
+                tally.add("a listener hears the end");
+                laws.hears_end(self.who, job, &end);
+            }
+            _ => {}
+        }
+    }
+
+    fn took(&mut self, taken: &Taken, laws: &mut Laws, tally: &mut Tally) {
+        tally.add("a job is handed out");
+        laws.took(self.who, serial(&taken.body), taken);
+        let (serial, is_bound) = (serial(&taken.body), taken.connection_bound);
+        self.held.push(Held { serial, job: taken.id, token: taken.token, is_bound });
+    }
+
+    // ---- what it asks ----------------------------------------------------------------------------------------------
+
+    /// Whether it can ask something.
+    pub(super) const fn is_open(&self) -> bool {
+        !self.has_left
+    }
+
+    fn ask(&mut self, command: impl Into<Command>, serial: Option<u64>) {
+        self.ask_for(command.into(), serial, None, None);
+    }
+
+    fn ask_for(&mut self, command: Command, serial: Option<u64>, held: Option<Held>, expects: Option<bool>) {
+        self.tags += 1;
+        let tag = Tag(self.tags);
+        if command.is_answered(tag) {
+            let question = Question { command: command.clone(), serial, held, expects, is_withdrawn: false };
+            self.asked.insert(tag.0, question);
+        }
+        self.items.push_back(Item::Command(tag, command));
+    }
+
+    fn ask_silently(&mut self, command: impl Into<Command>) {
+        self.items.push_back(Item::Command(Tag::NONE, command.into()));
+    }
+
+    /// The first command.
+    pub(super) fn open(&mut self, rng: &mut Rng) {
+        self.has_opened = true;
+        self.ask_silently(ClientCommand::Open(ClientInfo::default()));
+        for queue in QUEUES {
+            if rng.chance(60) {
+                let lease = LeaseTerms::CONNECTION;
+                self.ask_silently(ClientCommand::Serve(Subscription {
+                    queue: queue.into(),
+                    weight: 1,
+                    lease,
+                    unclaimed: None,
+                }));
+            }
+        }
+    }
+
+    fn take(&self, wait: Wait, from: From) -> TakeCommand {
+        TakeCommand::Take(Take { from, select: Select::ListOrder, wait, worker: name(self.who) })
+    }
+
+    /// Takes any job that is ready.
+    pub(super) fn take_any(&mut self) {
+        let queues = QUEUES.iter().map(|queue| Bytes::from_static(queue.as_bytes())).collect();
+        self.ask(self.take(Wait::No, From::Listed { queues, lease: LeaseTerms::CONNECTION }), None);
+    }
+
+    /// Withdraws what waits for work.
+    pub(super) fn unwait(&mut self) {
+        self.ask_silently(TakeCommand::Unwait);
+        let is_take = |question: &Question| matches!(question.command, Command::Take(_));
+        self.asked.values_mut().filter(|question| is_take(question)).for_each(|question| question.is_withdrawn = true);
+    }
+
+    /// Finishes all jobs that it has. Returns their serials.
+    pub(super) fn finish_all(&mut self, laws: &mut Laws) -> Vec<u64> {
+        let finished: Vec<_> = std::mem::take(&mut self.held);
+        for held in &finished {
+            laws.asks_end(self.who, held.job, true);
+            let proof = if held.is_bound { Proof::Connection } else { Proof::Token(held.token) };
+            let finish = LeaseCommand::Finish { job: JobRef::Id(held.job), proof, result: Bytes::new() };
+            self.ask_for(finish.into(), None, Some(*held), None);
+        }
+        finished.into_iter().map(|held| held.serial).collect()
+    }
+
+    /// The client closes its connection.
+    pub(super) fn leave(&mut self, laws: &mut Laws) {
+        self.has_left = true;
+        laws.leaves_for_good(self.who);
+    }
+
+    /// Asks something, or reports something. `now`: the engine's time, as its daemon knows it.
+    pub(super) fn act(&mut self, now: Timestamp, rng: &mut Rng, pushes: &mut u64, laws: &mut Laws) {
+        if !self.has_opened {
+            return self.open(rng);
+        }
+        match rng.below(24) {
+            0..7 => self.push(rng, pushes, laws),
+            7..11 => self.take_one(now, rng),
+            11..17 => self.report(now, rng, laws),
+            17 => self.ask_silently(TakeCommand::WaitForWork),
+            18 => self.ask_silently(TakeCommand::Credit { credits: 1, select: Select::BestPriority }),
+            19 => self.unwait(),
+            20 => self.ask(Command::Barrier, None),
+            21 => {
+                let words = Bytes::from(format!("words {}", rng.below(1_000)));
+                self.words.push_back(words.clone());
+                self.items.push_back(Item::Bytes(words));
+            }
+            _ => self.look(rng, laws),
+        }
+    }
+
+    fn push(&mut self, rng: &mut Rng, pushes: &mut u64, laws: &mut Laws) {
+        *pushes += 1;
+        let serial = *pushes;
+        let filling = if rng.chance(3) { " ".repeat(LARGE) } else { String::new() };
+        let (durable, listens) = (rng.chance(80), rng.chance(30));
+        let queue = Bytes::from_static(rng.one_of(QUEUES).as_bytes());
+        let retry = Retry { failures_max: rng.one_of([0, 0, 3]), ..Retry::NONE };
+        let job = NewJob {
+            durable,
+            listen: listens || !durable,
+            retry,
+            ..NewJob::new(Protocol::GEARMAN, queue, Bytes::from(format!("{serial}{filling}")))
+        };
+        laws.asks_push(serial, durable);
+        self.ask(JobCommand::Push(Box::new(job)), Some(serial));
+    }
+
+    fn take_one(&mut self, now: Timestamp, rng: &mut Rng) {
+        let wait = match rng.below(4) {
+            0 => Wait::Forever,
+            1 => Wait::Until(now.after_ms(rng.below(3_000))),
+            _ => Wait::No,
+        };
+        let from = match rng.below(3) {
+            0 => From::Subscriptions,
+            by_time => {
+                let queues = vec![Bytes::from_static(rng.one_of(QUEUES).as_bytes()), Bytes::from_static(b"a")];
+                let lease_ms = Some(rng.between(500, 4_000));
+                let timed = LeaseTerms { connection_bound: false, lease_ms, on_expiry: OnExpiry::Requeue, wish: None };
+                From::Listed { queues, lease: if by_time == 1 { timed } else { LeaseTerms::CONNECTION } }
+            }
+        };
+        self.ask(self.take(wait, from), None);
+    }
+
+    /// Reports on a job that it has.
+    fn report(&mut self, now: Timestamp, rng: &mut Rng, laws: &mut Laws) {
+        if self.held.is_empty() {
+            return self.take_one(now, rng);
+        }
+        let at = usize::try_from(rng.below(self.held.len() as u64)).unwrap();
+        let held = self.held[at];
+        let Held { job: number, token, is_bound, .. } = held;
+        let what = rng.below(10);
+        let proof = match is_bound {
+            true => Proof::Connection,
+            false if what < 5 && rng.chance(50) => Proof::AnyLease,
+            false => Proof::Token(token),
+        };
+        let job = JobRef::Id(number);
+        if what < 7 {
+            self.held.remove(at);
+            laws.asks_end(self.who, number, what < 6);
+        }
+        let command = match what {
+            0..5 => LeaseCommand::Finish { job, proof, result: Bytes::from_static(b"result") },
+            5 => LeaseCommand::Fail { job, proof, failure: Box::new(Failure::default()) },
+            6 => LeaseCommand::Release { job, proof, front: rng.chance(50) },
+            7 if !is_bound => {
+                LeaseCommand::Extend { job, proof, until: now.after_ms(rng.below(5_000)), only_later: rng.chance(50) }
+            }
+            _ => LeaseCommand::Progress { job, proof, note: Note::Data(Bytes::from_static(b"data")) },
+        };
+        match rng.chance(25) {
+            true => self.ask_silently(command),
+            false => self.ask_for(command.into(), None, Some(held).filter(|_| what < 7), None),
+        }
+    }
+
+    /// Looks for a job, or cancels one.
+    fn look(&mut self, rng: &mut Rng, laws: &mut Laws) {
+        let Some(job) = laws.any(rng) else { return };
+        if rng.chance(20) {
+            laws.asks_end(self.who, job, true);
+            return self.ask(JobCommand::Cancel(JobRef::Id(job)), None);
+        }
+        self.ask_for(Query::Job(JobRef::Id(job)).into(), None, None, laws.is_there(job));
+    }
+}

@@ -1,0 +1,537 @@
+//! A daemon: its threads follow a leader or stand by for the lease, and lead when they have it. What `role` and `roles` do with threads
+//! and sockets, a turn does here, a step at a time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use windlass_engine::ClientId;
+use windlass_link::{Ask, Decoder, Encoder, FRAME_BYTES_MAX, Hello, Say};
+
+use super::super::broker::ClusterBroker;
+use super::client::{Client, Who};
+use super::database::{Answer, Run, Statement};
+use super::lease::Lease;
+use super::links::End;
+use super::room::{OPEN_MS, OUTBOUND_MAX, Renewals, Room, SETTINGS};
+use super::world::Around;
+use crate::broker::{Batch, Broker as _, Visited};
+use crate::budget::Budget;
+use crate::clock::{
+    self, Clocks,
+    simulated::{self, Machine},
+};
+use crate::mailbox::{Mail, Mailbox};
+use crate::serving::{Due, Ringer, Seat};
+
+/// An edge that hears nothing for this long looks for a leader again, in milliseconds.
+const SILENCE_MS: u64 = 2_000;
+
+/// How long a daemon without a leader waits before it looks for one again, in milliseconds.
+const LOOK_MS: u64 = 50;
+const RETRY_MS: u64 = 500;
+
+/// How long clients wait for a leader, in milliseconds.
+const HOLD_MS: u64 = 10_000;
+
+/// How long a daemon that has yielded leaves the lease to others, in milliseconds.
+const YIELD_MS: u64 = 2_000;
+
+/// The part that stands by and leads.
+#[derive(Debug)]
+enum Office {
+    /// Looks for the lease at this time.
+    Out(u64),
+    /// Has asked for the lease at this time since boot.
+    Asks { number: u64, sent_ms: u64 },
+    /// Has the lease, and reads the store.
+    Reads { renewals: Renewals, number: u64 },
+    /// Has an engine room, and has done so many steps to lead.
+    In { room: Box<Room>, steps: u32 },
+}
+
+/// The thread of the link, while the daemon does not lead.
+#[derive(Debug)]
+enum Follow {
+    Looks(u64),
+    Asks(u64),
+    Links(Box<Following>),
+    /// The thread serves edges.
+    Leads,
+}
+
+#[derive(Debug)]
+struct Following {
+    link: u64,
+    decoder: Decoder<Say>,
+    encoder: Encoder<Ask>,
+    says: Vec<Say>,
+    since: u64,
+    heard_at: u64,
+    is_welcome: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Daemon {
+    index: usize,
+    starts: u32,
+    is_up: bool,
+    /// When it starts again.
+    up_at: u64,
+    /// It stands still until then, with all its threads.
+    pub(super) stalled_until: u64,
+    boot: u64,
+    /// Its clocks, ahead of the world's.
+    boot_ahead_ms: u64,
+    wall_ahead_ms: u64,
+    clocks: Clocks,
+    broker: Arc<ClusterBroker>,
+    ringer: Arc<Ringer>,
+    /// Clients with new items.
+    to_visit: BTreeSet<ClientId>,
+    /// The threads that serve stand still until then.
+    serves_at: u64,
+    office: Office,
+    follow: Follow,
+    follows_at: u64,
+    without_since: u64,
+    next_client: u64,
+    wants_to_yield: bool,
+}
+
+impl Daemon {
+    pub(super) fn new(index: usize, around: &mut Around) -> Self {
+        const YEARS_MS: u64 = 1_700_000_000_000;
+        const HOUR_MS: u64 = 3_600_000;
+        let skewed = around.plan.trouble && around.rng.chance(30);
+        let wall_ahead_ms = YEARS_MS + if skewed { around.rng.below(2 * HOUR_MS) } else { around.rng.below(500) };
+        Self {
+            index,
+            starts: 0,
+            is_up: false,
+            up_at: 0,
+            stalled_until: 0,
+            boot: 100 + index as u64,
+            boot_ahead_ms: around.rng.between(1_000, 10_000_000),
+            wall_ahead_ms,
+            clocks: Clocks::new(),
+            broker: Arc::new(ClusterBroker::new(Arc::new(Budget::new(1 << 30)))),
+            ringer: Arc::default(),
+            to_visit: BTreeSet::new(),
+            serves_at: 0,
+            office: Office::Out(0),
+            follow: Follow::Looks(0),
+            follows_at: 0,
+            without_since: 0,
+            next_client: 0,
+            wants_to_yield: false,
+        }
+    }
+
+    pub(super) const fn run(&self) -> Run {
+        (self.index, self.starts)
+    }
+
+    pub(super) const fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    pub(super) fn is_stalled(&self, now: u64) -> bool {
+        !self.is_up || now < self.stalled_until
+    }
+
+    /// The room, if it leads.
+    pub(super) fn leads(&self) -> Option<&Room> {
+        match &self.office {
+            Office::In { room, .. } if matches!(self.follow, Follow::Leads) => Some(room),
+            _ => None,
+        }
+    }
+
+    /// Whether it has a link to a leader.
+    pub(super) fn follows(&self) -> bool {
+        matches!(&self.follow, Follow::Links(following) if following.is_welcome)
+    }
+
+    pub(super) const fn broker(&self) -> &Arc<ClusterBroker> {
+        &self.broker
+    }
+
+    // ---- from outside ----------------------------------------------------------------------------------------------
+
+    fn start(&mut self, around: &mut Around) {
+        let now = around.now;
+        self.starts += 1;
+        self.is_up = true;
+        self.clocks = Clocks::new();
+        self.broker = Arc::new(ClusterBroker::new(Arc::new(Budget::new(1 << 30))));
+        self.ringer = Arc::default();
+        self.to_visit.clear();
+        (self.office, self.follow) = (Office::Out(now), Follow::Looks(now));
+        (self.stalled_until, self.follows_at, self.serves_at, self.without_since) = (0, 0, 0, now);
+        (self.next_client, self.wants_to_yield) = (0, false);
+        around.alive[self.index] = Some(self.run());
+    }
+
+    /// `kill -9`, or the machine is gone.
+    pub(super) fn kill(&mut self, around: &mut Around) {
+        let silently = around.rng.chance(30);
+        around.links.forget(self.run(), around.now, silently);
+        around.alive[self.index] = None;
+        around.close_all_of(self.run());
+        self.is_up = false;
+        self.up_at = around.now + around.rng.between(10, 8_000);
+        if silently {
+            // Another boot.
+            self.boot += 100;
+            self.boot_ahead_ms = 0;
+        }
+        // Without a word to anybody: nothing of these acts when it is dropped but the clients of links, at a hub that is gone as well.
+        (self.office, self.follow) = (Office::Out(0), Follow::Looks(0));
+    }
+
+    /// It runs, and nothing holds it up.
+    pub(super) const fn recover(&mut self, now: u64) {
+        self.up_at = now;
+        (self.stalled_until, self.follows_at, self.serves_at) = (0, 0, 0);
+        self.wants_to_yield = false;
+    }
+
+    pub(super) const fn ask_to_yield(&mut self) {
+        self.wants_to_yield = true;
+    }
+
+    /// Sets a clock, or lets the machine sleep.
+    pub(super) fn upset_clock(&mut self, around: &mut Around) {
+        const HOUR_MS: u64 = 3_600_000;
+        match around.rng.below(3) {
+            0 => self.wall_ahead_ms += HOUR_MS,
+            1 => self.wall_ahead_ms -= HOUR_MS,
+            _ => self.boot_ahead_ms += around.rng.one_of([HOUR_MS, 3_500, 1_000]),
+        }
+    }
+
+    /// Acts on this daemon's machine.
+    pub(super) fn on<T>(&mut self, now: u64, act: impl FnOnce(&mut Self) -> T) -> T {
+        let machine =
+            Machine { boot: self.boot, since_boot_ms: now + self.boot_ahead_ms, wall_ms: now + self.wall_ahead_ms };
+        let mut clocks = std::mem::replace(&mut self.clocks, Clocks::new());
+        let done = simulated::on(machine, &mut clocks, || act(self));
+        self.clocks = clocks;
+        done
+    }
+
+    /// A client connects.
+    pub(super) fn connect(&mut self, around: &mut Around) -> Who {
+        self.next_client += 1;
+        let (number, run) = (ClientId(self.next_client), self.run());
+        let owner = (Arc::clone(&self.ringer), Seat { index: 0, client: number });
+        let mailbox = Arc::new(Mailbox::new(OUTBOUND_MAX, Arc::new(Budget::new(1 << 30)), owner));
+        self.broker.open(number, Arc::clone(&mailbox));
+        let who = (run, number);
+        around.clients.insert(who, Client::new(who, mailbox));
+        who
+    }
+
+    /// A client has sent something.
+    pub(super) fn note_items(&mut self, number: ClientId) {
+        self.to_visit.insert(number);
+    }
+
+    // ---- a turn ----------------------------------------------------------------------------------------------------
+
+    /// All threads of the daemon that do not stand still do something.
+    pub(super) fn turn(&mut self, around: &mut Around) {
+        if !self.is_up {
+            if self.up_at > around.now {
+                return;
+            }
+            self.start(around);
+        }
+        if self.is_stalled(around.now) {
+            return;
+        }
+        self.on(around.now, |daemon| {
+            clock::read();
+            for (number, answer) in around.database.answers(around.now, daemon.run()) {
+                daemon.hear(number, answer, around);
+            }
+            daemon.stand_by(around);
+            daemon.follow(around);
+            if let Office::In { room, .. } = &mut daemon.office {
+                let _ = room.hub.tick();
+                room.observe(around);
+                room.serve(around);
+            }
+            daemon.serve(around);
+            let run = daemon.run();
+            if let Office::In { room, .. } = &mut daemon.office {
+                room.commit(around);
+                room.renewals.turn(run, around);
+            }
+            daemon.step_down(around);
+        });
+        if self.leads().is_some() && self.clocks.follows() {
+            around.laws.is_broken(|| format!("{} leads by the clock of another daemon", self.index));
+        }
+    }
+
+    fn hear(&mut self, number: u64, answer: Answer, around: &mut Around) {
+        let now = around.now;
+        if let Follow::Asks(asked) = &self.follow
+            && *asked == number
+        {
+            return self.found(&answer, around);
+        }
+        match &mut self.office {
+            Office::Asks { number: asked, sent_ms } if *asked == number => match answer {
+                Answer::Taken { epoch } => {
+                    let plan = &around.plan;
+                    let lease = Arc::new(Lease::new(epoch, *sent_ms, plan.has_grace, plan.looks));
+                    around.laws.begins(epoch, (self.index, self.starts));
+                    let renewals = Renewals::new(lease, now);
+                    let number = around.send((self.index, self.starts), Statement::Read);
+                    self.office = Office::Reads { renewals, number };
+                }
+                Answer::InUse => self.office = Office::Out(now + LOOK_MS),
+                _ => self.office = Office::Out(now + RETRY_MS),
+            },
+            Office::Reads { renewals, number: asked } => {
+                let Some(answer) = renewals.hear(number, answer, now).filter(|_| *asked == number) else { return };
+                let Office::Reads { renewals, .. } = std::mem::replace(&mut self.office, Office::Out(now + RETRY_MS))
+                else {
+                    return;
+                };
+                // Without the log, the lease is left to run out.
+                if let Answer::Log(log) = answer {
+                    let room = Box::new(Room::open((self.index, self.starts), renewals, log, around));
+                    around.note(|| format!("{} opens epoch {}", self.index, room.hub.epoch()));
+                    self.office = Office::In { room, steps: 0 };
+                }
+            }
+            Office::In { room, .. } => room.hear(number, answer, around),
+            Office::Out(_) | Office::Asks { .. } => {}
+        }
+    }
+
+    /// Takes the lease, and leads when the store has the first commit. The thread may stand still between any two steps.
+    fn stand_by(&mut self, around: &mut Around) {
+        let run = self.run();
+        match &mut self.office {
+            Office::Out(at) if *at <= around.now => {
+                let number = around.send(run, Statement::Take);
+                self.office = Office::Asks { number, sent_ms: clock::since_boot_ms() };
+            }
+            Office::Reads { renewals, .. } => renewals.turn(run, around),
+            Office::In { room, steps } if *steps < 3 && room.hub.has_begun() && !room.is_yielding() => {
+                if around.stands_still() && around.rng.chance(50) {
+                    return;
+                }
+                match *steps {
+                    // It waits for the lease if that is uncertain: a visit does.
+                    0 if !room.is_free() => return,
+                    0 => self.broker.lead(&room.hub),
+                    1 => {
+                        self.follow = match std::mem::replace(&mut self.follow, Follow::Leads) {
+                            Follow::Links(following) => {
+                                around.links.close(following.link, End::Edge, around.now);
+                                Follow::Leads
+                            }
+                            _ => Follow::Leads,
+                        };
+                        room.accept();
+                    }
+                    _ => {
+                        room.begin_grace();
+                        around.tally.add("a daemon leads");
+                    }
+                }
+                *steps += 1;
+                room.observe(around);
+            }
+            _ => {}
+        }
+    }
+
+    /// A daemon that has lost the lease, or is asked to, leads no more.
+    fn step_down(&mut self, around: &mut Around) {
+        let Office::In { room, steps } = &mut self.office else { return };
+        let is_deposed = room.is_over();
+        if *steps < 3 || !is_deposed && !std::mem::take(&mut self.wants_to_yield) {
+            return;
+        }
+        // The thread looks every 50 ms.
+        if is_deposed && around.rng.chance(50) {
+            return;
+        }
+        let has_yielded = room.is_yielding();
+        if !has_yielded {
+            self.broker.follow();
+            self.follow = Follow::Looks(around.now);
+            self.without_since = around.now;
+            room.stop();
+        }
+        if is_deposed {
+            around.tally.add(if has_yielded { "a daemon has yielded" } else { "a daemon is deposed" });
+            self.office = Office::Out(around.now + if has_yielded { YIELD_MS } else { 0 });
+        }
+    }
+
+    // ---- the link to a leader --------------------------------------------------------------------------------------
+
+    fn follow(&mut self, around: &mut Around) {
+        if around.now < self.follows_at {
+            return;
+        }
+        if around.stands_still() {
+            self.follows_at = around.now + around.pause_ms();
+        }
+        let run = self.run();
+        match &mut self.follow {
+            Follow::Looks(at) if *at <= around.now => self.follow = Follow::Asks(around.send(run, Statement::Holder)),
+            Follow::Links(_) => {
+                let Follow::Links(mut following) = std::mem::replace(&mut self.follow, Follow::Leads) else { return };
+                self.follow = match self.go_on(&mut following, around) {
+                    Some(()) => Follow::Links(following),
+                    None => {
+                        around.links.close(following.link, End::Edge, around.now);
+                        self.broker.edge().close_way();
+                        if following.is_welcome {
+                            self.without_since = around.now;
+                        }
+                        Follow::Looks(around.now + LOOK_MS)
+                    }
+                };
+            }
+            Follow::Looks(_) | Follow::Asks(_) | Follow::Leads => {}
+        }
+        if !matches!(self.follow, Follow::Links(_) | Follow::Leads) && around.now > self.without_since + HOLD_MS {
+            self.broker.edge().give_up();
+        }
+    }
+
+    fn found(&mut self, answer: &Answer, around: &mut Around) {
+        let leader = match answer {
+            Answer::Holder(Some(leader)) if *leader != self.index => around.alive[*leader],
+            _ => None,
+        };
+        self.follow = match leader {
+            Some(leader) => {
+                let mut encoder = Encoder::new(FRAME_BYTES_MAX);
+                let known = self.broker.edge().known();
+                let hello = Hello { cluster: "sim".into(), name: "edge".into(), settings: SETTINGS, known };
+                encoder.push(&Ask::Hello(Box::new(hello))).unwrap();
+                let link = around.links.connect(self.run(), leader);
+                Follow::Links(Box::new(Following {
+                    link,
+                    decoder: Decoder::new(FRAME_BYTES_MAX),
+                    encoder,
+                    says: Vec::new(),
+                    since: around.now,
+                    heard_at: around.now,
+                    is_welcome: false,
+                }))
+            }
+            None => Follow::Looks(around.now + LOOK_MS),
+        };
+    }
+
+    /// A round of the link's thread. `None`: the link has ended.
+    fn go_on(&self, following: &mut Following, around: &mut Around) -> Option<()> {
+        let (edge, now) = (self.broker.edge(), around.now);
+        let read = around.links.read(following.link, End::Edge, now, following.decoder.input());
+        if read.is_some() {
+            following.heard_at = now;
+        }
+        while let Some(say) = following.decoder.next().unwrap_or_else(|error| panic!("not a frame: {error}")) {
+            match say {
+                Say::Bye | Say::Refused(_) => return None,
+                Say::Welcome(welcome) => {
+                    around.note(|| format!("{} follows epoch {} as {}", self.index, welcome.epoch, welcome.edge));
+                    around.tally.add(if edge.known().is_some() { "an edge comes back" } else { "an edge is new" });
+                    edge.open_way(&welcome);
+                    following.is_welcome = true;
+                }
+                say => {
+                    // The last item of what belongs together.
+                    let ends = matches!(say, Say::Clock(_));
+                    following.says.push(say);
+                    if ends {
+                        edge.hear(following.says.drain(..));
+                    }
+                }
+            }
+        }
+        let mut asks = Vec::new();
+        if following.is_welcome {
+            edge.take_asks(&mut asks);
+        }
+        asks.iter().for_each(|ask| following.encoder.push(ask).unwrap());
+        around.links.send(following.link, End::Edge, following.encoder.take(), now, &mut around.rng);
+        let since = if following.is_welcome { following.heard_at + SILENCE_MS } else { following.since + OPEN_MS };
+        (read != Some(true) && now <= since).then_some(())
+    }
+
+    // ---- clients ---------------------------------------------------------------------------------------------------
+
+    /// A turn of the threads that serve connections.
+    fn serve(&mut self, around: &mut Around) {
+        if let Office::In { room, steps } = &self.office
+            && *steps > 0
+            && !room.is_yielding()
+            && !room.is_free()
+        {
+            return;
+        }
+        if around.now < self.serves_at {
+            return;
+        }
+        if around.stands_still() {
+            self.serves_at = around.now + around.pause_ms();
+        }
+        let mut due = Due::default();
+        self.ringer.take(&mut due);
+        let mut looked: BTreeSet<_> = std::mem::take(&mut self.to_visit);
+        for seat in due.mail {
+            looked.insert(seat.client);
+            if let Some(client) = around.clients.get_mut(&(self.run(), seat.client)) {
+                client.waits &= !client.mailbox.begin_look();
+            }
+        }
+        for number in looked {
+            self.serve_one(number, around);
+            if let Office::In { room, .. } = &self.office {
+                room.observe(around);
+            }
+        }
+    }
+
+    fn serve_one(&mut self, number: ClientId, around: &mut Around) {
+        let who = (self.run(), number);
+        let Some(client) = around.clients.get_mut(&who).filter(|client| client.is_served) else { return };
+        let mut is_gone = client.has_left || client.mailbox.close_reason().is_some();
+        if !is_gone && !client.waits && !client.items.is_empty() {
+            let mut visited = Visited::All;
+            let batch = Batch { client: number, items: &mut client.items, room: usize::MAX, visited: &mut visited };
+            self.broker.visit(&clock::read(), &mut std::iter::once(batch));
+            client.waits = visited == Visited::UntilRung;
+            if visited == Visited::Part {
+                self.to_visit.insert(number);
+            }
+            is_gone = client.mailbox.close_reason().is_some();
+        }
+        if is_gone {
+            client.is_served = false;
+            while !self.broker.close(number) {}
+            return around.closed(who);
+        }
+        let mut mail: Vec<Mail> = Vec::new();
+        self.broker.mail(&client.mailbox, usize::MAX, &mut mail);
+        if let Office::In { room, steps: 1.. } = &self.office
+            && !room.is_yielding()
+            && !mail.is_empty()
+        {
+            around.leaves(room.hub.epoch());
+        }
+        around.sent(who, mail);
+    }
+}

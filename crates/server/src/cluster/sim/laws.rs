@@ -1,0 +1,364 @@
+//! The oracle: laws about what clients see, whichever daemon leads. It is no second engine. It knows what clients have asked and what
+//! daemons have promised, in the order in which that happened.
+//!
+//! - One daemon begins an epoch, and nothing that a leader has decided leaves it when another one has begun.
+//! - A job has one number, and a number one job. A push that was refused has no effect.
+//! - A push that was acknowledged is there until the job has ended: look-ups find it, and at the end it is handed out.
+//! - A job whose end was acknowledged is not handed out, and not found. At most one client is told that it has finished a job.
+//! - While a client of a daemon that the leader serves has a job, no other client gets it. A client that claims its job during
+//!   the grace does not find it with another one.
+//! - Each question has one answer, which fits. A listener learns once that its job has ended.
+//! - The edge's own bytes come back in their order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_engine::{End, JobId, Taken, Token};
+
+use windlass_testkit::rng::Rng;
+
+use super::client::Who;
+use super::database::Run;
+
+/// What has happened to a job.
+#[derive(Debug, Default)]
+struct Job {
+    number: Option<JobId>,
+    is_durable: bool,
+    /// The push was acknowledged.
+    is_pushed: bool,
+    /// The push was refused.
+    is_refused: bool,
+    /// A client has asked for its end.
+    may_have_ended: bool,
+    /// Its end was acknowledged at this instant.
+    ended_at: Option<u64>,
+    finished_by: Option<Who>,
+    holders: Vec<Holder>,
+    /// Leases whose end their clients have asked for. They may be claimed meanwhile.
+    given_up: Vec<(Who, Token)>,
+    /// It was seen at the end.
+    is_left: bool,
+    /// For a failure.
+    story: Vec<String>,
+}
+
+/// A lease that ends with a connection.
+#[derive(Debug)]
+struct Holder {
+    who: Who,
+    token: Token,
+    /// The leader of this epoch knows that the client has the job.
+    known_to: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Laws {
+    /// The number of things that have happened.
+    instant: u64,
+    jobs: BTreeMap<u64, Job>,
+    serials: BTreeMap<JobId, u64>,
+    began: BTreeMap<u64, Run>,
+    /// When a leader has decided a lease last.
+    decided: BTreeMap<(JobId, Token, Who), u64>,
+    /// The leases in the engine of a leader, by its epoch.
+    seen: BTreeMap<(u64, JobId), (Token, Who)>,
+    /// Jobs that a leader has handed out, by its epoch.
+    granted: BTreeMap<(u64, JobId), Who>,
+    /// How often clients listen to jobs, and have learnt of their ends.
+    listens: BTreeMap<(Who, JobId), (u32, u32)>,
+    /// Claims that came too late, or that the leader before had ended.
+    late: BTreeSet<(Who, JobId)>,
+    /// Clients that have left.
+    gone: BTreeSet<Who>,
+    broken: Option<String>,
+    /// The world's time, in milliseconds.
+    pub(super) now: u64,
+}
+
+impl Laws {
+    /// The first law that was broken.
+    pub(super) const fn broken(&self) -> Option<&String> {
+        self.broken.as_ref()
+    }
+
+    pub(super) fn is_broken(&mut self, how: impl FnOnce() -> String) {
+        self.broken.get_or_insert_with(how);
+    }
+
+    /// Notes something for a failure.
+    fn note(&mut self, serial: u64, what: impl FnOnce() -> String) {
+        if let Some(job) = self.jobs.get_mut(&serial) {
+            job.story.push(format!("{:>6} {}", self.now, what()));
+        }
+    }
+
+    /// What has happened to a job.
+    pub(super) fn story(&self, serial: u64) -> String {
+        self.jobs.get(&serial).map(|job| job.story.join("\n    ")).unwrap_or_default()
+    }
+
+    fn next(&mut self) -> u64 {
+        self.instant += 1;
+        self.instant
+    }
+
+    fn of(&mut self, number: JobId) -> Option<(u64, &mut Job)> {
+        let serial = *self.serials.get(&number)?;
+        Some((serial, self.jobs.get_mut(&serial)?))
+    }
+
+    // ---- leaders ---------------------------------------------------------------------------------------------------
+
+    /// A daemon has the lease of a new epoch.
+    pub(super) fn begins(&mut self, epoch: u64, run: Run) {
+        if let Some(other) = self.began.insert(epoch, run) {
+            self.is_broken(|| format!("epoch {epoch} has two holders, {other:?} and {run:?}"));
+        }
+    }
+
+    /// Something that a leader has decided leaves it.
+    pub(super) fn leaves(&mut self, epoch: u64, present: u64) {
+        if epoch != present {
+            self.is_broken(|| format!("what was decided in epoch {epoch} leaves when epoch {present} has begun"));
+        }
+    }
+
+    /// A client has a job in the engine of a leader. `present`: no later leader has begun.
+    pub(super) fn leased(
+        &mut self,
+        (epoch, present): (u64, bool),
+        serial: u64,
+        lease: (JobId, Token),
+        who: Who,
+        is_bound: bool,
+    ) {
+        let (number, token) = lease;
+        if self.seen.get(&(epoch, number)) == Some(&(token, who)) {
+            return;
+        }
+        self.seen.insert((epoch, number), (token, who));
+        let instant = self.next();
+        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        let own = job.holders.iter_mut().find(|holder| holder.who == who && holder.token == token);
+        if let Some(own) = own {
+            own.known_to = Some(epoch);
+            return self.note(serial, || format!("leased again to {who:?} under {} in epoch {epoch}", token.0));
+        }
+        job.story.push(format!("{:>6} leased to {who:?} under {} in epoch {epoch}", self.now, token.0));
+        let other = job.holders.iter().find(|holder| holder.who != who && holder.known_to == Some(epoch));
+        let other = other.map(|other| other.who).filter(|_| present);
+        if is_bound && !self.gone.contains(&who) && !job.given_up.contains(&(who, token)) {
+            job.holders.push(Holder { who, token, known_to: Some(epoch) });
+        }
+        self.decided.insert((number, token, who), instant);
+        self.granted.insert((epoch, number), who);
+        if let Some(other) = other {
+            let story = self.story(serial);
+            self.is_broken(|| {
+                format!("job {serial} goes to {who:?} in epoch {epoch}, while {other:?} has it\n    {story}")
+            });
+        }
+    }
+
+    /// A leader gives back what the clients of an edge have, because the link has ended.
+    pub(super) fn edge_lost(&mut self, epoch: u64, run: Run) {
+        let holders = self.jobs.values_mut().flat_map(|job| &mut job.holders);
+        holders.filter(|it| it.who.0 == run && it.known_to == Some(epoch)).for_each(|it| it.known_to = None);
+    }
+
+    /// A client claims a job of a leader that has begun.
+    pub(super) fn claims(&mut self, epoch: u64, who: Who, (number, token): (JobId, Token), in_grace: bool) {
+        let granted = self.granted.get(&(epoch, number)).copied();
+        let Some((serial, job)) = self.of(number) else { return };
+        let own = job.holders.iter().any(|it| it.who == who && it.token == token && it.known_to.is_some());
+        self.note(serial, || {
+            format!("claimed by {who:?} under {} in epoch {epoch}, in the grace: {in_grace}", token.0)
+        });
+        if !in_grace || !own {
+            self.late.insert((who, number));
+        }
+        if let Some(other) = granted.filter(|other| in_grace && own && *other != who) {
+            let story = self.story(serial);
+            self.is_broken(|| format!("{who:?} claims job {serial} in the grace, but {other:?} got it\n    {story}"));
+        }
+    }
+
+    /// Whether a client may believe that it has a job that it has not.
+    pub(super) fn may_err(&self, who: Who, number: JobId) -> bool {
+        self.late.contains(&(who, number))
+    }
+
+    // ---- pushes ----------------------------------------------------------------------------------------------------
+
+    /// A client pushes a job.
+    pub(super) fn asks_push(&mut self, serial: u64, is_durable: bool) {
+        self.jobs.insert(serial, Job { is_durable, ..Job::default() });
+    }
+
+    fn is_numbered(&mut self, serial: u64, number: JobId) {
+        let Some(job) = self.jobs.get_mut(&serial) else {
+            return self.is_broken(|| format!("job {serial} was never pushed"));
+        };
+        let before = job.number.replace(number);
+        let other = self.serials.insert(number, serial);
+        if before.is_some_and(|before| before != number) || other.is_some_and(|other| other != serial) {
+            self.is_broken(|| {
+                format!("job {serial} has the number {number:?}, and had {before:?}; {other:?} has it too")
+            });
+        }
+    }
+
+    /// The acknowledgement of a push leaves.
+    pub(super) fn pushed(&mut self, serial: u64, number: JobId) {
+        self.is_numbered(serial, number);
+        self.note(serial, || format!("acknowledged as {}", number.0));
+        if let Some(job) = self.jobs.get_mut(&serial) {
+            job.is_pushed = true;
+        }
+    }
+
+    /// A push is refused: it has no effect.
+    pub(super) fn refused(&mut self, serial: u64) {
+        if let Some(job) = self.jobs.get_mut(&serial) {
+            job.is_refused = true;
+        }
+    }
+
+    /// Whether look-ups that are asked from now on find the job: `None` if both may be.
+    pub(super) fn is_there(&self, number: JobId) -> Option<bool> {
+        let job = self.jobs.get(self.serials.get(&number)?)?;
+        match (job.ended_at, job.may_have_ended) {
+            (Some(_), _) => Some(false),
+            (None, false) if job.is_pushed && job.is_durable => Some(true),
+            (None, _) => None,
+        }
+    }
+
+    /// A look-up has this answer.
+    pub(super) fn found(&mut self, number: JobId, asked: Option<bool>, is_there: bool) {
+        let may_have_ended = self.of(number).is_some_and(|(_, job)| job.may_have_ended);
+        match asked {
+            Some(true) if !is_there && !may_have_ended => {}
+            Some(false) if is_there => {}
+            _ => return,
+        }
+        let story = self.serials.get(&number).map(|serial| self.story(*serial)).unwrap_or_default();
+        self.is_broken(|| format!("a look-up finds {number:?}: {is_there}\n    {story}"));
+    }
+
+    /// Any job that was pushed.
+    pub(super) fn any(&self, rng: &mut Rng) -> Option<JobId> {
+        let at = usize::try_from(rng.below(self.serials.len() as u64)).unwrap();
+        self.serials.keys().nth(at).copied()
+    }
+
+    // ---- work ------------------------------------------------------------------------------------------------------
+
+    /// A client gets a job. Returns its serial.
+    pub(super) fn took(&mut self, who: Who, serial: u64, taken: &Taken) {
+        self.is_numbered(serial, taken.id);
+        let decided = self.decided.get(&(taken.id, taken.token, who)).copied();
+        self.note(serial, || format!("with {who:?} under {}", taken.token.0));
+        let Some(job) = self.jobs.get(&serial) else { return };
+        let (is_refused, ended_at) = (job.is_refused, job.ended_at);
+        if is_refused {
+            self.is_broken(|| format!("job {serial} was refused, and is handed out"));
+        }
+        if let (Some(ended_at), Some(decided)) = (ended_at, decided)
+            && ended_at < decided
+        {
+            let story = self.story(serial);
+            self.is_broken(|| format!("job {serial} has ended, and goes to {who:?} afterwards\n    {story}"));
+        }
+    }
+
+    /// A client asks for the end of a job, or lets go of it.
+    pub(super) fn asks_end(&mut self, who: Who, number: JobId, for_good: bool) {
+        let Some((serial, job)) = self.of(number) else { return };
+        job.may_have_ended |= for_good;
+        let given_up = job.holders.extract_if(.., |holder| holder.who == who);
+        job.given_up.extend(given_up.map(|holder| (holder.who, holder.token)));
+        self.note(serial, || format!("{who:?} asks for its end: {for_good}"));
+    }
+
+    /// The acknowledgement of a job's end leaves.
+    pub(super) fn ended(&mut self, number: JobId, finished_by: Option<Who>) {
+        let instant = self.next();
+        let Some((serial, job)) = self.of(number) else { return };
+        job.ended_at.get_or_insert(instant);
+        let other = finished_by.and_then(|who| job.finished_by.replace(who));
+        self.note(serial, || format!("ended, by {finished_by:?}"));
+        if let Some(other) = other {
+            let story = self.story(serial);
+            self.is_broken(|| format!("{finished_by:?} and {other:?} have both finished job {serial}\n    {story}"));
+        }
+    }
+
+    /// A client is gone.
+    pub(super) fn leaves_for_good(&mut self, who: Who) {
+        self.gone.insert(who);
+        self.jobs.values_mut().for_each(|job| job.holders.retain(|holder| holder.who != who));
+        self.listens.retain(|(listener, _), _| *listener != who);
+    }
+
+    // ---- listeners -------------------------------------------------------------------------------------------------
+
+    /// A client listens to a job.
+    pub(super) fn listens(&mut self, who: Who, number: JobId) {
+        if self.gone.contains(&who) {
+            return;
+        }
+        self.listens.entry((who, number)).or_default().0 += 1;
+    }
+
+    /// A listener learns that its job has ended.
+    pub(super) fn hears_end(&mut self, who: Who, number: JobId, end: &End) {
+        if self.gone.contains(&who) {
+            return;
+        }
+        let heard = self.listens.entry((who, number)).or_default();
+        heard.1 += 1;
+        let (listens, ends) = *heard;
+        if ends > listens.max(1) {
+            self.is_broken(|| format!("{who:?} hears {ends} times that {number:?} has ended"));
+        }
+        let Some((serial, job)) = self.of(number) else { return };
+        let is_lost = *end == End::Lost && job.is_pushed && !job.may_have_ended;
+        self.note(serial, || format!("{who:?} hears that it has ended: {end:?}"));
+        if is_lost {
+            let story = self.story(serial);
+            self.is_broken(|| format!("job {serial} was lost, and nobody has ended it\n    {story}"));
+        }
+    }
+
+    // ---- the end ---------------------------------------------------------------------------------------------------
+
+    /// The job was there at the end, when all others had left.
+    pub(super) fn is_left(&mut self, serial: u64) {
+        if let Some(job) = self.jobs.get_mut(&serial) {
+            job.is_left = true;
+        }
+    }
+
+    /// Nothing more happens.
+    pub(super) fn judge_the_end(&mut self) {
+        let lost = self.jobs.iter().find(|(_, job)| {
+            job.is_pushed && job.is_durable && !job.may_have_ended && !job.is_left && job.ended_at.is_none()
+        });
+        if let Some(serial) = lost.map(|(serial, _)| *serial) {
+            let story = self.story(serial);
+            self.is_broken(|| format!("job {serial} was acknowledged, and is lost\n    {story}"));
+        }
+        let unheard =
+            self.listens.iter().find(|(_, (listens, ends))| listens > ends).map(|(key, times)| (*key, *times));
+        if let Some(unheard) = unheard {
+            self.is_broken(|| format!("a listener never hears the end of its job: {unheard:?}"));
+        }
+    }
+
+    /// How many pushes and ends were acknowledged.
+    pub(super) fn promises(&self) -> (usize, usize) {
+        let jobs = || self.jobs.values();
+        (jobs().filter(|job| job.is_pushed).count(), jobs().filter(|job| job.ended_at.is_some()).count())
+    }
+}

@@ -1,0 +1,73 @@
+//! The lease as the daemon that holds it knows it: until when it may act, by its own clock.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use windlass_store::{Error, Tenure};
+
+use super::database::LEASE_MS;
+use crate::clock;
+
+/// The part of a lease that its holder uses, in milliseconds: a quarter remains for the difference of clocks.
+const OWN_MS: u64 = LEASE_MS - LEASE_MS / 4;
+
+/// The right to the store.
+#[derive(Debug)]
+pub(super) struct Lease {
+    epoch: u64,
+    /// The length that the leader's grace has.
+    length_ms: u64,
+    /// Looks at the clock.
+    looks: bool,
+    /// In milliseconds since boot.
+    until_ms: AtomicU64,
+    is_lost: AtomicBool,
+}
+
+impl Lease {
+    /// A lease that was asked for at `sent_ms` since boot. Without a grace, new leaders hand out jobs at once.
+    pub(super) fn new(epoch: u64, sent_ms: u64, has_grace: bool, looks: bool) -> Self {
+        let length_ms = if has_grace { LEASE_MS } else { 0 };
+        let until_ms = AtomicU64::new(sent_ms + OWN_MS);
+        Self { epoch, length_ms, looks, until_ms, is_lost: AtomicBool::new(false) }
+    }
+
+    /// The database has renewed it.
+    pub(super) fn renewed(&self, sent_ms: u64) {
+        self.until_ms.store(sent_ms + OWN_MS, Ordering::Release);
+    }
+
+    /// Another daemon has it, or it was given back.
+    pub(super) fn lose(&self) {
+        self.until_ms.store(0, Ordering::Release);
+        self.is_lost.store(true, Ordering::Release);
+    }
+
+    /// Whether it is certain, by the clock.
+    pub(super) fn is_certain(&self) -> bool {
+        clock::since_boot_ms() < self.until_ms.load(Ordering::Acquire)
+    }
+}
+
+impl Tenure for Lease {
+    fn holds(&self) -> bool {
+        if self.looks { self.is_certain() } else { self.lost().is_none() }
+    }
+
+    fn wait(&self, _: Duration) {
+        panic!("a thread would wait here: the simulator lets it do something only when it does not");
+    }
+
+    fn lost(&self) -> Option<Error> {
+        let lost = || Error::Deposed { place: "the database".to_owned(), holder: "another daemon".to_owned() };
+        self.is_lost.load(Ordering::Acquire).then(lost)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    fn length(&self) -> Duration {
+        Duration::from_millis(self.length_ms)
+    }
+}

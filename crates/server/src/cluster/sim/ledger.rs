@@ -1,0 +1,107 @@
+//! What the clients of an edge have: by the edge's ledger, and by the leader's engine. When everything is quiet, both are the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_engine::{Claim, ClientCommand, ClientId, Command, Cursor, Holder, JobId, Query, Reply};
+use windlass_link::{Ask, Edge as EdgeNumber};
+
+use crate::broker::Broker as _;
+use crate::hub::Hub;
+
+/// What clients have, in lines.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Has {
+    clients: BTreeMap<ClientId, BTreeSet<String>>,
+    /// Leases that end with connections. A ledger may have more: jobs that another client has ended.
+    held: BTreeSet<(ClientId, JobId)>,
+    /// The jobs of the engine.
+    jobs: BTreeSet<JobId>,
+}
+
+impl Has {
+    fn add(&mut self, client: ClientId, line: String) {
+        self.clients.entry(client).or_default().insert(line);
+    }
+
+    /// The part of an edge's clients.
+    pub(super) fn of(&self, edge: EdgeNumber) -> Self {
+        let clients = self.clients.iter().filter(|(client, _)| edge.owns(**client));
+        let held = self.held.iter().filter(|(client, _)| edge.owns(*client));
+        Self {
+            clients: clients.map(|(client, has)| (*client, has.clone())).collect(),
+            held: held.copied().collect(),
+            jobs: self.jobs.clone(),
+        }
+    }
+
+    /// What a ledger has, and not this, which an engine has, or the other way about. A client `may_err` about a job.
+    pub(super) fn difference(&self, ledger: &Self, may_err: impl Fn(ClientId, JobId) -> bool) -> Option<String> {
+        let is_here = |held: &&(ClientId, JobId)| self.jobs.contains(&held.1);
+        let errs = |held: &&(ClientId, JobId)| !self.held.contains(held) && may_err(held.0, held.1);
+        let held: BTreeSet<_> = ledger.held.iter().filter(is_here).filter(|held| !errs(held)).copied().collect();
+        let held: Vec<_> = self.held.symmetric_difference(&held).collect();
+        let clients: BTreeSet<_> = self.clients.keys().chain(ledger.clients.keys()).collect();
+        let other = clients.into_iter().find(|client| self.clients.get(client) != ledger.clients.get(client));
+        let other = other.map(|client| (client, self.clients.get(client), ledger.clients.get(client)));
+        let same = held.is_empty() && other.is_none();
+        (!same).then(|| format!("held: {held:?}; engine and ledger: {other:?}"))
+    }
+}
+
+/// What the engine has.
+pub(super) fn engine_has(hub: &Hub) -> Has {
+    let (mut has, mut after) = (Has::default(), Some(Cursor::default()));
+    while let Some(from) = after.take() {
+        let asked = hub.ask(Query::Clients { after: from, limit: 100 }.into());
+        let Ok(Reply::Clients { rows, next }) = asked else { panic!("no list of clients: {asked:?}") };
+        after = next;
+        for row in rows {
+            for (at, queue) in row.subscriptions.iter().enumerate() {
+                has.add(row.id, format!("{at} serves {}", queue.escape_ascii()));
+            }
+            has.add(row.id, format!("waits: {}", row.waits));
+        }
+    }
+    hub.with_journal(|engine, _| {
+        for job in engine.jobs() {
+            has.jobs.insert(job.id);
+            if let Some(lease) = job.lease()
+                && let Holder::Connection(client) = lease.holder
+            {
+                has.held.insert((client, job.id));
+            }
+            for client in job.listeners() {
+                has.add(*client, format!("hears {}", job.id.0));
+            }
+        }
+    });
+    has
+}
+
+/// What a ledger claims.
+pub(super) fn ledger_has(asks: &[Ask]) -> Has {
+    let mut has = Has::default();
+    let mut served: BTreeMap<ClientId, usize> = BTreeMap::new();
+    let mut waits: BTreeMap<ClientId, bool> = BTreeMap::new();
+    for ask in asks {
+        let Some(client) = ask.client() else { continue };
+        match ask {
+            Ask::Command { command: Command::Client(ClientCommand::Open(_)), .. } => {
+                waits.entry(client).or_default();
+            }
+            Ask::Command { command: Command::Client(ClientCommand::Serve(subscription)), .. } => {
+                let at = served.entry(client).or_default();
+                has.add(client, format!("{at} serves {}", subscription.queue.escape_ascii()));
+                *at += 1;
+            }
+            Ask::Command { command: Command::Take(_), .. } => drop(waits.insert(client, true)),
+            Ask::Claim { claim: Claim::Holds { job, .. }, .. } => drop(has.held.insert((client, *job))),
+            Ask::Claim { claim: Claim::Hears { job } | Claim::Pushed { job, .. }, .. } => {
+                has.add(client, format!("hears {}", job.0));
+            }
+            _ => {}
+        }
+    }
+    waits.into_iter().for_each(|(client, waits)| has.add(client, format!("waits: {waits}")));
+    has
+}

@@ -1,0 +1,145 @@
+//! A simulator of a cluster: three daemons, their links, a database and clients, in one thread, from one seed.
+//!
+//! The daemons are the product's: [`Edge`](super::edge::Edge), [`EdgeClients`](super::leader::EdgeClients),
+//! [`ClusterBroker`](super::broker::ClusterBroker), [`Hub`](crate::hub::Hub), engine, journal and frames. The simulator has what is
+//! around them: threads, sockets, clocks, the database. Daemons are killed and stand still, each of their threads between any two steps,
+//! also between its look at the lease and what it does then; links are slow and are cut; the database answers late, answers nobody, or fails
+//! over; clocks jump. `laws` has what must hold.
+//!
+//! Reading order: this file (the tests) · `world` (what happens) · `laws` · `client` · `daemon`, `room` (what `role`, `roles` and `link`
+//! do with threads) · `database`, `lease`, `links` · `ledger`.
+//!
+//! `WINDLASS_CLUSTER_SEEDS=10000` lives as many lives, `WINDLASS_CLUSTER_SEED=17` lives that one.
+#![expect(clippy::wildcard_enum_match_arm, reason = "the simulator singles out what it is about")]
+
+mod client;
+mod daemon;
+mod database;
+mod laws;
+mod lease;
+mod ledger;
+mod links;
+mod room;
+mod world;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use world::{Tally, World};
+
+const DAEMONS: usize = 3;
+
+/// Lives in the suite.
+const SEEDS: u64 = 300;
+
+/// Lives within which the absence of a part must show.
+const MUTANT_SEEDS: u64 = 1_000;
+
+/// A life.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// Determines everything.
+    seed: u64,
+    steps: u32,
+    /// Clients of each daemon.
+    clients: usize,
+    /// Things go wrong.
+    trouble: bool,
+    /// The database refuses the commits of an epoch that is over.
+    has_fence: bool,
+    /// A new leader waits for the clients of the one before.
+    has_grace: bool,
+    /// A leader looks at its clock.
+    looks: bool,
+}
+
+impl Plan {
+    const fn new(seed: u64) -> Self {
+        let steps = if seed.is_multiple_of(8) { 1_200 } else { 400 };
+        let clients = if seed.is_multiple_of(3) { 2 } else { 4 };
+        Self { seed, steps, clients, trouble: true, has_fence: true, has_grace: true, looks: true }
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {value}")))
+}
+
+#[test]
+fn a_cluster_without_trouble_keeps_the_laws() {
+    for seed in 0..20 {
+        let lived = World::live(Plan { trouble: false, ..Plan::new(seed) });
+        lived.unwrap_or_else(|law| panic!("{law}"));
+    }
+}
+
+/// Lives on as many threads as there are processors.
+fn live_all(seeds: u64) -> Tally {
+    let next = AtomicU64::new(0);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let worker = || {
+        let mut tally = Tally::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds {
+                return tally;
+            }
+            let lived = World::live(Plan::new(seed)).unwrap_or_else(|law| panic!("{law}"));
+            lived.0.into_iter().for_each(|(what, times)| tally.add_many(what, times));
+        }
+    };
+    let mut tally = Tally::default();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        for worker in workers {
+            let lived = worker.join().expect("a life failed: its seed is above");
+            lived.0.into_iter().for_each(|(what, times)| tally.add_many(what, times));
+        }
+    });
+    tally
+}
+
+#[test]
+fn every_cluster_keeps_the_laws() {
+    if let Some(seed) = number("WINDLASS_CLUSTER_SEED") {
+        let lived = World::live(Plan::new(seed)).unwrap_or_else(|law| panic!("{law}"));
+        return println!("{lived:?}");
+    }
+    let seeds = number("WINDLASS_CLUSTER_SEEDS").unwrap_or(SEEDS);
+    let tally = live_all(seeds);
+    for (what, times) in &tally.0 {
+        println!("{times:>9} {what}");
+    }
+}
+
+#[test]
+fn the_same_seed_lives_the_same_life() {
+    for seed in 0..12 {
+        let [one, other] = [(); 2].map(|()| World::live(Plan::new(seed)).unwrap_or_else(|law| panic!("{law}")));
+        assert_eq!(one, other, "seed {seed}");
+    }
+}
+
+/// The first seed of a world that lacks a part in which a law is broken.
+fn first_broken(without: impl Fn(Plan) -> Plan) -> Option<(u64, String)> {
+    (0..MUTANT_SEEDS).find_map(|seed| Some((seed, World::live(without(Plan::new(seed))).err()?)))
+}
+
+#[test]
+fn without_the_fence_a_law_is_broken() {
+    let found = first_broken(|plan| Plan { has_fence: false, ..plan });
+    println!("{}", found.expect("nothing shows that the fence is missing").1);
+}
+
+#[test]
+fn without_the_grace_a_law_is_broken() {
+    let found = first_broken(|plan| Plan { has_grace: false, ..plan });
+    println!("{}", found.expect("nothing shows that the grace is missing").1);
+}
+
+#[test]
+fn without_a_look_at_the_clock_a_law_is_broken() {
+    let found = first_broken(|plan| Plan { looks: false, ..plan });
+    println!("{}", found.expect("nothing shows that no leader looks at its clock").1);
+}

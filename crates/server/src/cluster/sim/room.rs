@@ -1,0 +1,396 @@
+//! The engine room of a daemon that leads: its hub, the commits, the renewals of its lease, and the links of its edges. Each of these
+//! has a thread in the daemon, which may stand still for itself.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use windlass_engine::{Command, Context, Limits};
+use windlass_link::{Ask, Decoder, Encoder, FRAME_BYTES_MAX, Say};
+use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Tenure as _, open_parts};
+
+use super::super::leader::EdgeClients;
+use super::super::link::{number, welcome};
+use super::client::serial;
+use super::database::{Answer, LEASE_MS, Run, Statement};
+use super::lease::Lease;
+use super::links::End;
+use super::world::Around;
+use crate::budget::Budget;
+use crate::clock;
+use crate::hub::{Cut, Durability, Hub};
+
+/// How often a lease is renewed, and how soon after a failure, in milliseconds.
+const RENEW_MS: u64 = LEASE_MS / 4;
+const RETRY_MS: u64 = 100;
+
+/// How long a connection and its greeting may take, in milliseconds.
+pub(super) const OPEN_MS: u64 = 2_000;
+
+/// Bytes that may wait for a client.
+pub(super) const OUTBOUND_MAX: usize = 1 << 26;
+
+/// The digest of the settings that all daemons have in common.
+pub(super) const SETTINGS: [u8; 32] = [7; 32];
+
+/// Limits without consequences for jobs whose workers are lost: the laws expect these jobs back.
+pub(super) fn limits() -> Limits {
+    Limits { losses_max: 0, loss_pause_ms: 0, ..Limits::default() }
+}
+
+/// The thread that renews a lease.
+#[derive(Debug)]
+pub(super) struct Renewals {
+    pub(super) lease: Arc<Lease>,
+    /// The statement on its way, and the time since boot at which it was sent.
+    asked: Option<(u64, u64)>,
+    at: u64,
+}
+
+impl Renewals {
+    pub(super) const fn new(lease: Arc<Lease>, now: u64) -> Self {
+        Self { lease, asked: None, at: now + RENEW_MS }
+    }
+
+    pub(super) fn turn(&mut self, run: Run, around: &mut Around) {
+        if self.asked.is_none() && self.at <= around.now && self.lease.lost().is_none() {
+            let number = around.send(run, Statement::Renew { epoch: self.lease.epoch() });
+            self.asked = Some((number, clock::since_boot_ms()));
+        }
+    }
+
+    /// An answer of the database. Returns it, if it is no renewal's.
+    pub(super) fn hear(&mut self, number: u64, answer: Answer, now: u64) -> Option<Answer> {
+        let Some((_, sent_ms)) = self.asked.take_if(|(asked, _)| *asked == number) else { return Some(answer) };
+        match answer {
+            Answer::Done => self.lease.renewed(sent_ms),
+            Answer::Deposed => self.lease.lose(),
+            _ => {}
+        }
+        self.at = now + if matches!(answer, Answer::Done) { RENEW_MS } else { RETRY_MS };
+        None
+    }
+}
+
+/// The thread that commits.
+#[derive(Debug)]
+enum Commits {
+    Idle,
+    /// A commit is on its way.
+    Writing(Cut, u64),
+    /// The store did not take a commit, which is tried again at this time.
+    Failed(Cut, u64),
+}
+
+/// One edge's link.
+#[derive(Debug)]
+struct Served {
+    link: u64,
+    edge: Run,
+    decoder: Decoder<Ask>,
+    encoder: Encoder<Say>,
+    /// `None` until the edge has greeted.
+    clients: Option<EdgeClients>,
+    since: u64,
+    /// Collected, and not sent yet.
+    says: Vec<Say>,
+    /// The lease was certain when the thread has looked: what was collected leaves.
+    has_looked: bool,
+    /// The thread stands still until then.
+    free_at: u64,
+}
+
+/// The engine room.
+#[derive(Debug)]
+pub(super) struct Room {
+    run: Run,
+    pub(super) hub: Arc<Hub>,
+    pub(super) renewals: Renewals,
+    commits: Commits,
+    commits_at: u64,
+    links: u32,
+    served: Vec<Served>,
+    accepts: bool,
+    /// The end of the grace, by the engine's time.
+    grace_until: u64,
+    /// An operator has asked it to lead no more.
+    yields: bool,
+    /// Everything is committed, and the lease is being given back.
+    gives_back: Option<u64>,
+}
+
+impl Room {
+    /// Opens the store.
+    pub(super) fn open(run: Run, renewals: Renewals, log: Vec<Vec<u8>>, around: &mut Around) -> Self {
+        let (log, seed) = (MemoryLog::with(log), around.rng.throw());
+        let opened = open_parts(&log, Box::new(MemoryTable::new()), &CheckpointLimits::default(), limits(), seed);
+        let recovered = opened.unwrap_or_else(|error| panic!("the log cannot be read: {error}")).1;
+        let (mut engine, mut journal) = (recovered.engine, recovered.journal);
+        clock::start(&engine.meta().clock);
+        let epoch = renewals.lease.epoch();
+        if epoch > 1 {
+            let mut context = Context::new(clock::now(), around.rng.throw());
+            engine.succeed(&mut context);
+            journal.append(&engine, &context.changes);
+        }
+        let tenure = Arc::clone(&renewals.lease) as Arc<dyn windlass_store::Tenure>;
+        let hub = Hub::new(engine, journal, Durability::Durable, around.rng.throw()).under(Some(tenure));
+        let hub = Arc::new(hub.sharing(Arc::new(Budget::new(1 << 30))));
+        Self {
+            run,
+            hub,
+            renewals,
+            commits: Commits::Idle,
+            commits_at: 0,
+            links: 0,
+            served: Vec::new(),
+            accepts: false,
+            grace_until: if epoch > 1 { u64::MAX } else { 0 },
+            yields: false,
+            gives_back: None,
+        }
+    }
+
+    /// Whether threads that serve may act now. If not, they wait.
+    pub(super) fn is_free(&self) -> bool {
+        self.hub.may_act() || self.hub.deposed().is_some()
+    }
+
+    /// From now on it accepts edges.
+    pub(super) const fn accept(&mut self) {
+        self.accepts = true;
+    }
+
+    pub(super) fn begin_grace(&mut self) {
+        self.hub.begin_grace();
+        self.grace_until = self.grace_until.min(clock::now().0 + LEASE_MS);
+    }
+
+    /// Whether a claim counts, whatever has happened since the leader began.
+    fn is_in_grace(&self) -> bool {
+        clock::now().0 < self.grace_until
+    }
+
+    pub(super) const fn is_yielding(&self) -> bool {
+        self.yields
+    }
+
+    /// Gives the store back in order, when everything is committed.
+    pub(super) fn stop(&mut self) {
+        self.served.clear();
+        self.accepts = false;
+        self.yields = true;
+        self.hub.with_journal(|engine, journal| {
+            engine.finish_meta();
+            journal.stop_in_order();
+        });
+    }
+
+    /// Whether the lease was given back, or is lost.
+    pub(super) fn is_over(&self) -> bool {
+        self.hub.deposed().is_some()
+    }
+
+    /// Whether something is still to be committed, or the grace lasts.
+    pub(super) fn is_busy(&self) -> bool {
+        !matches!(self.commits, Commits::Idle) || !self.hub.with_journal(|_, journal| journal.is_empty())
+    }
+
+    /// All jobs, with their states.
+    pub(super) fn jobs(&self) -> Vec<(u64, String)> {
+        self.hub.with_journal(|engine, _| {
+            engine.jobs().map(|job| (serial(job.body()), format!("{:?}", job.state))).collect()
+        })
+    }
+
+    // ---- the store -------------------------------------------------------------------------------------------------
+
+    pub(super) fn hear(&mut self, number: u64, answer: Answer, around: &mut Around) {
+        let Some(answer) = self.renewals.hear(number, answer, around.now) else { return };
+        if self.gives_back == Some(number) {
+            return self.renewals.lease.lose();
+        }
+        let Commits::Writing(_, asked) = &self.commits else { return };
+        if *asked != number {
+            return;
+        }
+        let Commits::Writing(cut, _) = std::mem::replace(&mut self.commits, Commits::Idle) else { return };
+        match answer {
+            // The commit is there, and may be acknowledged only as long as the lease is certain.
+            Answer::Done if self.renewals.lease.is_certain() => {
+                let rung = self.hub.committed(cut.commit);
+                rung.iter().for_each(|mailbox| mailbox.ring());
+                self.hub.set_failed(false);
+            }
+            Answer::Deposed => {
+                self.renewals.lease.lose();
+                self.fail(cut, around.now);
+            }
+            _ => self.fail(cut, around.now),
+        }
+    }
+
+    fn fail(&mut self, cut: Cut, now: u64) {
+        self.hub.set_failed(true);
+        self.commits = Commits::Failed(cut, now + RETRY_MS);
+    }
+
+    pub(super) fn commit(&mut self, around: &mut Around) {
+        if self.hub.deposed().is_some() {
+            return self.hub.set_failed(true);
+        }
+        if around.now < self.commits_at {
+            return;
+        }
+        if around.stands_still() {
+            self.commits_at = around.now + around.pause_ms();
+        }
+        let cut = match std::mem::replace(&mut self.commits, Commits::Idle) {
+            Commits::Idle if around.rng.chance(70) => self.hub.cut(),
+            Commits::Failed(cut, at) if at <= around.now => Some(cut),
+            other => return self.commits = other,
+        };
+        match cut {
+            Some(cut) if !self.renewals.lease.is_certain() => self.fail(cut, around.now),
+            Some(cut) => {
+                let (epoch, seq, records) = (self.hub.epoch(), cut.commit.seq(), cut.commit.records());
+                let number = around.send(self.run, Statement::Commit { epoch, seq, records });
+                self.commits = Commits::Writing(cut, number);
+            }
+            None if self.yields && self.gives_back.is_none() && self.hub.with_journal(|_, it| it.is_empty()) => {
+                let epoch = self.hub.epoch();
+                self.gives_back = Some(around.send(self.run, Statement::GiveBack { epoch }));
+            }
+            None => {}
+        }
+    }
+
+    // ---- links -----------------------------------------------------------------------------------------------------
+
+    pub(super) fn serve(&mut self, around: &mut Around) {
+        while self.accepts
+            && let Some((link, edge)) = around.links.accept(self.run)
+        {
+            self.served.push(Served {
+                link,
+                edge,
+                decoder: Decoder::new(FRAME_BYTES_MAX),
+                encoder: Encoder::new(FRAME_BYTES_MAX),
+                clients: None,
+                since: around.now,
+                says: Vec::new(),
+                has_looked: false,
+                free_at: around.now,
+            });
+        }
+        let mut at = 0;
+        while at < self.served.len() {
+            let is_over = self.serve_one(at, around).is_none();
+            if is_over {
+                let Served { link, edge, clients, .. } = self.served.swap_remove(at);
+                around.links.close(link, End::Leader, around.now);
+                drop(clients);
+                if around.is_leader(self.hub.epoch()) {
+                    around.laws.edge_lost(self.hub.epoch(), edge);
+                }
+            } else {
+                at += 1;
+            }
+            self.observe(around);
+        }
+    }
+
+    /// A round of the thread of a link. `None`: the link has ended.
+    fn serve_one(&mut self, at: usize, around: &mut Around) -> Option<()> {
+        let served = &mut self.served[at];
+        if around.now < served.free_at {
+            return Some(());
+        }
+        if !served.says.is_empty() && !served.has_looked {
+            if !self.hub.may_act() {
+                return Some(());
+            }
+            served.has_looked = true;
+            around.leaves(self.hub.epoch());
+            if around.stands_still() {
+                served.free_at = around.now + around.pause_ms();
+                return Some(());
+            }
+        }
+        served.send(around);
+        if !self.is_free() {
+            return Some(());
+        }
+        let served = &mut self.served[at];
+        let ended = around.links.read(served.link, End::Leader, around.now, served.decoder.input()).unwrap_or(false);
+        self.hear_link(at, around)?;
+        let served = &mut self.served[at];
+        if let Some(clients) = &mut served.clients {
+            for _ in 0..8 {
+                if !clients.turn(&mut served.says) {
+                    break;
+                }
+            }
+        } else if around.now > served.since + OPEN_MS {
+            return None;
+        }
+        if around.stands_still() {
+            served.free_at = around.now + around.pause_ms();
+        }
+        (!ended).then_some(())
+    }
+
+    fn hear_link(&mut self, at: usize, around: &mut Around) -> Option<()> {
+        let mut claims = Vec::new();
+        let in_grace = self.is_in_grace();
+        let served = &mut self.served[at];
+        while let Some(ask) = served.decoder.next().unwrap_or_else(|error| panic!("not a frame: {error}")) {
+            match (ask, &mut served.clients) {
+                (Ask::Bye, _) => return None,
+                (Ask::Hello(hello), None) => {
+                    self.links += 1;
+                    let fresh = || number(self.hub.epoch(), self.links);
+                    let welcome = welcome(&hello, fresh, &self.hub, SETTINGS).unwrap();
+                    let rung = Arc::new(Notify::new());
+                    around.numbers.insert(welcome.edge.number(), served.edge);
+                    let clients = EdgeClients::new(Arc::clone(&self.hub), welcome.edge, OUTBOUND_MAX, rung);
+                    served.clients = Some(clients);
+                    served.says.push(Say::Welcome(Box::new(welcome)));
+                }
+                (ask, Some(clients)) => {
+                    if let Ask::Claim { client, claim } = &ask {
+                        claims.push((*client, claim.clone()));
+                    }
+                    if let Ask::Command { command: Command::Claim(_), .. } = &ask {
+                        panic!("a claim as a command");
+                    }
+                    clients.hear(ask).unwrap_or_else(|why| panic!("the leader refuses what its edge asks: {why}"));
+                }
+                (ask, None) => panic!("it does not begin with a greeting: {ask:?}"),
+            }
+        }
+        for (client, claim) in claims {
+            around.claims(self.hub.epoch(), client, &claim, in_grace);
+        }
+        Some(())
+    }
+
+    /// Looks at the engine: which client has which job now.
+    pub(super) fn observe(&self, around: &mut Around) {
+        let epoch = self.hub.epoch();
+        let own = self.run;
+        self.hub.with_journal(|engine, _| {
+            engine.jobs().filter_map(|job| Some((job, job.lease()?))).for_each(|(job, lease)| {
+                around.leased(epoch, own, job, lease);
+            });
+        });
+    }
+}
+
+impl Served {
+    /// What was collected leaves.
+    fn send(&mut self, around: &mut Around) {
+        self.says.drain(..).for_each(|say| self.encoder.push(&say).unwrap());
+        self.has_looked = false;
+        around.links.send(self.link, End::Leader, self.encoder.take(), around.now, &mut around.rng);
+    }
+}

@@ -1,0 +1,471 @@
+//! The world: time passes, daemons have their turns, clients ask, and things go wrong. Everything follows from the seed.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use windlass_engine::{Claim, ClientId, Holder, Job, Lease};
+use windlass_link::Edge as EdgeNumber;
+use windlass_testkit::rng::Rng;
+
+use super::client::{Client, Who, named, serial};
+use super::daemon::Daemon;
+use super::database::{Database, Run, Statement, Trouble};
+use super::laws::Laws;
+use super::ledger;
+use super::links::{Delays, Links};
+use super::{DAEMONS, Plan};
+use crate::mailbox::Mail;
+
+/// How many of the last things that happened a failure prints.
+const TRACE_MAX: usize = 60;
+
+/// How long a cluster without trouble may take to answer everything, in milliseconds.
+const RECOVERY_MS: u64 = 60_000;
+
+/// How often things happened.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Tally(pub(super) BTreeMap<&'static str, u64>);
+
+impl Tally {
+    pub(super) fn add(&mut self, what: &'static str) {
+        self.add_many(what, 1);
+    }
+
+    pub(super) fn add_many(&mut self, what: &'static str, times: u64) {
+        *self.0.entry(what).or_default() += times;
+    }
+}
+
+/// What is around the daemons.
+#[derive(Debug)]
+pub(super) struct Around {
+    pub(super) plan: Plan,
+    pub(super) rng: Rng,
+    /// In milliseconds.
+    pub(super) now: u64,
+    pub(super) database: Database,
+    pub(super) links: Links,
+    pub(super) clients: BTreeMap<Who, Client>,
+    /// The runs of the daemons that are up.
+    pub(super) alive: [Option<Run>; DAEMONS],
+    /// Whose an edge's number is.
+    pub(super) numbers: BTreeMap<u32, Run>,
+    pub(super) laws: Laws,
+    pub(super) tally: Tally,
+    /// How often a thread stands still, in a thousand steps.
+    stalls: u64,
+    trace: VecDeque<String>,
+}
+
+impl Around {
+    fn new(plan: Plan) -> Self {
+        let mut rng = Rng::new(plan.seed);
+        Self {
+            database: Database::new(plan.has_fence, &mut rng),
+            plan,
+            rng,
+            now: 1_000,
+            links: Links::default(),
+            clients: BTreeMap::new(),
+            alive: [None; DAEMONS],
+            numbers: BTreeMap::new(),
+            laws: Laws::default(),
+            tally: Tally::default(),
+            stalls: 0,
+            trace: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.trace.len() == TRACE_MAX {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(format!("{:>6} {}", self.now, what()));
+    }
+
+    pub(super) fn send(&mut self, from: Run, statement: Statement) -> u64 {
+        self.database.send(self.now, &mut self.rng, from, statement)
+    }
+
+    /// Whether a thread stands still now, and for how long.
+    pub(super) fn stands_still(&mut self) -> bool {
+        self.stalls > 0 && self.rng.below(1_000) < self.stalls
+    }
+
+    pub(super) fn pause_ms(&mut self) -> u64 {
+        let most = self.rng.one_of([50, 400, 3_000, 6_000]);
+        self.rng.between(1, most)
+    }
+
+    /// Whether no other daemon has begun to lead since.
+    pub(super) const fn is_leader(&self, epoch: u64) -> bool {
+        self.database.epoch() == epoch
+    }
+
+    // ---- what leaders do -------------------------------------------------------------------------------------------
+
+    fn whose(&self, own: Run, client: ClientId) -> Option<Who> {
+        match EdgeNumber::of(client) {
+            Some(edge) => Some((*self.numbers.get(&edge.number())?, ClientId(client.0 ^ edge.first_client().0))),
+            None => Some((own, client)),
+        }
+    }
+
+    /// Something that a leader has decided leaves it.
+    pub(super) fn leaves(&mut self, epoch: u64) {
+        let present = self.database.epoch();
+        self.laws.leaves(epoch, present);
+    }
+
+    /// A job is leased in the engine of a leader.
+    pub(super) fn leased(&mut self, epoch: u64, own: Run, job: &Job, lease: &Lease) {
+        let (who, bound) = match &lease.holder {
+            Holder::Connection(client) => (self.whose(own, *client), true),
+            Holder::Named(name) => (named(name), false),
+        };
+        let (leader, serial) = ((epoch, self.is_leader(epoch)), serial(job.body()));
+        who.into_iter().for_each(|who| self.laws.leased(leader, serial, (job.id, lease.token), who, bound));
+    }
+
+    /// A client of an edge claims what it has.
+    pub(super) fn claims(&mut self, epoch: u64, client: ClientId, claim: &Claim, in_grace: bool) {
+        let Claim::Holds { job, held } = claim else { return };
+        self.tally.add(if in_grace { "a job is claimed in the grace" } else { "a job is claimed late" });
+        if let Some(who) = self.whose((usize::MAX, 0), client)
+            && self.is_leader(epoch)
+        {
+            self.laws.claims(epoch, who, (*job, held.token), in_grace);
+        }
+    }
+
+    // ---- clients ---------------------------------------------------------------------------------------------------
+
+    /// A daemon has sent this to a client.
+    pub(super) fn sent(&mut self, who: Who, mail: Vec<Mail>) {
+        let pause = if self.stands_still() { self.pause_ms() } else { 0 };
+        let at = self.now + pause;
+        let Some(client) = self.clients.get_mut(&who) else { return };
+        for mail in mail {
+            client.promise(&mail, &mut self.laws);
+            client.sent(at, mail);
+        }
+    }
+
+    /// A daemon has closed a client.
+    pub(super) fn closed(&mut self, who: Who) {
+        let now = self.now;
+        self.laws.leaves_for_good(who);
+        self.clients.get_mut(&who).into_iter().for_each(|client| client.closed(now));
+    }
+
+    /// The clients of a daemon that is gone.
+    pub(super) fn close_all_of(&mut self, run: Run) {
+        let now = self.now;
+        for client in self.clients.values_mut().filter(|client| client.who().0 == run && client.is_served) {
+            client.cut(now);
+            client.is_served = false;
+            self.laws.leaves_for_good(client.who());
+        }
+    }
+}
+
+pub(super) struct World {
+    around: Around,
+    daemons: Vec<Daemon>,
+    pushes: u64,
+    /// How often each kind of trouble happens, in a thousand steps.
+    odds: Odds,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Odds {
+    kill: u64,
+    stall: u64,
+    cut: u64,
+    yields: u64,
+    clocks: u64,
+    fail_over: u64,
+    part: u64,
+}
+
+impl World {
+    /// Lives a life.
+    ///
+    /// # Errors
+    ///
+    /// The law that was broken, and what happened before.
+    pub(super) fn live(plan: Plan) -> Result<Tally, String> {
+        let mut world = Self::new(plan);
+        let lived = world.live_on();
+        let Around { trace, laws, mut tally, database, .. } = world.around;
+        let (pushes, ends) = laws.promises();
+        tally.add_many("jobs acknowledged", pushes as u64);
+        tally.add_many("ends acknowledged", ends as u64);
+        tally.add_many("commits refused by the fence", database.refused);
+        match lived {
+            None => Ok(tally),
+            Some(law) => {
+                let trace: Vec<_> = trace.into_iter().collect();
+                Err(format!("seed {}: {law}\n  {}", plan.seed, trace.join("\n  ")))
+            }
+        }
+    }
+
+    fn new(plan: Plan) -> Self {
+        let mut around = Around::new(plan);
+        let daemons = (0..DAEMONS).map(|index| Daemon::new(index, &mut around)).collect();
+        let mut odds = Odds::default();
+        if plan.trouble {
+            let rng = &mut around.rng;
+            let mut some = |odds: [u64; 4]| rng.one_of(odds);
+            odds = Odds {
+                kill: some([0, 2, 5, 10]),
+                stall: some([0, 5, 10, 20]),
+                cut: some([0, 3, 6, 15]),
+                yields: some([0, 0, 3, 6]),
+                clocks: some([0, 0, 3, 20]),
+                fail_over: some([0, 0, 2, 5]),
+                part: some([0, 0, 2, 5]),
+            };
+            around.stalls = some([0, 0, 5, 20]);
+            around.database.trouble = Trouble { slow: some([0, 1, 5, 20]), lost: some([0, 0, 1, 5]) };
+            around.links.delays = Delays { slow: some([0, 1, 5, 20]) };
+        }
+        Self { around, daemons, pushes: 0, odds }
+    }
+
+    fn live_on(&mut self) -> Option<String> {
+        for _ in 0..self.around.plan.steps {
+            self.upset();
+            self.step(true);
+            if let Some(law) = self.around.laws.broken() {
+                return Some(law.clone());
+            }
+        }
+        self.end();
+        self.around.laws.broken().cloned()
+    }
+
+    /// Time passes, and everybody does something.
+    fn step(&mut self, acts: bool) {
+        let Self { around, daemons, .. } = self;
+        let most = around.rng.one_of([5, 30, 60, 120]);
+        around.now += around.rng.between(1, most);
+        around.laws.now = around.now;
+        around.database.step(around.now, &mut around.rng);
+        let first = around.rng.below(DAEMONS as u64);
+        for at in 0..DAEMONS {
+            let at = (at + usize::try_from(first).unwrap()) % DAEMONS;
+            daemons[at].turn(around);
+        }
+        around.database.step(around.now, &mut around.rng);
+        let Around { clients, laws, tally, now, .. } = around;
+        clients.retain(|_, client| client.hear(*now, laws, tally));
+        for _ in 0..around.rng.below(4) * u64::from(acts) {
+            self.act();
+        }
+        // What clients have asked unbidden.
+        for (who, client) in &self.around.clients {
+            if !client.items.is_empty() && !client.waits {
+                self.daemons[who.0.0].note_items(who.1);
+            }
+        }
+    }
+
+    fn act(&mut self) {
+        let Self { around, daemons, pushes, .. } = self;
+        let at = usize::try_from(around.rng.below(DAEMONS as u64)).unwrap();
+        let daemon = &mut daemons[at];
+        if !daemon.is_up() {
+            return;
+        }
+        let run = daemon.run();
+        let of: Vec<Who> = around.clients.values().filter(|it| it.is_open()).map(Client::who).collect();
+        let of: Vec<Who> = of.into_iter().filter(|who| who.0 == run).collect();
+        if of.len() < around.plan.clients && around.rng.chance(40) || of.is_empty() {
+            if !daemon.is_stalled(around.now) {
+                daemon.on(around.now, |daemon| daemon.connect(around));
+            }
+            return;
+        }
+        let who = *around.rng.pick(&of).unwrap();
+        let now = daemon.on(around.now, |_| crate::clock::now());
+        let Around { clients, rng, laws, .. } = around;
+        let Some(client) = clients.get_mut(&who) else { return };
+        if rng.chance(1) {
+            client.leave(laws);
+        } else {
+            client.act(now, rng, pushes, laws);
+        }
+        daemon.note_items(who.1);
+    }
+
+    /// Something goes wrong.
+    fn upset(&mut self) {
+        let Self { around, daemons, odds, .. } = self;
+        let any = usize::try_from(around.rng.below(DAEMONS as u64)).unwrap();
+        let leader = daemons.iter().position(|daemon| daemon.leads().is_some());
+        let at = leader.filter(|_| around.rng.chance(50)).unwrap_or(any);
+        let daemon = &mut daemons[at];
+        let mut happens = |odds| around.rng.below(1_000) < odds;
+        let (kill, stall, yields) = (happens(odds.kill), happens(odds.stall), happens(odds.yields));
+        let (clocks, cut) = (happens(odds.clocks), happens(odds.cut));
+        let (fail_over, part) = (happens(odds.fail_over), happens(odds.part));
+        if kill && daemon.is_up() {
+            around.note(|| format!("{at} is killed"));
+            around.tally.add("a daemon is killed");
+            daemon.kill(around);
+        }
+        if stall {
+            daemon.stalled_until = around.now + around.pause_ms();
+            around.tally.add("a daemon stands still");
+            around.note(|| format!("{at} stands still until {}", daemon.stalled_until));
+        }
+        if yields {
+            daemon.ask_to_yield();
+        }
+        if clocks {
+            daemon.upset_clock(around);
+            around.tally.add("a clock jumps");
+        }
+        if cut && around.links.cut_one(around.now, &mut around.rng) {
+            around.note(|| "a link is cut".to_owned());
+            around.tally.add("a link is cut");
+        }
+        if fail_over {
+            around.note(|| "the database fails over".to_owned());
+            around.tally.add("the database fails over");
+            around.database.fail_over(around.now, &mut around.rng);
+        }
+        if part {
+            let until = around.now + around.pause_ms();
+            around.note(|| format!("{at} cannot reach the database until {until}"));
+            around.tally.add("a daemon is parted from the database");
+            around.database.part(at, until);
+        }
+    }
+
+    // ---- the end ---------------------------------------------------------------------------------------------------
+
+    /// No more trouble: everything is answered, and all jobs are taken.
+    fn end(&mut self) {
+        self.around.note(|| "no more trouble".to_owned());
+        (self.odds, self.around.stalls) = (Odds::default(), 0);
+        self.around.database.heal();
+        self.around.links.delays = Delays::default();
+        for daemon in &mut self.daemons {
+            daemon.recover(self.around.now);
+        }
+        self.each_client(|client, _| client.unwait());
+        if !self.settle(|world| world.trouble_left()) {
+            return;
+        }
+        self.compare_ledgers();
+        self.each_client(|client, laws| drop(client.finish_all(laws)));
+        if self.settle(|world| world.trouble_left()) {
+            self.drain();
+        }
+    }
+
+    fn each_client(&mut self, mut act: impl FnMut(&mut Client, &mut Laws)) {
+        let Around { clients, laws, .. } = &mut self.around;
+        clients.values_mut().filter(|client| client.is_open()).for_each(|client| act(client, laws));
+    }
+
+    /// Goes on until nothing is left to wait for, and for a while.
+    fn settle(&mut self, left: impl Fn(&Self) -> Option<String>) -> bool {
+        const QUIET: u32 = 12;
+        let (until, mut quiet) = (self.around.now + RECOVERY_MS, 0);
+        while quiet < QUIET {
+            self.step(false);
+            let left = left(self);
+            quiet = if left.is_none() { quiet + 1 } else { 0 };
+            if self.around.laws.broken().is_some() {
+                return false;
+            }
+            if self.around.now > until {
+                self.around.laws.is_broken(|| format!("the cluster does not recover: {left:?}"));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What the cluster has not done yet.
+    fn trouble_left(&self) -> Option<String> {
+        let Some(leader) = self.daemons.iter().find_map(Daemon::leads) else {
+            return Some("no daemon leads".to_owned());
+        };
+        if !self.daemons.iter().all(|daemon| daemon.leads().is_some() || daemon.follows()) {
+            return Some("a daemon has no leader".to_owned());
+        }
+        let unanswered = self
+            .around
+            .clients
+            .values()
+            .filter(|client| client.is_open())
+            .find_map(|client| Some(format!("{:?}: {}", client.who(), client.unanswered()?)));
+        unanswered.or_else(|| leader.is_busy().then(|| "commits, or the grace".to_owned()))
+    }
+
+    /// The ledger of each edge is the leader's list of that edge's clients.
+    fn compare_ledgers(&mut self) {
+        let Self { around, daemons, .. } = self;
+        let Some(at) = daemons.iter().position(|daemon| daemon.leads().is_some()) else { return };
+        let now = around.now;
+        let engine = daemons[at].on(now, |leader| leader.leads().map(|room| ledger::engine_has(&room.hub)));
+        for (index, daemon) in daemons.iter_mut().enumerate().filter(|(index, _)| *index != at) {
+            let edge = daemon.broker().edge();
+            let Some(number) = edge.known().map(|known| known.edge) else { continue };
+            let has = ledger::ledger_has(&edge.claims());
+            let run = daemon.run();
+            let own = |client: ClientId| (run, ClientId(client.0 ^ number.first_client().0));
+            let may_err = |client, job| around.laws.may_err(own(client), job);
+            let differs = engine.as_ref().and_then(|engine| engine.of(number).difference(&has, may_err));
+            if let Some(how) = differs {
+                around.laws.is_broken(|| format!("the ledger of {index} is not what the leader has: {how}"));
+            }
+            around.tally.add("a ledger is compared");
+        }
+    }
+
+    /// A client at any daemon takes everything.
+    fn drain(&mut self) {
+        let at = usize::try_from(self.around.rng.below(DAEMONS as u64)).unwrap();
+        let Self { around, daemons, .. } = self;
+        let who = daemons[at].on(around.now, |daemon| daemon.connect(around));
+        let Around { clients, rng, .. } = around;
+        clients.get_mut(&who).unwrap().open(rng);
+        let until = self.around.now + RECOVERY_MS;
+        loop {
+            let Around { clients, laws, .. } = &mut self.around;
+            let Some(client) = clients.get_mut(&who).filter(|client| client.is_open()) else {
+                return laws.is_broken(|| "the client that takes what is left was closed".to_owned());
+            };
+            for serial in client.finish_all(laws) {
+                laws.is_left(serial);
+            }
+            (0..8).for_each(|_| client.take_any());
+            (0..5).for_each(|_| self.step(false));
+            let jobs = self.daemons.iter().find_map(Daemon::leads).map(|room| room.jobs());
+            if jobs.as_ref().is_some_and(Vec::is_empty) && self.trouble_left().is_none() {
+                break;
+            }
+            if self.around.laws.broken().is_some() {
+                return;
+            }
+            if self.around.now > until {
+                let left = self.trouble_left();
+                let story = |(serial, state): &(u64, String)| {
+                    format!("{serial} {state}\n    {}", self.around.laws.story(*serial))
+                };
+                let stories: Vec<_> = jobs.iter().flatten().map(story).collect();
+                return self
+                    .around
+                    .laws
+                    .is_broken(|| format!("jobs cannot be taken, {left:?}: {}", stories.join("\n  ")));
+            }
+        }
+        self.settle(|world| world.trouble_left());
+        self.around.laws.judge_the_end();
+    }
+}
