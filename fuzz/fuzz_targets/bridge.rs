@@ -1,5 +1,5 @@
-//! Hostile bodies against the bridge: for workers of every protocol, under every codec. Output that must be JSON is JSON, and
-//! is not larger than its rule allows. A job that is converted and pushed on must come back the same.
+//! Hostile bodies against the bridge: for workers of every protocol, under every codec. Output that must be JSON is
+//! JSON, and is not larger than its rule allows. A job that is converted and pushed on must come back the same.
 #![no_main]
 
 #[path = "../../crates/bridge/tests/conversions/columns.rs"]

@@ -1,5 +1,5 @@
-//! Any text as a configuration, with keys overridden as by `--set` and the environment. It is parsed or refused with a reason.
-//! A parsed configuration is the same after it was written and parsed again.
+//! Any text as a configuration, with keys overridden as by `--set` and the environment. It is parsed or refused with a
+//! reason. A parsed configuration is the same after it was written and parsed again.
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "the file of the binary that is included has more in it than this needs")]
 

@@ -1,5 +1,5 @@
-//! Any text as a cron expression, in all dialects, including time zones, and in Gearman's five fields. It is parsed or refused.
-//! A parsed expression comes due at the announced time, also after it was written and parsed again.
+//! Any text as a cron expression, in all dialects, including time zones, and in Gearman's five fields. It is parsed or
+//! refused. A parsed expression comes due at the announced time, also after it was written and parsed again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

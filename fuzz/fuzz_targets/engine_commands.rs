@@ -1,6 +1,6 @@
-//! Any commands from any client at any time with any numbers. The engine never panics, its indexes agree after every command
-//! ([`Engine::check`]), a closed client receives no events, and the same query twice has the same answer. Not tested here:
-//! whether the answer is right; the simulator does.
+//! Any commands from any client at any time with any numbers. The engine never panics, its indexes agree after every
+//! command ([`Engine::check`]), a closed client receives no events, and the same query twice has the same answer. Not
+//! tested here: whether the answer is right; the simulator does.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -47,8 +47,8 @@ struct Limited {
     page_max: u8,
 }
 
-/// The client, the time since the previous command, whether a command that one visit does in part is continued to the end, and
-/// the new setting of the wall clock.
+/// The client, the time since the previous command, whether a command that one visit does in part is continued to the
+/// end, and the new setting of the wall clock.
 #[derive(Debug, Arbitrary)]
 struct Step {
     client: u8,

@@ -1,6 +1,6 @@
-//! Four EventMQ connections and a subscriber on one engine, used in turn: noise, messages that have a meaning together, a
-//! jumping clock, peers that leave. It must not panic, the engine's indexes agree, all output can be decoded, and a worker gets
-//! no more jobs than it requested. Not tested here: whether they are the right ones; transcripts do.
+//! Four EventMQ connections and a subscriber on one engine, used in turn: noise, messages that have a meaning together,
+//! a jumping clock, peers that leave. It must not panic, the engine's indexes agree, all output can be decoded, and a
+//! worker gets no more jobs than it requested. Not tested here: whether they are the right ones; transcripts do.
 #![no_main]
 
 use std::sync::Arc;

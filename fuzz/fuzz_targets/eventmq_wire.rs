@@ -1,5 +1,5 @@
-//! Hostile frames against the codec of EventMQ: a decoded message is encoded and decodes to the same message, and values
-//! decoded from single frames keep to the limits and can be encoded again.
+//! Hostile frames against the codec of EventMQ: a decoded message is encoded and decodes to the same message, and
+//! values decoded from single frames keep to the limits and can be encoded again.
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};

@@ -1,5 +1,5 @@
-//! Any text as the files in Faktory's `conf.d`: it is applied, ignored with a warning, or refused with a reason. A client could
-//! push each of its scheduled jobs.
+//! Any text as the files in Faktory's `conf.d`: it is applied, ignored with a warning, or refused with a reason. A
+//! client could push each of its scheduled jobs.
 #![no_main]
 #![allow(
     dead_code,

@@ -1,6 +1,6 @@
-//! Three Faktory connections on one engine, used in turn: noise, lines that have a meaning together, a jumping clock, peers
-//! that leave. It must not panic, the engine's indexes agree, and all output is RESP. Not tested here: whether the answers are
-//! right; transcripts do.
+//! Three Faktory connections on one engine, used in turn: noise, lines that have a meaning together, a jumping clock,
+//! peers that leave. It must not panic, the engine's indexes agree, and all output is RESP. Not tested here: whether
+//! the answers are right; transcripts do.
 #![no_main]
 
 use std::sync::Arc;

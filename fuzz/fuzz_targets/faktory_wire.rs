@@ -1,5 +1,5 @@
-//! Hostile bytes against Faktory's codec: lines are the same however the stream is cut; an accepted job is stored as a text
-//! that parses as the same job; a refused one has a reason; no pattern takes long.
+//! Hostile bytes against Faktory's codec: lines are the same however the stream is cut; an accepted job is stored as a
+//! text that parses as the same job; a refused one has a reason; no pattern takes long.
 #![no_main]
 
 use std::borrow::Cow;

@@ -1,6 +1,6 @@
-//! Three Gearman connections on one engine, used in turn: noise, packets with arguments that have a meaning together, text
-//! lines, a jumping clock, peers that leave. It must not panic, the engine's indexes agree, and all output can be decoded. Not
-//! tested here: whether the answers are right; transcripts do.
+//! Three Gearman connections on one engine, used in turn: noise, packets with arguments that have a meaning together,
+//! text lines, a jumping clock, peers that leave. It must not panic, the engine's indexes agree, and all output can be
+//! decoded. Not tested here: whether the answers are right; transcripts do.
 #![no_main]
 
 use std::sync::Arc;

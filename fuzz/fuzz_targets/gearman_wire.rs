@@ -1,5 +1,6 @@
-//! Hostile bytes against the Gearman codec: any stream, cut anywhere, must decode to the same messages as in one piece and keep
-//! to the limits. A message that is written decodes to the same message. Not tested here: the session's use of the messages.
+//! Hostile bytes against the Gearman codec: any stream, cut anywhere, must decode to the same messages as in one piece
+//! and keep to the limits. A message that is written decodes to the same message. Not tested here: the session's use of
+//! the messages.
 #![no_main]
 
 use arbitrary::{Arbitrary, Result, Unstructured};

@@ -1,6 +1,6 @@
-//! Arbitrary bytes as the importers' input: lines of JSON, the records in them, jobs from Faktory's Redis, rows of gearmand's
-//! SQLite queue, spiderq's snapshots. Each becomes a job or is left with a reason. Imported jobs go through an engine that
-//! checks itself.
+//! Arbitrary bytes as the importers' input: lines of JSON, the records in them, jobs from Faktory's Redis, rows of
+//! gearmand's SQLite queue, spiderq's snapshots. Each becomes a job or is left with a reason. Imported jobs go through
+//! an engine that checks itself.
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "the file of the binary that is included has more in it than this needs")]
 

@@ -1,7 +1,7 @@
-//! Arbitrary bytes as records, as the commits of a log and as the values of a table: noise, and a real store with any damage.
-//! It must not panic or allocate more than the input's size. An opened store is consistent, and goes through commits and
-//! checkpoints again unchanged. Files are for `store_open` and `store_salvage`. Not tested here: whether a real store recovers
-//! its exact state; the store's own tests do.
+//! Arbitrary bytes as records, as the commits of a log and as the values of a table: noise, and a real store with any
+//! damage. It must not panic or allocate more than the input's size. An opened store is consistent, and goes through
+//! commits and checkpoints again unchanged. Files are for `store_open` and `store_salvage`. Not tested here: whether a
+//! real store recovers its exact state; the store's own tests do.
 #![no_main]
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
-//! Arbitrary bytes as an edge's stream: noise, and real items with any damage. Decoding does not panic, and what can be read is
-//! written and read the same. An engine takes every command that comes out of it, whatever its values are, and stays consistent
-//! ([`Engine::check`]). Not tested here: what an edge may do in which order; the leader decides.
+//! Arbitrary bytes as an edge's stream: noise, and real items with any damage. Decoding does not panic, and what can be
+//! read is written and read the same. An engine takes every command that comes out of it, whatever its values are, and
+//! stays consistent ([`Engine::check`]). Not tested here: what an edge may do in which order; the leader decides.
 #![no_main]
 
 #[path = "link/stream.rs"]

@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a leader's stream: noise, and real items with any damage. Decoding does not panic, and what can be read is
-//! written and read the same. What a carrier asks of an event has an answer for any event.
+//! Arbitrary bytes as a leader's stream: noise, and real items with any damage. Decoding does not panic, and what can
+//! be read is written and read the same. What a carrier asks of an event has an answer for any event.
 #![no_main]
 
 #[path = "link/stream.rs"]

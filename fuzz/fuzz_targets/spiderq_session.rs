@@ -1,6 +1,6 @@
-//! Three spiderq connections on one engine, used in turn: noise, requests that have a meaning together, over ZMTP and bare, a
-//! jumping clock, peers that leave. It must not panic, the engine's indexes agree, and all output to a bare peer can be
-//! decoded. Not tested here: whether the answers are right; transcripts do.
+//! Three spiderq connections on one engine, used in turn: noise, requests that have a meaning together, over ZMTP and
+//! bare, a jumping clock, peers that leave. It must not panic, the engine's indexes agree, and all output to a bare
+//! peer can be decoded. Not tested here: whether the answers are right; transcripts do.
 #![no_main]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Hostile bytes against the codec of spiderq: an encoded message decodes to itself, a message cut off a stream is complete,
-//! and every flaw can be encoded and decoded.
+//! Hostile bytes against the codec of spiderq: an encoded message decodes to itself, a message cut off a stream is
+//! complete, and every flaw can be encoded and decoded.
 #![no_main]
 
 use bytes::BytesMut;

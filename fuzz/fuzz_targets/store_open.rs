@@ -1,5 +1,5 @@
-//! A data directory with any damage to its files. Opening either finds all acknowledged data or refuses, and `verify` reports
-//! the same before. It never panics. An opened store continues, and is found again.
+//! A data directory with any damage to its files. Opening either finds all acknowledged data or refuses, and `verify`
+//! reports the same before. It never panics. An opened store continues, and is found again.
 #![no_main]
 
 mod directory;

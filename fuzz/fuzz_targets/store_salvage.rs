@@ -1,5 +1,5 @@
-//! A data directory with any damage to its files. `salvage` and `verify` change nothing in it and never panic. A store reported
-//! as whole is complete, no job has a body that it never had, and the salvaged data makes a store.
+//! A data directory with any damage to its files. `salvage` and `verify` change nothing in it and never panic. A store
+//! reported as whole is complete, no job has a body that it never had, and the salvaged data makes a store.
 #![no_main]
 
 mod directory;

@@ -1,5 +1,6 @@
-//! A client of CURVE that knows the server's key and may send anything in its boxes: whatever it sends, and wherever the stream is cut,
-//! the peer gives the same events, the same answers and the same end, keeps to its limits, and what leaves can be read by the client.
+//! A client of CURVE that knows the server's key and may send anything in its boxes: whatever it sends, and wherever
+//! the stream is cut, the peer gives the same events, the same answers and the same end, keeps to its limits, and what
+//! leaves can be read by the client.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

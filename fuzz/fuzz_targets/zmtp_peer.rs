@@ -1,6 +1,6 @@
-//! Hostile bytes against a ZMTP peer: any stream, with or without a valid handshake before it, cut anywhere, must result in the
-//! same events, the same output and the same end as in one piece, and keep to the limits. Then the same stream with time
-//! passing between the pieces, which must not fail either.
+//! Hostile bytes against a ZMTP peer: any stream, with or without a valid handshake before it, cut anywhere, must
+//! result in the same events, the same output and the same end as in one piece, and keep to the limits. Then the same
+//! stream with time passing between the pieces, which must not fail either.
 #![no_main]
 
 use std::sync::Arc;
@@ -21,8 +21,8 @@ const LIMITS: Limits = Limits {
     outbound_bytes_max: 4_000,
 };
 
-/// The most bytes that may wait in the buffer: a message's limit, with a header for each part and for the next frame, and a
-/// command, which is longest in a handshake.
+/// The most bytes that may wait in the buffer: a message's limit, with a header for each part and for the next frame,
+/// and a command, which is longest in a handshake.
 const INPUT_BYTES_MAX: usize = 900 + 5 * 9 + 8_192;
 
 #[derive(Debug, Arbitrary)]

@@ -1,5 +1,5 @@
-//! Tests of the generator against servers in memory: the counts of an honest one are right, and lies fail. The servers are the
-//! daemon's own sessions on one engine; of the other peers, a list of jobs. Not a test of any server.
+//! Tests of the generator against servers in memory: the counts of an honest one are right, and lies fail. The servers
+//! are the daemon's own sessions on one engine; of the other peers, a list of jobs. Not a test of any server.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;

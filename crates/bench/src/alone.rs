@@ -1,7 +1,7 @@
 //! Load on one daemon, for `windlass bench`: on one that it starts, with data of its own, or on one that runs already.
 //!
-//! On a daemon that runs already the load has a queue of its own, `bench`. EventMQ's and spiderq's loads would share a queue with
-//! other clients, so they need a daemon of their own.
+//! On a daemon that runs already the load has a queue of its own, `bench`. EventMQ's and spiderq's loads would share a
+//! queue with other clients, so they need a daemon of their own.
 
 use std::fmt;
 use std::net::ToSocketAddrs as _;
@@ -56,8 +56,8 @@ pub struct Alone {
     /// Measure this number of jobs instead of a time.
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(10..=50_000_000))]
     jobs: Option<u64>,
-    /// A daemon that runs already, HOST:PORT or unix:/PATH; the jobs are in its queue `bench` (Gearman and Faktory). Without this, a daemon is
-    /// started for the load, on free ports, and removed with its data.
+    /// A daemon that runs already, HOST:PORT or unix:/PATH; the jobs are in its queue `bench` (Gearman and Faktory).
+    /// Without this, a daemon is started for the load, on free ports, and removed with its data.
     #[arg(long, value_name = "ADDRESS")]
     at: Option<String>,
     /// The durability of a daemon that is started.
@@ -124,8 +124,8 @@ impl Alone {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] for options that do not fit; the daemon cannot be started or reached; a job was lost or doubled;
-    /// [`Error::Interrupted`].
+    /// [`Error::Usage`] for options that do not fit; the daemon cannot be started or reached; a job was lost or
+    /// doubled; [`Error::Interrupted`].
     pub fn run(&self, windlass: &Path) -> Result<Figures, Error> {
         let (plan, shape) = (Plan::asked(self.jobs, self.seconds)?, self.shape()?);
         process::raise_open_files(OPEN_FILES)?;

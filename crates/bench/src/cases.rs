@@ -126,8 +126,8 @@ pub(crate) struct Case {
     pub(crate) work: Work,
 }
 
-/// The cases with these names, out of `all`: groups, single cases, and cases with another number of jobs, like `fill-2m`.
-/// [`Error::Usage`] for an unknown name.
+/// The cases with these names, out of `all`: groups, single cases, and cases with another number of jobs, like
+/// `fill-2m`. [`Error::Usage`] for an unknown name.
 pub(crate) fn by_names(all: &[Case], names: &[String]) -> Result<Vec<Case>, Error> {
     let mut found = Vec::new();
     for name in names {

@@ -25,8 +25,9 @@ struct Cli {
     /// Cases and groups of cases; --list names them.
     #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',', default_value = "default")]
     cases: Vec<String>,
-    /// Servers to compare: windlass, windlass-unix (over a Unix socket), windlass-watched (while it is scraped), gearmand, gearmand-tN (N threads), gearmand-sqlite,
-    /// redis-{no,everysec,always}, beanstalkd, beanstalkd-{no,50ms,always}, router [default: all that are installed].
+    /// Servers to compare: windlass, windlass-unix (over a Unix socket), windlass-watched (while it is scraped),
+    /// gearmand, gearmand-tN (N threads), gearmand-sqlite, redis-{no,everysec,always}, beanstalkd,
+    /// beanstalkd-{no,50ms,always}, router [default: all that are installed].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     peers: Vec<String>,
     /// Runs per case and server; figures are medians over them.
@@ -41,8 +42,8 @@ struct Cli {
     /// The durability settings to run windlass with.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "sync,interval")]
     durability: Vec<Durability>,
-    /// Poll for answers all the time instead of sleeping: removes the generator's wake-up from latencies, and takes a core
-    /// from the servers.
+    /// Poll for answers all the time instead of sleeping: removes the generator's wake-up from latencies, and takes a
+    /// core from the servers.
     #[arg(long)]
     spin: bool,
     /// The daemon [default: `windlass` beside this program].

@@ -42,8 +42,8 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// Runs everything and passes each case to `show` as soon as it is finished.
-    /// [`Error::Usage`] and [`Error::Missing`] before the first run; [`Error::Interrupted`]. Failures of runs are in the report.
+    /// Runs everything and passes each case to `show` as soon as it is finished. [`Error::Usage`] and
+    /// [`Error::Missing`] before the first run; [`Error::Interrupted`]. Failures of runs are in the report.
     pub(crate) fn hold(&self, interrupt: &Interrupt, mut show: impl FnMut(&CaseResult)) -> Result<Report, Error> {
         let plan = Plan::asked(self.jobs, self.seconds)?;
         let programs = Programs::new(self.windlass_bin.clone(), self.venv.clone());
@@ -156,9 +156,9 @@ impl CaseResult {
         Self { name, about, rows: contestants.into_iter().map(row).collect() }
     }
 
-    /// Does `rounds` rounds. Each calls `run` once per contestant with its index; the starting contestant rotates, so that no
-    /// contestant always follows the same neighbour. A contestant that fails once is skipped for the rest of the case.
-    /// [`Error::Interrupted`] only; every other failure is stored in the row.
+    /// Does `rounds` rounds. Each calls `run` once per contestant with its index; the starting contestant rotates, so
+    /// that no contestant always follows the same neighbour. A contestant that fails once is skipped for the rest of
+    /// the case. [`Error::Interrupted`] only; every other failure is stored in the row.
     pub(crate) fn run(
         &mut self,
         rounds: usize,

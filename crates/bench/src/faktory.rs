@@ -1,5 +1,5 @@
-//! Faktory's work protocol (FWP): load for `windlass`. One command at a time, as stock clients do. Deliberately shares no code
-//! with the daemon's codec.
+//! Faktory's work protocol (FWP): load for `windlass`. One command at a time, as stock clients do. Deliberately shares
+//! no code with the daemon's codec.
 //!
 //! Spec: Faktory Work Protocol, "Protocol Basics", "Producer Commands", "Consumer Commands", "INFO".
 

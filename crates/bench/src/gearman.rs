@@ -1,6 +1,7 @@
 //! Gearman: load for `windlass` and for gearmand. Deliberately shares no code with the daemon's codec.
 //!
-//! Spec: the Gearman protocol (`PROTOCOL` in gearmand's sources), sections "Binary Packet" to "Administrative Protocol".
+//! Spec: the Gearman protocol (`PROTOCOL` in gearmand's sources), sections "Binary Packet" to "Administrative
+//! Protocol".
 
 use std::net::SocketAddr;
 

@@ -37,8 +37,8 @@ pub(crate) enum Idle {
 /// Where a server listens: TCP, or a Unix socket.
 pub(crate) type Endpoint = SockAddr;
 
-/// Opens a connection that never blocks. The connect itself blocks, so that a thousand of them do not overrun the server's
-/// backlog.
+/// Opens a connection that never blocks. The connect itself blocks, so that a thousand of them do not overrun the
+/// server's backlog.
 pub(crate) fn connect(endpoint: &Endpoint) -> io::Result<Socket> {
     let stream = Socket::new(endpoint.domain(), Type::STREAM, None)?;
     stream.connect(endpoint)?;
@@ -137,7 +137,8 @@ impl Links {
         Ok(())
     }
 
-    /// Reads and handles all available bytes of one connection, then writes its output. `ends`: the peer has closed its side.
+    /// Reads and handles all available bytes of one connection, then writes its output. `ends`: the peer has closed its
+    /// side.
     fn serve(&mut self, at: usize, ends: bool, driver: &mut Driver) -> Result<(), Error> {
         let Some(link) = self.links.get_mut(at) else {
             return Ok(());
@@ -151,8 +152,8 @@ impl Links {
                 Err(refusal) => return Err(Error::io(format!("read connection {at}"))(refusal)),
             };
             link.take_in(self.scratch.get(..count).unwrap_or_default(), at, driver)?;
-            // A short read of a stream means that no more bytes are there; the next edge will come (see epoll(7), question 9).
-            // The edge of the end has come already.
+            // A short read of a stream means that no more bytes are there; the next edge will come (see epoll(7),
+            // question 9). The edge of the end has come already.
             if count < self.scratch.len() && !ends {
                 break;
             }

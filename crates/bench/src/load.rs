@@ -1,6 +1,6 @@
-//! The work of one connection, the same in every protocol: a client starts requests, up to a window of them at once; a worker
-//! takes jobs and finishes them; either follows every reply with the next step of the same job. What a protocol adds is a
-//! [`Wire`]: its bytes.
+//! The work of one connection, the same in every protocol: a client starts requests, up to a window of them at once; a
+//! worker takes jobs and finishes them; either follows every reply with the next step of the same job. What a protocol
+//! adds is a [`Wire`]: its bytes.
 
 use std::collections::VecDeque;
 
@@ -142,8 +142,8 @@ pub(crate) struct Connection<W> {
     empty: u32,
 }
 
-/// Every load with workers has jobs for them. More empty answers than this in a row (FWP's come after 2 s each) mean that a job
-/// or a wake-up was lost.
+/// Every load with workers has jobs for them. More empty answers than this in a row (FWP's come after 2 s each) mean
+/// that a job or a wake-up was lost.
 const EMPTY_MAX: u32 = 10;
 
 impl<W: Wire + 'static> Connection<W> {

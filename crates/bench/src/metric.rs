@@ -92,8 +92,8 @@ impl Metric {
         }
     }
 
-    /// Whether this value makes the row's other figures doubtful: the generator was the limit, or other processes used the
-    /// machine.
+    /// Whether this value makes the row's other figures doubtful: the generator was the limit, or other processes used
+    /// the machine.
     pub(crate) fn casts_doubt(self, value: f64) -> bool {
         self == Metric::ClientBusyPercent && value > CLIENT_BUSY_PERCENT_MAX
             || self == Metric::OthersBusyPercent && value > OTHERS_BUSY_PERCENT_MAX

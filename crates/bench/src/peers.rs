@@ -37,8 +37,8 @@ const VERSIONS: &str = "import importlib.metadata as m, zmq\n\
                         print('eventmq', m.version('eventmq'), 'with pyzmq', m.version('pyzmq'), 'and libzmq', zmq.zmq_version())";
 /// In the daemon's data directory.
 const OPERATOR_SOCKET: &str = "operator.sock";
-/// The daemon's front-ends with further keys; a run uses one front-end and turns the others off. In its dialect 1.4, spiderq
-/// also reports counts of Pings.
+/// The daemon's front-ends with further keys; a run uses one front-end and turns the others off. In its dialect 1.4,
+/// spiderq also reports counts of Pings.
 const FRONT_ENDS: [(&str, &str); 4] = [
     ("gearman", ""),
     ("faktory", ""),
@@ -135,7 +135,8 @@ impl Durability {
 }
 
 impl Peer {
-    /// The peers with a name after `--peers`: for `windlass`, `windlass-unix` and `windlass-watched` one per durability. `None` for an unknown name.
+    /// The peers with a name after `--peers`: for `windlass`, `windlass-unix` and `windlass-watched` one per
+    /// durability. `None` for an unknown name.
     pub(crate) fn named(name: &str, durabilities: &[Durability]) -> Option<Vec<Peer>> {
         let windlass = |way| durabilities.iter().map(move |durability| Peer::Windlass { durability: *durability, way });
         Some(match (name, name.strip_prefix("gearmand-t").map(str::parse)) {
@@ -232,8 +233,8 @@ impl Programs {
         }
     }
 
-    /// The command that starts a peer with one front-end (`gearman`, `faktory`, `spiderq`, `eventmq`) on fresh ports and its
-    /// data in `home`. Writes the configuration there. [`Error::Io`], [`Error::Missing`].
+    /// The command that starts a peer with one front-end (`gearman`, `faktory`, `spiderq`, `eventmq`) on fresh ports
+    /// and its data in `home`. Writes the configuration there. [`Error::Io`], [`Error::Missing`].
     pub(crate) fn launch(&self, peer: Peer, front_end: &str, home: &Home) -> Result<Launch, Error> {
         let addr = loopback(servers::free_port()?);
         let (port, data) = (addr.port(), home.path().display());

@@ -23,8 +23,8 @@ pub(crate) struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Reads all three now; the server's is zero if its process is not known. [`Error::Io`] if the server has ended or `/proc` is
-    /// missing.
+    /// Reads all three now; the server's is zero if its process is not known. [`Error::Io`] if the server has ended or
+    /// `/proc` is missing.
     pub(crate) fn now(server_pid: Option<u32>) -> Result<Self, Error> {
         let of = |process: Result<Process, ProcError>| {
             let stat = process.and_then(|process| process.stat()).map_err(unread)?;
@@ -98,8 +98,8 @@ pub(crate) fn machine_facts() -> Vec<(String, String)> {
         .to_vec()
 }
 
-/// Raises this process's limit of open files to at least `wanted`; servers it starts inherit the limit. [`Error::Usage`]
-/// if the hard limit is lower.
+/// Raises this process's limit of open files to at least `wanted`; servers it starts inherit the limit.
+/// [`Error::Usage`] if the hard limit is lower.
 pub(crate) fn raise_open_files(wanted: u64) -> Result<(), Error> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -24,7 +24,8 @@ pub(crate) static REDIS: Protocol = Protocol {
     count,
 };
 
-/// A job that has been taken is the one taken last but for the others in flight, so its place is searched from the list's old end.
+/// A job that has been taken is the one taken last but for the others in flight, so its place is searched from the
+/// list's old end.
 const FINISH: &[u8] = b"*4\r\n$4\r\nLREM\r\n$5\r\ntaken\r\n$2\r\n-1\r\n$100\r\n";
 const PUSH: &[u8] = b"*3\r\n$5\r\nLPUSH\r\n$5\r\nbench\r\n$100\r\n";
 const TAKE: &[u8] = b"*5\r\n$5\r\nLMOVE\r\n$5\r\nbench\r\n$5\r\ntaken\r\n$5\r\nRIGHT\r\n$4\r\nLEFT\r\n";

@@ -111,8 +111,8 @@ fn figure(row: &Row, metric: Metric) -> String {
     stats::median(&row.values(metric)).map_or("–".to_owned(), |value| format!("{}{}", number(value), mark(value)))
 }
 
-/// Ours against each other contestant, and against the best of them if there are several. Without ours, the first against the
-/// rest.
+/// Ours against each other contestant, and against the best of them if there are several. Without ours, the first
+/// against the rest.
 fn ratio_rows(case: &CaseResult, metrics: &[Metric]) -> Vec<Vec<String>> {
     let any_ours = case.rows.iter().any(|row| row.contestant.ours);
     let (ours, theirs): (Vec<_>, Vec<_>) = case

@@ -21,8 +21,8 @@ pub(crate) enum Line<'a> {
     Null,
 }
 
-/// The first reply in `bytes` and the bytes after it, or `None` if more bytes are needed. [`Error::Protocol`] for an error, and if
-/// the stream is out of step.
+/// The first reply in `bytes` and the bytes after it, or `None` if more bytes are needed. [`Error::Protocol`] for an
+/// error, and if the stream is out of step.
 #[inline]
 pub(crate) fn split(bytes: &[u8]) -> Result<Option<(Line<'_>, &[u8])>, Error> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {

@@ -1,5 +1,5 @@
-//! One run of one case on a freshly started server: steady loads, filling and draining, restarting. Every part of it ends with
-//! a check of the server's own count.
+//! One run of one case on a freshly started server: steady loads, filling and draining, restarting. Every part of it
+//! ends with a check of the server's own count.
 
 use std::cell::{Cell, RefCell};
 use std::iter::repeat_n;
@@ -35,7 +35,8 @@ pub(crate) struct Run<'a> {
     /// The length of steady loads.
     pub(crate) plan: Plan,
     pub(crate) idle: Idle,
-    /// The server's count of replies must agree, too, where it has one. In a load with workers, the last replies may be unread.
+    /// The server's count of replies must agree, too, where it has one. In a load with workers, the last replies may be
+    /// unread.
     pub(crate) counts_replies: bool,
     /// Checked in every wait.
     pub(crate) interrupt: &'a Interrupt,
@@ -76,8 +77,8 @@ impl Run<'_> {
         Ok(sample)
     }
 
-    /// A load on a server that runs already and has other work, too: its own counts say nothing about this load. The jobs that a
-    /// load without workers has left are taken out again, each exactly once.
+    /// A load on a server that runs already and has other work, too: its own counts say nothing about this load. The
+    /// jobs that a load without workers has left are taken out again, each exactly once.
     pub(crate) fn on_running(&self, protocol: &Protocol, ports: &Ports, shape: &Shape) -> Result<Sample, Error> {
         let (replies, last) = (Cell::default(), RefCell::default());
         let bout = Bout { run: self, protocol, ports, pid: None, acknowledges: true, replies, last };
@@ -216,8 +217,8 @@ impl Bout<'_> {
         Ok(measured)
     }
 
-    /// Waits until the server counts this number of jobs. Counts agree at once, unless messages at the end of a run were sent
-    /// without waiting for their answers.
+    /// Waits until the server counts this number of jobs. Counts agree at once, unless messages at the end of a run
+    /// were sent without waiting for their answers.
     fn agree(&self, left: u64) -> Result<(), Error> {
         if self.pid.is_none() {
             return Ok(());

@@ -98,7 +98,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the server and waits until its ports accept. Also returns the time from the start of the process to that moment.
+    /// Starts the server and waits until its ports accept. Also returns the time from the start of the process to that
+    /// moment.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be started, [`Error::NotReady`] if it exits or does not listen in time, with the end

@@ -1,10 +1,10 @@
 //! spiderq over ZeroMQ's transport: load for `windlass`. Deliberately shares no code with the daemon's codec.
 //!
-//! Every request is `["", cookie, request]` and every reply must be `["", cookie, reply]`; replies may come in any order. The
-//! cookie is the number of the request.
+//! Every request is `["", cookie, request]` and every reply must be `["", cookie, reply]`; replies may come in any
+//! order. The cookie is the number of the request.
 //!
-//! Spec: `spiderq-protocol`, "Requests" and "Replies". Integers are big-endian; keys and values follow their length, four
-//! bytes.
+//! Spec: `spiderq-protocol`, "Requests" and "Replies". Integers are big-endian; keys and values follow their length,
+//! four bytes.
 
 use std::net::SocketAddr;
 

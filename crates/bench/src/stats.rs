@@ -29,7 +29,8 @@ pub(crate) struct Ratio {
     pub(crate) of_pairs: f64,
 }
 
-/// Both ratios of `ours` to `theirs`, whose entries at one index are from one round. `None` if there is nothing to divide.
+/// Both ratios of `ours` to `theirs`, whose entries at one index are from one round. `None` if there is nothing to
+/// divide.
 pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Ratio> {
     let (our_median, their_median) = (median(ours)?, median(theirs)?);
     let quotients: Vec<f64> = ours.iter().zip(theirs).filter(|(_, b)| **b > 0.0).map(|(a, b)| a / b).collect();

@@ -29,8 +29,8 @@ const SUMMARY_FAKTORY: [&str; 6] = ["push-50", "fetch-ack-1", "fetch-ack-10", "f
 
 /// Submits in flight where a case pipelines.
 pub(crate) const PIPELINE: usize = 128;
-/// Producers pause when this number of jobs waits for workers, and resume at half of it. The bound gives a steady state; without
-/// it, the faster submitter would build the longer queue and so lose.
+/// Producers pause when this number of jobs waits for workers, and resume at half of it. The bound gives a steady
+/// state; without it, the faster submitter would build the longer queue and so lose.
 const BACKLOG_MAX: u64 = 4096;
 /// The same where each job costs two disk writes, so that the rest is done in about a second.
 const DURABLE_BACKLOG_MAX: u64 = 512;

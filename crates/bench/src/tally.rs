@@ -1,5 +1,5 @@
-//! The common counters of a run's connections: when they may start a request, and what has happened to the jobs. No bytes, no
-//! clock.
+//! The common counters of a run's connections: when they may start a request, and what has happened to the jobs. No
+//! bytes, no clock.
 
 use fixedbitset::FixedBitSet;
 use hdrhistogram::Histogram;
@@ -55,8 +55,8 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counters for at most `started_max` requests. Jobs 0 to `queued` are queued already. `acknowledges`: the server acknowledges
-    /// every job.
+    /// Counters for at most `started_max` requests. Jobs 0 to `queued` are queued already. `acknowledges`: the server
+    /// acknowledges every job.
     pub(crate) fn new(shape: &Shape, acknowledges: bool, started_max: u64, queued: u64) -> Result<Self, Error> {
         let latency = Histogram::new(2).map_err(|error| Error::Usage(error.to_string()))?;
         Ok(Self {
@@ -106,8 +106,8 @@ impl Tally {
         self.end(Ending::Answered, sent);
     }
 
-    /// A connection has received a job. [`Error::Mismatch`] if it was never submitted, has been taken before, or is not as it was
-    /// put back.
+    /// A connection has received a job. [`Error::Mismatch`] if it was never submitted, has been taken before, or is not
+    /// as it was put back.
     #[inline]
     pub(crate) fn worked(&mut self, job: Stamp) -> Result<(), Error> {
         if job.number >= self.jobs() {
@@ -163,8 +163,8 @@ impl Tally {
         self.jobs() - self.worked
     }
 
-    /// Nothing is outstanding, and no acknowledgement will ever make a producer submit. This can happen below a full backlog, if
-    /// the first jobs were worked before the last producer had connected.
+    /// Nothing is outstanding, and no acknowledgement will ever make a producer submit. This can happen below a full
+    /// backlog, if the first jobs were worked before the last producer had connected.
     fn is_forgotten(&self) -> bool {
         self.shape.ending == Ending::Worked && !self.acknowledges && self.left() == 0
     }

@@ -1,5 +1,5 @@
-//! An observer of the daemon during a run, as monitoring is in use: a scrape of `/metrics` each second, and an overview that stays
-//! open in a browser. It costs the daemon what it costs in use; its answers are read and thrown away.
+//! An observer of the daemon during a run, as monitoring is in use: a scrape of `/metrics` each second, and an overview
+//! that stays open in a browser. It costs the daemon what it costs in use; its answers are read and thrown away.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,5 @@
-//! ZeroMQ's transport, in the role of a DEALER. Deliberately shares no code with the daemon's codec; the tests speak with that.
+//! ZeroMQ's transport, in the role of a DEALER. Deliberately shares no code with the daemon's codec; the tests speak
+//! with that.
 //!
 //! Spec: ZMTP 3.0, without security.
 

@@ -9,8 +9,8 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::ser::{Formatter, Serializer};
 use serde_json::value::RawValue;
 
-/// How deep converted JSON may be nested, the outermost value included. This code does not recurse, but the next reader may, and
-/// was written for its own protocol's depth.
+/// How deep converted JSON may be nested, the outermost value included. This code does not recurse, but the next reader
+/// may, and was written for its own protocol's depth.
 pub const DEPTH_MAX: usize = 128;
 
 /// The text is not of the expected kind.

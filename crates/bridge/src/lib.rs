@@ -1,15 +1,15 @@
-//! Converts a job for a worker of another protocol, and that worker's result for the job's own clients: the neutral form in
-//! between. Each protocol's crate has two columns: [`Origin`] reads its jobs into the neutral form, and a function of its own
-//! writes its workers' jobs from it. No protocol is named here.
+//! Converts a job for a worker of another protocol, and that worker's result for the job's own clients: the neutral
+//! form in between. Each protocol's crate has two columns: [`Origin`] reads its jobs into the neutral form, and a
+//! function of its own writes its workers' jobs from it. No protocol is named here.
 //!
-//! **Contract.** Pure: bytes in, bytes out. The engine keeps a job's body as its producer sent it; it is converted when it goes
-//! to a worker of another protocol. A worker of the job's own protocol gets the unchanged bytes, which are not parsed. A job that
-//! cannot be converted is an [`Unconvertible`] whose text is the violated rule; such a job must end visibly. JSON is cut out, never
-//! re-serialized: numbers, escapes and unknown keys stay as they were. No input makes this code panic, recurse, or take more
-//! memory than a small multiple of the input's size.
+//! **Contract.** Pure: bytes in, bytes out. The engine keeps a job's body as its producer sent it; it is converted when
+//! it goes to a worker of another protocol. A worker of the job's own protocol gets the unchanged bytes, which are not
+//! parsed. A job that cannot be converted is an [`Unconvertible`] whose text is the violated rule; such a job must end
+//! visibly. JSON is cut out, never re-serialized: numbers, escapes and unknown keys stay as they were. No input makes
+//! this code panic, recurse, or take more memory than a small multiple of the input's size.
 //!
-//! **Reading order.** The crate's README has the tables. [`Job`], the input; [`Call`], the neutral form; [`Bridge`], all
-//! protocols' origins; [`json`], values that stay text.
+//! **Reading order.** The crate's README has the tables. [`Job`], the input; [`Call`], the neutral form; [`Bridge`],
+//! all protocols' origins; [`json`], values that stay text.
 
 pub mod json;
 mod unconvertible;

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// The longest path a Unix socket can have: `sun_path` without its terminator.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
-/// An address as configured: `host:port`, `[ipv6]:port` or `unix:/path`. Also accepts ZeroMQ's notation: `tcp://host:port`,
-/// where the host `*` means every IPv4 address, and `ipc:///path`.
+/// An address as configured: `host:port`, `[ipv6]:port` or `unix:/path`. Also accepts ZeroMQ's notation:
+/// `tcp://host:port`, where the host `*` means every IPv4 address, and `ipc:///path`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ListenAddress {

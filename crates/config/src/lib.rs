@@ -1,11 +1,12 @@
-//! What configuration sections are made of: formats of values, errors that name their place, and overrides of single keys.
+//! What configuration sections are made of: formats of values, errors that name their place, and overrides of single
+//! keys.
 //!
-//! Every protocol's crate and the server define their own sections of the one TOML file; the binary puts them together. No
-//! section and no protocol is named here.
+//! Every protocol's crate and the server define their own sections of the one TOML file; the binary puts them together.
+//! No section and no protocol is named here.
 //!
-//! Reading order: `quantity` and `address` (formats of values) · `tls`, `throttle` and `secret` (keys that several sections
-//! have) · `rules` (checks that several sections need) · `file` (text to a configuration) · `overrides` (single keys from
-//! elsewhere) · `error`. This code opens only the configuration file and files of passwords.
+//! Reading order: `quantity` and `address` (formats of values) · `tls`, `throttle` and `secret` (keys that several
+//! sections have) · `rules` (checks that several sections need) · `file` (text to a configuration) · `overrides`
+//! (single keys from elsewhere) · `error`. This code opens only the configuration file and files of passwords.
 
 mod address;
 mod error;

@@ -1,7 +1,7 @@
 //! Single keys from the environment and the command line, which override the file.
 //!
-//! A key is `section.key` on the command line and `WINDLASS_SECTION_KEY` in the environment. Its value is written as in TOML,
-//! except that strings need no quotes and lists no brackets.
+//! A key is `section.key` on the command line and `WINDLASS_SECTION_KEY` in the environment. Its value is written as in
+//! TOML, except that strings need no quotes and lists no brackets.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -184,8 +184,8 @@ fn is_ours(name: &str) -> bool {
     name.starts_with(PREFIX) && !NOT_OURS.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Kubernetes sets variables named after services in every container; a service called `windlass` or `windlass-x` must not keep
-/// the daemon from starting.
+/// Kubernetes sets variables named after services in every container; a service called `windlass` or `windlass-x` must
+/// not keep the daemon from starting.
 fn is_service_link(name: &str, value: &str) -> bool {
     let place = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
     let port = name.split_once("_PORT_").is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()));

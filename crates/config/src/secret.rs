@@ -70,8 +70,8 @@ pub fn secret(password: &Secret, file: &Path) -> io::Result<Secret> {
     fs::read_to_string(file).map(|text| Secret::from(text.trim()))
 }
 
-/// Reads the password. Refuses a password beside a file, and a file that cannot be read or is empty. The keys are those of the
-/// password and of the file; `named` is the name of the second one in messages about the first.
+/// Reads the password. Refuses a password beside a file, and a file that cannot be read or is empty. The keys are those
+/// of the password and of the file; `named` is the name of the second one in messages about the first.
 ///
 /// # Errors
 ///

@@ -16,7 +16,8 @@ pub struct Tls {
     /// A file with the certificate's private key (PEM).
     #[serde(deserialize_with = "credential")]
     pub key: PathBuf,
-    /// A file with authorities (PEM); one of them must have signed a peer's certificate. Empty if peers need no certificate.
+    /// A file with authorities (PEM); one of them must have signed a peer's certificate. Empty if peers need no
+    /// certificate.
     #[serde(deserialize_with = "credential")]
     pub client_ca: PathBuf,
 }

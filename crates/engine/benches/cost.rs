@@ -94,8 +94,8 @@ fn timed(what: &str, times: u64, mut run: impl FnMut(u64)) {
     println!("  {:>8} ns {what}", start.elapsed().as_nanos() / u128::from(times));
 }
 
-/// Resident bytes of this process, 0 if the system does not report them. The allocator returns memory that has been free for a
-/// second when it next gets a large request.
+/// Resident bytes of this process, 0 if the system does not report them. The allocator returns memory that has been
+/// free for a second when it next gets a large request.
 fn resident_bytes() -> u64 {
     thread::sleep(Duration::from_millis(1100));
     drop(black_box(Vec::<u8>::with_capacity(1 << 20)));

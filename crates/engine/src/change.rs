@@ -2,16 +2,16 @@
 
 use crate::ids::{JobId, QueueId};
 
-/// A change to journal. It names the changed thing; before the next turn the journal reads the current value from the engine
-/// ([`crate::Engine::job`], [`crate::Engine::queue`]).
+/// A change to journal. It names the changed thing; before the next turn the journal reads the current value from the
+/// engine ([`crate::Engine::job`], [`crate::Engine::queue`]).
 ///
 /// If a job is put and removed within one turn, the journal finds no job and the pair cancels out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// A job is new, or a field outside [`Change::JobMoved`] changed.
     JobPut(JobId),
-    /// A job's state changed: its place, sort key, position in a cycle, time of becoming ready, attempts, failures, last failure,
-    /// lost workers or progress.
+    /// A job's state changed: its place, sort key, position in a cycle, time of becoming ready, attempts, failures,
+    /// last failure, lost workers or progress.
     JobMoved(JobId),
     /// A job was removed.
     JobGone(JobId),
@@ -31,7 +31,8 @@ pub enum Change {
     BatchMoved(JobId),
     /// A batch was removed.
     BatchGone(JobId),
-    /// A day of this number began ([`crate::Engine::days`]). Its record takes the place of the one that is [`crate::DAYS_KEPT`] older.
+    /// A day of this number began ([`crate::Engine::days`]). Its record takes the place of the one that is
+    /// [`crate::DAYS_KEPT`] older.
     DayBegan(u64),
     /// Only the engine meta changed: job numbers were reserved, or a clock was set ([`crate::Engine::meta`]).
     Meta,

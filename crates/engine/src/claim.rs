@@ -9,7 +9,8 @@ use crate::request::{JobRef, NewJob};
 /// What a client had at an earlier leader's engine, beside what it can ask for again with a command.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Claim {
-    /// It works on a job, under a lease that ends with its connection. If several clients claim one job, the highest token counts.
+    /// It works on a job, under a lease that ends with its connection. If several clients claim one job, the highest
+    /// token counts.
     Holds {
         /// The job.
         job: JobId,
@@ -21,8 +22,8 @@ pub enum Claim {
         /// The job.
         job: JobId,
     },
-    /// It has pushed a job that lives only while clients listen, and it listens to it. The job returns under its number, unless
-    /// another client has claimed it before: then this client listens to that one.
+    /// It has pushed a job that lives only while clients listen, and it listens to it. The job returns under its
+    /// number, unless another client has claimed it before: then this client listens to that one.
     Pushed {
         /// The job's number.
         job: JobId,

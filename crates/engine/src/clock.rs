@@ -1,8 +1,9 @@
 //! The two clocks, and the part of them that the journal keeps.
 //!
-//! The engine's time is monotonic: it counts elapsed time, continues over restarts, and ignores changes of the wall clock.
-//! Leases, heartbeats, waits, backoffs and all other durations use it. Calendar times (`not_before`, `expires_at`, cron) use
-//! the wall clock, and so do all times shown to clients. The skew is the difference between the two.
+//! The engine's time is monotonic: it counts elapsed time, continues over restarts, and ignores changes of the wall
+//! clock. Leases, heartbeats, waits, backoffs and all other durations use it. Calendar times (`not_before`,
+//! `expires_at`, cron) use the wall clock, and so do all times shown to clients. The skew is the difference between the
+//! two.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +15,8 @@ const JITTER_MS: u64 = 5;
 /// A change of skew beyond this is a step: it is journalled, and calendar times are checked again.
 const STEP_MS: u64 = 1_000;
 
-/// How the engine's time relates to other clocks. All zero means that both clocks agree: the default for a journal without
-/// clock data.
+/// How the engine's time relates to other clocks. All zero means that both clocks agree: the default for a journal
+/// without clock data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Clock {
     /// The wall clock minus the engine's time, in milliseconds.
@@ -47,11 +48,12 @@ pub const TICK_MS: u64 = 1_000;
 /// A reading that is late by more than this is a pause.
 const LATE_MS: u64 = 2_000;
 
-/// How long the engine's time stands still after a pause, so that the daemon first reads the data waiting in its sockets.
+/// How long the engine's time stands still after a pause, so that the daemon first reads the data waiting in its
+/// sockets.
 const SETTLE_MS: u64 = 1_000;
 
-/// Computes the engine's time from the machine's clocks: the time since boot, including the machine's sleep, minus the pauses
-/// in which the daemon itself stood still.
+/// Computes the engine's time from the machine's clocks: the time since boot, including the machine's sleep, minus the
+/// pauses in which the daemon itself stood still.
 ///
 /// Pure: the caller reads the clocks, at least every [`TICK_MS`].
 #[derive(Clone, Debug)]
@@ -78,8 +80,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Whether a context with this time and these clocks is from a later reading. Only a pause lowers `ahead_ms`, and the
-    /// time stands still after it, so that equal times may be from before and after a pause.
+    /// Whether a context with this time and these clocks is from a later reading. Only a pause lowers `ahead_ms`, and
+    /// the time stands still after it, so that equal times may be from before and after a pause.
     #[must_use]
     pub const fn is_older_than(&self, now: Timestamp, clock: &Clock) -> bool {
         let same_boot = self.clock.boot == clock.boot && clock.boot != 0;
@@ -88,8 +90,9 @@ impl Reading {
 }
 
 impl Timekeeper {
-    /// Continues from the clock in the journal. `boot` identifies this boot of the machine (0: unknown), `since_boot_ms` is the
-    /// time since then. In the same boot the time continues exactly; after another boot the wall clock gives the elapsed time.
+    /// Continues from the clock in the journal. `boot` identifies this boot of the machine (0: unknown),
+    /// `since_boot_ms` is the time since then. In the same boot the time continues exactly; after another boot the wall
+    /// clock gives the elapsed time.
     #[must_use]
     pub fn start(kept: &Clock, boot: u64, since_boot_ms: u64, wall: Timestamp) -> Self {
         let same_boot = boot != 0 && kept.boot == boot;
@@ -116,8 +119,8 @@ impl Timekeeper {
         Reading { now: self.now, clock, pause_ms }
     }
 
-    /// Declares that the clock was read continuously until then, so that the elapsed time is not a pause. For simulated clocks
-    /// that jump.
+    /// Declares that the clock was read continuously until then, so that the elapsed time is not a pause. For simulated
+    /// clocks that jump.
     pub fn kept_reading(&mut self, since_boot_ms: u64) {
         self.read_ms = self.read_ms.max(since_boot_ms);
     }

@@ -1,7 +1,7 @@
 //! The commands that a client may send to the engine, in families. Commands are verbs and own their data.
 //!
-//! Each command names the replies that answer it; [`crate::Refusal`] can answer any command. What a command means for its
-//! carriers is declared in `terms`.
+//! Each command names the replies that answer it; [`crate::Refusal`] can answer any command. What a command means for
+//! its carriers is declared in `terms`.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -45,8 +45,9 @@ pub enum Command {
     Worker(WorkerCommand),
     /// Wait until every earlier change is durable. Answer: `Settled`.
     Barrier,
-    /// Have again what the client had at an engine that this one succeeds ([`crate::Engine::succeed`]). No answer. What is not
-    /// there any more ends as it does without a claim: a worker's report is refused, a listener receives `Ended`.
+    /// Have again what the client had at an engine that this one succeeds ([`crate::Engine::succeed`]). No answer. What
+    /// is not there any more ends as it does without a claim: a worker's report is refused, a listener receives
+    /// `Ended`.
     Claim(Box<Claim>),
 }
 
@@ -59,7 +60,8 @@ pub enum ClientCommand {
     Close,
     /// Set the client's own name (Gearman `SET_CLIENT_ID`).
     SetName(Bytes),
-    /// Register that the client can work on a queue (Gearman `CAN_DO`, EventMQ `INFORM`). Registering twice counts twice.
+    /// Register that the client can work on a queue (Gearman `CAN_DO`, EventMQ `INFORM`). Registering twice counts
+    /// twice.
     Serve(Subscription),
     /// The client can no longer work on the queue. `requeue` returns its leased jobs of that queue.
     Unserve {
@@ -68,13 +70,14 @@ pub enum ClientCommand {
         /// Return the jobs that the client holds from this queue.
         requeue: bool,
     },
-    /// Watch jobs change their states, and what happens to queues and workers. The client receives `Watched` for as many changes as it has room for; each further command
-    /// adds room. Changes without room are counted, and `Watched` with their number is the first one that follows.
+    /// Watch jobs change their states, and what happens to queues and workers. The client receives `Watched` for as
+    /// many changes as it has room for; each further command adds room. Changes without room are counted, and `Watched`
+    /// with their number is the first one that follows.
     Watch {
         /// Only jobs of this queue; `None` = of all. The first command decides, here and for `text`.
         queue: Option<Bytes>,
-        /// Only jobs that have this text in their bodies, with their bodies, and neither queues nor workers; empty = everything,
-        /// without bodies. Daemons do not send it to each other.
+        /// Only jobs that have this text in their bodies, with their bodies, and neither queues nor workers; empty =
+        /// everything, without bodies. Daemons do not send it to each other.
         #[serde(skip)]
         text: Bytes,
         /// How many more notices the client has room for.
@@ -94,8 +97,8 @@ pub enum ClientCommand {
 pub enum JobCommand {
     /// Submit a new job. Answer: `Pushed`.
     Push(Box<NewJob>),
-    /// Record a job's progress, whatever its state (FWP `TRACK SET`). Fields that are `None` stay as they are. Answer: `Done`. If
-    /// the job is leased, its listeners receive `Progress`.
+    /// Record a job's progress, whatever its state (FWP `TRACK SET`). Fields that are `None` stay as they are. Answer:
+    /// `Done`. If the job is leased, its listeners receive `Progress`.
     Track {
         /// The job.
         job: JobRef,
@@ -103,8 +106,8 @@ pub enum JobCommand {
         progress: Option<(u32, u32)>,
         /// A sentence.
         text: Option<Bytes>,
-        /// If the job is leased, extend its lease to this time, at most [`crate::Limits::lease_ms_max`] from now. Never shortens
-        /// a lease.
+        /// If the job is leased, extend its lease to this time, at most [`crate::Limits::lease_ms_max`] from now. Never
+        /// shortens a lease.
         until: Option<Timestamp>,
     },
     /// Replace a job's body, whatever its state (spiderq `Update`). Answer: `Done`.
@@ -114,22 +117,23 @@ pub enum JobCommand {
         /// The new body.
         body: Bytes,
     },
-    /// Remove a job, whatever its state. Listeners receive `Ended` with `Cancelled`. Answer: `Done`. If the job was leased, its
-    /// worker's `Finish` or `Fail` is refused with `UnknownJob`.
+    /// Remove a job, whatever its state. Listeners receive `Ended` with `Cancelled`. Answer: `Done`. If the job was
+    /// leased, its worker's `Finish` or `Fail` is refused with `UnknownJob`.
     Cancel(JobRef),
 }
 
 /// A worker asks for work, or stops asking.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum TakeCommand {
-    /// Take one job. Answer: `Taken`, or `Empty` when no job arrives within the wait. A client that is already waiting is
-    /// refused, unless both its pending takes and this take have no deadline; then they wait in order. A take that does not wait
-    /// has no deadline.
+    /// Take one job. Answer: `Taken`, or `Empty` when no job arrives within the wait. A client that is already waiting
+    /// is refused, unless both its pending takes and this take have no deadline; then they wait in order. A take that
+    /// does not wait has no deadline.
     Take(Take),
-    /// Wait for work on a queue that the client serves (Gearman `PRE_SLEEP`). Answer: one `WorkAvailable`, at once or later.
+    /// Wait for work on a queue that the client serves (Gearman `PRE_SLEEP`). Answer: one `WorkAvailable`, at once or
+    /// later.
     WaitForWork,
-    /// Allow the engine to send this many more jobs, without further requests, from the queues that the client serves (EventMQ
-    /// `READY`). Answers: one `Delivered` for each.
+    /// Allow the engine to send this many more jobs, without further requests, from the queues that the client serves
+    /// (EventMQ `READY`). Answers: one `Delivered` for each.
     Credit {
         /// Additional jobs.
         credits: u32,
@@ -152,8 +156,8 @@ pub enum LeaseCommand {
         /// The result, for listeners and for later queries.
         result: Bytes,
     },
-    /// A leased job failed. Its retry policy decides what follows. Answer: `Failed`. If the job is not retried, listeners receive
-    /// `Ended`.
+    /// A leased job failed. Its retry policy decides what follows. Answer: `Failed`. If the job is not retried,
+    /// listeners receive `Ended`.
     Fail {
         /// The job.
         job: JobRef,
@@ -162,11 +166,12 @@ pub enum LeaseCommand {
         /// The failure as the worker reported it. The engine sets `at`.
         failure: Box<Failure>,
     },
-    /// Reject a leased job because it cannot be expressed in the worker's protocol (a conversion error). The job returns to its
-    /// own position. Workers of that protocol no longer see it until the daemon restarts, or the job's body or its queue's codec
-    /// changes. This counts neither as a failure nor as a loss. If the job suits no protocol (if isolated: not its own),
-    /// it goes to the dead-letter queue regardless of its retry policy, with a failure of the kind [`MISFIT`](crate::MISFIT). If
-    /// it is not durable, it is removed instead. In both cases listeners receive `Ended`. Answer: `Done`.
+    /// Reject a leased job because it cannot be expressed in the worker's protocol (a conversion error). The job
+    /// returns to its own position. Workers of that protocol no longer see it until the daemon restarts, or the job's
+    /// body or its queue's codec changes. This counts neither as a failure nor as a loss. If the job suits no protocol
+    /// (if isolated: not its own), it goes to the dead-letter queue regardless of its retry policy, with a failure of
+    /// the kind [`MISFIT`](crate::MISFIT). If it is not durable, it is removed instead. In both cases listeners receive
+    /// `Ended`. Answer: `Done`.
     Unconvertible {
         /// The job.
         job: JobRef,
@@ -175,7 +180,8 @@ pub enum LeaseCommand {
         /// The reason, as a sentence. Becomes the failure's message.
         why: Bytes,
     },
-    /// Return a leased job without working on it, to its own position or to the front. Counts no failure. Answer: `Done`.
+    /// Return a leased job without working on it, to its own position or to the front. Counts no failure. Answer:
+    /// `Done`.
     Release {
         /// The job.
         job: JobRef,
@@ -227,44 +233,45 @@ pub enum QueueCommand {
         /// Its kind.
         kind: QueueKind,
     },
-    /// Remove a queue and its ready jobs. Jobs in other states stay, and the queue stays with them, hidden until one of them
-    /// becomes ready. A client with a protocol removes from an isolated queue only what that protocol has there: jobs, pause and
-    /// limits. Answer: `Done`. If the queue has more ready jobs than one visit may remove, the answer is `Mutated` with a part of
-    /// them removed; then send the command again.
+    /// Remove a queue and its ready jobs. Jobs in other states stay, and the queue stays with them, hidden until one of
+    /// them becomes ready. A client with a protocol removes from an isolated queue only what that protocol has there:
+    /// jobs, pause and limits. Answer: `Done`. If the queue has more ready jobs than one visit may remove, the answer
+    /// is `Mutated` with a part of them removed; then send the command again.
     Remove {
         /// Its name.
         queue: Bytes,
-        /// Refuse if a worker serves the queue, or if any of its jobs is ready, leased, scheduled or retrying. In an isolated
-        /// queue only workers and jobs of the client's protocol count.
+        /// Refuse if a worker serves the queue, or if any of its jobs is ready, leased, scheduled or retrying. In an
+        /// isolated queue only workers and jobs of the client's protocol count.
         only_idle: bool,
     },
-    /// Pause or resume a queue: a paused queue hands out no jobs. A client with a protocol pauses only jobs of that protocol in an
-    /// isolated queue. An unknown name is not an error. Answer: `Done`.
+    /// Pause or resume a queue: a paused queue hands out no jobs. A client with a protocol pauses only jobs of that
+    /// protocol in an isolated queue. An unknown name is not an error. Answer: `Done`.
     Pause {
         /// Its name.
         queue: Bytes,
         /// `true` pauses, `false` resumes.
         paused: bool,
     },
-    /// Set how many jobs a queue may hold when a job of each priority is submitted; replaces all its limits. If a client with a
-    /// protocol limits an isolated queue, only jobs of that protocol are limited, and only they count. Answer: `Done`.
+    /// Set how many jobs a queue may hold when a job of each priority is submitted; replaces all its limits. If a
+    /// client with a protocol limits an isolated queue, only jobs of that protocol are limited, and only they count.
+    /// Answer: `Done`.
     Limit {
         /// Its name. An unknown queue becomes known.
         queue: Bytes,
         /// By [`Priority::lane`]; `None` = no limit.
         jobs_max: [Option<u32>; Priority::COUNT],
     },
-    /// Limit how many jobs of a queue may be worked on at once. At the limit the queue hands out nothing, and a take continues
-    /// with the next queue in its list. The throttle outlasts the queue's removal. Jobs already leased count, so this command
-    /// scans all jobs. Answer: `Done`.
+    /// Limit how many jobs of a queue may be worked on at once. At the limit the queue hands out nothing, and a take
+    /// continues with the next queue in its list. The throttle outlasts the queue's removal. Jobs already leased count,
+    /// so this command scans all jobs. Answer: `Done`.
     Throttle {
         /// Its name. The queue need not be known, and does not become known.
         queue: Bytes,
         /// `None` = unlimited.
         throttle: Option<Throttle>,
     },
-    /// Set which queues all protocols share; replaces the previous setting. Initially no queue is shared. Not journalled. Scans
-    /// all queues, and all ready jobs of the queues whose setting changes. Answer: `Done`.
+    /// Set which queues all protocols share; replaces the previous setting. Initially no queue is shared. Not
+    /// journalled. Scans all queues, and all ready jobs of the queues whose setting changes. Answer: `Done`.
     Bridge(Box<Bridge>),
     /// Set the rules of a queue; each rule states which jobs it covers. They outlast the queue's removal. If
     /// [`QueueRules::codec`] changes, this command scans all ready jobs of the queue. Answer: `Done`.
@@ -279,14 +286,15 @@ pub enum QueueCommand {
 /// A schedule, which pushes a job again and again, is set or removed.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum ScheduleCommand {
-    /// Create a recurring job, or replace the one with the same name. Answer: `ScheduleSet`. Refused if it would never run.
+    /// Create a recurring job, or replace the one with the same name. Answer: `ScheduleSet`. Refused if it would never
+    /// run.
     Set(Box<NewSchedule>),
     /// Remove a schedule. The jobs it has pushed stay. Answer: `Done`.
     Remove(ScheduleRef),
     /// Push a schedule's job now, besides its own runs. Answer: `Pushed`.
     Run(ScheduleRef),
-    /// Stop the runs of a schedule, or let it run again from its next time on. A schedule that is set again with `keep_grid` stays
-    /// paused. Answer: `Done`.
+    /// Stop the runs of a schedule, or let it run again from its next time on. A schedule that is set again with
+    /// `keep_grid` stays paused. Answer: `Done`.
     Pause {
         /// The schedule.
         schedule: ScheduleRef,
@@ -300,9 +308,9 @@ pub enum ScheduleCommand {
 pub enum BatchCommand {
     /// Create a batch. Answer: `Done`. Refused if its name is taken or its parent is unknown.
     New(Box<NewBatch>),
-    /// Announce that more jobs will join a batch. If it was committed, it pushes no callbacks until it is committed again. The
-    /// command is optional: jobs may join any known batch. A batch that has pushed all its callbacks is only kept for longer.
-    /// Answer: `Done`.
+    /// Announce that more jobs will join a batch. If it was committed, it pushes no callbacks until it is committed
+    /// again. The command is optional: jobs may join any known batch. A batch that has pushed all its callbacks is only
+    /// kept for longer. Answer: `Done`.
     Open {
         /// Its name.
         batch: Bytes,
@@ -330,10 +338,10 @@ pub enum BulkCommand {
         /// The most jobs to change in this round.
         limit: u32,
     },
-    /// Remove everything of one protocol, a bounded amount at a time: its batches; its jobs in every state (a worker's report on
-    /// a removed job is refused as unknown); queues that are then empty, unserved and without limits (the next push makes them
-    /// known again); and its counters. Jobs that arrive meanwhile may stay. Schedules stay: they define future work and are not
-    /// work themselves. Answer: `Mutated`, with where to continue.
+    /// Remove everything of one protocol, a bounded amount at a time: its batches; its jobs in every state (a worker's
+    /// report on a removed job is refused as unknown); queues that are then empty, unserved and without limits (the
+    /// next push makes them known again); and its counters. Jobs that arrive meanwhile may stay. Schedules stay: they
+    /// define future work and are not work themselves. Answer: `Mutated`, with where to continue.
     Flush {
         /// The protocol.
         protocol: Protocol,
@@ -347,8 +355,9 @@ pub enum BulkCommand {
 /// A worker that is known by name across connections.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum WorkerCommand {
-    /// Assign this connection to the named worker. The worker stays registered while it sends heartbeats and has a connection.
-    /// From `Quiet` on, none of its connections receives work, however it waits. Answer: `Done`. The empty name is refused.
+    /// Assign this connection to the named worker. The worker stays registered while it sends heartbeats and has a
+    /// connection. From `Quiet` on, none of its connections receives work, however it waits. Answer: `Done`. The empty
+    /// name is refused.
     Register {
         /// The worker's name (FWP `wid`).
         worker: Bytes,
@@ -369,8 +378,8 @@ pub enum WorkerCommand {
         /// The new state.
         state: WorkerState,
     },
-    /// From now on the engine hands out no job, and every named worker is [`WorkerState::Quiet`], also one that registers later.
-    /// Nothing undoes this: the daemon is about to stop. Answer: `Done`.
+    /// From now on the engine hands out no job, and every named worker is [`WorkerState::Quiet`], also one that
+    /// registers later. Nothing undoes this: the daemon is about to stop. Answer: `Done`.
     Drain,
 }
 

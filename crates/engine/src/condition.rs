@@ -1,7 +1,7 @@
 //! What a filter may ask of a job besides its state, queue, protocol, number and name.
 //!
-//! A condition is data, so that a filter can be sent to an engine in another process. What a job's body means is known only to its
-//! protocol: the engine asks a [`JobReader`].
+//! A condition is data, so that a filter can be sent to an engine in another process. What a job's body means is known
+//! only to its protocol: the engine asks a [`JobReader`].
 
 use std::fmt;
 
@@ -54,8 +54,8 @@ pub trait JobReader: Send + Sync + fmt::Debug {
     /// Whether a job has this type, if its protocol has types.
     fn has_type(&self, job: &Job, name: &str) -> bool;
 
-    /// A job's text as a worker of its protocol would get it, if the protocol has texts. The wall clock is ahead of the engine's
-    /// time by `skew_ms`.
+    /// A job's text as a worker of its protocol would get it, if the protocol has texts. The wall clock is ahead of the
+    /// engine's time by `skew_ms`.
     fn text(&self, job: &Job, skew_ms: i64) -> Option<Vec<u8>>;
 }
 

@@ -1,8 +1,8 @@
-//! Counters by day (UTC). The totals are recorded when a day begins; what was counted on a day is the difference to the beginning
-//! of the next one, so that counting costs nothing more.
+//! Counters by day (UTC). The totals are recorded when a day begins; what was counted on a day is the difference to the
+//! beginning of the next one, so that counting costs nothing more.
 //!
-//! A day begins when the first visit finds another date on the wall clock than the last one did. A clock that is set back begins
-//! the earlier day again: days may repeat, and no beginning is ever taken back.
+//! A day begins when the first visit finds another date on the wall clock than the last one did. A clock that is set
+//! back begins the earlier day again: days may repeat, and no beginning is ever taken back.
 
 use std::collections::{BTreeMap, VecDeque};
 

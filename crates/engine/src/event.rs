@@ -1,7 +1,7 @@
 //! What the engine sends to clients: a reply answers one command, a notice comes unasked. Names are past participles.
 //!
-//! What an event means for its carriers (does it wait for the journal, which queue names does it hold, how large is it) is
-//! declared here, so that they match no variants.
+//! What an event means for its carriers (does it wait for the journal, which queue names does it hold, how large is it)
+//! is declared here, so that they match no variants.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,8 @@ pub enum Reply {
     },
     /// The command succeeded.
     Done,
-    /// Every earlier change is durable. Must not be sent before the journal has written them, even if acknowledgements may be.
+    /// Every earlier change is durable. Must not be sent before the journal has written them, even if acknowledgements
+    /// may be.
     Settled,
     /// The command was refused.
     Refused(Refusal),
@@ -177,7 +178,8 @@ pub enum Notice {
     },
     /// A watcher is shown a change, or a gap.
     Watched(Watched),
-    /// The worker of this connection missed its heartbeats, or an operator closes the connection: the session must close it.
+    /// The worker of this connection missed its heartbeats, or an operator closes the connection: the session must
+    /// close it.
     Close,
 }
 
@@ -249,8 +251,8 @@ impl Event {
         }
     }
 
-    /// Whether this event must wait for the journal even where acknowledgements need not: then the journal must have written
-    /// every earlier change.
+    /// Whether this event must wait for the journal even where acknowledgements need not: then the journal must have
+    /// written every earlier change.
     #[must_use]
     pub const fn is_barrier(&self) -> bool {
         matches!(self, Self::Reply(_, Reply::Settled))
@@ -299,7 +301,8 @@ impl Event {
         }
     }
 
-    /// The bytes of this event that may be shared with the engine or with other clients' events, if they are at least this many.
+    /// The bytes of this event that may be shared with the engine or with other clients' events, if they are at least
+    /// this many.
     #[must_use]
     pub fn large_body(&self, bytes_min: usize) -> Option<Bytes> {
         let bytes = match self {

@@ -1,7 +1,7 @@
 //! Globs as in Redis, which deployed servers use for MUTATE's `regexp`: `*`, `?`, `[a-z]`, `[^a-z]`, `\x`.
 //!
-//! The stars cut a pattern into pieces. A match looks for each piece from left to right and never goes back, so it takes at
-//! most the length of the text times the length of the pattern.
+//! The stars cut a pattern into pieces. A match looks for each piece from left to right and never goes back, so it
+//! takes at most the length of the text times the length of the pattern.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The beginning of an engine that succeeds another one: clients of that one claim what they had, and until they had time for it
-//! no job is handed out.
+//! The beginning of an engine that succeeds another one: clients of that one claim what they had, and until they had
+//! time for it no job is handed out.
 //!
 //! [`Grace`] keeps what waits meanwhile. Not here: what a claim changes (`engine/claims`).
 

@@ -6,8 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A moment in milliseconds, in the engine's time or by the wall clock (see [`crate::Clock`]). Both count from the Unix epoch, or
-/// from near it. Time enters the engine only as an argument.
+/// A moment in milliseconds, in the engine's time or by the wall clock (see [`crate::Clock`]). Both count from the Unix
+/// epoch, or from near it. Time enters the engine only as an argument.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize, Serialize)]
 pub struct Timestamp(pub u64);
 
@@ -54,8 +54,8 @@ pub struct ClientId(pub u64);
 
 /// A session chooses a tag for each command; the direct answer repeats it.
 ///
-/// A silent tag ([`Tag::silent`], [`Tag::NONE`]) requests no acknowledgement of success, so later output on its connection need
-/// not wait for the disk. Refusals are sent in any case, and their tag identifies the refused command.
+/// A silent tag ([`Tag::silent`], [`Tag::NONE`]) requests no acknowledgement of success, so later output on its
+/// connection need not wait for the disk. Refusals are sent in any case, and their tag identifies the refused command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct Tag(pub u64);
 
@@ -92,8 +92,9 @@ impl Tag {
     }
 }
 
-/// The fencing token of a lease; (job, token) identifies a lease. In a `work` queue it is the job's number of deliveries. In a
-/// `cycle` queue it is the queue's serial number at the time of the lease, made distinct from those of other runs of the daemon.
+/// The fencing token of a lease; (job, token) identifies a lease. In a `work` queue it is the job's number of
+/// deliveries. In a `cycle` queue it is the queue's serial number at the time of the lease, made distinct from those of
+/// other runs of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct Token(pub u64);
 

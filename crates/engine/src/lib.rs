@@ -1,11 +1,11 @@
 //! The queue: one deterministic state machine that decides and never acts.
 //!
-//! It has no socket, file, clock, thread, randomness or log. Time and a random seed enter with the [`Context`]. What to journal
-//! ([`Change`]), to send ([`Event`]) and to log ([`Warning`]) leaves with it. The same start, inputs and times give the same
-//! outputs.
+//! It has no socket, file, clock, thread, randomness or log. Time and a random seed enter with the [`Context`]. What to
+//! journal ([`Change`]), to send ([`Event`]) and to log ([`Warning`]) leaves with it. The same start, inputs and times
+//! give the same outputs.
 //!
-//! Reading order: [`Job`], [`JobState`], [`Schedule`] and [`Batch`] (the data) · [`Command`] (the requests) · [`Event`] (the
-//! answers) · `engine` (the state, and the dispatch of commands).
+//! Reading order: [`Job`], [`JobState`], [`Schedule`] and [`Batch`] (the data) · [`Command`] (the requests) · [`Event`]
+//! (the answers) · `engine` (the state, and the dispatch of commands).
 //!
 //! ```
 //! use bytes::Bytes;
@@ -22,7 +22,8 @@
 //!
 //! # Invariants
 //!
-//! Debug builds assert them with [`Engine::check`], after every call while the engine is small and regularly when it is large:
+//! Debug builds assert them with [`Engine::check`], after every call while the engine is small and regularly when it is
+//! large:
 //!
 //! - A job is in exactly one state, and every index agrees with it.
 //! - A ready job is in its queue's ready queue; a leased job is in no ready queue.
@@ -30,8 +31,8 @@
 //! - A job has at most one lease.
 //! - A queue's figures are the sums over its jobs.
 //! - If a ready job waits, no client waits that can see and take it, as a stray or otherwise.
-//! - A client sees only jobs of its own protocol, except in a bridged queue ([`Bridge`]). There it sees all jobs but those that
-//!   had a conversion error for its protocol ([`Unfit`]).
+//! - A client sees only jobs of its own protocol, except in a bridged queue ([`Bridge`]). There it sees all jobs but
+//!   those that had a conversion error for its protocol ([`Unfit`]).
 
 mod batches;
 mod change;

@@ -13,8 +13,8 @@ pub struct Limits {
     pub batches_max: u32,
     /// Nesting depth of batches.
     pub batch_depth_max: u32,
-    /// How long a batch is kept after its last unfinished job has ended, in milliseconds. Jobs in the dead-letter queue do not
-    /// count: they outlive the batch.
+    /// How long a batch is kept after its last unfinished job has ended, in milliseconds. Jobs in the dead-letter queue
+    /// do not count: they outlive the batch.
     pub batch_keep_ms: u64,
     /// Known queues.
     pub queues_max: u32,
@@ -38,13 +38,14 @@ pub struct Limits {
     pub beat_ms: u64,
     /// Return a dead named worker's jobs at once, instead of letting their leases run out.
     pub requeue_dead_workers: bool,
-    /// Workers that may be lost with a job that sets no such limit itself; then it goes to the dead-letter queue. 0 = unlimited.
+    /// Workers that may be lost with a job that sets no such limit itself; then it goes to the dead-letter queue. 0 =
+    /// unlimited.
     pub losses_max: u32,
-    /// The pause of such a job after its second loss, in milliseconds. It doubles with each further loss, up to an hour. A random
-    /// time below the pause is added.
+    /// The pause of such a job after its second loss, in milliseconds. It doubles with each further loss, up to an
+    /// hour. A random time below the pause is added.
     pub loss_pause_ms: u64,
-    /// Rows in one page of a listing, and jobs changed in one step of a bulk command. The entries scanned for a page are a small
-    /// multiple of this number.
+    /// Rows in one page of a listing, and jobs changed in one step of a bulk command. The entries scanned for a page
+    /// are a small multiple of this number.
     pub page_max: u32,
 }
 

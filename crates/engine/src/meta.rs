@@ -21,8 +21,8 @@ pub struct EngineMeta {
     pub next_job: u64,
     /// Jobs that the journal does not keep may use numbers below this one.
     pub reserved: u64,
-    /// How many times a daemon has opened this journal. It distinguishes the tokens of `cycle` queues between runs, because
-    /// tokens are sent before they are journalled.
+    /// How many times a daemon has opened this journal. It distinguishes the tokens of `cycle` queues between runs,
+    /// because tokens are sent before they are journalled.
     pub boot_count: u64,
     /// How the engine's time relates to other clocks.
     pub clock: Clock,
@@ -50,7 +50,8 @@ impl Meta {
         &self.kept
     }
 
-    /// Restores the engine meta. `clean` means that the daemon stopped in order, so the journal has every job number in use.
+    /// Restores the engine meta. `clean` means that the daemon stopped in order, so the journal has every job number in
+    /// use.
     pub(crate) fn recall(&mut self, kept: EngineMeta, clean: bool) {
         let next_job = if clean { kept.next_job } else { kept.next_job.max(kept.reserved) };
         self.kept = EngineMeta { next_job, reserved: next_job, boot_count: kept.boot_count.saturating_add(1), ..kept };

@@ -36,14 +36,14 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
-    /// Return one queue with its figures: of an isolated queue, those of the client's protocol; a client without one gets all, and
-    /// a queue that only has a throttle or rules. Answer: `Queues`, with at most one row.
+    /// Return one queue with its figures: of an isolated queue, those of the client's protocol; a client without one
+    /// gets all, and a queue that only has a throttle or rules. Answer: `Queues`, with at most one row.
     Queue {
         /// Its name.
         queue: Bytes,
     },
-    /// List the queues that exist when the first page is requested, with their figures, each once. A client sees of an isolated
-    /// queue only its protocol's part. Answer: `Queues`.
+    /// List the queues that exist when the first page is requested, with their figures, each once. A client sees of an
+    /// isolated queue only its protocol's part. Answer: `Queues`.
     Queues {
         /// Where the previous page ended.
         after: Cursor,
@@ -143,7 +143,8 @@ pub enum Why {
     },
     /// No client that sees the job serves its queue, or waits there.
     Unserved {
-        /// The protocols of clients that do, and do not see the job: the queue is isolated, or the job has no form there.
+        /// The protocols of clients that do, and do not see the job: the queue is isolated, or the job has no form
+        /// there.
         others: Vec<Protocol>,
     },
     /// It waits for its turn.
@@ -181,7 +182,8 @@ pub struct ThrottleRow {
     pub slots_held: u32,
     /// Its ready jobs.
     pub ready: u32,
-    /// Some of the jobs that hold slots, those leased first: their numbers, since when (engine's time), and who has them.
+    /// Some of the jobs that hold slots, those leased first: their numbers, since when (engine's time), and who has
+    /// them.
     pub holders: Vec<(JobId, Timestamp, LeaseHolder)>,
 }
 
@@ -321,7 +323,8 @@ pub struct ClientRow {
     pub protocol: Option<Protocol>,
     /// The queues it serves, in the order of registration.
     pub subscriptions: Vec<Bytes>,
-    /// This row continues the previous one, which is of the same client, with queues that the client registered earlier.
+    /// This row continues the previous one, which is of the same client, with queues that the client registered
+    /// earlier.
     pub is_continued: bool,
     /// The first row of the next page continues this row with queues that the client registered earlier.
     pub goes_on: bool,

@@ -1,5 +1,5 @@
-//! Why the engine refuses a command. A caller acts on three kinds: the command was refused and the session can explain why;
-//! the store is unavailable; the outcome is unknown.
+//! Why the engine refuses a command. A caller acts on three kinds: the command was refused and the session can explain
+//! why; the store is unavailable; the outcome is unknown.
 
 use std::fmt;
 
@@ -41,7 +41,8 @@ pub enum Refusal {
     /// The schedule would never run.
     #[error("schedule never comes due")]
     NeverDue,
-    /// The command is invalid now: the client already waits or is not open, or the command's fields do not fit together.
+    /// The command is invalid now: the client already waits or is not open, or the command's fields do not fit
+    /// together.
     #[error("out of place")]
     OutOfPlace,
     // unavailable: try again
@@ -97,9 +98,10 @@ pub enum Thing {
 }
 
 impl Refusal {
-    /// Whether the requested state exists already: the thing to remove is gone, or the thing to create exists. A session may
-    /// answer such a refusal like success (FWP's `ACK`, EventMQ's `UNSCHEDULE`). It therefore must wait until the journal has
-    /// written the change that caused this state, which another connection may have made a moment ago.
+    /// Whether the requested state exists already: the thing to remove is gone, or the thing to create exists. A
+    /// session may answer such a refusal like success (FWP's `ACK`, EventMQ's `UNSCHEDULE`). It therefore must wait
+    /// until the journal has written the change that caused this state, which another connection may have made a moment
+    /// ago.
     #[must_use]
     pub const fn is_already_so(self) -> bool {
         matches!(self, Self::NotFound(Thing::Job | Thing::Schedule | Thing::Queue) | Self::NotUnique)

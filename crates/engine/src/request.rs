@@ -27,9 +27,10 @@ pub struct Subscription {
     pub weight: u32,
     /// The lease a job of this queue is taken under.
     pub lease: LeaseTerms,
-    /// This client's credits also bring it strays of this protocol, as if they were in this queue. Strays are ready jobs of
-    /// `work` queues without workers, each the first of its queue. They are leased on the terms of this ability and keep their
-    /// own queue's name. Clients that wait at that queue itself are served first. `Take` and `WaitForWork` ignore strays.
+    /// This client's credits also bring it strays of this protocol, as if they were in this queue. Strays are ready
+    /// jobs of `work` queues without workers, each the first of its queue. They are leased on the terms of this ability
+    /// and keep their own queue's name. Clients that wait at that queue itself are served first. `Take` and
+    /// `WaitForWork` ignore strays.
     pub unclaimed: Option<Protocol>,
 }
 
@@ -47,8 +48,8 @@ pub struct LeaseTerms {
     pub lease_ms: Option<u64>,
     /// What happens when the lease runs out.
     pub on_expiry: OnExpiry,
-    /// If the job requests a lease of its own ([`NewJob::lease_ms`]), that time and this consequence replace `lease_ms` and
-    /// `on_expiry`. `None` = the job's request is ignored.
+    /// If the job requests a lease of its own ([`NewJob::lease_ms`]), that time and this consequence replace `lease_ms`
+    /// and `on_expiry`. `None` = the job's request is ignored.
     pub wish: Option<OnExpiry>,
 }
 
@@ -69,15 +70,15 @@ pub struct NewJob {
     pub protocol: Protocol,
     /// Jobs with a higher priority are taken first.
     pub priority: Priority,
-    /// Kept in the journal. Otherwise the job lives only while a client listens to it, and its producer must listen (refused with
-    /// `OutOfPlace` if it does not).
+    /// Kept in the journal. Otherwise the job lives only while a client listens to it, and its producer must listen
+    /// (refused with `OutOfPlace` if it does not).
     pub durable: bool,
     /// Whether the producer receives progress and the end.
     pub listen: bool,
     /// Put the job before others of its priority instead of behind them.
     pub front: bool,
-    /// The producer's bytes, verbatim. A body of at most [`Payload::COPY_MAX`](crate::Payload::COPY_MAX) bytes is copied and may
-    /// be part of a larger buffer. A longer body is kept without a copy.
+    /// The producer's bytes, verbatim. A body of at most [`Payload::COPY_MAX`](crate::Payload::COPY_MAX) bytes is
+    /// copied and may be part of a larger buffer. A longer body is kept without a copy.
     pub body: Bytes,
     /// The producer's public name for the job.
     pub name: Option<Bytes>,
@@ -97,14 +98,14 @@ pub struct NewJob {
     pub retry_default: bool,
     /// How long the result is kept, in milliseconds; 0 = not kept.
     pub result_keep_ms: u64,
-    /// For this many milliseconds after its end the job's outcome can be queried, unless the job was removed by a command; 0 =
-    /// not tracked.
+    /// For this many milliseconds after its end the job's outcome can be queried, unless the job was removed by a
+    /// command; 0 = not tracked.
     pub track_ms: u64,
     /// The lease that the job requests, in milliseconds. It overrides the taker's lease if the taker permits
     /// ([`LeaseTerms::wish`]).
     pub lease_ms: Option<u64>,
-    /// The name of the batch it joins; the batch must exist. Only a durable job of a `work` queue with `past` unset may join a
-    /// batch. A push that finds an existing job (`Attached`, `Kept`) joins no batch.
+    /// The name of the batch it joins; the batch must exist. Only a durable job of a `work` queue with `past` unset may
+    /// join a batch. A push that finds an existing job (`Attached`, `Kept`) joins no batch.
     pub batch: Option<Bytes>,
     /// Its history on another server, if it was imported.
     pub past: Option<Box<Past>>,
@@ -117,8 +118,8 @@ pub struct Past {
     pub ready_at: Option<Timestamp>,
     /// Failures so far; the retry budget counts them.
     pub failures: u32,
-    /// Its state, if [`NewJob::not_before`] does not determine it: leased to a named worker, retrying or dead. A time in the past
-    /// is due at once.
+    /// Its state, if [`NewJob::not_before`] does not determine it: leased to a named worker, retrying or dead. A time
+    /// in the past is due at once.
     pub state: Option<JobState>,
 }
 
@@ -271,7 +272,8 @@ pub enum JobRef {
     Name(Bytes),
     /// By its coalescing key.
     Key(Box<QueueKey>),
-    /// By a coalescing key that jobs of several queues may hold: one of these jobs, and always the same one while they stay.
+    /// By a coalescing key that jobs of several queues may hold: one of these jobs, and always the same one while they
+    /// stay.
     KeyAnywhere {
         /// The protocol of the key space.
         protocol: Protocol,
@@ -295,11 +297,12 @@ pub enum Proof {
     Connection,
     /// The lease has this token.
     Token(Token),
-    /// The job is leased, by any client (FWP: any connection may `ACK`). [`crate::LeaseCommand::Finish`] also accepts a job that was
-    /// delivered and has since become ready or retrying: its worker finished it late.
+    /// The job is leased, by any client (FWP: any connection may `ACK`). [`crate::LeaseCommand::Finish`] also accepts a
+    /// job that was delivered and has since become ready or retrying: its worker finished it late.
     AnyLease,
-    /// The job was leased to a worker whose connection, or the daemon, ended before the worker could report success. Only for
-    /// [`crate::LeaseCommand::Finish`]. The engine does not remember the lease: the claim holds if the job is ready or retrying.
+    /// The job was leased to a worker whose connection, or the daemon, ended before the worker could report success.
+    /// Only for [`crate::LeaseCommand::Finish`]. The engine does not remember the lease: the claim holds if the job is
+    /// ready or retrying.
     Late,
 }
 

@@ -1,4 +1,5 @@
-//! What a client may do. Each command needs one right or none ([`Command::right`]); the session refuses what its client may not send.
+//! What a client may do. Each command needs one right or none ([`Command::right`]); the session refuses what its client
+//! may not send.
 
 use std::fmt;
 

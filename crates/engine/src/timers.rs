@@ -1,7 +1,8 @@
 //! Timers: one heap for each of the two clocks. [`Timers::cancel`] cancels a timer, which stays in its heap at first.
 //!
-//! A cancelled timer is dropped when it fires, or by a sweep once cancelled timers outnumber live ones. Not here: the times of
-//! jobs in states that have one, of schedules and of batches. Their owners sort them by time for listings anyway.
+//! A cancelled timer is dropped when it fires, or by a sweep once cancelled timers outnumber live ones. Not here: the
+//! times of jobs in states that have one, of schedules and of batches. Their owners sort them by time for listings
+//! anyway.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -37,7 +38,8 @@ pub(crate) struct Timers {
     by_wall: BinaryHeap<Reverse<(Timestamp, Timer)>>,
     /// Timers in both heaps that are not cancelled.
     live: usize,
-    /// Woken clients, with the time by which they must request work. In order of that time, because all get the same period.
+    /// Woken clients, with the time by which they must request work. In order of that time, because all get the same
+    /// period.
     woken: VecDeque<(Timestamp, ClientId, u64)>,
 }
 
@@ -64,8 +66,8 @@ impl Timers {
         at(&self.heap).min(at(&self.by_wall).shifted(skew_ms.saturating_neg()))
     }
 
-    /// Removes the earliest timer and returns it, with the time for which it was set. If it is live, its handler must call
-    /// [`Timers::cancel`].
+    /// Removes the earliest timer and returns it, with the time for which it was set. If it is live, its handler must
+    /// call [`Timers::cancel`].
     pub(crate) fn pop(&mut self, skew_ms: i64) -> Option<(Timestamp, Timer)> {
         let next = self.heap.peek().map(|Reverse(next)| *next);
         let by_wall = self.by_wall.peek().map(|Reverse((at, timer))| (at.shifted(skew_ms.saturating_neg()), *timer));
@@ -105,8 +107,8 @@ impl Timers {
         self.woken.pop_front().map(|(_, client, turn)| (client, turn))
     }
 
-    /// Drops the first wake deadlines as long as their clients came for work. Nearly all come at once, and need no tick a second
-    /// later.
+    /// Drops the first wake deadlines as long as their clients came for work. Nearly all come at once, and need no tick
+    /// a second later.
     pub(crate) fn drop_wakes(&mut self, came: impl Fn(ClientId, u64) -> bool) {
         while self.woken.front().is_some_and(|(_, client, turn)| came(*client, *turn)) {
             self.woken.pop_front();

@@ -1,9 +1,9 @@
-//! Notices: events that an operator should know of although no client asked, such as jobs that fail for good and jobs that are
-//! refused.
+//! Notices: events that an operator should know of although no client asked, such as jobs that fail for good and jobs
+//! that are refused.
 //!
-//! The engine logs nothing. A turn holds at most one notice of each kind, with the first case as its example and a count of all
-//! cases; so a million jobs that expire in one visit cost a million additions. The caller of the engine reads the warnings
-//! ([`crate::Context::warnings`]) or ignores them.
+//! The engine logs nothing. A turn holds at most one notice of each kind, with the first case as its example and a
+//! count of all cases; so a million jobs that expire in one visit cost a million additions. The caller of the engine
+//! reads the warnings ([`crate::Context::warnings`]) or ignores them.
 
 use bytes::Bytes;
 
@@ -19,7 +19,8 @@ pub struct Warning {
     pub times: u64,
     /// The queue of the first case.
     pub queue: Bytes,
-    /// The producer's name for the first job, or its number if it has none; empty if it is no job yet. For a schedule, its key.
+    /// The producer's name for the first job, or its number if it has none; empty if it is no job yet. For a schedule,
+    /// its key.
     pub name: Bytes,
     /// The failure of the first job as its worker reported it, shortened; empty if it did not fail.
     pub why: Bytes,
@@ -32,13 +33,14 @@ pub enum WarningKind {
     Buried,
     /// Jobs whose workers were lost too often were removed, because they are not kept on failure.
     LostForGood,
-    /// Jobs could not be converted to their worker's protocol. They wait for a worker of another protocol, or are given up if
-    /// no other protocol can take them.
+    /// Jobs could not be converted to their worker's protocol. They wait for a worker of another protocol, or are given
+    /// up if no other protocol can take them.
     Unfit {
         /// They were given up.
         is_dead: bool,
     },
-    /// Jobs of one protocol wait in a queue that only workers of other protocols serve. At most once a minute for a queue.
+    /// Jobs of one protocol wait in a queue that only workers of other protocols serve. At most once a minute for a
+    /// queue.
     Unserved {
         /// The protocol of the jobs.
         jobs: Protocol,

@@ -1,5 +1,5 @@
-//! The cost of visits, counted as they run. The holder of the engine's lock uses it to decide when others should have a turn,
-//! and tests use it to show that no command costs more as the engine grows.
+//! The cost of visits, counted as they run. The holder of the engine's lock uses it to decide when others should have a
+//! turn, and tests use it to show that no command costs more as the engine grows.
 //!
 //! A unit is about the time to look at the next of many things that lie side by side, some 25 ns.
 

@@ -202,7 +202,8 @@ fn a_parent_waits_for_the_callbacks_of_its_children() {
     assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 --", "1/0/0 1-"]);
     call_back(&mut broker);
     assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 1-", "1/0/0 21"]);
-    // The parent's own callback is taken first, because it was pushed first. The parent's success waits for the child's.
+    // The parent's own callback is taken first, because it was pushed first. The parent's success waits for the
+    // child's.
     call_back(&mut broker);
     call_back(&mut broker);
     assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 21", "1/0/0 22"]);

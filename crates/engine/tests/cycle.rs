@@ -1,7 +1,7 @@
 //! `cycle` queues, compared with a slow implementation of their algorithm.
 //!
-//! Spec: spiderq protocol 1.4, "Lend" and "Repay". A heap of (key, priority, boost) where the smallest priority is lent first,
-//! and a serial number that counts changes and numbers the leases.
+//! Spec: spiderq protocol 1.4, "Lend" and "Repay". A heap of (key, priority, boost) where the smallest priority is lent
+//! first, and a serial number that counts changes and numbers the leases.
 #![cfg(test)]
 
 mod common;

@@ -152,8 +152,8 @@ fn totals_are_counted_for_each_protocol() {
         (1, 1, 0)
     );
     broker.at(1_100, []);
-    // Both are ready again. Then one lease runs out and its job is dead; the other lease runs out, and its job is removed
-    // because it has no retries; then the dead job is removed too.
+    // Both are ready again. Then one lease runs out and its job is dead; the other lease runs out, and its job is
+    // removed because it has no retries; then the dead job is removed too.
     broker.hear(2, take(["q"]).for_ms(200, OnExpiry::Fail));
     broker.at(1_300, []);
     assert_eq!(figures(&mut broker, Protocol::FAKTORY).jobs(JobStateKind::Dead), 1);

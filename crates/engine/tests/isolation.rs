@@ -14,8 +14,8 @@ fn bridge(queues: &[&'static str]) -> Command {
     Command::Queue(QueueCommand::Bridge(Box::new(Bridge { patterns, ..Bridge::default() })))
 }
 
-/// Clients 11 and 12 use Gearman's protocol, 21 and 22 Faktory's; 1 to 4 have no protocol. `b` and all queues that begin with
-/// `b-` are bridged.
+/// Clients 11 and 12 use Gearman's protocol, 21 and 22 Faktory's; 1 to 4 have no protocol. `b` and all queues that
+/// begin with `b-` are bridged.
 fn broker() -> Broker {
     let mut broker = Broker::new();
     for (client, protocol) in
@@ -484,8 +484,8 @@ fn between_protocols_the_longest_wait_is_served_first_regardless_of_weights() {
         let all = broker.hear(1, gearman("b"));
         all.iter().filter(|(client, _)| client.0 != 1).map(|(client, _)| client.0).collect::<Vec<_>>()
     };
-    // Faktory's client first; then EventMQ's heaviest; then Faktory's second, which waited before the next turn of EventMQ's
-    // other.
+    // Faktory's client first; then EventMQ's heaviest; then Faktory's second, which waited before the next turn of
+    // EventMQ's other.
     assert_eq!([21, 32, 31, 22, 31].map(|_| said(&mut broker)), [[21], [32], [31], [22], [31]]);
 }
 

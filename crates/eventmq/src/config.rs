@@ -1,5 +1,5 @@
-//! `[eventmq]`: the addresses of its roles, the section's checks, and the sessions that it makes. `config/windlass.toml`
-//! explains each key to the operator.
+//! `[eventmq]`: the addresses of its roles, the section's checks, and the sessions that it makes.
+//! `config/windlass.toml` explains each key to the operator.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Publish and subscribe: any client publishes messages with a topic, current subscribers of the topic get them. Nothing is
-//! stored.
+//! Publish and subscribe: any client publishes messages with a topic, current subscribers of the topic get them.
+//! Nothing is stored.
 //!
-//! A message is encoded once and published to the connections of all subscribers of its topic. A subscriber without room for the
-//! message misses it, as with every PUB socket.
+//! A message is encoded once and published to the connections of all subscribers of its topic. A subscriber without
+//! room for the message misses it, as with every PUB socket.
 //!
 //! Spec: "eMQP / Publisher"; ZeroMQ RFC 29 for the PUB side.
 

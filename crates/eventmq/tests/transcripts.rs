@@ -1,5 +1,5 @@
-//! Plays every transcript in `tests/transcripts` in memory, with a clock that jumps. It begins at 1700000000.000, a Tuesday,
-//! 22:13:20.
+//! Plays every transcript in `tests/transcripts` in memory, with a clock that jumps. It begins at 1700000000.000, a
+//! Tuesday, 22:13:20.
 #![cfg(test)]
 
 mod speech;
@@ -44,8 +44,8 @@ fn wire(scene: &Scene) -> MemoryWire<'_> {
     .for_scene(scene)
 }
 
-/// Keys and values as in the daemon's configuration; times are in milliseconds. Unless a scene sets a time-out, no peer counts
-/// as dead.
+/// Keys and values as in the daemon's configuration; times are in milliseconds. Unless a scene sets a time-out, no peer
+/// counts as dead.
 fn settings(scene: &Scene) -> Settings {
     let mut settings = Settings { heartbeat_timeout_ms: 0, nudge_ms: 0, ..Settings::new() };
     for (key, value) in &scene.settings {

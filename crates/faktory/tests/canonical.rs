@@ -1,5 +1,6 @@
-//! The canonical form of JSON, checked with random spellings: equal values have the same form, different values have different
-//! forms. The test makes the values first and never reads them back from a text, so the model shares no code with the crate.
+//! The canonical form of JSON, checked with random spellings: equal values have the same form, different values have
+//! different forms. The test makes the values first and never reads them back from a text, so the model shares no code
+//! with the crate.
 #![cfg(test)]
 #![expect(clippy::cast_possible_truncation, reason = "the numbers are small")]
 

@@ -1,5 +1,5 @@
-//! Properties for all inputs: the cuts that TCP makes in the stream do not matter, noise does no harm, and JSON comes out with
-//! the same values as it went in.
+//! Properties for all inputs: the cuts that TCP makes in the stream do not matter, noise does no harm, and JSON comes
+//! out with the same values as it went in.
 #![cfg(test)]
 
 use std::sync::Arc;
@@ -17,12 +17,13 @@ use windlass_faktory::wire::{Lines, Mutate, Request, Text, Unit};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::play::{Move, World, pieces, single_bytes};
 
-/// Peers of the other tests. Tests that depend on the order between peers use one, because split input gives other peers a
-/// turn.
+/// Peers of the other tests. Tests that depend on the order between peers use one, because split input gives other
+/// peers a turn.
 const PEERS: usize = 3;
 const START: Timestamp = Timestamp(1_700_000_000_000);
 
-// ---- input: few different values, so that they collide ---------------------------------------------------------------
+// ---- input: few different values, so that they collide
+// ---------------------------------------------------------------
 
 fn jid() -> impl Strategy<Value = String> {
     (0..6u32).prop_map(|n| format!("jid0000{n}"))
@@ -102,7 +103,8 @@ fn moves(peers: usize) -> impl Strategy<Value = Vec<Move>> {
     vec(one, 0..25)
 }
 
-// ---- a server ----------------------------------------------------------------------------------------------------------
+// ---- a server
+// ----------------------------------------------------------------------------------------------------------
 
 /// Plays moves on a server. `cuts` are the places where input is split.
 fn play(moves: &[Move], cuts: &[Index]) -> Vec<String> {
@@ -130,7 +132,8 @@ fn places(cuts: &[Index], bytes: usize) -> Vec<usize> {
     cuts.iter().map(|cut| cut.index(bytes + 1)).collect()
 }
 
-// ---- JSON --------------------------------------------------------------------------------------------------------------
+// ---- JSON
+// --------------------------------------------------------------------------------------------------------------
 
 /// Random JSON in a random valid spelling.
 fn json(depth: u32) -> impl Strategy<Value = String> {

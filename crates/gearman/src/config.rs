@@ -1,5 +1,5 @@
-//! `[gearman]`: the section, its checks, and the sessions that it makes. `config/windlass.toml` explains each key to the
-//! operator.
+//! `[gearman]`: the section, its checks, and the sessions that it makes. `config/windlass.toml` explains each key to
+//! the operator.
 
 use std::sync::Arc;
 

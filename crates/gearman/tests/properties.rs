@@ -1,5 +1,5 @@
-//! What must hold for any bytes from any number of connections: cuts by TCP do not matter, and noise does no harm. The engine
-//! checks itself after every call.
+//! What must hold for any bytes from any number of connections: cuts by TCP do not matter, and noise does no harm. The
+//! engine checks itself after every call.
 #![cfg(test)]
 
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Asks the kernel for short time slices. This is the workspace's only unsafe code, because neither the standard library nor
-//! `rustix` wraps `sched_setattr`.
+//! Asks the kernel for short time slices. This is the workspace's only unsafe code, because neither the standard
+//! library nor `rustix` wraps `sched_setattr`.
 //!
-//! A thread that mostly sleeps for a disk, and has little to do when it wakes, waits on a busy machine until the running
-//! thread has used up its slice: 3 to 4 ms. A thread whose own slices are short is scheduled at once (Linux 6.12 and later,
-//! EEVDF) and gets no more of the processor than others. No privilege is needed.
+//! A thread that mostly sleeps for a disk, and has little to do when it wakes, waits on a busy machine until the
+//! running thread has used up its slice: 3 to 4 ms. A thread whose own slices are short is scheduled at once (Linux
+//! 6.12 and later, EEVDF) and gets no more of the processor than others. No privilege is needed.
 
 use std::io;
 use std::time::Duration;
@@ -40,8 +40,8 @@ pub fn shorten_slices(slice: Duration) -> io::Result<()> {
         period_ns: 0,
     };
     #[expect(unsafe_code, reason = "no safe wrapper of this call exists")]
-    // SAFETY: the kernel reads `size` bytes behind the pointer, all of them in the structure, and keeps no reference to it.
-    // Thread 0 is the calling thread.
+    // SAFETY: the kernel reads `size` bytes behind the pointer, all of them in the structure, and keeps no reference to
+    // it. Thread 0 is the calling thread.
     let outcome = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -73,7 +73,8 @@ mod tests {
     /// The niceness at which a test runs in a process of its own.
     const AT_NICENESS: &str = "WINDLASS_SCHED_NICENESS";
 
-    /// What the kernel reports of the calling thread's slice, in nanoseconds; `None` if the kernel has no slices to set.
+    /// What the kernel reports of the calling thread's slice, in nanoseconds; `None` if the kernel has no slices to
+    /// set.
     fn slice_ns() -> Option<u64> {
         let report = std::fs::read_to_string("/proc/thread-self/sched").ok()?;
         let line = report.lines().find(|line| line.starts_with("se.slice "))?;

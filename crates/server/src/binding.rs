@@ -1,5 +1,5 @@
-//! Binding all addresses at the start: before the journal is read, so that connections that come early wait instead of being
-//! refused, and a busy address leaves no trace.
+//! Binding all addresses at the start: before the journal is read, so that connections that come early wait instead of
+//! being refused, and a busy address leaves no trace.
 
 use std::io;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! The memory of all connections together: partly read messages, unsent bytes, and mail.
 //!
-//! Each connection has limits of its own, but ten thousand connections at their limits would exceed a machine's memory. The
-//! budget counts allocated memory, not used memory. When the sum exceeds the limit, the daemon closes the connection that holds
-//! most, then the next, until the rest fits. Bytes that a peer does not take count fourfold then: a peer that sends much may be
-//! honest.
+//! Each connection has limits of its own, but ten thousand connections at their limits would exceed a machine's memory.
+//! The budget counts allocated memory, not used memory. When the sum exceeds the limit, the daemon closes the
+//! connection that holds most, then the next, until the rest fits. Bytes that a peer does not take count fourfold then:
+//! a peer that sends much may be honest.
 //!
-//! Amounts below [`SMALL_BYTES`] are not counted: they are part of what any connection costs. Bytes that wait in several
-//! mailboxes exist once, and are counted once (`Hold`).
+//! Amounts below [`SMALL_BYTES`] are not counted: they are part of what any connection costs. Bytes that wait in
+//! several mailboxes exist once, and are counted once (`Hold`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,8 +79,8 @@ impl Budget {
         }
     }
 
-    /// Closes the connection that holds most, until the sum is within the limit. Its bytes count as freed at once: its mail is
-    /// dropped here, and its task is woken to free the rest.
+    /// Closes the connection that holds most, until the sum is within the limit. Its bytes count as freed at once: its
+    /// mail is dropped here, and its task is woken to free the rest.
     pub(crate) fn relieve(&self) {
         while self.is_over() {
             let members = self.members();
@@ -125,8 +125,8 @@ impl Hold {
         self.bytes
     }
 
-    /// Counts the large bytes of an event, once for all its recipients. `last` has the bytes that the previous event held.
-    /// Returns `None` if the event has no large bytes.
+    /// Counts the large bytes of an event, once for all its recipients. `last` has the bytes that the previous event
+    /// held. Returns `None` if the event has no large bytes.
     pub(crate) fn on(event: &Event, last: &mut Option<(Bytes, Arc<Self>)>, budget: &Arc<Budget>) -> Option<Arc<Self>> {
         let bytes = event.large_body(SMALL_BYTES)?;
         if let Some((same, hold)) = last

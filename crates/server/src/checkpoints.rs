@@ -1,5 +1,5 @@
-//! The thread that makes checkpoints: it moves living records from the log to the table, so that the log can forget. No other
-//! thread waits for it, except an export ([`crate::export`]), which begins with a checkpoint.
+//! The thread that makes checkpoints: it moves living records from the log to the table, so that the log can forget. No
+//! other thread waits for it, except an export ([`crate::export`]), which begins with a checkpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Pause after a failure: the first time, and at most.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// With less free disk space than this, the log must shrink soon, so that new jobs can be taken. How long the daemon must be idle
-/// then, and the longest pause after a failure.
+/// With less free disk space than this, the log must shrink soon, so that new jobs can be taken. How long the daemon
+/// must be idle then, and the longest pause after a failure.
 const PRESSED_BYTES: u64 = 64 << 20;
 const PRESSED_QUIET: Duration = Duration::from_secs(1);
 const PRESSED_RETRY: Duration = Duration::from_secs(5);

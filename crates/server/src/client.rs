@@ -42,8 +42,8 @@ pub enum Readiness {
     Stopping,
 }
 
-/// A client of the engine. Dropping it closes the client: a command without a reply by then is withdrawn, and a job that was
-/// given to it unnoticed returns to its queue.
+/// A client of the engine. Dropping it closes the client: a command without a reply by then is withdrawn, and a job
+/// that was given to it unnoticed returns to its queue.
 #[derive(Debug)]
 pub struct Client {
     id: ClientId,
@@ -96,7 +96,8 @@ impl Clients {
 }
 
 impl Client {
-    /// Sends a command and waits for its reply. A command that waits for work ends as unavailable when the daemon stops.
+    /// Sends a command and waits for its reply. A command that waits for work ends as unavailable when the daemon
+    /// stops.
     ///
     /// # Errors
     ///
@@ -125,8 +126,8 @@ impl Client {
         }
     }
 
-    /// Watches jobs change their states, those of one queue or all. The first call begins it; each gives `room` for more notices,
-    /// and returns those that have come. `None` if the daemon stops, or closes the client.
+    /// Watches jobs change their states, those of one queue or all. The first call begins it; each gives `room` for
+    /// more notices, and returns those that have come. `None` if the daemon stops, or closes the client.
     pub async fn watch(&mut self, (queue, text): (Option<Bytes>, Bytes), room: u32) -> Option<Vec<Watched>> {
         let opening = self.opening.take().map(ClientCommand::Open);
         let commands = opening.into_iter().chain([ClientCommand::Watch { queue, text, room }]);

@@ -1,15 +1,15 @@
 //! One connection: its socket, its session, and all that waits between them. Independent of the protocol.
 //!
-//! The connection never waits. Its thread calls it in turns, together with all others that have something to do: `hear` reads and
-//! lets the session make commands, the thread visits the engine with the commands of all, `answer` passes the session its mail and
-//! writes once, and `next` says what the connection waits for.
+//! The connection never waits. Its thread calls it in turns, together with all others that have something to do: `hear`
+//! reads and lets the session make commands, the thread visits the engine with the commands of all, `answer` passes the
+//! session its mail and writes once, and `next` says what the connection waits for.
 //!
-//! Back-pressure: while the peer has not taken its answers, the connection reads nothing more, does no more of the requests it
-//! has read, and leaves mail in the mailbox, where its bytes are shared with others. It also reads nothing while too many of the
-//! peer's commands wait for the disk (`unacknowledged_max`).
+//! Back-pressure: while the peer has not taken its answers, the connection reads nothing more, does no more of the
+//! requests it has read, and leaves mail in the mailbox, where its bytes are shared with others. It also reads nothing
+//! while too many of the peer's commands wait for the disk (`unacknowledged_max`).
 //!
-//! In one turn a connection visits the engine once, and reads and writes a bounded number of bytes. The rest waits for its next
-//! turn, so that other connections come first. A paged answer leaves page by page.
+//! In one turn a connection visits the engine once, and reads and writes a bounded number of bytes. The rest waits for
+//! its next turn, so that other connections come first. A paged answer leaves page by page.
 //!
 //! A peer has a limited time to finish a message that it has begun: see `patience`.
 
@@ -62,8 +62,8 @@ pub(crate) struct Bounds {
 /// Reading stops while more than this waits to be written: the peer must take its answers first.
 const WRITE_HIGH_BYTES: usize = 256 * 1024;
 
-/// Posted bytes are taken out of the mailbox while less than this waits to be written. They are shared in the mailbox and copied
-/// here: a peer that reads nothing must cost no more than one that does.
+/// Posted bytes are taken out of the mailbox while less than this waits to be written. They are shared in the mailbox
+/// and copied here: a peer that reads nothing must cost no more than one that does.
 const POSTED_HIGH_BYTES: usize = 32 * 1024;
 
 /// How much room there must be before posted bytes are taken out of the mailbox.
@@ -440,8 +440,8 @@ impl Connection {
         !answered && !self.waits && !self.eof && self.ending.is_none()
     }
 
-    /// Ends the connection if it holds more than it may, or if another part of the daemon requires it. Reports the memory that it
-    /// holds, if it has changed much.
+    /// Ends the connection if it holds more than it may, or if another part of the daemon requires it. Reports the
+    /// memory that it holds, if it has changed much.
     fn check_limits(&mut self) {
         let Bounds { outbound_bytes_max, .. } = self.shared.bounds;
         if self.mailbox.overflowed() || self.output.len() > outbound_bytes_max {

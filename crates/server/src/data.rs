@@ -1,5 +1,5 @@
-//! The data directory: opening it, and the work on it while no daemon runs (verify, salvage, compact, accept a loss). No other part
-//! of the daemon names the store's functions for directories.
+//! The data directory: opening it, and the work on it while no daemon runs (verify, salvage, compact, accept a loss).
+//! No other part of the daemon names the store's functions for directories.
 
 use std::fs::DirBuilder;
 use std::io::{BufWriter, Write};
@@ -109,8 +109,8 @@ fn open_now(config: &Config) -> Result<Opened, Failure> {
     patiently(config, || try_open(config))
 }
 
-/// Holds the data directory to restore an export in it. `None` if it has a store, or had one, and for a database: there the
-/// jobs of an export are imported.
+/// Holds the data directory to restore an export in it. `None` if it has a store, or had one, and for a database: there
+/// the jobs of an export are imported.
 pub(crate) fn restore(config: &Config) -> Result<Option<Restore>, Failure> {
     if config.remote.is_some() {
         return Ok(None);
@@ -139,8 +139,8 @@ pub(crate) fn cannot_open(config: &Config, error: &OpenError) -> Failure {
     }
 }
 
-/// Writes every readable job, schedule and batch to `out`, a line of JSON each, and returns a summary. Changes nothing in the
-/// store.
+/// Writes every readable job, schedule and batch to `out`, a line of JSON each, and returns a summary. Changes nothing
+/// in the store.
 ///
 /// # Errors
 ///
@@ -185,8 +185,8 @@ fn in_words(found: &Salvage) -> String {
     )
 }
 
-/// Checks that the daemon would start from a store with everything that was in it. Returns a summary. Changes nothing in the
-/// store.
+/// Checks that the daemon would start from a store with everything that was in it. Returns a summary. Changes nothing
+/// in the store.
 ///
 /// # Errors
 ///
@@ -246,8 +246,8 @@ pub fn compact(config: &Config) -> Result<String, Failure> {
     Ok(format!("the table takes up {} bytes; before: {before}", bytes()))
 }
 
-/// Moves the contents of a store to a place that has none: from a directory to a database, or back. The old store is kept, but no
-/// daemon starts from it any more. Returns a summary.
+/// Moves the contents of a store to a place that has none: from a directory to a database, or back. The old store is
+/// kept, but no daemon starts from it any more. Returns a summary.
 ///
 /// # Errors
 ///
@@ -287,8 +287,8 @@ pub fn move_store(from: &Config, to: &Config) -> Result<String, Failure> {
     Ok(format!("moved {jobs} jobs, {queues} queues, {schedules} schedules, {batches} batches to {to}; {old}"))
 }
 
-/// If the daemon would not start from the configured directory because data is lost, makes a new store of the rest and sets the
-/// damaged one aside. Logs both. Leaves an intact directory alone.
+/// If the daemon would not start from the configured directory because data is lost, makes a new store of the rest and
+/// sets the damaged one aside. Logs both. Leaves an intact directory alone.
 ///
 /// # Errors
 ///
@@ -311,7 +311,8 @@ pub fn accept_loss(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a start would find: `new`, `kept`, or `a daemon runs on it`, with its name where the store is in a database. Changes nothing.
+/// What a start would find: `new`, `kept`, or `a daemon runs on it`, with its name where the store is in a database.
+/// Changes nothing.
 ///
 /// # Errors
 ///

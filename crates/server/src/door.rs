@@ -1,5 +1,5 @@
-//! Doors: listeners beside those of the protocols, for operators. A door serves on a thread of its own, so that nothing it does
-//! slows a connection of a protocol. It reaches the queue through [`Clients`].
+//! Doors: listeners beside those of the protocols, for operators. A door serves on a thread of its own, so that nothing
+//! it does slows a connection of a protocol. It reaches the queue through [`Clients`].
 
 use std::fmt;
 use std::io;
@@ -32,7 +32,8 @@ pub trait Door: Send + Sync + fmt::Debug {
     /// The name of a Unix socket in the data directory, for the owner of the directory alone.
     fn private_socket(&self) -> &'static str;
 
-    /// Starts a thread that serves on these sockets until the daemon stops, and ends when all its connections are closed.
+    /// Starts a thread that serves on these sockets until the daemon stops, and ends when all its connections are
+    /// closed.
     ///
     /// # Errors
     ///
@@ -96,7 +97,8 @@ impl BoundDoor {
         &self.bound
     }
 
-    /// Opens the door. The daemon waits for the door's thread when it stops. The files of Unix sockets live as long as the result.
+    /// Opens the door. The daemon waits for the door's thread when it stops. The files of Unix sockets live as long as
+    /// the result.
     pub(crate) fn open(self, inside: Inside, acceptor: &Acceptor) -> io::Result<Vec<SocketFile>> {
         let Self { door, bound } = self;
         let (mut sockets, mut files) = (Vec::new(), Vec::new());

@@ -1,7 +1,8 @@
 //! Exports: the store's contents at one commit, as lines of JSON.
 //!
-//! While a daemon serves, the checkpoint thread takes a picture of the store; a thread of its own reads it and writes the lines. Neither visits the engine, and
-//! no commit waits for them. Lines are produced as fast as they are read, and one export runs at a time.
+//! While a daemon serves, the checkpoint thread takes a picture of the store; a thread of its own reads it and writes
+//! the lines. Neither visits the engine, and no commit waits for them. Lines are produced as fast as they are read, and
+//! one export runs at a time.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -151,8 +152,8 @@ impl Request {
 ///
 /// # Errors
 ///
-/// [`Failure::Data`]: there is no store, a daemon has it, or something in it is missing or damaged. [`Failure::Runtime`]: `out` cannot
-/// be written.
+/// [`Failure::Data`]: there is no store, a daemon has it, or something in it is missing or damaged.
+/// [`Failure::Runtime`]: `out` cannot be written.
 pub fn export(config: &Config, out: &mut dyn Write) -> Result<(), Failure> {
     let found = data::read(config)?;
     if !found.is_whole() {

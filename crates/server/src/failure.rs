@@ -9,8 +9,8 @@ use windlass_store::OpenError;
 
 use crate::logging;
 
-/// Why the daemon did not start, or did not stop cleanly. Its text is one line, except for [`Failure::Config`], which may show a
-/// place in a file below.
+/// Why the daemon did not start, or did not stop cleanly. Its text is one line, except for [`Failure::Config`], which
+/// may show a place in a file below.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The daemon ran and cannot continue: the store has failed, a thread cannot start, there is a bug.

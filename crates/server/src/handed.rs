@@ -1,5 +1,5 @@
-//! Listening sockets that a service manager hands over (systemd's `LISTEN_FDS`). It holds them while the daemon restarts, so that
-//! connections wait instead of being refused. The daemon recognizes a socket by its address.
+//! Listening sockets that a service manager hands over (systemd's `LISTEN_FDS`). It holds them while the daemon
+//! restarts, so that connections wait instead of being refused. The daemon recognizes a socket by its address.
 
 use std::io;
 

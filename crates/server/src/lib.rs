@@ -1,13 +1,14 @@
 //! The daemon: all code that uses sockets, threads and the real clock.
 //!
-//! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `binding` and `handed` (sockets) · `listen` (accepts) ·
-//! `serving` (threads and their turns) · `connection` (one socket, no protocol) · `broker` and `hub` (the engine behind its lock; what a
-//! visit is) · `mailbox` (mail that waits for one client), `published` (bytes that one connection publishes to others) and `output` (bytes
-//! that wait to be written) · `budget`, `places`, [`rates`], `patience` (limits on memory, connections and time) · `commit` (which thread
-//! commits, and when) · `protocols` (what protocols use of the daemon) · `warnings` (log lines for the operator) · `reconcile`,
-//! `recurring`, `rules`, `throttles` (engine state that comes from the configuration) · `stream` and `tls` (sockets) · `control`
-//! (signals) and `describe` (the report on SIGTTIN) · [`client`] and [`door`] (parts of the daemon that are no connections of
-//! protocols) · [`config`].
+//! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) ·
+//! `binding` and `handed` (sockets) · `listen` (accepts) · `serving` (threads and their turns) · `connection` (one
+//! socket, no protocol) · `broker` and `hub` (the engine behind its lock; what a visit is) · `mailbox` (mail that waits
+//! for one client), `published` (bytes that one connection publishes to others) and `output` (bytes that wait to be
+//! written) · `budget`, `places`, [`rates`], `patience` (limits on memory, connections and time) · `commit` (which
+//! thread commits, and when) · `protocols` (what protocols use of the daemon) · `warnings` (log lines for the operator)
+//! · `reconcile`, `recurring`, `rules`, `throttles` (engine state that comes from the configuration) · `stream` and
+//! `tls` (sockets) · `control` (signals) and `describe` (the report on SIGTTIN) · [`client`] and [`door`] (parts of the
+//! daemon that are no connections of protocols) · [`config`].
 //!
 //! [`import`] stands apart: it takes jobs over while no daemon runs.
 //!
@@ -15,7 +16,8 @@
 //!
 //! * A thread holds the hub's lock for one visit. Under the lock it does no I/O and encodes nothing for peers.
 //! * An acknowledgement leaves when its commit is on the disk. Everything behind it on its connection waits with it.
-//! * No thread waits for a peer. The bytes that a peer has not read are bounded; beyond the bound the daemon closes the connection.
+//! * No thread waits for a peer. The bytes that a peer has not read are bounded; beyond the bound the daemon closes the
+//!   connection.
 
 mod addresses;
 mod binding;

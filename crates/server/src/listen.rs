@@ -189,8 +189,8 @@ impl Acceptor {
     }
 }
 
-/// Binds every socket address that `listen` stands for and that was not handed over. Skips addresses that this machine does not have, unless that leaves none:
-/// `localhost` often has an IPv6 address where there is no IPv6.
+/// Binds every socket address that `listen` stands for and that was not handed over. Skips addresses that this machine
+/// does not have, unless that leaves none: `localhost` often has an IPv6 address where there is no IPv6.
 pub(crate) fn bind(listen: &ListenAddress, server: &Server, handed: &mut Handed) -> io::Result<Vec<Bound>> {
     let (mut bound, mut missing) = (Vec::new(), None);
     for address in listen.resolve()? {
@@ -247,7 +247,8 @@ fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Bound> 
     Ok(Bound::Unix(UnixListener::from_std(socket.into())?, file))
 }
 
-/// Sets keep-alive for a listener; accepted sockets inherit it. A peer that vanished without closing must be noticed in the end.
+/// Sets keep-alive for a listener; accepted sockets inherit it. A peer that vanished without closing must be noticed in
+/// the end.
 pub(crate) fn keep_alive<'a>(socket: impl Into<SockRef<'a>>, server: &Server) -> io::Result<()> {
     socket.into().set_tcp_keepalive(&keepalive(server))
 }
@@ -266,8 +267,8 @@ fn keepalive(server: &Server) -> TcpKeepalive {
     }
 }
 
-/// Removes a socket that no process accepts on. Removes nothing else: if the path is mistyped, the file belongs to something
-/// else.
+/// Removes a socket that no process accepts on. Removes nothing else: if the path is mistyped, the file belongs to
+/// something else.
 fn clear_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

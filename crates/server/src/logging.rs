@@ -1,4 +1,5 @@
-//! Log lines on standard error or in a file, as text or JSON. Lines that could be logged without end go through `limited`.
+//! Log lines on standard error or in a file, as text or JSON. Lines that could be logged without end go through
+//! `limited`.
 
 pub(crate) mod limited;
 
@@ -91,7 +92,8 @@ type SetFilter = Box<dyn Fn(EnvFilter) + Send + Sync>;
 /// Replaces the filter of the process's logger.
 static SET_FILTER: OnceLock<SetFilter> = OnceLock::new();
 
-/// Opens the log file again, so that the daemon stops writing to a file that log rotation has moved. Does nothing without a file.
+/// Opens the log file again, so that the daemon stops writing to a file that log rotation has moved. Does nothing
+/// without a file.
 ///
 /// # Errors
 ///
@@ -159,7 +161,8 @@ const QUIET: &str = "sled=off";
 ///
 /// # Errors
 ///
-/// It is neither. A single word that is not a level is an error too: it would enable all lines of a module of that name.
+/// It is neither. A single word that is not a level is an error too: it would enable all lines of a module of that
+/// name.
 pub fn filter(level: &str) -> Result<EnvFilter, FilterError> {
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
     let mut words = level.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));

@@ -1,4 +1,5 @@
-//! What the service manager learns of the daemon (systemd's `sd_notify`). Without a manager that listens, nothing happens.
+//! What the service manager learns of the daemon (systemd's `sd_notify`). Without a manager that listens, nothing
+//! happens.
 
 use std::time::Duration;
 

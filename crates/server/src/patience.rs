@@ -1,8 +1,8 @@
 //! How long a peer may take to finish a message that it has begun.
 //!
-//! The time grows with the bytes that arrive: a slow message is not cut off, a stalled one is. Bytes that do not finish a message
-//! gain only this time, and so do control messages between its parts. The time in which nothing was read from the peer does not
-//! count.
+//! The time grows with the bytes that arrive: a slow message is not cut off, a stalled one is. Bytes that do not finish
+//! a message gain only this time, and so do control messages between its parts. The time in which nothing was read from
+//! the peer does not count.
 
 use windlass_engine::Timestamp;
 

@@ -1,12 +1,12 @@
-//! Limits on connections: in all, for each protocol and from each address, at once and over time; and which connection gives way to
-//! a new one.
+//! Limits on connections: in all, for each protocol and from each address, at once and over time; and which connection
+//! gives way to a new one.
 //!
 //! - Some places are reserved for each protocol, so that another protocol cannot take them all.
-//! - When no place is left, a silent connection gives way: one that has sent nothing yet. It is the one that has been silent for
-//!   longest within the same protocol, or else within a protocol that has more than its reserved places. A connection that has
-//!   sent a byte stays.
-//! - When no silent connection is left, a few more are let in for administrators: peers whose first byte shows that they are.
-//!   The daemon closes other connections in these places on their first byte.
+//! - When no place is left, a silent connection gives way: one that has sent nothing yet. It is the one that has been
+//!   silent for longest within the same protocol, or else within a protocol that has more than its reserved places. A
+//!   connection that has sent a byte stays.
+//! - When no silent connection is left, a few more are let in for administrators: peers whose first byte shows that
+//!   they are. The daemon closes other connections in these places on their first byte.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -261,8 +261,8 @@ impl Guest {
         }
     }
 
-    /// Bytes have arrived: from the first one on, the connection keeps its place. Returns a reason to close it if it is in an
-    /// administrator's place and its first byte is not an administrator's.
+    /// Bytes have arrived: from the first one on, the connection keeps its place. Returns a reason to close it if it is
+    /// in an administrator's place and its first byte is not an administrator's.
     pub(crate) fn spoke(&mut self, first: Option<u8>) -> Option<Reason> {
         let first = first.filter(|_| !self.has_spoken)?;
         self.has_spoken = true;

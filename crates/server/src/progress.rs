@@ -1,5 +1,5 @@
-//! How far a long task is. Reading the data directory: a bar on the terminal, or else a line in the log every few seconds, and the
-//! status for the service manager. Changing many jobs: a count on the terminal.
+//! How far a long task is. Reading the data directory: a bar on the terminal, or else a line in the log every few
+//! seconds, and the status for the service manager. Changing many jobs: a count on the terminal.
 
 use std::fs;
 use std::path::Path;

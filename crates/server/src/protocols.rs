@@ -125,7 +125,8 @@ fn resident_mb() -> u64 {
     (pages.unwrap_or_default() * rustix::param::page_size() as u64) >> 20
 }
 
-/// Creates the queues that listeners serve by name, before a client can create queues of the same names with another kind.
+/// Creates the queues that listeners serve by name, before a client can create queues of the same names with another
+/// kind.
 ///
 /// # Errors
 ///

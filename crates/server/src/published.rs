@@ -1,8 +1,8 @@
 //! Bytes that one connection publishes to others, while they wait in mailboxes, and the limit on them.
 //!
-//! A peer that does not read never delays the connection that publishes: a mailbox without room misses the bytes. Each mailbox has a
-//! small allowance that is not counted. Beyond it, a mailbox may hold at most 1/8 of the bytes that are free at the time. So one
-//! peer that does not read gets much less than all, and many such peers get less each.
+//! A peer that does not read never delays the connection that publishes: a mailbox without room misses the bytes. Each
+//! mailbox has a small allowance that is not counted. Beyond it, a mailbox may hold at most 1/8 of the bytes that are
+//! free at the time. So one peer that does not read gets much less than all, and many such peers get less each.
 //!
 //! Bytes in many mailboxes exist once, and are counted once. Letters in mailboxes are counted one by one.
 

@@ -32,7 +32,8 @@ pub fn source(address: IpAddr) -> u128 {
     }
 }
 
-/// What each source has done lately. A source is in the table until all of it is forgiven, each time after the time between two.
+/// What each source has done lately. A source is in the table until all of it is forgiven, each time after the time
+/// between two.
 #[derive(Debug, Default)]
 pub struct Rates(HashMap<u128, Instant>);
 

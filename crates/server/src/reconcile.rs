@@ -1,5 +1,5 @@
-//! The engine state that comes from the configuration, and its reconciliation: when the daemon starts, and when it reads its
-//! configuration again.
+//! The engine state that comes from the configuration, and its reconciliation: when the daemon starts, and when it
+//! reads its configuration again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,8 +40,8 @@ impl Desired {
 
     /// Reconciles the engine with it.
     pub(crate) fn agree(self, broker: &dyn Broker) -> Vec<Reconciliation> {
-        // The order matters: first which protocols share a queue, before any job is handed out; then the rules, because schedules
-        // must obey them.
+        // The order matters: first which protocols share a queue, before any job is handed out; then the rules, because
+        // schedules must obey them.
         let _ = broker.ask(QueueCommand::Bridge(Box::new(self.bridge)).into());
         let mut done = vec![rules::agree(broker, self.rules)];
         done.extend(self.schedules.into_iter().map(|schedules| recurring::agree(broker, schedules)));
@@ -50,7 +50,8 @@ impl Desired {
     }
 }
 
-/// Reconciles one setting of queues. `of` reads the setting of a queue, if it is not the default; `set` sets it, or the default.
+/// Reconciles one setting of queues. `of` reads the setting of a queue, if it is not the default; `set` sets it, or the
+/// default.
 pub(crate) fn agree_on_queues<T: Copy + PartialEq>(
     key: &'static str,
     broker: &dyn Broker,

@@ -1,8 +1,8 @@
-//! Recurring jobs of the configuration: reconciles the engine's schedules with the entries of each protocol's section, at the
-//! start and when the daemon reads its configuration again.
+//! Recurring jobs of the configuration: reconciles the engine's schedules with the entries of each protocol's section,
+//! at the start and when the daemon reads its configuration again.
 //!
-//! Only schedules whose names begin with [`CONFIGURED`] are changed, and of these only the ones that differ: a run that fell due
-//! while the daemon was down is made up for once, even if the daemon starts again with another configuration.
+//! Only schedules whose names begin with [`CONFIGURED`] are changed, and of these only the ones that differ: a run that
+//! fell due while the daemon was down is made up for once, even if the daemon starts again with another configuration.
 
 use std::collections::BTreeMap;
 

@@ -29,9 +29,9 @@ use crate::role::{Place, Roles};
 use crate::serving::Threads;
 use crate::warnings;
 
-/// Runs the daemon until it is asked to stop, then drains it. `reread` reads the configuration again from its source: SIGHUP
-/// applies the settings that may change while the daemon runs. `run` calls `ready` once it has its data and its addresses; an
-/// error from `ready` ends the daemon.
+/// Runs the daemon until it is asked to stop, then drains it. `reread` reads the configuration again from its source:
+/// SIGHUP applies the settings that may change while the daemon runs. `run` calls `ready` once it has its data and its
+/// addresses; an error from `ready` ends the daemon.
 ///
 /// # Errors
 ///
@@ -44,8 +44,8 @@ pub fn run(
     allow_open_files(config.server.connections_max);
     let values = Values::of(config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
-    // Log rotation (SIGHUP) or a status request (SIGTTIN) must not end the daemon while it reads a large journal: it handles the
-    // signal afterwards.
+    // Log rotation (SIGHUP) or a status request (SIGTTIN) must not end the daemon while it reads a large journal: it
+    // handles the signal afterwards.
     let early = {
         let _inside = runtime.enter();
         EarlySignals::new()?
@@ -72,9 +72,9 @@ pub fn run(
     outcome
 }
 
-/// Raises the limit on open files so that it allows this many connections, as far as the system permits: each connection is an
-/// open file, and many shells allow 1,024 by default. [`run`] calls this. A process that drops privileges first must call it
-/// before that.
+/// Raises the limit on open files so that it allows this many connections, as far as the system permits: each
+/// connection is an open file, and many shells allow 1,024 by default. [`run`] calls this. A process that drops
+/// privileges first must call it before that.
 pub fn allow_open_files(connections_max: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const OTHERS: u64 = 256;

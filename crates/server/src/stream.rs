@@ -1,10 +1,11 @@
 //! The socket of a connection, of any kind, and one property of TCP that matters to it.
 //!
-//! A peer without `TCP_NODELAY` (most client libraries) sends its second small write only when the first has been acknowledged
-//! (Nagle, RFC 896), and the kernel delays the acknowledgement, so that it can travel with an answer (RFC 9293, 3.8.6.3). If a
-//! message gets no answer, that costs time: `WORK_COMPLETE` and `GRAB_JOB` in two writes take 40 ms. So the connection asks for
-//! the acknowledgement itself after each read that led to no answer, and only then. A peer that waits for a job (`PRE_SLEEP`,
-//! `FETCH`, `READY`) sends nothing more, and the notification it gets carries the acknowledgement.
+//! A peer without `TCP_NODELAY` (most client libraries) sends its second small write only when the first has been
+//! acknowledged (Nagle, RFC 896), and the kernel delays the acknowledgement, so that it can travel with an answer (RFC
+//! 9293, 3.8.6.3). If a message gets no answer, that costs time: `WORK_COMPLETE` and `GRAB_JOB` in two writes take 40
+//! ms. So the connection asks for the acknowledgement itself after each read that led to no answer, and only then. A
+//! peer that waits for a job (`PRE_SLEEP`, `FETCH`, `READY`) sends nothing more, and the notification it gets carries
+//! the acknowledgement.
 
 use std::fmt;
 use std::io;
@@ -45,16 +46,16 @@ pub(crate) trait Stream: Send + fmt::Debug {
         true
     }
 
-    /// Writes, and returns how many bytes the kernel has taken. After an error the same bytes must be offered again, and there may
-    /// be more behind them.
+    /// Writes, and returns how many bytes the kernel has taken. After an error the same bytes must be offered again,
+    /// and there may be more behind them.
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::WouldBlock`]: the kernel takes no more now. Others: the peer is gone.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Acknowledges the bytes just read at once, where acknowledgements are delayed. The kernel forgets the request, so each read
-    /// needs a call.
+    /// Acknowledges the bytes just read at once, where acknowledgements are delayed. The kernel forgets the request, so
+    /// each read needs a call.
     fn acknowledge(&self) {}
 
     /// Whether the kernel must tell when it takes more bytes, although none are offered to `write`.

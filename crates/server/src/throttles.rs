@@ -1,5 +1,5 @@
-//! Throttles of the configuration (of `queues`, and of protocols' sections), which limit how much of a queue is worked on at once:
-//! reconciles the engine's throttles with them. Only the configuration sets throttles.
+//! Throttles of the configuration (of `queues`, and of protocols' sections), which limit how much of a queue is worked
+//! on at once: reconciles the engine's throttles with them. Only the configuration sets throttles.
 
 use std::collections::BTreeMap;
 

@@ -97,7 +97,8 @@ fn first_end(chain: &[CertificateDer<'_>]) -> Option<u64> {
     read.filter_map(|(_, it)| u64::try_from(it.validity().not_after.timestamp()).ok()).min()
 }
 
-// ---- files -----------------------------------------------------------------------------------------------------------
+// ---- files
+// -----------------------------------------------------------------------------------------------------------
 
 /// Checks that the files can be used.
 ///
@@ -182,12 +183,14 @@ pub(crate) fn unusable(key: &'static str, path: &Path, reason: impl ToString) ->
     TlsError::Unusable { key, path: path.to_owned(), reason: reason.to_string() }
 }
 
-// ---- the stream ------------------------------------------------------------------------------------------------------
+// ---- the stream
+// ------------------------------------------------------------------------------------------------------
 
 /// A TLS connection.
 ///
-/// A write is complete when its bytes are with the kernel, not when they are encrypted, so that there is no uncounted buffer. This
-/// requires something of the writer: while a write is pending, it must offer the same bytes again, and may offer more behind them.
+/// A write is complete when its bytes are with the kernel, not when they are encrypted, so that there is no uncounted
+/// buffer. This requires something of the writer: while a write is pending, it must offer the same bytes again, and may
+/// offer more behind them.
 #[derive(Debug)]
 pub(crate) struct TlsStream {
     socket: TcpStream,
@@ -247,8 +250,8 @@ impl Stream for TlsStream {
         loop {
             match self.session.reader().read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The peer closed its socket without `close_notify`, as many do. The protocol notices a truncation: its messages
-                // have a length.
+                // The peer closed its socket without `close_notify`, as many do. The protocol notices a truncation: its
+                // messages have a length.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }

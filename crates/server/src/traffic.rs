@@ -1,7 +1,7 @@
 //! What connections have done since the daemon started, by protocol: for metrics.
 //!
-//! Each thread that has connections counts in memory of its own, so counting takes a nanosecond and threads do not slow each other. A
-//! reader adds the threads up.
+//! Each thread that has connections counts in memory of its own, so counting takes a nanosecond and threads do not slow
+//! each other. A reader adds the threads up.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

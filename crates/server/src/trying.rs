@@ -1,4 +1,5 @@
-//! What is in use by another process: an address, or the data directory. The daemon tries again for `server.in_use_timeout`.
+//! What is in use by another process: an address, or the data directory. The daemon tries again for
+//! `server.in_use_timeout`.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Queue aliases for a protocol that cannot express some queues' own names: wraps any session and translates names.
 //!
-//! The wrapped session is unaware of it. Its commands reach the engine under the queues' own names; events reach it under the
-//! protocol's names. A producer's body is not translated: the same protocol gets back what it sent.
+//! The wrapped session is unaware of it. Its commands reach the engine under the queues' own names; events reach it
+//! under the protocol's names. A producer's body is not translated: the same protocol gets back what it sent.
 
 use std::collections::HashMap;
 

@@ -1,10 +1,11 @@
-//! The life of a connection, once for all protocols: questions to the engine and their replies, when to stop reading, large bodies
-//! in buffers of their own, the end of input, when to leave.
+//! The life of a connection, once for all protocols: questions to the engine and their replies, when to stop reading,
+//! large bodies in buffers of their own, the end of input, when to leave.
 //!
 //! Not here: what the peer's bytes mean and what it is sent. A [`Speaker`] supplies that.
 //!
-//! Invariants: a question gets one reply at most. While the open questions weigh [`Question::WEIGHT_MAX`](crate::Question) or
-//! more, nothing is read. A peer that closes its side gets everything that its messages cause, except what its speaker withdraws.
+//! Invariants: a question gets one reply at most. While the open questions weigh
+//! [`Question::WEIGHT_MAX`](crate::Question) or more, nothing is read. A peer that closes its side gets everything that
+//! its messages cause, except what its speaker withdraws.
 
 #[cfg(test)]
 mod tests;
@@ -32,8 +33,8 @@ impl<S: Speaker> Conversation<S> {
         Self { speaker, state: State::default(), info }
     }
 
-    /// Lets the speaker act. Then ends the connection if the peer has closed its side and every message before that is answered
-    /// or soon will be.
+    /// Lets the speaker act. Then ends the connection if the peer has closed its side and every message before that is
+    /// answered or soon will be.
     fn run(&mut self, now: Timestamp, out: &mut Outbox, act: impl FnOnce(&mut S, &mut Talk<'_, S::Question>)) {
         let was_over = self.state.over;
         let mut talk = Talk { now, out, state: &mut self.state };
@@ -86,7 +87,8 @@ impl<S: Speaker> Session for Conversation<S> {
             let before = input.len();
             read(speaker, input, talk);
             speaker.has_read(input.len() < before, talk);
-            // Nothing after an end is read. The peer's end can leave a message cut short; no more bytes will complete it.
+            // Nothing after an end is read. The peer's end can leave a message cut short; no more bytes will complete
+            // it.
             if talk.state.over || (talk.state.eof && !talk.must_pause()) {
                 input.clear();
             }

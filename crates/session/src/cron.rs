@@ -1,11 +1,12 @@
 //! Compiles cron expressions for the engine: five fields, or one word like `@daily`.
 //!
-//! The code is here and not in the engine because protocols define how an expression is written; and not in one protocol's
-//! crate because three protocols share it.
+//! The code is here and not in the engine because protocols define how an expression is written; and not in one
+//! protocol's crate because three protocols share it.
 //!
-//! A field is `*` or a list of values, ranges (`1-5`) and steps (`*/15`, `10-40/5`, `5/15`). Months and days of the week
-//! have English names of three letters. `L` is the last day of the month, `fri#2` its second Friday, `Lfri` its last Friday.
-//! If both day fields restrict the day, a day that fits either of them matches; `*` is no restriction, `*/2` is one.
+//! A field is `*` or a list of values, ranges (`1-5`) and steps (`*/15`, `10-40/5`, `5/15`). Months and days of the
+//! week have English names of three letters. `L` is the last day of the month, `fri#2` its second Friday, `Lfri` its
+//! last Friday. If both day fields restrict the day, a day that fits either of them matches; `*` is no restriction,
+//! `*/2` is one.
 //!
 //! Python's croniter differs in details: [`croniter`]. A Go library allows more: [`when`].
 
@@ -119,7 +120,8 @@ pub enum CronError {
 ///
 /// # Errors
 ///
-/// The text is invalid. Whether the expression ever matches a day is a question for the engine: see [`Cron::can_match`].
+/// The text is invalid. Whether the expression ever matches a day is a question for the engine: see
+/// [`Cron::can_match`].
 pub fn parse(text: &[u8]) -> Result<Cron, CronError> {
     let text = text.trim_ascii();
     if text.starts_with(b"@") {

@@ -1,7 +1,7 @@
 //! Text names for jobs that have none, or whose name belongs to another protocol.
 //!
-//! A name is a prefix that no generator of names produces, and the job's number in the engine. Clients must not assign such
-//! names.
+//! A name is a prefix that no generator of names produces, and the job's number in the engine. Clients must not assign
+//! such names.
 
 /// The prefix. The number follows, in Crockford's base 32.
 const PREFIX: &str = "01W1ND1ASSJ0B";

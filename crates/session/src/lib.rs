@@ -1,22 +1,24 @@
 //! The interface between a protocol and the engine: one connection without its socket.
 //!
 //! A [`Session`] receives bytes, events and ticks. It fills an [`Outbox`] with bytes for its peer and commands for the
-//! engine, *in the order in which they take effect*: bytes placed after a command are sent after the events that answer the
-//! command. A session can therefore answer `ECHO` at once, and the reply still leaves after the acknowledgement of an earlier
-//! `SUBMIT`, which waits for the disk.
+//! engine, *in the order in which they take effect*: bytes placed after a command are sent after the events that answer
+//! the command. A session can therefore answer `ECHO` at once, and the reply still leaves after the acknowledgement of
+//! an earlier `SUBMIT`, which waits for the disk.
 //!
-//! The driver of a session (the server, or a test) calls, in this order: [`Session::on_open`] once; [`Session::on_bytes`]
-//! when bytes have arrived; [`Session::on_event`] for each event of the engine for this client; [`Session::on_tick`] when
-//! [`Session::next_deadline`] is reached; after [`Outbox::hang_up`] only `on_event`, for events that are still due.
-//! The driver itself sends [`windlass_engine::ClientCommand::Close`] when the connection has ended.
+//! The driver of a session (the server, or a test) calls, in this order: [`Session::on_open`] once;
+//! [`Session::on_bytes`] when bytes have arrived; [`Session::on_event`] for each event of the engine for this client;
+//! [`Session::on_tick`] when [`Session::next_deadline`] is reached; after [`Outbox::hang_up`] only `on_event`, for
+//! events that are still due. The driver itself sends [`windlass_engine::ClientCommand::Close`] when the connection has
+//! ended.
 //!
-//! A [`protocol::Protocol`] is what the server knows of a protocol: its listeners, how their sessions are made, and what the
-//! protocol adds to the daemon's state.
+//! A [`protocol::Protocol`] is what the server knows of a protocol: its listeners, how their sessions are made, and
+//! what the protocol adds to the daemon's state.
 //!
-//! Every protocol's session is a [`Conversation`], which owns what all connections have in common. A protocol is a [`Speaker`].
+//! Every protocol's session is a [`Conversation`], which owns what all connections have in common. A protocol is a
+//! [`Speaker`].
 //!
-//! The crate also holds code that several protocols share: [`cron`]; [`jid`], names for jobs without one; [`alias`], a session
-//! that translates queue names.
+//! The crate also holds code that several protocols share: [`cron`]; [`jid`], names for jobs without one; [`alias`], a
+//! session that translates queue names.
 
 pub mod alias;
 mod conversation;
@@ -44,11 +46,12 @@ pub use talk::{LARGE_BYTES, Talk};
 
 /// One connection's side of a protocol.
 pub trait Session: Send + fmt::Debug {
-    /// The connection has opened. Puts [`windlass_engine::ClientCommand::Open`] first, then the protocol's greeting if the server speaks first.
+    /// The connection has opened. Puts [`windlass_engine::ClientCommand::Open`] first, then the protocol's greeting if
+    /// the server speaks first.
     fn on_open(&mut self, now: Timestamp, out: &mut Outbox);
 
-    /// Takes complete messages from `input`, as many as the session accepts in flight, and leaves the rest. The driver calls
-    /// again, with that rest at the front, when more bytes have arrived or when it has room for more output.
+    /// Takes complete messages from `input`, as many as the session accepts in flight, and leaves the rest. The driver
+    /// calls again, with that rest at the front, when more bytes have arrived or when it has room for more output.
     fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox);
 
     /// Handles an event of the engine. The output takes effect after everything put out before.
@@ -62,7 +65,8 @@ pub trait Session: Send + fmt::Debug {
         None
     }
 
-    /// Bytes still missing from a message that has begun: a hint for the reader, already checked against the session's limits.
+    /// Bytes still missing from a message that has begun: a hint for the reader, already checked against the session's
+    /// limits.
     fn needs_bytes(&self) -> usize {
         0
     }
@@ -77,13 +81,13 @@ pub trait Session: Send + fmt::Debug {
         0
     }
 
-    /// The driver deliberately read nothing from the peer until now, because the peer does not take its answers or the disk is
-    /// behind. The peer's silence must not be treated as a missed heartbeat. Called before each tick of such a time, and when
-    /// reading resumes.
+    /// The driver deliberately read nothing from the peer until now, because the peer does not take its answers or the
+    /// disk is behind. The peer's silence must not be treated as a missed heartbeat. Called before each tick of such a
+    /// time, and when reading resumes.
     fn reset_liveness(&mut self, _now: Timestamp) {}
 
-    /// Encrypts bytes for the peer, if the session does that; `None`: they leave as they are. The driver passes all bytes for the peer
-    /// through it, in the order in which they leave, those of other connections' publications too.
+    /// Encrypts bytes for the peer, if the session does that; `None`: they leave as they are. The driver passes all
+    /// bytes for the peer through it, in the order in which they leave, those of other connections' publications too.
     fn seal(&mut self, _bytes: &[u8]) -> Option<BytesMut> {
         None
     }
@@ -99,8 +103,8 @@ pub trait Session: Send + fmt::Debug {
 
 /// A connection that can be ended from outside: to make room, or because another connection has replaced it.
 pub trait Closer: Send + Sync + fmt::Debug {
-    /// Ends the connection at once and discards unsent output. Can be called from any thread, and repeatedly: the first reason
-    /// counts.
+    /// Ends the connection at once and discards unsent output. Can be called from any thread, and repeatedly: the first
+    /// reason counts.
     fn close(&self, why: Reason);
 }
 
@@ -136,8 +140,8 @@ pub enum Item {
     Forbidden(Tag),
     /// For the peer, sent after the answers to the preceding commands.
     Bytes(Bytes),
-    /// Whole messages for the peers of other connections, sent after everything already queued for them. A connection without
-    /// room for them misses them.
+    /// Whole messages for the peers of other connections, sent after everything already queued for them. A connection
+    /// without room for them misses them.
     Publish(Box<[ClientId]>, Bytes),
 }
 
@@ -219,7 +223,8 @@ impl Outbox {
         self.client
     }
 
-    /// Sets by how much the wall clock is now ahead of the engine's time, which sessions receive. The driver keeps it current.
+    /// Sets by how much the wall clock is now ahead of the engine's time, which sessions receive. The driver keeps it
+    /// current.
     pub const fn set_skew_ms(&mut self, skew_ms: i64) {
         self.skew_ms = skew_ms;
     }
@@ -236,7 +241,8 @@ impl Outbox {
         at.shifted(self.skew_ms)
     }
 
-    /// Converts wall-clock time to the engine's time, for times that peers send and that must not move when the clock is set.
+    /// Converts wall-clock time to the engine's time, for times that peers send and that must not move when the clock
+    /// is set.
     #[must_use]
     pub const fn by_engine(&self, at: Timestamp) -> Timestamp {
         at.shifted(self.skew_ms.saturating_neg())
@@ -281,8 +287,8 @@ impl Outbox {
         }
     }
 
-    /// Requests that the daemon stop, if the client may administer. Everything put out before, on this connection too, is still
-    /// done and answered.
+    /// Requests that the daemon stop, if the client may administer. Everything put out before, on this connection too,
+    /// is still done and answered.
     pub fn stop_daemon(&mut self, how: Stop) {
         if self.hang_up.is_none() && self.rights.include(Right::Administer) {
             self.stop = self.stop.max(Some(how));
@@ -294,8 +300,8 @@ impl Outbox {
         self.stop.take()
     }
 
-    /// Why the session ends its connection, if it has hung up since the last call. From then on the driver passes it no more
-    /// bytes, only the events that are still due, and sends the session's output for them.
+    /// Why the session ends its connection, if it has hung up since the last call. From then on the driver passes it no
+    /// more bytes, only the events that are still due, and sends the session's output for them.
     pub fn take_reason(&mut self) -> Option<Reason> {
         let reason = self.hang_up.take();
         if reason.is_some() {

@@ -1,7 +1,7 @@
 //! A connection's questions: commands to the engine that have no reply yet.
 //!
-//! Replies come in the order of the questions, except that later replies pass by a command that waits. Not here: the order of
-//! what is sent to the peer; the outbox keeps it.
+//! Replies come in the order of the questions, except that later replies pass by a command that waits. Not here: the
+//! order of what is sent to the peer; the outbox keeps it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -69,7 +69,8 @@ impl<Q: Question> Pending<Q> {
         Some(question)
     }
 
-    /// Removes the last question if it is such a one, and returns whether it was. Its reply, if it still comes, is ignored.
+    /// Removes the last question if it is such a one, and returns whether it was. Its reply, if it still comes, is
+    /// ignored.
     pub(crate) fn withdraw_last_if(&mut self, is_such: impl FnOnce(&Q) -> bool) -> bool {
         let is_last = self.open.back().is_some_and(|(_, question)| is_such(question));
         if is_last && let Some((_, question)) = self.open.pop_back() {

@@ -1,4 +1,5 @@
-//! A protocol as the server sees it: a configured section that has listeners, makes sessions, and adds to the daemon's state.
+//! A protocol as the server sees it: a configured section that has listeners, makes sessions, and adds to the daemon's
+//! state.
 //!
 //! The server gets a list of them and names none. A protocol's crate implements [`Protocol`] for its section of the
 //! configuration; the binary puts the sections together.
@@ -96,8 +97,8 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     /// [`Error::Senseless`]: a file of a password cannot be read any more.
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error>;
 
-    /// Makes the sessions of new connections to a running endpoint, which an earlier value of this section has made. Open connections
-    /// go on as they are. `None`: a change of the section needs a restart.
+    /// Makes the sessions of new connections to a running endpoint, which an earlier value of this section has made.
+    /// Open connections go on as they are. `None`: a change of the section needs a restart.
     ///
     /// # Errors
     ///

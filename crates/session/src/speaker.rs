@@ -1,5 +1,5 @@
-//! What a protocol supplies to a [`Conversation`](crate::Conversation): decoding, what a request means, how a reply and a notice
-//! look. And what a [`Transport`] beneath the protocol supplies.
+//! What a protocol supplies to a [`Conversation`](crate::Conversation): decoding, what a request means, how a reply and
+//! a notice look. And what a [`Transport`] beneath the protocol supplies.
 
 use std::fmt;
 
@@ -86,7 +86,8 @@ pub enum Read {
     Needs(usize),
 }
 
-/// A transport with a handshake and heartbeats of its own. It counts its messages, and keeps large ones out of the input buffer.
+/// A transport with a handshake and heartbeats of its own. It counts its messages, and keeps large ones out of the
+/// input buffer.
 pub trait Transport {
     /// Number of complete messages received.
     fn messages(&self) -> u64;

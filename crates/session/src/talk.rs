@@ -97,8 +97,8 @@ impl<Q: Question> Talk<'_, Q> {
         self.out.bytes()
     }
 
-    /// Sends bytes to the peer behind those of [`Talk::bytes`], without a copy: for bodies of at least [`LARGE_BYTES`]. Not for a
-    /// protocol with a transport, which frames its bytes.
+    /// Sends bytes to the peer behind those of [`Talk::bytes`], without a copy: for bodies of at least [`LARGE_BYTES`].
+    /// Not for a protocol with a transport, which frames its bytes.
     pub fn share(&mut self, bytes: Bytes) {
         self.out.share(bytes);
     }
@@ -114,8 +114,8 @@ impl<Q: Question> Talk<'_, Q> {
         self.out.command(Tag::NONE, command);
     }
 
-    /// Sends a command that has no reply unless it is refused; then [`Speaker::refused`](crate::Speaker::refused) gets the code,
-    /// which is below 2^63.
+    /// Sends a command that has no reply unless it is refused; then [`Speaker::refused`](crate::Speaker::refused) gets
+    /// the code, which is below 2^63.
     pub fn send_as(&mut self, code: u64, command: impl Into<Command>) {
         self.out.command(Tag::silent(code), command);
     }
@@ -126,7 +126,8 @@ impl<Q: Question> Talk<'_, Q> {
         self.out.publish(to, bytes);
     }
 
-    /// Takes the last question back if it is such a one, and returns whether it was. Its reply, if it still comes, is ignored.
+    /// Takes the last question back if it is such a one, and returns whether it was. Its reply, if it still comes, is
+    /// ignored.
     pub fn withdraw_last_if(&mut self, is_such: impl FnOnce(&Q) -> bool) -> bool {
         self.state.pending.withdraw_last_if(is_such)
     }
@@ -143,8 +144,8 @@ impl<Q: Question> Talk<'_, Q> {
         self.out.stop_daemon(how);
     }
 
-    /// Ends the connection after everything put out before has been sent, including the replies to commands. Nothing more is
-    /// read.
+    /// Ends the connection after everything put out before has been sent, including the replies to commands. Nothing
+    /// more is read.
     pub fn end(&mut self, reason: Reason) {
         self.state.over = true;
         self.out.hang_up(reason);

@@ -1,5 +1,5 @@
-//! Compares where entries go with a slow, literal version of the algorithm: more than 100,000 random requests over many lives of
-//! a daemon. The daemon is stopped in order or killed again and again, and continues from its journal.
+//! Compares where entries go with a slow, literal version of the algorithm: more than 100,000 random requests over many
+//! lives of a daemon. The daemon is stopped in order or killed again and again, and continues from its journal.
 //!
 //! Spec: `spiderq-protocol`, "Lend" and "Repay".
 #![cfg(test)]

@@ -1,5 +1,5 @@
-//! Plays every conversation in `tests/transcripts` in memory, with a clock that jumps: over ZMTP and bare, unless a scene is
-//! marked as ZMTP only.
+//! Plays every conversation in `tests/transcripts` in memory, with a clock that jumps: over ZMTP and bare, unless a
+//! scene is marked as ZMTP only.
 #![cfg(test)]
 
 mod speech;

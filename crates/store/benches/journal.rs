@@ -1,7 +1,9 @@
-//! Measures the store on the disk under a directory: its speed, the bytes it writes and occupies, and how long opening takes.
+//! Measures the store on the disk under a directory: its speed, the bytes it writes and occupies, and how long opening
+//! takes.
 //!
-//! `cargo bench -p windlass-store --bench journal -- [commits|checkpoints|open] [dir]`. Without a name it runs all of them.
-//! Without a directory, it works in this package's folder. `checkpoints SIZE COUNT` and `open COUNT` take other numbers.
+//! `cargo bench -p windlass-store --bench journal -- [commits|checkpoints|open] [dir]`. Without a name it runs all of
+//! them. Without a directory, it works in this package's folder. `checkpoints SIZE COUNT` and `open COUNT` take other
+//! numbers.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Data directories of version 0.1.0, which stored its journal in sled: they are read once and taken over.
 //!
-//! Each commit of that version is split into values of at most 4 KiB under consecutive keys (`frame`, `replay`), and its engine
-//! meta counts the existing commits. sled's file is read by `sled_file`.
+//! Each commit of that version is split into values of at most 4 KiB under consecutive keys (`frame`, `replay`), and
+//! its engine meta counts the existing commits. sled's file is read by `sled_file`.
 
 mod frame;
 mod opening;
@@ -66,8 +66,8 @@ fn read(folder: &Path) -> Result<(Replay, u64), OpenError> {
     Err(Damage::of(folder.display(), what).into())
 }
 
-/// Checks that commit `last_seq` can be the last acknowledged one: damage in sled's log may also end it early. A commit was
-/// begun only after the acknowledgement of the previous one, so there may be traces of one more commit, not of two.
+/// Checks that commit `last_seq` can be the last acknowledged one: damage in sled's log may also end it early. A commit
+/// was begun only after the acknowledgement of the previous one, so there may be traces of one more commit, not of two.
 fn check_end(folder: &Path, file: &SledFile, last_seq: u64) -> Result<(), OpenError> {
     let mut newest = last_seq;
     file.for_each_value(&mut |value| {
@@ -144,8 +144,8 @@ fn segment_bytes(folder: &Path) -> usize {
 /// Receives the records of a commit, or why a value cannot be read.
 pub(crate) type ShowCommit<'a> = dyn FnMut(Result<&[u8], String>) + 'a;
 
-/// Shows the records of every complete commit, and the damage of other values. Returns the number of missing commits, according
-/// to the last one.
+/// Shows the records of every complete commit, and the damage of other values. Returns the number of missing commits,
+/// according to the last one.
 ///
 /// # Errors
 ///

@@ -1,19 +1,20 @@
 //! Checkpoints: copy live records from a range of the log to the table, so that the log may forget the range.
 //!
-//! A checkpoint does not touch the engine or its lock, and no acknowledgement waits for it. Its steps, and the state after a
-//! power cut or an error in each of them:
+//! A checkpoint does not touch the engine or its lock, and no acknowledgement waits for it. Its steps, and the state
+//! after a power cut or an error in each of them:
 //!
 //! 1. *Read* the log after the table's point and keep the latest record of each subject. Nothing is changed.
 //! 2. *Remove* the keys that the previous checkpoint left behind. They belong to no point that the log could return to.
-//! 3. *Write* pieces and pages of the next generation. The table is still at its old point: pages of the next generation count
-//!    as the pages they replaced, and processing the log again gives the same pages.
-//! 4. *Sync* them, write the *point*, and sync that. Before the last sync either point may be on the disk; both are right.
-//! 5. The log *forgets* commits before the **old** point. If the new point cannot be read at the next start, the table is still
-//!    at the old one, and the log has all later commits.
+//! 3. *Write* pieces and pages of the next generation. The table is still at its old point: pages of the next
+//!    generation count as the pages they replaced, and processing the log again gives the same pages.
+//! 4. *Sync* them, write the *point*, and sync that. Before the last sync either point may be on the disk; both are
+//!    right.
+//! 5. The log *forgets* commits before the **old** point. If the new point cannot be read at the next start, the table
+//!    is still at the old one, and the log has all later commits.
 //!
-//! A table that another process wrote is never opened for writing. The first checkpoint of a process builds a new table from
-//! the old one and the log; it replaces the old one when it is complete and durable. A checkpoint also builds a new table when
-//! the table is too large for its live records, and while a [`Picture`] of the present table is read.
+//! A table that another process wrote is never opened for writing. The first checkpoint of a process builds a new table
+//! from the old one and the log; it replaces the old one when it is complete and durable. A checkpoint also builds a
+//! new table when the table is too large for its live records, and while a [`Picture`] of the present table is read.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -157,8 +158,8 @@ impl Checkpointer {
         behind > 0 && (self.table.is_writable() && !self.is_pinned() || behind >= self.table.disk_bytes() / 4)
     }
 
-    /// Whether the log still keeps commits that the last checkpoint put into the table. One more checkpoint lets the log forget
-    /// them, even if nothing was committed since.
+    /// Whether the log still keeps commits that the last checkpoint put into the table. One more checkpoint lets the
+    /// log forget them, even if nothing was committed since.
     #[must_use]
     pub const fn holds_back(&self) -> bool {
         self.forgotten < self.point.seq
@@ -169,8 +170,8 @@ impl Checkpointer {
         self.wants_rebuild = true;
     }
 
-    /// Makes a checkpoint of the log after the table's point: of all of it, or without the newest part while there is more than
-    /// enough. Returns whether the table's point has advanced.
+    /// Makes a checkpoint of the log after the table's point: of all of it, or without the newest part while there is
+    /// more than enough. Returns whether the table's point has advanced.
     ///
     /// # Errors
     ///
@@ -189,8 +190,8 @@ impl Checkpointer {
         made.map(|()| true)
     }
 
-    /// Makes a checkpoint of everything durable, and returns the contents of the store at that commit. Later checkpoints do not change
-    /// them.
+    /// Makes a checkpoint of everything durable, and returns the contents of the store at that commit. Later
+    /// checkpoints do not change them.
     ///
     /// # Errors
     ///
@@ -243,7 +244,8 @@ impl Checkpointer {
         tell(&figures.log_bytes, self.tail.disk_bytes());
     }
 
-    // ---- pages changed in place ---------------------------------------------------------------------------------------
+    // ---- pages changed in place
+    // ---------------------------------------------------------------------------------------
 
     fn update(&mut self, digest: &Digest) -> Result<Point, Error> {
         for key in std::mem::take(&mut self.garbage) {
@@ -293,7 +295,8 @@ impl Checkpointer {
         }
     }
 
-    // ---- a table built anew --------------------------------------------------------------------------------------------
+    // ---- a table built anew
+    // --------------------------------------------------------------------------------------------
 
     fn rebuild(&mut self, digest: &Digest) -> Result<Point, Error> {
         let scan = self.table.scan()?;

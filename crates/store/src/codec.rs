@@ -1,7 +1,8 @@
 //! Numbers and byte strings in the journal's format: small varints, and a reader for untrusted bytes.
 //!
-//! Not here: their meaning (`record`). A number is LEB128 (seven bits a byte, low ones first), a signed one is zigzagged first,
-//! a byte string is its length and its bytes. Times are written one higher, so that [`Timestamp::NEVER`] takes one byte.
+//! Not here: their meaning (`record`). A number is LEB128 (seven bits a byte, low ones first), a signed one is
+//! zigzagged first, a byte string is its length and its bytes. Times are written one higher, so that
+//! [`Timestamp::NEVER`] takes one byte.
 
 use bytes::Bytes;
 use windlass_engine::Timestamp;

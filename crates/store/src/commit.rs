@@ -1,7 +1,7 @@
 //! A commit: the records of one write to the log.
 //!
-//! It is taken from the journal under the engine's lock and framed without the lock. Until then large bodies are shared, not
-//! copied.
+//! It is taken from the journal under the engine's lock and framed without the lock. Until then large bodies are
+//! shared, not copied.
 
 use bytes::Bytes;
 
@@ -45,8 +45,8 @@ impl Commit {
         self.bytes
     }
 
-    /// Appends the records, each preceded by its length, to `out`. Large tails are not copied: they go to `tails`, each with
-    /// its offset in `out`.
+    /// Appends the records, each preceded by its length, to `out`. Large tails are not copied: they go to `tails`, each
+    /// with its offset in `out`.
     pub(crate) fn write_records(&self, out: &mut Vec<u8>, tails: &mut Vec<(usize, Bytes)>) {
         for piece in &self.pieces {
             put_u64(out, piece.bytes() as u64);

@@ -1,5 +1,5 @@
-//! The net effect of a range of the log: the latest state of each subject. A subject created and deleted within the range
-//! leaves nothing.
+//! The net effect of a range of the log: the latest state of each subject. A subject created and deleted within the
+//! range leaves nothing.
 //!
 //! Not here: writing the result to the table (`checkpoint`).
 
@@ -48,8 +48,8 @@ struct Seen {
 }
 
 impl Digest {
-    /// Reads the commits after `after` up to `upto`, or fewer if they hold many records. A number of at least `born_from` was
-    /// assigned after commit `after`.
+    /// Reads the commits after `after` up to `upto`, or fewer if they hold many records. A number of at least
+    /// `born_from` was assigned after commit `after`.
     pub(crate) fn read(tail: &dyn LogTail, after: u64, upto: u64, born_from: JobId) -> Result<Self, Error> {
         let (mut seen, mut seq, mut meta, mut damage) = (Vec::new(), after, None, None);
         tail.read(after, &mut |entry| {

@@ -9,8 +9,8 @@
 //! journal/         the journal of version 0.1.0, until the first checkpoint after it was taken over
 //! ```
 //!
-//! A store is created in `store.new` and renamed when it is complete, so a partial store is never found. A missing part is
-//! damage.
+//! A store is created in `store.new` and renamed when it is complete, so a partial store is never found. A missing part
+//! is damage.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -331,10 +331,11 @@ fn random(seed: u64) -> u64 {
     RandomState::new().hash_one((seed, std::process::id(), std::time::SystemTime::now())) | 1
 }
 
-/// Creates a store with the contents of an engine, in place of the existing one or of the journal of version 0.1.0. Returns the
-/// path to which the old data was moved, for inspection.
+/// Creates a store with the contents of an engine, in place of the existing one or of the journal of version 0.1.0.
+/// Returns the path to which the old data was moved, for inspection.
 ///
-/// One of the two exists at all times. Otherwise a start in between would report that everything is missing, or begin empty.
+/// One of the two exists at all times. Otherwise a start in between would report that everything is missing, or begin
+/// empty.
 pub(crate) fn replace(config: &StoreConfig, engine: &Engine, seed: u64) -> Result<PathBuf, OpenError> {
     let (new, store) = (config.path.join(NEW_STORE), config.path.join(STORE));
     let old = config.path.join(OLD_JOURNAL);

@@ -1,27 +1,32 @@
-//! The contents of a store as lines of JSON: for people and scripts to read, and for `windlass import jsonl` to take back.
+//! The contents of a store as lines of JSON: for people and scripts to read, and for `windlass import jsonl` to take
+//! back.
 //!
-//! Lines are independent, so they can be selected, dropped and combined. The named fields are for readers. All other state is
-//! in `record_base64`: the stored record without the body, which has a field of its own. A line without a record is a new job.
+//! Lines are independent, so they can be selected, dropped and combined. The named fields are for readers. All other
+//! state is in `record_base64`: the stored record without the body, which has a field of its own. A line without a
+//! record is a new job.
 //!
-//! The first line describes the export, the last one completes it: with both, and nothing changed between them, an import can
-//! restore the store as it was. All times are wall-clock times, by the clock in the engine's own values. The lines, in their order:
+//! The first line describes the export, the last one completes it: with both, and nothing changed between them, an
+//! import can restore the store as it was. All times are wall-clock times, by the clock in the engine's own values. The
+//! lines, in their order:
 //!
-//! * `windlass_export` (the version of this format), `daemon` (the version that wrote it), `commit` (the last commit whose changes
-//!   are in it), `written_at_ms`, `records` (the number of lines with a record), `whole` (0 if the store was damaged);
+//! * `windlass_export` (the version of this format), `daemon` (the version that wrote it), `commit` (the last commit
+//!   whose changes are in it), `written_at_ms`, `records` (the number of lines with a record), `whole` (0 if the store
+//!   was damaged);
 //! * the engine's own values: `engine` (how often a daemon has opened the store), `pushed`, `succeeded`, `failed`;
 //! * queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0), `paused_at_ms`;
-//! * in the order of their numbers, jobs: `job`, `queue` (or `queue_number`, if its name is lost), `origin` (the protocol's number),
-//!   `priority`, `place`, `ready_at_ms`, `due_at_ms` (when it is scheduled or tried again; until when it is leased or kept),
-//!   `attempts`, `failures`, `key`, `name`, `failure`, `in_batch`, `meta_base64`, `body_base64`;
-//! * among them schedules: `schedule`, `queue`, `origin`, `priority`, `cron` (and `timezone`, if it is not UTC) or `every_ms`,
-//!   `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`;
-//! * and batches, whose numbers jobs give as `in_batch`: `batch`, `origin`, `jobs`, `succeeded`, `name`, `parent`, `about`,
-//!   `meta_base64`, and of callbacks still to be pushed `complete_queue`, `complete_body_base64`, `success_queue`,
-//!   `success_body_base64`;
+//! * in the order of their numbers, jobs: `job`, `queue` (or `queue_number`, if its name is lost), `origin` (the
+//!   protocol's number), `priority`, `place`, `ready_at_ms`, `due_at_ms` (when it is scheduled or tried again; until
+//!   when it is leased or kept), `attempts`, `failures`, `key`, `name`, `failure`, `in_batch`, `meta_base64`,
+//!   `body_base64`;
+//! * among them schedules: `schedule`, `queue`, `origin`, `priority`, `cron` (and `timezone`, if it is not UTC) or
+//!   `every_ms`, `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`;
+//! * and batches, whose numbers jobs give as `in_batch`: `batch`, `origin`, `jobs`, `succeeded`, `name`, `parent`,
+//!   `about`, `meta_base64`, and of callbacks still to be pushed `complete_queue`, `complete_body_base64`,
+//!   `success_queue`, `success_body_base64`;
 //! * the totals when each day began: `day` (counted from 1 January 1970), `number`, `pushed`, `succeeded`, `failed`;
 //! * `next_number`, the lower bound of unassigned numbers;
-//! * `export_end` (the number of lines before this one), `jobs`, `queues`, `schedules`, `batches`, `days`, and `sha256` of all lines
-//!   before, each with its line feed.
+//! * `export_end` (the number of lines before this one), `jobs`, `queues`, `schedules`, `batches`, `days`, and `sha256`
+//!   of all lines before, each with its line feed.
 //!
 //! A byte string that is not UTF-8 goes under its name with the suffix `_base64`. Missing fields are left out.
 
@@ -158,7 +163,8 @@ impl<'a> Lines<'a> {
         self.names.insert(image.id, image.name.clone());
     }
 
-    /// Writes the line of a whole record. The engine's own values come first, queues before their jobs. Other records have no line.
+    /// Writes the line of a whole record. The engine's own values come first, queues before their jobs. Other records
+    /// have no line.
     pub(crate) fn put(&mut self, record: Record) -> io::Result<()> {
         let (skew_ms, exported) = (self.skew_ms, &mut self.exported);
         let line = match record {

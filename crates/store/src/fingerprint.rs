@@ -28,8 +28,8 @@ pub struct Fingerprint {
 impl Fingerprint {
     /// The fingerprint of an engine.
     ///
-    /// It omits state that ends with the daemon (listeners, connection-bound leases and their deliveries), and state that the
-    /// engine changes without reporting it: progress.
+    /// It omits state that ends with the daemon (listeners, connection-bound leases and their deliveries), and state
+    /// that the engine changes without reporting it: progress.
     #[must_use]
     pub fn of(engine: &Engine) -> Self {
         let jobs = engine.jobs().filter(|job| job.durable).map(|job| (job.id, keepable(job))).collect();

@@ -1,13 +1,13 @@
-//! The journal's bookkeeping beside the engine, under the same lock. No I/O: it gathers the engine's changes into commits, and
-//! a driver writes them to a [`crate::Log`].
+//! The journal's bookkeeping beside the engine, under the same lock. No I/O: it gathers the engine's changes into
+//! commits, and a driver writes them to a [`crate::Log`].
 //!
 //! ```text
 //! visit:     engine.apply(…); journal.append(&engine, &context.changes)        under the lock
 //! commit:    lock { journal.cut(&engine) } → log.append(&commit) → lock { journal.committed(seq) }
 //! ```
 //!
-//! A change names its subject. Jobs are read from the engine and encoded at once, queues and the engine meta when the commit is cut.
-//! One commit is in flight at a time, and is written again unchanged until it is on the disk.
+//! A change names its subject. Jobs are read from the engine and encoded at once, queues and the engine meta when the
+//! commit is cut. One commit is in flight at a time, and is written again unchanged until it is on the disk.
 
 use std::collections::VecDeque;
 
@@ -46,8 +46,8 @@ impl Journal {
         Self::resume(1, 1, std::iter::empty())
     }
 
-    /// A journal that continues after commit `next_seq - 1`, when these queues existed and the next job was `next_job`. It has
-    /// a commit to write at once: it records that the daemon runs.
+    /// A journal that continues after commit `next_seq - 1`, when these queues existed and the next job was `next_job`.
+    /// It has a commit to write at once: it records that the daemon runs.
     pub(crate) fn resume(next_seq: u64, next_job: u64, queues: impl Iterator<Item = QueueId>) -> Self {
         let mut pending = Pending::new(next_seq, JobId(next_job));
         pending.touched = true;
@@ -83,8 +83,8 @@ impl Journal {
         self.pending.touched = true;
         self.clean = false;
         self.pending.tidy_if_cluttered();
-        // Not before the next visit's changes: queues and the engine meta are read from the engine, which would then be ahead of the
-        // jobs in this commit. A deleted queue could be missing from it.
+        // Not before the next visit's changes: queues and the engine meta are read from the engine, which would then be
+        // ahead of the jobs in this commit. A deleted queue could be missing from it.
         if self.pending.bytes() > COMMIT_BYTES_MAX {
             let commit = self.close(engine);
             self.full.push_back(commit);
@@ -93,8 +93,8 @@ impl Journal {
         }
     }
 
-    /// Ends the pending commit unless it is empty, so that later changes are in another commit: small changes need not wait for
-    /// a large one. Nothing may have changed since the last [`Journal::append`].
+    /// Ends the pending commit unless it is empty, so that later changes are in another commit: small changes need not
+    /// wait for a large one. Nothing may have changed since the last [`Journal::append`].
     pub fn begin_anew(&mut self, engine: &Engine) {
         if self.pending.touched {
             let commit = self.close(engine);
@@ -102,8 +102,8 @@ impl Journal {
         }
     }
 
-    /// Appends the whole contents of an engine as new: for a store that starts with the contents of another. Passes each
-    /// complete commit to `write`.
+    /// Appends the whole contents of an engine as new: for a store that starts with the contents of another. Passes
+    /// each complete commit to `write`.
     ///
     /// # Errors
     ///
@@ -122,8 +122,8 @@ impl Journal {
         write(&self.close(engine))
     }
 
-    /// Whether these changes are about a job that is in a commit before the pending one. Otherwise they may cancel out within
-    /// the pending commit.
+    /// Whether these changes are about a job that is in a commit before the pending one. Otherwise they may cancel out
+    /// within the pending commit.
     #[must_use]
     pub fn knows_any(&self, changes: &[Change]) -> bool {
         changes.iter().any(|change| match *change {
@@ -202,8 +202,8 @@ impl Journal {
         self.pending.reuse(commit.arena);
     }
 
-    /// Prepares a clean shutdown (call [`Engine::finish_meta`] first): the next commit, which now exists in any case, records
-    /// it unless something else happens before.
+    /// Prepares a clean shutdown (call [`Engine::finish_meta`] first): the next commit, which now exists in any case,
+    /// records it unless something else happens before.
     pub const fn stop_in_order(&mut self) {
         self.pending.touched = true;
         self.clean = true;
@@ -223,7 +223,8 @@ impl Journal {
         self.pending.moved(id, |out| what.encode_standing(out));
     }
 
-    // ---- the cut -----------------------------------------------------------------------------------------------------
+    // ---- the cut
+    // -----------------------------------------------------------------------------------------------------
 
     /// Ends the pending commit and begins the next.
     fn close(&mut self, engine: &Engine) -> Commit {

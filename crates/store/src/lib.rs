@@ -1,8 +1,8 @@
 //! Durable storage: a log of what the engine changed, and a table of live records.
 //!
 //! Each visit to the engine produces changes. A [`Journal`] gathers them into commits, a [`Log`] stores the commits, a
-//! [`Checkpointer`] copies live records to a [`Table`], and [`open`] rebuilds the engine from both. The journal is bookkeeping
-//! and does no I/O. A driver cuts commits from it and appends them to the log:
+//! [`Checkpointer`] copies live records to a [`Table`], and [`open`] rebuilds the engine from both. The journal is
+//! bookkeeping and does no I/O. A driver cuts commits from it and appends them to the log:
 //!
 //! ```
 //! use bytes::Bytes;
@@ -35,13 +35,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A failed commit is written again, unchanged, once [`Log::reopen`] succeeds. Until then neither it nor a later commit is
-//! acknowledged.
+//! A failed commit is written again, unchanged, once [`Log::reopen`] succeeds. Until then neither it nor a later commit
+//! is acknowledged.
 //!
-//! Reading order: the README (where data is at each moment, and what a power cut can do) · [`Record`] (the facts) · [`Journal`]
-//! and `pending` (gathering them) · `log` · `page` (the table's values) · `digest`, `checkpoint` · `load`, `recover` · `parts`,
-//! `directory` (opening) · `export`, `picture` (everything at
-//! one commit, as lines), `restore`.
+//! Reading order: the README (where data is at each moment, and what a power cut can do) · [`Record`] (the facts) ·
+//! [`Journal`] and `pending` (gathering them) · `log` · `page` (the table's values) · `digest`, `checkpoint` · `load`,
+//! `recover` · `parts`, `directory` (opening) · `export`, `picture` (everything at one commit, as lines), `restore`.
 //!
 //! # Invariants
 //!

@@ -1,7 +1,7 @@
 //! Pages: how the table stores jobs, queues and the engine meta. Pure.
 //!
-//! Records of neighbouring numbers share one value, so that the jobs of a queue that is processed in order are stored and
-//! removed together. A record that is too large for that is stored beside its page, in pieces.
+//! Records of neighbouring numbers share one value, so that the jobs of a queue that is processed in order are stored
+//! and removed together. A record that is too large for that is stored beside its page, in pieces.
 //!
 //! ```text
 //! keys, in this order
@@ -28,9 +28,9 @@
 //! ```
 //! Numbers in values are little-endian.
 //!
-//! The *census* is the sum of the weights of all pages: it verifies that the table has exactly the right pages. A page of the
-//! generation after the point's was written by an unfinished checkpoint, and counts as the page it replaced. Processing the
-//! same range of the log again gives the same page.
+//! The *census* is the sum of the weights of all pages: it verifies that the table has exactly the right pages. A page
+//! of the generation after the point's was written by an unfinished checkpoint, and counts as the page it replaced.
+//! Processing the same range of the log again gives the same page.
 
 use windlass_engine::JobId;
 
@@ -188,7 +188,8 @@ const fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-// ---- items -----------------------------------------------------------------------------------------------------------
+// ---- items
+// -----------------------------------------------------------------------------------------------------------
 
 /// One item of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -300,7 +301,8 @@ pub(crate) fn put_large(out: &mut Vec<u8>, large: Large) {
     out.extend(large.checksum.to_le_bytes());
 }
 
-// ---- the point -------------------------------------------------------------------------------------------------------
+// ---- the point
+// -------------------------------------------------------------------------------------------------------
 
 /// How far a table has come: it holds everything up to a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

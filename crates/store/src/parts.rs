@@ -25,8 +25,8 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Reads a table and the log after its point. `behind` receives the point and shows every later commit in order. Also
-    /// returns what `behind` returned.
+    /// Reads a table and the log after its point. `behind` receives the point and shows every later commit in order.
+    /// Also returns what `behind` returned.
     pub(crate) fn read<T>(
         table: &dyn Scan,
         place: impl Display,

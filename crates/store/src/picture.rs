@@ -1,8 +1,8 @@
 //! The contents of a store at one commit, read while the store goes on.
 //!
-//! A picture is the table after a checkpoint of everything. Taking one touches neither the engine nor its lock, and reading it holds up
-//! no commit and no checkpoint: while a picture of a table is read, the next checkpoint leaves that table alone and builds a new one.
-//! Memory: the names of queues, one record, and what `sled_file` needs.
+//! A picture is the table after a checkpoint of everything. Taking one touches neither the engine nor its lock, and
+//! reading it holds up no commit and no checkpoint: while a picture of a table is read, the next checkpoint leaves that
+//! table alone and builds a new one. Memory: the names of queues, one record, and what `sled_file` needs.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! Facts and their bytes: a whole job, a job's standing, a job's deletion, a queue, a queue's deletion, the engine meta; a whole
-//! schedule, a schedule's next run; a whole batch, a batch's progress; the beginning of a day. Schedules and batches share the numbers of jobs, and are
-//! deleted by the same record.
+//! Facts and their bytes: a whole job, a job's standing, a job's deletion, a queue, a queue's deletion, the engine
+//! meta; a whole schedule, a schedule's next run; a whole batch, a batch's progress; the beginning of a day. Schedules
+//! and batches share the numbers of jobs, and are deleted by the same record.
 //!
-//! The encoding is written by hand and never derived from the engine's types, so that renaming a field cannot break a disk. A
-//! record marks its own end; `frame` handles the bytes around records. The formats here must stay readable for ever: the files
-//! in `golden/` verify it. A record that must change gets a new kind, and the old kind stays readable.
+//! The encoding is written by hand and never derived from the engine's types, so that renaming a field cannot break a
+//! disk. A record marks its own end; `frame` handles the bytes around records. The formats here must stay readable for
+//! ever: the files in `golden/` verify it. A record that must change gets a new kind, and the old kind stays readable.
 
 mod batch;
 mod job;

@@ -155,8 +155,8 @@ impl Replay {
         }
     }
 
-    /// A changed part without the entity it belongs to: the old part of a deleted one, unless its number is something else. A
-    /// checkpoint keeps one changed part of a number, so it could keep the wrong one.
+    /// A changed part without the entity it belongs to: the old part of a deleted one, unless its number is something
+    /// else. A checkpoint keeps one changed part of a number, so it could keep the wrong one.
     fn without_owner(&mut self, id: JobId) {
         let is_other = self.schedules.contains_key(&id) || self.batches.contains_key(&id) || self.job_mut(id).is_some();
         self.misplaced = self.misplaced.or(is_other.then_some(id));
@@ -192,8 +192,8 @@ impl Replay {
         self.place_mut(index)?.as_mut()
     }
 
-    /// Passes everything to a new engine, after checking that the state is consistent. The journal continues after commit
-    /// `last_seq`.
+    /// Passes everything to a new engine, after checking that the state is consistent. The journal continues after
+    /// commit `last_seq`.
     pub(crate) fn build(self, limits: Limits, seed: u64, last_seq: u64) -> Result<Recovered, Damage> {
         let queues_max = limits.queues_max.max(QUEUES_MIN);
         let nonsense = |what: String| Damage::of("", format!("the store is inconsistent: {what}"));

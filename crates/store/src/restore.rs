@@ -1,7 +1,7 @@
 //! Creates a store with the records of a complete export.
 //!
-//! The store is built beside its place and renamed when it is complete: an interruption leaves no store, and the export can be restored
-//! again. Numbers, order, counters and clocks are those of the exported store.
+//! The store is built beside its place and renamed when it is complete: an interruption leaves no store, and the export
+//! can be restored again. Numbers, order, counters and clocks are those of the exported store.
 
 use windlass_engine::Limits;
 

@@ -2,8 +2,9 @@
 //!
 //! Not here: export as lines of JSON (`export`).
 //!
-//! No part relies on another part. Damaged entries and pages are skipped. The table takes precedence over commits of the log
-//! before the table's point. A job whose end was lost may appear although it had ended: the reader of the export decides.
+//! No part relies on another part. Damaged entries and pages are skipped. The table takes precedence over commits of
+//! the log before the table's point. A job whose end was lost may appear although it had ended: the reader of the
+//! export decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -150,8 +151,8 @@ pub fn salvage(config: &StoreConfig) -> Result<Salvage, Error> {
     Ok(Salvage::of(config))
 }
 
-/// Creates a store from the readable part of this one, which is set aside. Returns the salvaged data, and the path of the old
-/// store.
+/// Creates a store from the readable part of this one, which is set aside. Returns the salvaged data, and the path of
+/// the old store.
 ///
 /// # Errors
 ///
@@ -196,8 +197,8 @@ impl Salvage {
         self.meta.as_ref()
     }
 
-    /// Reads the table. Returns how far it has come. If the store is not in order, a complete table may be an outdated one that
-    /// damage to later writes has exposed. Then only its readable pages count.
+    /// Reads the table. Returns how far it has come. If the store is not in order, a complete table may be an outdated
+    /// one that damage to later writes has exposed. Then only its readable pages count.
     fn take_table(&mut self, config: &StoreConfig, store: &Path, is_in_order: bool) -> Reached {
         let table = match SledTable::open(config.table(store)) {
             Ok(Some(table)) => table,
@@ -271,8 +272,8 @@ impl Salvage {
         }
     }
 
-    /// Reads as much as possible of a store's parts. `log` shows the commits after the given one in order, each with its number and
-    /// its records, or with the reason why it cannot be read.
+    /// Reads as much as possible of a store's parts. `log` shows the commits after the given one in order, each with
+    /// its number and its records, or with the reason why it cannot be read.
     ///
     /// # Errors
     ///
@@ -346,9 +347,9 @@ impl Salvage {
         }
     }
 
-    /// Takes the readable part of the log after the table. If the table is damaged, commits before its point are applied again
-    /// from the start of the unbroken range that reaches it: the last of them on each subject is what the table should hold.
-    /// Before a gap it would not be the last.
+    /// Takes the readable part of the log after the table. If the table is damaged, commits before its point are
+    /// applied again from the start of the unbroken range that reaches it: the last of them on each subject is what the
+    /// table should hold. Before a gap it would not be the last.
     fn take_log(&mut self, folder: &Path, table: Reached) {
         let (after, from) = match table {
             Reached::Whole(seq) => (seq, seq + 1),

@@ -1,36 +1,38 @@
 //! Reads sled's log without sled: it writes nothing, trusts nothing, and never panics on any bytes.
 //!
-//! Opening a log with sled blanks and cuts off parts that sled considers unneeded. Even reading with sled writes: it splits and
-//! merges nodes on its way. This module reads the file as it is: while sled has it open (after a flush, without concurrent
-//! writes), after it was closed, and after a power cut.
+//! Opening a log with sled blanks and cuts off parts that sled considers unneeded. Even reading with sled writes: it
+//! splits and merges nodes on its way. This module reads the file as it is: while sled has it open (after a flush,
+//! without concurrent writes), after it was closed, and after a power cut.
 //!
-//! The log is a sequence of segments, each somewhere in the file. A free segment is reused at the log's end. Segments hold
-//! messages: pages written anew, changes to pages, freed pages. A page is its last image and the changes after it. A message's
-//! position in the log is its `lsn`. One byte of log is one `lsn`, so the `lsn` also determines the position in the segment.
+//! The log is a sequence of segments, each somewhere in the file. A free segment is reused at the log's end. Segments
+//! hold messages: pages written anew, changes to pages, freed pages. A page is its last image and the changes after it.
+//! A message's position in the log is its `lsn`. One byte of log is one `lsn`, so the `lsn` also determines the
+//! position in the segment.
 //!
-//! Reading order: `message` (segments, messages) · `node` (pages) · `index` (which messages make up which page) · `walk` (a
-//! tree in order of keys) · `salvage` (everything readable).
+//! Reading order: `message` (segments, messages) · `node` (pages) · `index` (which messages make up which page) ·
+//! `walk` (a tree in order of keys) · `salvage` (everything readable).
 //!
 //! # What sled does to its file
 //!
-//! * After a flush everything written before it is in the file. Without a flush, everything up to some point is, if there is
-//!   one writer. The rest of the last segment is blank, or left from the segment's previous use: then its messages carry
-//!   another segment's number.
-//! * An unneeded segment is reused or cut off once the replacement of its last page was on the disk before the header of a
-//!   later segment was written. So the log can still be read at any `lsn` that is at most one segment before the start of the
-//!   last one, and not before sled opened it. Further back, pages may be missing or outdated.
-//! * Another thread cuts off free segments at the end of the file, maybe after the flush that freed them. Segments are blanked
-//!   only while sled opens the log: all free segments, and everything after the last message.
-//! * A power cut may leave holes: several writes fill a segment, and any block of a write without a later sync may have its old
-//!   contents. Messages after a hole are read too; [`Index::tears`] returns where to cut.
-//! * A log cut between any two messages holds consistent trees: a split node is replaced after its new neighbour is written,
-//!   and a merged node is freed after its neighbour has taken over its entries. But the log may end within a batch.
+//! * After a flush everything written before it is in the file. Without a flush, everything up to some point is, if
+//!   there is one writer. The rest of the last segment is blank, or left from the segment's previous use: then its
+//!   messages carry another segment's number.
+//! * An unneeded segment is reused or cut off once the replacement of its last page was on the disk before the header
+//!   of a later segment was written. So the log can still be read at any `lsn` that is at most one segment before the
+//!   start of the last one, and not before sled opened it. Further back, pages may be missing or outdated.
+//! * Another thread cuts off free segments at the end of the file, maybe after the flush that freed them. Segments are
+//!   blanked only while sled opens the log: all free segments, and everything after the last message.
+//! * A power cut may leave holes: several writes fill a segment, and any block of a write without a later sync may have
+//!   its old contents. Messages after a hole are read too; [`Index::tears`] returns where to cut.
+//! * A log cut between any two messages holds consistent trees: a split node is replaced after its new neighbour is
+//!   written, and a merged node is freed after its neighbour has taken over its entries. But the log may end within a
+//!   batch.
 //!
 //! # What a reader must check
 //!
-//! Checksums detect altered data. They do not detect missing data: after a hole, a change may be applied to an outdated image
-//! of its page, with a wrong start of its key if the page was split or reused meanwhile. So a value must identify its own key,
-//! and the whole must verify its own completeness.
+//! Checksums detect altered data. They do not detect missing data: after a hole, a change may be applied to an outdated
+//! image of its page, with a wrong start of its key if the page was split or reused meanwhile. So a value must identify
+//! its own key, and the whole must verify its own completeness.
 
 mod index;
 mod message;
@@ -74,8 +76,8 @@ pub(crate) type EachWritten<'a> = dyn FnMut(&[u8], &[u8], u64) -> ControlFlow<()
 
 /// sled's log, open for reading.
 ///
-/// Memory: one segment while its messages are read, one page while its entries are, and for an index some 100 bytes a page and
-/// 24 for each change after its last image.
+/// Memory: one segment while its messages are read, one page while its entries are, and for an index some 100 bytes a
+/// page and 24 for each change after its last image.
 #[derive(Debug)]
 pub(crate) struct SledFile {
     file: File,

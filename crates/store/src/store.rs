@@ -1,9 +1,11 @@
 //! The two parts of a store, and their errors.
 //!
-//! A [`Log`] takes commits, one write each, and is read back in order. A [`Table`] is an ordered map of bytes that holds the
-//! live records. Only checkpoints write to it, and no client waits for it. Code above these traits is independent of files.
+//! A [`Log`] takes commits, one write each, and is read back in order. A [`Table`] is an ordered map of bytes that
+//! holds the live records. Only checkpoints write to it, and no client waits for it. Code above these traits is
+//! independent of files.
 //!
-//! Not here: the contents of a commit (`journal`, `record`) and of a table's value (`page`), and reading both back (`recover`).
+//! Not here: the contents of a commit (`journal`, `record`) and of a table's value (`page`), and reading both back
+//! (`recover`).
 
 use std::fmt::{self, Display};
 use std::io;
@@ -108,8 +110,8 @@ pub trait LogTail: Send + Sync {
         u64::MAX
     }
 
-    /// Allocates disk space until `bytes` bytes of entries fit, and keeps it until the next call, so that other programs cannot
-    /// fill it.
+    /// Allocates disk space until `bytes` bytes of entries fit, and keeps it until the next call, so that other
+    /// programs cannot fill it.
     ///
     /// # Errors
     ///
@@ -193,9 +195,9 @@ pub type ShowPair<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// The contents of a table when the scan was made.
 pub trait Scan: Send {
-    /// Shows every key and value, in order of keys, until `each` breaks. After a power cut it can be uncertain how many of the
-    /// last writes survived. Then there are several candidates: 0 has everything that can be read, the others have less.
-    /// Returns whether this candidate exists.
+    /// Shows every key and value, in order of keys, until `each` breaks. After a power cut it can be uncertain how many
+    /// of the last writes survived. Then there are several candidates: 0 has everything that can be read, the others
+    /// have less. Returns whether this candidate exists.
     ///
     /// # Errors
     ///
@@ -205,7 +207,8 @@ pub trait Scan: Send {
 
 /// The right of this process to a store, where that right ends unless it is renewed.
 pub trait Tenure: fmt::Debug + Send + Sync {
-    /// Whether this process may hand out jobs and acknowledge changes now. Reads a clock that counts while the machine sleeps.
+    /// Whether this process may hand out jobs and acknowledge changes now. Reads a clock that counts while the machine
+    /// sleeps.
     fn holds(&self) -> bool;
 
     /// Returns once [`Tenure::holds`], or after `most`.

@@ -1,5 +1,5 @@
-//! A slow reference calendar that tries one day after another: what [`Cron`] must return. It shares no code with it. It leaps over
-//! whole cycles of the calendar, and over months that a rule leaves out.
+//! A slow reference calendar that tries one day after another: what [`Cron`] must return. It shares no code with it. It
+//! leaps over whole cycles of the calendar, and over months that a rule leaves out.
 
 use jiff::tz::TimeZone;
 use windlass_engine::{Cron, Timestamp, Zone};
@@ -86,8 +86,8 @@ impl Day {
     }
 }
 
-/// The first moment later than `time` that begins a matching second, if there is one within `years` years. Nothing follows
-/// [`Timestamp::NEVER`].
+/// The first moment later than `time` that begins a matching second, if there is one within `years` years. Nothing
+/// follows [`Timestamp::NEVER`].
 #[must_use]
 pub fn next_after(cron: &Cron, time: Timestamp, years: u64) -> Option<Timestamp> {
     if time == Timestamp::NEVER {
@@ -158,8 +158,8 @@ impl Clocks<'_> {
     }
 }
 
-/// The first moment later than `time` that begins a matching second by the local time of a zone, if there is one within a year:
-/// minute by minute, by the rules that [`Zone`] documents.
+/// The first moment later than `time` that begins a matching second by the local time of a zone, if there is one within
+/// a year: minute by minute, by the rules that [`Zone`] documents.
 #[must_use]
 pub fn next_in_zone(cron: &Cron, zone: Zone, time: Timestamp) -> Option<Timestamp> {
     if time == Timestamp::NEVER {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// A group of processes with a memory limit, page cache included. Dropping it removes the group, unless processes are still in
-/// it.
+/// A group of processes with a memory limit, page cache included. Dropping it removes the group, unless processes are
+/// still in it.
 #[derive(Debug)]
 pub struct MemoryGroup {
     path: PathBuf,

@@ -2,8 +2,8 @@
 
 use windlass_engine::{Clock, Reading, Timekeeper, Timestamp};
 
-/// The clocks of a machine with a daemon on it, controlled by a test: clocks jump, the daemon pauses, the wall clock is set, the
-/// machine reboots.
+/// The clocks of a machine with a daemon on it, controlled by a test: clocks jump, the daemon pauses, the wall clock is
+/// set, the machine reboots.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Physical time since an arbitrary moment long ago, in milliseconds.

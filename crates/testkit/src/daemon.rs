@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use crate::cgroup::MemoryGroup;
 use crate::disk::SmallDisk;
 
-/// The longest wait for a daemon to listen, or to stop: generous, for a loaded machine. A test waits this long only if it fails.
+/// The longest wait for a daemon to listen, or to stop: generous, for a loaded machine. A test waits this long only if
+/// it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The section of a configuration that turns EventMQ off.
@@ -26,8 +27,8 @@ pub const EVENTMQ_OFF: &str = "[eventmq]\nlisten = []\nadmin_listen = []\npublis
 const EVENTMQ_ON: &str = "[eventmq]\nlisten = [\"127.0.0.1:0\"]\nadmin_listen = [\"127.0.0.1:0\"]\n\
                           publish_listen = [\"127.0.0.1:0\"]\nsubscribe_listen = [\"127.0.0.1:0\"]\n";
 
-/// If this variable has the address of a PostgreSQL server, a daemon whose plan says nothing of its store is one of two on that server:
-/// it serves the clients, and another one leads. So the suites run over a link.
+/// If this variable has the address of a PostgreSQL server, a daemon whose plan says nothing of its store is one of two
+/// on that server: it serves the clients, and another one leads. So the suites run over a link.
 const THROUGH_EDGE: &str = "WINDLASS_TEST_THROUGH_EDGE";
 
 /// A running daemon.
@@ -64,8 +65,8 @@ struct Way {
 }
 
 impl Plan {
-    /// The binary at `binary` with its data in `dir`, every protocol but EventMQ on a free loopback port, and defaults for
-    /// everything else.
+    /// The binary at `binary` with its data in `dir`, every protocol but EventMQ on a free loopback port, and defaults
+    /// for everything else.
     #[must_use]
     pub fn new(binary: impl Into<PathBuf>, dir: &Path) -> Self {
         let config = format!("data_dir = {:?}\n", dir.join("data"));
@@ -80,14 +81,16 @@ impl Plan {
         self
     }
 
-    /// Serves EventMQ too, on free loopback ports, with `toml` as further keys of its section. Add top-level keys before. The
-    /// listeners are named `eventmq`, `eventmq-admin`, `eventmq-publish` and `eventmq-subscribe`: see [`Daemon::address`].
+    /// Serves EventMQ too, on free loopback ports, with `toml` as further keys of its section. Add top-level keys
+    /// before. The listeners are named `eventmq`, `eventmq-admin`, `eventmq-publish` and `eventmq-subscribe`: see
+    /// [`Daemon::address`].
     #[must_use]
     pub fn eventmq(self, toml: &str) -> Self {
         self.set(EVENTMQ_ON).set(toml)
     }
 
-    /// Runs the daemon under shell limits, as `ulimit` takes them (`-f 2048`); a write beyond them is an error, not a signal.
+    /// Runs the daemon under shell limits, as `ulimit` takes them (`-f 2048`); a write beyond them is an error, not a
+    /// signal.
     #[must_use]
     pub fn ulimit(mut self, limits: &str) -> Self {
         self.way.limits = Some(limits.to_owned());

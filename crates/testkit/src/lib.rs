@@ -1,5 +1,5 @@
-//! Tools for tests of the daemon: a machine whose clocks jump, a slow calendar, seeded random numbers, the simulator with its
-//! oracle, transcripts, a handle on the real binary.
+//! Tools for tests of the daemon: a machine whose clocks jump, a slow calendar, seeded random numbers, the simulator
+//! with its oracle, transcripts, a handle on the real binary.
 //!
 //! Nothing here is part of the daemon. The tests themselves are in `tests/` of the crates that use these tools.
 

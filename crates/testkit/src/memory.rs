@@ -1,8 +1,8 @@
 //! Sessions on one engine, without sockets: the work of the server's driver, done in memory and at once.
 //!
 //! When a session requests a stop of the daemon, every connection ends, as in the server. It keeps the order that
-//! `windlass_session` promises and gates nothing: every commit counts as durable when it is made. Not here: the conversation
-//! (`transcript`), and whether the engine is correct (the simulator).
+//! `windlass_session` promises and gates nothing: every commit counts as durable when it is made. Not here: the
+//! conversation (`transcript`), and whether the engine is correct (the simulator).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -65,8 +65,8 @@ impl<G: FnMut(&mut MemoryHub, usize) -> ClientId> World<G> {
         Self { hub, greet, peers, received: Vec::new() }
     }
 
-    /// Plays the moves in order. `cuts` returns where to split a number of bytes. Returns what each peer has received, and checks
-    /// the engine.
+    /// Plays the moves in order. `cuts` returns where to split a number of bytes. Returns what each peer has received,
+    /// and checks the engine.
     pub fn play(mut self, moves: &[Move], cuts: impl Fn(usize) -> Vec<usize>) -> Vec<String> {
         for next in moves {
             match next {

@@ -20,9 +20,9 @@
 //! resume                                    a commit waits for the store, no peer has received anything else; the store resumes
 //! ```
 //!
-//! Arguments are words or quoted, with `\0 \n \r \t \\ \" \$ \xHH`, `$name` inside them too; `"x"*70` repeats; `$_` is anything.
-//! A variable without a value matches up to what follows it. At the end of a scene, no peer may have an unexpected message. The
-//! [`Speech`] defines the bytes of a message, and the meaning of the words behind `>` and `<`.
+//! Arguments are words or quoted, with `\0 \n \r \t \\ \" \$ \xHH`, `$name` inside them too; `"x"*70` repeats; `$_` is
+//! anything. A variable without a value matches up to what follows it. At the end of a scene, no peer may have an
+//! unexpected message. The [`Speech`] defines the bytes of a message, and the meaning of the words behind `>` and `<`.
 
 mod parse;
 mod pattern;
@@ -144,8 +144,8 @@ impl Scene {
     }
 }
 
-/// Defines a test for each transcript in the calling crate's `tests/transcripts`, which calls `play(name)` there, and a test that
-/// none is missing. Also defines `folder()`, their directory.
+/// Defines a test for each transcript in the calling crate's `tests/transcripts`, which calls `play(name)` there, and a
+/// test that none is missing. Also defines `folder()`, their directory.
 ///
 /// ```text
 /// windlass_testkit::transcripts! {

@@ -1,6 +1,7 @@
 //! Simulated lives of a broker, each compared with the oracle.
 //!
-//! `WINDLASS_SIM_SEEDS=20000` simulates as many lives instead of the usual number; `WINDLASS_SIM_SEED=17` simulates that one.
+//! `WINDLASS_SIM_SEEDS=20000` simulates as many lives instead of the usual number; `WINDLASS_SIM_SEED=17` simulates
+//! that one.
 #![cfg(test)]
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -34,8 +34,8 @@ impl Speech for Lines {
     }
 }
 
-/// `say X` is answered by `said X`, `push` by `pushed N`, `one` takes no more until it is answered, `alarm MS` rings once, `bye`
-/// ends.
+/// `say X` is answered by `said X`, `push` by `pushed N`, `one` takes no more until it is answered, `alarm MS` rings
+/// once, `bye` ends.
 #[derive(Debug, Default)]
 struct Toy {
     alarm_at: Option<Timestamp>,

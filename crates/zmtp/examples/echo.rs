@@ -1,8 +1,8 @@
-//! Answers every message with itself, or publishes to subscribers: for trying the peer by hand with any client. One blocking
-//! thread for each connection, unlike the daemon.
+//! Answers every message with itself, or publishes to subscribers: for trying the peer by hand with any client. One
+//! blocking thread for each connection, unlike the daemon.
 //!
-//! `cargo run -p windlass-zmtp --example echo -- ADDRESS [router|pub] [USER:PASSWORD] [PING_IDLE_MS]`. It prints its address and
-//! what it receives. A `pub` sends `[TOPIC, number]` for 1, 2 and 3 to each subscriber of a topic.
+//! `cargo run -p windlass-zmtp --example echo -- ADDRESS [router|pub] [USER:PASSWORD] [PING_IDLE_MS]`. It prints its
+//! address and what it receives. A `pub` sends `[TOPIC, number]` for 1, 2 and 3 to each subscriber of a topic.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};

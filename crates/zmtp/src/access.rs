@@ -1,4 +1,5 @@
-//! Who may connect to a listener: the keys that the sections of all protocols over ZMTP have, and the mechanism that they make.
+//! Who may connect to a listener: the keys that the sections of all protocols over ZMTP have, and the mechanism that
+//! they make.
 
 use std::path::Path;
 use std::sync::Arc;

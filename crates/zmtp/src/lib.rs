@@ -1,18 +1,19 @@
 //! ZMTP 3.1, ZeroMQ's transport: one side of a connection, without a socket.
 //!
-//! **Contract.** Bytes of one connection in, events out; messages in, bytes out. No socket, no clock, no thread. No input makes
-//! it panic. Every length is checked as soon as it is read, before anything is allocated for it.
+//! **Contract.** Bytes of one connection in, events out; messages in, bytes out. No socket, no clock, no thread. No
+//! input makes it panic. Every length is checked as soon as it is read, before anything is allocated for it.
 //!
 //! **Reading order.** [`wire`], the codec: [`wire::Greeting`], [`wire::Header`], [`wire::Command`], [`wire::Metadata`].
 //! [`Message`], one view of its read buffer. [`Peer`], the connection: greeting, handshake, traffic, heartbeats; its
-//! [`Settings`], and [`Close`], why it ends. [`ConnectionRegistry`], what the connections of one listener share: handshakes and identities.
-//! [`Link`], a peer with its place in there. [`Subscriptions`], the topics of one subscriber. [`Zmtp`], the section of the
-//! configuration, and [`Access`], the keys that the sections over it share.
+//! [`Settings`], and [`Close`], why it ends. [`ConnectionRegistry`], what the connections of one listener share:
+//! handshakes and identities. [`Link`], a peer with its place in there. [`Subscriptions`], the topics of one
+//! subscriber. [`Zmtp`], the section of the configuration, and [`Access`], the keys that the sections over it share.
 //!
-//! **Invariants.** Where the stream is cut does not matter. A message's parts are views, never copies. All output is appended to
-//! the caller's buffer, so that everything sent in one visit leaves in one write.
+//! **Invariants.** Where the stream is cut does not matter. A message's parts are views, never copies. All output is
+//! appended to the caller's buffer, so that everything sent in one visit leaves in one write.
 //!
-//! Spec: ZeroMQ RFC 37 (ZMTP 3.1); RFC 23 and 15 (3.0 and 2.0, older peers), 24 (PLAIN), 26 (CURVE), 28 (identities), 29 (subscriptions).
+//! Spec: ZeroMQ RFC 37 (ZMTP 3.1); RFC 23 and 15 (3.0 and 2.0, older peers), 24 (PLAIN), 26 (CURVE), 28 (identities),
+//! 29 (subscriptions).
 
 mod access;
 mod config;

@@ -1,7 +1,7 @@
 //! A message: one or more parts, kept as the frames they came in, headers included.
 //!
-//! Reading a message costs one view of the read buffer, whatever the number of its parts. Forwarding it, or echoing the parts
-//! before its last, costs one copy.
+//! Reading a message costs one view of the read buffer, whatever the number of its parts. Forwarding it, or echoing the
+//! parts before its last, costs one copy.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -10,7 +10,8 @@ use crate::wire::{Flags, Header};
 /// A part this large is kept as a view of its read buffer, if the buffer holds nothing else.
 pub(crate) const LARGE_BYTES: usize = 256 << 10;
 
-/// A whole message. It shares the memory of its read buffer. Take out with [`Message::keep`] what must outlive the visit.
+/// A whole message. It shares the memory of its read buffer. Take out with [`Message::keep`] what must outlive the
+/// visit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     frames: Bytes,
@@ -51,8 +52,8 @@ impl Message {
         Parts { frames, left: 1 }.next().unwrap_or_default()
     }
 
-    /// The parts before the last. Copied, unless there are none or only the usual delimiter, because an envelope may be kept for
-    /// long.
+    /// The parts before the last. Copied, unless there are none or only the usual delimiter, because an envelope may be
+    /// kept for long.
     #[must_use]
     pub fn envelope(&self) -> Envelope {
         /// The empty part that a REQ puts first.
@@ -76,13 +77,15 @@ impl Message {
         self.frames
     }
 
-    /// A part, or a piece of one, that may be kept: a view if it is large and the buffer holds little else, otherwise a copy.
+    /// A part, or a piece of one, that may be kept: a view if it is large and the buffer holds little else, otherwise a
+    /// copy.
     #[must_use]
     pub fn keep(&self, piece: &[u8]) -> Bytes {
         if self.owned && piece.len() >= LARGE_BYTES { self.view(piece) } else { Bytes::copy_from_slice(piece) }
     }
 
-    /// A view for the duration of the visit: it keeps the whole read buffer alive. Bytes outside this message are copied.
+    /// A view for the duration of the visit: it keeps the whole read buffer alive. Bytes outside this message are
+    /// copied.
     #[must_use]
     pub fn view(&self, piece: &[u8]) -> Bytes {
         if let Some(at) = (piece.as_ptr() as usize).checked_sub(self.frames.as_ptr() as usize)

@@ -2,11 +2,11 @@
 //!
 //! It can be used from any thread. A connection that must end is notified through its own [`HangUp`], outside the lock.
 //!
-//! Spec: RFC 28, "The ROUTER Socket Type", RFC 37, "The Identity Property". RFC 28 does not define the case of two peers with the
-//! same identity. Here the newer connection takes the identity over and the older one is closed, as in libzmq with
-//! `ZMQ_ROUTER_HANDOVER`, because the older one is usually dead. If both are alive, the older peer reconnects at once, and the
-//! two would close each other for ever. So after some takeovers in a row the newcomer is served without the identity, beside the
-//! other.
+//! Spec: RFC 28, "The ROUTER Socket Type", RFC 37, "The Identity Property". RFC 28 does not define the case of two
+//! peers with the same identity. Here the newer connection takes the identity over and the older one is closed, as in
+//! libzmq with `ZMQ_ROUTER_HANDOVER`, because the older one is usually dead. If both are alive, the older peer
+//! reconnects at once, and the two would close each other for ever. So after some takeovers in a row the newcomer is
+//! served without the identity, beside the other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -72,8 +72,8 @@ impl ConnectionRegistry {
         Arc::new(Self { handshakes_max, inner: Mutex::default() })
     }
 
-    /// Adds a connection that has just been accepted. If there are too many handshakes, closes the oldest: an honest peer needs
-    /// only a moment, and a silent one must not keep all others out.
+    /// Adds a connection that has just been accepted. If there are too many handshakes, closes the oldest: an honest
+    /// peer needs only a moment, and a silent one must not keep all others out.
     #[must_use]
     pub fn enter(self: &Arc<Self>, hang_up: HangUp) -> Registration {
         let mut inner = self.lock();
@@ -101,9 +101,9 @@ impl ConnectionRegistry {
 }
 
 impl Registration {
-    /// Ends the handshake and returns the connection's identity. That is `wanted`, and a connection that had it is closed. If
-    /// `wanted` is `None` or was taken over too often recently, the identity is generated: 0 and a number. `None` if this
-    /// connection has been closed meanwhile.
+    /// Ends the handshake and returns the connection's identity. That is `wanted`, and a connection that had it is
+    /// closed. If `wanted` is `None` or was taken over too often recently, the identity is generated: 0 and a number.
+    /// `None` if this connection has been closed meanwhile.
     pub fn settle(&mut self, wanted: Option<Bytes>, now: Timestamp) -> Option<Bytes> {
         let mut inner = self.registry.lock();
         let hang_up = inner.pending.remove(&self.number)?;

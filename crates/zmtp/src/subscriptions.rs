@@ -69,8 +69,9 @@ impl Subscriptions {
     /// Whether a message with this first part matches a topic.
     #[must_use]
     pub fn wants(&self, first_part: &[u8]) -> bool {
-        // Let T be the greatest topic not after `text`. T is a prefix of `text`, or every topic that is one is also a prefix of
-        // the common beginning of T and `text`. That beginning is shorter than T, so the search continues with it.
+        // Let T be the greatest topic not after `text`. T is a prefix of `text`, or every topic that is one is also a
+        // prefix of the common beginning of T and `text`. That beginning is shorter than T, so the search continues
+        // with it.
         let mut text = first_part;
         loop {
             let range = (Bound::Unbounded, Bound::Included(text));

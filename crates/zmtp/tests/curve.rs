@@ -1,4 +1,5 @@
-//! CURVE, against the client's side of this crate and a recorded handshake of libzmq. Stock clients are in `interop_curve`.
+//! CURVE, against the client's side of this crate and a recorded handshake of libzmq. Stock clients are in
+//! `interop_curve`.
 #![cfg(test)]
 
 use std::sync::Arc;

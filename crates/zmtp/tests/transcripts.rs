@@ -10,8 +10,8 @@
 //! - `wanted NUMBER`: minimum number of bytes missing
 //! - `close REASON`: the connection is over
 //!
-//! Bytes are two hexadecimal digits, `"text"`, or either followed by `*COUNT`. Output and events that the scene does not expect
-//! are errors.
+//! Bytes are two hexadecimal digits, `"text"`, or either followed by `*COUNT`. Output and events that the scene does
+//! not expect are errors.
 #![cfg(test)]
 
 use std::collections::VecDeque;

@@ -1,9 +1,9 @@
-//! EventMQ's eMQP over ZeroMQ's transport: load for `windlass` and for the released router, which is in Python. Deliberately
-//! shares no code with the daemon's codec. The released router and its JobManager use libzmq.
+//! EventMQ's eMQP over ZeroMQ's transport: load for `windlass` and for the released router, which is in Python.
+//! Deliberately shares no code with the daemon's codec. The released router and its JobManager use libzmq.
 //!
-//! Spec: EventMQ's `protocol.rst`, "Global Frames", "eMQP / Client" and "eMQP / Worker"; where the released programs differ in
-//! their frames, theirs. Not in it: `STATUS` and `ROUTER_SHOW_WORKERS` of the released router, which are answered with JSON in a
-//! `REPLY`, as `emq-cli` has it.
+//! Spec: EventMQ's `protocol.rst`, "Global Frames", "eMQP / Client" and "eMQP / Worker"; where the released programs
+//! differ in their frames, theirs. Not in it: `STATUS` and `ROUTER_SHOW_WORKERS` of the released router, which are
+//! answered with JSON in a `REPLY`, as `emq-cli` has it.
 
 use std::net::SocketAddr;
 
@@ -144,7 +144,8 @@ fn stamp_of(job: &[u8]) -> Option<Stamp> {
     Stamp::of_digits(job.strip_prefix(JOB_HEAD)?.strip_suffix(JOB_TAIL)?)
 }
 
-/// Waiting jobs, and those in flight. The released router counts every request without a requested reply as in flight for ever.
+/// Waiting jobs, and those in flight. The released router counts every request without a requested reply as in flight
+/// for ever.
 fn count(admin: SocketAddr, acknowledges: bool) -> Result<Count, Error> {
     let counts = ["waiting_messages_by_queue", "inflight_messages_by_queue"].into_iter();
     let counts = counts.take(if acknowledges { 2 } else { 1 });

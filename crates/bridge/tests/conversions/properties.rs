@@ -1,5 +1,5 @@
-//! Properties for all bytes: a job's own protocol gets the bytes back unchanged, a job that crosses and comes back is the same
-//! job, and no input panics.
+//! Properties for all bytes: a job's own protocol gets the bytes back unchanged, a job that crosses and comes back is
+//! the same job, and no input panics.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,8 @@
 //! All batches: their progress, the time of their next check, and which of them may be advanced.
 //!
-//! An event that may advance a batch only marks it. Marked batches are advanced at the end of the visit, and their parents after
-//! them. The cost of a job's end does not depend on the number of jobs in its batch. Not here: what pushes a callback.
+//! An event that may advance a batch only marks it. Marked batches are advanced at the end of the visit, and their
+//! parents after them. The cost of a job's end does not depend on the number of jobs in its batch. Not here: what
+//! pushes a callback.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -140,8 +141,9 @@ impl Batches {
 
     // ---- progress --------------------------------------------------------------------------------------------------
 
-    /// A batch was opened again. If it is committed and has anything left to push, it is held: the client that opens it will add
-    /// to it. The hold is limited in time, because that client may disappear. A drained batch is only kept for longer.
+    /// A batch was opened again. If it is committed and has anything left to push, it is held: the client that opens it
+    /// will add to it. The hold is limited in time, because that client may disappear. A drained batch is only kept for
+    /// longer.
     pub(crate) fn open(&mut self, id: JobId, hold_ms: u64, now: Timestamp, changes: &mut Vec<Change>) {
         let Some(kept) = self.by_id.get_mut(&id) else { return };
         let at = &mut kept.batch.progress;
@@ -274,8 +276,8 @@ impl Batches {
 
     // ---- time ------------------------------------------------------------------------------------------------------
 
-    /// The time of a batch has come: it was not committed, or not committed again, was at rest long enough, or must try a
-    /// callback again.
+    /// The time of a batch has come: it was not committed, or not committed again, was at rest long enough, or must try
+    /// a callback again.
     pub(crate) fn come_due(&mut self, changes: &mut Vec<Change>) {
         let Some((_, id)) = self.due.first().copied() else { return };
         let Some(kept) = self.by_id.get(&id) else { return };
@@ -290,8 +292,8 @@ impl Batches {
         }
     }
 
-    /// A batch was advanced as far as possible: updates the time of its next check. If it drained or became active, its parent
-    /// is marked.
+    /// A batch was advanced as far as possible: updates the time of its next check. If it drained or became active, its
+    /// parent is marked.
     pub(crate) fn advanced(&mut self, id: JobId, keep_ms: u64, now: Timestamp, changes: &mut Vec<Change>) {
         let (drained, parent) = self.set_due(id, keep_ms, Some(now));
         if drained {
@@ -312,8 +314,9 @@ impl Batches {
         }
     }
 
-    /// Updates the time of a batch's next check. A batch that drains does so at `now`; with `None` its recorded time stays.
-    /// Returns whether it drained at `now`, and its parent if that must be checked because the batch drained or became active.
+    /// Updates the time of a batch's next check. A batch that drains does so at `now`; with `None` its recorded time
+    /// stays. Returns whether it drained at `now`, and its parent if that must be checked because the batch drained or
+    /// became active.
     fn set_due(&mut self, id: JobId, keep_ms: u64, now: Option<Timestamp>) -> (bool, Option<JobId>) {
         let Some(kept) = self.by_id.get_mut(&id) else { return (false, None) };
         let (rests, rested) = (kept.is_at_rest(), kept.rests);

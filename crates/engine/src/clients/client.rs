@@ -1,7 +1,7 @@
 //! One connection: what it serves, how it waits, and its credits.
 //!
-//! Not here: the state that only one connection sees (half-read bytes, handshakes). Its session keeps that. The jobs that it
-//! holds or listens to are in `jobs`.
+//! Not here: the state that only one connection sees (half-read bytes, handshakes). Its session keeps that. The jobs
+//! that it holds or listens to are in `jobs`.
 
 use std::collections::VecDeque;
 

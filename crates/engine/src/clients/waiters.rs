@@ -1,7 +1,7 @@
 //! Waiting for work in three ways: a blocked take, a sleep until woken, and credits.
 //!
-//! [`Waiters`] keeps the two sides of a wait together: the client that waits, and its place at every queue where it waits. A
-//! quiet client waits at no queue. Not here: which client is served when work arrives.
+//! [`Waiters`] keeps the two sides of a wait together: the client that waits, and its place at every queue where it
+//! waits. A quiet client waits at no queue. Not here: which client is served when work arrives.
 
 use std::collections::VecDeque;
 
@@ -112,8 +112,8 @@ impl<'a> Waiters<'a> {
         self.timers.set_wake(by, id, turn);
     }
 
-    /// A woken client has not come in time. Returns the queue for which it was woken. The client stays awake, and gets work when
-    /// it asks.
+    /// A woken client has not come in time. Returns the queue for which it was woken. The client stays awake, and gets
+    /// work when it asks.
     pub(crate) fn overslept(&mut self, id: ClientId, turn: u64) -> Option<QueueId> {
         let client = self.clients.get_mut(id).filter(|client| client.is_awake(turn))?;
         let waiting = std::mem::take(&mut client.waiting);
@@ -195,9 +195,9 @@ impl<'a> Waiters<'a> {
         self.leave(id, waiting)
     }
 
-    /// A client that asks for work is no longer asleep or newly woken. Returns the queue for which it was woken: the caller
-    /// must serve that queue once the client has chosen. Refused if the client has a blocked take, unless both takes have no
-    /// deadline.
+    /// A client that asks for work is no longer asleep or newly woken. Returns the queue for which it was woken: the
+    /// caller must serve that queue once the client has chosen. Refused if the client has a blocked take, unless both
+    /// takes have no deadline.
     pub(crate) fn stop_waking_to_take(&mut self, id: ClientId, wait: Wait) -> Result<Option<QueueId>, Refusal> {
         let client = self.clients.opened(id)?;
         match client.blocked() {
@@ -230,8 +230,8 @@ impl<'a> Waiters<'a> {
         None
     }
 
-    /// A client was asked to take no more: it goes on waiting, but at no queue. Returns the queue for which it was woken, if
-    /// any. The caller must serve that queue.
+    /// A client was asked to take no more: it goes on waiting, but at no queue. Returns the queue for which it was
+    /// woken, if any. The caller must serve that queue.
     pub(crate) fn hush(&mut self, id: ClientId) -> Option<QueueId> {
         self.unqueue_creditor(id);
         let client = self.clients.get_mut(id)?;
@@ -253,7 +253,8 @@ impl<'a> Waiters<'a> {
         }
     }
 
-    // ---- subscriptions of a waiting client ---------------------------------------------------------------------------
+    // ---- subscriptions of a waiting client
+    // ---------------------------------------------------------------------------
 
     /// A waiting client gained a subscription.
     pub(crate) fn wait_also_at(&mut self, id: ClientId, served: Served) {
@@ -308,8 +309,8 @@ fn join_takers(queues: &mut Queues, id: ClientId, own: Option<Protocol>, served:
     }
 }
 
-/// Asserts that each client that waits is at its queues, and that each client at a queue waits, stands under its own protocol
-/// and is not quiet.
+/// Asserts that each client that waits is at its queues, and that each client at a queue waits, stands under its own
+/// protocol and is not quiet.
 pub(crate) fn check(clients: &Clients, workers: &Workers, queues: &Queues) {
     clients.iter().for_each(|(id, client)| check_client(workers, queues, id, client));
     for queue in queues.iter() {

@@ -1,7 +1,7 @@
 //! Clients that watch jobs, queues and workers change. While there are none, a change costs one comparison.
 //!
-//! A watcher has room for a number of notices. Changes beyond it are counted, and the count is the first notice once the watcher
-//! has given more room: so notices are bounded, and every gap is marked.
+//! A watcher has room for a number of notices. Changes beyond it are counted, and the count is the first notice once
+//! the watcher has given more room: so notices are bounded, and every gap is marked.
 
 use bytes::Bytes;
 use memchr::memmem;

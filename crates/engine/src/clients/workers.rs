@@ -107,7 +107,8 @@ impl Workers {
         self.is_draining || !self.by_number.is_empty()
     }
 
-    /// Whether a client was asked to take no more: all clients were, or the worker to which it belongs, else the one of this name.
+    /// Whether a client was asked to take no more: all clients were, or the worker to which it belongs, else the one of
+    /// this name.
     pub(crate) fn is_quiet(&self, client: Option<&Client>, name: &[u8]) -> bool {
         if self.is_draining {
             return true;
@@ -171,7 +172,8 @@ impl Workers {
         Some((worker.name.clone(), worker.clients().collect()))
     }
 
-    /// The timer of a worker has fired. Returns its connections if it has missed its heartbeat; otherwise the timer is set anew.
+    /// The timer of a worker has fired. Returns its connections if it has missed its heartbeat; otherwise the timer is
+    /// set anew.
     pub(crate) fn miss_beat(
         &mut self,
         number: u64,

@@ -1,8 +1,8 @@
-//! Takes over the contents of another engine: queue settings, jobs in any state, schedules, batches. Meant for imports, not for
-//! clients: the caller has the engine alone, and calls [`Engine::wake_up`] at the end.
+//! Takes over the contents of another engine: queue settings, jobs in any state, schedules, batches. Meant for imports,
+//! not for clients: the caller has the engine alone, and calls [`Engine::wake_up`] at the end.
 //!
-//! The daemon's limits apply. A queue's limits do not: a job that was accepted once is not refused when it returns. Nothing
-//! that is due runs here.
+//! The daemon's limits apply. A queue's limits do not: a job that was accepted once is not refused when it returns.
+//! Nothing that is due runs here.
 
 use bytes::Bytes;
 
@@ -26,8 +26,8 @@ use crate::schedules::{NewSchedule, Schedule};
 const KEPT_BELOW: u64 = 1 << 53;
 
 impl Engine {
-    /// Takes over a queue with its settings and returns true. If a queue of this name exists, it keeps its own settings, and
-    /// the result is false.
+    /// Takes over a queue with its settings and returns true. If a queue of this name exists, it keeps its own
+    /// settings, and the result is false.
     ///
     /// # Errors
     ///
@@ -46,16 +46,16 @@ impl Engine {
         Ok(is_new)
     }
 
-    /// Takes over a job that was in a queue of this name. The job keeps its number if that number was never given here. Its
-    /// `rank` decides its position, so no other job may have that rank ([`Engine::reserve_ranks`]). It stays in its batch if
-    /// its `member` names a batch of this engine. If two jobs have the same key, the younger job gets the key, but jobs below
-    /// `first` keep theirs. A `cycle` entry keeps its key against another entry if both hold the key until they end, because both
-    /// are then the same entry.
+    /// Takes over a job that was in a queue of this name. The job keeps its number if that number was never given here.
+    /// Its `rank` decides its position, so no other job may have that rank ([`Engine::reserve_ranks`]). It stays in its
+    /// batch if its `member` names a batch of this engine. If two jobs have the same key, the younger job gets the key,
+    /// but jobs below `first` keep theirs. A `cycle` entry keeps its key against another entry if both hold the key
+    /// until they end, because both are then the same entry.
     ///
     /// # Errors
     ///
-    /// Its key is held by a job that keeps it (`NotUnique`), its state is impossible, a limit does not allow it, or the queue
-    /// has the other kind.
+    /// Its key is held by a job that keeps it (`NotUnique`), its state is impossible, a limit does not allow it, or the
+    /// queue has the other kind.
     pub fn adopt_job(
         &mut self,
         mut job: Job,
@@ -122,8 +122,8 @@ impl Engine {
         Ok(id)
     }
 
-    /// Takes over a batch as it stands. If its `parent` is not here, the batch goes on without a parent. Take over a batch
-    /// before its jobs.
+    /// Takes over a batch as it stands. If its `parent` is not here, the batch goes on without a parent. Take over a
+    /// batch before its jobs.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Asserts every invariant between the owners; each owner asserts its own. Runs after every call in debug builds, in tests, the
-//! simulator and the fuzzers.
+//! Asserts every invariant between the owners; each owner asserts its own. Runs after every call in debug builds, in
+//! tests, the simulator and the fuzzers.
 
 use std::collections::BTreeMap;
 

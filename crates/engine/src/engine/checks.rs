@@ -1,5 +1,5 @@
-//! Whether a command may proceed: names and bodies within their limits, the job that a command names, the lease that a worker
-//! claims. Changes nothing.
+//! Whether a command may proceed: names and bodies within their limits, the job that a command names, the lease that a
+//! worker claims. Changes nothing.
 
 use super::state::State;
 use crate::ids::{ClientId, QueueId};

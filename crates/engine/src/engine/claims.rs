@@ -1,13 +1,14 @@
-//! An engine succeeds another one of the same journal, whose clients go on here: they claim what the journal does not have.
+//! An engine succeeds another one of the same journal, whose clients go on here: they claim what the journal does not
+//! have.
 //!
-//! During the grace ([`Grace`](crate::grace::Grace)) no job is handed out. Requests for work wait and are done in their order afterwards. Everything else goes on. A
-//! claim is answered by nothing; what cannot be true any more ends as it does without a claim: a worker's report is refused, a
-//! listener receives `Ended`.
+//! During the grace ([`Grace`](crate::grace::Grace)) no job is handed out. Requests for work wait and are done in their
+//! order afterwards. Everything else goes on. A claim is answered by nothing; what cannot be true any more ends as it
+//! does without a claim: a worker's report is refused, a listener receives `Ended`.
 //!
-//! - No job is leased under two claims: the higher token counts. After the grace a claim counts only for a job that waits, and that
-//!   this engine, and the journal, know under lower tokens only.
-//! - Claims of different clients come in any order. A worker whose job another client brings back waits for it, and so do its
-//!   reports.
+//! - No job is leased under two claims: the higher token counts. After the grace a claim counts only for a job that
+//!   waits, and that this engine, and the journal, know under lower tokens only.
+//! - Claims of different clients come in any order. A worker whose job another client brings back waits for it, and so
+//!   do its reports.
 //! - A job that clients brought back and that has ended since does not come back again.
 
 use super::Engine;
@@ -28,20 +29,22 @@ use crate::refusal::Refusal;
 use crate::request::LeaseTerms;
 use crate::work::COMMAND;
 
-/// Numbers that an engine may have given beyond those that its journal knows of: it gives them before the journal has them.
+/// Numbers that an engine may have given beyond those that its journal knows of: it gives them before the journal has
+/// them.
 const NUMBERS_UNKNOWN: u64 = 1 << 20;
 
 impl Engine {
-    /// This engine succeeds another one that ran on the same journal, and whose clients may come here with claims. No job is handed
-    /// out until [`Engine::end_grace_at`]. Jobs get numbers that the other engine cannot have given. Call it before the first
-    /// command.
+    /// This engine succeeds another one that ran on the same journal, and whose clients may come here with claims. No
+    /// job is handed out until [`Engine::end_grace_at`]. Jobs get numbers that the other engine cannot have given. Call
+    /// it before the first command.
     pub fn succeed(&mut self, context: &mut Context) {
         let next = self.state.meta.next_job().saturating_add(NUMBERS_UNKNOWN);
         self.adopt_numbers(next, context);
         self.state.grace.begin(self.state.meta.next_job());
     }
 
-    /// From this time on jobs are handed out: to those first that have asked first. Has no effect on an engine that succeeds no other.
+    /// From this time on jobs are handed out: to those first that have asked first. Has no effect on an engine that
+    /// succeeds no other.
     pub const fn end_grace_at(&mut self, until: Timestamp) {
         self.state.grace.end_at(until);
     }

@@ -151,8 +151,8 @@ fn taken(state: &State, job: &Job, token: Token) -> Option<Taken> {
     })
 }
 
-/// The queue's serial number, with the daemon's start count in the bits above it. The start count keeps tokens unique: after a
-/// restart, serials that were not journalled are given again.
+/// The queue's serial number, with the daemon's start count in the bits above it. The start count keeps tokens unique:
+/// after a restart, serials that were not journalled are given again.
 const fn cycle_token(boot_count: u64, queue: &Queue) -> u64 {
     // Room for 2^44 changes of a queue and 2^20 starts of the daemon.
     const SERIAL_BITS: u32 = 44;

@@ -66,8 +66,8 @@ pub(super) fn fail_job(
     Fate::Retried(at)
 }
 
-/// A worker was lost during a delivery. The job returns to its own position: at once the first time, later after a pause,
-/// and never if it happened too often.
+/// A worker was lost during a delivery. The job returns to its own position: at once the first time, later after a
+/// pause, and never if it happened too often.
 pub(super) fn lose_job(state: &mut State, id: JobId, context: &mut Context) {
     let Some(slot) = state.jobs.slot(id) else { return };
     void_token(state, slot, context);
@@ -107,7 +107,8 @@ fn bury_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) 
     bury_if_durable(state, slot, context);
 }
 
-/// The pause grows with the number of lost workers. A random share separates the job from others lost with the same worker.
+/// The pause grows with the number of lost workers. A random share separates the job from others lost with the same
+/// worker.
 fn pause_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) {
     let pause_ms = match losses.checked_sub(2) {
         None => 0,

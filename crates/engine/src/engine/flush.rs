@@ -94,8 +94,8 @@ fn is_unused(queue: &Queue, protocol: Protocol) -> bool {
         && !image.limits(scope).iter().any(Option::is_some)
 }
 
-/// Removes the first ready jobs in this view of a queue, as many as one visit may. If more remain, the error is the number
-/// removed.
+/// Removes the first ready jobs in this view of a queue, as many as one visit may. If more remain, the error is the
+/// number removed.
 pub(super) fn discard_ready(state: &mut State, id: QueueId, view: View, context: &mut Context) -> Result<(), u32> {
     let limit = state.page(u32::MAX);
     let Some(queue) = state.queues.at(id) else { return Ok(()) };

@@ -86,8 +86,8 @@ fn fail(
     Ok(())
 }
 
-/// The job waits for a worker of another protocol. If no protocol is left, it goes to the dead-letter queue whatever its
-/// retry policy is, so that an operator can see the reason.
+/// The job waits for a worker of another protocol. If no protocol is left, it goes to the dead-letter queue whatever
+/// its retry policy is, so that an operator can see the reason.
 fn unconvertible(
     state: &mut State,
     job: &JobRef,

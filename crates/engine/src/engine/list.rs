@@ -1,5 +1,5 @@
-//! Listings and bulk changes, a page at a time. No command shows or changes more than `page_max` rows, and its search costs at
-//! most [`WORK_PER_ROW`] for each row, so no command stalls the others.
+//! Listings and bulk changes, a page at a time. No command shows or changes more than `page_max` rows, and its search
+//! costs at most [`WORK_PER_ROW`] for each row, so no command stalls the others.
 
 use bytes::Bytes;
 
@@ -29,7 +29,8 @@ pub(super) fn look_queue(state: &State, name: &[u8], call: &mut Call<'_>) {
 }
 
 pub(super) fn list_queues(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
-    // A queue that is dropped and created again has a new birth number. Queues created after the first page are left out.
+    // A queue that is dropped and created again has a new birth number. Queues created after the first page are left
+    // out.
     let births = if after.1 == 0 { state.queues.births() } else { after.1 };
     let own = state.clients.protocol_of(call.client);
     let row = |id| {
@@ -84,8 +85,8 @@ fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
     }
 }
 
-/// The first queues from a number on for which `row` returns a row, and the number at which to go on. Unused numbers cost a
-/// look too.
+/// The first queues from a number on for which `row` returns a row, and the number at which to go on. Unused numbers
+/// cost a look too.
 pub(super) fn page_of_queues<T>(
     state: &State,
     first: u64,
@@ -109,8 +110,8 @@ pub(super) fn page_of_queues<T>(
     (page, None)
 }
 
-/// Lists clients. A client that serves more queues than one page may name gets several rows; the first has the queues that
-/// it named last.
+/// Lists clients. A client that serves more queues than one page may name gets several rows; the first has the queues
+/// that it named last.
 pub(super) fn list_clients(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     let limit = state.page(limit);
     let (mut rows, mut next) = (Vec::new(), None);
@@ -243,8 +244,8 @@ fn applies(state: &State, action: Mutation, job: &Job) -> bool {
 
 // ---- which jobs ------------------------------------------------------------------------------------------------
 
-/// A page of matching jobs, and where to go on. Numbers and names lead directly to their jobs. A timed state is read in order of time,
-/// the ready jobs of a queue in their order, anything else in slab order, which is arbitrary.
+/// A page of matching jobs, and where to go on. Numbers and names lead directly to their jobs. A timed state is read in
+/// order of time, the ready jobs of a queue in their order, anything else in slab order, which is arbitrary.
 pub(super) fn matching(state: &State, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
     if !filter.ids.is_empty() {
         return matching_ids(state, filter, after, limit);
@@ -302,8 +303,8 @@ fn matching_ready(
     limit: usize,
 ) -> (Vec<Slot>, Option<Cursor>) {
     let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else { return (Vec::new(), None) };
-    // The cursor names the last sort key seen. A `cycle` queue does not use the key's lane, and a `work` queue does not use
-    // its minor part; the second half of the cursor holds the one in use.
+    // The cursor names the last sort key seen. A `cycle` queue does not use the key's lane, and a `work` queue does not
+    // use its minor part; the second half of the cursor holds the one in use.
     let is_cycle = queue.image().kind == QueueKind::Cycle;
     let from = (after != Cursor::default()).then(|| match is_cycle {
         true => SortKey { lane: 0, major: after.0, minor: after.1 },

@@ -1,6 +1,7 @@
 //! The engine: it applies commands to its state, and shows what can be read.
 //!
-//! `dispatch` maps each command to its function. Each function is in the file named after its topic; `state` lists them.
+//! `dispatch` maps each command to its function. Each function is in the file named after its topic; `state` lists
+//! them.
 
 mod adopt;
 mod batches;
@@ -95,15 +96,16 @@ impl Engine {
         self.check_in_debug();
     }
 
-    /// Does all work due at `context.now`. Call it at [`Engine::next_deadline`]. Optional, because `apply` does the same.
+    /// Does all work due at `context.now`. Call it at [`Engine::next_deadline`]. Optional, because `apply` does the
+    /// same.
     pub fn tick(&mut self, context: &mut Context) {
         catch_up(&mut self.state, context);
         self.check_in_debug();
     }
 
-    /// Runs one page of a command that needs more than a page, and returns whether it did. If it did, call this again, and at
-    /// last apply the command itself, before any other command of this client. Call [`Engine::tick`] first: nothing due runs
-    /// here.
+    /// Runs one page of a command that needs more than a page, and returns whether it did. If it did, call this again,
+    /// and at last apply the command itself, before any other command of this client. Call [`Engine::tick`] first:
+    /// nothing due runs here.
     pub fn apply_in_part(&mut self, client: ClientId, command: &Command, context: &mut Context) -> bool {
         part::apply_in_part(&mut self.state, client, command, context)
     }
@@ -198,15 +200,15 @@ impl Engine {
         self.state.days.recorded()
     }
 
-    /// Whether no connection holds a job or listens to one, so that stopping interrupts no work. Jobs that wait do not count.
-    /// Time-bound leases outlive the daemon, and jobs that are not durable have listeners.
+    /// Whether no connection holds a job or listens to one, so that stopping interrupts no work. Jobs that wait do not
+    /// count. Time-bound leases outlive the daemon, and jobs that are not durable have listeners.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         self.state.jobs.is_at_rest()
     }
 
-    /// Jobs that connected clients hold, by the clients' protocol. An entry of a `cycle` queue does not know its holder: it counts
-    /// while a client of its protocol is connected.
+    /// Jobs that connected clients hold, by the clients' protocol. An entry of a `cycle` queue does not know its
+    /// holder: it counts while a client of its protocol is connected.
     #[must_use]
     pub fn held(&self) -> BTreeMap<Option<Protocol>, u64> {
         workers::held(&self.state)
@@ -223,8 +225,8 @@ impl Engine {
         self.state.limits = limits;
     }
 
-    /// Sets what reads jobs for conditions that depend on a protocol ([`crate::Condition`]). Without it they hold for no job. Every
-    /// engine of a broker needs an equal one.
+    /// Sets what reads jobs for conditions that depend on a protocol ([`crate::Condition`]). Without it they hold for
+    /// no job. Every engine of a broker needs an equal one.
     pub fn set_reader(&mut self, reader: Arc<dyn JobReader>) {
         self.state.reader = Some(reader);
     }
@@ -247,8 +249,8 @@ impl Engine {
         room::has_dead_to_drop(&self.state)
     }
 
-    /// The estimated cost of all commands since the engine was created, in units of about 25 ns. For callers that must not keep
-    /// others waiting.
+    /// The estimated cost of all commands since the engine was created, in units of about 25 ns. For callers that must
+    /// not keep others waiting.
     #[must_use]
     pub const fn work(&self) -> u64 {
         self.state.work.spent()

@@ -1,7 +1,8 @@
-//! Commands that are too long for one visit run in parts: the end of a connection that serves very many queues, or that holds
-//! or follows very many jobs.
+//! Commands that are too long for one visit run in parts: the end of a connection that serves very many queues, or that
+//! holds or follows very many jobs.
 //!
-//! A part leaves everything consistent, as if a client had asked for that much, so other clients can have a turn after it.
+//! A part leaves everything consistent, as if a client had asked for that much, so other clients can have a turn after
+//! it.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
@@ -61,8 +62,8 @@ fn stop_listening_to_some(state: &mut State, client: ClientId, limit: usize, con
     heard.into_iter().for_each(|job| stop_listening(state, job, client, context));
 }
 
-/// Removes the last `limit` subscriptions. A client that sleeps or has credits still waits at its other queues, which may
-/// include one that was registered twice.
+/// Removes the last `limit` subscriptions. A client that sleeps or has credits still waits at its other queues, which
+/// may include one that was registered twice.
 fn forget_last_subscriptions(state: &mut State, id: ClientId, limit: usize, context: &mut Context) {
     let Some(client) = state.clients.get_mut(id) else { return };
     let gone = client.unsubscribe_last(limit);

@@ -30,7 +30,8 @@ pub(super) fn push(state: &mut State, new: &NewJob, call: &mut Call<'_>) -> Resu
     Ok(())
 }
 
-/// Accepts a new job, or finds the job that holds its key. Returns the job, whether it is durable, and how it was pushed.
+/// Accepts a new job, or finds the job that holds its key. Returns the job, whether it is durable, and how it was
+/// pushed.
 pub(super) fn push_job(
     state: &mut State,
     client: ClientId,
@@ -178,8 +179,8 @@ fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context
     Some(id)
 }
 
-/// Creates a job again under the number that it had at an earlier engine, which is not used. The job lives only while clients listen:
-/// this one does. Its push counted there, and so did the limit of its queue.
+/// Creates a job again under the number that it had at an earlier engine, which is not used. The job lives only while
+/// clients listen: this one does. Its push counted there, and so did the limit of its queue.
 pub(super) fn bring_back(
     state: &mut State,
     client: ClientId,
@@ -198,7 +199,8 @@ pub(super) fn bring_back(
         state.queues.make_known(queue, Some(new.protocol), &mut context.changes);
         let slot = place_new(state, (id, queue), new, None, context);
         state.jobs.listen(slot, client);
-        // It was there when the earlier engine ended, so a worker took it in time, or it is late by the time between both.
+        // It was there when the earlier engine ended, so a worker took it in time, or it is late by the time between
+        // both.
         if state.jobs.at(slot).is_some_and(|job| job.expiry() <= state.wall()) {
             state.jobs.clear_expiry(slot, &mut state.timers);
         }

@@ -25,8 +25,8 @@ pub(super) fn create_queue(
     Ok(())
 }
 
-/// Removes the ready jobs with their queue. Leased, scheduled and retrying jobs keep the queue alive, unlisted, until they
-/// end. A client has no part in what other protocols have in an isolated queue.
+/// Removes the ready jobs with their queue. Leased, scheduled and retrying jobs keep the queue alive, unlisted, until
+/// they end. A client has no part in what other protocols have in an isolated queue.
 pub(super) fn remove_queue(
     state: &mut State,
     name: &Bytes,

@@ -1,5 +1,5 @@
-//! Recovery from the journal: the engine meta and the days, then queues, then batches by number, jobs and schedules, and at last
-//! [`Engine::wake_up`].
+//! Recovery from the journal: the engine meta and the days, then queues, then batches by number, jobs and schedules,
+//! and at last [`Engine::wake_up`].
 
 use super::Engine;
 use super::place::{is_used, recall_job};
@@ -12,7 +12,8 @@ use crate::queues::QueueImage;
 use crate::schedules::Schedule;
 
 impl Engine {
-    /// Restores the engine meta. `clean` means that the daemon stopped in order, so the journal has every job number in use.
+    /// Restores the engine meta. `clean` means that the daemon stopped in order, so the journal has every job number in
+    /// use.
     pub fn recall_meta(&mut self, meta: EngineMeta, clean: bool) {
         self.state.skew_ms = meta.clock.skew_ms;
         self.state.meta.recall(meta, clean);
@@ -28,8 +29,8 @@ impl Engine {
         self.state.queues.recall(image);
     }
 
-    /// Restores a job from the journal. Its queue must already be restored and its number unused; returns whether both hold. The
-    /// journal does not keep connection-bound leases: such a job is ready.
+    /// Restores a job from the journal. Its queue must already be restored and its number unused; returns whether both
+    /// hold. The journal does not keep connection-bound leases: such a job is ready.
     pub fn recall_job(&mut self, job: Job) -> bool {
         if self.state.queues.at(job.queue).is_none() || is_used(&self.state, job.id) {
             return false;

@@ -1,7 +1,8 @@
 //! Jobs become ready again, in `work` queues and in `cycle` queues.
 //!
-//! Spec for `cycle` queues: `spiderq-protocol`, "Repay". With `min` as the head's priority and `region = serial + 1 - min`, a
-//! repaid entry goes to `min + (region >> boost)`: the tail for boost 0, half way for 1, a quarter of the way for 2.
+//! Spec for `cycle` queues: `spiderq-protocol`, "Repay". With `min` as the head's priority and
+//! `region = serial + 1 - min`, a repaid entry goes to `min + (region >> boost)`: the tail for boost 0, half way for 1,
+//! a quarter of the way for 2.
 
 use super::place::{count, move_job, remember_move, remember_put, remove_job};
 use super::serve::serve;
@@ -10,7 +11,8 @@ use crate::context::Context;
 use crate::jobs::{Cycle, Job, JobState, Slot, Unfit};
 use crate::request::RepayTo;
 
-/// Makes a job ready that was in another state: at its own position, or with a new rank, behind (or before) all its equals.
+/// Makes a job ready that was in another state: at its own position, or with a new rank, behind (or before) all its
+/// equals.
 pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, context: &mut Context) {
     if state.jobs.at(slot).is_some_and(Job::is_abandoned) {
         remove_job(state, slot, context);

@@ -1,11 +1,11 @@
 //! The bounds of the dead-letter queue: how much of it is kept, and how it makes room for new jobs.
 //!
-//! Dead jobs are for inspection and must not cost other clients anything. Beyond `dead_max` or `dead_bytes_max` the oldest are
-//! dropped first: those that would expire first. Dead jobs never block a push: `jobs_max` and `jobs_bytes_max` are checked
-//! without them, and the oldest make room for new jobs.
+//! Dead jobs are for inspection and must not cost other clients anything. Beyond `dead_max` or `dead_bytes_max` the
+//! oldest are dropped first: those that would expire first. Dead jobs never block a push: `jobs_max` and
+//! `jobs_bytes_max` are checked without them, and the oldest make room for new jobs.
 //!
-//! One command drops at most `page_max` dead jobs. Later commands and ticks drop the rest, which is due at once. Until then the
-//! limits may be exceeded, by at most the size of the dead-letter queue.
+//! One command drops at most `page_max` dead jobs. Later commands and ticks drop the rest, which is due at once. Until
+//! then the limits may be exceeded, by at most the size of the dead-letter queue.
 
 use super::place::{count, remove_job};
 use super::state::State;

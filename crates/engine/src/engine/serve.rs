@@ -1,8 +1,8 @@
 //! Which client is served when work arrives.
 //!
-//! First come, first served; weights order the clients of one protocol among themselves. A queue wakes as many sleepers as it
-//! has jobs that no sleeper is woken for yet. A woken sleeper that does not come for its job in time is replaced by the next
-//! client, whether that sleeps or waits to be handed a job.
+//! First come, first served; weights order the clients of one protocol among themselves. A queue wakes as many sleepers
+//! as it has jobs that no sleeper is woken for yet. A woken sleeper that does not come for its job in time is replaced
+//! by the next client, whether that sleeps or waits to be handed a job.
 
 use super::deliver::hand_out;
 use super::state::State;
@@ -39,8 +39,8 @@ pub(super) fn next_served(state: &State, id: QueueId) -> Option<Next> {
     candidates.min_by_key(|(key, _)| key.turn()).map(|(_, next)| next)
 }
 
-/// The candidate of one protocol: the heaviest, and among equals the one that has waited longest. A job that a sleeper was woken
-/// for is left to that sleeper for a while.
+/// The candidate of one protocol: the heaviest, and among equals the one that has waited longest. A job that a sleeper
+/// was woken for is left to that sleeper for a while.
 fn next_of(state: &State, queue: &Queue, consumers: &Consumers) -> Option<(WaitKey, Next)> {
     let (takers, sleepers) = (consumers.waiting(WaitsAs::Taker), consumers.waiting(WaitsAs::Sleeper));
     if (takers.is_empty() && sleepers.is_empty()) || !queue.has_unclaimed_for(consumers) {
@@ -100,8 +100,8 @@ pub(super) fn serve_freed(state: &mut State, context: &mut Context) {
     }
 }
 
-/// Hands unclaimed jobs to waiting clients: the first job first, to the client with the heaviest subscription, then to the
-/// first come. Returns whether there was one.
+/// Hands unclaimed jobs to waiting clients: the first job first, to the client with the heaviest subscription, then to
+/// the first come. Returns whether there was one.
 pub(super) fn serve_unclaimed(state: &mut State, context: &mut Context) -> bool {
     if !state.queues.may_serve_unclaimed() {
         return false;

@@ -1,8 +1,9 @@
 //! The state of the engine: its owners, side by side.
 //!
-//! Each owner keeps its fields to itself. A command that needs several of them is a function over the state; the modules of this
-//! folder call each other in one direction only: `place` (a job's state, and every owner that depends on it) · `deliver`, `serve`
-//! (jobs to clients) · `requeue`, `ends`, `failures` (what becomes of a job) · `push` · the commands · `due` · [`super::Engine`].
+//! Each owner keeps its fields to itself. A command that needs several of them is a function over the state; the
+//! modules of this folder call each other in one direction only: `place` (a job's state, and every owner that depends
+//! on it) · `deliver`, `serve` (jobs to clients) · `requeue`, `ends`, `failures` (what becomes of a job) · `push` · the
+//! commands · `due` · [`super::Engine`].
 
 use std::sync::Arc;
 

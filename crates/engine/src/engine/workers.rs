@@ -131,8 +131,8 @@ pub(super) fn miss_beat(state: &mut State, number: u64, at: Timestamp, context: 
     forget_worker(state, number, context);
 }
 
-/// Forgets a worker. Its time-bound leases on jobs of its own protocol continue, unless the configuration requeues them at
-/// once. Jobs of other protocols are requeued: their clients do not know such leases.
+/// Forgets a worker. Its time-bound leases on jobs of its own protocol continue, unless the configuration requeues them
+/// at once. Jobs of other protocols are requeued: their clients do not know such leases.
 pub(super) fn forget_worker(state: &mut State, number: u64, context: &mut Context) {
     let Some(worker) = state.workers.remove(number, &mut state.timers) else { return };
     show(state, worker.name(), WorkerChange::Gone);

@@ -43,7 +43,8 @@ pub struct Extra {
 pub struct Track {
     /// How long the job's outcome can be queried after its end, in milliseconds.
     pub keep_ms: u64,
-    /// Time of the last visible change, by the wall clock. Taking the job under a connection-bound lease does not count.
+    /// Time of the last visible change, by the wall clock. Taking the job under a connection-bound lease does not
+    /// count.
     pub updated_at: Timestamp,
 }
 
@@ -59,8 +60,8 @@ pub enum KeyUntil {
     EndOr(Timestamp),
     /// When the job is first taken, but no later than this time.
     StartOr(Timestamp),
-    /// When the job is removed or dead. A done job holds its key while it is kept. A client that attaches to a done job receives
-    /// no further events, but can query the job.
+    /// When the job is removed or dead. A done job holds its key while it is kept. A client that attaches to a done job
+    /// receives no further events, but can query the job.
     Gone,
 }
 
@@ -73,16 +74,16 @@ pub struct Cycle {
     pub boost: u32,
 }
 
-/// One failure, as the worker reported it. The session has already cut it to the protocol's limits. The engine sets the times, by
-/// the wall clock.
+/// One failure, as the worker reported it. The session has already cut it to the protocol's limits. The engine sets the
+/// times, by the wall clock.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct Failure {
     /// When it happened.
     pub at: Timestamp,
     /// When the job failed first.
     pub first_at: Timestamp,
-    /// The retry time that the last failure set, if a failure led to a retry. An earlier return does not change it. `None` in
-    /// records of older versions.
+    /// The retry time that the last failure set, if a failure led to a retry. An earlier return does not change it.
+    /// `None` in records of older versions.
     pub next_at: Option<Timestamp>,
     /// The class of the error.
     pub kind: Bytes,

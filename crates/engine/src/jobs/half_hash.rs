@@ -1,4 +1,5 @@
-//! Half of a hash. An index keeps it in its entries: they are small, and can move when the table grows without a look at the job.
+//! Half of a hash. An index keeps it in its entries: they are small, and can move when the table grows without a look
+//! at the job.
 
 /// 32 bits of a hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

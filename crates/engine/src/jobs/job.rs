@@ -23,8 +23,8 @@ pub struct Job {
     pub priority: Priority,
     /// Whether the journal keeps it. A foreground Gearman job ends with the last client that waits for it.
     pub durable: bool,
-    /// Its sort key among ready jobs of its priority: lower is taken first. A leased job keeps it, so a returned job resumes its
-    /// former position.
+    /// Its sort key among ready jobs of its priority: lower is taken first. A leased job keeps it, so a returned job
+    /// resumes its former position.
     pub rank: u64,
     /// Its state.
     pub state: JobState,
@@ -47,11 +47,11 @@ pub struct Job {
 /// What follows when a job fails or its worker is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Retry {
-    /// Retries after failures. `n` = `n` retries; 0 = the first failure discards the job; negative = the first failure sends it
-    /// to the dead-letter queue.
+    /// Retries after failures. `n` = `n` retries; 0 = the first failure discards the job; negative = the first failure
+    /// sends it to the dead-letter queue.
     pub failures_max: i32,
-    /// Workers that may be lost with the job before it fails for good; after each loss it is retried at once. 0 = no limit of its
-    /// own: [`crate::Limits::losses_max`] applies.
+    /// Workers that may be lost with the job before it fails for good; after each loss it is retried at once. 0 = no
+    /// limit of its own: [`crate::Limits::losses_max`] applies.
     pub losses_max: u32,
     /// The wait before the next attempt.
     pub backoff: Backoff,
@@ -62,8 +62,8 @@ impl Retry {
     pub const NONE: Self = Self { failures_max: 0, losses_max: 0, backoff: Backoff::None };
 }
 
-/// The wait before the next attempt after the `n`th failure (`n` from 0). A new protocol adds a variant here and an arm to
-/// `backoff_ms`.
+/// The wait before the next attempt after the `n`th failure (`n` from 0). A new protocol adds a variant here and an arm
+/// to `backoff_ms`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Backoff {
     /// No wait.
@@ -127,8 +127,8 @@ impl Job {
         matches!(self.state, JobState::Dead(_) | JobState::Done(_))
     }
 
-    /// Whether it lives only for its listeners and they are all gone. Its current lease may run to the end, but it is not tried
-    /// again.
+    /// Whether it lives only for its listeners and they are all gone. Its current lease may run to the end, but it is
+    /// not tried again.
     pub(crate) fn is_abandoned(&self) -> bool {
         !self.durable && self.listeners().is_empty()
     }
@@ -226,8 +226,8 @@ impl Job {
         self.extra.get_or_insert_default()
     }
 
-    /// Bytes counted for this job in memory limits: its payload, metadata, progress and result, without failures, plus a fixed
-    /// amount.
+    /// Bytes counted for this job in memory limits: its payload, metadata, progress and result, without failures, plus
+    /// a fixed amount.
     #[must_use]
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 250;
@@ -241,7 +241,8 @@ impl Job {
     }
 }
 
-/// A job that moves to another engine keeps its wall-clock times. These functions convert the times that use the engine's time.
+/// A job that moves to another engine keeps its wall-clock times. These functions convert the times that use the
+/// engine's time.
 impl Job {
     /// Moves all times that use the engine's time.
     pub fn shift(&mut self, ms: i64) {

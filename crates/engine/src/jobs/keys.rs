@@ -12,9 +12,9 @@ use super::job::Job;
 use super::slab::{Slab, Slot};
 use crate::ids::{Protocol, QueueId};
 
-/// A key is hashed with its queue's number modulo this. A search without the queue takes at most this many lookups, and no
-/// memory. A key that is held in very many queues causes runs of equal hashes in the index, which this makes shorter by the
-/// same factor.
+/// A key is hashed with its queue's number modulo this. A search without the queue takes at most this many lookups, and
+/// no memory. A key that is held in very many queues causes runs of equal hashes in the index, which this makes shorter
+/// by the same factor.
 const QUEUE_GROUPS: u32 = 256;
 
 /// The jobs that hold their keys.
@@ -67,8 +67,8 @@ impl Keys {
         self.table.find(hash.spread(), same).map(|keyed| keyed.slot)
     }
 
-    /// A job that holds a key in any queue: the oldest one in the first group of queues that has one. All queues have numbers
-    /// below `queues`.
+    /// A job that holds a key in any queue: the oldest one in the first group of queues that has one. All queues have
+    /// numbers below `queues`.
     pub(super) fn find_anywhere(&self, jobs: &Slab, protocol: Protocol, key: &[u8], queues: u32) -> Option<Slot> {
         (0..queues.min(QUEUE_GROUPS)).find_map(|group| {
             let slots = self.table.iter_hash(self.group_hash(group, protocol, key).spread()).map(|keyed| keyed.slot);

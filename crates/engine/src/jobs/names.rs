@@ -78,8 +78,8 @@ impl Names {
         }
     }
 
-    /// The first candidate for a name that `found` accepts: the job leased first; if none is leased, the oldest. A dead or done
-    /// job only if there is no other; of those the youngest.
+    /// The first candidate for a name that `found` accepts: the job leased first; if none is leased, the oldest. A dead
+    /// or done job only if there is no other; of those the youngest.
     pub(super) fn find<T>(&self, name: &[u8], found: impl Fn(JobId) -> Option<T>) -> Option<T> {
         let hash = self.hash_of(name);
         let (first, last) = (JobId(0), JobId(u64::MAX));

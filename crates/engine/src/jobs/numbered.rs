@@ -1,8 +1,8 @@
 //! A map by job number, for numbers that come in order and are mostly removed again.
 //!
-//! The numbers of young jobs are close together, so they live in pages with a place for each number. A page that has become
-//! sparse moves to a hash table, and so does an old page far behind the others: a job that outlives a thousand others must not
-//! keep their places.
+//! The numbers of young jobs are close together, so they live in pages with a place for each number. A page that has
+//! become sparse moves to a hash table, and so does an old page far behind the others: a job that outlives a thousand
+//! others must not keep their places.
 
 use std::collections::VecDeque;
 

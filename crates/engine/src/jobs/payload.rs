@@ -1,8 +1,8 @@
 //! What a producer gives with a job: its coalescing key, its public name and its body.
 //!
-//! Most are small, and a queue may hold millions: all three share one allocation of exactly their size. A name that occurs in
-//! the body (FWP's does) is not stored twice. A large body is never copied: it shares memory with the buffer in which it
-//! arrived, and with every reader.
+//! Most are small, and a queue may hold millions: all three share one allocation of exactly their size. A name that
+//! occurs in the body (FWP's does) is not stored twice. A large body is never copied: it shares memory with the buffer
+//! in which it arrived, and with every reader.
 
 use std::fmt;
 
@@ -44,8 +44,8 @@ struct Large {
     body: Bytes,
 }
 
-/// The head of a small payload. One byte has the key's length plus one, or 0 without a key; one byte has the name's length. If
-/// there is a name, two more bytes have its offset in the body.
+/// The head of a small payload. One byte has the key's length plus one, or 0 without a key; one byte has the name's
+/// length. If there is a name, two more bytes have its offset in the body.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     key: Option<u8>,

@@ -19,8 +19,8 @@ use super::timed::Timed;
 use crate::ids::{ClientId, JobId, Protocol, QueueId, Timestamp};
 use crate::timers::{Timer, Timers};
 
-/// The jobs, and their indexes: by number, key, name, time of their state, holder and listener. The timers of a job are set and
-/// cancelled here, too.
+/// The jobs, and their indexes: by number, key, name, time of their state, holder and listener. The timers of a job are
+/// set and cancelled here, too.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     slab: Slab,
@@ -166,8 +166,8 @@ impl Jobs {
         job.key().is_some_and(|key| self.keyed(job.queue, job.protocol, key) == Some(slot))
     }
 
-    /// The job for a public name: the one leased first; if none is leased, the oldest. A dead or done job only if there is no
-    /// other; of those the youngest.
+    /// The job for a public name: the one leased first; if none is leased, the oldest. A dead or done job only if there
+    /// is no other; of those the youngest.
     pub(crate) fn named(&self, name: &[u8]) -> Option<Slot> {
         self.by_state
             .names
@@ -233,8 +233,8 @@ impl Jobs {
 
     // ---- other changes ---------------------------------------------------------------------------------------------
 
-    /// Changes a job in a field on which no index depends: not its state, number, queue, protocol, key, name, time of expiry or
-    /// listeners; and while it is ready, not its sort key or its conversion errors.
+    /// Changes a job in a field on which no index depends: not its state, number, queue, protocol, key, name, time of
+    /// expiry or listeners; and while it is ready, not its sort key or its conversion errors.
     pub(crate) fn update<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
         #[cfg(debug_assertions)]
         let indexed = self.at(slot).map(Job::indexed);
@@ -293,8 +293,8 @@ impl Jobs {
         }
     }
 
-    /// A job that was over is live again: it takes its key again if no other job holds it, and loses the key otherwise. Returns
-    /// whether it lost its key.
+    /// A job that was over is live again: it takes its key again if no other job holds it, and loses the key otherwise.
+    /// Returns whether it lost its key.
     pub(crate) fn reclaim_key(&mut self, slot: Slot, now: Timestamp, timers: &mut Timers) -> bool {
         let Some(job) = self.at(slot) else { return false };
         if !job.wants_key() || self.holds_key(slot, job) || (job.key_limit() > now && self.claim_key(slot, timers)) {
@@ -333,8 +333,8 @@ impl Jobs {
         }
     }
 
-    /// The timer of a lease has fired. Returns the job if the lease has run out. If its end has moved since, the timer is set
-    /// anew.
+    /// The timer of a lease has fired. Returns the job if the lease has run out. If its end has moved since, the timer
+    /// is set anew.
     pub(crate) fn lease_due(&mut self, id: JobId, at: Timestamp, timers: &mut Timers) -> Option<Slot> {
         let slot = self.slot(id)?;
         let JobState::Leased(lease) = &mut self.slab.at_mut(slot)?.state else { return None };
@@ -367,8 +367,8 @@ impl Jobs {
         self.by_state.holders.of_connection(client).into_iter().flatten().copied()
     }
 
-    /// The jobs of a queue that are leased, `count` in all. Looks at the leases of all queues, and at all jobs only if leases
-    /// of this queue never run out by themselves.
+    /// The jobs of a queue that are leased, `count` in all. Looks at the leases of all queues, and at all jobs only if
+    /// leases of this queue never run out by themselves.
     pub(crate) fn leased_in(&self, queue: QueueId, count: usize, timers: &Timers) -> BTreeSet<JobId> {
         let is_leased = |job: &Job| job.queue == queue && job.lease().is_some();
         let candidates = self.by_state.holders.of_connections().chain(timers.leases());

@@ -1,12 +1,14 @@
-//! Which clients may take which jobs of a queue: by default only clients of the job's own protocol, in a bridged queue all
-//! clients whose protocol can express the job.
+//! Which clients may take which jobs of a queue: by default only clients of the job's own protocol, in a bridged queue
+//! all clients whose protocol can express the job.
 //!
-//! A queue that several protocols use under one name is isolated unless the configuration bridges it (`bridge`): the clients
-//! of one protocol do not notice those of another. In a bridged queue all protocols share the jobs. If the conversion of a job
-//! to a protocol fails, the job is marked ([`Unfit`]), and no worker of that protocol sees it again.
+//! A queue that several protocols use under one name is isolated unless the configuration bridges it (`bridge`): the
+//! clients of one protocol do not notice those of another. In a bridged queue all protocols share the jobs. If the
+//! conversion of a job to a protocol fails, the job is marked ([`Unfit`]), and no worker of that protocol sees it
+//! again.
 //!
-//! The ready jobs of each [`Class`] form a queue of their own, so an isolated queue is a queue per protocol. A client takes the
-//! first job of the classes in its [`View`]. Bridging a queue changes the views of its clients and moves no job.
+//! The ready jobs of each [`Class`] form a queue of their own, so an isolated queue is a queue per protocol. A client
+//! takes the first job of the classes in its [`View`]. Bridging a queue changes the views of its clients and moves no
+//! job.
 
 use crate::ids::{Protocol, Protocols};
 use crate::jobs::{Job, Unfit};

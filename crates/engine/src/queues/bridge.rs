@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// The queues that all protocols share. Not journalled: the caller must set it anew in each engine, before the first take.
+/// The queues that all protocols share. Not journalled: the caller must set it anew in each engine, before the first
+/// take.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Bridge {
     /// Names in which `*` stands for any bytes (or none) and `?` for one byte.
@@ -29,8 +30,8 @@ impl Bridge {
     }
 }
 
-/// Whether `name` matches a pattern in which `*` stands for any bytes (or none) and `?` for one. Takes at most the product of
-/// their lengths.
+/// Whether `name` matches a pattern in which `*` stands for any bytes (or none) and `?` for one. Takes at most the
+/// product of their lengths.
 #[must_use]
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);

@@ -1,5 +1,5 @@
-//! What happened in a queue since the daemon started: counters by protocol, and how long jobs waited and ran. Not journalled; the
-//! figures go with their queue.
+//! What happened in a queue since the daemon started: counters by protocol, and how long jobs waited and ran. Not
+//! journalled; the figures go with their queue.
 
 use serde::{Deserialize, Serialize};
 

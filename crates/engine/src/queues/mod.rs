@@ -1,8 +1,9 @@
-//! Queues. [`Queues`] owns all of them: their settings, the order of their ready jobs, the slots of their throttles, and the
-//! clients that wait at them.
+//! Queues. [`Queues`] owns all of them: their settings, the order of their ready jobs, the slots of their throttles,
+//! and the clients that wait at them.
 //!
-//! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `audience`, `bridge` (which clients see which jobs) ·
-//! `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `figures` · `table` (the owner).
+//! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `audience`, `bridge` (which clients see
+//! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `figures` · `table` (the
+//! owner).
 
 mod audience;
 mod bridge;

@@ -23,7 +23,8 @@ pub struct QueueImage {
     pub name: Bytes,
     /// Its kind.
     pub kind: QueueKind,
-    /// The protocols in whose listings it is, as long as it is isolated. No listing has a queue at which clients only wait.
+    /// The protocols in whose listings it is, as long as it is isolated. No listing has a queue at which clients only
+    /// wait.
     pub known: Protocols,
     /// The protocols whose jobs it does not hand out.
     pub paused: Protocols,
@@ -157,8 +158,8 @@ impl Queue {
         self.bridged
     }
 
-    /// The protocol to which the queue is limited for a client of this protocol; `None` if the client has a part in all of it:
-    /// the queue is bridged or a `cycle` queue, or the client has no protocol.
+    /// The protocol to which the queue is limited for a client of this protocol; `None` if the client has a part in all
+    /// of it: the queue is bridged or a `cycle` queue, or the client has no protocol.
     pub(crate) fn scope(&self, own: Option<Protocol>) -> Option<Protocol> {
         own.filter(|_| !self.bridged && self.image.kind == QueueKind::Work)
     }
@@ -303,8 +304,8 @@ impl Queue {
         self.consumers.of(protocol)
     }
 
-    /// Whether these consumers see more jobs than the sleepers already woken will take. A sleeper without a protocol may take
-    /// any job.
+    /// Whether these consumers see more jobs than the sleepers already woken will take. A sleeper without a protocol
+    /// may take any job.
     pub(crate) fn has_unclaimed_for(&self, consumers: &Consumers) -> bool {
         let own = consumers.protocol();
         let beside =
@@ -324,8 +325,8 @@ impl Queue {
         self.total() > self.states(Some(own)).iter().sum() || others.any(Consumers::are_there)
     }
 
-    /// Whose traces go with the queue if a client of this protocol removes it: those of its own protocol, unless no protocol has
-    /// made the queue its own, and no other uses it.
+    /// Whose traces go with the queue if a client of this protocol removes it: those of its own protocol, unless no
+    /// protocol has made the queue its own, and no other uses it.
     pub(crate) fn removed_with(&self, own: Option<Protocol>) -> Protocols {
         let is_shared = |own: &Protocol| self.image.known != Protocols::ALL || self.is_used_beside(*own);
         Protocols::of(self.scope(own).filter(is_shared))
@@ -338,8 +339,8 @@ impl Queue {
         self.consumers.iter().filter(seeing).map(Consumers::workers).sum()
     }
 
-    /// A protocol whose jobs wait although no client that sees them ever asked for them, and the protocols of the queue's
-    /// consumers.
+    /// A protocol whose jobs wait although no client that sees them ever asked for them, and the protocols of the
+    /// queue's consumers.
     pub(super) fn unserved_beside_others(&self) -> Option<(Protocol, Vec<Protocol>)> {
         if self.bridged || self.image.kind != QueueKind::Work {
             return None;

@@ -12,8 +12,8 @@ use crate::request::QueueKind;
 
 /// A sort key: first the urgency, then the rank. Smaller is taken first.
 ///
-/// For a `work` queue `(lane, rank, 0)`, for a `cycle` queue `(0, priority, rank)`. Ranks are unique in the engine, so sort
-/// keys are too.
+/// For a `work` queue `(lane, rank, 0)`, for a `cycle` queue `(0, priority, rank)`. Ranks are unique in the engine, so
+/// sort keys are too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct SortKey {
     pub(crate) lane: u8,
@@ -33,7 +33,8 @@ impl SortKey {
 /// The ready jobs of a queue, in order.
 #[derive(Debug)]
 pub(crate) enum ReadyQueue {
-    /// A `work` queue: one set of lanes for each class, in order of classes. Nearly always there is one. An empty one is kept.
+    /// A `work` queue: one set of lanes for each class, in order of classes. Nearly always there is one. An empty one
+    /// is kept.
     Work(Vec<(Class, Lanes)>),
     /// A `cycle` queue: one tree by (priority, insertion).
     Cycle(BTreeMap<(u64, u64), Slot>),
@@ -236,8 +237,8 @@ impl Lanes {
 
 /// The ready jobs of one priority, by rank.
 ///
-/// Nearly every job joins at the back and leaves at the front. These jobs are in a ring, at eight bytes each. A job that leaves
-/// from the middle leaves a hole. A job that returns where the ring has no hole for it is in the tree.
+/// Nearly every job joins at the back and leaves at the front. These jobs are in a ring, at eight bytes each. A job
+/// that leaves from the middle leaves a hole. A job that returns where the ring has no hole for it is in the tree.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     /// Sorted by rank, stored as the distance from `base`. The front is never a hole.
@@ -308,7 +309,8 @@ impl Lane {
         }
     }
 
-    /// Moves the base up, so that a rank far behind it fits into the ring. Jobs too old for the new base move to the tree.
+    /// Moves the base up, so that a rank far behind it fits into the ring. Jobs too old for the new base move to the
+    /// tree.
     fn make_room(&mut self, rank: u64) {
         let old = self.base;
         let base = rank - ROOM;

@@ -1,7 +1,7 @@
 //! The rules of a queue, which apply to its jobs in any protocol.
 //!
-//! Not here: limits on their number (`push`) and on parallel work (`throttle`), which clients may take them (`isolation`), and
-//! the codec's conversions: the engine only stores the codec for the sessions.
+//! Not here: limits on their number (`push`) and on parallel work (`throttle`), which clients may take them
+//! (`isolation`), and the codec's conversions: the engine only stores the codec for the sessions.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +12,8 @@ use crate::jobs::Retry;
 pub struct QueueRules {
     /// How a job's bytes are converted for a worker of another protocol.
     pub codec: Codec,
-    /// The retry policy for new jobs whose producer set none ([`crate::NewJob::retry_default`]), in place of the policy that comes
-    /// with the job. Existing jobs keep theirs.
+    /// The retry policy for new jobs whose producer set none ([`crate::NewJob::retry_default`]), in place of the policy
+    /// that comes with the job. Existing jobs keep theirs.
     pub retry: Option<Retry>,
     /// The longest body of a new job, in bytes. Existing jobs stay.
     pub body_bytes_max: Option<u32>,

@@ -270,7 +270,8 @@ impl Queues {
         }
     }
 
-    /// Replaces the set of queues that all protocols share. Returns the queues that changed. Looks at all queues, and at no jobs.
+    /// Replaces the set of queues that all protocols share. Returns the queues that changed. Looks at all queues, and
+    /// at no jobs.
     pub(crate) fn set_bridge(&mut self, bridge: Bridge) -> Vec<QueueId> {
         self.bridge = bridge;
         let changes = |queue: &&Queue| queue.bridged != self.bridges(&queue.image);
@@ -284,8 +285,8 @@ impl Queues {
         changed
     }
 
-    /// The codec of a queue has changed, which decides which protocols can express a job: forgets all conversion errors of its
-    /// ready jobs. Looks at those that have any.
+    /// The codec of a queue has changed, which decides which protocols can express a job: forgets all conversion errors
+    /// of its ready jobs. Looks at those that have any.
     pub(crate) fn clear_unfit(&mut self, id: QueueId, jobs: &mut Jobs) {
         let Some(queue) = self.at_mut(id) else { return };
         queue.ready.clear_unfit().into_iter().for_each(|slot| jobs.clear_unfit(slot));
@@ -385,8 +386,9 @@ impl Queues {
         Some(queue.birth())
     }
 
-    /// Jobs of one protocol that wait where only workers of others serve: an operator may have meant to bridge the queue. Returns
-    /// the queue's name, the protocol of the jobs and those of the workers, at most once a minute for each queue.
+    /// Jobs of one protocol that wait where only workers of others serve: an operator may have meant to bridge the
+    /// queue. Returns the queue's name, the protocol of the jobs and those of the workers, at most once a minute for
+    /// each queue.
     pub(crate) fn take_unserved(&mut self, id: QueueId, now: Timestamp) -> Option<(Bytes, Protocol, Vec<Protocol>)> {
         let (jobs, workers) = self.at(id)?.unserved_beside_others()?;
         if self.unclaimed.watched.contains_key(&jobs) {

@@ -1,7 +1,7 @@
 //! How much of a queue may be worked on at once, in total and by one worker.
 //!
-//! Each lease of a throttled queue holds a slot until the lease ends or the throttle's timeout has passed. Other queues have no
-//! slots. Not here: which client is served when a slot becomes free (`wait`).
+//! Each lease of a throttled queue holds a slot until the lease ends or the throttle's timeout has passed. Other queues
+//! have no slots. Not here: which client is served when a slot becomes free (`wait`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ use crate::timers::{Timer, Timers};
 pub struct Throttle {
     /// Jobs in all.
     pub leased_max: Option<u32>,
-    /// Jobs of one worker. A connection-bound lease counts for its connection, a time-bound one for the worker named in the
-    /// take. All takes without a name count as one worker.
+    /// Jobs of one worker. A connection-bound lease counts for its connection, a time-bound one for the worker named in
+    /// the take. All takes without a name count as one worker.
     pub per_worker_max: Option<u32>,
-    /// After this many milliseconds a leased job no longer counts, so that jobs forgotten by their workers do not stop a queue.
-    /// The lease continues.
+    /// After this many milliseconds a leased job no longer counts, so that jobs forgotten by their workers do not stop
+    /// a queue. The lease continues.
     pub timeout_ms: Option<u64>,
 }
 

@@ -1,11 +1,12 @@
 //! Unclaimed jobs: ready jobs of queues that no client serves, for clients whose credits include such jobs.
 //!
-//! A `work` queue that has work but no workers is an unclaimed queue of one protocol: that of the first job in its ready queue.
-//! The jobs behind the first are looked at when it is their turn. If its jobs have several audiences (`audience`), this holds for
-//! each audience separately. The unclaimed queues of a protocol are kept in order from the first subscription on that takes
-//! unclaimed jobs of this protocol, and then for the rest of the engine's life, so that subscriptions that come and go do not
-//! cause a scan of all queues. Before that, unclaimed jobs cost one comparison. They are handed out at the end of a visit, after
-//! the clients that wait at a queue itself have had their turn.
+//! A `work` queue that has work but no workers is an unclaimed queue of one protocol: that of the first job in its
+//! ready queue. The jobs behind the first are looked at when it is their turn. If its jobs have several audiences
+//! (`audience`), this holds for each audience separately. The unclaimed queues of a protocol are kept in order from the
+//! first subscription on that takes unclaimed jobs of this protocol, and then for the rest of the engine's life, so
+//! that subscriptions that come and go do not cause a scan of all queues. Before that, unclaimed jobs cost one
+//! comparison. They are handed out at the end of a visit, after the clients that wait at a queue itself have had their
+//! turn.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! When a cron expression comes due, in UTC. The search skips days, hours and minutes that do not match; it never steps minute
-//! by minute.
+//! When a cron expression comes due, in UTC. The search skips days, hours and minutes that do not match; it never steps
+//! minute by minute.
 //!
 //! Not here: parsing of expressions (a session's task), time zones (`zone`), and running what is due (`schedules`).
 
@@ -31,7 +31,8 @@ pub struct Cron {
     pub days: u32,
     /// Bits 1 to 12.
     pub months: u16,
-    /// Bit `7 * n + day`, where 0 is Sunday: n from 0 to 4 is the first to the fifth such day of a month, 5 the last one.
+    /// Bit `7 * n + day`, where 0 is Sunday: n from 0 to 4 is the first to the fifth such day of a month, 5 the last
+    /// one.
     pub weekdays: u64,
     /// A day matches if it is in `days` or in `weekdays`. Otherwise it must be in both.
     pub either_day: bool,
@@ -167,9 +168,9 @@ impl Cron {
     }
 }
 
-/// Five fields, as in a crontab. Six, with the seconds first, if seconds other than 0 match. A day field with every day is
-/// written as a range if a day has to match only one of the two: in a crontab, `*` means that the other field alone decides.
-/// A rule on days that no crontab can express follows in words.
+/// Five fields, as in a crontab. Six, with the seconds first, if seconds other than 0 match. A day field with every day
+/// is written as a range if a day has to match only one of the two: in a crontab, `*` means that the other field alone
+/// decides. A rule on days that no crontab can express follows in words.
 impl fmt::Display for Cron {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.seconds != Self::ALWAYS.seconds {

@@ -37,8 +37,8 @@ pub enum Recurrence {
     Cron(Cron),
     /// The same in a time zone.
     Zoned(Cron, Zone),
-    /// At a fixed interval of at least 1 ms, counted from when it was set: a late run does not delay later ones. Uses the
-    /// engine's time.
+    /// At a fixed interval of at least 1 ms, counted from when it was set: a late run does not delay later ones. Uses
+    /// the engine's time.
     Every {
         /// Milliseconds.
         interval_ms: u64,
@@ -48,18 +48,18 @@ pub enum Recurrence {
 /// A schedule to set.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct NewSchedule {
-    /// Its name among the schedules of the template's protocol: a schedule of the same name is replaced, and its number kept.
-    /// Schedules without a name differ only by number.
+    /// Its name among the schedules of the template's protocol: a schedule of the same name is replaced, and its number
+    /// kept. Schedules without a name differ only by number.
     pub key: Option<Bytes>,
-    /// The template of each run. It must be durable and have no listeners. Its times (`not_before`, `expires_at`, the end of
-    /// its hold on a key) are milliseconds after each run.
+    /// The template of each run. It must be durable and have no listeners. Its times (`not_before`, `expires_at`, the
+    /// end of its hold on a key) are milliseconds after each run.
     pub job: NewJob,
     /// When it runs.
     pub recurrence: Recurrence,
     /// Whether it also runs at once.
     pub at_once: bool,
-    /// Whether a schedule that is set again with the same recurrence keeps its grid and its next run, and does not run at once.
-    /// A program may then set it at each start. Otherwise everything begins anew.
+    /// Whether a schedule that is set again with the same recurrence keeps its grid and its next run, and does not run
+    /// at once. A program may then set it at each start. Otherwise everything begins anew.
     pub keep_grid: bool,
     /// Runs, including the one at once; `None` = no end.
     pub runs: Option<u64>,

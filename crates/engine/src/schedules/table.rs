@@ -61,9 +61,9 @@ impl Schedules {
         self.at(*self.by_key.get(&(protocol, key.clone()))?)
     }
 
-    /// The wall clock was set back. A calendar schedule then waits at most for the second of its times after the new now: a
-    /// time that falls only once into the repeated hours does not run again, and a schedule that runs often does not wait until
-    /// they are over.
+    /// The wall clock was set back. A calendar schedule then waits at most for the second of its times after the new
+    /// now: a time that falls only once into the repeated hours does not run again, and a schedule that runs often does
+    /// not wait until they are over.
     pub(crate) fn rewind(&mut self, wall: Timestamp, changes: &mut Vec<Change>) {
         let by_wall: Vec<JobId> = self.due_by_wall.iter().map(|(_, id)| *id).collect();
         for id in by_wall {

@@ -1,14 +1,14 @@
 //! Time zones: when a cron expression comes due in one.
 //!
-//! The rules of all zones are data in the program, so that results depend only on the arguments, and the machine needs no
-//! zoneinfo. A schedule keeps the name of its zone, so that a newer program applies newer rules.
+//! The rules of all zones are data in the program, so that results depend only on the arguments, and the machine needs
+//! no zoneinfo. A schedule keeps the name of its zone, so that a newer program applies newer rules.
 //!
 //! Where clocks change, the rules are those of Vixie cron:
 //!
 //! * A time that is skipped comes due when the clock is put forward; several skipped times come due once.
 //! * A time that occurs twice comes due the first time.
-//! * An expression for every hour (`*`) is an interval of minutes, not a time of the day. Changes do not affect it, and it
-//!   matches in both hours of the same name.
+//! * An expression for every hour (`*`) is an interval of minutes, not a time of the day. Changes do not affect it, and
+//!   it matches in both hours of the same name.
 
 use std::fmt;
 

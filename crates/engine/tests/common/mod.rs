@@ -1,7 +1,8 @@
 //! Short scenarios: functions build commands, and events are compared as lines of text.
 //!
-//! `broker.says(1, push("mail").priority(9), ["1 new j1"])` runs a command as client 1 and expects exactly these events, in
-//! this order, for any client. `j1` is a job, `j1.1` the lease of its first delivery. Times are plain milliseconds.
+//! `broker.says(1, push("mail").priority(9), ["1 new j1"])` runs a command as client 1 and expects exactly these
+//! events, in this order, for any client. `j1` is a job, `j1.1` the lease of its first delivery. Times are plain
+//! milliseconds.
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![cfg(test)]
 

@@ -1,5 +1,5 @@
-//! EventMQ on the bridge: its jobs and results in neutral forms, and those of other protocols as its workers and clients get
-//! them.
+//! EventMQ on the bridge: its jobs and results in neutral forms, and those of other protocols as its workers and
+//! clients get them.
 
 mod result;
 mod run;
@@ -26,11 +26,12 @@ const NOT_A_CALLABLE: Why = Why::Rule("the jobtype is not path.callable");
 /// A body that stock workers cannot read as text.
 const NOT_TEXT: Why = Why::Rule("the body is not UTF-8");
 
-/// Converts a job for an EventMQ worker. `binary`: the worker accepts bytes that are not UTF-8; stock workers crash on them.
+/// Converts a job for an EventMQ worker. `binary`: the worker accepts bytes that are not UTF-8; stock workers crash on
+/// them.
 ///
 /// # Errors
-/// An EventMQ body is not UTF-8, the bytes of another protocol's job are not an EventMQ job, the name of a call is not a callable
-/// or its metadata has a value of the wrong kind, or the job's protocol does not share jobs.
+/// An EventMQ body is not UTF-8, the bytes of another protocol's job are not an EventMQ job, the name of a call is not
+/// a callable or its metadata has a value of the wrong kind, or the job's protocol does not share jobs.
 pub fn message<'a>(bridge: &Bridge, job: &Job<'a>, binary: bool) -> Result<Cow<'a, [u8]>, Unconvertible> {
     let refuse = |why| bridge.unconvertible(job, Protocol::EVENTMQ, Fault::of(why));
     if job.protocol == Protocol::EVENTMQ {

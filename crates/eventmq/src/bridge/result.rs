@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 use windlass_bridge::json;
 
-/// A string's own bytes, nothing for `null`, the JSON text of any other value. Input other than `{"value": …}` stays as it is.
+/// A string's own bytes, nothing for `null`, the JSON text of any other value. Input other than `{"value": …}` stays as
+/// it is.
 pub(crate) fn unwrapped(result: &[u8]) -> Cow<'_, [u8]> {
     let Some(value) = value_of(result) else { return Cow::Borrowed(result) };
     match json::text(value) {

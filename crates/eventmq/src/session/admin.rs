@@ -62,8 +62,8 @@ impl EventmqSpeaker {
         self.say(wire::Command::Reply { text: json.as_bytes(), of: None }, talk);
     }
 
-    /// `DISCONNECT`. If the configuration allows it, this stops the daemon, which then sends `KBYE` to all peers. Otherwise it
-    /// ends the sender's registration only.
+    /// `DISCONNECT`. If the configuration allows it, this stops the daemon, which then sends `KBYE` to all peers.
+    /// Otherwise it ends the sender's registration only.
     pub(super) fn disconnect(&mut self, id: &[u8], talk: &mut Talk<'_>) {
         if self.settings.disconnect && talk.may(Right::Administer) {
             self.say(wire::Command::Ack { of: id }, talk);

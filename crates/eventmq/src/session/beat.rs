@@ -1,8 +1,8 @@
 //! Timers of one worker or scheduler: heartbeats in both directions, and the nudge.
 //!
-//! The stock `JobManager` waits up to a second for a message before it checks whether a job has finished. So a worker that has
-//! jobs and no credit gets extra heartbeats (nudges) to wake it: soon after it was given a job, then less and less often, so
-//! that long jobs cost little.
+//! The stock `JobManager` waits up to a second for a message before it checks whether a job has finished. So a worker
+//! that has jobs and no credit gets extra heartbeats (nudges) to wake it: soon after it was given a job, then less and
+//! less often, so that long jobs cost little.
 
 use windlass_engine::Timestamp;
 
@@ -54,8 +54,8 @@ impl Beat {
         if busy && settings.nudge_ms > 0 { regular.min(self.nudge_at(settings)) } else { regular }
     }
 
-    /// The time of the next nudge. The pause before it is a quarter of the time from the last job to the last heartbeat, within
-    /// `nudge_ms` and `nudge_ms_max`.
+    /// The time of the next nudge. The pause before it is a quarter of the time from the last job to the last
+    /// heartbeat, within `nudge_ms` and `nudge_ms_max`.
     fn nudge_at(&self, settings: &Settings) -> Timestamp {
         let last = self.said_at.max(self.worked_at);
         let pause_ms = last.ms_since(self.worked_at) / 4;

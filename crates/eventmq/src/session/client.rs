@@ -12,7 +12,8 @@ use super::{EventmqSpeaker, Scheduler, Talk, ignored};
 use crate::wire::{Plan, Request};
 
 impl EventmqSpeaker {
-    /// `REQUEST`. A first reply follows when the job is durable, a second one with the result if the client has requested it.
+    /// `REQUEST`. A first reply follows when the job is durable, a second one with the result if the client has
+    /// requested it.
     pub(super) fn request(&self, id: &[u8], request: &Request<'_>, message: &Message, talk: &mut Talk<'_>) {
         let (id, listen) = (message.view(id), request.headers.reply_requested());
         let job = NewJob {

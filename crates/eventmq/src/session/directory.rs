@@ -1,7 +1,7 @@
 //! A directory of the daemon's workers and schedulers, for administrators' reports and for messages to schedulers.
 //!
-//! Its contents are volatile, and for people, except the way to a scheduler. Counters are atomic, so that reports do not delay
-//! workers.
+//! Its contents are volatile, and for people, except the way to a scheduler. Counters are atomic, so that reports do
+//! not delay workers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

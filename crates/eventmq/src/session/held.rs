@@ -56,8 +56,8 @@ impl Held {
     }
 }
 
-/// A worker's credits. The engine gets only so many of them that jobs and credits together stay within `jobs_max`; it gets the
-/// rest when jobs have ended.
+/// A worker's credits. The engine gets only so many of them that jobs and credits together stay within `jobs_max`; it
+/// gets the rest when jobs have ended.
 #[derive(Debug, Default)]
 pub(super) struct Credits {
     /// Credits that no job has used.
@@ -78,8 +78,8 @@ impl Credits {
         self.lent = self.lent.saturating_sub(1);
     }
 
-    /// How many more credits to send to the engine, with `held` jobs and a limit of `jobs_max` for both together. They count as
-    /// sent.
+    /// How many more credits to send to the engine, with `held` jobs and a limit of `jobs_max` for both together. They
+    /// count as sent.
     pub(super) fn lend(&mut self, held: usize, jobs_max: u32) -> u32 {
         let room = jobs_max.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX));
         let more = self.open.min(room).saturating_sub(self.lent);

@@ -1,13 +1,13 @@
 //! One connection: turns each message into engine commands and each event into messages.
 //!
-//! Reading order: this file dispatches every message to `client`, `worker` or `admin`; `answer` handles every reply. They use
-//! `rules` (headers to a job's terms), `schedule`, `held` (a worker's jobs and credits), `beat` (heartbeats and the nudge),
-//! `ask`, `msgid`, `directory` (workers and schedulers of the daemon), `settings`.
+//! Reading order: this file dispatches every message to `client`, `worker` or `admin`; `answer` handles every reply.
+//! They use `rules` (headers to a job's terms), `schedule`, `held` (a worker's jobs and credits), `beat` (heartbeats
+//! and the nudge), `ask`, `msgid`, `directory` (workers and schedulers of the daemon), `settings`.
 //!
 //! Any listener serves every role. A peer that sends `INFORM` is a worker or a scheduler; all other peers are clients.
 //!
-//! Invariants: a job is acknowledged to its client when it is durable, and not before. A worker's jobs are leased to its
-//! connection, and go back when it ends. An unreadable message ends nothing and counts as a sign of life.
+//! Invariants: a job is acknowledged to its client when it is durable, and not before. A worker's jobs are leased to
+//! its connection, and go back when it ends. An unreadable message ends nothing and counts as a sign of life.
 //!
 //! Spec: `eventmq-protocol.rst`, all of it.
 
@@ -83,8 +83,8 @@ enum Role {
 }
 
 impl EventmqSpeaker {
-    /// The session of a connection that was just accepted. `registration` is its place in the listener's registry. `rng` is
-    /// random, for identifiers of messages.
+    /// The session of a connection that was just accepted. `registration` is its place in the listener's registry.
+    /// `rng` is random, for identifiers of messages.
     #[must_use]
     pub fn session(settings: Arc<Settings>, info: ClientInfo, registration: Registration, rng: u64) -> EventmqSession {
         let speaker = Self {

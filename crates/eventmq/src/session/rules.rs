@@ -1,7 +1,7 @@
 //! Turns a request's headers into the terms of its job.
 //!
-//! Spec: "Headers". On the wire an exception looks like any result, so without `failure_values` only three events count as
-//! failures: a lost worker, a time-out and a worker's own `TimeoutError`.
+//! Spec: "Headers". On the wire an exception looks like any result, so without `failure_values` only three events count
+//! as failures: a lost worker, a time-out and a worker's own `TimeoutError`.
 
 use std::borrow::Cow;
 
@@ -32,8 +32,8 @@ impl Settings {
         (!id.is_empty()).then_some(Unique { key: id, clash: Clash::Attach, until })
     }
 
-    /// With `guarantee` the job must stay visible to an operator: it goes to the dead-letter queue if it fails for good, or if
-    /// too many workers were lost with it.
+    /// With `guarantee` the job must stay visible to an operator: it goes to the dead-letter queue if it fails for
+    /// good, or if too many workers were lost with it.
     fn retry(&self, headers: Headers<'_>) -> Retry {
         let guarantee = headers.guarantee();
         let failures_max = match headers.retry_count() {

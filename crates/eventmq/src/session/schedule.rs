@@ -1,7 +1,7 @@
 //! Turns a `SCHEDULE` into a schedule of the engine: the job, the times and the number of runs. Pure.
 //!
-//! Spec: "eMQP / Scheduler". `interval`, `nohaste` and `run_count` mean the same as to the released scheduler. An interval of 0
-//! counts as one second, the released scheduler's period.
+//! Spec: "eMQP / Scheduler". `interval`, `nohaste` and `run_count` mean the same as to the released scheduler. An
+//! interval of 0 counts as one second, the released scheduler's period.
 
 use bytes::Bytes;
 use windlass_engine::{NewJob, NewSchedule, Recurrence};
@@ -26,7 +26,8 @@ pub(super) enum Unscheduled {
     },
 }
 
-/// The schedule for a message. `template` is the job of each run. `None` for `run_count:0`, which removes the job's schedule.
+/// The schedule for a message. `template` is the job of each run. `None` for `run_count:0`, which removes the job's
+/// schedule.
 ///
 /// # Errors
 /// See [`Unscheduled`]. An earlier schedule of the job remains.

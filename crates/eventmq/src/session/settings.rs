@@ -19,10 +19,12 @@ pub struct Settings {
     pub disconnect: bool,
     /// Milliseconds between two heartbeats to a worker or scheduler.
     pub heartbeat_ms: u64,
-    /// Silence in milliseconds after which a worker or scheduler counts as dead, and its jobs go to other workers; 0 = never.
+    /// Silence in milliseconds after which a worker or scheduler counts as dead, and its jobs go to other workers; 0 =
+    /// never.
     pub heartbeat_timeout_ms: u64,
-    /// Milliseconds before the first extra heartbeat to a worker that has jobs and no credit: the stock `JobManager` checks for
-    /// finished jobs only when a message comes. 0 = none. The longer a job takes, the longer the intervals become.
+    /// Milliseconds before the first extra heartbeat to a worker that has jobs and no credit: the stock `JobManager`
+    /// checks for finished jobs only when a message comes. 0 = none. The longer a job takes, the longer the intervals
+    /// become.
     pub nudge_ms: u64,
     /// The longest of these intervals.
     pub nudge_ms_max: u64,
@@ -39,16 +41,16 @@ pub struct Settings {
     pub jobs_max: u32,
     /// Keep jobs that fail for good in the dead-letter queue. Jobs with `guarantee` are always kept.
     pub keep_failed: bool,
-    /// By queue: patterns ([`windlass_engine::matches`]) of results that count as failures. On the wire an exception looks like
-    /// any result.
+    /// By queue: patterns ([`windlass_engine::matches`]) of results that count as failures. On the wire an exception
+    /// looks like any result.
     pub failure_values: BTreeMap<Bytes, Vec<Bytes>>,
     /// Workers accept bodies that are not UTF-8. A stock worker fails on one, with all its jobs.
     pub binary_workers: bool,
-    /// Workers that may be lost with a job before it fails for good; each time it runs again at once. 0 = the limit for jobs of
-    /// all protocols ([`windlass_engine::Limits::losses_max`]), which also applies to `guarantee`.
+    /// Workers that may be lost with a job before it fails for good; each time it runs again at once. 0 = the limit for
+    /// jobs of all protocols ([`windlass_engine::Limits::losses_max`]), which also applies to `guarantee`.
     pub losses_max: u32,
-    /// Milliseconds after a job's end in which a request with the same identifier does not run again; 0 = such a request is the
-    /// same job only until it ends.
+    /// Milliseconds after a job's end in which a request with the same identifier does not run again; 0 = such a
+    /// request is the same job only until it ends.
     pub dedup_ms: u64,
     /// The scheduler to use.
     pub scheduler: Scheduler,

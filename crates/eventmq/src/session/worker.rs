@@ -117,7 +117,8 @@ impl EventmqSpeaker {
         self.held.insert(id, HeldJob { job: job.id, queue: job.queue, since: talk.now(), heard: job.heard });
     }
 
-    /// `REPLY`: a job has ended. The specification's form has no identifier; it is valid if the worker has one job only.
+    /// `REPLY`: a job has ended. The specification's form has no identifier; it is valid if the worker has one job
+    /// only.
     pub(super) fn result(&mut self, text: &[u8], of: Option<&[u8]>, message: &Message, talk: &mut Talk<'_>) {
         let only = if of.is_none() { self.held.only() } else { None };
         let Some(of) = of.or(only.as_deref()) else { return ignored(&"a REPLY without a job") };
@@ -175,8 +176,8 @@ impl EventmqSpeaker {
     }
 }
 
-/// A reply for a job that the worker no longer holds: its connection was lost, or the daemon was restarted. It finishes the job
-/// unless another worker has it.
+/// A reply for a job that the worker no longer holds: its connection was lost, or the daemon was restarted. It finishes
+/// the job unless another worker has it.
 fn late(text: &[u8], of: &[u8], message: &Message) -> Command {
     let number = std::str::from_utf8(of).ok().and_then(jid::number_of);
     let job = match number {

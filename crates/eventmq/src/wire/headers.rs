@@ -20,7 +20,8 @@ pub enum Runs {
 const REPLY_REQUESTED: &[u8] = b"reply-requested";
 
 impl<'a> Headers<'a> {
-    /// Every header: its name and, behind a colon, its value, both without blanks around them. Empty headers are skipped.
+    /// Every header: its name and, behind a colon, its value, both without blanks around them. Empty headers are
+    /// skipped.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
         self.0.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !word.is_empty()).map(|word| {
             let mut halves = word.splitn(2, |byte| *byte == b':');

@@ -1,5 +1,5 @@
-//! A worker's queues in `INFORM`, in two forms: JSON as the released programs send it, and the specification's comma-separated
-//! lists, `[40, 'email'],[10, 'default']`.
+//! A worker's queues in `INFORM`, in two forms: JSON as the released programs send it, and the specification's
+//! comma-separated lists, `[40, 'email'],[10, 'default']`.
 //!
 //! Spec: "eMQP / Worker".
 
@@ -54,7 +54,8 @@ fn read(from: &mut Scanner<'_>, queues: &mut Vec<Queue>) -> Result<bool, Unexpec
         if !from.takes(b',') {
             break;
         }
-        // In the specification's form the first bracket has been read before the loop; those of the other lists have not.
+        // In the specification's form the first bracket has been read before the loop; those of the other lists have
+        // not.
         in_list = true;
     }
     if is_json {

@@ -10,8 +10,8 @@ use super::python::Value;
 /// Bytes of a body in a schedule. Parsing takes a multiple of them for a moment.
 pub const JOB_BYTES_MAX: usize = 8 << 20;
 
-/// The identity of a scheduled job: SHA-1 of its callable and arguments. Queue, headers and interval are not part of it, so a
-/// `SCHEDULE` of the same job replaces the earlier one. Displayed in hexadecimal.
+/// The identity of a scheduled job: SHA-1 of its callable and arguments. Queue, headers and interval are not part of
+/// it, so a `SCHEDULE` of the same job replaces the earlier one. Displayed in hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Identity(pub [u8; 20]);
 
@@ -21,8 +21,8 @@ impl fmt::Display for Identity {
     }
 }
 
-/// The identity of the job in a body, the same as the released scheduler's. A missing key counts as `null` (the released
-/// scheduler fails then).
+/// The identity of the job in a body, the same as the released scheduler's. A missing key counts as `null` (the
+/// released scheduler fails then).
 ///
 /// # Errors
 /// The body is too long, not JSON, or not a list with a job in its second place.
@@ -50,8 +50,8 @@ pub fn value_text(words: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Whether a `REPLY` reports that the worker has stopped the job at its time limit. An exception of the same name looks the
-/// same: eMQP has no other report of failure.
+/// Whether a `REPLY` reports that the worker has stopped the job at its time limit. An exception of the same name looks
+/// the same: eMQP has no other report of failure.
 #[must_use]
 pub fn is_time_out(reply: &[u8]) -> bool {
     /// Bytes with blanks. Longer texts are results, and are not parsed.

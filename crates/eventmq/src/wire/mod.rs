@@ -1,10 +1,11 @@
 //! The codec: eMQP's messages as frames. Pure: no sockets, no clock, no engine.
 //!
 //! Reading order: [`Packet`] and its [`Command`], [`Fault`] (its errors); then single frames: [`Headers`], [`queues`],
-//! [`When`], [`identity`], [`is_time_out`]; last the reports for administrators, [`Status`], [`Workers`], [`Schedulers`].
+//! [`When`], [`identity`], [`is_time_out`]; last the reports for administrators, [`Status`], [`Workers`],
+//! [`Schedulers`].
 //!
-//! Reading is lenient: extra frames are ignored, and both the specification's and the released programs' forms are accepted.
-//! Writing is exact: always the released programs' form.
+//! Reading is lenient: extra frames are ignored, and both the specification's and the released programs' forms are
+//! accepted. Writing is exact: always the released programs' form.
 //!
 //! Spec: `eventmq-protocol.rst`. Released programs are those of 0.3.13.
 

@@ -1,10 +1,10 @@
 //! One message, and the meaning of its frames.
 //!
-//! Every message begins with an empty frame, the version, a command and the message's identifier. The frames of the ROUTER's
-//! identity are not part of it. The version is not checked, as in the released router.
+//! Every message begins with an empty frame, the version, a command and the message's identifier. The frames of the
+//! ROUTER's identity are not part of it. The version is not checked, as in the released router.
 //!
-//! Spec: "Global Frames" to "eMQP / Publisher". Where the released programs have other frames, both forms are read, and theirs
-//! is written.
+//! Spec: "Global Frames" to "eMQP / Publisher". Where the released programs have other frames, both forms are read, and
+//! theirs is written.
 
 use std::{array, iter};
 

@@ -1,5 +1,5 @@
-//! JSON as Python reads it, and as its `json.dumps(…, sort_keys=True)` writes it: the text that a schedule's identity is made
-//! of.
+//! JSON as Python reads it, and as its `json.dumps(…, sort_keys=True)` writes it: the text that a schedule's identity
+//! is made of.
 
 use std::collections::BTreeMap;
 
@@ -153,8 +153,8 @@ fn repr(number: f64) -> String {
         let behind_point = i32::try_from(behind_point).unwrap_or_default().saturating_sub(exponent).max(1);
         return format!("{number:.*}", usize::try_from(behind_point).unwrap_or_default());
     }
-    // Formatted again to this length: of two equally near numbers Rust's shortest form is the greater one, Python's the even
-    // one.
+    // Formatted again to this length: of two equally near numbers Rust's shortest form is the greater one, Python's the
+    // even one.
     let text = format!("{number:.behind_point$e}");
     let (mantissa, _) = text.split_once('e').unwrap_or((&text, ""));
     let sign = if exponent < 0 { '-' } else { '+' };

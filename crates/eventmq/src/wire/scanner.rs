@@ -50,8 +50,8 @@ impl<'a> Scanner<'a> {
         word
     }
 
-    /// Reads a string in these quotes and resolves its escapes. Half of a surrogate pair becomes three bytes, as if it were a
-    /// character, so that different strings remain different.
+    /// Reads a string in these quotes and resolves its escapes. Half of a surrogate pair becomes three bytes, as if it
+    /// were a character, so that different strings remain different.
     pub(super) fn string(&mut self, quote: u8) -> Result<Vec<u8>, Unexpected> {
         self.take(quote)?;
         let mut text = Vec::new();

@@ -5,8 +5,8 @@ use windlass_testkit::transcript::{Said, Speech, Spoken};
 use windlass_zmtp::Message;
 use windlass_zmtp::wire::Header;
 
-/// Messages: the verb is the command, the arguments are the identifier and the frames behind it. `RAW` sends its arguments
-/// verbatim, without a head.
+/// Messages: the verb is the command, the arguments are the identifier and the frames behind it. `RAW` sends its
+/// arguments verbatim, without a head.
 pub(crate) struct Emqp;
 
 impl Speech for Emqp {

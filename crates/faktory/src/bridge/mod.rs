@@ -30,15 +30,17 @@ pub struct Unit<'a> {
     pub jobtype: Cow<'a, str>,
     /// The JSON text of a list.
     pub args: Cow<'a, [u8]>,
-    /// The JSON text of an object. Of a job of another protocol: `_origin`, `_encoding?`, `_unique?`, `_priority?`, and the
-    /// origin's metadata.
+    /// The JSON text of an object. Of a job of another protocol: `_origin`, `_encoding?`, `_unique?`, `_priority?`, and
+    /// the origin's metadata.
     pub custom: Vec<u8>,
 }
 
-/// Converts a job for an FWP worker. An FWP job yields its own parts unchanged; handing on the whole job is better there.
+/// Converts a job for an FWP worker. An FWP job yields its own parts unchanged; handing on the whole job is better
+/// there.
 ///
 /// # Errors
-/// The queue's codec cannot convert the job's body, the body is not a job of its protocol, or its protocol does not share jobs.
+/// The queue's codec cannot convert the job's body, the body is not a job of its protocol, or its protocol does not
+/// share jobs.
 pub fn unit<'a>(bridge: &Bridge, job: &Job<'a>) -> Result<Unit<'a>, Unconvertible> {
     let refuse = |fault| bridge.unconvertible(job, Protocol::FAKTORY, fault);
     if job.protocol == Protocol::FAKTORY {
@@ -50,7 +52,8 @@ pub fn unit<'a>(bridge: &Bridge, job: &Job<'a>) -> Result<Unit<'a>, Unconvertibl
     }
 }
 
-/// For display: a job that cannot be converted for an FWP worker. Its body is the only argument, in base64 if it is not text.
+/// For display: a job that cannot be converted for an FWP worker. Its body is the only argument, in base64 if it is not
+/// text.
 #[must_use]
 pub fn unconverted<'a>(bridge: &Bridge, job: &Job<'a>) -> Unit<'a> {
     let (args, is_base64) = match std::str::from_utf8(job.body) {

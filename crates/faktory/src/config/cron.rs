@@ -20,8 +20,8 @@ const KEY: &str = "faktory.cron";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cron {
-    /// Five crontab fields, six fields with the seconds first, a word like `@daily`, or `@every 1h30m`. `CRON_TZ=` and a time
-    /// zone can precede them.
+    /// Five crontab fields, six fields with the seconds first, a word like `@daily`, or `@every 1h30m`. `CRON_TZ=` and
+    /// a time zone can precede them.
     pub schedule: String,
     /// The time zone; UTC by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]

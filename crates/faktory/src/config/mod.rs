@@ -1,5 +1,5 @@
-//! `[faktory]`: the section, its checks, and the sessions that it makes. `config/windlass.toml` explains each key to the
-//! operator.
+//! `[faktory]`: the section, its checks, and the sessions that it makes. `config/windlass.toml` explains each key to
+//! the operator.
 
 mod cron;
 

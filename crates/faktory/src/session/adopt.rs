@@ -1,7 +1,7 @@
 //! Converts a job that another Faktory server stored into a job of this engine.
 //!
-//! Reading the other server's storage happens elsewhere. The text of a job is as that server wrote it: a work unit, or a
-//! reservation that contains one.
+//! Reading the other server's storage happens elsewhere. The text of a job is as that server wrote it: a work unit, or
+//! a reservation that contains one.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -46,8 +46,9 @@ pub enum Unfit {
 }
 
 impl Settings {
-    /// Converts a stored job: the same as PUSH, plus its history. `now` and all times derived from it are wall-clock times. The
-    /// job keeps its times and its failures. Its unique lock and its expiry count from the time it was enqueued.
+    /// Converts a stored job: the same as PUSH, plus its history. `now` and all times derived from it are wall-clock
+    /// times. The job keeps its times and its failures. Its unique lock and its expiry count from the time it was
+    /// enqueued.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! What a command to the engine was for. A FWP command of several steps, or one that waits, passes its state from question to
-//! question.
+//! What a command to the engine was for. A FWP command of several steps, or one that waits, passes its state from
+//! question to question.
 
 use bytes::Bytes;
 use windlass_session::Question;

@@ -1,8 +1,8 @@
 //! BATCH: groups of jobs, and the callbacks pushed when a group has finished.
 //!
 //! Rules: the commercial edition's, as its clients' tests show them. A batch that is not committed within half an hour
-//! (`faktory.batch_open_max`) is forgotten. A committed batch that is opened again holds its callbacks until the next commit,
-//! or for the same time. A callback without a name gets one.
+//! (`faktory.batch_open_max`) is forgotten. A committed batch that is opened again holds its callbacks until the next
+//! commit, or for the same time. A callback without a name gets one.
 
 use std::borrow::Cow;
 
@@ -142,7 +142,8 @@ fn text(batch: &BatchView) -> Vec<u8> {
     .write()
 }
 
-/// In nanoseconds where they are known: clients' tests compare the time with their own clock just before and just after.
+/// In nanoseconds where they are known: clients' tests compare the time with their own clock just before and just
+/// after.
 fn created_at(batch: &BatchView) -> String {
     match <[u8; 8]>::try_from(batch.meta.as_ref()).map(u64::from_le_bytes) {
         Ok(ns @ 1..) => time_text_ns(ns),

@@ -1,7 +1,7 @@
 //! PUSHB: many jobs in one line. The list goes to the engine in parts of bounded size, one visit for each part.
 //!
-//! Spec: deployed servers. The reply is an object with an error text for each rejected job, by name; it is empty if all jobs
-//! were accepted.
+//! Spec: deployed servers. The reply is an object with an error text for each rejected job, by name; it is empty if all
+//! jobs were accepted.
 
 use std::collections::BTreeMap;
 

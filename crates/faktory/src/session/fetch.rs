@@ -1,6 +1,7 @@
 //! FETCH: one job for a worker, at once or after a wait.
 //!
-//! Spec: "`FETCH` Command". As on deployed servers, FETCH waits for jobs of all queues of the list, not only of the first.
+//! Spec: "`FETCH` Command". As on deployed servers, FETCH waits for jobs of all queues of the list, not only of the
+//! first.
 
 use std::borrow::Cow;
 
@@ -95,8 +96,8 @@ fn deliver(bridge: &Bridge, job: &Taken, talk: &mut Talk<'_>) -> Result<(), Unco
     Ok(())
 }
 
-/// The failure for a job's text. `tried_at` is the time of the next or the last retry; it counts if the failure has no such
-/// time itself. Jobs without retries have none.
+/// The failure for a job's text. `tried_at` is the time of the next or the last retry; it counts if the failure has no
+/// such time itself. Jobs without retries have none.
 pub(super) fn failure_text(
     failure: Option<&Failure>,
     failures: u32,
@@ -134,8 +135,8 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// The job's text. A job that was pushed here has its stored text. A job of another protocol, or a run of a schedule, gets
-    /// the text of an equivalent push.
+    /// The job's text. A job that was pushed here has its stored text. A job of another protocol, or a run of a
+    /// schedule, gets the text of an equivalent push.
     ///
     /// # Errors
     ///

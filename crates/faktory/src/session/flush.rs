@@ -1,7 +1,7 @@
 //! FLUSH: removes everything that was pushed over FWP, a bounded part in each visit to the engine.
 //!
-//! Rules: deployed servers remove all they store. FLUSH leaves other protocols' jobs and counters alone. Schedules stay, as on
-//! deployed servers: they are configuration.
+//! Rules: deployed servers remove all they store. FLUSH leaves other protocols' jobs and counters alone. Schedules
+//! stay, as on deployed servers: they are configuration.
 
 use windlass_engine::{BulkCommand, Cursor, Protocol, Reply};
 

@@ -1,7 +1,7 @@
 //! HI and HELLO: the client's identity and its password.
 //!
-//! Spec: "Not Identified State", "`HELLO` Command". As on deployed servers, anything but HELLO closes the connection without a
-//! reply.
+//! Spec: "Not Identified State", "`HELLO` Command". As on deployed servers, anything but HELLO closes the connection
+//! without a reply.
 
 use bytes::Bytes;
 use windlass_engine::{Timestamp, WorkerCommand};

@@ -1,11 +1,12 @@
 //! INFO: the counters, as an object that clients and the server's own pages read.
 //!
-//! Rules: all keys of deployed servers, and `default_size` of older servers, which clients still read. Timers run when they are
-//! due and not in rounds, so `cycles` and `wall_time_sec` are 0. Queues count jobs of all protocols, because any client may
-//! fetch from them. All other counters are of jobs pushed over FWP, the same jobs that MUTATE and FLUSH reach.
+//! Rules: all keys of deployed servers, and `default_size` of older servers, which clients still read. Timers run when
+//! they are due and not in rounds, so `cycles` and `wall_time_sec` are 0. Queues count jobs of all protocols, because
+//! any client may fetch from them. All other counters are of jobs pushed over FWP, the same jobs that MUTATE and FLUSH
+//! reach.
 //!
-//! INFO does not delay other clients, however many queues there are: it reads and writes them a page at a time, and sends the
-//! reply in parts. Other clients get their turn between two parts.
+//! INFO does not delay other clients, however many queues there are: it reads and writes them a page at a time, and
+//! sends the reply in parts. Other clients get their turn between two parts.
 
 use std::collections::{BTreeMap, btree_map};
 

@@ -1,8 +1,8 @@
 //! JOB: shows or cancels one job. Neither in the specification nor on deployed servers.
 //!
-//! `JOB GET jid` returns an object as a bulk string, or the null bulk string for an unknown job. Its `waits_for` lists the
-//! protocols that can express the job, if some cannot. `JOB CANCEL jid` returns `OK`. If several jobs have the same name, the
-//! leased one counts, else the oldest.
+//! `JOB GET jid` returns an object as a bulk string, or the null bulk string for an unknown job. Its `waits_for` lists
+//! the protocols that can express the job, if some cannot. `JOB CANCEL jid` returns `OK`. If several jobs have the same
+//! name, the leased one counts, else the oldest.
 
 use bytes::Bytes;
 use windlass_engine::{JobCommand, JobStateKind, JobView, Query, Reply, Unfit};

@@ -1,11 +1,12 @@
 //! One connection: turns each verb into engine commands and each event into a reply.
 //!
-//! Reading order: this file dispatches every verb to its module: `handshake`, `push` and `bulk`, `fetch`, `work` (ACK, FAIL,
-//! REQUEUE, BEAT), `info`, `queues`, `mutate`, `flush`, `job`, `batch`, `track`. All of them use `refusal` (refusals in
-//! Faktory's words).
+//! Reading order: this file dispatches every verb to its module: `handshake`, `push` and `bulk`, `fetch`, `work` (ACK,
+//! FAIL, REQUEUE, BEAT), `info`, `queues`, `mutate`, `flush`, `job`, `batch`, `track`. All of them use `refusal`
+//! (refusals in Faktory's words).
 //!
-//! Invariants: replies leave in the order of their commands; the outbox sees to that. While a command that needs several answers
-//! of the engine, or waits, has a question open, the session reads nothing more. `ask` lists the questions.
+//! Invariants: replies leave in the order of their commands; the outbox sees to that. While a command that needs
+//! several answers of the engine, or waits, has a question open, the session reads nothing more. `ask` lists the
+//! questions.
 //!
 //! Spec: `protocol-specification.md`, all of it.
 
@@ -75,8 +76,8 @@ type Answer = Result<Reply, Refusal>;
 enum Task {
     /// PUSHB.
     Bulk(Box<bulk::Bulk>),
-    /// QUEUE PAUSE or RESUME, with the number of replies that are due. It ends with the last one or with the first refusal, and
-    /// ignores the others.
+    /// QUEUE PAUSE or RESUME, with the number of replies that are due. It ends with the last one or with the first
+    /// refusal, and ignores the others.
     Pause(Box<queues::Queues>, usize),
     /// QUEUE LATENCY.
     Latency(Box<queues::Latency>),
@@ -196,8 +197,8 @@ impl Speaker for FaktorySpeaker {
         }
     }
 
-    /// Only HELLO sends commands that may be refused and have no reply. The engine has refused the worker's name. A worker that may
-    /// not work learns that from FETCH.
+    /// Only HELLO sends commands that may be refused and have no reply. The engine has refused the worker's name. A
+    /// worker that may not work learns that from FETCH.
     fn refused(&mut self, _code: u64, why: Refusal, talk: &mut Talk<'_>) {
         if why != Refusal::NotPermitted {
             talk.end(Reason::Limit("name_bytes_max"));

@@ -1,4 +1,5 @@
-//! The pages of Faktory that monitoring reads: `/stats`, which is INFO's object, and `/health`, which costs the queue nothing.
+//! The pages of Faktory that monitoring reads: `/stats`, which is INFO's object, and `/health`, which costs the queue
+//! nothing.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -73,8 +73,8 @@ pub(super) fn new_job(settings: &Settings, at: Pushed, line: &Bytes, unit: &Unit
 }
 
 impl Settings {
-    /// The template for the runs of a recurring job. The unit has neither a name nor times; expiry and unique locks count from
-    /// each run.
+    /// The template for the runs of a recurring job. The unit has neither a name nor times; expiry and unique locks
+    /// count from each run.
     ///
     /// # Errors
     ///
@@ -147,9 +147,9 @@ fn lease_ms(settings: &Settings, reserve_for: i64) -> Option<u64> {
     }
 }
 
-/// Two jobs are equal if their jobtype, queue and values of `args` are equal, however they are spelled. The key is a hash; only
-/// the hash is journalled. Arguments in canonical form, as most are, have the same hash as in older versions. A key that an
-/// older version made of other arguments never matches a new job, and ends in its time.
+/// Two jobs are equal if their jobtype, queue and values of `args` are equal, however they are spelled. The key is a
+/// hash; only the hash is journalled. Arguments in canonical form, as most are, have the same hash as in older
+/// versions. A key that an older version made of other arguments never matches a new job, and ends in its time.
 fn unique(settings: &Settings, unit: &Unit<'_>, wishes: &Wishes<'_>, from: Pushed) -> Option<Unique> {
     let end = from.wall.after_ms(wishes.unique_for_ms?).shifted(from.skew_ms.saturating_neg());
     let args = unit.args.unwrap_or_default();

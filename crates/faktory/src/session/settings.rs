@@ -23,8 +23,8 @@ pub struct Settings {
     pub reserve_min_s: u64,
     /// Bytes of the longest arguments that a unique job compares by value. Longer ones are compared by their text.
     pub unique_args_bytes_max: usize,
-    /// How long a batch may be open, in milliseconds. After that a batch that was never committed is forgotten, and one that was
-    /// opened again after a commit continues to its callbacks.
+    /// How long a batch may be open, in milliseconds. After that a batch that was never committed is forgotten, and one
+    /// that was opened again after a commit continues to its callbacks.
     pub batch_open_ms: u64,
     /// How long FETCH waits for a job, in milliseconds.
     pub fetch_wait_ms: u64,
@@ -34,8 +34,8 @@ pub struct Settings {
     pub connections_max: usize,
     /// Resident memory of the process, in megabytes.
     pub memory_mb: fn() -> u64,
-    /// The wall clock in nanoseconds since the epoch, for times that are more exact than the engine's milliseconds; 0 for
-    /// unknown.
+    /// The wall clock in nanoseconds since the epoch, for times that are more exact than the engine's milliseconds; 0
+    /// for unknown.
     pub clock_ns: fn() -> u64,
     /// The counters of all connections.
     pub shared: Arc<Shared>,

@@ -1,6 +1,7 @@
 //! TRACK: progress of a job. Its worker sets it, any client reads it.
 //!
-//! Rules: the commercial edition's. Only jobs with `custom.track` have progress; their end remains readable for half an hour.
+//! Rules: the commercial edition's. Only jobs with `custom.track` have progress; their end remains readable for half an
+//! hour.
 
 use bytes::Bytes;
 use windlass_engine::{Command, JobCommand, JobStateKind, JobView, Query, Reply, Timestamp};

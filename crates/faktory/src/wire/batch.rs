@@ -49,8 +49,8 @@ fn wrong(text: &str) -> UnitError {
     UnitError::Json(go::explain(text, Type::Any).unwrap_or_else(|| "a batch is an object".to_owned()))
 }
 
-/// The `custom` of a callback: the producer's own, and behind it the batch. The batch is last because the last of two equal
-/// keys counts.
+/// The `custom` of a callback: the producer's own, and behind it the batch. The batch is last because the last of two
+/// equal keys counts.
 #[must_use]
 pub fn callback_custom(custom: Option<&str>, bid: &str, role: &str) -> String {
     let mut out = b"{".to_vec();

@@ -1,27 +1,29 @@
 //! The canonical form of JSON: equal values have the same text, however clients spell them.
 //!
-//! Rules: blanks are dropped, strings have as few escapes as JSON allows, and numbers are compared by value, exactly: no float
-//! rounds them. Objects are sorted by key, and the last of two equal keys counts, as in every client's library. Numbers are
-//! written as in ECMAScript (`1`, `1.5`, `1e+21`), but with all their digits. So the text that most clients send is its own
-//! canonical form.
+//! Rules: blanks are dropped, strings have as few escapes as JSON allows, and numbers are compared by value, exactly:
+//! no float rounds them. Objects are sorted by key, and the last of two equal keys counts, as in every client's
+//! library. Numbers are written as in ECMAScript (`1`, `1.5`, `1e+21`), but with all their digits. So the text that
+//! most clients send is its own canonical form.
 //!
-//! Two passes: the first writes everything in its canonical spelling and keeps the order. The second, which most values do not
-//! need, sorts the members of objects. The time is proportional to the length of the text, but for the sorting, at any depth of
-//! nesting. The memory is a few times the length; the caller limits it.
+//! Two passes: the first writes everything in its canonical spelling and keeps the order. The second, which most values
+//! do not need, sorts the members of objects. The time is proportional to the length of the text, but for the sorting,
+//! at any depth of nesting. The memory is a few times the length; the caller limits it.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::json::{escape_inner, string_end};
 
-/// Largest numbers of digits before the point, and of zeros behind it, of a number without an exponent. As in ECMAScript.
+/// Largest numbers of digits before the point, and of zeros behind it, of a number without an exponent. As in
+/// ECMAScript.
 const PLAIN_DIGITS: i64 = 21;
 const PLAIN_FRACTION_ZEROS: i64 = 6;
 
 /// Digits that an exponent may have. A number with more of them keeps its spelling.
 const EXPONENT_DIGITS_MAX: usize = 17;
 
-/// The canonical form of a value. The value must be valid JSON; the result for other text is unspecified, but never a panic.
+/// The canonical form of a value. The value must be valid JSON; the result for other text is unspecified, but never a
+/// panic.
 #[must_use]
 pub fn canonical(value: &str) -> Vec<u8> {
     let mut form = Form { out: Vec::with_capacity(value.len()), ..Form::default() };

@@ -1,7 +1,7 @@
 //! Error texts for bad JSON, the same as those of deployed servers, which use Go's `encoding/json`.
 //!
-//! This runs after an error only, so it need not be fast. Go looks for syntax errors in the whole text first, then for the
-//! first value of a wrong kind.
+//! This runs after an error only, so it need not be fast. Go looks for syntax errors in the whole text first, then for
+//! the first value of a wrong kind.
 
 use std::borrow::Cow;
 

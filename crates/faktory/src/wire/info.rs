@@ -1,6 +1,7 @@
 //! Objects that are only written: INFO's, JOB's, and maps of text.
 //!
-//! INFO's object of queues may be long. It is written queue by queue, between the text before it and the text behind it.
+//! INFO's object of queues may be long. It is written queue by queue, between the text before it and the text behind
+//! it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! Shared parts of FWP's JSON: objects with case-insensitive keys, and values that keep their spelling.
 //!
-//! Rules: those of Go's `encoding/json`, which every deployed server uses. The last of two equal keys counts, `null` means
-//! absent, and unknown keys are skipped.
+//! Rules: those of Go's `encoding/json`, which every deployed server uses. The last of two equal keys counts, `null`
+//! means absent, and unknown keys are skipped.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Cuts the stream of one connection into lines. `request` parses them.
 //!
-//! Spec: "Client Protocol Sender …": commands end with CRLF. Like deployed servers, this accepts a bare LF, which Ruby's
-//! clients send. At most one CR belongs to the line end.
+//! Spec: "Client Protocol Sender …": commands end with CRLF. Like deployed servers, this accepts a bare LF, which
+//! Ruby's clients send. At most one CR belongs to the line end.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -13,15 +13,16 @@ pub struct LineTooLong {
     pub line_bytes_max: usize,
 }
 
-/// The decoder of one connection. It remembers how far it has searched the buffer. So the caller must pass the same buffer each
-/// time, append bytes only, and remove none.
+/// The decoder of one connection. It remembers how far it has searched the buffer. So the caller must pass the same
+/// buffer each time, append bytes only, and remove none.
 #[derive(Debug, Clone, Default)]
 pub struct Lines {
     scanned: usize,
 }
 
 impl Lines {
-    /// Takes the next line out of `input`, without its end; `None` if it is incomplete. The line shares `input`'s memory.
+    /// Takes the next line out of `input`, without its end; `None` if it is incomplete. The line shares `input`'s
+    /// memory.
     ///
     /// # Errors
     /// The line is too long. Each further call returns the same error.

@@ -1,8 +1,8 @@
 //! The codec: bytes to requests, replies to bytes. Pure: no socket, no clock, no engine but its arithmetic of dates.
 //!
-//! Reading order: [`lines`](Lines) and [`request`](Request) (commands) · [`unit`](Unit) (a job, and its text) · `hello`,
-//! `report`, `mutate` (arguments of the other verbs) · [`reply`] (RESP). Shared parts: `json`, `go` (error texts of deployed
-//! servers for bad JSON), `canonical` (equality of values), `time`.
+//! Reading order: [`lines`](Lines) and [`request`](Request) (commands) · [`unit`](Unit) (a job, and its text) ·
+//! `hello`, `report`, `mutate` (arguments of the other verbs) · [`reply`] (RESP). Shared parts: `json`, `go` (error
+//! texts of deployed servers for bad JSON), `canonical` (equality of values), `time`.
 
 mod batch;
 mod canonical;

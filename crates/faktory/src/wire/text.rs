@@ -6,9 +6,9 @@
 //! retry, failure?, custom?, jid, queue, jobtype, created_at, at?, args, reserve_for?, backtrace?, priority?
 //! ```
 //!
-//! `failure` is the producer's own; a failure that happened here replaces it. The form for workers adds the failure, and
-//! `enqueued_at` behind `created_at`. The fixed order shows where, so the text need not be parsed again. `priority`, which
-//! deployed servers drop, is last, so that globs written for deployed servers still match.
+//! `failure` is the producer's own; a failure that happened here replaces it. The form for workers adds the failure,
+//! and `enqueued_at` behind `created_at`. The fixed order shows where, so the text need not be parsed again.
+//! `priority`, which deployed servers drop, is last, so that globs written for deployed servers still match.
 
 use std::borrow::Cow;
 
@@ -73,7 +73,8 @@ pub struct Foreign<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// The stored text of a job that [`Unit::judge`] has accepted. `created_at` is the default for producers that omit it.
+    /// The stored text of a job that [`Unit::judge`] has accepted. `created_at` is the default for producers that omit
+    /// it.
     #[must_use]
     pub fn of(unit: &Unit<'_>, created_at: &str) -> Vec<u8> {
         let args = unit.args.unwrap_or("[]");
@@ -201,8 +202,8 @@ impl Parts<'_> {
 }
 
 impl FailureText<'_> {
-    /// The member with its key and a comma before it. If the job came with a failure, `own_failed_at` is the time of its first
-    /// failure.
+    /// The member with its key and a comma before it. If the job came with a failure, `own_failed_at` is the time of
+    /// its first failure.
     fn member(&self, own_failed_at: Option<&[u8]>) -> Vec<u8> {
         let mut out = [FAILURE, b"{\"failed_at\":"].concat();
         match own_failed_at {

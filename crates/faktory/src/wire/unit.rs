@@ -1,7 +1,7 @@
 //! A job as a producer sends it: required and optional fields.
 //!
-//! Spec: "Work units". The order of checks is that of deployed servers. Fields that are not listed here are dropped. Strings
-//! and numbers in `args` and `custom` keep their spelling; nothing is rounded or sorted.
+//! Spec: "Work units". The order of checks is that of deployed servers. Fields that are not listed here are dropped.
+//! Strings and numbers in `args` and `custom` keep their spelling; nothing is rounded or sorted.
 
 use std::borrow::Cow;
 

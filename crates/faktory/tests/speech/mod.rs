@@ -1,11 +1,11 @@
-//! FWP for transcripts: commands and replies as words. This does not use the crate's codec, so that a mistake in the codec
-//! shows.
+//! FWP for transcripts: commands and replies as words. This does not use the crate's codec, so that a mistake in the
+//! codec shows.
 //!
-//! `VERB a b c` is a line: the verb and its arguments, separated by blanks, and CRLF. `text "…" "…"` sends text verbatim, line
-//! ends included. Replies are `OK`, `HI {…}`, `ERR "…"` (or another code), `BULK …`, `NULL`.
+//! `VERB a b c` is a line: the verb and its arguments, separated by blanks, and CRLF. `text "…" "…"` sends text
+//! verbatim, line ends included. Replies are `OK`, `HI {…}`, `ERR "…"` (or another code), `BULK …`, `NULL`.
 //!
-//! A new connection sends HELLO by itself. A name with `@` is a worker: `W@w1` belongs to the worker `w1`. Connections whose
-//! names begin with `raw` send no HELLO.
+//! A new connection sends HELLO by itself. A name with `@` is a worker: `W@w1` belongs to the worker `w1`. Connections
+//! whose names begin with `raw` send no HELLO.
 //!
 //! Spec: "Commands and Responses".
 #![allow(dead_code, reason = "not every test needs all of it")]

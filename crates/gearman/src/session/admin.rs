@@ -2,7 +2,8 @@
 //!
 //! Spec: `PROTOCOL`, "Administrative Protocol"; commands it does not list are gearmand's.
 //!
-//! A text command that needs the engine is a [`Task`]. Reading stops until it is done, so that answers keep their order.
+//! A text command that needs the engine is a [`Task`]. Reading stops until it is done, so that answers keep their
+//! order.
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
@@ -119,7 +120,8 @@ impl GearmanSpeaker {
 
     // ---- the steps of a command ------------------------------------------------------------------------------------
 
-    /// `None` if there is no such function. A function that holds jobs is not dropped: those jobs were acknowledged and must run.
+    /// `None` if there is no such function. A function that holds jobs is not dropped: those jobs were acknowledged and
+    /// must run.
     pub(super) fn found_to_drop(&mut self, row: Option<&QueueRow>, talk: &mut Talk<'_>) {
         match row {
             None => self.answer(AdminReply::FunctionNotFound, talk),

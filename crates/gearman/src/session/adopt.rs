@@ -40,8 +40,8 @@ pub enum Unfit {
 }
 
 impl Settings {
-    /// A background job as SUBMIT_JOB_BG and its variants make it. It does not run before `run_at_s`, in seconds since 1970 (0 =
-    /// at once).
+    /// A background job as SUBMIT_JOB_BG and its variants make it. It does not run before `run_at_s`, in seconds since
+    /// 1970 (0 = at once).
     ///
     /// # Errors
     ///

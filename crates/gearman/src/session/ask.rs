@@ -41,7 +41,8 @@ impl Question for Ask {
     fn weight(&self) -> usize {
         match self {
             Self::Submit | Self::Status(_) => 0,
-            // Replies carry workloads, so a few bytes of requests must not release all of them at once. Ids are kept meanwhile.
+            // Replies carry workloads, so a few bytes of requests must not release all of them at once. Ids are kept
+            // meanwhile.
             Self::Grab(_) | Self::StatusUnique(_) => 1,
             // Answers keep their order, and packets after an option follow its new value.
             Self::Admin | Self::Option(_) => Self::WEIGHT_MAX,

@@ -52,8 +52,8 @@ impl GearmanSpeaker {
         Response::StatusResUnique { unique, status, clients }.encode(talk.bytes());
     }
 
-    /// Commands sent before may still yield an exception, which must follow the option's old value. So the option waits for an
-    /// answer of the engine, which takes its place in the order.
+    /// Commands sent before may still yield an exception, which must follow the option's old value. So the option waits
+    /// for an answer of the engine, which takes its place in the order.
     pub(super) fn set_option(&self, name: &Bytes, talk: &mut Talk<'_>) {
         if !is_exceptions(name) {
             ErrorReply::UNKNOWN_OPTION.encode(talk.bytes());
@@ -83,8 +83,8 @@ fn status(job: &Job) -> Status {
     }
 }
 
-/// Whether Gearman sees the job. A finished job is gone. So is a dead or parked job, which only an operator can bring back. An
-/// entry of a `cycle` queue is not a job.
+/// Whether Gearman sees the job. A finished job is gone. So is a dead or parked job, which only an operator can bring
+/// back. An entry of a `cycle` queue is not a job.
 pub(super) fn is_live(job: &Job) -> bool {
     let waits_or_runs = match job.state.kind() {
         JobStateKind::Ready | JobStateKind::Leased | JobStateKind::Scheduled | JobStateKind::Retrying => true,

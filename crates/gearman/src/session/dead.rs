@@ -1,5 +1,5 @@
-//! `show dead jobs` and `requeue job`: lists the dead-letter queue, of all protocols, and retries one of its jobs. gearmand has
-//! neither, because it keeps no such jobs.
+//! `show dead jobs` and `requeue job`: lists the dead-letter queue, of all protocols, and retries one of its jobs.
+//! gearmand has neither, because it keeps no such jobs.
 
 use windlass_engine::{BulkCommand, Cursor, Filter, JobId, JobStateKind, JobView, Mutation};
 

@@ -1,10 +1,11 @@
-//! Lists in text: `status`, `prioritystatus`, `workers`, `show jobs`, `show unique jobs`, `show dead jobs`. Also the search for
-//! one function.
+//! Lists in text: `status`, `prioritystatus`, `workers`, `show jobs`, `show unique jobs`, `show dead jobs`. Also the
+//! search for one function.
 //!
 //! Spec: `PROTOCOL`, "Administrative Protocol"; the order of rows is not specified.
 //!
-//! The engine returns a list in pages, so that no list stalls other connections. A row that changes meanwhile may be missing or
-//! shown twice, but no function is shown twice. The lines of a page are sent before the next page is requested.
+//! The engine returns a list in pages, so that no list stalls other connections. A row that changes meanwhile may be
+//! missing or shown twice, but no function is shown twice. The lines of a page are sent before the next page is
+//! requested.
 
 use bytes::BytesMut;
 use windlass_engine::{
@@ -177,8 +178,9 @@ fn concerns_gearman(row: &ClientRow) -> bool {
     row.protocol == Some(Protocol::GEARMAN) || !row.subscriptions.is_empty()
 }
 
-/// The function registered last comes first, as in gearmand. A Gearman peer may set an empty id. Any other missing value (the id
-/// of another protocol's connection, the address of a Unix socket) is shown as `-`, so that every row has all its columns.
+/// The function registered last comes first, as in gearmand. A Gearman peer may set an empty id. Any other missing
+/// value (the id of another protocol's connection, the address of a Unix socket) is shown as `-`, so that every row has
+/// all its columns.
 fn client_row(row: &ClientRow, out: &mut BytesMut) {
     let foreign = row.protocol != Some(Protocol::GEARMAN);
     let id = if foreign && row.label.is_empty() { NAMELESS } else { &row.label };

@@ -1,11 +1,11 @@
 //! One connection: turns requests into commands for the engine, and the engine's events into packets.
 //!
-//! Reading order: this file, where every packet of the specification has a line; then the topics: `submit`, `schedule`, `worker`,
-//! `grab`, `work`, `client`, and `admin` and `listing` for text lines. What every topic uses: `ask` (what a command was for),
-//! `unique` (unique ids), `refusal` (refusals as Gearman errors).
+//! Reading order: this file, where every packet of the specification has a line; then the topics: `submit`, `schedule`,
+//! `worker`, `grab`, `work`, `client`, and `admin` and `listing` for text lines. What every topic uses: `ask` (what a
+//! command was for), `unique` (unique ids), `refusal` (refusals as Gearman errors).
 //!
-//! Invariants: answers leave in the order of their requests; the outbox ensures that, not this module. A job never keeps its read
-//! buffer alive. No packet is sent between the lines of a text answer.
+//! Invariants: answers leave in the order of their requests; the outbox ensures that, not this module. A job never
+//! keeps its read buffer alive. No packet is sent between the lines of a text answer.
 //!
 //! Spec: `PROTOCOL`, all of it.
 

@@ -1,8 +1,8 @@
 //! SUBMIT_JOB_SCHED: a background job at recurring times.
 //!
-//! Spec: `PROTOCOL`, "SUBMIT_JOB_SCHED": five numbers, days of the week from Monday. No other server implements it, so its open
-//! points are decided here. An empty field and `*` match any value. Lists, ranges, steps and names work as in a crontab. Times
-//! are UTC. The handle is the schedule's. Each run is a job of its own, with a handle of its own.
+//! Spec: `PROTOCOL`, "SUBMIT_JOB_SCHED": five numbers, days of the week from Monday. No other server implements it, so
+//! its open points are decided here. An empty field and `*` match any value. Lists, ranges, steps and names work as in
+//! a crontab. Times are UTC. The handle is the schedule's. Each run is a job of its own, with a handle of its own.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};

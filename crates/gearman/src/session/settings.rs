@@ -1,6 +1,7 @@
 //! What an operator can configure about Gearman. [`crate::config`] makes the settings.
 //!
-//! Rules: the options of gearmand's command line that change what a peer sees. Each default is gearmand's unless noted otherwise.
+//! Rules: the options of gearmand's command line that change what a peer sees. Each default is gearmand's unless noted
+//! otherwise.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! SUBMIT_JOB and its variants, SUBMIT_JOB_EPOCH, SUBMIT_REDUCE_JOB: a job in, a handle out.
 //!
-//! Spec: `PROTOCOL`, "SUBMIT_JOB …", "SUBMIT_JOB_EPOCH", "SUBMIT_REDUCE_JOB …", "JOB_CREATED". A foreground job lives with its
-//! waiting clients and is not written to disk. A background job is on disk before its handle is sent.
+//! Spec: `PROTOCOL`, "SUBMIT_JOB …", "SUBMIT_JOB_EPOCH", "SUBMIT_REDUCE_JOB …", "JOB_CREATED". A foreground job lives
+//! with its waiting clients and is not written to disk. A background job is on disk before its handle is sent.
 
 use bytes::Bytes;
 use windlass_engine::{

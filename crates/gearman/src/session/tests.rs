@@ -1,5 +1,5 @@
-//! Cases that transcripts cannot produce: lists of several pages with changes in between, limits that guard memory, a store that
-//! fails. Conversations are in `tests/transcripts`.
+//! Cases that transcripts cannot produce: lists of several pages with changes in between, limits that guard memory, a
+//! store that fails. Conversations are in `tests/transcripts`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Unique ids: the key that jobs coalesce by, and how to recover the id when a worker asks for it.
 //!
-//! Rules: `PROTOCOL`, "SUBMIT_JOB" (coalescing), and gearmand for two special values: an empty id never coalesces, and `-` stands
-//! for the workload, among jobs submitted with `-` only.
+//! Rules: `PROTOCOL`, "SUBMIT_JOB" (coalescing), and gearmand for two special values: an empty id never coalesces, and
+//! `-` stands for the workload, among jobs submitted with `-` only.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -10,11 +10,12 @@ use windlass_engine::Protocol;
 /// The id that stands for the workload.
 const WORKLOAD: &[u8] = b"-";
 
-/// A workload up to this length is its own key. A longer one is identified by a hash, whose key is longer than any of these.
+/// A workload up to this length is its own key. A longer one is identified by a hash, whose key is longer than any of
+/// these.
 const WORKLOAD_BYTES_MAX: usize = 31;
 
-/// The key that a submission coalesces by; `None` if it does not coalesce. The keys of workloads start with a NUL. No id contains
-/// a NUL, so the two never collide.
+/// The key that a submission coalesces by; `None` if it does not coalesce. The keys of workloads start with a NUL. No
+/// id contains a NUL, so the two never collide.
 pub(super) fn key(unique: &Bytes, workload: &[u8]) -> Option<Bytes> {
     match unique.as_ref() {
         b"" => None,

@@ -1,9 +1,9 @@
-//! WORK_STATUS, WORK_DATA, WORK_WARNING, WORK_COMPLETE, WORK_FAIL, WORK_EXCEPTION, from a worker to the engine and from the
-//! engine to the waiting clients.
+//! WORK_STATUS, WORK_DATA, WORK_WARNING, WORK_COMPLETE, WORK_FAIL, WORK_EXCEPTION, from a worker to the engine and from
+//! the engine to the waiting clients.
 //!
-//! Spec: `PROTOCOL`, "Worker Requests" and "Client Responses". A worker receives no answer unless it does not hold the job. The
-//! specification is vague on exceptions. Here an exception ends the job, and each client receives exactly one packet for it:
-//! WORK_EXCEPTION if it enabled that option, else WORK_FAIL.
+//! Spec: `PROTOCOL`, "Worker Requests" and "Client Responses". A worker receives no answer unless it does not hold the
+//! job. The specification is vague on exceptions. Here an exception ends the job, and each client receives exactly one
+//! packet for it: WORK_EXCEPTION if it enabled that option, else WORK_FAIL.
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{Command, End, Failure, JobId, JobRef, LeaseCommand, Note, Proof, Protocol};
@@ -18,8 +18,8 @@ use crate::wire::{Response, status_number};
 const FAIL_KIND: &[u8] = b"GearmanFail";
 const EXCEPTION_KIND: &[u8] = b"GearmanException";
 
-/// Longest numerator or denominator that is forwarded verbatim. A longer one is forwarded as the number it stands for. 20 digits
-/// hold any 64-bit number.
+/// Longest numerator or denominator that is forwarded verbatim. A longer one is forwarded as the number it stands for.
+/// 20 digits hold any 64-bit number.
 const STATUS_NUMBER_BYTES_MAX: usize = 20;
 
 /// Packets from the worker.
@@ -46,7 +46,8 @@ impl GearmanSpeaker {
         });
     }
 
-    /// Perl workers also send it after their WORK_EXCEPTION, when the job has already failed. That WORK_FAIL is ignored.
+    /// Perl workers also send it after their WORK_EXCEPTION, when the job has already failed. That WORK_FAIL is
+    /// ignored.
     pub(super) fn work_fail(&mut self, handle: &[u8], talk: &mut Talk<'_>) {
         let job = self.job(handle);
         if job.is_some() && self.excepted == job {
@@ -74,7 +75,8 @@ impl GearmanSpeaker {
         });
     }
 
-    /// Only the connection that holds a job may report on it. No connection holds a job with a handle of another server.
+    /// Only the connection that holds a job may report on it. No connection holds a job with a handle of another
+    /// server.
     fn report(&self, handle: &[u8], code: u64, talk: &mut Talk<'_>, command: impl FnOnce(JobRef) -> Command) {
         match self.job(handle) {
             Some(job) => talk.send_as(code, command(JobRef::Id(job))),
@@ -122,8 +124,8 @@ impl GearmanSpeaker {
     }
 }
 
-/// Sends a Gearman worker's numbers verbatim. A worker of another protocol may have sent text instead; then the plain numbers are
-/// sent.
+/// Sends a Gearman worker's numbers verbatim. A worker of another protocol may have sent text instead; then the plain
+/// numbers are sent.
 fn status(handle: &[u8], numbers: (u32, u32), raw: &[u8], out: &mut BytesMut) {
     let mut parts = raw.splitn(2, |byte| *byte == 0);
     if let (Some(numerator), Some(denominator)) = (parts.next(), parts.next())

@@ -1,16 +1,16 @@
-//! Cuts the stream of one connection into packets and text lines, in any order. Packets are not interpreted: one with wrong
-//! arguments or the wrong direction is still a packet, and the session answers it.
+//! Cuts the stream of one connection into packets and text lines, in any order. Packets are not interpreted: one with
+//! wrong arguments or the wrong direction is still a packet, and the session answers it.
 //!
-//! Spec: `PROTOCOL`, "Binary Packet" and "Administrative Protocol" (the first byte decides). The same errors end a connection as
-//! in gearmand: a wrong magic, an unknown type, an endless line.
+//! Spec: `PROTOCOL`, "Binary Packet" and "Administrative Protocol" (the first byte decides). The same errors end a
+//! connection as in gearmand: a wrong magic, an unknown type, an endless line.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::LINE_BYTES_MAX_DEFAULT;
 use super::packet::{HEADER_BYTES, Kind, Magic, Packet};
 
-/// Upper bound of every configured limit: sizes on the wire have 32 bits, and a body that came in must go out again with a longer
-/// header.
+/// Upper bound of every configured limit: sizes on the wire have 32 bits, and a body that came in must go out again
+/// with a longer header.
 pub const FRAME_BYTES_CEILING: usize = 1 << 30;
 
 /// How much a peer may make us buffer.
@@ -73,8 +73,8 @@ pub enum DecodeError {
     },
 }
 
-/// The decoder of one connection. It records how much of the buffer it has read. So it must be given the same buffer every time,
-/// with bytes added at the end and none taken away.
+/// The decoder of one connection. It records how much of the buffer it has read. So it must be given the same buffer
+/// every time, with bytes added at the end and none taken away.
 #[derive(Debug, Clone)]
 pub struct Frames {
     limits: Limits,
@@ -115,8 +115,8 @@ impl Frames {
         }
     }
 
-    /// Takes the next message out of `input`; `None` if it is incomplete. Bodies and lines are views of `input`'s memory, not
-    /// copies.
+    /// Takes the next message out of `input`; `None` if it is incomplete. Bodies and lines are views of `input`'s
+    /// memory, not copies.
     ///
     /// # Errors
     /// The connection must be closed. Further calls return the same error.
@@ -137,9 +137,10 @@ impl Frames {
         }
     }
 
-    /// After a `None` from [`decode`](Self::decode): the minimum number of bytes that the incomplete message still needs. 0
-    /// between messages, 1 in a text line, else exactly the missing part of the header or of the body. Never more than
-    /// `frame_bytes_max`. A reader may reserve that many at once, or in steps so that an announcement alone costs no memory.
+    /// After a `None` from [`decode`](Self::decode): the minimum number of bytes that the incomplete message still
+    /// needs. 0 between messages, 1 in a text line, else exactly the missing part of the header or of the body. Never
+    /// more than `frame_bytes_max`. A reader may reserve that many at once, or in steps so that an announcement alone
+    /// costs no memory.
     pub const fn bytes_wanted(&self) -> usize {
         self.bytes_wanted
     }

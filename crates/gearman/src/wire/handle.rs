@@ -82,8 +82,8 @@ impl HandlePrefix {
         out.extend_from_slice(Decimal::new(number).bytes());
     }
 
-    /// The number of a handle that has this prefix. Accepts one NUL after it, because clients send that. `None` for a leading
-    /// zero or sign, or a number beyond 64 bits.
+    /// The number of a handle that has this prefix. Accepts one NUL after it, because clients send that. `None` for a
+    /// leading zero or sign, or a number beyond 64 bits.
     pub fn parse(&self, handle: &[u8]) -> Option<u64> {
         let handle = handle.strip_suffix(b"\0").unwrap_or(handle);
         let digits = handle.strip_prefix(&*self.start)?;

@@ -1,14 +1,14 @@
 //! The codec: bytes to messages and back. Pure: no sockets, no clock, no engine.
 //!
-//! In reading order: [`packet`] is the header and the numbers of the packet types, [`frames`] cuts a stream into packets and text
-//! lines, [`request`] and [`response`] are the contents of packets, [`refusal`] is every constant ERROR packet, [`handle`] is the
-//! job handle, [`admin`] the text protocol.
+//! In reading order: [`packet`] is the header and the numbers of the packet types, [`frames`] cuts a stream into
+//! packets and text lines, [`request`] and [`response`] are the contents of packets, [`refusal`] is every constant
+//! ERROR packet, [`handle`] is the job handle, [`admin`] the text protocol.
 //!
-//! Invariants: a body is never copied while it is read. No byte of a stream is read again because later bytes came in small
-//! pieces. An announced length alone allocates nothing.
+//! Invariants: a body is never copied while it is read. No byte of a stream is read again because later bytes came in
+//! small pieces. An announced length alone allocates nothing.
 //!
-//! Spec: gearmand's `PROTOCOL`, all of it. Limits below that it does not name are gearmand's own. If such a limit is a defect in
-//! gearmand (a unique of 64 bytes loses its last one), it works here.
+//! Spec: gearmand's `PROTOCOL`, all of it. Limits below that it does not name are gearmand's own. If such a limit is a
+//! defect in gearmand (a unique of 64 bytes loses its last one), it works here.
 
 pub mod admin;
 mod arguments;

@@ -1,5 +1,5 @@
-//! The header of a packet, the numbers of the packet types, and the one function that writes a packet. The arguments of packets
-//! are in `request` and `response`.
+//! The header of a packet, the numbers of the packet types, and the one function that writes a packet. The arguments of
+//! packets are in `request` and `response`.
 //!
 //! Spec: `PROTOCOL`, "Binary Packet".
 
@@ -29,8 +29,8 @@ impl Magic {
     }
 }
 
-/// One whole packet. The body is a view of its read buffer. A reference to the body, or to a part of it, keeps that whole buffer
-/// alive.
+/// One whole packet. The body is a view of its read buffer. A reference to the body, or to a part of it, keeps that
+/// whole buffer alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// The direction in the header; the decoder accepts both.
@@ -131,7 +131,8 @@ pub(super) fn write_packet(out: &mut BytesMut, magic: Magic, kind: Kind, argumen
     write_packet_but(0, out, magic, kind, arguments);
 }
 
-/// The same, without the last bytes of the packet, which the caller sends behind `out`. They must be part of the last argument.
+/// The same, without the last bytes of the packet, which the caller sends behind `out`. They must be part of the last
+/// argument.
 pub(super) fn write_packet_but(
     omitted_bytes: usize,
     out: &mut BytesMut,

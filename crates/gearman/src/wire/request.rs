@@ -1,8 +1,8 @@
-//! Every request of the specification, and how it is written; `parse` parses it. Missing and overlong arguments are errors here.
-//! The session decides whether the request makes sense on its connection.
+//! Every request of the specification, and how it is written; `parse` parses it. Missing and overlong arguments are
+//! errors here. The session decides whether the request makes sense on its connection.
 //!
-//! Spec: `PROTOCOL`, the sections "… Requests". If arguments are missing, gearmand searches the packets that follow for a NUL;
-//! here only the one packet fails.
+//! Spec: `PROTOCOL`, the sections "… Requests". If arguments are missing, gearmand searches the packets that follow for
+//! a NUL; here only the one packet fails.
 
 mod parse;
 
@@ -73,8 +73,8 @@ pub enum Request {
         job: Submission,
         /// The function that combines the parts.
         reducer: Bytes,
-        /// A fourth argument that libgearman sends and the specification does not define: empty or opaque. `None` in the
-        /// three-argument form: the body has no NUL after its third argument.
+        /// A fourth argument that libgearman sends and the specification does not define: empty or opaque. `None` in
+        /// the three-argument form: the body has no NUL after its third argument.
         aggregate: Option<Bytes>,
         /// The client does not wait for the result.
         background: bool,

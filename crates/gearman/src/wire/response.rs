@@ -8,8 +8,8 @@ use super::arguments::Arguments;
 use super::number::{Decimal, status_number};
 use super::packet::{Kind, Magic, Packet, write_packet_but};
 
-/// A response, borrowing its contents. An argument that a NUL ends must not contain one. Handles are written without a NUL: with
-/// a NUL in WORK_FAIL, stock clients do not recognize the handle.
+/// A response, borrowing its contents. An argument that a NUL ends must not contain one. Handles are written without a
+/// NUL: with a NUL in WORK_FAIL, stock clients do not recognize the handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Response<'a> {
     /// NOOP.
@@ -192,7 +192,8 @@ impl<'a> Response<'a> {
         self.encode_but(0, out);
     }
 
-    /// Appends all but the last bytes of the packet: the end of the workload or data, which the caller sends behind them.
+    /// Appends all but the last bytes of the packet: the end of the workload or data, which the caller sends behind
+    /// them.
     pub fn encode_but(&self, omitted_bytes: usize, out: &mut BytesMut) {
         let mut packet =
             |arguments: &[&[u8]]| write_packet_but(omitted_bytes, out, Magic::Response, self.kind(), arguments);
@@ -231,8 +232,8 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Parses a packet that a server sent. Handles are returned as the server wrote them; gearmand appends a NUL to some of those
-    /// in WORK_FAIL.
+    /// Parses a packet that a server sent. Handles are returned as the server wrote them; gearmand appends a NUL to
+    /// some of those in WORK_FAIL.
     ///
     /// # Errors
     /// The packet is not a response of the specification.

@@ -1,8 +1,8 @@
-//! The vocabulary of transcripts, from the peer's side: packets and text lines as words. Independent of the crate's codec, so
-//! that a mistake there cannot cancel out here.
+//! The vocabulary of transcripts, from the peer's side: packets and text lines as words. Independent of the crate's
+//! codec, so that a mistake there cannot cancel out here.
 //!
-//! `KIND a b c` is a request whose arguments are separated by NULs. `RES:KIND` has the magic of a response. A number stands for
-//! an unnamed kind. `text "…"` is verbatim text, line ends included; a line from the server is also `text`.
+//! `KIND a b c` is a request whose arguments are separated by NULs. `RES:KIND` has the magic of a response. A number
+//! stands for an unnamed kind. `text "…"` is verbatim text, line ends included; a line from the server is also `text`.
 //!
 //! Spec: `PROTOCOL`, "Binary Packet" and the sections "… Responses".
 

@@ -9,7 +9,8 @@ use super::queues;
 use super::sections::{Cluster, Config};
 use crate::{logging, protocols, tls};
 
-/// How much a packet may grow between its producer and its worker: a longer header, the job's handle, a function's name.
+/// How much a packet may grow between its producer and its worker: a longer header, the job's handle, a function's
+/// name.
 const OUTBOUND_SLACK_BYTES: u64 = 64 * 1024;
 
 impl Config {
@@ -34,7 +35,8 @@ impl Config {
         self.check_cluster()
     }
 
-    /// Other daemons may do everything: only those with a certificate of the cluster's authority, or of this machine, link.
+    /// Other daemons may do everything: only those with a certificate of the cluster's authority, or of this machine,
+    /// link.
     fn check_cluster(&self) -> Result<(), Error> {
         let Cluster { listen, name, tls: files, .. } = &self.cluster;
         if !self.cluster.is_on() {

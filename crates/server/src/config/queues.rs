@@ -16,8 +16,8 @@ use windlass_session::protocol::Protocol;
 pub struct Queue {
     /// How a job's body is converted for a worker of another protocol.
     pub codec: Codec,
-    /// Whether workers of all protocols share the queue's jobs (`true`) or each protocol has its own jobs under this name
-    /// (`false`). `None`: the patterns of `[bridge]` decide.
+    /// Whether workers of all protocols share the queue's jobs (`true`) or each protocol has its own jobs under this
+    /// name (`false`). `None`: the patterns of `[bridge]` decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge: Option<bool>,
     /// Retries for jobs whose producer sets none, or cannot.
@@ -53,8 +53,8 @@ pub enum Codec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// Retries before the job goes to the dead-letter queue. 0: the first failure removes the job; -1: the first failure
-    /// moves it to the dead-letter queue.
+    /// Retries before the job goes to the dead-letter queue. 0: the first failure removes the job; -1: the first
+    /// failure moves it to the dead-letter queue.
     pub count: i32,
     /// The wait after the first failure; it doubles with each further one, up to an hour.
     #[serde(default = "at_once")]

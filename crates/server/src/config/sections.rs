@@ -1,5 +1,5 @@
-//! The daemon's sections of the configuration, with their defaults: types only. `config/windlass.toml` explains each key to the
-//! operator.
+//! The daemon's sections of the configuration, with their defaults: types only. `config/windlass.toml` explains each
+//! key to the operator.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -285,8 +285,8 @@ pub enum SslMode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Bridge {
-    /// Names of queues whose jobs workers of all protocols share; `*` stands for any bytes, `?` for one byte. In all other
-    /// queues each protocol has its own jobs.
+    /// Names of queues whose jobs workers of all protocols share; `*` stands for any bytes, `?` for one byte. In all
+    /// other queues each protocol has its own jobs.
     pub queues: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! How a connection reads: small messages through a buffer that the thread's connections share, large ones directly into their
-//! own memory.
+//! How a connection reads: small messages through a buffer that the thread's connections share, large ones directly
+//! into their own memory.
 
 use std::io;
 
@@ -22,8 +22,9 @@ std::thread_local! {
 }
 
 impl Connection {
-    /// Reads what is there, up to the bounds of a turn, into the input. Small messages go through a buffer that the thread shares,
-    /// so that an idle connection holds none. The rest of a large message goes directly into its own memory.
+    /// Reads what is there, up to the bounds of a turn, into the input. Small messages go through a buffer that the
+    /// thread shares, so that an idle connection holds none. The rest of a large message goes directly into its own
+    /// memory.
     pub(super) fn read(&mut self) -> io::Result<usize> {
         let needs = self.session.needs_bytes();
         if needs > SCRATCH_BYTES || (needs > 1 && self.input.len() > SCRATCH_BYTES) {
@@ -80,8 +81,8 @@ impl Connection {
     }
 }
 
-/// Makes room for more of a message that needs this many bytes. The final size is exact, because the message may keep this
-/// memory. Before that, the room at most doubles, because the peer has shown no more than that.
+/// Makes room for more of a message that needs this many bytes. The final size is exact, because the message may keep
+/// this memory. Before that, the room at most doubles, because the peer has shown no more than that.
 fn grow(input: &mut Vec<u8>, needs: usize) {
     let held = input.len();
     if input.capacity() == held {

@@ -1,8 +1,8 @@
-//! The work of a connection in a turn: its session's commands become items for the engine, the engine's events go to the session,
-//! and bytes to the output.
+//! The work of a connection in a turn: its session's commands become items for the engine, the engine's events go to
+//! the session, and bytes to the output.
 //!
-//! All outstanding items stand in one queue. While it is not empty, the connection reads nothing more, and new commands of the
-//! session go to its end.
+//! All outstanding items stand in one queue. While it is not empty, the connection reads nothing more, and new commands
+//! of the session go to its end.
 
 use std::collections::VecDeque;
 
@@ -29,8 +29,8 @@ impl Connection {
         Some(Batch { client: self.seat.client, items: &mut self.items, room, visited: &mut self.visited })
     }
 
-    /// Whether there are items that may be done now. New items get one visit even if the peer does not take its answers: most of
-    /// them have small answers.
+    /// Whether there are items that may be done now. New items get one visit even if the peer does not take its
+    /// answers: most of them have small answers.
     pub(super) fn may_visit(&self) -> bool {
         let may = !self.items.is_empty() && self.visited != Visited::UntilRung && self.over.is_none();
         may && (self.is_new || self.room() > 0) && self.mailbox.close_reason().is_none()
@@ -139,8 +139,8 @@ impl Connection {
         any
     }
 
-    /// Moves the bytes that the session answers with at once to the output. They go ahead of the rest of the mail; only commands
-    /// are new items.
+    /// Moves the bytes that the session answers with at once to the output. They go ahead of the rest of the mail; only
+    /// commands are new items.
     fn say_leading(&mut self) {
         while let Some(words) = self.outbox.take_leading_bytes() {
             self.say(words, Output::append_shared);
@@ -158,7 +158,8 @@ impl Connection {
         }
     }
 
-    /// A session that left input unread, because it required its answers first, may continue. Returns whether it did anything.
+    /// A session that left input unread, because it required its answers first, may continue. Returns whether it did
+    /// anything.
     fn reread(&mut self) -> bool {
         if self.input.is_empty() || self.ending.is_some() || !self.items.is_empty() || !self.has_room() {
             return false;

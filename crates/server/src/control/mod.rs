@@ -1,9 +1,10 @@
 //! What the main thread does about signals and requests while the daemon runs.
 //!
-//! Two stops take their time. Both close the listeners. A graceful stop goes on handing out jobs, and waits until no connection
-//! works on a job or waits for the result of one ([`windlass_engine::Engine::is_at_rest`]). A drain hands out no more jobs, and waits
-//! for those that connected clients hold ([`windlass_engine::Engine::held`]), up to `server.drain_timeout`. Neither waits for queued
-//! jobs: they are on the disk, and are there when the daemon starts again.
+//! Two stops take their time. Both close the listeners. A graceful stop goes on handing out jobs, and waits until no
+//! connection works on a job or waits for the result of one ([`windlass_engine::Engine::is_at_rest`]). A drain hands
+//! out no more jobs, and waits for those that connected clients hold ([`windlass_engine::Engine::held`]), up to
+//! `server.drain_timeout`. Neither waits for queued jobs: they are on the disk, and are there when the daemon starts
+//! again.
 
 mod reload;
 mod requests;
@@ -99,7 +100,8 @@ impl Heeded<'_> {
                     notify::reloaded();
                     answer.map(|answer| answer.send(outcome));
                 }
-                // The report may take long: it runs on its own thread, so that no connection waits for it, and one at a time.
+                // The report may take long: it runs on its own thread, so that no connection waits for it, and one at a
+                // time.
                 (Told::Describe, _) if describing.as_ref().is_none_or(JoinHandle::is_finished) => {
                     let acceptor = Arc::clone(self.acceptor);
                     describing = Some(tokio::task::spawn_blocking(move || describe::log(&acceptor)));

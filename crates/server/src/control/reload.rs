@@ -1,7 +1,7 @@
 //! Reading the configuration again: every changed key is applied while the daemon runs, or needs a restart.
 //!
-//! All new values are checked, and everything that can fail is made of them, before the first one is applied: an invalid configuration
-//! changes nothing. A limit of a connection applies to connections that are opened from then on.
+//! All new values are checked, and everything that can fail is made of them, before the first one is applied: an
+//! invalid configuration changes nothing. A limit of a connection applies to connections that are opened from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -86,8 +86,8 @@ impl<'a> Reloader<'a> {
         &self.current
     }
 
-    /// Opens the log file again, and reads certificates and the configuration again. An operator who rotates logs or renews
-    /// certificates must not have to stop the daemon, and an error must not stop it either.
+    /// Opens the log file again, and reads certificates and the configuration again. An operator who rotates logs or
+    /// renews certificates must not have to stop the daemon, and an error must not stop it either.
     ///
     /// # Errors
     ///

@@ -91,8 +91,8 @@ impl Control {
         Arc::clone(&self.view)
     }
 
-    /// Hands out no more jobs, waits for those that connected workers have, and stops. A second call stops the daemon now.
-    /// Returns the drain that has begun.
+    /// Hands out no more jobs, waits for those that connected workers have, and stops. A second call stops the daemon
+    /// now. Returns the drain that has begun.
     pub async fn drain(&self) -> Option<Draining> {
         let (answer, begun) = oneshot::channel();
         self.asked.send(Asked::Drain(answer)).ok()?;

@@ -1,8 +1,8 @@
 //! Imports records with their full state: jobs, schedules, batches, and the settings of queues.
 //!
-//! A job keeps its number if the number was never assigned here, and its order among the other jobs. A time-bound lease stays
-//! valid: its worker can still finish the job. A record whose number was already assigned here is a duplicate if its content is
-//! the same, and is then not imported again.
+//! A job keeps its number if the number was never assigned here, and its order among the other jobs. A time-bound lease
+//! stays valid: its worker can still finish the job. A record whose number was already assigned here is a duplicate if
+//! its content is the same, and is then not imported again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,8 @@ use crate::failure::Failure;
 /// State kept while a source is imported.
 #[derive(Debug, Default)]
 pub(super) struct Adoption {
-    /// The smallest sort key in the source, the number of sort keys from there to the largest, and the first one reserved here.
+    /// The smallest sort key in the source, the number of sort keys from there to the largest, and the first one
+    /// reserved here.
     ranks: Option<(u64, u64, u64)>,
     /// Sort keys already in use here.
     used: BTreeSet<u64>,

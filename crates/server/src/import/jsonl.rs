@@ -1,7 +1,8 @@
 //! Lines of JSON, from `windlass export`, `windlass salvage`, or written by hand.
 //!
-//! A line with a `record_base64` is that record; only its queue and its body come from other fields. A line without one is a new
-//! job, which needs only a `queue`, or the first or last line of an export. Unknown fields in a new job are errors.
+//! A line with a `record_base64` is that record; only its queue and its body come from other fields. A line without one
+//! is a new job, which needs only a `queue`, or the first or last line of an export. Unknown fields in a new job are
+//! errors.
 
 use std::borrow::Cow;
 use std::sync::Arc;

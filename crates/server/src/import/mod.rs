@@ -1,12 +1,13 @@
-//! Imports jobs from elsewhere while no daemon runs. Each job goes through the engine, under the daemon's own limits, and jobs
-//! are committed in batches.
+//! Imports jobs from elsewhere while no daemon runs. Each job goes through the engine, under the daemon's own limits,
+//! and jobs are committed in batches.
 //!
 //! Not here: the `cli` crate reads the sources, and each protocol's crate defines how a source's entry becomes a job.
 //!
-//! A complete export and a directory without a store need no engine: the store gets the exported records as they are (`restore`).
+//! A complete export and a directory without a store need no engine: the store gets the exported records as they are
+//! (`restore`).
 //!
-//! A record beside the journal (`record`) lists the jobs already imported from a source. An interrupted import therefore
-//! continues where it stopped, and a complete one is not repeated.
+//! A record beside the journal (`record`) lists the jobs already imported from a source. An interrupted import
+//! therefore continues where it stopped, and a complete one is not repeated.
 
 mod adopt;
 mod complete;
@@ -63,7 +64,8 @@ pub struct Source {
 pub enum Outcome {
     /// The job is queued.
     Taken,
-    /// The data directory already has a job with the same coalescing key, or had one of the same public name before this import.
+    /// The data directory already has a job with the same coalescing key, or had one of the same public name before
+    /// this import.
     Known,
     /// The engine refuses the job under the daemon's configuration.
     Refused(Refusal),
@@ -139,8 +141,8 @@ impl Importer {
         self.to.as_ref().is_none_or(|to| to.record.wants(place))
     }
 
-    /// Imports the job at this position of the source. Positions must increase. If the engine would refuse a job because of its
-    /// coalescing key, the job is imported without the key: in the source the jobs did coexist.
+    /// Imports the job at this position of the source. Positions must increase. If the engine would refuse a job
+    /// because of its coalescing key, the job is imported without the key: in the source the jobs did coexist.
     ///
     /// # Errors
     ///
@@ -286,8 +288,8 @@ fn cannot_write(data_dir: &Path, why: impl std::fmt::Display) -> Failure {
     Failure::Runtime(format!("cannot write to {data_dir}: {why}; repeat the command to continue where it stopped"))
 }
 
-/// Whether all `jobs` jobs of a source were imported earlier, according to the data directory's record. Does not open the data
-/// directory.
+/// Whether all `jobs` jobs of a source were imported earlier, according to the data directory's record. Does not open
+/// the data directory.
 #[must_use]
 pub fn was_taken(config: &Config, source: &Source, jobs: u64) -> bool {
     Record::find(&config.data_dir, source).is_some_and(|record| (0..jobs).all(|place| !record.wants(place)))

@@ -9,8 +9,9 @@
 //! ranks 4611686018427387904
 //! ```
 //!
-//! Positions below `done` were imported, except those listed as `left`. Jobs with numbers below `first` existed before the
-//! import. `ranks`, if the source has an order of jobs, is the sort key here that corresponds to the source's smallest.
+//! Positions below `done` were imported, except those listed as `left`. Jobs with numbers below `first` existed before
+//! the import. `ranks`, if the source has an order of jobs, is the sort key here that corresponds to the source's
+//! smallest.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! Restores a complete export in a data directory without a store: numbers, order, counters and clocks are those of the exported store,
-//! as if its directory had been copied.
+//! Restores a complete export in a data directory without a store: numbers, order, counters and clocks are those of the
+//! exported store, as if its directory had been copied.
 //!
 //! The store gets its place when it is complete. An interruption leaves none, and the export can be restored again.
 
@@ -29,7 +29,8 @@ pub struct Restorer {
 }
 
 impl Restorer {
-    /// Holds or creates the configured data directory. `None` if it has a store, or had one: [`super::Importer`] imports into that.
+    /// Holds or creates the configured data directory. `None` if it has a store, or had one: [`super::Importer`]
+    /// imports into that.
     ///
     /// # Errors
     ///

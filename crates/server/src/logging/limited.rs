@@ -1,15 +1,15 @@
-//! Limits warnings that a peer, or a flood of jobs, could cause without end: at most one line a second for each reason, with a
-//! count of the rest. Use `warn_limited!`.
+//! Limits warnings that a peer, or a flood of jobs, could cause without end: at most one line a second for each reason,
+//! with a count of the rest. Use `warn_limited!`.
 //!
 //! ```text
 //! warn_limited!("wrong password", protocol, peer, "a client gave a wrong password");
 //! warn_limited!(format!("refused: {why}"), times = 38, queue, "jobs were refused");
 //! ```
 //!
-//! The first argument is the reason; lines of one reason share a second. The rest are arguments of `tracing::warn!`. Text that
-//! comes from a peer goes through [`shown`]. The first line of a reason is logged at once. Further ones within a second are
-//! counted. The next line after that second has the count (`more_like_it`), or [`flush`] logs it, which [`crate::run`] calls
-//! every second.
+//! The first argument is the reason; lines of one reason share a second. The rest are arguments of `tracing::warn!`.
+//! Text that comes from a peer goes through [`shown`]. The first line of a reason is logged at once. Further ones
+//! within a second are counted. The next line after that second has the count (`more_like_it`), or [`flush`] logs it,
+//! which [`crate::run`] calls every second.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! The threads that serve connections. Each keeps its connections: no thread wakes another to share its work, which with small
-//! messages would cost more than the work.
+//! The threads that serve connections. Each keeps its connections: no thread wakes another to share its work, which
+//! with small messages would cost more than the work.
 //!
 //! A thread serves in turns (`turn`). Other threads reach it through its `ringer`. Measured in `../README.md`.
 
@@ -28,13 +28,14 @@ use crate::commit::Commits;
 use crate::config::Polling;
 use crate::connection::Shared;
 
-/// How long a serving thread may run before others do, on a busy machine: it mostly waits for its peers, and they for it.
+/// How long a serving thread may run before others do, on a busy machine: it mostly waits for its peers, and they for
+/// it.
 const SLICE: Duration = Duration::from_micros(100);
 
 /// The serving threads. Dropping this ends them, and all connections that are still open.
 ///
-/// The thread that starts them is not one of them: it accepts connections, keeps time and watches over commits, so it must never
-/// wait for the disk.
+/// The thread that starts them is not one of them: it accepts connections, keeps time and watches over commits, so it
+/// must never wait for the disk.
 #[derive(Debug)]
 pub(crate) struct Threads(Vec<(Arc<Ringer>, JoinHandle<()>)>);
 

@@ -1,9 +1,9 @@
 //! Whether a thread looks for work for a while before it sleeps.
 //!
-//! Waking a sleeping core can cost more than a job. So a thread that has nothing to do polls for a moment, if polls have lately
-//! found work. It does not yield the core in between: the kernel charges each yield like a whole time slice. Instead it stops
-//! polling for a while if it has itself waited for its core, which means that others want it: then a thread that sleeps is sooner
-//! back on its core than one that has used it up.
+//! Waking a sleeping core can cost more than a job. So a thread that has nothing to do polls for a moment, if polls
+//! have lately found work. It does not yield the core in between: the kernel charges each yield like a whole time
+//! slice. Instead it stops polling for a while if it has itself waited for its core, which means that others want it:
+//! then a thread that sleeps is sooner back on its core than one that has used it up.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -123,7 +123,8 @@ impl Idle {
     }
 }
 
-/// The time a thread has waited for its core, from its line in `/proc` (sched-stats.rst): the second number, in nanoseconds.
+/// The time a thread has waited for its core, from its line in `/proc` (sched-stats.rst): the second number, in
+/// nanoseconds.
 fn run_delay(line: &[u8]) -> Option<Duration> {
     let ns = std::str::from_utf8(line).ok()?.split(' ').nth(1)?;
     ns.trim_end().parse().ok().map(Duration::from_nanos)

@@ -1,7 +1,7 @@
 //! Wakes a serving thread: for mail, for a new connection, for a commit, at the end.
 //!
-//! A thread that runs looks here at the end of each of its turns, so only a sleeping thread costs a system call, and only the
-//! first ring after it fell asleep does.
+//! A thread that runs looks here at the end of each of its turns, so only a sleeping thread costs a system call, and
+//! only the first ring after it fell asleep does.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! The deadlines of a thread's connections.
 //!
-//! Setting a timer costs more than reading a message, and most deadlines move on before they pass. So a timer that is too early
-//! stays as it is: when it is due, the connection checks its deadlines and sets it again.
+//! Setting a timer costs more than reading a message, and most deadlines move on before they pass. So a timer that is
+//! too early stays as it is: when it is due, the connection checks its deadlines and sets it again.
 
 use std::collections::BTreeSet;
 

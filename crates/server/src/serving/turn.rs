@@ -1,15 +1,16 @@
 //! A serving thread and its turns.
 //!
-//! In a turn the thread looks which of its sockets are ready, reads them all, visits the engine once with the commands of all,
-//! passes the mail to the sessions, and writes to each socket once. So the lock, the journal and the peers' wake-ups are paid once
-//! for everything that is ready, and a peer that floods has no more of a turn than others.
+//! In a turn the thread looks which of its sockets are ready, reads them all, visits the engine once with the commands
+//! of all, passes the mail to the sessions, and writes to each socket once. So the lock, the journal and the peers'
+//! wake-ups are paid once for everything that is ready, and a peer that floods has no more of a turn than others.
 //!
-//! A connection that has mail from another one's commands joins the turn after the visit. At the end of the turn the thread
-//! commits, if its clients wait for that and the disk is quick (`commit`).
+//! A connection that has mail from another one's commands joins the turn after the visit. At the end of the turn the
+//! thread commits, if its clients wait for that and the disk is quick (`commit`).
 //!
 //! Here and not in tokio: a task for each connection costs 1 to 2 µs of CPU a job more, and cannot share a visit.
 //!
-//! Invariants: a connection is in `members`, or in `turn` with its place in `members` empty. It is in `ready` at most once.
+//! Invariants: a connection is in `members`, or in `turn` with its place in `members` empty. It is in `ready` at most
+//! once.
 
 use std::io;
 use std::mem;

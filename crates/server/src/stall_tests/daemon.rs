@@ -1,7 +1,8 @@
-//! A daemon in this process: real listeners, connections, sessions and a committing thread, over a store that a test can stall.
+//! A daemon in this process: real listeners, connections, sessions and a committing thread, over a store that a test
+//! can stall.
 //!
-//! One thread serves all connections. So everything sent before a probe's ECHO has been handled when the ECHO is answered, and a
-//! test need not wait for time to pass.
+//! One thread serves all connections. So everything sent before a probe's ECHO has been handled when the ECHO is
+//! answered, and a test need not wait for time to pass.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -33,8 +34,8 @@ use crate::serving::Threads;
 /// Nothing waits this long unless it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often the probe asks. The first answer means that connections with mail are about to run, the second that they have run;
-/// the next two are for the connections that got mail from these.
+/// How often the probe asks. The first answer means that connections with mail are about to run, the second that they
+/// have run; the next two are for the connections that got mail from these.
 const PROBES: u8 = 4;
 
 const PLACES: PlaceLimits =
@@ -88,8 +89,8 @@ impl Daemon {
         stream
     }
 
-    /// Returns when everything that was sent has had all its effects: if the store works, all changes are on the disk, and the
-    /// clients that waited for them have their replies.
+    /// Returns when everything that was sent has had all its effects: if the store works, all changes are on the disk,
+    /// and the clients that waited for them have their replies.
     pub(super) fn settle(&mut self, stalled: bool) {
         let end = Instant::now() + PATIENCE;
         loop {

@@ -12,8 +12,8 @@ use windlass_engine::{
 const TAG: Tag = Tag(1);
 const JOB: JobId = JobId(1);
 
-/// A table with a line for each event: its name, its pattern, whether it acknowledges something, and an example. An event
-/// without a line does not compile.
+/// A table with a line for each event: its name, its pattern, whether it acknowledges something, and an example. An
+/// event without a line does not compile.
 macro_rules! events {
     ($($name:ident: $pattern:pat, $acknowledges:literal, $sample:expr;)*) => {
         /// An event's name.

@@ -1,12 +1,12 @@
-//! A store that stalls. For every reply that acknowledges something, a scene shows that it does not leave before its commit is
-//! durable; for every other reply, that it is not held up.
+//! A store that stalls. For every reply that acknowledges something, a scene shows that it does not leave before its
+//! commit is durable; for every other reply, that it is not held up.
 //!
-//! A file for each protocol, a scene for each request. `set waits` names the events that wait for the store when it resumes. The
-//! lines of a scene between `stall` and `resume` happen while the store is stuck. `resume` fails if a client has received
-//! anything that is not written above it, if nothing waits for the store, or if other events do.
+//! A file for each protocol, a scene for each request. `set waits` names the events that wait for the store when it
+//! resumes. The lines of a scene between `stall` and `resume` happen while the store is stuck. `resume` fails if a
+//! client has received anything that is not written above it, if nothing waits for the store, or if other events do.
 //!
-//! Reading order: this file (which scenes, and that every event has one) · `wire` (what `stall` and `resume` do) · `daemon` ·
-//! `events`.
+//! Reading order: this file (which scenes, and that every event has one) · `wire` (what `stall` and `resume` do) ·
+//! `daemon` · `events`.
 
 mod daemon;
 #[path = "../../../eventmq/tests/speech/mod.rs"]

@@ -9,8 +9,9 @@ use crate::{Item, Question};
 
 const NOW: Timestamp = Timestamp(5);
 
-/// `q` asks; `w` asks without holding up reading, as a command that waits does; `s` sends without a question; `p` publishes to
-/// half the recipients that may be open; `x` ends the connection; `!` is an error; `L` and four bytes announce a large body, which is kept. Other bytes come back.
+/// `q` asks; `w` asks without holding up reading, as a command that waits does; `s` sends without a question; `p`
+/// publishes to half the recipients that may be open; `x` ends the connection; `!` is an error; `L` and four bytes
+/// announce a large body, which is kept. Other bytes come back.
 #[derive(Debug, Default)]
 struct Toy {
     kept: Option<Bytes>,

@@ -1,8 +1,8 @@
 //! Cron expressions as Python's croniter 1.0.5 reads them.
 //!
-//! croniter differs from a crontab in the days. A field that lists all its values restricts nothing, like `*`. As soon as one
-//! weekday names its week of the month (`fri#2`), plain weekdays and days of the month are ignored; `1-5#2` is five such
-//! weekdays. `@daily` and `Lfri`, which croniter refuses, are accepted here.
+//! croniter differs from a crontab in the days. A field that lists all its values restricts nothing, like `*`. As soon
+//! as one weekday names its week of the month (`fri#2`), plain weekdays and days of the month are ignored; `1-5#2` is
+//! five such weekdays. `@daily` and `Lfri`, which croniter refuses, are accepted here.
 
 use std::ops::RangeInclusive;
 
@@ -19,7 +19,8 @@ const PLAIN_DAY: Field = Field { names: &[], ..DAY };
 ///
 /// # Errors
 ///
-/// The text is invalid. Whether the expression ever matches a day is a question for the engine: see [`Cron::can_match`].
+/// The text is invalid. Whether the expression ever matches a day is a question for the engine: see
+/// [`Cron::can_match`].
 pub fn parse(text: &[u8]) -> Result<Cron, CronError> {
     let text = text.trim_ascii();
     if text.starts_with(b"@") {
@@ -142,9 +143,9 @@ impl List {
         }
     }
 
-    /// Whether the field restricts nothing. croniter compares the number of entries, a `*` counting as one, with the number of
-    /// the field's values. Otherwise a `*` means all values only if it is alone or beside `L` (bit 0); among other entries it
-    /// adds nothing.
+    /// Whether the field restricts nothing. croniter compares the number of entries, a `*` counting as one, with the
+    /// number of the field's values. Otherwise a `*` means all values only if it is alone or beside `L` (bit 0); among
+    /// other entries it adds nothing.
     fn is_open(&self, all: u32) -> bool {
         let is_alone = self.values == 0 || (all == 31 && self.values == 1);
         self.star && is_alone || self.values.count_ones() + u32::from(self.star) == all

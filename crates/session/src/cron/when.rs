@@ -2,9 +2,9 @@
 //! fixed interval.
 //!
 //! The rules are those of the Go library `robfig/cron`. `CRON_TZ=Europe/Berlin` (or `TZ=`) can precede an expression,
-//! seconds can precede the five fields, `?` equals `*`, and `@every 1h30m` is a duration in Go's notation, in whole seconds
-//! and at least one. Two rules differ on purpose: without a zone times are UTC instead of the machine's local time; and when
-//! clocks change, no run is left out or repeated ([`windlass_engine::Zone`]).
+//! seconds can precede the five fields, `?` equals `*`, and `@every 1h30m` is a duration in Go's notation, in whole
+//! seconds and at least one. Two rules differ on purpose: without a zone times are UTC instead of the machine's local
+//! time; and when clocks change, no run is left out or repeated ([`windlass_engine::Zone`]).
 
 use windlass_engine::{Cron, Recurrence, Zone};
 
@@ -20,7 +20,8 @@ use super::{CronError, SECOND, Week, compile, fields, parse, shown};
 ///
 /// # Errors
 ///
-/// The text is invalid, or the time zone is unknown. Whether the expression ever matches a day is a question for the engine.
+/// The text is invalid, or the time zone is unknown. Whether the expression ever matches a day is a question for the
+/// engine.
 pub fn when(text: &str, timezone: Option<&str>) -> Result<Recurrence, CronError> {
     let text = text.trim();
     let named = text.strip_prefix("CRON_TZ=").or_else(|| text.strip_prefix("TZ="));

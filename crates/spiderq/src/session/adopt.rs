@@ -1,7 +1,7 @@
 //! Converts an entry of another spiderq server.
 //!
-//! Not here: reading that server's database. The database has keys and values but not their order, so the entry becomes what
-//! `Add` makes.
+//! Not here: reading that server's database. The database has keys and values but not their order, so the entry becomes
+//! what `Add` makes.
 
 use bytes::Bytes;
 use windlass_engine::{Clash, KeyUntil, NewJob, Protocol, QueueKind, Unique};

@@ -1,7 +1,7 @@
 //! A request's frame, over ZMTP or bare, and which of its bytes may be kept.
 //!
-//! The engine copies keys and small values, so views of the read buffer are enough for them. A view of a larger value would keep
-//! the whole buffer alive. It is copied, unless the buffer was allocated for this request.
+//! The engine copies keys and small values, so views of the read buffer are enough for them. A view of a larger value
+//! would keep the whole buffer alive. It is copied, unless the buffer was allocated for this request.
 
 use bytes::Bytes;
 use windlass_engine::Payload;

@@ -1,10 +1,11 @@
 //! One connection: turns requests into commands for the engine, and the engine's events into replies.
 //!
-//! Reading order: this file, where every request has a line; `answer`, where every event has one. What they use: `transport`
-//! (ZMTP or bare), `frame` (a request's bytes), `ask` (what a command was for), `refusal`, `settings`.
+//! Reading order: this file, where every request has a line; `answer`, where every event has one. What they use:
+//! `transport` (ZMTP or bare), `frame` (a request's bytes), `ask` (what a command was for), `refusal`, `settings`.
 //!
-//! Invariants: replies leave in the order of their requests; the outbox ensures that, not this module. Only a blocking `Lend` is
-//! passed by, because its reply may come at any time. An entry never keeps the read buffer alive that its request came in.
+//! Invariants: replies leave in the order of their requests; the outbox ensures that, not this module. Only a blocking
+//! `Lend` is passed by, because its reply may come at any time. An entry never keeps the read buffer alive that its
+//! request came in.
 //!
 //! Spec: `spiderq-protocol`, all of it.
 
@@ -278,7 +279,8 @@ impl Speaker for SpiderqSpeaker {
     /// spiderq has neither credit nor listeners.
     fn notice(&mut self, _notice: Notice, _talk: &mut Talk<'_>) {}
 
-    /// A client in a blocking `Lend` may still read the answers to its earlier requests, but must not be lent an entry any more.
+    /// A client in a blocking `Lend` may still read the answers to its earlier requests, but must not be lent an entry
+    /// any more.
     fn leave(&mut self, talk: &mut Talk<'_>) {
         talk.send(TakeCommand::Unwait);
     }

@@ -1,5 +1,5 @@
-//! What an operator can configure about spiderq, and what the connections of a listener count together. [`crate::config`]
-//! makes the settings.
+//! What an operator can configure about spiderq, and what the connections of a listener count together.
+//! [`crate::config`] makes the settings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,19 +12,19 @@ use crate::wire::{Counts, Dialect};
 /// The settings that all connections of a listener share. Each listener has a `cycle` queue of its own.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The queue's name. The queue is created when a connection first needs it. If a `work` queue has this name, requests are
-    /// refused.
+    /// The queue's name. The queue is created when a connection first needs it. If a `work` queue has this name,
+    /// requests are refused.
     pub queue: Bytes,
-    /// The dialect. `None`: each client's requests show it. In [`Dialect::V1_3`] a client that shows that it speaks 1.4 gets the
-    /// ten counters of 1.4 from then on.
+    /// The dialect. `None`: each client's requests show it. In [`Dialect::V1_3`] a client that shows that it speaks 1.4
+    /// gets the ten counters of 1.4 from then on.
     pub dialect: Option<Dialect>,
     /// Whether clients may stop the daemon. Otherwise `Terminate` is answered as an unknown request.
     pub terminate: bool,
-    /// An entry returns to its old position when the connection that borrowed it ends. Such leases do not outlast the daemon.
-    /// Otherwise leases end only by time, and another connection may repay the entry.
+    /// An entry returns to its old position when the connection that borrowed it ends. Such leases do not outlast the
+    /// daemon. Otherwise leases end only by time, and another connection may repay the entry.
     pub release_on_disconnect: bool,
-    /// Longest key or value of a bare request, in bytes. A longer one ends the connection. Over ZMTP the limits of `zmtp` apply
-    /// instead.
+    /// Longest key or value of a bare request, in bytes. A longer one ends the connection. Over ZMTP the limits of
+    /// `zmtp` apply instead.
     pub frame_bytes_max: usize,
     /// Blocking `Lend`s of one connection that may wait at the same time. One more ends the connection.
     pub lends_max: usize,
@@ -34,8 +34,8 @@ pub struct Settings {
     pub counters: Arc<Counters>,
 }
 
-/// Requests answered since the listener started, for `Stats`. Errors are not counted. Also holds the dialect seen last, for
-/// clients that send `Stats` before their requests have shown a dialect.
+/// Requests answered since the listener started, for `Stats`. Errors are not counted. Also holds the dialect seen last,
+/// for clients that send `Stats` before their requests have shown a dialect.
 #[derive(Debug, Default)]
 pub struct Counters {
     counts: [AtomicU64; 10],

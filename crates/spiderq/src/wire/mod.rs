@@ -1,7 +1,7 @@
 //! The codec: requests and replies as bytes, in both dialects. Pure: no sockets, no clock, no engine.
 //!
-//! Reading order: [`Dialect`], [`Request`], [`Fault`] (an invalid request), [`Reply`]; `stream`, which splits bare requests that
-//! stand back to back.
+//! Reading order: [`Dialect`], [`Request`], [`Fault`] (an invalid request), [`Reply`]; `stream`, which splits bare
+//! requests that stand back to back.
 //!
 //! Spec: `spiderq-protocol`. Numbers are big-endian. A key or a value is a length of four bytes followed by its bytes.
 

@@ -1,7 +1,7 @@
 //! The server's replies.
 //!
-//! Spec: `spiderq-protocol`, "Reply" of each section. `Error`, `Removed` and `NotRemoved` are not in the text, but the server it
-//! describes sends them.
+//! Spec: `spiderq-protocol`, "Reply" of each section. `Error`, `Removed` and `NotRemoved` are not in the text, but the
+//! server it describes sends them.
 
 use bytes::{BufMut, BytesMut};
 
@@ -187,8 +187,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Reads the reply at the front of these bytes, and returns it with its length: the client's side, for tests and load
-    /// generators. The counters must fill all remaining bytes, because their number shows the dialect.
+    /// Reads the reply at the front of these bytes, and returns it with its length: the client's side, for tests and
+    /// load generators. The counters must fill all remaining bytes, because their number shows the dialect.
     ///
     /// # Errors
     ///

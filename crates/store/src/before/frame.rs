@@ -1,8 +1,9 @@
-//! The frame around a slice of a commit of version 0.1.0: the commit, the part and number of parts, and a checksum of it all.
+//! The frame around a slice of a commit of version 0.1.0: the commit, the part and number of parts, and a checksum of
+//! it all.
 //!
-//! A commit's records are concatenated and cut into slices. Each slice in its frame is one value under its own key. The parts
-//! of a commit have consecutive keys, and later commits higher ones. Not here: the meaning of records (`record`), and which
-//! values belong together (`replay`).
+//! A commit's records are concatenated and cut into slices. Each slice in its frame is one value under its own key. The
+//! parts of a commit have consecutive keys, and later commits higher ones. Not here: the meaning of records (`record`),
+//! and which values belong together (`replay`).
 //!
 //! ```text
 //! bytes 0..4    crc32 of the key (big-endian) and all bytes from 4 on

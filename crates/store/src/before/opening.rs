@@ -1,7 +1,7 @@
 //! Backups that version 0.1.0 made while sled opened its journal. After an interrupted opening they are restored first.
 //!
-//! The file `opening` beside sled's folder holds a checksum of the rest, the log's length, and pieces of files. A piece is the
-//! lengths of its name and bytes around its offset, its name, and its bytes.
+//! The file `opening` beside sled's folder holds a checksum of the rest, the log's length, and pieces of files. A piece
+//! is the lengths of its name and bytes around its offset, its name, and its bytes.
 
 use std::fs::{self, OpenOptions};
 use std::io;

@@ -52,8 +52,8 @@ pub(crate) struct Whole<'a> {
 pub(crate) struct Assembler {
     open: Option<Open>,
     torn: Option<Torn>,
-    /// Commits without their first parts, and the keys of the others: an interrupted commit may have been removing them, first
-    /// parts first.
+    /// Commits without their first parts, and the keys of the others: an interrupted commit may have been removing
+    /// them, first parts first.
     remains: Vec<(u64, Vec<u64>)>,
     remain_seq: u64,
     last_seq: u64,

@@ -20,8 +20,8 @@ pub(super) fn pages(updates: &[Update]) -> impl Iterator<Item = (Vec<u8>, &[Upda
     groups.filter_map(move |group| Some((key(group.first()?), group)))
 }
 
-/// The records of updates, read from the log many at a time. They are needed in the order of the updates, but some may be left
-/// out.
+/// The records of updates, read from the log many at a time. They are needed in the order of the updates, but some may
+/// be left out.
 pub(super) struct Records<'a> {
     tail: &'a dyn LogTail,
     /// Not read yet.
@@ -125,8 +125,8 @@ impl Merged {
     }
 }
 
-/// The items of a page that an unfinished checkpoint wrote, without those created after the point. Only the log shows whether
-/// those are still alive, and the updates omit entities created and deleted since.
+/// The items of a page that an unfinished checkpoint wrote, without those created after the point. Only the log shows
+/// whether those are still alive, and the updates omit entities created and deleted since.
 pub(super) fn older(key: &[u8], page: &[u8], born_from: JobId) -> Result<Vec<u8>, Error> {
     let mut older = Vec::new();
     for item in items(page) {

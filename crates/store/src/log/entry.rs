@@ -21,9 +21,9 @@
 //!                 29..32  zeros
 //!                 32..    the records, each after its length (a varint)
 //! ```
-//! Numbers are little-endian. The id is random and secret. So a client cannot send a body that reads as an entry or slows a
-//! search for entries, and entries of another directory do not count. Magic and checksum keep their positions in every later
-//! version.
+//! Numbers are little-endian. The id is random and secret. So a client cannot send a body that reads as an entry or
+//! slows a search for entries, and entries of another directory do not count. Magic and checksum keep their positions
+//! in every later version.
 
 use std::ops::Range;
 
@@ -111,7 +111,8 @@ impl Found {
     }
 }
 
-/// Fills in an entry's header. `header` is the entry's first bytes; `parts` are all bytes after them. Returns the checksum.
+/// Fills in an entry's header. `header` is the entry's first bytes; `parts` are all bytes after them. Returns the
+/// checksum.
 pub(crate) fn seal<'a>(
     id: LogId,
     seq: u64,

@@ -1,14 +1,16 @@
 //! The log in files: preallocated segments that are reused.
 //!
-//! A commit is one write and one `fdatasync` on the thread that commits. Large bodies are written without a copy. Segment files
-//! are allocated in full before they are needed, and are reused once a checkpoint has copied their contents. So neither
-//! metadata updates of the file system nor a full disk delays a commit. A segment is identified by its header, never by its
-//! file name. An entry larger than a segment gets a segment of its own size, which is not reused.
+//! A commit is one write and one `fdatasync` on the thread that commits. Large bodies are written without a copy.
+//! Segment files are allocated in full before they are needed, and are reused once a checkpoint has copied their
+//! contents. So neither metadata updates of the file system nor a full disk delays a commit. A segment is identified by
+//! its header, never by its file name. An entry larger than a segment gets a segment of its own size, which is not
+//! reused.
 //!
-//! A power cut can leave: the last entry in part or missing (`scan` drops it: it was never acknowledged); a segment's header
-//! without its first entry, or the reverse (treated alike); an older mark. After a failed write or sync the segment is not
-//! written to again: the commit is written to a new one. Entries after the mark that a process reads when it opens the log may
-//! exist in memory only, after a failed sync. They are written once more before any other entry.
+//! A power cut can leave: the last entry in part or missing (`scan` drops it: it was never acknowledged); a segment's
+//! header without its first entry, or the reverse (treated alike); an older mark. After a failed write or sync the
+//! segment is not written to again: the commit is written to a new one. Entries after the mark that a process reads
+//! when it opens the log may exist in memory only, after a failed sync. They are written once more before any other
+//! entry.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -150,8 +152,8 @@ impl FileLog {
         state.next_name = names.iter().filter_map(number).max().unwrap_or(0) + 1;
         let mut open_at = Open { file: None, path: PathBuf::new(), at: 0, bytes: 0 };
         if let Some(last) = state.segments.back() {
-            // Entries that were written but never synced have been read and count now, so they must not be lost later. After a
-            // failed sync the next sync would skip them. So write the same bytes again at the same position.
+            // Entries that were written but never synced have been read and count now, so they must not be lost later.
+            // After a failed sync the next sync would skip them. So write the same bytes again at the same position.
             let (from, unsynced) = &scanned.unsynced;
             put(&last.file, &last.path, &[unsynced], *from as u64)?;
             sync_data(&last.file, &last.path)?;

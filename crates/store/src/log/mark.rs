@@ -1,8 +1,8 @@
 //! The mark: the number of the last durable commit, kept beside the log in a file of 64 bytes.
 //!
 //! The mark is written after each commit, before its acknowledgement. It is synced when a segment begins and on a clean
-//! shutdown. So it never names a commit that is not durable, and after a kill it is exact: a commit up to the mark that is
-//! missing was lost, not torn.
+//! shutdown. So it never names a commit that is not durable, and after a kill it is exact: a commit up to the mark that
+//! is missing was lost, not torn.
 //!
 //! ```text
 //! bytes 0..4    crc32 of the log's id and of bytes 4..64

@@ -1,12 +1,12 @@
 //! Decides which entries of a log count, where the log ends, and what is damage.
 //!
-//! The entries of a log form a chain: each has the next number after the previous entry's, and its checksum. The chain ends
-//! where no complete entry continues it. This end is valid, with or without a torn entry after it, if it is the end of the last
-//! segment, no complete entry follows it, and the mark names no later commit. Anything else is damage.
+//! The entries of a log form a chain: each has the next number after the previous entry's, and its checksum. The chain
+//! ends where no complete entry continues it. This end is valid, with or without a torn entry after it, if it is the
+//! end of the last segment, no complete entry follows it, and the mark names no later commit. Anything else is damage.
 //!
-//! Damage before the table's point is harmless: the table holds those commits. Then the chain begins after the damage, and that
-//! segment receives no more entries. If the damage reaches the end of the log, the mark must name the table's last commit as
-//! the last of all, and no complete entry after it may exist anywhere.
+//! Damage before the table's point is harmless: the table holds those commits. Then the chain begins after the damage,
+//! and that segment receives no more entries. If the damage reaches the end of the log, the mark must name the table's
+//! last commit as the last of all, and no complete entry after it may exist anywhere.
 //!
 //! Not here: writing (`file`).
 
@@ -227,8 +227,8 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Follows the chain through one segment, and begins again after damage to commits that the table holds. Also returns the
-    /// offset in the segment that the mark has not reached.
+    /// Follows the chain through one segment, and begins again after damage to commits that the table holds. Also
+    /// returns the offset in the segment that the mark has not reached.
     fn walk(
         &mut self,
         file: &SegmentFile,
@@ -320,8 +320,8 @@ impl Chain<'_> {
     }
 }
 
-/// Shows every complete entry in order of segments, part of a chain or not: for damaged logs. Returns how many entries exist,
-/// and the ranges of commits missing between them.
+/// Shows every complete entry in order of segments, part of a chain or not: for damaged logs. Returns how many entries
+/// exist, and the ranges of commits missing between them.
 pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>)) -> Result<Loose, Error> {
     let files = Files::list(folder)?;
     let mut loose = Loose { mark: files.mark, id: Some(files.id), ..Loose::default() };

@@ -1,8 +1,8 @@
 //! A job's bytes: whole, or only the part that changes.
 //!
-//! State that ends with a connection is not written: listeners, and a connection-bound lease with the progress made under it.
-//! Such a job is written as ready, without its interrupted delivery. This matches its last journalled state, because taking a
-//! job under such a lease is not journalled. So it recovers the same, however often it was rewritten.
+//! State that ends with a connection is not written: listeners, and a connection-bound lease with the progress made
+//! under it. Such a job is written as ready, without its interrupted delivery. This matches its last journalled state,
+//! because taking a job under such a lease is not journalled. So it recovers the same, however often it was rewritten.
 //!
 //! ```text
 //! put   = 1 id queue bits protocol priority standing retry [key] [extra] result-len body-len result body
@@ -157,8 +157,8 @@ impl Tail {
     }
 }
 
-/// Appends a whole job without its tail if that exceeds `inline_max` bytes. Such a tail is shared, not copied, and the caller
-/// appends it.
+/// Appends a whole job without its tail if that exceeds `inline_max` bytes. Such a tail is shared, not copied, and the
+/// caller appends it.
 pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Tail {
     let extra = job.extra.as_deref();
     let progress = extra.and_then(|e| e.progress.as_ref()).filter(|_| !is_bound(job));

@@ -64,8 +64,8 @@ impl NextRun {
     }
 }
 
-/// Appends a whole schedule without its body if that exceeds `inline_max` bytes. Such a body is shared, not copied, and the
-/// caller appends it.
+/// Appends a whole schedule without its body if that exceeds `inline_max` bytes. Such a body is shared, not copied, and
+/// the caller appends it.
 pub(crate) fn encode_schedule(schedule: &Schedule, inline_max: usize, out: &mut Vec<u8>) -> Tail {
     let job = &schedule.job;
     out.push(SCHEDULE);

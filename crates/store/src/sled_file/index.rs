@@ -41,9 +41,9 @@ pub(super) struct Fragment {
 }
 
 impl Index {
-    /// Positions where the log may be cut, newest first: where messages end before their segment does although a later segment
-    /// exists, and where a missing segment would begin, from the last position that a header calls stable. If sled blanked such
-    /// a segment while it opened the log, nothing is missing there.
+    /// Positions where the log may be cut, newest first: where messages end before their segment does although a later
+    /// segment exists, and where a missing segment would begin, from the last position that a header calls stable. If
+    /// sled blanked such a segment while it opened the log, nothing is missing there.
     pub(crate) fn tears(&self) -> &[u64] {
         &self.tears
     }

@@ -1,4 +1,5 @@
-//! Segments and messages of sled's log: their positions, and whether they are intact. Pure: bytes in, slices of them out.
+//! Segments and messages of sled's log: their positions, and whether they are intact. Pure: bytes in, slices of them
+//! out.
 //!
 //! Source: sled 0.34.7, `pagecache/logger.rs`, `pagecache/constants.rs`, `serialization.rs`.
 //!
@@ -70,7 +71,8 @@ impl<'a> Cursor<'a> {
         Some(*taken)
     }
 
-    /// A number in sled's encoding: a small one in a byte, a large one after a byte with the number of bytes that follow.
+    /// A number in sled's encoding: a small one in a byte, a large one after a byte with the number of bytes that
+    /// follow.
     pub(super) fn number(&mut self) -> Option<u64> {
         Some(match self.byte()? {
             small @ 0..=240 => u64::from(small),
@@ -92,7 +94,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A segment's header: its position in the log and in the file, and the log's end on the disk when the segment was begun.
+/// A segment's header: its position in the log and in the file, and the log's end on the disk when the segment was
+/// begun.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Segment {
     pub(super) lsn: u64,
@@ -222,8 +225,8 @@ impl<'a> Messages<'a> {
         Self { bytes, segment_bytes, number, at: SEGMENT_HEADER_BYTES, tear: None }
     }
 
-    /// Continues after a tear, at the next message of this segment. Each attempt costs a checksum; `spare` limits the bytes
-    /// checked.
+    /// Continues after a tear, at the next message of this segment. Each attempt costs a checksum; `spare` limits the
+    /// bytes checked.
     pub(super) fn resume(&mut self, spare: &mut usize) -> bool {
         let Some((tear, _)) = self.tear else { return false };
         let number = self.number;
@@ -258,7 +261,8 @@ impl<'a> Iterator for Messages<'a> {
                 self.at += message.bytes;
                 Some((at, message))
             }
-            // Just enough space for a header: sled flushes such a segment without a cap, and may continue with the next.
+            // Just enough space for a header: sled flushes such a segment without a cap, and may continue with the
+            // next.
             Err(_) if self.at + HEADER_BYTES_MAX == self.segment_bytes => None,
             Err(flaw) => {
                 self.tear = Some((self.at, flaw));

@@ -2,10 +2,10 @@
 //!
 //! Source: sled 0.34.7, `serialization.rs`, `node.rs`, `meta.rs`.
 //!
-//! A node is `next` and `merging child` (numbers, 0 for none), a byte for `merging`, a byte for the length of the prefix, `lo`
-//! and `hi` (strings), a byte for the kind (0 leaf, 1 index), the number of keys, all keys, and then all values: strings in a
-//! leaf, pages in an index. It holds keys from `lo` on and below `hi`; an empty `hi` is no limit. All keys, including those of
-//! changes, are written without the prefix, which is the start of `lo`.
+//! A node is `next` and `merging child` (numbers, 0 for none), a byte for `merging`, a byte for the length of the
+//! prefix, `lo` and `hi` (strings), a byte for the kind (0 leaf, 1 index), the number of keys, all keys, and then all
+//! values: strings in a leaf, pages in an index. It holds keys from `lo` on and below `hi`; an empty `hi` is no limit.
+//! All keys, including those of changes, are written without the prefix, which is the start of `lo`.
 
 use super::message::Cursor;
 
@@ -41,8 +41,8 @@ pub(super) struct Leaf<'a>(pub(super) Vec<(&'a [u8], &'a [u8])>);
 pub(super) enum Link<'a> {
     Set(&'a [u8], &'a [u8]),
     Del(&'a [u8]),
-    /// Steps of a merge. In one message the left neighbour takes over the right one's entries and skips it. Until then both
-    /// hold their old entries, so a reader that follows neighbours can ignore the merge.
+    /// Steps of a merge. In one message the left neighbour takes over the right one's entries and skips it. Until then
+    /// both hold their old entries, so a reader that follows neighbours can ignore the merge.
     Merge,
 }
 
@@ -124,7 +124,8 @@ impl<'a> Link<'a> {
     }
 }
 
-/// The root of a tree, from the page that names the trees. `None`: the page is invalid; `Some(None)`: it names no such tree.
+/// The root of a tree, from the page that names the trees. `None`: the page is invalid; `Some(None)`: it names no such
+/// tree.
 pub(super) fn root(body: &[u8], tree: &[u8]) -> Option<Option<u64>> {
     let (mut cursor, mut root) = (Cursor(body), None);
     while !cursor.0.is_empty() {

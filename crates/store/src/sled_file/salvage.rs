@@ -1,8 +1,8 @@
-//! Reads everything readable: the entries of every leaf in the file, and every entry set, in the order of writing, including
-//! outdated ones.
+//! Reads everything readable: the entries of every leaf in the file, and every entry set, in the order of writing,
+//! including outdated ones.
 //!
-//! Unlike the index, this continues after a damaged message at the next intact one. It also reads segments with a damaged
-//! header, if their messages identify the segment.
+//! Unlike the index, this continues after a damaged message at the next intact one. It also reads segments with a
+//! damaged header, if their messages identify the segment.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -55,12 +55,12 @@ struct Image {
 }
 
 impl SledFile {
-    /// Shows every readable entry, with its position in the log, until `each` breaks. Most entries come more than once: a page
-    /// is written anew with all its entries.
+    /// Shows every readable entry, with its position in the log, until `each` breaks. Most entries come more than once:
+    /// a page is written anew with all its entries.
     ///
-    /// The log holds only the end of a set entry's key: its page's prefix is omitted. An entry is not shown if an image of its
-    /// page may be missing before it, except for the last entries of a page, which may be its only ones. In an undamaged file
-    /// those are right.
+    /// The log holds only the end of a set entry's key: its page's prefix is omitted. An entry is not shown if an image
+    /// of its page may be missing before it, except for the last entries of a page, which may be its only ones. In an
+    /// undamaged file those are right.
     ///
     /// # Errors
     ///

@@ -50,8 +50,8 @@ impl MemoryTable {
         self.state().fails_after = None;
     }
 
-    /// The table after a power cut: each write that was not synced survives or not, as `survives` decides. Its candidates are
-    /// the table as it is, and without the writes that follow a lost one, the last of these first.
+    /// The table after a power cut: each write that was not synced survives or not, as `survives` decides. Its
+    /// candidates are the table as it is, and without the writes that follow a lost one, the last of these first.
     #[must_use]
     pub fn cut(&self, mut survives: impl FnMut() -> bool) -> Self {
         let state = self.state();

@@ -1,21 +1,21 @@
 //! The table on the disk: one sled tree. Only this file and `sled_file` depend on sled.
 //!
-//! sled 0.34.7 is used in the one way that has proved safe: one writer, and frequent `flush` and `fdatasync` of its `db` file.
-//! Its own recovery is never used: it treats everything after a bad checksum as a torn end, blanks it, and is itself not safe
-//! against a power cut. Instead only the process that created a table writes it. Its file is read by `sled_file`, which changes
-//! nothing.
+//! sled 0.34.7 is used in the one way that has proved safe: one writer, and frequent `flush` and `fdatasync` of its
+//! `db` file. Its own recovery is never used: it treats everything after a bad checksum as a torn end, blanks it, and
+//! is itself not safe against a power cut. Instead only the process that created a table writes it. Its file is read by
+//! `sled_file`, which changes nothing.
 //!
 //! * `flush` alone ends in `sync_file_range`, which guarantees neither the file's size nor the device's cache.
-//! * Between two syncs less than a segment of sled's log must be written, or sled could reuse a segment before the replacement
-//!   of its contents is durable. A value costs several times its size in log (its node of up to 16 values is written anew every
-//!   eleven changes, halved every eight, and moved when segments are cleaned).
-//! * A node of more than a quarter of a segment would go to a file of its own, which sled neither syncs nor always deletes. So
-//!   values are of at most some 64 KiB.
-//! * sled writes a leaf anew after every eleventh change to it, and when it splits: a row of new values cost four times their
-//!   size. So new keys are first inserted without values, many at once. The leaves split while they are small, and each value
-//!   is then written once. A key without a value means nothing.
-//! * After an I/O error sled refuses everything, and may panic. Then the table is abandoned, and the next checkpoint builds a
-//!   new one.
+//! * Between two syncs less than a segment of sled's log must be written, or sled could reuse a segment before the
+//!   replacement of its contents is durable. A value costs several times its size in log (its node of up to 16 values
+//!   is written anew every eleven changes, halved every eight, and moved when segments are cleaned).
+//! * A node of more than a quarter of a segment would go to a file of its own, which sled neither syncs nor always
+//!   deletes. So values are of at most some 64 KiB.
+//! * sled writes a leaf anew after every eleventh change to it, and when it splits: a row of new values cost four times
+//!   their size. So new keys are first inserted without values, many at once. The leaves split while they are small,
+//!   and each value is then written once. A key without a value means nothing.
+//! * After an I/O error sled refuses everything, and may panic. Then the table is abandoned, and the next checkpoint
+//!   builds a new one.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -153,8 +153,8 @@ impl SledTable {
                 false => tree.insert(key, NO_VALUE).map(drop),
             })?;
         }
-        // The last key first: the pieces of a large record follow the page that names them in order of keys. They must be
-        // written before it, wherever a power cut ends the row.
+        // The last key first: the pieces of a large record follow the page that names them in order of keys. They must
+        // be written before it, wherever a power cut ends the row.
         for (key, value) in waiting.iter().rev() {
             self.change(key.len() + value.len(), |tree| tree.insert(key.as_slice(), value.as_slice()).map(drop))?;
         }

@@ -1,5 +1,5 @@
-//! Commits that the log still has from before the table's point: damage to them is harmless, a table with a damaged newest
-//! point needs them, and salvage does not let them override newer state.
+//! Commits that the log still has from before the table's point: damage to them is harmless, a table with a damaged
+//! newest point needs them, and salvage does not let them override newer state.
 
 use std::fs;
 use std::path::{Path, PathBuf};

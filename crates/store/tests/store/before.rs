@@ -1,6 +1,7 @@
 //! Directories of version 0.1.0: everything in them is taken over, or the start is refused.
 //!
-//! `WINDLASS_SEED=n` runs one directory, `WINDLASS_DAMAGES=n` sets the number of damages, `WINDLASS_OLD_JOBS=n` that of jobs.
+//! `WINDLASS_SEED=n` runs one directory, `WINDLASS_DAMAGES=n` sets the number of damages, `WINDLASS_OLD_JOBS=n` that of
+//! jobs.
 
 use std::fs;
 use std::path::Path;
@@ -130,8 +131,8 @@ fn a_damaged_old_journal_is_refused_except_for_its_last_commit() {
             damages += 1;
             match Daemon::start(&config, seed, Timestamp(0)) {
                 Ok(daemon) => {
-                    // The last commit may never have been acknowledged. And a file cut between two commits shows no trace of
-                    // later ones: that is why the format was replaced.
+                    // The last commit may never have been acknowledged. And a file cut between two commits shows no
+                    // trace of later ones: that is why the format was replaced.
                     let last = prints.iter().rev().take(if goes_on { 2 } else { usize::MAX });
                     let is = daemon.print();
                     let known =

@@ -1,5 +1,5 @@
-//! Damage to every file of a directory, after clean stops and after kills. Opening either reports damage and refuses, or finds
-//! exactly the acknowledged state.
+//! Damage to every file of a directory, after clean stops and after kills. Opening either reports damage and refuses,
+//! or finds exactly the acknowledged state.
 //!
 //! `WINDLASS_SEED=n` runs one directory, `WINDLASS_DAMAGES=n` sets the number of damages.
 

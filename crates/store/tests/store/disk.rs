@@ -1,10 +1,10 @@
 //! A disk that forgets: it tracks the durable part of a directory, and produces what a power cut leaves.
 //!
-//! A file's bytes are durable once it was synced, names once their folder was. Each later write to a sector of 512 bytes, a
-//! size or a name survives or not, at random.
+//! A file's bytes are durable once it was synced, names once their folder was. Each later write to a sector of 512
+//! bytes, a size or a name survives or not, at random.
 //!
-//! A sync may fail. The bytes of a failed sync can be read until the power fails, and no later sync makes them durable unless
-//! they are written again. Linux behaves like this.
+//! A sync may fail. The bytes of a failed sync can be read until the power fails, and no later sync makes them durable
+//! unless they are written again. Linux behaves like this.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -1,5 +1,5 @@
-//! A whole data directory from this format's first version, in `golden/directory.txt`. Every later version that reads this
-//! format must find the contents of `golden/directory.jsonl` in it.
+//! A whole data directory from this format's first version, in `golden/directory.txt`. Every later version that reads
+//! this format must find the contents of `golden/directory.jsonl` in it.
 //!
 //! ```text
 //! folder NAME

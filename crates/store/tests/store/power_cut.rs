@@ -1,9 +1,9 @@
-//! Simulated power cuts: writes since the last completed sync survive in part only, sector by sector, name by name, at random.
-//! Every acknowledged commit must survive.
+//! Simulated power cuts: writes since the last completed sync survive in part only, sector by sector, name by name, at
+//! random. Every acknowledged commit must survive.
 //!
-//! The power fails in and between the steps of commits, new segments, checkpoints and rebuilds, openings (also after a power
-//! cut), creating a store and taking one over from version 0.1.0, and stops. Before that, syncs may fail, and daemons may be
-//! killed and restarted, with or without such a failure.
+//! The power fails in and between the steps of commits, new segments, checkpoints and rebuilds, openings (also after a
+//! power cut), creating a store and taking one over from version 0.1.0, and stops. Before that, syncs may fail, and
+//! daemons may be killed and restarted, with or without such a failure.
 //!
 //! `WINDLASS_SEED=n` runs one seed, `WINDLASS_CUTS=n` sets the number of cuts.
 

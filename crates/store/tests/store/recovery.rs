@@ -1,5 +1,5 @@
-//! The refusals of recovery and their texts: contradictory records, missing commits, entries torn or damaged at every byte,
-//! missing parts of a directory.
+//! The refusals of recovery and their texts: contradictory records, missing commits, entries torn or damaged at every
+//! byte, missing parts of a directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ use crate::disk::{Image, image_of, restore};
 use crate::files::{self, home, small};
 use crate::jobs;
 
-// ---- commits of arbitrary records -------------------------------------------------------------------------------------
+// ---- commits of arbitrary records
+// -------------------------------------------------------------------------------------
 
 /// A log of commits with these records and an engine meta.
 fn framed(commits: &[Vec<Record>]) -> MemoryLog {
@@ -252,7 +253,8 @@ fn a_commit_that_cannot_be_read_is_damage() {
     assert!(daemon.checkpointer.run(true).is_err(), "nor is it taken to the table");
 }
 
-// ---- a directory -------------------------------------------------------------------------------------------------------
+// ---- a directory
+// -------------------------------------------------------------------------------------------------------
 
 /// A directory with a few commits, after a kill; the range of its last entry, and the images before and with it.
 struct Few {

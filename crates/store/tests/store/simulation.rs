@@ -1,5 +1,5 @@
-//! A daemon's life from one seed: visits, failing commits, failing checkpoints, crashes in the middle of either, recoveries.
-//! After each crash the engine must be as it was at the last durable commit.
+//! A daemon's life from one seed: visits, failing commits, failing checkpoints, crashes in the middle of either,
+//! recoveries. After each crash the engine must be as it was at the last durable commit.
 //!
 //! `WINDLASS_SEED=n` runs one seed, `WINDLASS_SEEDS=n` more of them.
 
@@ -162,7 +162,8 @@ impl Daemon {
         }
     }
 
-    /// The power fails, possibly in the middle of a commit and of a checkpoint. Then a new daemon starts on the remains.
+    /// The power fails, possibly in the middle of a commit and of a checkpoint. Then a new daemon starts on the
+    /// remains.
     fn crash(&mut self) {
         let on_its_way = self.on_its_way.take();
         let arrives = self.rng.one_in(2);

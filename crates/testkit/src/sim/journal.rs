@@ -1,5 +1,5 @@
-//! A journal in memory that keeps only what the engine's changes name: an engine rebuilt from it must equal the one that crashed.
-//! Rules: the documentation of [`windlass_engine::Change`].
+//! A journal in memory that keeps only what the engine's changes name: an engine rebuilt from it must equal the one
+//! that crashed. Rules: the documentation of [`windlass_engine::Change`].
 
 use std::collections::BTreeMap;
 

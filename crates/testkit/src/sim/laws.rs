@@ -4,8 +4,8 @@
 //! - A listener receives each note, and the end, once for each of its subscriptions.
 //! - A closed connection receives no events.
 //! - The engine's time never goes back while the machine runs.
-//! - No lease ends early for its holder, and no worker that beats in time is lost: physical time counts, less the pauses of the
-//!   daemon.
+//! - No lease ends early for its holder, and no worker that beats in time is lost: physical time counts, less the
+//!   pauses of the daemon.
 //! - A job whose end was acknowledged is not handed out again, by no run of the daemon.
 //! - A push wakes one sleeper at most, and hands out one job at most.
 //! - A client gets a job of another protocol only from a bridged queue.
@@ -93,8 +93,8 @@ impl Laws {
                 self.bridge = (**bridge).clone();
                 self.wordless.clear();
             }
-            // A new body, another codec or another try after the end may have changed it. A mark from when the queue was shared
-            // is tried once more when the queue is isolated again.
+            // A new body, another codec or another try after the end may have changed it. A mark from when the queue
+            // was shared is tried once more when the queue is isolated again.
             Some((
                 _,
                 Command::Job(JobCommand::Replace { .. })
@@ -138,8 +138,8 @@ impl Laws {
         self.beats.record(beats(oracle), self.now, machine.passed_ms());
     }
 
-    /// Checks after time has passed and nothing else has happened: a holder that lost its lease has had its full time, unless it
-    /// is a worker that was lost itself.
+    /// Checks after time has passed and nothing else has happened: a holder that lost its lease has had its full time,
+    /// unless it is a worker that was lost itself.
     pub(crate) fn judge_promises(&self, oracle: &Oracle, machine: &Machine) {
         let (leases, beats) = (leases(oracle), beats(oracle));
         let is_lost = |(_, _, worker): &Leased| worker.is_some_and(|worker| !beats.contains_key(&worker));

@@ -1,9 +1,9 @@
-//! Simulates a broker's life from one seed: random numbers decide which client sends which command and when, a machine's jumping
-//! clocks give the time, and an oracle computes the answer that the engine must give.
+//! Simulates a broker's life from one seed: random numbers decide which client sends which command and when, a
+//! machine's jumping clocks give the time, and an oracle computes the answer that the engine must give.
 //!
-//! After every command the simulator compares the engine's answers, jobs, queues and figures with the oracle's, its own indexes
-//! with each other ([`Engine::check`]), and its changes with a journal from which it could be rebuilt; now and then the engine
-//! *is* rebuilt. On every failure, the simulator prints the seed: a seed is a bug report.
+//! After every command the simulator compares the engine's answers, jobs, queues and figures with the oracle's, its own
+//! indexes with each other ([`Engine::check`]), and its changes with a journal from which it could be rebuilt; now and
+//! then the engine *is* rebuilt. On every failure, the simulator prints the seed: a seed is a bug report.
 #![expect(
     clippy::panic,
     clippy::expect_used,
@@ -232,8 +232,9 @@ impl Life {
 
     fn begin(&mut self) {
         let seed = self.rng.throw();
-        // The engine ignores a time that goes back. The daemon takes the time and the clocks of a turn from one reading. After a
-        // pause both must match: a restart goes on from the time that the engine noted with the new clocks.
+        // The engine ignores a time that goes back. The daemon takes the time and the clocks of a turn from one
+        // reading. After a pause both must match: a restart goes on from the time that the engine noted with the new
+        // clocks.
         let back = if self.rng.chance(3) { self.rng.below(100) } else { 0 };
         let reading = self.machine.read();
         let back = if reading.pause_ms.is_some() { 0 } else { back };
@@ -253,9 +254,9 @@ impl Life {
         self.judge(None, &heard, &said);
     }
 
-    /// Sends the command part by part first, as far as it has parts: the result must be the same. There are two exceptions. If a
-    /// job dies of it, other dead jobs may be dropped between two parts. And if the limits give a woken sleeper no time, a
-    /// sleeper woken by one part oversleeps before the next command.
+    /// Sends the command part by part first, as far as it has parts: the result must be the same. There are two
+    /// exceptions. If a job dies of it, other dead jobs may be dropped between two parts. And if the limits give a
+    /// woken sleeper no time, a sleeper woken by one part oversleeps before the next command.
     fn ask_in_parts(&mut self, client: ClientId, command: Command) {
         let asleep = |client: &oracle::ClientMemo| matches!(client.waiting, oracle::Waiting::Asleep { .. });
         let oversleeps = self.world.limits.wake_ms == 0 && self.oracle.clients.iter().any(asleep);

@@ -87,7 +87,8 @@ impl Order {
     }
 }
 
-/// The job that was handed out and its queue, if the job is still leased. Entries of `cycle` queues have an order of their own.
+/// The job that was handed out and its queue, if the job is still leased. Entries of `cycle` queues have an order of
+/// their own.
 fn leased_work<'a>(engine: &'a Engine, taken: &Taken) -> Option<(&'a Job, &'a Queue)> {
     let job = engine.job(taken.id).filter(|job| job.lease().is_some() && job.cycle().is_none())?;
     Some((job, engine.queue(job.queue)?))

@@ -36,8 +36,8 @@ impl Pattern {
         Ok(filled.into())
     }
 
-    /// Whether `bytes` match. Holes without a value match anything and are then filled. Such a hole takes at least one byte and
-    /// ends at the first occurrence of what follows it.
+    /// Whether `bytes` match. Holes without a value match anything and are then filled. Such a hole takes at least one
+    /// byte and ends at the first occurrence of what follows it.
     pub(super) fn matches(&self, bytes: &[u8], variables: &mut Variables) -> bool {
         let mut found = variables.clone();
         let matched = matches(&self.0, bytes, &mut found);

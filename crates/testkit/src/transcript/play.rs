@@ -23,8 +23,8 @@ pub trait Speech {
     /// A server of this protocol does not send such a message.
     fn decode(&self, input: &mut BytesMut) -> Result<Option<Spoken>, String>;
 
-    /// A message that is answered at once and changes nothing, and its answer; different for every number. Its answer proves that
-    /// all earlier messages have been processed.
+    /// A message that is answered at once and changes nothing, and its answer; different for every number. Its answer
+    /// proves that all earlier messages have been processed.
     fn barrier(&self, number: u64) -> (Bytes, Spoken);
 }
 

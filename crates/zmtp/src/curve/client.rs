@@ -10,8 +10,8 @@ use super::{COOKIE_BYTES, CurvePublicKey, CurveSecretKey, HELLO, INITIATE, KEY_B
 use crate::peer::Close;
 use crate::wire::{Flags, Header, Malformed, Metadata};
 
-/// A client of one connection. Call [`CurveClient::hello`], [`CurveClient::welcomed`] and [`CurveClient::ready`] in this order, after
-/// both greetings.
+/// A client of one connection. Call [`CurveClient::hello`], [`CurveClient::welcomed`] and [`CurveClient::ready`] in
+/// this order, after both greetings.
 #[derive(Debug)]
 pub struct CurveClient {
     own: CurveSecretKey,

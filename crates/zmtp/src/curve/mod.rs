@@ -1,11 +1,12 @@
-//! CurveZMQ: connections that are encrypted, and clients that are known by their keys. Pure: random bytes come from outside.
+//! CurveZMQ: connections that are encrypted, and clients that are known by their keys. Pure: random bytes come from
+//! outside.
 //!
-//! Reading order: `keys` (what an operator handles) · `boxes` (encryption, and the nonces) · `server` (the four commands of a
-//! handshake, from the server's side) · `secured` (frames in boxes, after it) · `client` (the other side, for tests and load
-//! generators). [`crate::Peer`] uses the server's side.
+//! Reading order: `keys` (what an operator handles) · `boxes` (encryption, and the nonces) · `server` (the four
+//! commands of a handshake, from the server's side) · `secured` (frames in boxes, after it) · `client` (the other side,
+//! for tests and load generators). [`crate::Peer`] uses the server's side.
 //!
-//! Spec: RFC 26. Where it leaves a choice, as libzmq: a `MESSAGE` has no command flag, and its first octet has a second flag, for
-//! commands.
+//! Spec: RFC 26. Where it leaves a choice, as libzmq: a `MESSAGE` has no command flag, and its first octet has a second
+//! flag, for commands.
 
 mod boxes;
 mod client;

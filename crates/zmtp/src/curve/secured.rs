@@ -1,6 +1,7 @@
 //! Frames in boxes: each frame of ZMTP is the text of one `MESSAGE`.
 //!
-//! Spec: RFC 26, "MESSAGE". The numbers of both directions count up, so that no box can be repeated or left out unnoticed.
+//! Spec: RFC 26, "MESSAGE". The numbers of both directions count up, so that no box can be repeated or left out
+//! unnoticed.
 
 use std::fmt;
 

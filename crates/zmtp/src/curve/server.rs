@@ -1,7 +1,7 @@
 //! The server's side of the handshake: a function for each command that a client sends.
 //!
-//! The cookie of RFC 26 lets a server forget a client between WELCOME and INITIATE. This server remembers its connections, so the
-//! cookie is random and holds nothing.
+//! The cookie of RFC 26 lets a server forget a client between WELCOME and INITIATE. This server remembers its
+//! connections, so the cookie is random and holds nothing.
 //!
 //! Spec: RFC 26, "The CurveZMQ Protocol".
 

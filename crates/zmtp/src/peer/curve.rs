@@ -1,8 +1,8 @@
 //! A connection with CURVE: its handshake, and its frames, which come and go in boxes.
 //!
-//! Frames that come are decrypted in their own memory and then read like any others. Frames that leave are encrypted last, in the
-//! order in which they leave ([`Peer::seal`]): each box has a number, and an answer that waited for the disk may leave before bytes that
-//! were put out earlier.
+//! Frames that come are decrypted in their own memory and then read like any others. Frames that leave are encrypted
+//! last, in the order in which they leave ([`Peer::seal`]): each box has a number, and an answer that waited for the
+//! disk may leave before bytes that were put out earlier.
 //!
 //! Spec: RFC 26; `crate::curve` has the commands.
 
@@ -75,8 +75,8 @@ impl Curve {
 }
 
 impl Peer {
-    /// Encrypts bytes that this peer has put out, if its mechanism does. `None`: they leave as they are. Call it with all bytes, in the
-    /// order in which they leave, and with whole messages.
+    /// Encrypts bytes that this peer has put out, if its mechanism does. `None`: they leave as they are. Call it with
+    /// all bytes, in the order in which they leave, and with whole messages.
     pub fn seal(&mut self, bytes: &[u8]) -> Option<BytesMut> {
         let curve = self.curve.as_deref_mut()?;
         let (handshake, frames) = bytes.split_at_checked(curve.unsealed_bytes).unwrap_or((bytes, b""));

@@ -1,7 +1,7 @@
 //! Heartbeats: PING when a peer has been silent, and the time after which it counts as gone.
 //!
-//! Any bytes from the peer count as a sign of life. Deadlines move lazily: a read only updates a timestamp, and the deadline that
-//! was announced is recomputed when it arrives.
+//! Any bytes from the peer count as a sign of life. Deadlines move lazily: a read only updates a timestamp, and the
+//! deadline that was announced is recomputed when it arrives.
 //!
 //! Spec: RFC 37, "Connection Heartbeating".
 
@@ -18,7 +18,8 @@ pub(super) struct Heart {
     heard_at: Timestamp,
     /// When our PING was sent, while it is unanswered.
     pinged_at: Option<Timestamp>,
-    /// The time to live from the peer's last PING, in milliseconds: the peer is gone if it is silent for longer; 0 = no limit.
+    /// The time to live from the peer's last PING, in milliseconds: the peer is gone if it is silent for longer; 0 = no
+    /// limit.
     ttl_ms: u64,
 }
 
@@ -96,9 +97,9 @@ impl Peer {
         Err(close)
     }
 
-    /// Reading from this peer was suspended on purpose until now: its silence must not count as a missed heartbeat. For a driver
-    /// that stops reading from a peer that does not read its answers. Call it when reading begins again, and before a tick
-    /// meanwhile.
+    /// Reading from this peer was suspended on purpose until now: its silence must not count as a missed heartbeat. For
+    /// a driver that stops reading from a peer that does not read its answers. Call it when reading begins again, and
+    /// before a tick meanwhile.
     pub const fn reset_liveness(&mut self, now: Timestamp) {
         self.heart.heard(now);
     }

@@ -1,8 +1,8 @@
 //! One connection: greeting, handshake, then messages and commands as they come.
 //!
-//! Reading order: this file, the stages of a connection; `handshake`, one function for each mechanism; `traffic`, frames to
-//! messages; `heartbeat`, PING and the time-outs; `send`, messages to frames; `version2`, the handshake of ZMTP 2.0; `settings`
-//! and `close`; `curve`, for connections that are encrypted.
+//! Reading order: this file, the stages of a connection; `handshake`, one function for each mechanism; `traffic`,
+//! frames to messages; `heartbeat`, PING and the time-outs; `send`, messages to frames; `version2`, the handshake of
+//! ZMTP 2.0; `settings` and `close`; `curve`, for connections that are encrypted.
 //!
 //! Spec: RFC 37, "Overall Behavior".
 
@@ -34,9 +34,9 @@ use traffic::Frames;
 
 /// The other side of one connection.
 ///
-/// Call [`Peer::open`] once. Call [`Peer::read`] when bytes have come, again and again until it returns `None` or an error. Call
-/// [`Peer::tick`] when [`Peer::next_deadline`] has come. Each of them, and every function that sends, may append output for the peer
-/// to `out`. After an error, send `out` and hang up.
+/// Call [`Peer::open`] once. Call [`Peer::read`] when bytes have come, again and again until it returns `None` or an
+/// error. Call [`Peer::tick`] when [`Peer::next_deadline`] has come. Each of them, and every function that sends, may
+/// append output for the peer to `out`. After an error, send `out` and hang up.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -139,8 +139,8 @@ impl Peer {
         self.open_as(Bytes::new(), now, out);
     }
 
-    /// Sends a greeting with an identity: a [`Role::Dealer`] sends this one, if it is not empty. At most 255 bytes. The other
-    /// roles have none.
+    /// Sends a greeting with an identity: a [`Role::Dealer`] sends this one, if it is not empty. At most 255 bytes. The
+    /// other roles have none.
     pub fn open_as(&mut self, identity: Bytes, now: Timestamp, out: &mut BytesMut) {
         self.heart.begin(now);
         let before = out.len();
@@ -154,8 +154,8 @@ impl Peer {
         }
     }
 
-    /// Takes the next event out of `input`. It must always be the same buffer, with bytes added at its end and none taken away.
-    /// `None` if there is no event yet.
+    /// Takes the next event out of `input`. It must always be the same buffer, with bytes added at its end and none
+    /// taken away. `None` if there is no event yet.
     ///
     /// # Errors
     /// The connection is over. Further calls return the same error.
@@ -176,8 +176,8 @@ impl Peer {
         found
     }
 
-    /// Minimum number of further bytes before [`Peer::read`] can return the next event; 0 between messages. Never more than a
-    /// frame may have. For a reader that reserves memory, or has stopped reading.
+    /// Minimum number of further bytes before [`Peer::read`] can return the next event; 0 between messages. Never more
+    /// than a frame may have. For a reader that reserves memory, or has stopped reading.
     #[must_use]
     pub fn bytes_wanted(&self) -> usize {
         match self.stage {
@@ -192,7 +192,8 @@ impl Peer {
         }
     }
 
-    /// Number of whole messages received. Commands between the parts of a message do not count: they do not complete it.
+    /// Number of whole messages received. Commands between the parts of a message do not count: they do not complete
+    /// it.
     #[must_use]
     pub const fn messages(&self) -> u64 {
         self.frames.messages()

@@ -1,4 +1,5 @@
-//! What an operator can configure, and what the protocol above decides. The server reads the values from its configuration.
+//! What an operator can configure, and what the protocol above decides. The server reads the values from its
+//! configuration.
 
 use std::sync::Arc;
 
@@ -104,8 +105,8 @@ impl Role {
         }
     }
 
-    /// Whether this role may talk to the peer's socket type. Spec: RFC 37, the table in "The Socket-Type Property". It lists no
-    /// REP for a ROUTER.
+    /// Whether this role may talk to the peer's socket type. Spec: RFC 37, the table in "The Socket-Type Property". It
+    /// lists no REP for a ROUTER.
     pub(super) const fn serves(self, peer: SocketType) -> bool {
         match self {
             Self::Router => matches!(peer, SocketType::Req | SocketType::Dealer | SocketType::Router),

@@ -1,10 +1,10 @@
 //! Frames to messages, and the commands between them.
 //!
-//! A message stays in its read buffer until its last frame has come. Then it is one view of that buffer. Arriving bytes cause no
-//! frame's header to be read again, except that of the incomplete frame.
+//! A message stays in its read buffer until its last frame has come. Then it is one view of that buffer. Arriving bytes
+//! cause no frame's header to be read again, except that of the incomplete frame.
 //!
-//! Commands may stand between the frames of a message: libzmq sends its heartbeats there if they fall due in the middle. They are
-//! answered, and the message is assembled around them.
+//! Commands may stand between the frames of a message: libzmq sends its heartbeats there if they fall due in the
+//! middle. They are answered, and the message is assembled around them.
 //!
 //! Spec: RFC 37, "Framing", "The Publish-Subscribe Pattern", and RFC 23 for subscriptions that are messages.
 
@@ -52,7 +52,8 @@ impl Frames {
         self.moved.capacity()
     }
 
-    /// The body of the next frame, whatever its kind, and whether its buffer was allocated for it. Used for frames in boxes.
+    /// The body of the next frame, whatever its kind, and whether its buffer was allocated for it. Used for frames in
+    /// boxes.
     pub(super) fn next_frame(&mut self, input: &mut BytesMut, most: usize) -> Result<Option<(BytesMut, bool)>, Close> {
         let Some(header) = self.header(input)? else { return Ok(None) };
         let body_bytes = within("frame_bytes_max", header.body_bytes, most)?;
@@ -119,8 +120,8 @@ impl Frames {
         Ok(header)
     }
 
-    /// Whether the next unread frame is whole. If it is incomplete and large, the message moves into a buffer of its own, which
-    /// grows as the rest arrives.
+    /// Whether the next unread frame is whole. If it is incomplete and large, the message moves into a buffer of its
+    /// own, which grows as the rest arrives.
     fn is_there(&mut self, input: &mut BytesMut, frame_bytes: usize) -> bool {
         self.bytes_wanted = (self.seen_bytes + frame_bytes).saturating_sub(input.len());
         if self.bytes_wanted >= LARGE_BYTES && !self.dedicated {
@@ -207,7 +208,8 @@ impl Peer {
     }
 
     fn subscription(message: &Message) -> Option<Event> {
-        // ZMTP 3.0: "a message consisting of a single frame that begins with 1 or 0". A publisher discards all other messages.
+        // ZMTP 3.0: "a message consisting of a single frame that begins with 1 or 0". A publisher discards all other
+        // messages.
         let mut parts = message.parts();
         let event = match (parts.len(), parts.next()?.split_first()?) {
             (1, (1, topic)) => Event::Subscribe(Bytes::copy_from_slice(topic)),

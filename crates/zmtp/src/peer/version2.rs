@@ -1,5 +1,5 @@
-//! Peers that speak ZMTP 2.0: libzmq 3 and its contemporaries. After the signature each side sends its socket type and its
-//! identity. Then come frames as in 3.x, but no commands, so there are no heartbeats and no password.
+//! Peers that speak ZMTP 2.0: libzmq 3 and its contemporaries. After the signature each side sends its socket type and
+//! its identity. Then come frames as in 3.x, but no commands, so there are no heartbeats and no password.
 //!
 //! Spec: RFC 15, "Framing" and "Version Negotiation".
 

@@ -1,7 +1,7 @@
 //! Commands: what two ZMTP implementations send each other between messages.
 //!
-//! Spec: RFC 37, "Commands", "The NULL Security Mechanism", "The Publish-Subscribe Pattern", "Connection Heartbeating"; RFC 24
-//! for PLAIN's.
+//! Spec: RFC 37, "Commands", "The NULL Security Mechanism", "The Publish-Subscribe Pattern", "Connection Heartbeating";
+//! RFC 24 for PLAIN's.
 
 use bytes::{BufMut, BytesMut};
 

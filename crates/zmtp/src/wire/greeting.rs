@@ -1,7 +1,7 @@
 //! The first 64 bytes of either side: signature, version and security mechanism.
 //!
-//! Spec: RFC 37, "Version Negotiation"; RFC 15 for ZMTP 2.0. The first 11 bytes of either side decide the version. A server sends
-//! only those until it has the peer's, because the byte after them has another meaning in 2.0.
+//! Spec: RFC 37, "Version Negotiation"; RFC 15 for ZMTP 2.0. The first 11 bytes of either side decide the version. A
+//! server sends only those until it has the peer's, because the byte after them has another meaning in 2.0.
 
 use bytes::{BufMut, BytesMut};
 
@@ -75,8 +75,8 @@ impl Greeting {
         first == SIGNATURE
     }
 
-    /// The version of a peer whose bytes begin with `input`; `None` until it is known. An invalid byte is reported as soon as it
-    /// has come.
+    /// The version of a peer whose bytes begin with `input`; `None` until it is known. An invalid byte is reported as
+    /// soon as it has come.
     ///
     /// # Errors
     /// The connection must be closed.

@@ -1,5 +1,5 @@
-//! The codec: bytes to greetings, frames, commands and back. Pure and stateless. [`Peer`](crate::Peer) keeps the state of a
-//! conversation.
+//! The codec: bytes to greetings, frames, commands and back. Pure and stateless. [`Peer`](crate::Peer) keeps the state
+//! of a conversation.
 //!
 //! Spec: RFC 37, "Formal Grammar"; RFC 15 (ZMTP 2.0), which has the same frames and no commands.
 

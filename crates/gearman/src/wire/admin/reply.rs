@@ -1,14 +1,14 @@
 //! Writes every line that answers a text command, to the byte. The session chooses which to send.
 //!
-//! Spec: `PROTOCOL`, "Administrative Protocol", for the lists; all other lines are worded as gearmand's. Lists end their lines
-//! with LF, refusals and acknowledgements with CRLF.
+//! Spec: `PROTOCOL`, "Administrative Protocol", for the lists; all other lines are worded as gearmand's. Lists end
+//! their lines with LF, refusals and acknowledgements with CRLF.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::wire::number::Decimal;
 
-/// One line. Lists are rows followed by [`End`](Self::End). Names are written unescaped: a name with a tab or a line feed breaks
-/// its row, as in gearmand.
+/// One line. Lists are rows followed by [`End`](Self::End). Names are written unescaped: a name with a tab or a line
+/// feed breaks its row, as in gearmand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminReply<'a> {
     /// The answer to `version`.

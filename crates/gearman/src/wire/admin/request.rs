@@ -1,7 +1,7 @@
 //! Parses a text line into a command.
 //!
-//! Spec: `PROTOCOL`, "Administrative Protocol". Verbs and keywords are case-insensitive. Several blanks count as one, except that
-//! a line must not start with one.
+//! Spec: `PROTOCOL`, "Administrative Protocol". Verbs and keywords are case-insensitive. Several blanks count as one,
+//! except that a line must not start with one.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -81,8 +81,8 @@ pub enum AdminError {
     /// Close the connection without an answer.
     #[error("more than {ADMIN_WORDS_MAX} words on a text line")]
     TooManyWords,
-    /// Unknown verb. Also `show`, `cancel` and `cancel job` without further words, `shutdown` with anything but `graceful`, and
-    /// an empty line.
+    /// Unknown verb. Also `show`, `cancel` and `cancel job` without further words, `shutdown` with anything but
+    /// `graceful`, and an empty line.
     #[error("unknown text command {verb:?}")]
     UnknownCommand {
         /// As typed, without the words after it.
@@ -150,8 +150,8 @@ impl AdminRequest {
         }
     }
 
-    /// Appends the command and CRLF: with CRLF every server reads the whole last word. Names must not contain blanks or line
-    /// feeds.
+    /// Appends the command and CRLF: with CRLF every server reads the whole last word. Names must not contain blanks or
+    /// line feeds.
     pub fn encode(&self, out: &mut BytesMut) {
         let mut line = |words: &[&[u8]]| out.put_slice(&words.join(&b' '));
         match self {
@@ -201,8 +201,8 @@ fn show(arguments: &[&[u8]]) -> Result<AdminRequest, AdminError> {
     }
 }
 
-/// A single size applies to all priorities. With more sizes each applies to its own priority, and a priority without one has no
-/// limit.
+/// A single size applies to all priorities. With more sizes each applies to its own priority, and a priority without
+/// one has no limit.
 fn limits(sizes: &[&[u8]]) -> QueueLimits {
     let size = |at: usize| sizes.get(at).map_or(0, |size| status_number(size));
     match sizes {

@@ -71,8 +71,8 @@ impl Request {
     }
 }
 
-/// The number of arguments a body must have. Opaque data at the end counts as one. A packet with one argument always has it: the
-/// body. `WORK_DATA` and its variants may consist of the handle alone.
+/// The number of arguments a body must have. Opaque data at the end counts as one. A packet with one argument always
+/// has it: the body. `WORK_DATA` and its variants may consist of the handle alone.
 const fn arguments_needed(kind: Kind) -> usize {
     match kind {
         Kind::SUBMIT_JOB_SCHED => 8,
@@ -177,7 +177,8 @@ impl Fields<'_> {
         Ok(Request::WorkStatus { handle, numerator, denominator: self.rest() })
     }
 
-    /// A handle and opaque data. Without a NUL the data is empty: Perl's worker omits it if the result is nothing, or 0.
+    /// A handle and opaque data. Without a NUL the data is empty: Perl's worker omits it if the result is nothing, or
+    /// 0.
     fn work(mut self) -> (Bytes, Bytes) {
         self.terminated().map_or_else(|_| (self.rest(), Bytes::new()), |handle| (handle, self.rest()))
     }

@@ -1,5 +1,5 @@
-//! What must hold for any bytes: decoding reverses encoding, cuts of the stream do not matter, and noise neither panics nor
-//! allocates past the limit.
+//! What must hold for any bytes: decoding reverses encoding, cuts of the stream do not matter, and noise neither panics
+//! nor allocates past the limit.
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;

@@ -147,7 +147,8 @@ impl Oracle {
         self.next_job = engine.meta().next_job;
     }
 
-    /// Of several jobs that might hold a key, the youngest holds it: it was pushed after the others had released the key.
+    /// Of several jobs that might hold a key, the youngest holds it: it was pushed after the others had released the
+    /// key.
     fn settle_keys(&mut self) {
         let same = |one: &Job, other: &Job| {
             one.queue == other.queue && one.protocol == other.protocol && one.key() == other.key() && one.id > other.id

@@ -1,8 +1,8 @@
 //! The oracle: the engine's rules implemented in the most obvious, slow way, with plain lists searched from end to end.
 //!
 //! It computes the answer to every command, event by event, and the state afterwards. It shares the engine's vocabulary
-//! (commands, events, jobs) and none of its code. Its rules are those in the documentation of [`windlass_engine::Command`],
-//! [`windlass_engine::Event`] and [`windlass_engine::Job`].
+//! (commands, events, jobs) and none of its code. Its rules are those in the documentation of
+//! [`windlass_engine::Command`], [`windlass_engine::Event`] and [`windlass_engine::Job`].
 
 mod batch;
 mod clients;
@@ -158,7 +158,8 @@ impl Oracle {
         std::mem::take(&mut self.said)
     }
 
-    /// The events that must follow when these jobs, found by a listing that continues at `next`, are changed in this order.
+    /// The events that must follow when these jobs, found by a listing that continues at `next`, are changed in this
+    /// order.
     pub(crate) fn mutate(
         &mut self,
         client: ClientId,
@@ -351,7 +352,8 @@ impl Oracle {
         self.clients.iter_mut().find(|client| client.id == id).ok_or(Refusal::OutOfPlace)
     }
 
-    /// Finds a job by a producer's name: the job leased first, else the oldest job that has not ended, else the youngest.
+    /// Finds a job by a producer's name: the job leased first, else the oldest job that has not ended, else the
+    /// youngest.
     fn named(&self, name: &[u8]) -> Option<JobId> {
         let named = || self.jobs.iter().filter(|memo| !name.is_empty() && memo.job.name() == name);
         let leased = named().filter_map(|memo| Some((memo.job.lease()?.taken_at, memo))).min_by_key(|(at, _)| *at);
@@ -366,7 +368,8 @@ impl Oracle {
         self.jobs.iter().find(|memo| memo.holds_key && holds(&memo.job)).map(id_of)
     }
 
-    /// The job that holds a key in any queue: the oldest in the first of the engine's 256 groups of queues that has one.
+    /// The job that holds a key in any queue: the oldest in the first of the engine's 256 groups of queues that has
+    /// one.
     fn keyed_anywhere(&self, protocol: windlass_engine::Protocol, key: &[u8]) -> Option<JobId> {
         let holds = |memo: &&JobMemo| memo.holds_key && memo.job.protocol == protocol && memo.job.key() == Some(key);
         let group = |memo: &&JobMemo| self.queue(memo.job.queue).id.map(|queue| queue.0 % 256);

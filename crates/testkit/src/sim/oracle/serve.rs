@@ -104,7 +104,8 @@ impl Oracle {
         Ok(woken_for)
     }
 
-    /// Work has arrived or a helper has gone: hands out jobs and wakes clients while there is both work and a client for it.
+    /// Work has arrived or a helper has gone: hands out jobs and wakes clients while there is both work and a client
+    /// for it.
     pub(super) fn serve(&mut self, queue: QueueId) {
         while self.has_work(queue) {
             match self.next(queue) {
@@ -207,8 +208,8 @@ impl Oracle {
 
     // ---- the next client -------------------------------------------------------------------------------------------
 
-    /// Each protocol proposes its heaviest client, among equals the one that has waited longest. Among the proposed clients, the
-    /// one that has waited longest is next.
+    /// Each protocol proposes its heaviest client, among equals the one that has waited longest. Among the proposed
+    /// clients, the one that has waited longest is next.
     fn next(&self, queue: QueueId) -> Option<Next> {
         let mut waiting: Vec<_> = self.takers(queue).chain(self.sleepers(queue)).collect();
         waiting.sort_by_key(|(context, ..)| *context);
@@ -321,8 +322,8 @@ impl Oracle {
         }
     }
 
-    /// Their worker was asked to take no more: these clients keep waiting without effect, and the jobs they were woken for are
-    /// free for other clients.
+    /// Their worker was asked to take no more: these clients keep waiting without effect, and the jobs they were woken
+    /// for are free for other clients.
     pub(super) fn fall_quiet(&mut self, clients: &[ClientId]) {
         let mut woken_for = Vec::new();
         for id in clients {
