@@ -15,7 +15,7 @@ use common::http::{Answer, Http};
 use common::{Peer, submission, wait_until};
 use peer::Fwp;
 use serde_json::Value;
-use windlass_testkit::daemon::Daemon;
+use windlass_testkit::daemon::{Daemon, Plan};
 
 /// The jobs that do not run, by their numbers, and the code and the words of the reason.
 const STUCK: [(u64, &str, &str); 6] = [
@@ -206,12 +206,14 @@ fn a_new_operator_asks_and_acts_by_command_and_by_page() {
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
 }
 
-/// `WINDLASS_TEST_UPGRADE_JOBS` sets the number of jobs.
+/// `WINDLASS_TEST_UPGRADE_JOBS` sets the number of jobs, `WINDLASS_TEST_UPGRADE_FROM` names the program of an earlier version.
 #[test]
 fn a_new_operator_upgrades_and_restores() {
     let dir = tempfile::tempdir().unwrap();
     let jobs = common::from_env("WINDLASS_TEST_UPGRADE_JOBS", 20_000);
-    let mut daemon = common::daemon(dir.path()).start();
+    let from = std::env::var_os("WINDLASS_TEST_UPGRADE_FROM");
+    let old = from.unwrap_or_else(|| env!("CARGO_BIN_EXE_windlass").into());
+    let mut daemon = Plan::new(old, dir.path()).start();
     let newcomer = newcomer(dir.path(), &daemon);
     let mut fwp = Fwp::connect(daemon.address("faktory"));
     for first in (0..jobs).step_by(1_000) {
@@ -229,7 +231,7 @@ fn a_new_operator_upgrades_and_restores() {
     // The new version starts where the old one was drained.
     newcomer.says("drain");
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
-    daemon.restart();
+    let mut daemon = common::daemon(dir.path()).start();
     assert_eq!(newcomer.count(), jobs);
     assert!(newcomer.says("queues").contains("paused since"));
     daemon.kill();
