@@ -17,6 +17,9 @@ const AT_ONCE: u64 = 1_000;
 /// Acknowledgements that show that the broker is at work.
 const MANY: usize = 50;
 
+/// The longest wait for a leader.
+const PATIENCE: Duration = Duration::from_secs(55);
+
 /// Clients that submit at daemons that go on, and when they were acknowledged.
 struct Pulse {
     at: Arc<Mutex<Vec<Instant>>>,
@@ -92,7 +95,10 @@ fn pause(daemons: &mut Daemons, signal: &str) -> Duration {
     let since = Instant::now();
     daemons[leader].signal(signal);
     daemons[leader].wait();
-    wait_until("another daemon leads", || others.iter().any(|number| role(&daemons[*number]) == "leading"));
+    while !others.iter().any(|number| role(&daemons[*number]) == "leading") {
+        assert!(since.elapsed() < PATIENCE, "no other daemon leads:\n{}", daemons.said_last());
+        thread::sleep(Duration::from_millis(5));
+    }
     pulse.wait_for_more();
     let pause = pulse.resumed_after(since);
     daemons[leader].restart();
@@ -107,7 +113,7 @@ fn time_to_lead() {
     let (rounds, jobs) = (from_env("WINDLASS_TEST_LEADS", 20), from_env("WINDLASS_TEST_LEAD_JOBS", 1_000_000));
     let postgres = Postgres::with(&["fsync=on"]);
     let mut daemons = Daemons::with_lease(postgres.section(), "2s");
-    (0..3).for_each(|_| daemons.add(""));
+    (0..3).for_each(|_| daemons.add("[limits]\njobs_bytes_max = \"2GiB\""));
     fill(daemons[0].address("faktory"), jobs);
     for signal in ["KILL", "TERM"] {
         let mut pauses: Vec<Duration> = (0..rounds).map(|_| pause(&mut daemons, signal)).collect();

@@ -53,6 +53,13 @@ impl Checkpoints {
             tracing::error!("the checkpoint thread has panicked: the log no longer shrinks");
         }
     }
+
+    /// Ends it without waiting: a checkpoint in progress goes on to its end, or ends with the process. The store must belong to this daemon
+    /// under a lease, which no checkpoint outlives.
+    pub(crate) fn abandon(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+    }
 }
 
 struct Work {
@@ -114,6 +121,10 @@ impl Work {
                 let (commit, records) = (figure(&figures.point), figure(&figures.records));
                 let (table_bytes, ms) = (figure(&figures.table_bytes), started.elapsed().as_millis());
                 tracing::debug!(commit, records, table_bytes, log_bytes, ms, "checkpoint");
+            }
+            Err(error) if self.stop.load(Ordering::Acquire) => {
+                tracing::debug!(%error, "a checkpoint was abandoned");
+                return false;
             }
             Err(error) => {
                 tracing::warn!(%error, log_bytes, "a checkpoint failed: the log grows until one succeeds");

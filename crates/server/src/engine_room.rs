@@ -187,8 +187,13 @@ impl EngineRoom {
     ///
     /// The last commit did not reach the store.
     pub(crate) async fn finish(self) -> Result<(), Failure> {
-        let Self { committer, checkpoints, .. } = self;
-        checkpoints.finish();
+        let Self { hub, committer, checkpoints, .. } = self;
+        // Another daemon may wait for the lease. A checkpoint of many jobs takes seconds, and is not needed: the next daemon reads the log.
+        if hub.has_tenure() {
+            checkpoints.abandon();
+        } else {
+            checkpoints.finish();
+        }
         // The last commit blocks; no other work is left on this thread.
         match tokio::task::spawn_blocking(move || committer.finish()).await {
             Ok(true) => Ok(()),
