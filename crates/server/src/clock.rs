@@ -81,6 +81,12 @@ pub(crate) fn follow(reading: &Reading) {
     with_clocks(|clocks| clocks.follow(reading));
 }
 
+/// From now on the engine's time is this daemon's own.
+pub(crate) fn lead() {
+    with_clocks(|clocks| clocks.followed = None);
+    LATEST.set(None);
+}
+
 thread_local! {
     /// The last reading of this thread, with its millisecond since boot.
     static LATEST: Cell<Option<(u64, Reading)>> = const { Cell::new(None) };

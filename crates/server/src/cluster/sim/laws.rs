@@ -123,6 +123,11 @@ impl Laws {
         }
     }
 
+    /// A leader finds a lease in the store.
+    pub(super) fn recovers(&mut self, epoch: u64, (number, token): (JobId, Token), who: Who) {
+        self.seen.insert((epoch, number), (token, who));
+    }
+
     /// A client has a job in the engine of a leader. `present`: no later leader has begun.
     pub(super) fn leased(
         &mut self,
@@ -327,7 +332,7 @@ impl Laws {
         self.note(serial, || format!("{who:?} hears that it has ended: {end:?}"));
         if is_lost {
             let story = self.story(serial);
-            self.is_broken(|| format!("job {serial} was lost, and nobody has ended it\n    {story}"));
+            self.is_broken(|| format!("job {serial} was lost, and no client has ended it\n    {story}"));
         }
     }
 
