@@ -393,6 +393,9 @@ impl Client {
             false if what < 5 && rng.chance(50) => Proof::AnyLease,
             false => Proof::Token(token),
         };
+        if !is_bound {
+            laws.reports(self.who, (number, token));
+        }
         let job = JobRef::Id(number);
         if what < 7 {
             self.held.remove(at);

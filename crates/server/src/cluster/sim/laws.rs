@@ -36,6 +36,9 @@ struct Job {
     holders: Vec<Holder>,
     /// Leases whose end their clients have asked for. They may be claimed meanwhile.
     given_up: Vec<(Who, Token)>,
+    /// Clients that report under the token of a lease by time. If the store did not get that lease, the next leader gives the token
+    /// again, and the report is about the lease of another client.
+    by_token: Vec<(Who, Token)>,
     /// It was seen at the end.
     is_left: bool,
     /// For a failure.
@@ -97,6 +100,10 @@ impl Laws {
         self.jobs.get(&serial).map(|job| job.story.join("\n    ")).unwrap_or_default()
     }
 
+    pub(super) fn story_of(&self, number: JobId) -> String {
+        self.serials.get(&number).map(|serial| self.story(*serial)).unwrap_or_default()
+    }
+
     fn next(&mut self) -> u64 {
         self.instant += 1;
         self.instant
@@ -144,13 +151,19 @@ impl Laws {
         self.seen.insert((epoch, number), (token, who));
         let instant = self.next();
         let Some(job) = self.jobs.get_mut(&serial) else { return };
+        if !is_bound {
+            // What it had before never reached it.
+            job.holders.retain(|holder| holder.who != who);
+        }
         let own = job.holders.iter_mut().find(|holder| holder.who == who && holder.token == token);
         if let Some(own) = own {
             own.known_to = Some(epoch);
             return self.note(serial, || format!("leased again to {who:?} under {} in epoch {epoch}", token.0));
         }
         job.story.push(format!("{:>6} leased to {who:?} under {} in epoch {epoch}", self.now, token.0));
-        let other = job.holders.iter().find(|holder| holder.who != who && holder.known_to == Some(epoch));
+        let by_token = |holder: &Holder| job.by_token.iter().any(|it| it.1 == holder.token && it.0 != holder.who);
+        let mut others = job.holders.iter().filter(|holder| !by_token(holder));
+        let other = others.find(|holder| holder.who != who && holder.known_to == Some(epoch));
         let other = other.map(|other| other.who).filter(|_| present);
         if is_bound && !self.gone.contains(&who) && !job.given_up.contains(&(who, token)) {
             job.holders.push(Holder { who, token, known_to: Some(epoch) });
@@ -190,7 +203,8 @@ impl Laws {
 
     /// Whether a client may believe that it has a job that it has not.
     pub(super) fn may_err(&self, who: Who, number: JobId) -> bool {
-        self.late.contains(&(who, number))
+        let job = self.serials.get(&number).and_then(|serial| self.jobs.get(serial));
+        self.late.contains(&(who, number)) || job.is_some_and(|job| job.by_token.iter().any(|it| it.0 != who))
     }
 
     // ---- pushes ----------------------------------------------------------------------------------------------------
@@ -247,7 +261,7 @@ impl Laws {
             Some(false) if is_there => {}
             _ => return,
         }
-        let story = self.serials.get(&number).map(|serial| self.story(*serial)).unwrap_or_default();
+        let story = self.story_of(number);
         self.is_broken(|| format!("a look-up finds {number:?}: {is_there}\n    {story}"));
     }
 
@@ -284,6 +298,13 @@ impl Laws {
         let given_up = job.holders.extract_if(.., |holder| holder.who == who);
         job.given_up.extend(given_up.map(|holder| (holder.who, holder.token)));
         self.note(serial, || format!("{who:?} asks for its end: {for_good}"));
+    }
+
+    /// A client reports under the token of a lease by time.
+    pub(super) fn reports(&mut self, who: Who, (number, token): (JobId, Token)) {
+        let Some((serial, job)) = self.of(number) else { return };
+        job.by_token.push((who, token));
+        self.note(serial, || format!("{who:?} reports under {}", token.0));
     }
 
     /// The acknowledgement of a job's end leaves.

@@ -423,7 +423,8 @@ impl World {
             let run = daemon.run();
             let own = |client: ClientId| (run, ClientId(client.0 ^ number.first_client().0));
             let may_err = |client, job| around.laws.may_err(own(client), job);
-            let differs = engine.as_ref().and_then(|engine| engine.of(number).difference(&has, may_err));
+            let story = |job| around.laws.story_of(job);
+            let differs = engine.as_ref().and_then(|engine| engine.of(number).difference(&has, may_err, story));
             if let Some(how) = differs {
                 around.laws.is_broken(|| format!("the ledger of {index} is not what the leader has: {how}"));
             }
