@@ -356,7 +356,7 @@ impl Edge {
                 Say::Failed(failed) => {
                     self.failed.store(failed, Ordering::Release);
                     if failed {
-                        due.extend(state.waiting.drain(..).map(|(_, mailbox)| mailbox));
+                        due.extend(state.waiting.iter().map(|(_, mailbox)| Arc::clone(mailbox)));
                     }
                 }
                 Say::Clock(reading) => clock::follow(&reading),
