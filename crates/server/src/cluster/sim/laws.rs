@@ -4,7 +4,7 @@
 //! - One daemon begins an epoch, and nothing that a leader has decided leaves it when another one has begun.
 //! - A job has one number, and a number one job. A push that was refused has no effect.
 //! - A push that was acknowledged is there until the job has ended: look-ups find it, and at the end it is handed out.
-//! - A job whose end was acknowledged is not handed out, and not found. At most one client is told that it has finished a job.
+//! - A job in the store whose end was acknowledged is not handed out, and not found. At most one client is told that it has finished a job.
 //! - While a client of a daemon that the leader serves has a job, no other client gets it. A client that claims its job during
 //!   the grace does not find it with another one.
 //! - Each question has one answer, which fits. A listener learns once that its job has ended.
@@ -310,7 +310,8 @@ impl Laws {
     /// The acknowledgement of a job's end leaves.
     pub(super) fn ended(&mut self, number: JobId, finished_by: Option<Who>) {
         let instant = self.next();
-        let Some((serial, job)) = self.of(number) else { return };
+        // The end of a foreground job may be lost with its leader, and the job runs again.
+        let Some((serial, job)) = self.of(number).filter(|(_, job)| job.is_durable) else { return };
         job.ended_at.get_or_insert(instant);
         let other = finished_by.and_then(|who| job.finished_by.replace(who));
         self.note(serial, || format!("ended, by {finished_by:?}"));

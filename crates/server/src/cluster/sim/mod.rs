@@ -32,7 +32,7 @@ use world::{Tally, World};
 const DAEMONS: usize = 3;
 
 /// Lives in the suite.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 100;
 
 /// Lives within which the absence of a part must show.
 const MUTANT_SEEDS: u64 = 1_000;
