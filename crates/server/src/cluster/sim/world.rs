@@ -451,6 +451,9 @@ impl World {
                 who = self.connect();
             }
             let Around { clients, laws, .. } = &mut self.around;
+            // Ends that were refused are asked for again.
+            let others = clients.values_mut().filter(|client| client.who() != who && client.is_open());
+            others.for_each(|client| drop(client.finish_all(laws)));
             let client = clients.get_mut(&who).unwrap();
             for serial in client.finish_all(laws) {
                 laws.is_left(serial);
