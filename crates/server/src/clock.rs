@@ -76,14 +76,15 @@ pub(crate) fn start(kept: &Clock) {
     LATEST.set(None);
 }
 
-/// From now on the engine's time is this daemon's own.
-pub(crate) fn lead() {
-    with_clocks(|clocks| clocks.followed = None);
-}
-
 /// From now on the engine's time is that of the daemon that has the engine.
 pub(crate) fn follow(reading: &Reading) {
     with_clocks(|clocks| clocks.follow(reading));
+}
+
+/// From now on the engine's time is this daemon's own.
+pub(crate) fn lead() {
+    with_clocks(|clocks| clocks.followed = None);
+    LATEST.set(None);
 }
 
 thread_local! {

@@ -433,8 +433,9 @@ impl Hub {
     pub(crate) fn set_failed(&self, failed: bool) {
         self.failed.store(failed, Ordering::Release);
         if failed {
-            let waiting: Vec<_> = self.lock().waiting.drain(..).collect();
-            waiting.iter().for_each(|(_, mailbox)| mailbox.ring());
+            // They are rung again for their commits: when their threads look, the store may respond again.
+            let waiting: Vec<_> = self.lock().waiting.iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
+            waiting.iter().for_each(|mailbox| mailbox.ring());
         }
     }
 

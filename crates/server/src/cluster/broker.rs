@@ -37,8 +37,6 @@ impl ClusterBroker {
     pub(crate) fn lead(&self, hub: &Arc<Hub>) {
         let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
         let Handover { mailboxes, commands } = self.edge.hand_over(hub.epoch(), hub.recovered());
-        // The link may have heard of the last leader's time until now.
-        clock::lead();
         let rung: Vec<_> = mailboxes.iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
         mailboxes.into_iter().for_each(|(client, mailbox)| hub.open(client, mailbox));
         for (client, tag, command) in commands {

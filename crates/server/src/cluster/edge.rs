@@ -118,6 +118,8 @@ enum Way {
     /// There has been none for too long: clients are closed.
     Lost,
     Open,
+    /// This daemon leads. What another leader still says is old.
+    Ours,
 }
 
 /// A client of this daemon.
@@ -204,8 +206,11 @@ impl Edge {
 
     /// There is a way to a leader.
     pub(super) fn open_way(&self, welcome: &Welcome) {
-        clock::follow(&welcome.clock);
         let mut state = self.lock();
+        if state.way == Way::Ours {
+            return;
+        }
+        clock::follow(&welcome.clock);
         if state.number != Some(welcome.edge) {
             state.close_clients(|member| member.has_spoken);
             state.ledger = Ledger::new(LEDGER);
@@ -225,6 +230,9 @@ impl Edge {
     /// The way to the leader is lost. What was asked and not answered is unknown.
     pub(super) fn close_way(&self) {
         let mut state = self.lock();
+        if state.way == Way::Ours {
+            return;
+        }
         state.way = Way::Sought;
         state.asks.clear();
         let unanswered = state.ledger.unanswered();
@@ -244,7 +252,9 @@ impl Edge {
     pub(super) fn hand_over(&self, epoch: u64, recovered: u64) -> Handover {
         self.close_way();
         let mut state = self.lock();
-        state.way = Way::Lost;
+        // The link's thread may still have something of the leader before.
+        state.way = Way::Ours;
+        clock::lead();
         let reached = if epoch == state.epoch + 1 { recovered } else { 0 };
         state.begin_epoch(reached);
         let claims = state.claims();
@@ -274,7 +284,7 @@ impl Edge {
         // Those that have said nothing yet have no place at the engine.
         let silent = state.clients.iter().filter(|(_, member)| !member.has_spoken && !member.is_evicted());
         handover.mailboxes.extend(silent.map(|(client, member)| (*client, Arc::clone(&member.mailbox))));
-        *state = State { way: Way::Lost, ..State::default() };
+        *state = State { way: Way::Ours, ..State::default() };
         handover
     }
 
@@ -300,8 +310,7 @@ impl Edge {
     /// What the leader says.
     pub(super) fn hear(&self, says: impl IntoIterator<Item = Say>) {
         let mut state = self.lock();
-        // This daemon leads by now.
-        if state.way != Way::Open {
+        if state.way == Way::Ours {
             return;
         }
         let (mut due, mut published) = (Vec::new(), Vec::new());
@@ -347,7 +356,7 @@ impl Edge {
                 Say::Failed(failed) => {
                     self.failed.store(failed, Ordering::Release);
                     if failed {
-                        due.extend(state.waiting.drain(..).map(|(_, mailbox)| mailbox));
+                        due.extend(state.waiting.iter().map(|(_, mailbox)| Arc::clone(mailbox)));
                     }
                 }
                 Say::Clock(reading) => clock::follow(&reading),
@@ -394,7 +403,7 @@ impl State {
         while let Some(item) = items.front() {
             let bytes = ITEM_BYTES + body_bytes(item);
             let Some(member) = self.clients.get_mut(&client) else { break };
-            if self.way == Way::Lost {
+            if matches!(self.way, Way::Lost | Way::Ours) {
                 member.mailbox.evict(Reason::ClosedByServer);
                 return Visited::UntilRung;
             }

@@ -198,6 +198,21 @@ fn all_clients_of_a_visit_get_their_next_jobs_when_their_ends_are_durable() {
     assert_eq!(handed_out(), [1, 1]);
 }
 
+/// The simulator of clusters found this (seed 433): the client's thread looks only when the store responds again.
+#[test]
+fn a_reply_that_waits_for_a_commit_behind_a_failed_one_is_rung_for_its_own() {
+    let (hub, mailboxes) = hub(Durability::Durable, 1);
+    let first = hub.cut().unwrap();
+    visit(&hub, 1, &mut items([push(10)]));
+    hub.set_failed(true);
+    ring(hub.committed(first.commit));
+    hub.set_failed(false);
+    assert_eq!(acknowledged(&hub, &mailboxes[0]), 0);
+    let second = hub.cut().unwrap();
+    assert_eq!(hub.committed(second.commit).len(), 1);
+    assert_eq!(acknowledged(&hub, &mailboxes[0]), 1);
+}
+
 /// A right to the store that a test gives and takes.
 #[derive(Debug)]
 struct Given {

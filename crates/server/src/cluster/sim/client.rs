@@ -188,7 +188,9 @@ impl Client {
         let Some(Question { command, serial: of, held, expects, .. }) = self.asked.remove(&tag.0) else {
             // A silent command is refused.
             if tag.wants_answer() {
-                laws.is_broken(|| format!("{:?}: {tag:?} has an answer that nobody waits for: {reply:?}", self.who));
+                laws.is_broken(|| {
+                    format!("{:?}: {tag:?} has an answer that it does not wait for: {reply:?}", self.who)
+                });
             }
             return;
         };
@@ -391,6 +393,9 @@ impl Client {
             false if what < 5 && rng.chance(50) => Proof::AnyLease,
             false => Proof::Token(token),
         };
+        if !is_bound {
+            laws.reports(self.who, (number, token));
+        }
         let job = JobRef::Id(number);
         if what < 7 {
             self.held.remove(at);

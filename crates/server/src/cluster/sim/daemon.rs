@@ -11,7 +11,7 @@ use super::super::broker::ClusterBroker;
 use super::client::{Client, Who};
 use super::database::{Answer, Run, Statement};
 use super::lease::Lease;
-use super::links::End;
+use super::links::{End, Links};
 use super::room::{OPEN_MS, OUTBOUND_MAX, Renewals, Room, SETTINGS};
 use super::world::Around;
 use crate::broker::{Batch, Broker as _, Visited};
@@ -147,9 +147,9 @@ impl Daemon {
         }
     }
 
-    /// Whether it has a link to a leader.
-    pub(super) fn follows(&self) -> bool {
-        matches!(&self.follow, Follow::Links(following) if following.is_welcome)
+    /// Whether it has a link to a leader, and the leader to it.
+    pub(super) fn follows(&self, links: &Links) -> bool {
+        matches!(&self.follow, Follow::Links(following) if following.is_welcome && links.is_whole(following.link))
     }
 
     pub(super) const fn broker(&self) -> &Arc<ClusterBroker> {
@@ -185,7 +185,7 @@ impl Daemon {
             self.boot += 100;
             self.boot_ahead_ms = 0;
         }
-        // Without a word to anybody: nothing of these acts when it is dropped but the clients of links, at a hub that is gone as well.
+        // Of these, only the clients of links act when they are dropped, at a hub that is gone as well.
         (self.office, self.follow) = (Office::Out(0), Follow::Looks(0));
     }
 
@@ -302,10 +302,11 @@ impl Daemon {
                     return;
                 };
                 // Without the log, the lease is left to run out.
-                if let Answer::Log(log) = answer {
-                    let room = Box::new(Room::open((self.index, self.starts), renewals, log, around));
+                if let Answer::Log(log) = answer
+                    && let Some(room) = Room::open((self.index, self.starts), renewals, log, around)
+                {
                     around.note(|| format!("{} opens epoch {}", self.index, room.hub.epoch()));
-                    self.office = Office::In { room, steps: 0 };
+                    self.office = Office::In { room: Box::new(room), steps: 0 };
                 }
             }
             Office::In { room, .. } => room.hear(number, answer, around),

@@ -1,5 +1,5 @@
 //! The database: the lease and the log of commits, with a clock of its own. Statements take time to arrive, and so do its answers. It
-//! fails over: then statements on their way are done or not, and nobody learns which.
+//! fails over: then statements on their way are done or not, and no answer says which.
 
 use windlass_testkit::rng::Rng;
 

@@ -4,7 +4,7 @@
 //! - One daemon begins an epoch, and nothing that a leader has decided leaves it when another one has begun.
 //! - A job has one number, and a number one job. A push that was refused has no effect.
 //! - A push that was acknowledged is there until the job has ended: look-ups find it, and at the end it is handed out.
-//! - A job whose end was acknowledged is not handed out, and not found. At most one client is told that it has finished a job.
+//! - A job in the store whose end was acknowledged is not handed out, and not found. At most one client is told that it has finished a job.
 //! - While a client of a daemon that the leader serves has a job, no other client gets it. A client that claims its job during
 //!   the grace does not find it with another one.
 //! - Each question has one answer, which fits. A listener learns once that its job has ended.
@@ -36,6 +36,9 @@ struct Job {
     holders: Vec<Holder>,
     /// Leases whose end their clients have asked for. They may be claimed meanwhile.
     given_up: Vec<(Who, Token)>,
+    /// Clients that report under the token of a lease by time. If the store did not get that lease, the next leader gives the token
+    /// again, and the report is about the lease of another client.
+    by_token: Vec<(Who, Token)>,
     /// It was seen at the end.
     is_left: bool,
     /// For a failure.
@@ -97,6 +100,10 @@ impl Laws {
         self.jobs.get(&serial).map(|job| job.story.join("\n    ")).unwrap_or_default()
     }
 
+    pub(super) fn story_of(&self, number: JobId) -> String {
+        self.serials.get(&number).map(|serial| self.story(*serial)).unwrap_or_default()
+    }
+
     fn next(&mut self) -> u64 {
         self.instant += 1;
         self.instant
@@ -123,6 +130,11 @@ impl Laws {
         }
     }
 
+    /// A leader finds a lease in the store.
+    pub(super) fn recovers(&mut self, epoch: u64, (number, token): (JobId, Token), who: Who) {
+        self.seen.insert((epoch, number), (token, who));
+    }
+
     /// A client has a job in the engine of a leader. `present`: no later leader has begun.
     pub(super) fn leased(
         &mut self,
@@ -139,13 +151,19 @@ impl Laws {
         self.seen.insert((epoch, number), (token, who));
         let instant = self.next();
         let Some(job) = self.jobs.get_mut(&serial) else { return };
+        if !is_bound {
+            // What it had before never reached it.
+            job.holders.retain(|holder| holder.who != who);
+        }
         let own = job.holders.iter_mut().find(|holder| holder.who == who && holder.token == token);
         if let Some(own) = own {
             own.known_to = Some(epoch);
             return self.note(serial, || format!("leased again to {who:?} under {} in epoch {epoch}", token.0));
         }
         job.story.push(format!("{:>6} leased to {who:?} under {} in epoch {epoch}", self.now, token.0));
-        let other = job.holders.iter().find(|holder| holder.who != who && holder.known_to == Some(epoch));
+        let by_token = |holder: &Holder| job.by_token.iter().any(|it| it.1 == holder.token && it.0 != holder.who);
+        let mut others = job.holders.iter().filter(|holder| !by_token(holder));
+        let other = others.find(|holder| holder.who != who && holder.known_to == Some(epoch));
         let other = other.map(|other| other.who).filter(|_| present);
         if is_bound && !self.gone.contains(&who) && !job.given_up.contains(&(who, token)) {
             job.holders.push(Holder { who, token, known_to: Some(epoch) });
@@ -185,7 +203,8 @@ impl Laws {
 
     /// Whether a client may believe that it has a job that it has not.
     pub(super) fn may_err(&self, who: Who, number: JobId) -> bool {
-        self.late.contains(&(who, number))
+        let job = self.serials.get(&number).and_then(|serial| self.jobs.get(serial));
+        self.late.contains(&(who, number)) || job.is_some_and(|job| job.by_token.iter().any(|it| it.0 != who))
     }
 
     // ---- pushes ----------------------------------------------------------------------------------------------------
@@ -242,7 +261,7 @@ impl Laws {
             Some(false) if is_there => {}
             _ => return,
         }
-        let story = self.serials.get(&number).map(|serial| self.story(*serial)).unwrap_or_default();
+        let story = self.story_of(number);
         self.is_broken(|| format!("a look-up finds {number:?}: {is_there}\n    {story}"));
     }
 
@@ -281,10 +300,18 @@ impl Laws {
         self.note(serial, || format!("{who:?} asks for its end: {for_good}"));
     }
 
+    /// A client reports under the token of a lease by time.
+    pub(super) fn reports(&mut self, who: Who, (number, token): (JobId, Token)) {
+        let Some((serial, job)) = self.of(number) else { return };
+        job.by_token.push((who, token));
+        self.note(serial, || format!("{who:?} reports under {}", token.0));
+    }
+
     /// The acknowledgement of a job's end leaves.
     pub(super) fn ended(&mut self, number: JobId, finished_by: Option<Who>) {
         let instant = self.next();
-        let Some((serial, job)) = self.of(number) else { return };
+        // The end of a foreground job may be lost with its leader, and the job runs again.
+        let Some((serial, job)) = self.of(number).filter(|(_, job)| job.is_durable) else { return };
         job.ended_at.get_or_insert(instant);
         let other = finished_by.and_then(|who| job.finished_by.replace(who));
         self.note(serial, || format!("ended, by {finished_by:?}"));
@@ -327,7 +354,7 @@ impl Laws {
         self.note(serial, || format!("{who:?} hears that it has ended: {end:?}"));
         if is_lost {
             let story = self.story(serial);
-            self.is_broken(|| format!("job {serial} was lost, and nobody has ended it\n    {story}"));
+            self.is_broken(|| format!("job {serial} was lost, and no client has ended it\n    {story}"));
         }
     }
 

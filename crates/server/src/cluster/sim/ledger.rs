@@ -35,16 +35,24 @@ impl Has {
     }
 
     /// What a ledger has, and not this, which an engine has, or the other way about. A client `may_err` about a job.
-    pub(super) fn difference(&self, ledger: &Self, may_err: impl Fn(ClientId, JobId) -> bool) -> Option<String> {
+    pub(super) fn difference(
+        &self,
+        ledger: &Self,
+        may_err: impl Fn(ClientId, JobId) -> bool,
+        story: impl Fn(JobId) -> String,
+    ) -> Option<String> {
         let is_here = |held: &&(ClientId, JobId)| self.jobs.contains(&held.1);
         let errs = |held: &&(ClientId, JobId)| !self.held.contains(held) && may_err(held.0, held.1);
         let held: BTreeSet<_> = ledger.held.iter().filter(is_here).filter(|held| !errs(held)).copied().collect();
-        let held: Vec<_> = self.held.symmetric_difference(&held).collect();
+        let more: Vec<_> = held.difference(&self.held).copied().collect();
+        let less: Vec<_> = self.held.difference(&held).copied().collect();
         let clients: BTreeSet<_> = self.clients.keys().chain(ledger.clients.keys()).collect();
         let other = clients.into_iter().find(|client| self.clients.get(client) != ledger.clients.get(client));
         let other = other.map(|client| (client, self.clients.get(client), ledger.clients.get(client)));
-        let same = held.is_empty() && other.is_none();
-        (!same).then(|| format!("held: {held:?}; engine and ledger: {other:?}"))
+        let same = more.is_empty() && less.is_empty() && other.is_none();
+        let stories: Vec<_> = more.iter().chain(&less).map(|(_, job)| story(*job)).collect();
+        let stories = stories.join("\n    ");
+        (!same).then(|| format!("more: {more:?}, less: {less:?}; engine and ledger: {other:?}\n    {stories}"))
     }
 }
 

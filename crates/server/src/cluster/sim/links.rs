@@ -62,6 +62,12 @@ impl Links {
         self.next
     }
 
+    /// Whether both ends are there.
+    pub(super) fn is_whole(&self, number: u64) -> bool {
+        let pipes = |link: &Link| link.to_edge.ends_at.or(link.to_leader.ends_at);
+        self.links.get(&number).is_some_and(|link| !link.is_cut && pipes(link).is_none())
+    }
+
     /// A connection that a daemon has not accepted yet.
     pub(super) fn accept(&mut self, leader: Run) -> Option<(u64, Run)> {
         let mut new = self.links.iter_mut().filter(|(_, link)| link.leader == leader && !link.is_accepted);

@@ -119,11 +119,17 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Opens the store.
-    pub(super) fn open(run: Run, renewals: Renewals, log: Vec<Vec<u8>>, around: &mut Around) -> Self {
+    /// Opens the store, if it can be read: otherwise a law is broken.
+    pub(super) fn open(run: Run, renewals: Renewals, log: Vec<Vec<u8>>, around: &mut Around) -> Option<Self> {
         let (log, seed) = (MemoryLog::with(log), around.rng.throw());
         let opened = open_parts(&log, Box::new(MemoryTable::new()), &CheckpointLimits::default(), limits(), seed);
-        let recovered = opened.unwrap_or_else(|error| panic!("the log cannot be read: {error}")).1;
+        let recovered = match opened {
+            Ok((_, recovered)) => recovered,
+            Err(why) => {
+                around.laws.is_broken(|| format!("the log cannot be read: {why}"));
+                return None;
+            }
+        };
         let (mut engine, mut journal) = (recovered.engine, recovered.journal);
         clock::start(&engine.meta().clock);
         let epoch = renewals.lease.epoch();
@@ -135,7 +141,7 @@ impl Room {
         let tenure = Arc::clone(&renewals.lease) as Arc<dyn windlass_store::Tenure>;
         let hub = Hub::new(engine, journal, Durability::Durable, around.rng.throw()).under(Some(tenure));
         let hub = Arc::new(hub.sharing(Arc::new(Budget::new(1 << 30))));
-        Self {
+        let room = Self {
             run,
             hub,
             renewals,
@@ -147,7 +153,9 @@ impl Room {
             grace_until: if epoch > 1 { u64::MAX } else { 0 },
             yields: false,
             gives_back: None,
-        }
+        };
+        room.look(around, true);
+        Some(room)
     }
 
     /// Whether threads that serve may act now. If not, they wait.
@@ -376,11 +384,15 @@ impl Room {
 
     /// Looks at the engine: which client has which job now.
     pub(super) fn observe(&self, around: &mut Around) {
+        self.look(around, false);
+    }
+
+    fn look(&self, around: &mut Around, recovers: bool) {
         let epoch = self.hub.epoch();
         let own = self.run;
         self.hub.with_journal(|engine, _| {
             engine.jobs().filter_map(|job| Some((job, job.lease()?))).for_each(|(job, lease)| {
-                around.leased(epoch, own, job, lease);
+                around.leased(epoch, own, (job, lease), recovers);
             });
         });
     }

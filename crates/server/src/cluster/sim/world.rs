@@ -116,12 +116,15 @@ impl Around {
         self.laws.leaves(epoch, present);
     }
 
-    /// A job is leased in the engine of a leader.
-    pub(super) fn leased(&mut self, epoch: u64, own: Run, job: &Job, lease: &Lease) {
+    /// A job is leased in the engine of a leader. `recovers`: the store has the lease.
+    pub(super) fn leased(&mut self, epoch: u64, own: Run, (job, lease): (&Job, &Lease), recovers: bool) {
         let (who, bound) = match &lease.holder {
             Holder::Connection(client) => (self.whose(own, *client), true),
             Holder::Named(name) => (named(name), false),
         };
+        if recovers {
+            return who.into_iter().for_each(|who| self.laws.recovers(epoch, (job.id, lease.token), who));
+        }
         let (leader, serial) = ((epoch, self.is_leader(epoch)), serial(job.body()));
         who.into_iter().for_each(|who| self.laws.leased(leader, serial, (job.id, lease.token), who, bound));
     }
@@ -245,7 +248,7 @@ impl World {
         self.around.laws.broken().cloned()
     }
 
-    /// Time passes, and everybody does something.
+    /// Time passes. Each daemon has a turn, and some clients ask something.
     fn step(&mut self, acts: bool) {
         let Self { around, daemons, .. } = self;
         let most = around.rng.one_of([5, 30, 60, 120]);
@@ -395,7 +398,7 @@ impl World {
         let Some(leader) = self.daemons.iter().find_map(Daemon::leads) else {
             return Some("no daemon leads".to_owned());
         };
-        if !self.daemons.iter().all(|daemon| daemon.leads().is_some() || daemon.follows()) {
+        if !self.daemons.iter().all(|daemon| daemon.leads().is_some() || daemon.follows(&self.around.links)) {
             return Some("a daemon has no leader".to_owned());
         }
         let unanswered = self
@@ -420,7 +423,8 @@ impl World {
             let run = daemon.run();
             let own = |client: ClientId| (run, ClientId(client.0 ^ number.first_client().0));
             let may_err = |client, job| around.laws.may_err(own(client), job);
-            let differs = engine.as_ref().and_then(|engine| engine.of(number).difference(&has, may_err));
+            let story = |job| around.laws.story_of(job);
+            let differs = engine.as_ref().and_then(|engine| engine.of(number).difference(&has, may_err, story));
             if let Some(how) = differs {
                 around.laws.is_broken(|| format!("the ledger of {index} is not what the leader has: {how}"));
             }
@@ -428,19 +432,29 @@ impl World {
         }
     }
 
-    /// A client at any daemon takes everything.
-    fn drain(&mut self) {
-        let at = usize::try_from(self.around.rng.below(DAEMONS as u64)).unwrap();
+    /// A client connects to any daemon.
+    fn connect(&mut self) -> Who {
         let Self { around, daemons, .. } = self;
+        let at = usize::try_from(around.rng.below(DAEMONS as u64)).unwrap();
         let who = daemons[at].on(around.now, |daemon| daemon.connect(around));
         let Around { clients, rng, .. } = around;
         clients.get_mut(&who).unwrap().open(rng);
+        who
+    }
+
+    /// A client takes everything. When its daemon closes it, because another one leads, it connects again.
+    fn drain(&mut self) {
+        let mut who = self.connect();
         let until = self.around.now + RECOVERY_MS;
         loop {
+            if !self.around.clients.get(&who).is_some_and(Client::is_open) {
+                who = self.connect();
+            }
             let Around { clients, laws, .. } = &mut self.around;
-            let Some(client) = clients.get_mut(&who).filter(|client| client.is_open()) else {
-                return laws.is_broken(|| "the client that takes what is left was closed".to_owned());
-            };
+            // Ends that were refused are asked for again.
+            let others = clients.values_mut().filter(|client| client.who() != who && client.is_open());
+            others.for_each(|client| drop(client.finish_all(laws)));
+            let client = clients.get_mut(&who).unwrap();
             for serial in client.finish_all(laws) {
                 laws.is_left(serial);
             }
