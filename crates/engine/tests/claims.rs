@@ -5,10 +5,10 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Broker, Push, credit, finish, push, release, serve, take, take_served, throttle, words};
+use common::{Broker, Push, credit, finish, push, release, serve, serve_on, take, take_served, throttle, timed, words};
 use windlass_engine::{
-    Claim, Clash, ClientCommand, ClientId, Command, Context, Held, JobId, JobRef, LeaseCommand, NewJob, Proof,
-    Protocol, Tag, TakeCommand, Timestamp, Token,
+    Claim, Clash, ClientCommand, ClientId, Command, Context, Held, JobId, JobRef, LeaseCommand, NewJob, OnExpiry,
+    Proof, Protocol, Tag, TakeCommand, Timestamp, Token,
 };
 
 /// The first number that a successor without jobs gives.
@@ -20,11 +20,15 @@ fn successor<const N: usize>(jobs: [Push; N]) -> Broker {
     for job in jobs {
         broker.hear(4, job);
     }
+    succeed(&mut broker);
+    broker
+}
+
+fn succeed(broker: &mut Broker) {
     let mut context = Context::new(Timestamp(1_000), 1);
     broker.engine.succeed(&mut context);
     assert!(!context.changes.is_empty(), "the journal has the numbers");
     broker.engine.end_grace_at(Timestamp(3_000));
-    broker
 }
 
 fn claim(claim: Claim) -> Command {
@@ -134,6 +138,21 @@ fn of_two_claims_the_higher_token_counts() {
         broker.says(2, holds(1, second), []);
         broker.says(3 - holder, finish(1), [format!("{} refused: lease not held", 3 - holder).as_str()]);
         broker.says(holder, finish(1), [format!("{holder} finished j1").as_str()]);
+    }
+}
+
+/// The end of an earlier lease may have been on its way to the journal. The journal has a lease for a time.
+#[test]
+fn a_claim_counts_if_its_lease_was_granted_after_that_in_the_journal() {
+    for (token, place) in [(1, "leased until 10000"), (2, "leased")] {
+        let mut broker = Broker::new();
+        broker.hear(4, push("q"));
+        broker.hear(1, serve_on("q", 0, timed(9_000, OnExpiry::Requeue)));
+        broker.hear(1, take_served());
+        assert_eq!(broker.place(1), "leased until 10000");
+        succeed(&mut broker);
+        broker.says(2, holds(1, token), []);
+        assert_eq!(broker.place(1), place);
     }
 }
 

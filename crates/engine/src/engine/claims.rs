@@ -115,8 +115,8 @@ fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
             let is_same = job.attempts > 0 && held.token.0 == job.attempts.into();
             u32::try_from(held.token.0).is_ok() && (is_later || in_grace && is_same)
         }
-        // Until the end of the grace every such lease is claimed.
-        JobState::Leased(lease) => in_grace && lease.connection_bound() && lease.token < held.token,
+        // The lease that was granted later counts: the end of the other one may not have reached the journal.
+        JobState::Leased(lease) => in_grace && lease.token < held.token,
         JobState::Dead(_) | JobState::Parked | JobState::Done(_) => false,
     }
 }

@@ -302,6 +302,13 @@ impl Edge {
         self.lock().way = Way::Sought;
     }
 
+    /// Whether the leader has not yet done all that clients have asked.
+    #[cfg(test)]
+    pub(super) fn is_busy(&self) -> bool {
+        let state = self.lock();
+        !state.asks.is_empty() || state.clients.values().any(|member| !member.under_way.is_empty())
+    }
+
     /// Takes what is to be sent.
     pub(super) fn take_asks(&self, into: &mut Vec<Ask>) {
         into.append(&mut self.lock().asks);
