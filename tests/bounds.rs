@@ -39,7 +39,8 @@ fn say(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-// ---- time ------------------------------------------------------------------------------------------------------------
+// ---- time
+// ------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn half_a_message_times_out() {
@@ -83,7 +84,8 @@ fn encoded(request: &Request) -> BytesMut {
     bytes
 }
 
-// ---- connections -----------------------------------------------------------------------------------------------------
+// ---- connections
+// -----------------------------------------------------------------------------------------------------
 
 #[test]
 fn silent_connections_leave_room_for_others() {
@@ -135,7 +137,8 @@ fn connections_per_address_are_limited() {
     while outside().is_err() {}
 }
 
-// ---- memory ----------------------------------------------------------------------------------------------------------
+// ---- memory
+// ----------------------------------------------------------------------------------------------------------
 
 /// Clients that do not read their answers.
 const READERS: usize = 300;
@@ -160,8 +163,8 @@ fn small_machine(dir: &Path) -> (Daemon, Option<MemoryGroup>) {
     (plan.start(), group)
 }
 
-/// Submits background jobs of this size, many at a time, until `jobs_max` are queued or one is refused. Returns the number
-/// queued.
+/// Submits background jobs of this size, many at a time, until `jobs_max` are queued or one is refused. Returns the
+/// number queued.
 fn fill(daemon: &Daemon, function: &str, bytes: usize, jobs_max: usize) -> usize {
     const AT_ONCE: usize = 64;
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
@@ -266,7 +269,8 @@ fn bodies_of_http_wait_for_room_and_small_ones_do_not() {
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
 }
 
-/// Workers that ask for twenty large jobs each and read nothing. The daemon may close some of them before the others have asked.
+/// Workers that ask for twenty large jobs each and read nothing. The daemon may close some of them before the others
+/// have asked.
 fn deaf_workers(daemon: &Daemon) -> Vec<Peer> {
     let workers = (0..READERS).map(|_| {
         let mut worker = Peer::connect(daemon.address("gearman")).unwrap();

@@ -1,7 +1,7 @@
 //! The real daemon while the wall clock is set, and after pauses: a paused machine, SIGSTOP.
 //!
-//! libfaketime, which `tests/install-clients` installs, sets the wall clock for the daemon alone. A missing library is a failure,
-//! never a skip.
+//! libfaketime, which `tests/install-clients` installs, sets the wall clock for the daemon alone. A missing library is
+//! a failure, never a skip.
 #![cfg(test)]
 #![allow(dead_code, unreachable_pub, reason = "the modules are shared with other programs")]
 
@@ -27,7 +27,8 @@ use windlass_testkit::daemon::{Daemon, Plan};
 const HOUR_S: i64 = 3_600;
 const DAY_S: i64 = 24 * HOUR_S;
 
-// ---- a wall clock that is set ----------------------------------------------------------------------------------------
+// ---- a wall clock that is set
+// ----------------------------------------------------------------------------------------
 
 /// The wall clock of one daemon.
 struct WallClock(PathBuf);
@@ -119,8 +120,8 @@ fn a_wall_clock_set_an_hour_ahead_ends_no_lease_and_brings_what_is_due() {
     assert_eq!((size(&mut fwp, "Scheduled"), size(&mut fwp, "Retries"), size(&mut fwp, "Busy")), (1, 0, 2));
     assert!(worker.ask(r#"BEAT {"wid":"wid-1"}"#).starts_with("+OK"));
     assert_eq!(peer.ask(&lend(0, false)), EMPTY, "it is lent");
-    // The same holds after a restart, in which the clock continues. A lease is granted before it is on disk; a push is on disk
-    // when it is answered, and with it every earlier lease.
+    // The same holds after a restart, in which the clock continues. A lease is granted before it is on disk; a push is
+    // on disk when it is answered, and with it every earlier lease.
     push(&mut fwp, "last-0000001", "");
     daemon.kill();
     clock.set(2 * HOUR_S);
@@ -186,7 +187,8 @@ fn counters_are_kept_by_day_and_outlast_the_daemon() {
     assert_eq!(pushed(&daemon), [2, 1, 0], "the journal has them");
 }
 
-// ---- a paused daemon -------------------------------------------------------------------------------------------------
+// ---- a paused daemon
+// -------------------------------------------------------------------------------------------------
 
 /// Long enough to count as a pause with certainty.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -247,7 +249,8 @@ fn a_reservation_keeps_its_remaining_time_over_a_pause() {
     wait_until("the reservation ends", || size(&mut fwp, "Retries") == 1);
 }
 
-// ---- late acknowledgements -------------------------------------------------------------------------------------------
+// ---- late acknowledgements
+// -------------------------------------------------------------------------------------------
 
 #[test]
 fn a_late_ack_ends_a_job_that_waits_for_its_retry() {

@@ -1,5 +1,5 @@
-//! Kills the daemon under load, again and again: every acknowledged job is there afterwards, and no job returns whose completion
-//! was certainly durable.
+//! Kills the daemon under load, again and again: every acknowledged job is there afterwards, and no job returns whose
+//! completion was certainly durable.
 //!
 //! `WINDLASS_TEST_CRASHES=1000` runs it longer (20 by default), `WINDLASS_TEST_CRASH_SEED` with another seed.
 #![cfg(test)]
@@ -127,8 +127,8 @@ fn work(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<(
     Ok(())
 }
 
-/// With `hand_out_after_commit`: the end of a job has no answer, but the assignment of the next job proves that the end is
-/// durable.
+/// With `hand_out_after_commit`: the end of a job has no answer, but the assignment of the next job proves that the end
+/// is durable.
 #[test]
 fn with_hand_out_after_commit_the_end_of_the_last_job_is_durable() {
     const KILLS: u64 = 3;
@@ -183,7 +183,8 @@ fn number(workload: &[u8]) -> u64 {
     std::str::from_utf8(digits).unwrap().parse().unwrap()
 }
 
-// ---- Faktory ---------------------------------------------------------------------------------------------------------
+// ---- Faktory
+// ---------------------------------------------------------------------------------------------------------
 
 /// Jobs per PUSHB.
 const LIST_JOBS: u64 = 10;

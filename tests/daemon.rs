@@ -15,7 +15,8 @@ use common::{Peer, daemon, submission};
 use windlass_gearman::wire::{Request, Response, Schedule, Status, Submission};
 use windlass_testkit::daemon::EVENTMQ_OFF;
 
-// ---- start and stop --------------------------------------------------------------------------------------------------
+// ---- start and stop
+// --------------------------------------------------------------------------------------------------
 
 #[test]
 fn sigterm_keeps_everything_and_exits_0() {
@@ -169,7 +170,8 @@ fn salvage_works_without_a_daemon() {
     assert_eq!(salvage(&dir.path().join("nothing")).status.code(), Some(4));
 }
 
-// ---- hostile clients -------------------------------------------------------------------------------------------------
+// ---- hostile clients
+// -------------------------------------------------------------------------------------------------
 
 /// The bytes that the daemon sends until it closes the connection or answers a final `version`.
 fn answer(address: SocketAddr, bytes: &[u8]) -> (Vec<u8>, bool) {
@@ -251,7 +253,8 @@ fn malformed_packets_are_answered_or_hung_up_on() {
         }
         assert!(bystander.line("version").unwrap().starts_with("OK "), "{case}");
     }
-    // A packet with too few arguments fails alone, with an error text of our own: deployed servers would wait for more for ever.
+    // A packet with too few arguments fails alone, with an error text of our own: deployed servers would wait for more
+    // for ever.
     let (said, closed) = answer(address, &packet(b"\0REQ", 18, 8, b"funconly"));
     assert!(said.starts_with(b"\0RES\0\0\0\x13") && !closed, "{said:?}");
 }

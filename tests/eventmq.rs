@@ -31,7 +31,8 @@ fn work_off(worker: &mut Peer) -> (String, String) {
     (request[1].clone(), request[2].clone())
 }
 
-// ---- jobs ------------------------------------------------------------------------------------------------------------
+// ---- jobs
+// ------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn every_address_serves_every_role() {
@@ -122,7 +123,8 @@ fn a_job_from_a_unix_socket_reaches_gearman_workers() {
     wait_until("the job is there", || gearman.grab().unwrap().is_some_and(|job| job.workload == JOB.as_bytes()));
 }
 
-// ---- schedules -------------------------------------------------------------------------------------------------------
+// ---- schedules
+// -------------------------------------------------------------------------------------------------------
 
 #[test]
 fn an_external_scheduler_receives_the_schedules() {
@@ -151,7 +153,8 @@ fn an_external_scheduler_receives_the_schedules() {
     });
 }
 
-// ---- the end ---------------------------------------------------------------------------------------------------------
+// ---- the end
+// ---------------------------------------------------------------------------------------------------------
 
 #[test]
 fn disconnect_stops_the_daemon_only_where_allowed() {
@@ -171,7 +174,8 @@ fn disconnect_stops_the_daemon_only_where_allowed() {
     assert!(daemon.wait().success());
 }
 
-// ---- publications ----------------------------------------------------------------------------------------------------
+// ---- publications
+// ----------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_subscriber_receives_topics_that_begin_with_its_prefix() {
@@ -220,8 +224,8 @@ fn a_subscriber_that_does_not_read_misses_messages_and_harms_no_other() {
     let text = "x".repeat(BYTES);
     let mut deaf: Vec<_> = (0..20).map(|_| Subscriber::connect(at, &["t"])).collect();
     let mut reader = Subscriber::connect(at, &["t", "r"]);
-    // Once this subscriber receives a message, its subscription and all earlier ones have arrived: earlier subscribers are served
-    // first.
+    // Once this subscriber receives a message, its subscription and all earlier ones have arrived: earlier subscribers
+    // are served first.
     for subscriber in deaf.iter_mut().chain([&mut reader]) {
         subscriber.dealer.stream.set_nonblocking(true).unwrap();
         wait_until("it receives a message", || {
@@ -271,7 +275,8 @@ fn subscriptions_are_limited() {
     });
 }
 
-// ---- hostile peers ---------------------------------------------------------------------------------------------------
+// ---- hostile peers
+// ---------------------------------------------------------------------------------------------------
 
 /// A worker and a client that are served all the while.
 fn bystander(address: SocketAddr) -> Bystander {

@@ -180,8 +180,8 @@ fn queue_bodies(lines: &[Value], queue: &str) -> Vec<u64> {
     jobs.map(|job| String::from_utf8(body(job)).unwrap().parse().unwrap()).collect()
 }
 
-/// One client pushes numbers, one worker takes and ends them in their order. So at every commit the queue holds all numbers from one to
-/// another.
+/// One client pushes numbers, one worker takes and ends them in their order. So at every commit the queue holds all
+/// numbers from one to another.
 struct Traffic {
     stop: Arc<AtomicBool>,
     pushed: Arc<AtomicU64>,

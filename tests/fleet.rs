@@ -1,5 +1,5 @@
-//! One fleet: jobs that cross protocols. Stock clients at both ends of the real daemon, a row for each producer, worker and
-//! condition (`fleet/table.rs`). `tests/install-clients` installs them.
+//! One fleet: jobs that cross protocols. Stock clients at both ends of the real daemon, a row for each producer, worker
+//! and condition (`fleet/table.rs`). `tests/install-clients` installs them.
 //!
 //! A missing client is a failure, never a skip.
 #![cfg(test)]

@@ -144,7 +144,8 @@ fn a_job_is_taken_back_from_a_silent_worker() {
     assert!(peer.grab().unwrap().is_some(), "the job is there again");
 }
 
-/// Two fleets use one name: the pause, the limit and the listing of one do not concern the other. The operator sees both.
+/// Two fleets use one name: the pause, the limit and the listing of one do not concern the other. The operator sees
+/// both.
 #[test]
 fn each_fleet_has_its_own_part_of_an_isolated_queue() {
     let dir = tempfile::tempdir().unwrap();

@@ -14,8 +14,9 @@ use rusqlite::Connection;
 const TABLE: &str = "CREATE TABLE gearman_queue ( unique_key TEXT, function_name TEXT, priority INTEGER, data BLOB, \
                      when_to_run INTEGER, PRIMARY KEY (unique_key, function_name))";
 
-/// Rows as gearmand 1.1.20 wrote them for twelve submits: names as text whatever their bytes, empty data as NULL, 64 bytes of
-/// unique id with a NUL for the last, one row for two jobs with an empty id (5, 6), and one for two with `-` (7, 8).
+/// Rows as gearmand 1.1.20 wrote them for twelve submits: names as text whatever their bytes, empty data as NULL, 64
+/// bytes of unique id with a NUL for the last, one row for two jobs with an empty id (5, 6), and one for two with `-`
+/// (7, 8).
 const ROWS: &str = "
     INSERT INTO gearman_queue(rowid, unique_key, function_name, priority, data, when_to_run) VALUES
     (1, 'u1', 'norm', 1, x'6e6f726d616c2000ff2064617461', 0),

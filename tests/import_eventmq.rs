@@ -1,4 +1,5 @@
-//! `windlass import eventmq-redis`: schedules from a Redis, as the released scheduler stores them, into a running daemon.
+//! `windlass import eventmq-redis`: schedules from a Redis, as the released scheduler stores them, into a running
+//! daemon.
 //!
 //! The Redis is a minimal one of our own.
 #![cfg(test)]

@@ -1,4 +1,5 @@
-//! `windlass import faktory-redis`: imports from a Redis with Faktory's data, and checks that a daemon then has its jobs.
+//! `windlass import faktory-redis`: imports from a Redis with Faktory's data, and checks that a daemon then has its
+//! jobs.
 //!
 //! The Redis is a minimal one of our own; with `WINDLASS_TEST_REDIS=/usr/bin/redis-server`, the real one.
 #![cfg(test)]

@@ -1,7 +1,7 @@
 //! Stock clients against the daemon. `tests/install-clients` installs them.
 //!
-//! Debian's programs have tests of their own, `gearman.rs` and `gearadmin.rs`. All libraries play the same scenes (`scenes.rs`),
-//! through a small program around each (`peers.rs` describes its protocol).
+//! Debian's programs have tests of their own, `gearman.rs` and `gearadmin.rs`. All libraries play the same scenes
+//! (`scenes.rs`), through a small program around each (`peers.rs` describes its protocol).
 //!
 //! A missing client is a failure, never a skip.
 #![cfg(test)]

@@ -1,4 +1,5 @@
-//! Compares EventMQ's cron expressions with croniter itself, over fresh random ones. `tests/install-clients` installs it.
+//! Compares EventMQ's cron expressions with croniter itself, over fresh random ones. `tests/install-clients` installs
+//! it.
 //!
 //! A missing program is a failure, never a skip.
 #![cfg(test)]

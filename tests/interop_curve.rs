@@ -1,4 +1,5 @@
-//! The security mechanisms of stock ZeroMQ against the daemon: pyzmq, which is libzmq. `tests/install-clients` installs it.
+//! The security mechanisms of stock ZeroMQ against the daemon: pyzmq, which is libzmq. `tests/install-clients` installs
+//! it.
 //!
 //! A missing client is a failure, never a skip.
 #![cfg(test)]

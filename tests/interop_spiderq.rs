@@ -1,6 +1,7 @@
 //! Stock ZeroMQ against the daemon: pyzmq, which is libzmq. `tests/install-clients` installs it.
 //!
-//! It plays scenes of ours (`spiderq_peer.py`), over TCP and a Unix socket, in both dialects, each with a daemon of its own.
+//! It plays scenes of ours (`spiderq_peer.py`), over TCP and a Unix socket, in both dialects, each with a daemon of its
+//! own.
 //!
 //! A missing client is a failure, never a skip.
 #![cfg(test)]

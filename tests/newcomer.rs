@@ -1,5 +1,5 @@
-//! A new operator: what `--help` names first answers the first questions, and pages show the same. Six jobs do not run, each for
-//! another reason.
+//! A new operator: what `--help` names first answers the first questions, and pages show the same. Six jobs do not run,
+//! each for another reason.
 #![cfg(test)]
 
 mod common;
@@ -206,7 +206,8 @@ fn a_new_operator_asks_and_acts_by_command_and_by_page() {
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
 }
 
-/// `WINDLASS_TEST_UPGRADE_JOBS` sets the number of jobs, `WINDLASS_TEST_UPGRADE_FROM` names the program of an earlier version.
+/// `WINDLASS_TEST_UPGRADE_JOBS` sets the number of jobs, `WINDLASS_TEST_UPGRADE_FROM` names the program of an earlier
+/// version.
 #[test]
 fn a_new_operator_upgrades_and_restores() {
     let dir = tempfile::tempdir().unwrap();

@@ -18,13 +18,14 @@ use peer::{
 };
 use windlass_testkit::daemon::Daemon;
 
-// ---- restarts --------------------------------------------------------------------------------------------------------
+// ---- restarts
+// --------------------------------------------------------------------------------------------------------
 
 /// The first byte of a reply that lends.
 const LENT: u8 = 0x06;
 
-/// A day of a cycle queue, as its replies: entries are added, lent, repaid in every way, and taken again until none is left.
-/// `between` is called between any two requests.
+/// A day of a cycle queue, as its replies: entries are added, lent, repaid in every way, and taken again until none is
+/// left. `between` is called between any two requests.
 fn a_day(mut between: impl FnMut(), mut ask: impl FnMut(&[u8]) -> Vec<u8>) -> Vec<Vec<u8>> {
     let mut replies = Vec::new();
     let mut say = |request: &[u8]| {
@@ -114,7 +115,8 @@ fn each_address_serves_its_cycle_queue_and_no_other_protocol_shares_its_name() {
     assert!(daemon.wait().success());
 }
 
-// ---- hostile peers ---------------------------------------------------------------------------------------------------
+// ---- hostile peers
+// ---------------------------------------------------------------------------------------------------
 
 /// A client that is served all the while.
 fn bystander(address: SocketAddr) -> Bystander {

@@ -1,4 +1,5 @@
-//! TLS from the view of clients, workers and administrators that renew certificates. Each test makes its own certificates.
+//! TLS from the view of clients, workers and administrators that renew certificates. Each test makes its own
+//! certificates.
 #![cfg(test)]
 
 mod common;
@@ -24,7 +25,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Stream
 use windlass_gearman::wire::{Request, Response};
 use windlass_testkit::daemon::{Daemon, Plan};
 
-// ---- certificates ----------------------------------------------------------------------------------------------------
+// ---- certificates
+// ----------------------------------------------------------------------------------------------------
 
 /// A directory with the files that a listener needs.
 struct Files {
@@ -64,7 +66,8 @@ impl Files {
     }
 }
 
-// ---- the client side -------------------------------------------------------------------------------------------------
+// ---- the client side
+// -------------------------------------------------------------------------------------------------
 
 type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
@@ -108,7 +111,8 @@ fn encoded(request: &Request) -> BytesMut {
     bytes
 }
 
-// ---- serving ---------------------------------------------------------------------------------------------------------
+// ---- serving
+// ---------------------------------------------------------------------------------------------------------
 
 #[test]
 fn jobs_run_over_tls() {
@@ -228,8 +232,8 @@ fn answers_to_a_peer_that_reads_late_arrive_whole_and_in_order() {
             break job;
         }
     };
-    // More than the kernel buffers for a peer that does not read, so that new data arrives while the daemon is in the middle of a
-    // write.
+    // More than the kernel buffers for a peer that does not read, so that new data arrives while the daemon is in the
+    // middle of a write.
     let data: Vec<u8> = (0..8_000_000_u32).map(|n| (n % 251) as u8).collect();
     client.write_all(&encoded(&Request::Echo { data: data.clone().into() })).unwrap();
     let mut expected = BytesMut::new();
@@ -380,7 +384,8 @@ fn stopping_skips_handshakes_and_sends_close_notify() {
     assert_eq!(said, b"");
 }
 
-// ---- refused clients -------------------------------------------------------------------------------------------------
+// ---- refused clients
+// -------------------------------------------------------------------------------------------------
 
 #[test]
 fn with_a_client_ca_only_clients_it_signed_can_connect() {
@@ -448,7 +453,8 @@ fn a_silent_peer_loses_its_place() {
     while ask().is_err() {}
 }
 
-// ---- files -----------------------------------------------------------------------------------------------------------
+// ---- files
+// -----------------------------------------------------------------------------------------------------------
 
 /// The certificate that a new connection gets.
 fn shown(daemon: &Daemon, config: &Arc<ClientConfig>) -> CertificateDer<'static> {

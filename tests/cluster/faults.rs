@@ -1,5 +1,6 @@
-//! Faults of all kinds while clients of all protocols are at work at all daemons: nothing that was acknowledged is lost, no job is
-//! handed out again after its acknowledged end, and no job is finished by two workers that were both told so.
+//! Faults of all kinds while clients of all protocols are at work at all daemons: nothing that was acknowledged is
+//! lost, no job is handed out again after its acknowledged end, and no job is finished by two workers that were both
+//! told so.
 //!
 //! The short form runs with the suite. More rounds: the variables named here, and `tests/PROOF.md`.
 
@@ -38,7 +39,8 @@ fn refused(daemons: &Daemons, number: usize) -> usize {
     daemons[number].log_text().matches("a commit was refused").count()
 }
 
-/// Leaders are killed, stopped for a while, asked to yield, and deposed in the database. More rounds: `WINDLASS_TEST_FAILOVERS`.
+/// Leaders are killed, stopped for a while, asked to yield, and deposed in the database. More rounds:
+/// `WINDLASS_TEST_FAILOVERS`.
 #[test]
 fn leaders_come_and_go_and_nothing_is_lost_or_handed_out_again() {
     let rounds = from_env("WINDLASS_TEST_FAILOVERS", 8);
@@ -95,7 +97,8 @@ fn a_lost_primary_loses_nothing_if_its_standby_is_synchronous() {
     clients.finish(&daemons, &format!("{rounds} primaries killed"));
 }
 
-/// Links are cut, one or all of them, and delayed for less and for more than a daemon waits. More rounds: `WINDLASS_TEST_CUTS`.
+/// Links are cut, one or all of them, and delayed for less and for more than a daemon waits. More rounds:
+/// `WINDLASS_TEST_CUTS`.
 #[test]
 fn links_that_are_cut_lose_nothing() {
     const SILENCES_MS: [u64; 4] = [50, 500, 1_500, 3_000];

@@ -1,4 +1,5 @@
-//! How long a broker with many jobs does without a leader: from the signal to the first acknowledgement by another daemon.
+//! How long a broker with many jobs does without a leader: from the signal to the first acknowledgement by another
+//! daemon.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;

@@ -190,7 +190,8 @@ impl Work {
     /// Jobs that were acknowledged, and that no worker has ended and the broker does not have.
     fn lost(&self, protocol: usize, daemons: &Daemons) -> Vec<u64> {
         let mut missing = self.accounts[protocol].missing();
-        // A time-bound lease stands, although its worker may not have lived to see it: the leader died behind the commit.
+        // A time-bound lease stands, although its worker may not have lived to see it: the leader died behind the
+        // commit.
         match protocol {
             FAKTORY => {
                 let http = Http(daemons[0].address("http"));

@@ -19,8 +19,8 @@ pub struct Bystander {
 }
 
 impl Bystander {
-    /// `job` is what it does again and again, with the number of times before; `fresh` is the same on a new connection. Both panic
-    /// if they are not served.
+    /// `job` is what it does again and again, with the number of times before; `fresh` is the same on a new connection.
+    /// Both panic if they are not served.
     pub fn new(mut job: impl FnMut(u64) + Send + 'static, fresh: impl Fn() + 'static) -> Self {
         let (stop, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, count) = (Arc::clone(&stop), Arc::clone(&served));

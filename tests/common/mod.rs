@@ -1,5 +1,5 @@
-//! Shared by the end-to-end tests: the daemon under test, and a blocking Gearman peer that uses our own codec, for exact control
-//! over requests. Stock clients have their own tests (`interop`).
+//! Shared by the end-to-end tests: the daemon under test, and a blocking Gearman peer that uses our own codec, for
+//! exact control over requests. Stock clients have their own tests (`interop`).
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
 pub mod authority;

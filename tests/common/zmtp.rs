@@ -65,7 +65,8 @@ pub fn impossible_frames() -> [(&'static str, Vec<u8>); 7] {
     ]
 }
 
-/// Connects this many times, sends parts of a greeting, and expects the daemon to close all but the newest `kept` connections.
+/// Connects this many times, sends parts of a greeting, and expects the daemon to close all but the newest `kept`
+/// connections.
 pub fn half_open(address: SocketAddr, count: usize, kept: usize) -> Vec<Dealer> {
     let begun = [&b""[..], b"\xFF", &greeting("NULL")[..11], &greeting("NULL")];
     let open = |number: usize| {

@@ -1,5 +1,5 @@
-//! Cases outside the table: jobs that cannot be converted, queues with rules of their own, names that are invalid in Gearman,
-//! kept results, Debian's `gearman`, spiderq.
+//! Cases outside the table: jobs that cannot be converted, queues with rules of their own, names that are invalid in
+//! Gearman, kept results, Debian's `gearman`, spiderq.
 
 use std::thread;
 
@@ -230,8 +230,8 @@ pub fn a_name_that_gearman_cannot_have(fleet: &Fleet) {
     producer.hears(r#"REPLY {"value": "three eggs"}"#);
 }
 
-/// EventMQ keeps the result of a job as long as the job (`eventmq.dedup`), in its own format, whichever protocol's worker sent
-/// it.
+/// EventMQ keeps the result of a job as long as the job (`eventmq.dedup`), in its own format, whichever protocol's
+/// worker sent it.
 pub fn a_result_that_is_kept(fleet: &Fleet) {
     for to in Protocol::ALL {
         let stage = fleet.hasty_stage(&format!("kept-{}", to.name()));
@@ -246,8 +246,8 @@ pub fn a_result_that_is_kept(fleet: &Fleet) {
     }
 }
 
-/// spiderq's entries cycle in a queue of their own: no worker of another protocol gets one, and no other client can submit to the
-/// queue.
+/// spiderq's entries cycle in a queue of their own: no worker of another protocol gets one, and no other client can
+/// submit to the queue.
 pub fn entries_of_spiderq(fleet: &Fleet) {
     let mut spiderq = Bare::connect(fleet.address("spiderq"));
     assert_eq!(spiderq.ask(&add("key", b"a cake")), ADDED);

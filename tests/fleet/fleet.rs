@@ -160,8 +160,8 @@ impl<'a> Stage<'a> {
         Worker { voice: program.connect(self.site.address(protocol), terms), protocol }
     }
 
-    /// A job in an operator's view, through FWP's `JOB GET`; `None` if it is gone. A job of another protocol is the only job of
-    /// its queue.
+    /// A job in an operator's view, through FWP's `JOB GET`; `None` if it is gone. A job of another protocol is the
+    /// only job of its queue.
     pub fn look(&self, producer: &Producer<'_>) -> Option<String> {
         let mut fwp = Fwp::connect(self.site.address(Protocol::Faktory));
         let mut get = |jid: &str| Some(fwp.ask(&format!("JOB GET {jid}"))).filter(|job| job != "null");

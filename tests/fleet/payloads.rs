@@ -1,5 +1,5 @@
-//! Payloads as each protocol submits them, and as workers of each protocol receive them: the tables of `crates/bridge/README.md`,
-//! with stock clients at both ends.
+//! Payloads as each protocol submits them, and as workers of each protocol receive them: the tables of
+//! `crates/bridge/README.md`, with stock clients at both ends.
 
 use crate::peers::Protocol::{self, Eventmq, Faktory, Gearman};
 use crate::peers::Word;
@@ -17,8 +17,8 @@ pub struct Payload {
 pub enum Seen {
     /// These bytes.
     Bytes(&'static [u8]),
-    /// A work unit that contains these texts. `{queue}` and `{id}` stand for the queue's name and the producer's identifier of
-    /// the job.
+    /// A work unit that contains these texts. `{queue}` and `{id}` stand for the queue's name and the producer's
+    /// identifier of the job.
     Unit(&'static [&'static str]),
     /// The worker never gets it.
     Nothing,

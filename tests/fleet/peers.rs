@@ -1,7 +1,7 @@
 //! The Python programs around stock libraries, and the messages exchanged with them.
 //!
-//! One program for each protocol and role serves all rows; each connection of it has a [`Voice`]. `speech.py` describes the
-//! lines.
+//! One program for each protocol and role serves all rows; each connection of it has a [`Voice`]. `speech.py` describes
+//! the lines.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! The rows: the producer's protocol, the worker's protocol and a condition; what the producer receives, in its own protocol, and
-//! the final state of the job.
+//! The rows: the producer's protocol, the worker's protocol and a condition; what the producer receives, in its own
+//! protocol, and the final state of the job.
 //!
 //! `payloads.rs` has the payloads that workers receive, and `scenes.rs` the steps for each condition.
 
@@ -143,8 +143,8 @@ const RETRIED_TO_DEATH: Rows = [
     (Eventmq, Eventmq, Ends(&[r#"REPLY {"value": "TimeoutError"}"#], &[DEAD, TWICE, r#""errtype":"TimeoutError""#])),
 ];
 
-/// Another worker gets the job at once. But a worker holds FWP's own jobs by name: the lease continues, and any connection may
-/// report the job's end.
+/// Another worker gets the job at once. But a worker holds FWP's own jobs by name: the lease continues, and any
+/// connection may report the job's end.
 const WORKER_DIED: Rows = DONE;
 
 /// With `CAN_DO_TIMEOUT`, `reserve_for`, `timeout:1` or `eventmq.lease`.

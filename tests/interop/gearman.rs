@@ -34,7 +34,8 @@ fn foreground() {
     assert_eq!(printed(&mut gearman(&stage, &["-f", "wc"]), b"").trim(), "0");
 }
 
-/// A megabyte of arbitrary bytes there and back. The program takes seconds to read more; the libgearman tests use larger bodies.
+/// A megabyte of arbitrary bytes there and back. The program takes seconds to read more; the libgearman tests use
+/// larger bodies.
 #[test]
 fn large() {
     let stage = Stage::new();
@@ -133,7 +134,8 @@ fn grab(worker: &mut Peer) -> Assigned {
     job.unwrap()
 }
 
-/// Two clients on one unique id both get the result of one run. A warning that reaches both proves that both are attached.
+/// Two clients on one unique id both get the result of one run. A warning that reaches both proves that both are
+/// attached.
 #[test]
 fn two_clients_get_one_result() {
     let stage = Stage::new();

@@ -1,7 +1,8 @@
 //! Stock client libraries as child processes that a test directs.
 //!
-//! Each peer is a small program around one library. It exchanges lines of words with the test, so that one scene can be played
-//! with every library; bodies, unique ids and jobs' messages are hexadecimal. `PEER HOST PORT client [exceptions]` accepts:
+//! Each peer is a small program around one library. It exchanges lines of words with the test, so that one scene can be
+//! played with every library; bodies, unique ids and jobs' messages are hexadecimal.
+//! `PEER HOST PORT client [exceptions]` accepts:
 //!
 //! | line | |
 //! | --- | --- |
@@ -15,9 +16,9 @@
 //! `TAG warning DATA`, `TAG complete DATA`, `TAG fail`, `TAG exception DATA`,
 //! `TAG is KNOWN RUNNING NUMERATOR DENOMINATOR [CLIENTS]`, `admin answer LINES`.
 //!
-//! `PEER HOST PORT worker` works on `echo` (returns the body), `note` (the same, and prints `worker note BODY`), `steps` (status
-//! 1 of 2, data, a warning, the result), `fail`, `raise` (an exception) and `hold` (status 3 of 4, then waits while the file
-//! named by the body exists).
+//! `PEER HOST PORT worker` works on `echo` (returns the body), `note` (the same, and prints `worker note BODY`),
+//! `steps` (status 1 of 2, data, a warning, the result), `fail`, `raise` (an exception) and `hold` (status 3 of 4, then
+//! waits while the file named by the body exists).
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -253,8 +253,9 @@ pub fn status_by_unique(stock: &Stock) {
     assert_eq!(one.ask_by_unique(&handle), "0 0 0 0 0");
 }
 
-/// A worker that sends the end of a job and its next request in two writes, without TCP_NODELAY, has a full queue to itself. The
-/// test prints the duration (see crates/bench/RESULTS.md): 40 ms a job if the first write waits to be acknowledged.
+/// A worker that sends the end of a job and its next request in two writes, without TCP_NODELAY, has a full queue to
+/// itself. The test prints the duration (see crates/bench/RESULTS.md): 40 ms a job if the first write waits to be
+/// acknowledged.
 pub fn two_writes(stock: &Stock) {
     const JOBS: usize = 200;
     let stage = Stage::new();

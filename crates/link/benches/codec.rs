@@ -1,5 +1,5 @@
-//! The cost of the link for a submit and for its reply: nanoseconds to encode and to decode, bytes on the wire, and nanoseconds for
-//! the edge's ledger.
+//! The cost of the link for a submit and for its reply: nanoseconds to encode and to decode, bytes on the wire, and
+//! nanoseconds for the edge's ledger.
 //!
 //! `cargo bench -p windlass-link --bench codec`. Prints one line per measurement, and compares nothing.
 

@@ -1,8 +1,8 @@
 //! What an edge sends to the leader.
 //!
-//! **Order.** A stream begins with [`Ask::Hello`]. To a new leader the edge then sends [`Ask::Open`] for its clients, their claims,
-//! and [`Ask::Claimed`] , even if there are none. After that anything follows in the order
-//! in which it takes effect; the items of one client, from its `Open` to its `Close`, are done in their order.
+//! **Order.** A stream begins with [`Ask::Hello`]. To a new leader the edge then sends [`Ask::Open`] for its clients,
+//! their claims, and [`Ask::Claimed`] , even if there are none. After that anything follows in the order in which it
+//! takes effect; the items of one client, from its `Open` to its `Close`, are done in their order.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,8 @@ pub enum Ask {
         /// The bytes.
         bytes: Bytes,
     },
-    /// Answers of so many more bytes have room: the client's session has taken as many. While a client has none, its asks wait.
+    /// Answers of so many more bytes have room: the client's session has taken as many. While a client has none, its
+    /// asks wait.
     Room {
         /// The client.
         client: ClientId,

@@ -200,8 +200,8 @@ impl<T: DeserializeOwned> Decoder<T> {
         Self { input: BytesMut::new(), left: 0, bytes_max, failed: None, items: PhantomData }
     }
 
-    /// Bytes that have arrived and are not read: append those that arrive here. It holds at most a frame, beside what is appended
-    /// between two calls of [`Decoder::next`] that return `None`.
+    /// Bytes that have arrived and are not read: append those that arrive here. It holds at most a frame, beside what
+    /// is appended between two calls of [`Decoder::next`] that return `None`.
     pub const fn input(&mut self) -> &mut BytesMut {
         &mut self.input
     }

@@ -1,8 +1,9 @@
 //! What an edge's clients have at the engine, so that it can be claimed of a new leader.
 //!
-//! The ledger sees every item in both directions, in order, and keeps what is not in the journal: who the clients are, what they
-//! serve, what they wait for, what they hold, and what they listen to. A command takes effect when [`Say::Applied`] counts it. So at
-//! the end of each frame the ledger has what the leader's engine has, beside the commands that are on their way.
+//! The ledger sees every item in both directions, in order, and keeps what is not in the journal: who the clients are,
+//! what they serve, what they wait for, what they hold, and what they listen to. A command takes effect when
+//! [`Say::Applied`] counts it. So at the end of each frame the ledger has what the leader's engine has, beside the
+//! commands that are on their way.
 //!
 //! Not here: the edge's mail, and its words that are on their way.
 
@@ -90,8 +91,8 @@ impl Ledger {
         }
     }
 
-    /// The leader is gone. Returns the commands that get no answer from it any more: their outcome is unknown. Takes are not among
-    /// them, because the claims repeat them.
+    /// The leader is gone. Returns the commands that get no answer from it any more: their outcome is unknown. Takes
+    /// are not among them, because the claims repeat them.
     #[must_use]
     pub fn unanswered(&mut self) -> Vec<(ClientId, Tag)> {
         let kept = self.clients.iter_mut().filter_map(|(id, entry)| Some((*id, entry.kept()?)));
@@ -114,12 +115,12 @@ impl Ledger {
         self.bytes
     }
 
-    /// Everything as a new leader must get it, from the first [`Ask::Open`] to [`Ask::Claimed`]: the clients with what they serve,
-    /// hold and listen to; then their waits, in the order in which the old leader would have served them. Commands that are on their
-    /// way count as done, except that a job whose end is on its way is not claimed.
+    /// Everything as a new leader must get it, from the first [`Ask::Open`] to [`Ask::Claimed`]: the clients with what
+    /// they serve, hold and listen to; then their waits, in the order in which the old leader would have served them.
+    /// Commands that are on their way count as done, except that a job whose end is on its way is not claimed.
     ///
-    /// The ledger begins anew with what it returns, which must be sent as it is. Its commands have the tag [`Tag::NONE`], except for
-    /// takes, which have their own.
+    /// The ledger begins anew with what it returns, which must be sent as it is. Its commands have the tag
+    /// [`Tag::NONE`], except for takes, which have their own.
     #[must_use]
     pub fn claims(&mut self) -> Vec<Ask> {
         let (mut asks, mut waits) = (Vec::new(), Waits::default());

@@ -8,8 +8,8 @@ use windlass_engine::ClientId;
 /// Room for 2^40 clients of an edge, and for 2^24 edges.
 const CLIENT_BITS: u32 = 40;
 
-/// The number of an edge: the leader gives one to each run of a daemon, and never gives it again. It is in the high bits of the
-/// numbers of the edge's clients.
+/// The number of an edge: the leader gives one to each run of a daemon, and never gives it again. It is in the high
+/// bits of the numbers of the edge's clients.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct Edge(u32);
@@ -20,8 +20,8 @@ pub struct Edge(u32);
 pub struct BadEdge(u32);
 
 impl Edge {
-    /// The largest number. Edges begin at 1: the numbers below [`Edge::first_client`] of the first edge belong to the leader's own
-    /// clients.
+    /// The largest number. Edges begin at 1: the numbers below [`Edge::first_client`] of the first edge belong to the
+    /// leader's own clients.
     pub const MAX: u32 = (1 << (u64::BITS - CLIENT_BITS)) - 1;
 
     /// The edge with this number, which is from 1 to [`Edge::MAX`].
@@ -36,7 +36,8 @@ impl Edge {
         self.0
     }
 
-    /// The edge's own client, for what the daemon asks on its own behalf. Its connections have the numbers from the next one on.
+    /// The edge's own client, for what the daemon asks on its own behalf. Its connections have the numbers from the
+    /// next one on.
     #[must_use]
     pub const fn first_client(self) -> ClientId {
         ClientId((self.0 as u64) << CLIENT_BITS)

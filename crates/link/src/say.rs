@@ -1,8 +1,8 @@
 //! What the leader sends to an edge.
 //!
-//! **Order.** A stream begins with [`Say::Welcome`], or ends with [`Say::Refused`]. Then the events and words of one client come in
-//! the order in which the client's session must get them. [`Say::Clock`] ends the items of one turn
-//! of the leader: an edge takes them together.
+//! **Order.** A stream begins with [`Say::Welcome`], or ends with [`Say::Refused`]. Then the events and words of one
+//! client come in the order in which the client's session must get them. [`Say::Clock`] ends the items of one turn of
+//! the leader: an edge takes them together.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -19,13 +19,14 @@ pub enum Say {
     Event {
         /// The client.
         client: ClientId,
-        /// The commit of this epoch that must be durable before the client's session gets the event, or anything behind it; 0 =
-        /// none.
+        /// The commit of this epoch that must be durable before the client's session gets the event, or anything behind
+        /// it; 0 = none.
         gate: u64,
         /// The event.
         event: Event,
     },
-    /// Here the edge's own bytes for a client have their place: as many pieces as [`Ask::Words`](crate::Ask::Words) counted.
+    /// Here the edge's own bytes for a client have their place: as many pieces as [`Ask::Words`](crate::Ask::Words)
+    /// counted.
     Words {
         /// The client.
         client: ClientId,
@@ -46,8 +47,8 @@ pub enum Say {
     Clock(Reading),
     /// Whether the store does not respond: then nothing is acknowledged, and what waits for a commit is unknown.
     Failed(bool),
-    /// So many more of a client's asks take effect here ([`Ask::is_counted`](crate::Ask::is_counted)): after all events before this
-    /// item, and before the events that answer them.
+    /// So many more of a client's asks take effect here ([`Ask::is_counted`](crate::Ask::is_counted)): after all events
+    /// before this item, and before the events that answer them.
     Applied {
         /// The client.
         client: ClientId,
@@ -74,8 +75,8 @@ pub struct Welcome {
     pub epoch: u64,
     /// The edge's number: that which it had before, if it was served by an earlier leader, else a new one.
     pub edge: Edge,
-    /// The newest commit of the epoch that the edge knows ([`Known`](crate::Known)) that is in the journal; 0 = none, or the edge knows no epoch. What waited for a
-    /// later commit is unknown.
+    /// The newest commit of the epoch that the edge knows ([`Known`](crate::Known)) that is in the journal; 0 = none,
+    /// or the edge knows no epoch. What waited for a later commit is unknown.
     pub reaches: u64,
     /// The newest durable commit of the leader's own epoch.
     pub durable: u64,

@@ -74,7 +74,8 @@ impl Remote for Database {
     fn open(&self, checkpoints: &CheckpointLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
         let Taken { target, names, link, lease, keeper } = self.take()?;
         schema::migrate(&link, &names, &lease)?;
-        // Half of what makes a checkpoint due: then a table is full, and another one is in use, when the log is trimmed.
+        // Half of what makes a checkpoint due: then a table is full, and another one is in use, when the log is
+        // trimmed.
         let tail = Tail::open(&target, Some(&lease), &link, checkpoints.log_bytes / 2)?;
         let log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), link);
         let table = Box::new(PostgresTable::new(&target, &lease));

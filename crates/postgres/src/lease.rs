@@ -1,9 +1,10 @@
 //! The lease: one row with the daemon that has the store, and the epoch that its writes carry.
 //!
-//! The database's clock decides when a lease that is not renewed is free. The holder's own clock decides when the holder must be
-//! silent: it counts from the moment at which the last successful renewal was *sent*, stops a quarter of the lease early, and
-//! goes on while the machine sleeps. A holder whose lease has run out may still renew it if no other daemon has taken it: then the row's
-//! epoch is unchanged. Once the epoch has changed, the holder is deposed for good.
+//! The database's clock decides when a lease that is not renewed is free. The holder's own clock decides when the
+//! holder must be silent: it counts from the moment at which the last successful renewal was *sent*, stops a quarter of
+//! the lease early, and goes on while the machine sleeps. A holder whose lease has run out may still renew it if no
+//! other daemon has taken it: then the row's epoch is unchanged. Once the epoch has changed, the holder is deposed for
+//! good.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -133,8 +134,8 @@ impl Lease {
         Error::Deposed { place: self.place.clone(), holder }
     }
 
-    /// Waits until no other statement of this process or of an earlier one holds the lease's row: one whose answer was lost has
-    /// ended then.
+    /// Waits until no other statement of this process or of an earlier one holds the lease's row: one whose answer was
+    /// lost has ended then.
     pub(crate) fn settle(&self, link: &Link, doing: &'static str) -> Result<(), Error> {
         let lock = format!("SELECT epoch FROM {} WHERE id = 1 AND epoch = $1 FOR UPDATE", self.names.lease());
         match link.query(doing, &lock, &[&self.epoch])?.is_empty() {

@@ -1,17 +1,20 @@
-//! A store in PostgreSQL, or in a database that speaks its protocol and has row locks: the log, the table, and the lease of
-//! the daemon that has them.
+//! A store in PostgreSQL, or in a database that speaks its protocol and has row locks: the log, the table, and the
+//! lease of the daemon that has them.
 //!
-//! [`Database`] is all of it: the address of a database, which opens as a [`windlass_store::Opened`] like a data directory does.
+//! [`Database`] is all of it: the address of a database, which opens as a [`windlass_store::Opened`] like a data
+//! directory does.
 //!
-//! Reading order: the README (tables, what the database must promise) · `address` (where it is) · `link` (one connection, used
-//! from threads without a runtime) · `tls` · `schema` (tables and their version) · `lease` (which daemon has the store) · `log`, `tail`,
-//! `table` (the three traits of the store) · `database` (opening).
+//! Reading order: the README (tables, what the database must promise) · `address` (where it is) · `link` (one
+//! connection, used from threads without a runtime) · `tls` · `schema` (tables and their version) · `lease` (which
+//! daemon has the store) · `log`, `tail`, `table` (the three traits of the store) · `database` (opening).
 //!
 //! # Invariants
 //!
-//! * Whatever is written is written under the lease: the same statement or transaction locks the lease's row and compares its
-//!   epoch. A successor's take-over changes the epoch, so it waits for what was written before it, and refuses what comes after.
-//! * A commit is one row and one statement. When its answer is lost, the row is looked up: what is there is not written twice.
+//! * Whatever is written is written under the lease: the same statement or transaction locks the lease's row and
+//!   compares its epoch. A successor's take-over changes the epoch, so it waits for what was written before it, and
+//!   refuses what comes after.
+//! * A commit is one row and one statement. When its answer is lost, the row is looked up: what is there is not written
+//!   twice.
 //! * A checkpoint is one transaction: the table is always exactly at its point.
 //! * While the lease is not certain by this process's own clock, nothing is acknowledged.
 

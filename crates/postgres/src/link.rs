@@ -1,5 +1,5 @@
-//! One connection to the database, used from threads that have no runtime: each call runs the connection until its answer is
-//! here.
+//! One connection to the database, used from threads that have no runtime: each call runs the connection until its
+//! answer is here.
 //!
 //! A link that has failed is not repaired: its owner drops it and opens another one.
 
@@ -20,8 +20,8 @@ use crate::tls::MakeTls;
 /// Parameters of a statement.
 pub(crate) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// What every connection sets: an acknowledged commit is on the disk, whatever the database's default is, and no statement is
-/// ended from the server's side.
+/// What every connection sets: an acknowledged commit is on the disk, whatever the database's default is, and no
+/// statement is ended from the server's side.
 const SESSION: &str = "SELECT set_config('synchronous_commit', 'on', false) \
                        WHERE current_setting('synchronous_commit', true) = 'off'; \
                        SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED; \

@@ -158,7 +158,8 @@ fn set_version(link: &Link, names: &Names, lease: &Lease, version: i32) -> Resul
     }
 }
 
-/// Rows are only added, and all removed at once: nothing to vacuum. Bodies are compressed by their producers, if at all.
+/// Rows are only added, and all removed at once: nothing to vacuum. Bodies are compressed by their producers, if at
+/// all.
 fn log_table(name: &str) -> String {
     format!(
         "CREATE TABLE {name} (

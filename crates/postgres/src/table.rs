@@ -36,7 +36,8 @@ pub(crate) struct PostgresTable {
     /// The point that the transaction ends with.
     point: Option<Vec<u8>>,
     building: bool,
-    /// A checkpoint has failed: the next one begins a new table, because the checkpointer may know the old one no longer.
+    /// A checkpoint has failed: the next one begins a new table, because the checkpointer may know the old one no
+    /// longer.
     abandoned: bool,
     disk_bytes: u64,
 }
@@ -106,7 +107,8 @@ impl PostgresTable {
         Ok(())
     }
 
-    /// Ends the transaction under the lease. When the answer is lost, the point in the table tells whether it was committed.
+    /// Ends the transaction under the lease. When the answer is lost, the point in the table tells whether it was
+    /// committed.
     fn commit(&mut self) -> Result<(), Error> {
         let Some(link) = self.link.take() else { return Ok(()) };
         let point = self.point.take();

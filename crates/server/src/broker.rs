@@ -1,5 +1,5 @@
-//! The queue as connections see it: one small interface, behind which the engine, its journal and its commits may stand in this
-//! process or in another.
+//! The queue as connections see it: one small interface, behind which the engine, its journal and its commits may stand
+//! in this process or in another.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,7 +15,8 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
     /// Opens a client: its mail goes to this mailbox.
     fn open(&self, client: ClientId, mailbox: Arc<Mailbox>);
 
-    /// Does the items of all these clients, each client's in order. Returns what the calling thread must do about the commit.
+    /// Does the items of all these clients, each client's in order. Returns what the calling thread must do about the
+    /// commit.
     fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty;
 
     /// Does the items of one client, on a thread that serves no connections: the committing thread commits.
@@ -24,8 +25,8 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
     /// Takes the mail that may be read now, with this much `room`: see [`Mailbox::take`].
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize>;
 
-    /// Closes a client: releases all that it held and waited for, as far as one visit goes. Returns whether that was all. If not,
-    /// the caller must call it again after other clients had a turn.
+    /// Closes a client: releases all that it held and waited for, as far as one visit goes. Returns whether that was
+    /// all. If not, the caller must call it again after other clients had a turn.
     fn close(&self, client: ClientId) -> bool;
 
     /// Applies a command on the daemon's own behalf and returns the reply.
@@ -75,8 +76,8 @@ pub(crate) enum Visited {
     All,
     /// There is more to do, once other clients had a turn and the peer has room for the answers.
     Part,
-    /// The next item has to wait: for another client's large job, or for the way to the queue. The broker rings the client's mailbox
-    /// when it may continue.
+    /// The next item has to wait: for another client's large job, or for the way to the queue. The broker rings the
+    /// client's mailbox when it may continue.
     UntilRung,
 }
 

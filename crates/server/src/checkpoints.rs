@@ -54,8 +54,8 @@ impl Checkpoints {
         }
     }
 
-    /// Ends it without waiting: a checkpoint in progress goes on to its end, or ends with the process. The store must belong to this daemon
-    /// under a lease, which no checkpoint outlives.
+    /// Ends it without waiting: a checkpoint in progress goes on to its end, or ends with the process. The store must
+    /// belong to this daemon under a lease, which no checkpoint outlives.
     pub(crate) fn abandon(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();

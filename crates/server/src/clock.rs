@@ -1,7 +1,7 @@
 //! The real clocks, and the engine's time made of them. The only place that reads them for the engine.
 //!
-//! The engine's time follows `CLOCK_BOOTTIME`, which cannot be set and which counts while the machine sleeps, less the pauses of
-//! the daemon. Details, and how it survives a restart: [`windlass_engine::Timekeeper`].
+//! The engine's time follows `CLOCK_BOOTTIME`, which cannot be set and which counts while the machine sleeps, less the
+//! pauses of the daemon. Details, and how it survives a restart: [`windlass_engine::Timekeeper`].
 
 #[cfg(test)]
 pub(crate) mod simulated;
@@ -23,7 +23,8 @@ const WAY_MS: u64 = 5;
 #[derive(Debug)]
 pub(crate) struct Clocks {
     keeper: Option<Timekeeper>,
-    /// The time of another daemon, in milliseconds ahead of the time since boot, and the relation of its other clocks to it.
+    /// The time of another daemon, in milliseconds ahead of the time since boot, and the relation of its other clocks
+    /// to it.
     followed: Option<(i64, Clock)>,
 }
 
@@ -92,7 +93,8 @@ thread_local! {
     static LATEST: Cell<Option<(u64, Reading)>> = const { Cell::new(None) };
 }
 
-/// Reads all clocks. A thread's readings in the same millisecond are one: a busy daemon reads the clocks a hundred times in it.
+/// Reads all clocks. A thread's readings in the same millisecond are one: a busy daemon reads the clocks a hundred
+/// times in it.
 pub(crate) fn read() -> Reading {
     let since_boot_ms = since_boot_ms();
     if let Some((at, reading)) = LATEST.get()
@@ -152,7 +154,8 @@ pub(crate) fn since_boot_ms() -> u64 {
     seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000)
 }
 
-/// An identifier of this boot, and of the offset that a container may have put on its clock; 0 if the system does not give one.
+/// An identifier of this boot, and of the offset that a container may have put on its clock; 0 if the system does not
+/// give one.
 fn boot() -> u64 {
     #[cfg(test)]
     if let Some(machine) = simulated::machine() {

@@ -1,5 +1,6 @@
-//! The engine room: the engine with its journal behind one lock (the hub), the threads that commit and make checkpoints, and the
-//! task that gives the engine the time. A daemon alone has one from its start; a daemon of a cluster has one while it leads.
+//! The engine room: the engine with its journal behind one lock (the hub), the threads that commit and make
+//! checkpoints, and the task that gives the engine the time. A daemon alone has one from its start; a daemon of a
+//! cluster has one while it leads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,8 +53,9 @@ impl Prepared {
         Self::of((engine, journal), (log, checkpointer, guard), config, budget)
     }
 
-    /// The same for one of several daemons: the clients of the one that led before it may come to this one. It hands out no job until
-    /// [`Hub::begin_grace`], and the length of the lease after that. The first daemon that leads has no predecessor.
+    /// The same for one of several daemons: the clients of the one that led before it may come to this one. It hands
+    /// out no job until [`Hub::begin_grace`], and the length of the lease after that. The first daemon that leads has
+    /// no predecessor.
     pub(crate) fn succeeding(store: Store, config: &Config, budget: Arc<Budget>) -> Self {
         const FIRST_EPOCH: u64 = 1;
         let Store { log, checkpointer, recovered: Recovered { mut engine, mut journal, .. }, guard } = store;
@@ -84,8 +86,8 @@ impl Prepared {
         &self.hub
     }
 
-    /// Starts the threads, and brings what is configured and what is in the store together. With `slots`, serving threads commit at the
-    /// end of their turns.
+    /// Starts the threads, and brings what is configured and what is in the store together. With `slots`, serving
+    /// threads commit at the end of their turns.
     ///
     /// # Errors
     ///
@@ -188,7 +190,8 @@ impl EngineRoom {
     /// The last commit did not reach the store.
     pub(crate) async fn finish(self) -> Result<(), Failure> {
         let Self { hub, committer, checkpoints, .. } = self;
-        // Another daemon may wait for the lease. A checkpoint of many jobs takes seconds, and is not needed: the next daemon reads the log.
+        // Another daemon may wait for the lease. A checkpoint of many jobs takes seconds, and is not needed: the next
+        // daemon reads the log.
         if hub.has_tenure() {
             checkpoints.abandon();
         } else {
@@ -214,10 +217,11 @@ fn agree(hub: &Hub, wanted: Desired) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Wakes the engine when something is due, and often enough to notice that a clock was set or that the daemon was suspended.
+/// Wakes the engine when something is due, and often enough to notice that a clock was set or that the daemon was
+/// suspended.
 ///
-/// Deadlines are met a few milliseconds late, several at a time: a thousand workers a second whose wait ends would otherwise wake
-/// this thread and their own a thousand times.
+/// Deadlines are met a few milliseconds late, several at a time: a thousand workers a second whose wait ends would
+/// otherwise wake this thread and their own a thousand times.
 async fn tick(hub: Arc<Hub>) {
     const EVERY: Duration = Duration::from_millis(TICK_MS);
     const LATE: Duration = Duration::from_millis(4);

@@ -1,7 +1,8 @@
 //! The engine, its journal and all mailboxes, behind one lock. A thread holds the lock for one batch of commands.
 //!
-//! A visit: commands go through the engine, their changes into the pending commit, their events into mailboxes. Under the lock
-//! there is no I/O and no encoding for peers. Each acknowledgement carries the number of the commit it waits for.
+//! A visit: commands go through the engine, their changes into the pending commit, their events into mailboxes. Under
+//! the lock there is no I/O and no encoding for peers. Each acknowledgement carries the number of the commit it waits
+//! for.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -153,8 +154,8 @@ impl Hub {
         }
     }
 
-    /// Gives clients their next job only when the end of their last one is on the disk, even if that end is not acknowledged. Has
-    /// no effect without [`Durability::Durable`]: nothing waits for the disk then.
+    /// Gives clients their next job only when the end of their last one is on the disk, even if that end is not
+    /// acknowledged. Has no effect without [`Durability::Durable`]: nothing waits for the disk then.
     pub(crate) fn hand_out_after_commit(self, yes: bool) -> Self {
         Self { hand_out_after_commit: yes && self.durability == Durability::Durable, ..self }
     }
@@ -184,8 +185,8 @@ impl Hub {
         self.tenure.as_ref().map_or(0, |tenure| tenure.epoch())
     }
 
-    /// Clients of another daemon's hub, which this one succeeds, have the length of the lease to come back, from now on. Then jobs
-    /// are handed out.
+    /// Clients of another daemon's hub, which this one succeeds, have the length of the lease to come back, from now
+    /// on. Then jobs are handed out.
     pub(crate) fn begin_grace(&self) {
         let Some(tenure) = self.tenure.as_ref() else { return };
         let length = u64::try_from(tenure.length().as_millis()).unwrap_or(u64::MAX);
@@ -203,8 +204,8 @@ impl Hub {
         self.tenure.as_ref()?.lost()
     }
 
-    /// Returns once the store belongs to this daemon: a thread that is about to visit, or to read mail, waits here while that is
-    /// uncertain. `false`: another daemon has the store, and this hub decides and says nothing more.
+    /// Returns once the store belongs to this daemon: a thread that is about to visit, or to read mail, waits here
+    /// while that is uncertain. `false`: another daemon has the store, and this hub decides and says nothing more.
     #[must_use]
     fn assure(&self) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -244,8 +245,8 @@ impl Hub {
         self.finish(core, false);
     }
 
-    /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes. `in_turn`: the calling thread serves,
-    /// and does what the result says about the commit.
+    /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes. `in_turn`: the calling
+    /// thread serves, and does what the result says about the commit.
     fn finish(&self, mut core: MutexGuard<'_, Core>, in_turn: bool) -> CommitDuty {
         let Core { engine, journal, context, .. } = &mut *core;
         journal.append(engine, &context.changes);
@@ -349,8 +350,8 @@ impl Hub {
         run(engine, journal)
     }
 
-    /// Records that a commit is on the disk. Returns the mailboxes with acknowledgements that waited for it; the caller rings
-    /// them.
+    /// Records that a commit is on the disk. Returns the mailboxes with acknowledgements that waited for it; the caller
+    /// rings them.
     pub(crate) fn committed(&self, commit: Commit) -> Vec<Arc<Mailbox>> {
         let (mut core, seq) = (self.lock(), commit.seq());
         core.journal.committed(seq);
@@ -403,8 +404,8 @@ impl Hub {
         }
     }
 
-    /// Whether the first commit of this run is on the disk. A daemon alone also begins with a store that has failed. One that succeeds
-    /// another does not: the next leader must know of its numbers.
+    /// Whether the first commit of this run is on the disk. A daemon alone also begins with a store that has failed.
+    /// One that succeeds another does not: the next leader must know of its numbers.
     pub(crate) fn has_begun(&self) -> bool {
         let gives_up = if self.has_tenure() { self.deposed().is_some() } else { self.failed() };
         gives_up || self.durable() >= self.first
@@ -418,8 +419,8 @@ impl Hub {
         self.full.load(Ordering::Acquire)
     }
 
-    /// Sets how many bytes large jobs may add before the disk is full. The caller must hold the lock: `bytes` already excludes
-    /// the uncommitted part of the journal.
+    /// Sets how many bytes large jobs may add before the disk is full. The caller must hold the lock: `bytes` already
+    /// excludes the uncommitted part of the journal.
     pub(crate) fn set_room(&self, bytes: u64) {
         self.room.store(bytes, Ordering::Release);
     }
@@ -429,7 +430,8 @@ impl Hub {
         self.full.swap(full, Ordering::AcqRel)
     }
 
-    /// Sets whether the store has failed. When it fails, all clients that wait for a commit learn that the outcome is unknown.
+    /// Sets whether the store has failed. When it fails, all clients that wait for a commit learn that the outcome is
+    /// unknown.
     pub(crate) fn set_failed(&self, failed: bool) {
         self.failed.store(failed, Ordering::Release);
         if failed {
@@ -445,8 +447,8 @@ impl Hub {
 
     fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(|_| {
-            // A panic under this lock is a bug in the engine, and may leave its state half changed. Nothing of that visit was
-            // journalled or acknowledged: a restart from the journal is safe, continuing is not.
+            // A panic under this lock is a bug in the engine, and may leave its state half changed. Nothing of that
+            // visit was journalled or acknowledged: a restart from the journal is safe, continuing is not.
             tracing::error!("a visit to the engine panicked: exiting, so that the daemon restarts from its journal");
             std::process::exit(1)
         })
@@ -518,7 +520,8 @@ impl Ends {
 }
 
 impl Core {
-    /// A thread that waited for the lock may have an earlier time than the thread before it. The engine's time does not go back.
+    /// A thread that waited for the lock may have an earlier time than the thread before it. The engine's time does not
+    /// go back.
     fn begin(&mut self, reading: &Reading) {
         if !reading.is_older_than(self.context.now, &self.context.clock) {
             (self.context.now, self.context.clock) = (reading.now, reading.clock);

@@ -1,12 +1,12 @@
 //! Mail for one client: filled under the engine's lock, read outside it.
 //!
-//! Mail that acknowledges something carries the number of the commit that must be durable first. Everything behind it waits with
-//! it, so that a connection's replies keep their order. A mailbox is bounded: the daemon never waits for a client that does not
-//! read, it closes the connection.
+//! Mail that acknowledges something carries the number of the commit that must be durable first. Everything behind it
+//! waits with it, so that a connection's replies keep their order. A mailbox is bounded: the daemon never waits for a
+//! client that does not read, it closes the connection.
 //!
-//! While the peer has enough to read, mail stays here, where it shares its bytes with other mailboxes: the encoded form would be
-//! a copy. The bytes of all mailboxes are counted (`budget`). Publications of other connections have a narrower limit, beyond which
-//! they are refused (`published`).
+//! While the peer has enough to read, mail stays here, where it shares its bytes with other mailboxes: the encoded form
+//! would be a copy. The bytes of all mailboxes are counted (`budget`). Publications of other connections have a
+//! narrower limit, beyond which they are refused (`published`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -128,7 +128,8 @@ impl Mailbox {
         Self::of(bytes_max, budget, owner, false)
     }
 
-    /// The mailbox of another daemon's client, whose mail goes there with the numbers of its commits: [`Mailbox::take_early`].
+    /// The mailbox of another daemon's client, whose mail goes there with the numbers of its commits:
+    /// [`Mailbox::take_early`].
     pub(crate) fn forwarding(bytes_max: usize, budget: Arc<Budget>, owner: (Arc<Ringer>, Seat)) -> Self {
         Self::of(bytes_max, budget, owner, true)
     }
@@ -181,11 +182,11 @@ impl Mailbox {
         true
     }
 
-    /// Takes out the mail that may be read now. With `failed`, mail that waits for a commit comes out too, but as an unknown
-    /// outcome.
+    /// Takes out the mail that may be read now. With `failed`, mail that waits for a commit comes out too, but as an
+    /// unknown outcome.
     ///
-    /// It stops when there is no `room` left, in bytes; the last mail may be larger than the room. Parcels need more room than
-    /// other mail. Returns the weight of the rest, without parcels, if it stopped for lack of room.
+    /// It stops when there is no `room` left, in bytes; the last mail may be larger than the room. Parcels need more
+    /// room than other mail. Returns the weight of the rest, without parcels, if it stopped for lack of room.
     pub(crate) fn take(&self, durable: u64, failed: bool, mut room: usize, into: &mut Vec<Mail>) -> Option<usize> {
         if self.len() == 0 {
             return None;
@@ -232,7 +233,8 @@ impl Mailbox {
         self.count(&inner);
     }
 
-    /// The numbers of commits begin anew: acknowledgements that wait for a commit behind `reached` can no longer be given, the others can.
+    /// The numbers of commits begin anew: acknowledgements that wait for a commit behind `reached` can no longer be
+    /// given, the others can.
     pub(crate) fn begin_epoch(&self, reached: u64) {
         let mut inner = self.lock();
         inner.registered = 0;
@@ -269,8 +271,8 @@ impl Mailbox {
         (inner.bytes - inner.posted_bytes).saturating_sub(Mail::FIXED_BYTES * inner.mail.len())
     }
 
-    /// The order in which connections are closed when all hold too much. Bytes that the peer does not take count more than bytes
-    /// it is sending, because those are soon processed.
+    /// The order in which connections are closed when all hold too much. Bytes that the peer does not take count more
+    /// than bytes it is sending, because those are soon processed.
     pub(crate) fn blame(&self) -> usize {
         let not_taken = self.weight.load(Ordering::Acquire) + self.unsent.load(Ordering::Relaxed);
         self.holds().saturating_add(3 * not_taken)
@@ -353,8 +355,8 @@ impl Mailbox {
         self.bell.store(ATTENDED, Ordering::Release);
     }
 
-    /// The owner looks here next: its thread must be told of all mail that it does not find. Returns whether the mailbox was rung
-    /// in the owner's turn.
+    /// The owner looks here next: its thread must be told of all mail that it does not find. Returns whether the
+    /// mailbox was rung in the owner's turn.
     pub(crate) fn begin_look(&self) -> bool {
         self.bell.swap(0, Ordering::AcqRel) & RUNG != 0
     }
@@ -395,8 +397,8 @@ pub(crate) struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Adds mail that may be read once commit `gate` is durable. Returns whether the caller must register the mailbox to be rung
-    /// for that commit.
+    /// Adds mail that may be read once commit `gate` is durable. Returns whether the caller must register the mailbox
+    /// to be rung for that commit.
     pub(crate) fn push(&mut self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
         if self.is_closed {
             return false;

@@ -1,5 +1,5 @@
-//! What a daemon is made of. Alone it has an engine room from its start. One of several has a link to the leader, until it leads and
-//! has an engine room, too.
+//! What a daemon is made of. Alone it has an engine room from its start. One of several has a link to the leader, until
+//! it leads and has an engine room, too.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -190,7 +190,8 @@ impl Running<'_> {
         self.room.as_ref().map_or(Ok(()), EngineRoom::stop_time)
     }
 
-    /// Ends the links, writes everything to the store, and gives the store back. No thread may visit the engine any more.
+    /// Ends the links, writes everything to the store, and gives the store back. No thread may visit the engine any
+    /// more.
     ///
     /// # Errors
     ///
@@ -223,8 +224,8 @@ async fn keep_house() -> Failure {
     }
 }
 
-/// The allocator keeps freed memory for a second, and returns it to the system when a large block is freed after that. An idle
-/// daemon frees no large blocks, so this function does.
+/// The allocator keeps freed memory for a second, and returns it to the system when a large block is freed after that.
+/// An idle daemon frees no large blocks, so this function does.
 fn give_memory_back() {
     const LARGE: usize = 1 << 20;
     drop(black_box(Vec::<u8>::with_capacity(LARGE)));

@@ -1,5 +1,5 @@
-//! Moving from the released programs: `windlass bridge` from the router, with the stock client there and a stock JobManager at the
-//! daemon; and `windlass import eventmq-redis` from what the stock scheduler keeps.
+//! Moving from the released programs: `windlass bridge` from the router, with the stock client there and a stock
+//! JobManager at the daemon; and `windlass import eventmq-redis` from what the stock scheduler keeps.
 
 use std::collections::BTreeSet;
 use std::process::Command;

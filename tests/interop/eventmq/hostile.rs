@@ -51,8 +51,8 @@ fn frames_that_are_not_text() {
         frames[place] = "\u{ff}\u{fe}";
         client.send_bare(&frames);
     }
-    // The delimiter and the command must be valid. Everything else makes a job; but a body that is not text stops a stock worker,
-    // so the last job is not handed out.
+    // The delimiter and the command must be valid. Everything else makes a job; but a body that is not text stops a
+    // stock worker, so the last job is not handed out.
     for id in ["1", "\u{ff}\u{fe}", "4", "5", "6"] {
         assert_eq!(client.hears("REPLY"), [id]);
         if id != "6" {

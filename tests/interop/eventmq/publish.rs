@@ -5,8 +5,8 @@ use serde_json::json;
 use super::peers::{Frames, Socket};
 use super::stage::Stage;
 
-/// Subscribes to one more topic, and publishes to it until a message arrives: a subscription is not acknowledged, but earlier
-/// subscriptions have arrived as well by then.
+/// Subscribes to one more topic, and publishes to it until a message arrives: a subscription is not acknowledged, but
+/// earlier subscriptions have arrived as well by then.
 fn wait_for(publisher: &Socket, subscriber: &Socket, topic: &str) {
     subscriber.subscribe(topic);
     loop {

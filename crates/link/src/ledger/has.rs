@@ -34,8 +34,8 @@ pub(super) struct Has {
     heard: BTreeMap<JobId, Heard>,
     /// Pushes that took effect and have not been answered.
     pushes: VecDeque<Push>,
-    /// Jobs that ended since commands last took effect and that the client did not listen to: the answer to a push may come after
-    /// the end of its job.
+    /// Jobs that ended since commands last took effect and that the client did not listen to: the answer to a push may
+    /// come after the end of its job.
     ended: Vec<JobId>,
     /// Bytes of all these.
     bytes: usize,

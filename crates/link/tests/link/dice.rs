@@ -1,5 +1,5 @@
-//! Makes a value of any type that can be read: where a format would read, this throws dice. Enums can be steered, so that each
-//! of their variants is made once.
+//! Makes a value of any type that can be read: where a format would read, this throws dice. Enums can be steered, so
+//! that each of their variants is made once.
 
 use serde::de::value::U32Deserializer;
 use serde::de::{

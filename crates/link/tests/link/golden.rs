@@ -1,5 +1,5 @@
-//! The bytes of one item of each kind, with each command, reply and notice, as they were when the kind was new. They stay readable,
-//! and are written the same, for as long as the version of the frames is the same.
+//! The bytes of one item of each kind, with each command, reply and notice, as they were when the kind was new. They
+//! stay readable, and are written the same, for as long as the version of the frames is the same.
 //!
 //! `WINDLASS_GOLDEN=1 cargo test -p windlass-link golden` adds kinds that are new. It changes none.
 

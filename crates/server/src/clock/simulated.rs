@@ -1,4 +1,5 @@
-//! Machines of a simulation, each with clocks of its own. A thread acts on one of them at a time, and reads that machine's clocks.
+//! Machines of a simulation, each with clocks of its own. A thread acts on one of them at a time, and reads that
+//! machine's clocks.
 
 use std::cell::{Cell, RefCell};
 

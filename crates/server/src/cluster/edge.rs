@@ -1,13 +1,16 @@
-//! The broker of a daemon that does not lead. What its clients ask goes out over the link; what the leader says goes into their
-//! mailboxes, each with the commit that it waits for. Mail leaves when the leader has said that this commit is durable.
+//! The broker of a daemon that does not lead. What its clients ask goes out over the link; what the leader says goes
+//! into their mailboxes, each with the commit that it waits for. Mail leaves when the leader has said that this commit
+//! is durable.
 //!
-//! Bytes for a peer stay here. A place-holder travels in their stead, so that they keep their place among the leader's replies.
+//! Bytes for a peer stay here. A place-holder travels in their stead, so that they keep their place among the leader's
+//! replies.
 //!
-//! Back-pressure: what is on its way to the leader is bounded, for one client and for all. The rest stays with the connections.
+//! Back-pressure: what is on its way to the leader is bounded, for one client and for all. The rest stays with the
+//! connections.
 //!
-//! When the leader changes, a ledger has what the clients have at the engine, and the new leader gets that again: their connections
-//! go on, with the jobs that they hold or listen to. A reply that waits for a commit is true if the new leader's journal has the
-//! commit, and unknown otherwise.
+//! When the leader changes, a ledger has what the clients have at the engine, and the new leader gets that again: their
+//! connections go on, with the jobs that they hold or listen to. A reply that waits for a commit is true if the new
+//! leader's journal has the commit, and unknown otherwise.
 //!
 //! No socket here: see `link`.
 
@@ -247,8 +250,8 @@ impl Edge {
         self.replied.notify_all();
     }
 
-    /// This daemon leads from now on, and its journal reaches this commit of the epoch before. Returns the mailboxes of the clients that go
-    /// on, and what is to be asked of the engine for them, in order.
+    /// This daemon leads from now on, and its journal reaches this commit of the epoch before. Returns the mailboxes of
+    /// the clients that go on, and what is to be asked of the engine for them, in order.
     pub(super) fn hand_over(&self, epoch: u64, recovered: u64) -> Handover {
         self.close_way();
         let mut state = self.lock();

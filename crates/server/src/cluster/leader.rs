@@ -1,7 +1,9 @@
-//! An edge's clients at the leader: the edge's asks become visits to the hub, and the clients' mail becomes what the leader says.
+//! An edge's clients at the leader: the edge's asks become visits to the hub, and the clients' mail becomes what the
+//! leader says.
 //!
-//! Mail goes out before its commit is durable, together with the commit's number. The edge keeps it until the leader says that the
-//! commit is durable. A mailbox here is empty after each turn: what waits, waits at the edge, or in the link's buffer, which is bounded.
+//! Mail goes out before its commit is durable, together with the commit's number. The edge keeps it until the leader
+//! says that the commit is durable. A mailbox here is empty after each turn: what waits, waits at the edge, or in the
+//! link's buffer, which is bounded.
 //!
 //! No socket here: see `link`.
 
@@ -156,7 +158,8 @@ impl EdgeClients {
         }
     }
 
-    /// A client's connection has ended. What it has asked before is done first, and its mail goes out. Its session makes no more room.
+    /// A client's connection has ended. What it has asked before is done first, and its mail goes out. Its session
+    /// makes no more room.
     fn close(&mut self, client: ClientId) {
         if let Some(member) = self.clients.get_mut(&client)
             && !std::mem::replace(&mut member.closes, true)
@@ -186,8 +189,8 @@ impl EdgeClients {
 
     /// Does what may be done now, and says what there is to say. Returns whether there is more to do.
     pub(super) fn turn(&mut self, says: &mut Vec<Say>) -> bool {
-        // What was decided before the visit stands before what the visit has applied, and the replies stand behind it: the edge's ledger
-        // depends on that.
+        // What was decided before the visit stands before what the visit has applied, and the replies stand behind it:
+        // the edge's ledger depends on that.
         self.collect(says);
         let (done, parts) = self.visit();
         let done = done.into_iter().filter(|(_, count)| *count > 0);
@@ -209,7 +212,8 @@ impl EdgeClients {
         !self.ready.is_empty()
     }
 
-    /// Visits the hub once for all clients that have items. Returns how many commands of each are done, and which have more to do.
+    /// Visits the hub once for all clients that have items. Returns how many commands of each are done, and which have
+    /// more to do.
     fn visit(&mut self) -> (Vec<(ClientId, u32)>, Vec<ClientId>) {
         if self.ready.is_empty() {
             return Default::default();

@@ -1,6 +1,7 @@
 //! The link's socket, on both sides: frames in and out, TLS, and silence.
 //!
-//! While one batch is written the next one gathers. A leader never waits for an edge: an edge that does not read is cut off.
+//! While one batch is written the next one gathers. A leader never waits for an edge: an edge that does not read is cut
+//! off.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -118,7 +119,8 @@ impl<I: DeserializeOwned, O: Serialize> Wire<I, O> {
         self.decoder.next().map_err(|error| LinkError::Malformed(error.to_string()))
     }
 
-    /// Writes what there is to write, until something has arrived or `rung` is ready. Returns whether something has arrived.
+    /// Writes what there is to write, until something has arrived or `rung` is ready. Returns whether something has
+    /// arrived.
     async fn step(&mut self, rung: impl Future<Output = ()>) -> Result<bool, LinkError> {
         let mut rung = pin!(rung);
         let Self { socket, decoder, encoder, out, written } = self;
@@ -146,7 +148,8 @@ impl<I: DeserializeOwned, O: Serialize> Wire<I, O> {
     }
 }
 
-// ---- the leader's side -----------------------------------------------------------------------------------------------
+// ---- the leader's side
+// -----------------------------------------------------------------------------------------------
 
 /// What a leader needs for its edges.
 #[derive(Debug)]
@@ -172,8 +175,8 @@ pub(super) fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
     EdgeNumber::new(epoch * LINKS_MAX + link % LINKS_MAX)
 }
 
-/// How a leader accepts an edge. An edge of an earlier leader keeps its number, and with it its clients; another one gets a new number.
-/// `None`: there is none.
+/// How a leader accepts an edge. An edge of an earlier leader keeps its number, and with it its clients; another one
+/// gets a new number. `None`: there is none.
 pub(super) fn welcome(
     hello: &Hello,
     new: impl FnOnce() -> Option<EdgeNumber>,
@@ -303,7 +306,8 @@ fn say(wire: &mut Wire<Ask, Say>, say: &Say) -> Result<(), LinkError> {
     wire.encoder.push(say).map_err(|error| LinkError::Malformed(error.to_string()))
 }
 
-// ---- the edge's side -------------------------------------------------------------------------------------------------
+// ---- the edge's side
+// -------------------------------------------------------------------------------------------------
 
 /// Serves this daemon's clients over a link to the leader, until the link ends. Returns why it has ended.
 pub(super) async fn follow(edge: &Edge, leader: &Holder, terms: &Terms, view: &View) -> LinkError {

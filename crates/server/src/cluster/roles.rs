@@ -1,5 +1,5 @@
-//! The roles of a daemon: it stands by while another one has the lease of the store, and serves its clients over the link to that one.
-//! When the lease is free it takes the lease, opens the store, and leads until it ends.
+//! The roles of a daemon: it stands by while another one has the lease of the store, and serves its clients over the
+//! link to that one. When the lease is free it takes the lease, opens the store, and leads until it ends.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -204,7 +204,8 @@ fn stand_by(config: &Config, stop: &AtomicBool) -> Result<Store, Failure> {
     }
 }
 
-// ---- the link's thread -----------------------------------------------------------------------------------------------
+// ---- the link's thread
+// -----------------------------------------------------------------------------------------------
 
 /// What the thread needs to follow a leader.
 struct Follower {

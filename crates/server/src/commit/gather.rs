@@ -1,8 +1,9 @@
 //! Whether a serving thread waits for more clients before it commits.
 //!
-//! A client that has its acknowledgement often sends its next request at once, too late for a commit that begins in the same
-//! turn. Without a wait such clients fall into two groups, each of which waits for the other's commit: half as many jobs in a
-//! commit, and twice the latency. So the thread gives them a moment to come back, if that has lately paid.
+//! A client that has its acknowledgement often sends its next request at once, too late for a commit that begins in the
+//! same turn. Without a wait such clients fall into two groups, each of which waits for the other's commit: half as
+//! many jobs in a commit, and twice the latency. So the thread gives them a moment to come back, if that has lately
+//! paid.
 
 use std::time::{Duration, Instant};
 

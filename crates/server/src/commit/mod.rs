@@ -1,12 +1,12 @@
 //! Commits: the pending changes are cut, written to the log, and acknowledged. Meanwhile the next commit gathers.
 //!
-//! Two kinds of threads commit, one at a time. A **serving thread** commits at the end of its turn (`turn`), as long as the disk
-//! is quick and commits are small: no work is handed from thread to thread then, which costs more than a quick disk takes. The
-//! **committing thread** (here) does the rest: `durability = "interval"`, large commits, a slow disk, and the commits that the
-//! store did not take. `policy` decides between the two.
+//! Two kinds of threads commit, one at a time. A **serving thread** commits at the end of its turn (`turn`), as long as
+//! the disk is quick and commits are small: no work is handed from thread to thread then, which costs more than a quick
+//! disk takes. The **committing thread** (here) does the rest: `durability = "interval"`, large commits, a slow disk,
+//! and the commits that the store did not take. `policy` decides between the two.
 //!
-//! When the store fails, the daemon acknowledges nothing more and tries the same commit again until the store takes it. The
-//! engine keeps all that was acknowledged meanwhile.
+//! When the store fails, the daemon acknowledges nothing more and tries the same commit again until the store takes it.
+//! The engine keeps all that was acknowledged meanwhile.
 
 mod gather;
 mod policy;
@@ -195,8 +195,8 @@ impl Commits {
         closed.is_ok()
     }
 
-    /// Waits until there is something to do. A thread that makes the journal non-empty after the call of `committer_is_idle`
-    /// unparks this one, so it misses nothing between the check and parking.
+    /// Waits until there is something to do. A thread that makes the journal non-empty after the call of
+    /// `committer_is_idle` unparks this one, so it misses nothing between the check and parking.
     fn rest(&self) {
         self.hub.committer_is_idle();
         if !self.hub.is_urgent() && !self.stopping() {
@@ -204,8 +204,8 @@ impl Commits {
         }
     }
 
-    /// Commits the pending changes, with as many tries as it takes. Returns `false` if there are none, or if the daemon stops and
-    /// the store does not respond.
+    /// Commits the pending changes, with as many tries as it takes. Returns `false` if there are none, or if the daemon
+    /// stops and the store does not respond.
     fn commit(&self) -> bool {
         let mut writer = self.writer();
         let mut tries = 0_u64;
@@ -262,8 +262,8 @@ impl Commits {
         self.hub.set_commit_in_turns(policy.in_turns());
     }
 
-    /// Writes a commit, once. Returns the mailboxes with acknowledgements that waited for it, for the caller to ring. `None`: the
-    /// store did not take it, it is kept in the writer, and nothing is acknowledged until the store does.
+    /// Writes a commit, once. Returns the mailboxes with acknowledgements that waited for it, for the caller to ring.
+    /// `None`: the store did not take it, it is kept in the writer, and nothing is acknowledged until the store does.
     fn append(&self, writer: &mut Writer, cut: Cut, again: bool) -> Option<Vec<Arc<Mailbox>>> {
         let begun = Instant::now();
         self.writing_since.store(clock::now().0, Ordering::Release);

@@ -1,18 +1,18 @@
 //! Which threads commit: serving threads at the end of their turns, or the committing thread.
 //!
-//! While a serving thread writes, it serves no client. That costs nothing as long as all its clients wait for this very commit.
-//! So serving threads commit as long as the disk is quick, few clients wait for a commit, and hardly any others sent something
-//! while it was written. Otherwise the committing thread does it while the serving threads go on.
+//! While a serving thread writes, it serves no client. That costs nothing as long as all its clients wait for this very
+//! commit. So serving threads commit as long as the disk is quick, few clients wait for a commit, and hardly any others
+//! sent something while it was written. Otherwise the committing thread does it while the serving threads go on.
 
 use std::time::Duration;
 
 /// A commit that takes longer means a slow disk.
 const QUICK_MAX: Duration = Duration::from_millis(1);
-/// With more acknowledgements in a commit, serving the next clients takes as long as the disk: then the committing thread writes
-/// in parallel.
+/// With more acknowledgements in a commit, serving the next clients takes as long as the disk: then the committing
+/// thread writes in parallel.
 const ACKNOWLEDGEMENTS_MAX: usize = 16;
-/// Serving threads begin to commit after this many quick and small commits in a row. The number grows when they have held up
-/// other clients again.
+/// Serving threads begin to commit after this many quick and small commits in a row. The number grows when they have
+/// held up other clients again.
 const RUN_MIN: u32 = 16;
 const RUN_MAX: u32 = 4096;
 /// The credit of serving threads when they begin to commit, and the most they may save up.
@@ -60,8 +60,8 @@ impl Policy {
         self.leave_turns();
     }
 
-    /// Records a commit of a serving thread: how many of its clients it acknowledged, and how many others had sent something
-    /// meanwhile.
+    /// Records a commit of a serving thread: how many of its clients it acknowledged, and how many others had sent
+    /// something meanwhile.
     pub(super) fn committed_in_turn(&mut self, acknowledged: usize, held_up: usize) {
         match (self.credit + acknowledged).checked_sub(held_up) {
             Some(credit) if credit < CREDIT_MAX => self.credit = credit,

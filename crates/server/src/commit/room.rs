@@ -8,11 +8,11 @@ use crate::hub::Hub;
 
 /// Room reserved in the log so that existing jobs can end on a full disk: this much in all, …
 const RESERVE_BYTES: u64 = 8 << 20;
-/// … and this much for each job. A job may need two commits, one for its lease and one for its end, of some 100 to 130 bytes
-/// each.
+/// … and this much for each job. A job may need two commits, one for its lease and one for its end, of some 100 to 130
+/// bytes each.
 const RESERVE_PER_JOB: u64 = 384;
-/// New jobs are refused when less than this is left besides the reserve; the table needs some of it, too. Jobs that are taken but
-/// not on the disk yet are already subtracted from the room.
+/// New jobs are refused when less than this is left besides the reserve; the table needs some of it, too. Jobs that are
+/// taken but not on the disk yet are already subtracted from the room.
 const SLACK_BYTES: u64 = 16 << 20;
 
 /// Measures the room left for the log, and acts on it.
@@ -33,8 +33,8 @@ impl Room {
         Self { hub, tail }
     }
 
-    /// Refuses new jobs while the existing ones still have room to end, and then reserves that room on the disk. Takes new jobs
-    /// again once there is more room.
+    /// Refuses new jobs while the existing ones still have room to end, and then reserves that room on the disk. Takes
+    /// new jobs again once there is more room.
     pub(super) fn look(&self) {
         let (jobs, on_its_way) =
             self.hub.with_journal(|engine, journal| (engine.job_count() as u64, journal.in_flight_bytes()));
@@ -132,7 +132,8 @@ mod tests {
             hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect());
             jobs() > before
         };
-        // However often the room is measured, taken room stays taken: in the pending commit, and on its way to the disk.
+        // However often the room is measured, taken room stays taken: in the pending commit, and on its way to the
+        // disk.
         let mut look_and_push = || {
             room.look();
             push(BODY_BYTES)

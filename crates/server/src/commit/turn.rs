@@ -1,7 +1,7 @@
 //! Commits at the end of a serving thread's turn: after all that was ready on the thread has visited the engine.
 //!
-//! A change that no client waits for, such as the lease of a `FETCH`, is not worth a commit of its own. It joins the next commit
-//! that a client waits for, or gets its own after [`GATHER`].
+//! A change that no client waits for, such as the lease of a `FETCH`, is not worth a commit of its own. It joins the
+//! next commit that a client waits for, or gets its own after [`GATHER`].
 
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -23,8 +23,8 @@ pub(crate) struct TurnCommits {
     /// Where commits are written. Without it the thread does not commit.
     commits: Arc<OnceLock<Arc<Commits>>>,
     ringer: Arc<Ringer>,
-    /// The thread commits soon: at the end of the next turn, so that everything that is ready joins the same commit, or of the one
-    /// after a wait.
+    /// The thread commits soon: at the end of the next turn, so that everything that is ready joins the same commit, or
+    /// of the one after a wait.
     is_due: bool,
     /// The thread commits at the end of this turn.
     ends_turn: bool,
@@ -114,8 +114,8 @@ impl TurnCommits {
         self.gathers_until.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Commits on the calling thread. If another thread is writing, it will notify this one when it is done. Returns `false` if
-    /// the committing thread must write the pending commit.
+    /// Commits on the calling thread. If another thread is writing, it will notify this one when it is done. Returns
+    /// `false` if the committing thread must write the pending commit.
     fn commit(&mut self, commits: &Commits) -> bool {
         let hub = &commits.hub;
         let acknowledged = {
@@ -154,8 +154,8 @@ impl Commits {
         self.hub.leave_commits_to_turns();
     }
 
-    /// Passes the changes that gathered during a commit to a thread whose turn ended meanwhile. Returns `false` if there is no
-    /// such thread although there is something to commit.
+    /// Passes the changes that gathered during a commit to a thread whose turn ended meanwhile. Returns `false` if
+    /// there is no such thread although there is something to commit.
     pub(super) fn pass_on(&self) -> bool {
         let waiting = std::mem::take(&mut *self.queue());
         if !self.hub.is_urgent() {

@@ -1,7 +1,7 @@
 //! The hub as a [`Broker`]. A visit does as much of a peer's requests as may be done now, in order.
 //!
-//! A visit ends when it has cost enough for one turn, when its answers fill the peer's room, and before a large job that has to
-//! wait. The rest stays for a later visit.
+//! A visit ends when it has cost enough for one turn, when its answers fill the peer's room, and before a large job
+//! that has to wait. The rest stays for a later visit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
 
-/// The work of one visit: half a millisecond, as the engine estimates it ([`Engine::work`]). The visit finishes the command that
-/// exceeds it.
+/// The work of one visit: half a millisecond, as the engine estimates it ([`Engine::work`]). The visit finishes the
+/// command that exceeds it.
 ///
 /// [`Engine::work`]: windlass_engine::Engine::work
 const VISIT_WORK_MAX: u64 = 20_000;
@@ -51,8 +51,8 @@ impl Broker for Hub {
         mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), room, into)
     }
 
-    /// While the daemon stops, the engine is not notified: whatever ended with the connection ends with the daemon and is not in
-    /// the journal, and the job must not count a lost worker.
+    /// While the daemon stops, the engine is not notified: whatever ended with the connection ends with the daemon and
+    /// is not in the journal, and the job must not count a lost worker.
     fn close(&self, client: ClientId) -> bool {
         let mut core = self.lock();
         core.mailboxes.remove(&client);
@@ -116,8 +116,8 @@ impl Hub {
         self.visit_all_of(now, batches, false);
     }
 
-    /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the lock before
-    /// the next client's go. `in_turn`: see [`Hub::finish`].
+    /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the
+    /// lock before the next client's go. `in_turn`: see [`Hub::finish`].
     fn visit_all_of(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>, in_turn: bool) -> CommitDuty {
         if !self.assure() {
             batches.for_each(|batch| *batch.visited = Visited::UntilRung);
@@ -155,8 +155,8 @@ impl Hub {
 
     /// Does a client's items, for as long as one client may. Returns whether the next one must wait for a large job.
     ///
-    /// A large job is alone in its commit, and there is one such commit at a time, so that small jobs wait for one large job at
-    /// most. The next large job stays in `items`, with everything behind it.
+    /// A large job is alone in its commit, and there is one such commit at a time, so that small jobs wait for one
+    /// large job at most. The next large job stays in `items`, with everything behind it.
     fn go(&self, core: &mut Core, client: ClientId, items: &mut VecDeque<Item>, mut room: usize) -> bool {
         let one_by_one = self.durability == Durability::Durable && !self.failed();
         let begun = core.engine.work();
@@ -211,8 +211,8 @@ impl Hub {
         failed || (command.takes_room() && (self.full() || self.is_too_large(command)))
     }
 
-    /// Whether a large job exceeds the room that is left. If it fits, the room shrinks by its size. Small jobs are not counted:
-    /// those on their way to the disk fit into the reserve (`commit::room`).
+    /// Whether a large job exceeds the room that is left. If it fits, the room shrinks by its size. Small jobs are not
+    /// counted: those on their way to the disk fit into the reserve (`commit::room`).
     fn is_too_large(&self, command: &Command) -> bool {
         let Some(job) = command.new_job() else { return false };
         let bytes = job.body.len() as u64;
@@ -248,8 +248,8 @@ impl Core {
         answers.iter().filter(|(whose, _)| *whose == client).map(|(_, event)| event.bytes()).sum()
     }
 
-    /// Applies the end of a job, which gets no answer. The client's next job waits for this commit if the disk has a record of
-    /// the job: after a restart the job would run again.
+    /// Applies the end of a job, which gets no answer. The client's next job waits for this commit if the disk has a
+    /// record of the job: after a restart the job would run again.
     fn apply_end(&mut self, client: ClientId, tag: Tag, command: Command) {
         let before = self.context.changes.len();
         self.apply(client, tag, command);

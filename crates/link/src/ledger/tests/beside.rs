@@ -1,4 +1,5 @@
-//! An edge with a ledger and a leader with an engine, on a link that delays: the ledger is the leader's list of the edge's clients.
+//! An edge with a ledger and a leader with an engine, on a link that delays: the ledger is the leader's list of the
+//! edge's clients.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -298,9 +299,9 @@ fn without(all: &BTreeMap<ClientId, BTreeSet<String>>, gone: &BTreeSet<JobId>) -
     all.iter().map(|(client, has)| (*client, has.iter().filter(is_kept).cloned().collect())).collect()
 }
 
-/// When everything has arrived, the ledger is the leader's list of the edge's clients. What others did to a client's jobs without
-/// a notice is not in this script: only the client itself ends what it holds. An engine that recovers what a journal has, and then gets
-/// the claims, has the same jobs, leases and listeners as the one before.
+/// When everything has arrived, the ledger is the leader's list of the edge's clients. What others did to a client's
+/// jobs without a notice is not in this script: only the client itself ends what it holds. An engine that recovers what
+/// a journal has, and then gets the claims, has the same jobs, leases and listeners as the one before.
 #[test]
 fn the_ledger_is_what_the_engine_has() {
     for seed in 0..300 {

@@ -1,5 +1,5 @@
-//! Clients: what they ask in the engine's commands, and what they get. A client's connection has a delay of its own: what its daemon
-//! has sent arrives later.
+//! Clients: what they ask in the engine's commands, and what they get. A client's connection has a delay of its own:
+//! what its daemon has sent arrives later.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

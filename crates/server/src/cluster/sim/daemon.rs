@@ -1,5 +1,5 @@
-//! A daemon: its threads follow a leader or stand by for the lease, and lead when they have it. What `role` and `roles` do with threads
-//! and sockets, a turn does here, a step at a time.
+//! A daemon: its threads follow a leader or stand by for the lease, and lead when they have it. What `role` and `roles`
+//! do with threads and sockets, a turn does here, a step at a time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -314,7 +314,8 @@ impl Daemon {
         }
     }
 
-    /// Takes the lease, and leads when the store has the first commit. The thread may stand still between any two steps.
+    /// Takes the lease, and leads when the store has the first commit. The thread may stand still between any two
+    /// steps.
     fn stand_by(&mut self, around: &mut Around) {
         let run = self.run();
         match &mut self.office {

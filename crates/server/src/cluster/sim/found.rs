@@ -1,5 +1,5 @@
-//! What the simulator has found, each as a small scene. One more is in the tests of the link's ledger: a job whose earlier lease its
-//! client reports on.
+//! What the simulator has found, each as a small scene. One more is in the tests of the link's ledger: a job whose
+//! earlier lease its client reports on.
 
 use std::sync::Arc;
 
@@ -43,7 +43,8 @@ fn a_daemon_that_leads_has_its_own_time() {
     });
 }
 
-/// A leader whose first commit was not in the store gave numbers to foreground jobs that the next leader gave again. (Seed 75.)
+/// A leader whose first commit was not in the store gave numbers to foreground jobs that the next leader gave again.
+/// (Seed 75.)
 #[test]
 fn a_daemon_that_succeeds_another_leads_when_its_first_commit_is_in_the_store() {
     simulated::on(MACHINE, &mut Clocks::new(), || {

@@ -1,12 +1,13 @@
-//! The oracle: laws about what clients see, whichever daemon leads. It is no second engine. It knows what clients have asked and what
-//! daemons have promised, in the order in which that happened.
+//! The oracle: laws about what clients see, whichever daemon leads. It is no second engine. It knows what clients have
+//! asked and what daemons have promised, in the order in which that happened.
 //!
 //! - One daemon begins an epoch, and nothing that a leader has decided leaves it when another one has begun.
 //! - A job has one number, and a number one job. A push that was refused has no effect.
 //! - A push that was acknowledged is there until the job has ended: look-ups find it, and at the end it is handed out.
-//! - A job in the store whose end was acknowledged is not handed out, and not found. At most one client is told that it has finished a job.
-//! - While a client of a daemon that the leader serves has a job, no other client gets it. A client that claims its job during
-//!   the grace does not find it with another one.
+//! - A job in the store whose end was acknowledged is not handed out, and not found. At most one client is told that it
+//!   has finished a job.
+//! - While a client of a daemon that the leader serves has a job, no other client gets it. A client that claims its job
+//!   during the grace does not find it with another one.
 //! - Each question has one answer, which fits. A listener learns once that its job has ended.
 //! - The edge's own bytes come back in their order.
 
@@ -36,8 +37,8 @@ struct Job {
     holders: Vec<Holder>,
     /// Leases whose end their clients have asked for. They may be claimed meanwhile.
     given_up: Vec<(Who, Token)>,
-    /// Clients that report under the token of a lease by time. If the store did not get that lease, the next leader gives the token
-    /// again, and the report is about the lease of another client.
+    /// Clients that report under the token of a lease by time. If the store did not get that lease, the next leader
+    /// gives the token again, and the report is about the lease of another client.
     by_token: Vec<(Who, Token)>,
     /// It was seen at the end.
     is_left: bool,

@@ -1,4 +1,5 @@
-//! What the clients of an edge have: by the edge's ledger, and by the leader's engine. When everything is quiet, both are the same.
+//! What the clients of an edge have: by the edge's ledger, and by the leader's engine. When everything is quiet, both
+//! are the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 

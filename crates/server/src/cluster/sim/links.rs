@@ -1,5 +1,5 @@
-//! The network between daemons: connections with bytes on their way in both directions. A connection may be cut, and each end learns of
-//! that later, or never.
+//! The network between daemons: connections with bytes on their way in both directions. A connection may be cut, and
+//! each end learns of that later, or never.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,5 +1,5 @@
-//! The engine room of a daemon that leads: its hub, the commits, the renewals of its lease, and the links of its edges. Each of these
-//! has a thread in the daemon, which may stand still for itself.
+//! The engine room of a daemon that leads: its hub, the commits, the renewals of its lease, and the links of its edges.
+//! Each of these has a thread in the daemon, which may stand still for itself.
 
 use std::sync::Arc;
 

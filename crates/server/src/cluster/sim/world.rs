@@ -1,4 +1,5 @@
-//! The world: time passes, daemons have their turns, clients ask, and things go wrong. Everything follows from the seed.
+//! The world: time passes, daemons have their turns, clients ask, and things go wrong. Everything follows from the
+//! seed.
 
 use std::collections::{BTreeMap, VecDeque};
 
