@@ -92,8 +92,7 @@ impl Drop for Running {
     }
 }
 
-// ---- Gearman
-// ---------------------------------------------------------------------------------------------------------
+// ---- Gearman --------------------------------------------------------------------------------------------------------
 
 /// All jobs of functions, by workload, with how often each is there.
 fn gearman_jobs(address: SocketAddr, functions: &[&str]) -> BTreeMap<String, usize> {
@@ -340,8 +339,7 @@ fn jobs_outlive_crashes_of_either_daemon() {
     assert_eq!(gearman_total(&mut Peer::connect(old).unwrap(), "mail"), 0);
 }
 
-// ---- Faktory
-// ---------------------------------------------------------------------------------------------------------
+// ---- Faktory --------------------------------------------------------------------------------------------------------
 
 const JOB: &str = r#"{"jid":"JID","queue":"QUEUE","jobtype":"Mail","args":[1.0,"é"],"retry":3,"reserve_for":600,"custom":{"a":{"b":1}},"priority":7}"#;
 
@@ -454,8 +452,7 @@ fn an_operator_of_the_old_faktory_stops_the_bridge() {
     wait_until("the bridge ends", || bridge.0.try_wait().unwrap().is_some_and(|status| status.success()));
 }
 
-// ---- EventMQ
-// ---------------------------------------------------------------------------------------------------------
+// ---- EventMQ --------------------------------------------------------------------------------------------------------
 
 /// All jobs of queues, by body, with how often each is there.
 fn eventmq_jobs(address: SocketAddr, queues: &str, count: usize) -> BTreeMap<String, usize> {
@@ -537,8 +534,7 @@ fn a_client_that_waits_at_the_old_router_gets_its_result() {
     all_moved(&bridge.stop(), 2);
 }
 
-// ---- usage
-// -----------------------------------------------------------------------------------------------------------
+// ---- usage ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn mistakes_are_refused() {

@@ -27,8 +27,7 @@ use windlass_testkit::daemon::{Daemon, Plan};
 const HOUR_S: i64 = 3_600;
 const DAY_S: i64 = 24 * HOUR_S;
 
-// ---- a wall clock that is set
-// ----------------------------------------------------------------------------------------
+// ---- a wall clock that is set ---------------------------------------------------------------------------------------
 
 /// The wall clock of one daemon.
 struct WallClock(PathBuf);
@@ -187,8 +186,7 @@ fn counters_are_kept_by_day_and_outlast_the_daemon() {
     assert_eq!(pushed(&daemon), [2, 1, 0], "the journal has them");
 }
 
-// ---- a paused daemon
-// -------------------------------------------------------------------------------------------------
+// ---- a paused daemon ------------------------------------------------------------------------------------------------
 
 /// Long enough to count as a pause with certainty.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -249,8 +247,7 @@ fn a_reservation_keeps_its_remaining_time_over_a_pause() {
     wait_until("the reservation ends", || size(&mut fwp, "Retries") == 1);
 }
 
-// ---- late acknowledgements
-// -------------------------------------------------------------------------------------------
+// ---- late acknowledgements ------------------------------------------------------------------------------------------
 
 #[test]
 fn a_late_ack_ends_a_job_that_waits_for_its_retry() {

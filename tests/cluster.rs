@@ -28,8 +28,7 @@ use daemons::{Daemons, role};
 use windlass_gearman::wire::{AssignForm, Kind, Request, Response};
 use windlass_testkit::daemon::Daemon;
 
-// ---- one broker
-// ------------------------------------------------------------------------------------------------------
+// ---- one broker -----------------------------------------------------------------------------------------------------
 
 #[test]
 fn clients_of_every_protocol_meet_whichever_daemon_they_are_at() {
@@ -90,8 +89,7 @@ fn a_foreground_job_s_result_finds_its_client() {
     assert!(matches!(Response::parse(&result), Ok(Response::WorkComplete { data: b"cba", .. })), "{result:?}");
 }
 
-// ---- the leader changes
-// ----------------------------------------------------------------------------------------------
+// ---- the leader changes ---------------------------------------------------------------------------------------------
 
 #[test]
 fn another_daemon_leads_when_the_leader_is_killed_and_nothing_acknowledged_is_lost() {

@@ -15,8 +15,7 @@ use common::{Peer, daemon, submission};
 use windlass_gearman::wire::{Request, Response, Schedule, Status, Submission};
 use windlass_testkit::daemon::EVENTMQ_OFF;
 
-// ---- start and stop
-// --------------------------------------------------------------------------------------------------
+// ---- start and stop -------------------------------------------------------------------------------------------------
 
 #[test]
 fn sigterm_keeps_everything_and_exits_0() {
@@ -170,8 +169,7 @@ fn salvage_works_without_a_daemon() {
     assert_eq!(salvage(&dir.path().join("nothing")).status.code(), Some(4));
 }
 
-// ---- hostile clients
-// -------------------------------------------------------------------------------------------------
+// ---- hostile clients ------------------------------------------------------------------------------------------------
 
 /// The bytes that the daemon sends until it closes the connection or answers a final `version`.
 fn answer(address: SocketAddr, bytes: &[u8]) -> (Vec<u8>, bool) {

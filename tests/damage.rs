@@ -13,8 +13,7 @@ use common::{Peer, daemon, wait_until};
 use serde_json::Value;
 use windlass_testkit::daemon::{Daemon, Plan};
 
-// ---- directories and messages
-// ----------------------------------------------------------------------------------------
+// ---- directories and messages ---------------------------------------------------------------------------------------
 
 /// Runs the binary, for a minute at most: a daemon that starts after all is then ended with an unexpected exit code.
 fn windlass(args: &[&str], dir: &Path) -> Output {
@@ -86,8 +85,7 @@ fn flip(path: &Path, at: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-// ---- their contents
-// --------------------------------------------------------------------------------------------------
+// ---- their contents -------------------------------------------------------------------------------------------------
 
 fn submit(daemon: &Daemon, numbers: std::ops::Range<u32>, bytes: usize) {
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
@@ -161,8 +159,7 @@ fn said_nothing(output: &Output) {
     assert_eq!(said(output, 0), "");
 }
 
-// ---- one bit in the log
-// ----------------------------------------------------------------------------------------------
+// ---- one bit in the log ---------------------------------------------------------------------------------------------
 
 #[test]
 fn a_flipped_bit_in_the_log_is_reported_and_costs_one_commit() {
@@ -188,8 +185,7 @@ fn a_flipped_bit_in_the_log_is_reported_and_costs_one_commit() {
     }
 }
 
-// ---- one bit in the table
-// --------------------------------------------------------------------------------------------
+// ---- one bit in the table -------------------------------------------------------------------------------------------
 
 /// The daemon writes everything to the table as soon as no client needs it.
 const QUICK: &str = "[log]\nlevel = \"debug\"\n[store]\ncheckpoint_quiet = \"100ms\"";
@@ -251,8 +247,7 @@ fn a_flipped_bit_in_the_table_is_reported_and_the_rest_is_saved() {
     assert!(told > 0, "no bit of the table's file matters");
 }
 
-// ---- missing parts
-// ---------------------------------------------------------------------------------------------------
+// ---- missing parts --------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_missing_part_never_starts_empty() {
@@ -294,8 +289,7 @@ fn a_missing_part_never_starts_empty() {
     }
 }
 
-// ---- intact directories
-// ----------------------------------------------------------------------------------------------
+// ---- intact directories ---------------------------------------------------------------------------------------------
 
 #[test]
 fn intact_directories_are_reported_as_intact() {
@@ -331,8 +325,7 @@ fn intact_directories_are_reported_as_intact() {
     assert!(files(&empty).is_empty(), "nothing is made by looking");
 }
 
-// ---- handwritten lines
-// -----------------------------------------------------------------------------------------------
+// ---- handwritten lines ----------------------------------------------------------------------------------------------
 
 #[test]
 fn handwritten_lines_are_imported_and_invalid_lines_are_named() {
@@ -365,8 +358,7 @@ fn handwritten_lines_are_imported_and_invalid_lines_are_named() {
     verified(&data, 2);
 }
 
-// ---- compaction
-// ------------------------------------------------------------------------------------------------------
+// ---- compaction -----------------------------------------------------------------------------------------------------
 
 #[test]
 fn compacting_makes_a_churned_directory_smaller_and_loses_nothing() {

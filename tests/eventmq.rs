@@ -31,8 +31,7 @@ fn work_off(worker: &mut Peer) -> (String, String) {
     (request[1].clone(), request[2].clone())
 }
 
-// ---- jobs
-// ------------------------------------------------------------------------------------------------------------
+// ---- jobs -----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn every_address_serves_every_role() {
@@ -123,8 +122,7 @@ fn a_job_from_a_unix_socket_reaches_gearman_workers() {
     wait_until("the job is there", || gearman.grab().unwrap().is_some_and(|job| job.workload == JOB.as_bytes()));
 }
 
-// ---- schedules
-// -------------------------------------------------------------------------------------------------------
+// ---- schedules ------------------------------------------------------------------------------------------------------
 
 #[test]
 fn an_external_scheduler_receives_the_schedules() {
@@ -153,8 +151,7 @@ fn an_external_scheduler_receives_the_schedules() {
     });
 }
 
-// ---- the end
-// ---------------------------------------------------------------------------------------------------------
+// ---- the end --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn disconnect_stops_the_daemon_only_where_allowed() {
@@ -174,8 +171,7 @@ fn disconnect_stops_the_daemon_only_where_allowed() {
     assert!(daemon.wait().success());
 }
 
-// ---- publications
-// ----------------------------------------------------------------------------------------------------
+// ---- publications ---------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_subscriber_receives_topics_that_begin_with_its_prefix() {
@@ -275,8 +271,7 @@ fn subscriptions_are_limited() {
     });
 }
 
-// ---- hostile peers
-// ---------------------------------------------------------------------------------------------------
+// ---- hostile peers --------------------------------------------------------------------------------------------------
 
 /// A worker and a client that are served all the while.
 fn bystander(address: SocketAddr) -> Bystander {

@@ -52,8 +52,7 @@ fn stop(daemon: &mut Daemon) {
     assert!(daemon.wait().success(), "{}", daemon.log_text());
 }
 
-// ---- what is acknowledged is there
-// -----------------------------------------------------------------------------------
+// ---- what is acknowledged is there ----------------------------------------------------------------------------------
 
 #[test]
 fn kill_9_of_the_daemon_under_load_loses_nothing() {
@@ -147,8 +146,7 @@ fn work_off_one_of_each(daemon: &Daemon, number: &str) {
     assert_eq!(fwp.ask(&format!(r#"ACK {{"jid":"jid{number}abcdef"}}"#)), "+OK");
 }
 
-// ---- one daemon at a time
-// --------------------------------------------------------------------------------------------
+// ---- one daemon at a time -------------------------------------------------------------------------------------------
 
 #[test]
 fn a_second_daemon_is_refused_while_the_lease_is_held() {
@@ -199,8 +197,7 @@ fn a_stopped_daemon_whose_lease_was_taken_says_nothing_more() {
     stop(&mut second);
 }
 
-// ---- it does not grow
-// ------------------------------------------------------------------------------------------------
+// ---- it does not grow -----------------------------------------------------------------------------------------------
 
 /// Bytes of everything in the schema, with indexes and large values.
 const SIZE: &str = "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace \
@@ -243,8 +240,7 @@ fn daemon_points(daemon: &Daemon) -> u64 {
     line.and_then(|line| line.split(' ').next_back()?.parse().ok()).unwrap_or_default()
 }
 
-// ---- commands
-// --------------------------------------------------------------------------------------------------------
+// ---- commands -------------------------------------------------------------------------------------------------------
 
 /// The lines of an export, in order. What a store keeps, line by line, without what a move changes: the heading and the
 /// ending, which name the moment and the commit, and the engine's own values, which count how often the store was

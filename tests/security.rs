@@ -18,8 +18,7 @@ use common::zmtp::{Dealer, command, greeting};
 use common::{Peer, daemon, socket, wait_for_log, wait_until};
 use peer::Fwp;
 
-// ---- rights
-// ----------------------------------------------------------------------------------------------------------
+// ---- rights ---------------------------------------------------------------------------------------------------------
 
 const NOT_PERMITTED: &str = "-ERR not permitted at this address";
 
@@ -90,8 +89,7 @@ fn publications_are_for_those_who_may_submit() {
     assert_eq!(subscriber.hear_message().unwrap(), [b"news".to_vec(), b"permitted".to_vec()]);
 }
 
-// ---- rates
-// -----------------------------------------------------------------------------------------------------------
+// ---- rates ----------------------------------------------------------------------------------------------------------
 
 /// Whether a connection is closed without a word.
 fn is_shut_out(address: SocketAddr) -> bool {
@@ -141,8 +139,7 @@ fn an_address_connects_only_so_often() {
     wait_for_log(&daemon, "connections_per_address_per_minute");
 }
 
-// ---- secrets
-// ---------------------------------------------------------------------------------------------------------
+// ---- secrets --------------------------------------------------------------------------------------------------------
 
 /// Secrets of every kind, each of which must show up nowhere.
 const SECRETS: [&str; 5] = ["hunter2-faktory", "hunter2-spiderq", "hunter2-eventmq", "hunter2-later", "hunter2-wrong"];

@@ -18,8 +18,7 @@ use peer::{
 };
 use windlass_testkit::daemon::Daemon;
 
-// ---- restarts
-// --------------------------------------------------------------------------------------------------------
+// ---- restarts -------------------------------------------------------------------------------------------------------
 
 /// The first byte of a reply that lends.
 const LENT: u8 = 0x06;
@@ -115,8 +114,7 @@ fn each_address_serves_its_cycle_queue_and_no_other_protocol_shares_its_name() {
     assert!(daemon.wait().success());
 }
 
-// ---- hostile peers
-// ---------------------------------------------------------------------------------------------------
+// ---- hostile peers --------------------------------------------------------------------------------------------------
 
 /// A client that is served all the while.
 fn bystander(address: SocketAddr) -> Bystander {

@@ -25,8 +25,7 @@ fn assert_stopped(daemon: &mut Daemon) {
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
 }
 
-// ---- SIGTERM
-// ---------------------------------------------------------------------------------------------------------
+// ---- SIGTERM --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_faktory_worker_is_notified_and_keeps_its_reservation() {
@@ -87,8 +86,7 @@ fn a_stop_does_not_wait_for_a_peer_that_reads_nothing() {
     assert!(log.contains("timed out: takes no answers while the daemon stops"), "{log}");
 }
 
-// ---- SIGTTIN
-// ---------------------------------------------------------------------------------------------------------
+// ---- SIGTTIN --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn sigttin_logs_the_state_and_disturbs_no_client() {
@@ -123,8 +121,7 @@ fn sigttin_logs_the_state_and_disturbs_no_client() {
     assert_stopped(&mut daemon);
 }
 
-// ---- SIGUSR1
-// ---------------------------------------------------------------------------------------------------------
+// ---- SIGUSR1 --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_graceful_stop_does_not_wait_for_queued_jobs() {
@@ -193,8 +190,7 @@ fn a_second_signal_stops_immediately() {
     }
 }
 
-// ---- the log file
-// ----------------------------------------------------------------------------------------------------
+// ---- the log file ---------------------------------------------------------------------------------------------------
 
 /// A daemon without a connection of the test, ended when dropped.
 struct Mute(Child);
@@ -317,8 +313,7 @@ fn a_log_file_that_cannot_be_written_is_reported() {
     assert!(said.starts_with(&format!("windlass: log.file: cannot log to {}: ", log.display())), "{said}");
 }
 
-// ---- shutdown
-// --------------------------------------------------------------------------------------------------------
+// ---- shutdown -------------------------------------------------------------------------------------------------------
 
 #[test]
 fn clients_stop_the_daemon_only_where_allowed() {

@@ -17,8 +17,7 @@ use std::time::Duration;
 
 use common::{Peer, daemon, wait_until};
 
-// ---- notifications
-// ---------------------------------------------------------------------------------------------------
+// ---- notifications --------------------------------------------------------------------------------------------------
 
 /// What a daemon tells its manager.
 struct Manager(UnixDatagram);
@@ -67,8 +66,7 @@ fn the_manager_learns_of_the_start_reloads_life_and_the_stop() {
     assert_eq!(daemon.wait().code(), Some(0));
 }
 
-// ---- sockets handed over
-// ---------------------------------------------------------------------------------------------
+// ---- sockets handed over --------------------------------------------------------------------------------------------
 
 /// A daemon whose Gearman listener is its parent's. Killed when dropped.
 struct Heir(Child);
@@ -148,8 +146,7 @@ fn an_upgrade_refuses_no_connection() {
     assert_eq!(refused.load(Ordering::Relaxed), 0, "of {} connections", answered.load(Ordering::Relaxed));
 }
 
-// ---- unit files
-// ------------------------------------------------------------------------------------------------------
+// ---- unit files -----------------------------------------------------------------------------------------------------
 
 fn config(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(name)

@@ -25,8 +25,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Stream
 use windlass_gearman::wire::{Request, Response};
 use windlass_testkit::daemon::{Daemon, Plan};
 
-// ---- certificates
-// ----------------------------------------------------------------------------------------------------
+// ---- certificates ---------------------------------------------------------------------------------------------------
 
 /// A directory with the files that a listener needs.
 struct Files {
@@ -66,8 +65,7 @@ impl Files {
     }
 }
 
-// ---- the client side
-// -------------------------------------------------------------------------------------------------
+// ---- the client side ------------------------------------------------------------------------------------------------
 
 type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
@@ -111,8 +109,7 @@ fn encoded(request: &Request) -> BytesMut {
     bytes
 }
 
-// ---- serving
-// ---------------------------------------------------------------------------------------------------------
+// ---- serving --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn jobs_run_over_tls() {
@@ -384,8 +381,7 @@ fn stopping_skips_handshakes_and_sends_close_notify() {
     assert_eq!(said, b"");
 }
 
-// ---- refused clients
-// -------------------------------------------------------------------------------------------------
+// ---- refused clients ------------------------------------------------------------------------------------------------
 
 #[test]
 fn with_a_client_ca_only_clients_it_signed_can_connect() {
@@ -453,8 +449,7 @@ fn a_silent_peer_loses_its_place() {
     while ask().is_err() {}
 }
 
-// ---- files
-// -----------------------------------------------------------------------------------------------------------
+// ---- files ----------------------------------------------------------------------------------------------------------
 
 /// The certificate that a new connection gets.
 fn shown(daemon: &Daemon, config: &Arc<ClientConfig>) -> CertificateDer<'static> {

@@ -55,8 +55,7 @@ fn takes(worker: &Worker<'_>, row: &Row, stage: &Stage<'_>, producer: &Producer<
     word
 }
 
-// ---- the conditions
-// ---------------------------------------------------------------------------------------------------
+// ---- the conditions -------------------------------------------------------------------------------------------------
 
 fn done<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a> {
     let producer = submitted(row, stage, &job(row));

@@ -78,8 +78,7 @@ fn split_vec(bytes: &[u8]) -> (&[u8], &[u8]) {
     rest.split_at(usize::try_from(u32::from_be_bytes(*length)).unwrap())
 }
 
-// ---- bare frames
-// -----------------------------------------------------------------------------------------------------
+// ---- bare frames ----------------------------------------------------------------------------------------------------
 
 /// Requests back to back on a socket, and replies.
 #[derive(Debug)]

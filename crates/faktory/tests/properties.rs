@@ -22,8 +22,7 @@ use windlass_testkit::play::{Move, World, pieces, single_bytes};
 const PEERS: usize = 3;
 const START: Timestamp = Timestamp(1_700_000_000_000);
 
-// ---- input: few different values, so that they collide
-// ---------------------------------------------------------------
+// ---- input: few different values, so that they collide --------------------------------------------------------------
 
 fn jid() -> impl Strategy<Value = String> {
     (0..6u32).prop_map(|n| format!("jid0000{n}"))
@@ -103,8 +102,7 @@ fn moves(peers: usize) -> impl Strategy<Value = Vec<Move>> {
     vec(one, 0..25)
 }
 
-// ---- a server
-// ----------------------------------------------------------------------------------------------------------
+// ---- a server -------------------------------------------------------------------------------------------------------
 
 /// Plays moves on a server. `cuts` are the places where input is split.
 fn play(moves: &[Move], cuts: &[Index]) -> Vec<String> {
@@ -132,8 +130,7 @@ fn places(cuts: &[Index], bytes: usize) -> Vec<usize> {
     cuts.iter().map(|cut| cut.index(bytes + 1)).collect()
 }
 
-// ---- JSON
-// --------------------------------------------------------------------------------------------------------------
+// ---- JSON -----------------------------------------------------------------------------------------------------------
 
 /// Random JSON in a random valid spelling.
 fn json(depth: u32) -> impl Strategy<Value = String> {

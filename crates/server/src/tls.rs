@@ -97,8 +97,7 @@ fn first_end(chain: &[CertificateDer<'_>]) -> Option<u64> {
     read.filter_map(|(_, it)| u64::try_from(it.validity().not_after.timestamp()).ok()).min()
 }
 
-// ---- files
-// -----------------------------------------------------------------------------------------------------------
+// ---- files ----------------------------------------------------------------------------------------------------------
 
 /// Checks that the files can be used.
 ///
@@ -183,8 +182,7 @@ pub(crate) fn unusable(key: &'static str, path: &Path, reason: impl ToString) ->
     TlsError::Unusable { key, path: path.to_owned(), reason: reason.to_string() }
 }
 
-// ---- the stream
-// ------------------------------------------------------------------------------------------------------
+// ---- the stream -----------------------------------------------------------------------------------------------------
 
 /// A TLS connection.
 ///

@@ -244,8 +244,7 @@ impl Checkpointer {
         tell(&figures.log_bytes, self.tail.disk_bytes());
     }
 
-    // ---- pages changed in place
-    // ---------------------------------------------------------------------------------------
+    // ---- pages changed in place -------------------------------------------------------------------------------------
 
     fn update(&mut self, digest: &Digest) -> Result<Point, Error> {
         for key in std::mem::take(&mut self.garbage) {
@@ -295,8 +294,7 @@ impl Checkpointer {
         }
     }
 
-    // ---- a table built anew
-    // --------------------------------------------------------------------------------------------
+    // ---- a table built anew -----------------------------------------------------------------------------------------
 
     fn rebuild(&mut self, digest: &Digest) -> Result<Point, Error> {
         let scan = self.table.scan()?;

@@ -223,8 +223,7 @@ impl Journal {
         self.pending.moved(id, |out| what.encode_standing(out));
     }
 
-    // ---- the cut
-    // -----------------------------------------------------------------------------------------------------
+    // ---- the cut ----------------------------------------------------------------------------------------------------
 
     /// Ends the pending commit and begins the next.
     fn close(&mut self, engine: &Engine) -> Commit {

@@ -253,8 +253,7 @@ impl<'a> Waiters<'a> {
         }
     }
 
-    // ---- subscriptions of a waiting client
-    // ---------------------------------------------------------------------------
+    // ---- subscriptions of a waiting client --------------------------------------------------------------------------
 
     /// A waiting client gained a subscription.
     pub(crate) fn wait_also_at(&mut self, id: ClientId, served: Served) {

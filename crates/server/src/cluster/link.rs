@@ -148,8 +148,7 @@ impl<I: DeserializeOwned, O: Serialize> Wire<I, O> {
     }
 }
 
-// ---- the leader's side
-// -----------------------------------------------------------------------------------------------
+// ---- the leader's side ----------------------------------------------------------------------------------------------
 
 /// What a leader needs for its edges.
 #[derive(Debug)]
@@ -306,8 +305,7 @@ fn say(wire: &mut Wire<Ask, Say>, say: &Say) -> Result<(), LinkError> {
     wire.encoder.push(say).map_err(|error| LinkError::Malformed(error.to_string()))
 }
 
-// ---- the edge's side
-// -------------------------------------------------------------------------------------------------
+// ---- the edge's side ------------------------------------------------------------------------------------------------
 
 /// Serves this daemon's clients over a link to the leader, until the link ends. Returns why it has ended.
 pub(super) async fn follow(edge: &Edge, leader: &Holder, terms: &Terms, view: &View) -> LinkError {

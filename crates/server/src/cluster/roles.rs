@@ -204,8 +204,7 @@ fn stand_by(config: &Config, stop: &AtomicBool) -> Result<Store, Failure> {
     }
 }
 
-// ---- the link's thread
-// -----------------------------------------------------------------------------------------------
+// ---- the link's thread ----------------------------------------------------------------------------------------------
 
 /// What the thread needs to follow a leader.
 struct Follower {

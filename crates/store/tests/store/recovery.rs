@@ -21,8 +21,7 @@ use crate::disk::{Image, image_of, restore};
 use crate::files::{self, home, small};
 use crate::jobs;
 
-// ---- commits of arbitrary records
-// -------------------------------------------------------------------------------------
+// ---- commits of arbitrary records -----------------------------------------------------------------------------------
 
 /// A log of commits with these records and an engine meta.
 fn framed(commits: &[Vec<Record>]) -> MemoryLog {
@@ -253,8 +252,7 @@ fn a_commit_that_cannot_be_read_is_damage() {
     assert!(daemon.checkpointer.run(true).is_err(), "nor is it taken to the table");
 }
 
-// ---- a directory
-// -------------------------------------------------------------------------------------------------------
+// ---- a directory ----------------------------------------------------------------------------------------------------
 
 /// A directory with a few commits, after a kill; the range of its last entry, and the images before and with it.
 struct Few {

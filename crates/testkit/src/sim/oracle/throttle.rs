@@ -87,8 +87,7 @@ impl Oracle {
         self.freed.push_back(number);
     }
 
-    // ---- free slots
-    // --------------------------------------------------------------------------------------------------
+    // ---- free slots -------------------------------------------------------------------------------------------------
 
     pub(super) fn slots_held(&self, queue: QueueId) -> u32 {
         let held = self.jobs.iter().filter(|memo| memo.has_slot && memo.job.queue == queue);
