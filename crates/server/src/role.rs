@@ -36,7 +36,7 @@ pub(crate) enum Roles {
 }
 
 /// How long a daemon that has yielded leaves the lease to others.
-const YIELD: Duration = Duration::from_secs(2);
+pub(crate) const YIELD: Duration = Duration::from_secs(2);
 
 /// The parts of the daemon that learn of a new engine room.
 pub(crate) type Parts<'a> = (&'a Acceptor, &'a Figures, &'a Exports);

@@ -4,10 +4,7 @@
 //! that one.
 #![cfg(test)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-
-use windlass_testkit::sim::{Plan, Tally, live};
+use windlass_testkit::sim::{Plan, Tally, live, live_all, number};
 
 const SEEDS: u64 = 300;
 
@@ -17,40 +14,13 @@ fn plan(seed: u64) -> Plan {
     Plan { seed, steps, hash_seed: seed ^ 0x5eed, fingerprint: false }
 }
 
-fn number(variable: &str) -> Option<u64> {
-    let value = std::env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {value}")))
-}
-
-/// Simulates all lives on as many threads as there are processors.
-fn live_all(seeds: u64) -> Tally {
-    let next = AtomicU64::new(0);
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let worker = || {
-        let mut tally = Tally::default();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds {
-                return tally;
-            }
-            tally.add(&live(plan(seed)));
-        }
-    };
-    let mut tally = Tally::default();
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().for_each(|worker| tally.add(&worker.join().expect("a life failed: its seed is above")));
-    });
-    tally
-}
-
 #[test]
 fn every_life_agrees_with_the_oracle() {
     if let Some(seed) = number("WINDLASS_SIM_SEED") {
         return drop(live(plan(seed)));
     }
     let seeds = number("WINDLASS_SIM_SEEDS").unwrap_or(SEEDS);
-    let tally = live_all(seeds);
+    let tally = live_all(seeds, |seed| live(plan(seed)));
     for (name, count) in &tally.counts {
         println!("{count:>8} {name}");
     }

@@ -121,7 +121,7 @@ enum Way {
     /// There has been none for too long: clients are closed.
     Lost,
     Open,
-    /// This daemon leads. What another leader still says is old.
+    /// This daemon leads.
     Ours,
 }
 
@@ -198,6 +198,11 @@ impl Edge {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// `None`: this daemon leads, and what another leader still says is old.
+    fn lock_unless_leading(&self) -> Option<MutexGuard<'_, State>> {
+        Some(self.lock()).filter(|state| state.way != Way::Ours)
+    }
+
     // ---- for the link ----------------------------------------------------------------------------------------------
 
     /// What this daemon knows of the leader before.
@@ -209,10 +214,7 @@ impl Edge {
 
     /// There is a way to a leader.
     pub(super) fn open_way(&self, welcome: &Welcome) {
-        let mut state = self.lock();
-        if state.way == Way::Ours {
-            return;
-        }
+        let Some(mut state) = self.lock_unless_leading() else { return };
         clock::follow(&welcome.clock);
         if state.number != Some(welcome.edge) {
             state.close_clients(|member| member.has_spoken);
@@ -232,10 +234,7 @@ impl Edge {
 
     /// The way to the leader is lost. What was asked and not answered is unknown.
     pub(super) fn close_way(&self) {
-        let mut state = self.lock();
-        if state.way == Way::Ours {
-            return;
-        }
+        let Some(mut state) = self.lock_unless_leading() else { return };
         state.way = Way::Sought;
         state.asks.clear();
         let unanswered = state.ledger.unanswered();
@@ -319,10 +318,7 @@ impl Edge {
 
     /// What the leader says.
     pub(super) fn hear(&self, says: impl IntoIterator<Item = Say>) {
-        let mut state = self.lock();
-        if state.way == Way::Ours {
-            return;
-        }
+        let Some(mut state) = self.lock_unless_leading() else { return };
         let (mut due, mut published) = (Vec::new(), Vec::new());
         for say in says {
             state.ledger.heard(&say);

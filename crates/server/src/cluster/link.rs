@@ -32,16 +32,16 @@ use windlass_store::Holder;
 pub(super) const BEAT: Duration = Duration::from_millis(200);
 
 /// An edge that hears nothing for this long looks for a leader again.
-const SILENCE_MAX: Duration = Duration::from_secs(2);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// How long a connection and its greeting may take.
-const OPEN_MAX: Duration = Duration::from_secs(2);
+pub(super) const OPEN_MAX: Duration = Duration::from_secs(2);
 
 /// Bytes that may wait for an edge that does not read.
 const UNSENT_MAX: usize = 256 << 20;
 
 /// How long the other machine may leave bytes unacknowledged.
-const UNANSWERED_MAX: Duration = Duration::from_secs(5);
+pub(super) const UNANSWERED_MAX: Duration = Duration::from_secs(5);
 
 /// Items that a leader takes of one edge before it visits the engine.
 const ITEMS_MAX: usize = 4 << 10;

@@ -33,7 +33,7 @@ use crate::serving::shorten_slices;
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The same while the database does not respond.
-const RETRY: Duration = Duration::from_millis(500);
+pub(super) const RETRY: Duration = Duration::from_millis(500);
 
 /// The part of a daemon that makes it one of several.
 #[derive(Debug)]

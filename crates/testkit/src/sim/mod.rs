@@ -19,6 +19,7 @@ mod order;
 mod promises;
 mod script;
 mod script_jobs;
+mod seeds;
 mod tally;
 mod world;
 
@@ -37,6 +38,7 @@ use laws::Laws;
 use oracle::{Oracle, same_events};
 use order::Order;
 use script::{Kind, Script};
+pub use seeds::{live_all, number};
 pub use tally::Tally;
 use world::World;
 
@@ -71,7 +73,7 @@ pub fn live(plan: Plan) -> Tally {
         life.happen();
     }
     for (what, count) in std::mem::take(&mut life.oracle.seen) {
-        life.tally.note_seen(what, count);
+        life.tally.note_many(what, count);
     }
     std::mem::take(&mut life.tally)
 }

@@ -26,7 +26,13 @@ impl Tally {
         self.count(if clean { "Daemon::Restarted" } else { "Daemon::Crashed" }.into());
     }
 
-    pub(crate) fn note_seen(&mut self, what: &str, count: u64) {
+    /// Something happened.
+    pub fn note(&mut self, what: &str) {
+        self.note_many(what, 1);
+    }
+
+    /// Something happened so many times.
+    pub fn note_many(&mut self, what: &str, count: u64) {
         *self.counts.entry(what.into()).or_default() += count;
     }
 

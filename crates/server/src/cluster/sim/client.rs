@@ -12,10 +12,10 @@ use windlass_engine::{
 };
 use windlass_session::Item;
 use windlass_testkit::rng::Rng;
+use windlass_testkit::sim::Tally;
 
 use super::database::Run;
 use super::laws::Laws;
-use super::world::Tally;
 use crate::mailbox::{Mail, Mailbox};
 
 /// A client: the run of its daemon, and its number there.
@@ -177,7 +177,7 @@ impl Client {
                 Arrival::Mail(Mail::Posted(_)) => {}
                 Arrival::Closed => {
                     self.has_left = true;
-                    tally.add("a client is closed");
+                    tally.note("a client is closed");
                 }
             }
         }
@@ -200,25 +200,25 @@ impl Client {
         match reply {
             Reply::Taken(taken) => self.took(&taken, laws, tally),
             Reply::Pushed { job, .. } => {
-                tally.add("a push is acknowledged");
+                tally.note("a push is acknowledged");
                 if command.new_job().is_some_and(|new| new.listen) {
                     laws.listens(self.who, job);
                 }
             }
-            Reply::Finished(_) => tally.add("an end is acknowledged"),
+            Reply::Finished(_) => tally.note("an end is acknowledged"),
             Reply::Refused(Refusal::Unknown) => {
-                tally.add("an outcome is unknown");
+                tally.note("an outcome is unknown");
                 self.held.extend(held);
             }
             Reply::Refused(why) => {
-                tally.add(why.code());
+                tally.note(why.code());
                 // It may try again.
                 self.held.extend(held.filter(|_| why == Refusal::Unavailable));
                 of.into_iter().for_each(|serial| laws.refused(serial));
             }
             Reply::Looked { job, .. } => {
                 if let Command::Query(Query::Job(JobRef::Id(number))) = command {
-                    tally.add(if expects.is_some() { "a look-up that the laws know" } else { "a look-up" });
+                    tally.note(if expects.is_some() { "a look-up that the laws know" } else { "a look-up" });
                     laws.found(number, expects, job.is_some());
                 }
             }
@@ -231,7 +231,7 @@ impl Client {
             Notice::Delivered(taken) => self.took(&taken, laws, tally),
             Notice::WorkAvailable => self.ask(self.take(Wait::No, From::Subscriptions), None),
             Notice::Ended { job, end } => {
-                tally.add("a listener hears the end");
+                tally.note("a listener hears the end");
                 laws.hears_end(self.who, job, &end);
             }
             _ => {}
@@ -239,7 +239,7 @@ impl Client {
     }
 
     fn took(&mut self, taken: &Taken, laws: &mut Laws, tally: &mut Tally) {
-        tally.add("a job is handed out");
+        tally.note("a job is handed out");
         laws.took(self.who, serial(&taken.body), taken);
         let (serial, is_bound) = (serial(&taken.body), taken.connection_bound);
         self.held.push(Held { serial, job: taken.id, token: taken.token, is_bound });

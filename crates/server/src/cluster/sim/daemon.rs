@@ -8,6 +8,9 @@ use windlass_engine::ClientId;
 use windlass_link::{Ask, Decoder, Encoder, FRAME_BYTES_MAX, Hello, Say};
 
 use super::super::broker::ClusterBroker;
+use super::super::link::SILENCE_MAX;
+use super::super::roles::{LOOK_EVERY, RETRY};
+use super::as_ms;
 use super::client::{Client, Who};
 use super::database::{Answer, Run, Statement};
 use super::lease::Lease;
@@ -21,20 +24,21 @@ use crate::clock::{
     simulated::{self, Machine},
 };
 use crate::mailbox::{Mail, Mailbox};
+use crate::role::YIELD;
 use crate::serving::{Due, Ringer, Seat};
 
 /// An edge that hears nothing for this long looks for a leader again, in milliseconds.
-const SILENCE_MS: u64 = 2_000;
+const SILENCE_MS: u64 = as_ms(SILENCE_MAX);
 
 /// How long a daemon without a leader waits before it looks for one again, in milliseconds.
-const LOOK_MS: u64 = 50;
-const RETRY_MS: u64 = 500;
+const LOOK_MS: u64 = as_ms(LOOK_EVERY);
+const RETRY_MS: u64 = as_ms(RETRY);
 
 /// How long clients wait for a leader, in milliseconds.
 const HOLD_MS: u64 = 10_000;
 
 /// How long a daemon that has yielded leaves the lease to others, in milliseconds.
-const YIELD_MS: u64 = 2_000;
+const YIELD_MS: u64 = as_ms(YIELD);
 
 /// The part that stands by and leads.
 #[derive(Debug)]
@@ -344,7 +348,7 @@ impl Daemon {
                     }
                     _ => {
                         room.begin_grace();
-                        around.tally.add("a daemon leads");
+                        around.tally.note("a daemon leads");
                     }
                 }
                 *steps += 1;
@@ -373,7 +377,7 @@ impl Daemon {
             room.stop();
         }
         if is_deposed {
-            around.tally.add(if has_yielded { "a daemon has yielded" } else { "a daemon is deposed" });
+            around.tally.note(if has_yielded { "a daemon has yielded" } else { "a daemon is deposed" });
             self.office = Office::Out(around.now + if has_yielded { YIELD_MS } else { 0 });
         }
     }
@@ -449,7 +453,7 @@ impl Daemon {
                 Say::Bye | Say::Refused(_) => return None,
                 Say::Welcome(welcome) => {
                     around.note(|| format!("{} follows epoch {} as {}", self.index, welcome.epoch, welcome.edge));
-                    around.tally.add(if edge.known().is_some() { "an edge comes back" } else { "an edge is new" });
+                    around.tally.note(if edge.known().is_some() { "an edge comes back" } else { "an edge is new" });
                     edge.open_way(&welcome);
                     following.is_welcome = true;
                 }

@@ -24,10 +24,10 @@ mod links;
 mod room;
 mod world;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::time::Duration;
 
-use world::{Tally, World};
+use windlass_testkit::sim::{Tally, live_all, number};
+use world::World;
 
 const DAEMONS: usize = 3;
 
@@ -63,54 +63,30 @@ impl Plan {
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
-    let value = std::env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {value}")))
+const fn as_ms(time: Duration) -> u64 {
+    time.as_secs() * 1_000 + time.subsec_millis() as u64
+}
+
+/// Lives a life that must keep the laws.
+fn live(plan: Plan) -> Tally {
+    World::live(plan).unwrap_or_else(|law| panic!("{law}"))
 }
 
 #[test]
 fn a_cluster_without_trouble_keeps_the_laws() {
     for seed in 0..20 {
-        let lived = World::live(Plan { trouble: false, ..Plan::new(seed) });
-        lived.unwrap_or_else(|law| panic!("{law}"));
+        live(Plan { trouble: false, ..Plan::new(seed) });
     }
-}
-
-/// Lives on as many threads as there are processors.
-fn live_all(seeds: u64) -> Tally {
-    let next = AtomicU64::new(0);
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let worker = || {
-        let mut tally = Tally::default();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds {
-                return tally;
-            }
-            let lived = World::live(Plan::new(seed)).unwrap_or_else(|law| panic!("{law}"));
-            lived.0.into_iter().for_each(|(what, times)| tally.add_many(what, times));
-        }
-    };
-    let mut tally = Tally::default();
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-        for worker in workers {
-            let lived = worker.join().expect("a life failed: its seed is above");
-            lived.0.into_iter().for_each(|(what, times)| tally.add_many(what, times));
-        }
-    });
-    tally
 }
 
 #[test]
 fn every_cluster_keeps_the_laws() {
     if let Some(seed) = number("WINDLASS_SIM_SEED") {
-        let lived = World::live(Plan::new(seed)).unwrap_or_else(|law| panic!("{law}"));
-        return println!("{lived:?}");
+        return println!("{:?}", live(Plan::new(seed)));
     }
     let seeds = number("WINDLASS_SIM_SEEDS").unwrap_or(SEEDS);
-    let tally = live_all(seeds);
-    for (what, times) in &tally.0 {
+    let tally = live_all(seeds, |seed| live(Plan::new(seed)));
+    for (what, times) in &tally.counts {
         println!("{times:>9} {what}");
     }
     if seeds >= SEEDS {
@@ -141,14 +117,14 @@ fn everything_happens(tally: &Tally) {
         "the database fails over",
     ];
     for what in ALL {
-        assert!(tally.0.get(what).is_some_and(|times| *times > 0), "{what}: never in {SEEDS} lives");
+        assert!(tally.counts.get(what).is_some_and(|times| *times > 0), "{what}: never in {SEEDS} lives");
     }
 }
 
 #[test]
 fn the_same_seed_lives_the_same_life() {
     for seed in 0..12 {
-        let [one, other] = [(); 2].map(|()| World::live(Plan::new(seed)).unwrap_or_else(|law| panic!("{law}")));
+        let [one, other] = [(); 2].map(|()| live(Plan::new(seed)));
         assert_eq!(one, other, "seed {seed}");
     }
 }

@@ -9,7 +9,8 @@ use windlass_link::{Ask, Decoder, Encoder, FRAME_BYTES_MAX, Say};
 use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Tenure as _, open_parts};
 
 use super::super::leader::EdgeClients;
-use super::super::link::{number, welcome};
+use super::super::link::{OPEN_MAX, number, welcome};
+use super::as_ms;
 use super::client::serial;
 use super::database::{Answer, LEASE_MS, Run, Statement};
 use super::lease::Lease;
@@ -24,7 +25,7 @@ const RENEW_MS: u64 = LEASE_MS / 4;
 const RETRY_MS: u64 = 100;
 
 /// How long a connection and its greeting may take, in milliseconds.
-pub(super) const OPEN_MS: u64 = 2_000;
+pub(super) const OPEN_MS: u64 = as_ms(OPEN_MAX);
 
 /// Bytes that may wait for a client.
 pub(super) const OUTBOUND_MAX: usize = 1 << 26;

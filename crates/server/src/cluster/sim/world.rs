@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use windlass_engine::{Claim, ClientId, Holder, Job, Lease};
 use windlass_link::Edge as EdgeNumber;
 use windlass_testkit::rng::Rng;
+use windlass_testkit::sim::Tally;
 
 use super::client::{Client, Who, named, serial};
 use super::daemon::Daemon;
@@ -21,20 +22,6 @@ const TRACE_MAX: usize = 60;
 
 /// How long a cluster without trouble may take to answer everything, in milliseconds.
 const RECOVERY_MS: u64 = 60_000;
-
-/// How often things happened.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Tally(pub(super) BTreeMap<&'static str, u64>);
-
-impl Tally {
-    pub(super) fn add(&mut self, what: &'static str) {
-        self.add_many(what, 1);
-    }
-
-    pub(super) fn add_many(&mut self, what: &'static str, times: u64) {
-        *self.0.entry(what).or_default() += times;
-    }
-}
 
 /// What is around the daemons.
 #[derive(Debug)]
@@ -133,7 +120,7 @@ impl Around {
     /// A client of an edge claims what it has.
     pub(super) fn claims(&mut self, epoch: u64, client: ClientId, claim: &Claim, in_grace: bool) {
         let Claim::Holds { job, held } = claim else { return };
-        self.tally.add(if in_grace { "a job is claimed in the grace" } else { "a job is claimed late" });
+        self.tally.note(if in_grace { "a job is claimed in the grace" } else { "a job is claimed late" });
         if let Some(who) = self.whose((usize::MAX, 0), client)
             && self.is_leader(epoch)
         {
@@ -202,9 +189,9 @@ impl World {
         let lived = world.live_on();
         let Around { trace, laws, mut tally, database, .. } = world.around;
         let (pushes, ends) = laws.promises();
-        tally.add_many("jobs acknowledged", pushes as u64);
-        tally.add_many("ends acknowledged", ends as u64);
-        tally.add_many("commits refused by the fence", database.refused);
+        tally.note_many("jobs acknowledged", pushes as u64);
+        tally.note_many("ends acknowledged", ends as u64);
+        tally.note_many("commits refused by the fence", database.refused);
         match lived {
             None => Ok(tally),
             Some(law) => {
@@ -316,12 +303,12 @@ impl World {
         let (fail_over, part) = (happens(odds.fail_over), happens(odds.part));
         if kill && daemon.is_up() {
             around.note(|| format!("{at} is killed"));
-            around.tally.add("a daemon is killed");
+            around.tally.note("a daemon is killed");
             daemon.kill(around);
         }
         if stall {
             daemon.stalled_until = around.now + around.pause_ms();
-            around.tally.add("a daemon stands still");
+            around.tally.note("a daemon stands still");
             around.note(|| format!("{at} stands still until {}", daemon.stalled_until));
         }
         if yields {
@@ -329,21 +316,21 @@ impl World {
         }
         if clocks {
             daemon.upset_clock(around);
-            around.tally.add("a clock jumps");
+            around.tally.note("a clock jumps");
         }
         if cut && around.links.cut_one(around.now, &mut around.rng) {
             around.note(|| "a link is cut".to_owned());
-            around.tally.add("a link is cut");
+            around.tally.note("a link is cut");
         }
         if fail_over {
             around.note(|| "the database fails over".to_owned());
-            around.tally.add("the database fails over");
+            around.tally.note("the database fails over");
             around.database.fail_over(around.now, &mut around.rng);
         }
         if part {
             let until = around.now + around.pause_ms();
             around.note(|| format!("{at} cannot reach the database until {until}"));
-            around.tally.add("a daemon is parted from the database");
+            around.tally.note("a daemon is parted from the database");
             around.database.part(at, until);
         }
     }
@@ -434,7 +421,7 @@ impl World {
             if let Some(how) = differs {
                 around.laws.is_broken(|| format!("the ledger of {index} is not what the leader has: {how}"));
             }
-            around.tally.add("a ledger is compared");
+            around.tally.note("a ledger is compared");
         }
     }
 
