@@ -307,17 +307,24 @@ impl Bound {
         self.address().ok().filter(|address| !protocol.guarded && !address.is_local())
     }
 
-    /// Accepts until the daemon stops.
-    pub(crate) async fn accept(self, acceptor: Arc<Acceptor>, served: Served, rights: Rights) {
+    /// Accepts until the daemon stops. The protocol has its counts before the first connection.
+    pub(crate) fn accept(
+        self,
+        acceptor: Arc<Acceptor>,
+        served: Served,
+        rights: Rights,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let counts = acceptor.shared.traffic.counts(served.endpoint.name);
-        loop {
-            let accepted = tokio::select! {
-                () = acceptor.closed.cancelled() => return,
-                accepted = self.next() => accepted,
-            };
-            if let Err(error) = accepted.and_then(|accepted| acceptor.enter(accepted, &served, &counts, rights)) {
-                warn_limited!("accept", %error, protocol = served.endpoint.name, "could not accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+        async move {
+            loop {
+                let accepted = tokio::select! {
+                    () = acceptor.closed.cancelled() => return,
+                    accepted = self.next() => accepted,
+                };
+                if let Err(error) = accepted.and_then(|accepted| acceptor.enter(accepted, &served, &counts, rights)) {
+                    warn_limited!("accept", %error, protocol = served.endpoint.name, "could not accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
     }
