@@ -6,10 +6,11 @@ use std::sync::Arc;
 use windlass_engine::{Engine, Limits};
 use windlass_store::{
     CheckpointLimits, Error, Guard, Holder, Journal, Log as _, OpenError, Opened, Remote, Salvage, State, Tenure,
-    Verdict, open_parts, verify_parts,
+    Verdict, open_found, open_parts, verify_parts,
 };
 
 use crate::address::{Address, AddressError, Target};
+use crate::early::EarlyRead;
 use crate::lease::{Keeper, Lease, in_use, present_holder};
 use crate::link::Link;
 use crate::log::PostgresLog;
@@ -72,21 +73,28 @@ impl Remote for Database {
     }
 
     fn open(&self, checkpoints: &CheckpointLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
-        let Taken { target, names, link, lease, keeper } = self.take()?;
+        let Taken { target, names, link, lease, keeper, early } = self.take()?;
         schema::migrate(&link, &names, &lease)?;
         // Half of what makes a checkpoint due: then a table is full, and another one is in use, when the log is
         // trimmed.
         let tail = Tail::open(&target, Some(&lease), &link, checkpoints.log_bytes / 2)?;
+        let found = match early {
+            Some(early) => early.finish(&link, &names)?,
+            None => None,
+        };
         let log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), link);
         let table = Box::new(PostgresTable::new(&target, &lease));
-        let (checkpointer, recovered) = open_parts(&log, table, checkpoints, limits, seed)?;
+        let (checkpointer, recovered) = match found {
+            Some(found) => open_found(found, &log, table, checkpoints, limits, seed)?,
+            None => open_parts(&log, table, checkpoints, limits, seed)?,
+        };
         let tenure: Arc<dyn Tenure> = lease;
         // The log keeps the lease.
         Ok(Opened { log: Box::new(log), checkpointer, recovered, guard: Guard::new((), Some(tenure)) })
     }
 
     fn fill(&self, engine: &Engine) -> Result<(), OpenError> {
-        let Taken { target, names, link, lease, keeper } = self.take()?;
+        let Taken { target, names, link, lease, keeper, .. } = self.take()?;
         if schema::version(&link, &names)?.is_some_and(|version| version != 0) {
             return Err(Error::NotEmpty { place: target.place }.into());
         }
@@ -132,6 +140,8 @@ struct Taken {
     link: Link,
     lease: Arc<Lease>,
     keeper: Keeper,
+    /// Present if the lease was waited for.
+    early: Option<EarlyRead>,
 }
 
 impl Database {
@@ -140,9 +150,9 @@ impl Database {
         let names = Names::of(&target);
         let link = Link::open(&target)?;
         schema::make_lease(&link, &names)?;
-        let lease = Lease::take(&link, &target)?;
+        let (lease, early) = Lease::take(&link, &target)?;
         let keeper = Keeper::start(&lease, Link::open(&target)?, &target).map_err(|why| failed(&target, why))?;
-        Ok(Taken { target, names, link, lease, keeper })
+        Ok(Taken { target, names, link, lease, keeper, early })
     }
 
     /// A store that can be read and that no daemon has.

@@ -15,11 +15,14 @@ use rustix::time::{ClockId, clock_gettime};
 use windlass_store::{Error, Holder, Tenure};
 
 use crate::address::Target;
+use crate::early::EarlyRead;
 use crate::link::Link;
 use crate::schema::Names;
 
 /// A lease is renewed so many times in its life, and ends for its holder this part early.
 const PARTS: u32 = 4;
+/// After so many renewals that did not come, the table is read early.
+const MISSED: u32 = 2;
 /// How often a lease that another daemon has is looked at again.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Pause after a renewal that failed.
@@ -67,13 +70,14 @@ fn holder() -> String {
 }
 
 impl Lease {
-    /// Takes the lease. Waits for a lease that is not renewed to run out.
+    /// Takes the lease. Waits for a lease that is not renewed to run out, and begins to read the table then.
     ///
     /// # Errors
     ///
     /// [`Error::InUse`] with the holder's name, if the holder renews it.
-    pub(crate) fn take(link: &Link, target: &Target) -> Result<Arc<Self>, Error> {
+    pub(crate) fn take(link: &Link, target: &Target) -> Result<(Arc<Self>, Option<EarlyRead>), Error> {
         let names = Names::of(target);
+        let mut early = None;
         let (mut first, began) = (None, Instant::now());
         loop {
             let sent = since_boot_ms();
@@ -88,7 +92,7 @@ impl Lease {
                     stop: AtomicBool::new(false),
                     changed: (Mutex::new(()), Condvar::new()),
                 };
-                return Ok(Arc::new(lease));
+                return Ok((Arc::new(lease), early));
             }
             let found = holder_of(link, &names)?;
             let (holder, until) =
@@ -97,6 +101,9 @@ impl Lease {
             // The holder may have another time in its settings.
             if is_renewed || began.elapsed() > target.lease.saturating_mul(PARTS) {
                 return Err(in_use(&target.place, &holder));
+            }
+            if early.is_none() && began.elapsed() > target.lease / PARTS * MISSED {
+                early = Some(EarlyRead::begin(target));
             }
             thread::sleep(LOOK_EVERY);
         }

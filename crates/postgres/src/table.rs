@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use windlass_store::{Error, Scan, ShowPair, Table, new_table};
+use windlass_store::{Error, Scan, ShowPair, Table, point_key};
 
 use crate::address::Target;
 use crate::lease::Lease;
@@ -136,7 +136,7 @@ impl PostgresTable {
         let link = Link::open(&self.target)?;
         self.lease.settle(&link, READING)?;
         let look = format!("SELECT value FROM {} WHERE key = $1", self.names.pages());
-        Ok(link.query(READING, &look, &[&new_table().0])?.first().map(|row| row.get(0)))
+        Ok(link.query(READING, &look, &[&point_key()])?.first().map(|row| row.get(0)))
     }
 
     /// Learns how large the table is. A database that cannot tell leaves it as it was.
@@ -198,7 +198,7 @@ impl Table for PostgresTable {
     }
 
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        if key == new_table().0 {
+        if key == point_key() {
             self.point = Some(value.to_vec());
         }
         self.waiting_bytes += key.len() + value.len();

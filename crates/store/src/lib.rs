@@ -87,7 +87,7 @@ pub use fingerprint::Fingerprint;
 pub use journal::Journal;
 pub use log::memory::{Fault, MemoryLog};
 pub use log::records;
-pub use parts::{new_table, open_parts, verify_parts};
+pub use parts::{Found, new_table, open_found, open_parts, point_key, verify_parts};
 pub use picture::{ExportError, Picture};
 pub use record::{BatchMoved, Counted, MetaRecord, Moved, NextRun, Record};
 pub use recover::{Recovered, Report};

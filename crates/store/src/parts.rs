@@ -2,7 +2,7 @@
 //!
 //! Not here: the files they are in (`directory`).
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use windlass_engine::Limits;
@@ -16,8 +16,10 @@ use crate::store::{Entry, Log, LogTail, Scan, Table};
 /// Receives a commit that is read back.
 pub(crate) type ShowEntry<'a> = dyn FnMut(&Entry<'_>) -> Result<(), OpenError> + 'a;
 
-/// The combined contents of a table and the log after it.
-pub(crate) struct Found {
+/// The contents of a table, and of the log after it as far as that was read.
+///
+/// A table can be read before its store is opened, by a daemon that stands by: see [`Found::of_table`].
+pub struct Found {
     pub(crate) replay: Replay,
     pub(crate) point: Point,
     /// Which candidate of the table is right.
@@ -25,6 +27,27 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// Reads a table whose store may be in use. It counts for the opening only if it [is still the
+    /// same](Found::is_of).
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read, or is damaged.
+    pub fn of_table(table: &dyn Scan) -> Result<Self, OpenError> {
+        Self::of_table_at(table, "table")
+    }
+
+    fn of_table_at(table: &dyn Scan, place: impl Display) -> Result<Self, OpenError> {
+        let (replay, point, candidate) = load_table(table, place)?;
+        Ok(Self { replay, point, candidate })
+    }
+
+    /// Whether a table with this value of its [point](point_key) has the same records.
+    #[must_use]
+    pub fn is_of(&self, point: &[u8]) -> bool {
+        self.point.encode() == point
+    }
+
     /// Reads a table and the log after its point. `behind` receives the point and shows every later commit in order.
     /// Also returns what `behind` returned.
     pub(crate) fn read<T>(
@@ -32,9 +55,16 @@ impl Found {
         place: impl Display,
         behind: impl FnOnce(&Point, &mut ShowEntry<'_>) -> Result<T, OpenError>,
     ) -> Result<(Self, T), OpenError> {
-        let (mut replay, point, candidate) = load_table(table, place)?;
-        let read = behind(&point, &mut |entry| Ok(replay.take(entry)?))?;
-        Ok((Self { replay, point, candidate }, read))
+        Self::of_table_at(table, place)?.and_behind(behind)
+    }
+
+    /// Reads the log after the table's point.
+    fn and_behind<T>(
+        mut self,
+        behind: impl FnOnce(&Point, &mut ShowEntry<'_>) -> Result<T, OpenError>,
+    ) -> Result<(Self, T), OpenError> {
+        let read = behind(&self.point, &mut |entry| Ok(self.replay.take(entry)?))?;
+        Ok((self, read))
     }
 
     /// Builds the engine and the checkpointer.
@@ -52,6 +82,18 @@ impl Found {
         let (start, figures) = (Start { point, candidate }, Arc::new(StoreFigures::default()));
         Ok((Checkpointer::new(table, tail, checkpoints.clone(), start, figures), recovered))
     }
+}
+
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Found").field("point", &self.point).finish_non_exhaustive()
+    }
+}
+
+/// The key of a table's point: its value changes with each checkpoint.
+#[must_use]
+pub const fn point_key() -> &'static [u8] {
+    POINT_KEY
 }
 
 /// The key and the value that a new table must hold: the point of an empty log.
@@ -72,9 +114,25 @@ pub fn open_parts(
     limits: Limits,
     seed: u64,
 ) -> Result<(Checkpointer, Recovered), OpenError> {
+    let found = Found::of_table(&*table.scan()?)?;
+    open_found(found, log, table, checkpoints, limits, seed)
+}
+
+/// The same for a table that was read before.
+///
+/// # Errors
+///
+/// If the log cannot be read, and if required data is missing.
+pub fn open_found(
+    found: Found,
+    log: &dyn Log,
+    table: Box<dyn Table>,
+    checkpoints: &CheckpointLimits,
+    limits: Limits,
+    seed: u64,
+) -> Result<(Checkpointer, Recovered), OpenError> {
     let tail = log.tail();
-    let behind = |point: &Point, show: &mut ShowEntry<'_>| show_behind(&*tail, point.seq, show);
-    let (found, ()) = Found::read(&*table.scan()?, "table", behind)?;
+    let (found, ()) = found.and_behind(|point, show| show_behind(&*tail, point.seq, show))?;
     found.open(table, tail, checkpoints, limits, seed)
 }
 
@@ -84,8 +142,7 @@ pub fn open_parts(
 ///
 /// The reason why the daemon would not start.
 pub fn verify_parts(tail: &dyn LogTail, table: &dyn Scan, limits: Limits) -> Result<Report, OpenError> {
-    let behind = |point: &Point, show: &mut ShowEntry<'_>| show_behind(tail, point.seq, show);
-    let (found, ()) = Found::read(table, "table", behind)?;
+    let (found, ()) = Found::of_table(table)?.and_behind(|point, show| show_behind(tail, point.seq, show))?;
     let mut report = found.replay.build(limits, 0, tail.newest().max(found.point.seq))?.report;
     report.table_seq = found.point.seq;
     Ok(report)
