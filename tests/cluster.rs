@@ -28,6 +28,9 @@ use daemons::{Daemons, role};
 use windlass_gearman::wire::{AssignForm, Kind, Request, Response};
 use windlass_testkit::daemon::Daemon;
 
+/// The log's line of a successor that was prepared.
+const READ_EARLY: &str = "the store was read before its lease was free";
+
 // ---- one broker -----------------------------------------------------------------------------------------------------
 
 #[test]
@@ -257,6 +260,7 @@ fn a_leader_that_stops_in_order_is_followed_at_once() {
     daemons[0].signal("TERM");
     assert!(daemons[0].wait().success(), "{}", daemons[0].log_text());
     wait_for_log(&daemons[1], "this daemon leads");
+    assert!(daemons[1].log_text().contains(READ_EARLY), "{}", daemons[1].log_text());
     let mut peer = Peer::connect(daemons[1].address("gearman")).unwrap();
     peer.can_do("work").unwrap();
     assert_eq!(peer.grab().unwrap().unwrap().workload, "before");
@@ -306,6 +310,7 @@ fn a_leader_that_was_stopped_serves_for_its_successor_and_says_nothing_of_its_ow
     worker.packet().unwrap();
     daemons[0].signal("STOP");
     wait_until("the other one leads", || role(&daemons[1]) == "leading");
+    assert!(daemons[1].log_text().contains(READ_EARLY), "{}", daemons[1].log_text());
     let mut taker = Peer::connect(daemons[1].address("gearman")).unwrap();
     taker.can_do("work").unwrap();
     let job = taker.grab().unwrap().unwrap();

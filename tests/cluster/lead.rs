@@ -1,5 +1,5 @@
-//! How long a broker with many jobs does without a leader: from the signal to the first acknowledgement by another
-//! daemon.
+//! How long a broker with many jobs does without a leader: the pause of the acknowledgements, at daemons that go on,
+//! when the leader gets a signal.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -58,16 +58,16 @@ impl Pulse {
         wait_until("jobs are acknowledged", || self.count() >= goal);
     }
 
-    /// Ends the clients. Returns when the longest pause was over, counted from `since`.
-    fn resumed_after(self, since: Instant) -> Duration {
+    /// Ends the clients. Returns how long the longest pause after `since` was. An orderly end is followed by more
+    /// acknowledgements before the pause.
+    fn longest_pause(self, since: Instant) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
         self.clients.into_iter().for_each(|client| client.join().unwrap());
         let mut at = self.at.lock().unwrap().clone();
         at.retain(|at| *at > since);
         at.sort_unstable();
-        let pauses = at.iter().scan(since, |before, at| Some((*at - std::mem::replace(before, *at), *at)));
-        let (_, end) = pauses.max().unwrap();
-        end - since
+        let pauses = at.iter().scan(since, |before, at| Some(*at - std::mem::replace(before, *at)));
+        pauses.max().unwrap()
     }
 }
 
@@ -101,7 +101,7 @@ fn pause(daemons: &mut Daemons, signal: &str) -> Duration {
         thread::sleep(Duration::from_millis(5));
     }
     pulse.wait_for_more();
-    let pause = pulse.resumed_after(since);
+    let pause = pulse.longest_pause(since);
     daemons[leader].restart();
     wait_until("the daemon is linked again", || role(&daemons[leader]) == "following");
     pause

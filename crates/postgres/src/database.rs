@@ -82,6 +82,9 @@ impl Remote for Database {
             Some(early) => early.finish(&link, &names)?,
             None => None,
         };
+        if found.is_some() {
+            tracing::info!("the store was read before its lease was free");
+        }
         let log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), link);
         let table = Box::new(PostgresTable::new(&target, &lease));
         let (checkpointer, recovered) = match found {

@@ -1,7 +1,7 @@
-//! Reading the table early: while a lease runs out that its holder does not renew.
+//! Reading the store early: while a lease runs out that its holder does not renew, or while its holder offers the store.
 //!
-//! Whoever takes the lease then has most of a large store in memory already. What was read counts only if the table is
-//! still at the same point when the lease is taken.
+//! Whoever takes the lease then has most of a large store in memory already, and reads only the newest commits. What was
+//! read counts only if the table is still at the same point when the lease is taken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,9 @@ use crate::address::Target;
 use crate::link::Link;
 use crate::schema::Names;
 use crate::table::PostgresScan;
+use crate::tail::Tail;
 
-/// A table that is being read. Dropping it stops the reading.
+/// A store that is being read. Dropping it stops the reading.
 #[derive(Debug)]
 pub(crate) struct EarlyRead {
     stop: Arc<AtomicBool>,
@@ -32,12 +33,22 @@ impl EarlyRead {
     pub(crate) fn begin(target: &Target) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let scan = Stoppable { table: PostgresScan::new(target), stop: Arc::clone(&stop) };
-        let read = move || Found::of_table(&scan);
+        let target = target.clone();
+        let read = move || {
+            let mut found = Found::of_table(&scan)?;
+            found.follow(&*Tail::open(&target, None, &Link::open(&target)?, u64::MAX)?)?;
+            Ok(found)
+        };
         let thread = thread::Builder::new().name("early-read".into()).spawn(read);
         Self { stop, thread: thread.inspect_err(|why| tracing::debug!(%why, "no early reading")).ok() }
     }
 
-    /// Waits for the end of the reading. The caller has the lease. `None`: the table must be read again.
+    /// Whether all is read, or nothing more will be.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for the end of the reading. The caller has the lease. `None`: the store must be read again.
     pub(crate) fn finish(mut self, link: &Link, names: &Names) -> Result<Option<Found>, Error> {
         let Some(Ok(Ok(found))) = self.thread.take().map(JoinHandle::join) else { return Ok(None) };
         let look = format!("SELECT value FROM {} WHERE key = $1", names.pages());

@@ -16,6 +16,7 @@ use windlass_store::{Error, Holder, Tenure};
 
 use crate::address::Target;
 use crate::early::EarlyRead;
+use crate::hand_over::{self, Stage};
 use crate::link::Link;
 use crate::schema::Names;
 
@@ -34,8 +35,7 @@ const GIVE_BACK: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Lease {
     epoch: i64,
-    length: Duration,
-    place: String,
+    target: Target,
     names: Names,
     /// Until when the holder may act, in milliseconds since boot.
     until: AtomicU64,
@@ -84,8 +84,7 @@ impl Lease {
             if let Some(epoch) = take_if_free(link, &names, target)? {
                 let lease = Self {
                     epoch,
-                    length: target.lease,
-                    place: target.place.clone(),
+                    target: target.clone(),
                     names,
                     until: AtomicU64::new(sent.saturating_add(own_part(target.lease))),
                     successor: OnceLock::new(),
@@ -94,16 +93,20 @@ impl Lease {
                 };
                 return Ok((Arc::new(lease), early));
             }
-            let found = holder_of(link, &names)?;
-            let (holder, until) =
+            let found = Row::read(link, &names)?;
+            let Row { holder, until, stage } =
                 found.ok_or_else(|| Error::damaged(&target.place, "the row of its lease is missing"))?;
             let is_renewed = first.get_or_insert_with(|| until.clone()) != &until;
             // The holder may have another time in its settings.
-            if is_renewed || began.elapsed() > target.lease.saturating_mul(PARTS) {
+            if stage == Stage::None && (is_renewed || began.elapsed() > target.lease.saturating_mul(PARTS)) {
                 return Err(in_use(&target.place, &holder));
             }
-            if early.is_none() && began.elapsed() > target.lease / PARTS * MISSED {
-                early = Some(EarlyRead::begin(target));
+            if stage != Stage::None || began.elapsed() > target.lease / PARTS * MISSED {
+                let early = early.get_or_insert_with(|| EarlyRead::begin(target));
+                let at = if early.is_finished() { Stage::Ready } else { Stage::Reading };
+                if (Stage::Offered..at).contains(&stage) {
+                    hand_over::answer(link, &names, at)?;
+                }
             }
             thread::sleep(LOOK_EVERY);
         }
@@ -116,7 +119,7 @@ impl Lease {
 
     /// Where the store is.
     pub(crate) fn place(&self) -> &str {
-        &self.place
+        &self.target.place
     }
 
     /// Nothing can be acknowledged now.
@@ -126,19 +129,19 @@ impl Lease {
         }
         Some(self.lost().unwrap_or_else(|| Error::Io {
             doing: "renewing the lease of",
-            place: self.place.clone(),
+            place: self.target.place.clone(),
             why: std::io::Error::other("it has not been renewed in time"),
         }))
     }
 
     /// The epoch has changed: reads the name of the daemon that has the store now. Returns the error for the caller.
     pub(crate) fn find_successor(&self, link: &Link) -> Error {
-        let found = holder_of(link, &self.names).ok().flatten().map(|(holder, _)| holder);
+        let found = Row::read(link, &self.names).ok().flatten().map(|row| row.holder);
         let named = found.filter(|holder| !holder.is_empty()).unwrap_or_else(|| "another daemon".to_owned());
         let holder = self.successor.get_or_init(|| named).clone();
         self.until.store(0, Ordering::Release);
         self.notify();
-        Error::Deposed { place: self.place.clone(), holder }
+        Error::Deposed { place: self.target.place.clone(), holder }
     }
 
     /// Waits until no other statement of this process or of an earlier one holds the lease's row: one whose answer was
@@ -219,7 +222,7 @@ fn own_part(lease: Duration) -> u64 {
 
 fn take_if_free(link: &Link, names: &Names, target: &Target) -> Result<Option<i64>, Error> {
     let take = format!(
-        "UPDATE {} SET epoch = epoch + 1, holder = $1, link = $3, until = clock_timestamp() + $2::bigint * interval '1 millisecond'
+        "UPDATE {} SET epoch = epoch + 1, holder = $1, link = $3, hand_over = 0, until = clock_timestamp() + $2::bigint * interval '1 millisecond'
          WHERE id = 1 AND until < clock_timestamp() RETURNING epoch",
         names.lease()
     );
@@ -227,10 +230,22 @@ fn take_if_free(link: &Link, names: &Names, target: &Target) -> Result<Option<i6
     Ok(link.query("taking the lease of", &take, &[&holder(), &ms, &target.link])?.first().map(|row| row.get(0)))
 }
 
-/// The holder in the lease's row, and until when, as text.
-fn holder_of(link: &Link, names: &Names) -> Result<Option<(String, String)>, Error> {
-    let look = format!("SELECT holder, until::text FROM {} WHERE id = 1", names.lease());
-    Ok(link.query("reading the lease of", &look, &[])?.first().map(|row| (row.get(0), row.get(1))))
+/// What others see of a lease.
+struct Row {
+    holder: String,
+    /// As text: it is only compared.
+    until: String,
+    stage: Stage,
+}
+
+impl Row {
+    fn read(link: &Link, names: &Names) -> Result<Option<Self>, Error> {
+        let look = format!("SELECT holder, until::text, hand_over FROM {} WHERE id = 1", names.lease());
+        let rows = link.query("reading the lease of", &look, &[])?;
+        let of =
+            |row: &tokio_postgres::Row| Self { holder: row.get(0), until: row.get(1), stage: Stage::of(row.get(2)) };
+        Ok(rows.first().map(of))
+    }
 }
 
 impl Tenure for Lease {
@@ -247,7 +262,7 @@ impl Tenure for Lease {
 
     fn lost(&self) -> Option<Error> {
         let holder = self.successor.get()?.clone();
-        Some(Error::Deposed { place: self.place.clone(), holder })
+        Some(Error::Deposed { place: self.target.place.clone(), holder })
     }
 
     fn epoch(&self) -> u64 {
@@ -255,7 +270,15 @@ impl Tenure for Lease {
     }
 
     fn length(&self) -> Duration {
-        self.length
+        self.target.lease
+    }
+
+    fn hand_over(&self) {
+        let offered = Link::open(&self.target)
+            .and_then(|link| hand_over::offer(&link, &self.names, self, || self.is_over() || !self.holds()));
+        if let Err(error) = offered {
+            tracing::warn!(%error, "the store was not offered to others: they read it when it is free");
+        }
     }
 }
 

@@ -75,7 +75,7 @@ pub(crate) fn version(link: &Link, names: &Names) -> Result<Option<i32>, Error> 
 pub(crate) fn make_lease(link: &Link, names: &Names) -> Result<(), Error> {
     const DOING: &str = "making the lease in";
     if version(link, names)?.is_some() {
-        return add_link(link, names);
+        return add_columns(link, names);
     }
     let (schema, lease) = (&names.schema, names.lease());
     // Two daemons may do this at the same time: one of them fails, and finds it made.
@@ -83,7 +83,8 @@ pub(crate) fn make_lease(link: &Link, names: &Names) -> Result<(), Error> {
         "CREATE SCHEMA IF NOT EXISTS \"{schema}\";
          CREATE TABLE IF NOT EXISTS {lease} (
              id int PRIMARY KEY CHECK (id = 1), version int NOT NULL, epoch bigint NOT NULL, holder text NOT NULL,
-             until timestamptz NOT NULL, place bigint NOT NULL, link text NOT NULL DEFAULT ''
+             until timestamptz NOT NULL, place bigint NOT NULL, link text NOT NULL DEFAULT '',
+             hand_over smallint NOT NULL DEFAULT 0
          ) WITH (fillfactor = 10);
          INSERT INTO {lease} VALUES (1, 0, 0, '', '2000-01-01 00:00:00Z', 0) ON CONFLICT DO NOTHING"
     ));
@@ -93,15 +94,19 @@ pub(crate) fn make_lease(link: &Link, names: &Names) -> Result<(), Error> {
     }
 }
 
-/// Adds the column for the holder's address to a lease of a version without it.
-fn add_link(link: &Link, names: &Names) -> Result<(), Error> {
+/// Adds the columns for the holder's address and for a change of the holder to a lease of a version without them.
+fn add_columns(link: &Link, names: &Names) -> Result<(), Error> {
     const DOING: &str = "adding a column to the lease of";
     let lease = names.lease();
-    match link.try_query(&format!("SELECT link FROM {lease} WHERE id = 1"), &[]) {
+    match link.try_query(&format!("SELECT link, hand_over FROM {lease} WHERE id = 1"), &[]) {
         Ok(_) => Ok(()),
-        Err(why) if has_code(&why, &SqlState::UNDEFINED_COLUMN) => {
-            link.batch(DOING, &format!("ALTER TABLE {lease} ADD COLUMN IF NOT EXISTS link text NOT NULL DEFAULT ''"))
-        }
+        Err(why) if has_code(&why, &SqlState::UNDEFINED_COLUMN) => link.batch(
+            DOING,
+            &format!(
+                "ALTER TABLE {lease} ADD COLUMN IF NOT EXISTS link text NOT NULL DEFAULT '',
+                 ADD COLUMN IF NOT EXISTS hand_over smallint NOT NULL DEFAULT 0"
+            ),
+        ),
         Err(why) => Err(link.error(DOING, &why)),
     }
 }

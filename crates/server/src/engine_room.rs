@@ -129,6 +129,12 @@ pub(crate) struct EngineRoom {
 }
 
 impl EngineRoom {
+    /// Another daemon of the cluster prepares to lead. Meanwhile this one serves as before.
+    pub(crate) async fn hand_over(&self) {
+        let hub = Arc::clone(&self.hub);
+        let _ = tokio::task::spawn_blocking(move || hub.hand_over()).await;
+    }
+
     /// What metrics read here.
     pub(crate) fn figures(&self) -> RoomFigures {
         self.figures.clone()

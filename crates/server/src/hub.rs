@@ -194,6 +194,13 @@ impl Hub {
         self.deadline_moved.notify_one();
     }
 
+    /// Lets another daemon prepare to succeed this one. Waits for it.
+    pub(crate) fn hand_over(&self) {
+        if let Some(tenure) = &self.tenure {
+            tenure.hand_over();
+        }
+    }
+
     /// Whether the store belongs to this daemon now.
     pub(crate) fn may_act(&self) -> bool {
         self.tenure.as_ref().is_none_or(|tenure| tenure.holds())

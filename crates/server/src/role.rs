@@ -126,7 +126,12 @@ impl Running<'_> {
                 Some(()) = yields.recv() => None,
             };
             match why {
-                None | Some(Failure::Deposed(_)) if self.cluster.is_some() => self.step_down(why).await,
+                None | Some(Failure::Deposed(_)) if self.cluster.is_some() => {
+                    if why.is_none() {
+                        self.hand_over().await;
+                    }
+                    self.step_down(why).await;
+                }
                 Some(failure) => return failure,
                 // Alone, there is nobody to yield to.
                 None => {}
@@ -178,6 +183,13 @@ impl Running<'_> {
         // The others look for the lease now. A daemon that has yielded the lease does not take it back at once.
         if why.is_none() {
             tokio::time::sleep(YIELD).await;
+        }
+    }
+
+    /// Before an orderly end of a leader: another daemon of the cluster prepares to lead.
+    pub(crate) async fn hand_over(&self) {
+        if let (Some(room), Some(_)) = (&self.room, &self.cluster) {
+            room.hand_over().await;
         }
     }
 

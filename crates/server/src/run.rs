@@ -137,6 +137,13 @@ async fn serve(
         }
         failure = roles.watch() => Err(failure),
     };
+    if outcome.is_ok() {
+        tokio::select! {
+            () = roles.hand_over() => {}
+            // An operator who asks twice does not want to wait.
+            _ = heeded.heed() => {}
+        }
+    }
     acceptor.closed.cancel();
     stop.cancel();
     if outcome.is_err() {

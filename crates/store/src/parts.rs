@@ -18,12 +18,14 @@ pub(crate) type ShowEntry<'a> = dyn FnMut(&Entry<'_>) -> Result<(), OpenError> +
 
 /// The contents of a table, and of the log after it as far as that was read.
 ///
-/// A table can be read before its store is opened, by a daemon that stands by: see [`Found::of_table`].
+/// A daemon that stands by can read both before it opens the store: see [`Found::of_table`] and [`Found::follow`].
 pub struct Found {
     pub(crate) replay: Replay,
     pub(crate) point: Point,
     /// Which candidate of the table is right.
     pub(crate) candidate: usize,
+    /// The last commit that was read.
+    last: u64,
 }
 
 impl Found {
@@ -39,13 +41,24 @@ impl Found {
 
     fn of_table_at(table: &dyn Scan, place: impl Display) -> Result<Self, OpenError> {
         let (replay, point, candidate) = load_table(table, place)?;
-        Ok(Self { replay, point, candidate })
+        Ok(Self { replay, last: point.seq, point, candidate })
     }
 
     /// Whether a table with this value of its [point](point_key) has the same records.
     #[must_use]
     pub fn is_of(&self, point: &[u8]) -> bool {
         self.point.encode() == point
+    }
+
+    /// Reads the commits after those that were read. The log may be in use, and then have more of them later.
+    ///
+    /// # Errors
+    ///
+    /// The log cannot be read, and if one of its commits is missing.
+    pub fn follow(&mut self, tail: &dyn LogTail) -> Result<(), OpenError> {
+        let Self { replay, last, .. } = self;
+        *last = show_behind(tail, *last, &mut |entry| Ok(replay.take(entry)?))?;
+        Ok(())
     }
 
     /// Reads a table and the log after its point. `behind` receives the point and shows every later commit in order.
@@ -55,16 +68,10 @@ impl Found {
         place: impl Display,
         behind: impl FnOnce(&Point, &mut ShowEntry<'_>) -> Result<T, OpenError>,
     ) -> Result<(Self, T), OpenError> {
-        Self::of_table_at(table, place)?.and_behind(behind)
-    }
-
-    /// Reads the log after the table's point.
-    fn and_behind<T>(
-        mut self,
-        behind: impl FnOnce(&Point, &mut ShowEntry<'_>) -> Result<T, OpenError>,
-    ) -> Result<(Self, T), OpenError> {
-        let read = behind(&self.point, &mut |entry| Ok(self.replay.take(entry)?))?;
-        Ok((self, read))
+        let mut found = Self::of_table_at(table, place)?;
+        let Self { replay, point, .. } = &mut found;
+        let read = behind(point, &mut |entry| Ok(replay.take(entry)?))?;
+        Ok((found, read))
     }
 
     /// Builds the engine and the checkpointer.
@@ -76,7 +83,7 @@ impl Found {
         limits: Limits,
         seed: u64,
     ) -> Result<(Checkpointer, Recovered), OpenError> {
-        let Self { replay, point, candidate } = self;
+        let Self { replay, point, candidate, .. } = self;
         let mut recovered = replay.build(limits, seed, tail.newest())?;
         recovered.report.table_seq = point.seq;
         let (start, figures) = (Start { point, candidate }, Arc::new(StoreFigures::default()));
@@ -124,7 +131,7 @@ pub fn open_parts(
 ///
 /// If the log cannot be read, and if required data is missing.
 pub fn open_found(
-    found: Found,
+    mut found: Found,
     log: &dyn Log,
     table: Box<dyn Table>,
     checkpoints: &CheckpointLimits,
@@ -132,7 +139,7 @@ pub fn open_found(
     seed: u64,
 ) -> Result<(Checkpointer, Recovered), OpenError> {
     let tail = log.tail();
-    let (found, ()) = found.and_behind(|point, show| show_behind(&*tail, point.seq, show))?;
+    found.follow(&*tail)?;
     found.open(table, tail, checkpoints, limits, seed)
 }
 
@@ -142,14 +149,17 @@ pub fn open_found(
 ///
 /// The reason why the daemon would not start.
 pub fn verify_parts(tail: &dyn LogTail, table: &dyn Scan, limits: Limits) -> Result<Report, OpenError> {
-    let (found, ()) = Found::of_table(table)?.and_behind(|point, show| show_behind(tail, point.seq, show))?;
+    let mut found = Found::of_table(table)?;
+    found.follow(tail)?;
     let mut report = found.replay.build(limits, 0, tail.newest().max(found.point.seq))?.report;
     report.table_seq = found.point.seq;
     Ok(report)
 }
 
-/// Shows the commits after `after`, all of which must exist.
-fn show_behind(tail: &dyn LogTail, after: u64, show: &mut ShowEntry<'_>) -> Result<(), OpenError> {
+/// Shows the commits after `after`, all of which must exist. Returns the last one.
+fn show_behind(tail: &dyn LogTail, after: u64, show: &mut ShowEntry<'_>) -> Result<u64, OpenError> {
+    // A log in use may get more commits while it is read.
+    let newest = tail.newest().max(after);
     let (mut last, mut shown) = (after, Ok(()));
     tail.read(after, &mut |entry| {
         shown = if entry.seq == last + 1 { show(entry) } else { Err(missing(last + 1, entry.seq - 1)) };
@@ -157,8 +167,7 @@ fn show_behind(tail: &dyn LogTail, after: u64, show: &mut ShowEntry<'_>) -> Resu
         if shown.is_ok() { std::ops::ControlFlow::Continue(()) } else { std::ops::ControlFlow::Break(()) }
     })?;
     shown?;
-    let newest = tail.newest().max(after);
-    if last == newest { Ok(()) } else { Err(missing(last + 1, newest)) }
+    if last >= newest { Ok(last) } else { Err(missing(last + 1, newest)) }
 }
 
 fn missing(first: u64, last: u64) -> OpenError {

@@ -222,6 +222,10 @@ pub trait Tenure: fmt::Debug + Send + Sync {
 
     /// For how long it holds unless it is renewed.
     fn length(&self) -> Duration;
+
+    /// This process will give the store back soon. Waits a bounded time until another process has read what it can read
+    /// before that; returns soon if there is none.
+    fn hand_over(&self) {}
 }
 
 /// An error of a store. It requires the operator; until then nothing is acknowledged.
