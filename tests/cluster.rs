@@ -266,6 +266,31 @@ fn a_leader_that_stops_in_order_is_followed_at_once() {
     assert_eq!(peer.grab().unwrap().unwrap().workload, "before");
 }
 
+/// The edge's worker keeps its daemon alive; the leader's worker gets jobs meanwhile.
+#[test]
+fn a_daemon_that_drains_waits_for_its_own_workers_and_others_go_on() {
+    let mut daemons = Daemons::start(2);
+    let worker_at = |daemon: &Daemon| {
+        let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
+        worker.can_do("work").unwrap();
+        worker
+    };
+    let (mut near, mut far) = (worker_at(&daemons[0]), worker_at(&daemons[1]));
+    near.submit("work", "", "first").unwrap();
+    let first = far.grab().unwrap().unwrap();
+    daemons[1].signal("USR2");
+    wait_for_log(&daemons[1], "draining: no more connections are accepted");
+    near.submit("work", "", "second").unwrap();
+    assert!(far.grab().unwrap().is_none(), "a daemon that drains hands out nothing");
+    let second = near.grab().unwrap().unwrap();
+    assert_eq!(second.workload, "second");
+    far.complete(&first.handle).unwrap();
+    assert!(daemons[1].wait().success(), "{}", daemons[1].log_text());
+    assert!(daemons[1].log_text().contains("no connected worker has a job"), "{}", daemons[1].log_text());
+    near.complete(&second.handle).unwrap();
+    assert_eq!(near.listing("status").unwrap(), ["work\t0\t0\t1"]);
+}
+
 #[test]
 fn a_leader_that_yields_serves_for_the_next_one() {
     let daemons = Daemons::start(2);

@@ -327,7 +327,8 @@ fn probes_and_status() {
     let listen = format!("[http]\nlisten = [\"127.0.0.1:0\", \"unix:{}\"]\n", socket.display());
     let mut daemon = common::daemon(dir.path()).set(&listen).start();
     let http = http(&daemon);
-    assert_eq!((http.get("/livez").text(), http.get("/readyz").text()), ("ok\n", "ready\n"));
+    assert_eq!(http.get("/livez").text(), "ok\n");
+    assert!(http.get("/readyz").text().starts_with("ready"));
     pushed(&http.post("/api/v1/queues/q/jobs", "x"));
     let status = ok(&http.get("/api/v1/status"));
     let expected =

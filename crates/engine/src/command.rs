@@ -378,8 +378,9 @@ pub enum WorkerCommand {
         /// The new state.
         state: WorkerState,
     },
-    /// From now on the engine hands out no job, and every named worker is [`WorkerState::Quiet`], also one that
-    /// registers later. Nothing undoes this: the daemon is about to stop. Answer: `Done`.
+    /// From now on the clients of the asker's [daemon](ClientId::daemon) get no job, and every named worker with a
+    /// connection there is [`WorkerState::Quiet`], also one that registers later. Nothing undoes this: that daemon is
+    /// about to stop. Answer: `Done`.
     Drain,
 }
 

@@ -12,7 +12,7 @@ use crate::ids::{JobId, Protocol, Tag, Timestamp};
 use crate::jobs::{Failure, JobStateKind};
 use crate::outcome::{End, Fate, Pushed, Taken};
 use crate::query::{
-    BatchView, ClientRow, FiguresRow, JobView, Query, QueueRow, Stats, ThrottleRow, Totals, Why, WorkerRow,
+    BatchView, ClientRow, FiguresRow, JobView, Query, QueueRow, Stats, ThrottleRow, Totals, Why, WorkLeft, WorkerRow,
 };
 use crate::refusal::Refusal;
 use crate::request::{Cursor, Note, WorkerState};
@@ -153,6 +153,8 @@ pub enum Reply {
     },
     /// A worker's heartbeat was recorded; this state is requested of the worker.
     Beaten(WorkerState),
+    /// What the clients of one daemon have.
+    WorkLeft(Box<WorkLeft>),
 }
 
 /// A message that answers no command.
@@ -351,6 +353,7 @@ impl Reply {
             | Self::Stats(_)
             | Self::Days(_)
             | Self::Counted { .. }
+            | Self::WorkLeft(_)
             | Self::Beaten(_) => false,
         }
     }
@@ -373,7 +376,7 @@ impl Reply {
                 rows.iter().map(|batch| ROW_BYTES + batch.about.len() + batch.meta.len()).sum()
             }
             Self::Figures { rows, .. } => rows.len() * 2 * ROW_BYTES,
-            Self::Stats(_) | Self::Why(_) => ROW_BYTES,
+            Self::Stats(_) | Self::Why(_) | Self::WorkLeft(_) => ROW_BYTES,
             Self::Days(days) => days.len() * ROW_BYTES,
             Self::Pushed { .. }
             | Self::Empty
@@ -410,6 +413,7 @@ impl Query {
             Self::Figures { .. } => |reply| matches!(reply, Reply::Figures { .. }),
             Self::Stats => |reply| matches!(reply, Reply::Stats(_)),
             Self::Days => |reply| matches!(reply, Reply::Days(_)),
+            Self::WorkLeft => |reply| matches!(reply, Reply::WorkLeft(_)),
         }
     }
 }

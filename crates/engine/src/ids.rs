@@ -52,6 +52,17 @@ pub struct QueueId(pub u32);
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct ClientId(pub u64);
 
+impl ClientId {
+    /// Bits of the numbers that a daemon gives its own clients. The bits above are the daemon's number.
+    pub const OWN_BITS: u32 = 40;
+
+    /// The number of the daemon at which the client is connected. 0: the one that has the engine.
+    #[must_use]
+    pub const fn daemon(self) -> u64 {
+        self.0 >> Self::OWN_BITS
+    }
+}
+
 /// A session chooses a tag for each command; the direct answer repeats it.
 ///
 /// A silent tag ([`Tag::silent`], [`Tag::NONE`]) requests no acknowledgement of success, so later output on its

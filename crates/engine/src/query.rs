@@ -111,6 +111,8 @@ pub enum Query {
     Stats,
     /// Return the counters of each day. Answer: `Days`.
     Days,
+    /// Return what the clients of the asker's daemon have. Answer: `WorkLeft`.
+    WorkLeft,
 }
 
 /// One job in a listing or an answer to `Look`.
@@ -332,6 +334,19 @@ pub struct ClientRow {
     pub held: u32,
     /// Whether it waits for work in any form.
     pub waits: bool,
+}
+
+/// What the clients of one daemon have.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
+pub struct WorkLeft {
+    /// Jobs that connected clients hold, by the clients' protocol. An entry of a `cycle` queue does not know its
+    /// holder: it counts while a client of its protocol is connected.
+    pub jobs: Vec<(Option<Protocol>, u64)>,
+    /// Whether no connection holds a job or listens to one, so that the daemon's end interrupts no work. Jobs that wait
+    /// do not count. Time-bound leases outlive the daemon, and jobs that are not durable have listeners.
+    pub is_at_rest: bool,
+    /// Whether the clients get no job any more: see `WorkerCommand::Drain`.
+    pub is_draining: bool,
 }
 
 /// The figures of the whole engine.

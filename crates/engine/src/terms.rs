@@ -205,7 +205,8 @@ impl Query {
             | Self::Why(_)
             | Self::Figures { .. }
             | Self::Throttles { .. }
-            | Self::Days => Some(Right::Administer),
+            | Self::Days
+            | Self::WorkLeft => Some(Right::Administer),
         }
     }
 }

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Broker, beat, credit, enlist, push, serve, signal, take, take_served};
-use windlass_engine::{ClientCommand, Command, OnExpiry, Query, QueueCommand, TakeCommand, WorkerCommand, WorkerState};
+use windlass_engine::{
+    ClientCommand, ClientId, Command, OnExpiry, Query, QueueCommand, TakeCommand, WorkerCommand, WorkerState,
+};
 
 const BEAT_MS: u64 = 60_000;
 
@@ -131,9 +133,37 @@ fn a_drain_hands_out_nothing_and_makes_every_worker_quiet() {
 }
 
 #[test]
+fn a_drain_concerns_the_clients_of_one_daemon() {
+    let far = (7 << ClientId::OWN_BITS) + 1;
+    let mut broker = Broker::new();
+    broker.hear(far, ClientCommand::Open(Default::default()));
+    broker.hear(far + 1, ClientCommand::Open(Default::default()));
+    for (client, worker) in [(1, "near"), (far, "far")] {
+        broker.hear(client, enlist(worker));
+        broker.hear(client, push("q"));
+    }
+    broker.hear(far, take(["q"]));
+    let mut answers = |client: u64, command: Command| {
+        let words = common::words(&broker.hear(client, command));
+        words.iter().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(answers(far + 1, Command::Worker(WorkerCommand::Drain)), ["done"]);
+    assert_eq!(
+        (answers(far, take(["q"]).into()), answers(far, beat("far"))),
+        (vec!["empty".to_owned()], vec!["beaten Quiet".to_owned()])
+    );
+    assert_eq!(answers(1, beat("near")), ["beaten Running"]);
+    let left = |daemon| broker.engine.work_left(daemon);
+    assert_eq!((left(7).jobs.len(), left(7).is_at_rest, left(7).is_draining), (1, false, true));
+    assert_eq!((left(0).jobs.len(), left(0).is_at_rest, left(0).is_draining), (0, true, false));
+    broker.hear(1, take(["q"]));
+    assert_eq!(broker.engine.work_left(0).jobs.len(), 1, "clients of other daemons get jobs");
+}
+
+#[test]
 fn a_drain_waits_for_the_leases_of_connected_clients() {
     let mut broker = Broker::new();
-    let held = |broker: &Broker| broker.engine.held().into_values().collect::<Vec<_>>();
+    let held = |broker: &Broker| broker.engine.work_left(0).jobs.iter().map(|(_, jobs)| *jobs).collect::<Vec<_>>();
     broker.hear(1, enlist("w"));
     for _ in 0..4 {
         broker.hear(4, push("q"));

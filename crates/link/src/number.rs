@@ -5,9 +5,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use windlass_engine::ClientId;
 
-/// Room for 2^40 clients of an edge, and for 2^24 edges.
-const CLIENT_BITS: u32 = 40;
-
 /// The number of an edge: the leader gives one to each run of a daemon, and never gives it again. It is in the high
 /// bits of the numbers of the edge's clients.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
@@ -22,7 +19,7 @@ pub struct BadEdge(u32);
 impl Edge {
     /// The largest number. Edges begin at 1: the numbers below [`Edge::first_client`] of the first edge belong to the
     /// leader's own clients.
-    pub const MAX: u32 = (1 << (u64::BITS - CLIENT_BITS)) - 1;
+    pub const MAX: u32 = (1 << (u64::BITS - ClientId::OWN_BITS)) - 1;
 
     /// The edge with this number, which is from 1 to [`Edge::MAX`].
     #[must_use]
@@ -40,19 +37,19 @@ impl Edge {
     /// next one on.
     #[must_use]
     pub const fn first_client(self) -> ClientId {
-        ClientId((self.0 as u64) << CLIENT_BITS)
+        ClientId((self.0 as u64) << ClientId::OWN_BITS)
     }
 
     /// Whether a client is this edge's.
     #[must_use]
     pub const fn owns(self, client: ClientId) -> bool {
-        client.0 >> CLIENT_BITS == self.0 as u64
+        client.daemon() == self.0 as u64
     }
 
     /// The edge of a client; `None` for clients of the leader.
     #[must_use]
     pub fn of(client: ClientId) -> Option<Self> {
-        u32::try_from(client.0 >> CLIENT_BITS).ok().and_then(Self::new)
+        u32::try_from(client.daemon()).ok().and_then(Self::new)
     }
 }
 

@@ -39,9 +39,6 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
     /// Whether the broker serves.
     fn health(&self) -> Health;
 
-    /// Whether no connection of this daemon works on a job or waits for the result of one.
-    fn is_at_rest(&self) -> bool;
-
     /// Notifies every connection that the daemon is about to stop.
     fn stop(&self);
 }

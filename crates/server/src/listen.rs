@@ -94,8 +94,8 @@ impl Acceptor {
     }
 
     /// The queue, as connections see it.
-    pub(crate) fn broker(&self) -> &dyn Broker {
-        &*self.shared.broker
+    pub(crate) fn broker(&self) -> &Arc<dyn Broker> {
+        &self.shared.broker
     }
 
     /// The hub, if the engine room is in this daemon.

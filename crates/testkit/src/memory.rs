@@ -207,7 +207,8 @@ impl MemoryHub {
         while let Some(client) = self.peers.iter().find(|(_, peer)| busy(peer)).map(|(client, _)| *client) {
             self.settle_one(client);
         }
-        let stops = self.stop == Some(Stop::Now) || self.stop.is_some() && self.engine.is_at_rest();
+        let stops = self.stop == Some(Stop::Now)
+            || self.stop.is_some() && self.engine.work_left(ClientId::default().daemon()).is_at_rest;
         if stops && let Some(client) = self.first_open() {
             self.shut_down(client);
             self.settle(client);

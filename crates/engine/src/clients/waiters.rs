@@ -291,7 +291,7 @@ impl<'a> Waiters<'a> {
     }
 
     fn is_quiet(&self, id: ClientId) -> bool {
-        self.workers.is_quiet(self.clients.get(id), &[])
+        self.workers.is_quiet(id, self.clients.get(id), &[])
     }
 
     fn each_subscription(&mut self, id: ClientId, change: impl Fn(&mut Queues, Option<Protocol>, Served)) {
@@ -318,7 +318,7 @@ pub(crate) fn check(clients: &Clients, workers: &Workers, queues: &Queues) {
             for role in [WaitsAs::Taker, WaitsAs::Sleeper] {
                 for (key, id) in consumers.waiting(role) {
                     assert_eq!(clients.protocol_of(*id), consumers.protocol(), "{id:?} waits at {name:?} as another");
-                    assert!(!workers.is_quiet(clients.get(*id), &[]), "{id:?} is quiet and waits at {name:?}");
+                    assert!(!workers.is_quiet(*id, clients.get(*id), &[]), "{id:?} is quiet and waits at {name:?}");
                     let waits = clients.get(*id).is_some_and(|client| waits_with(client, role, *key));
                     assert!(waits, "{id:?} does not wait at {name:?}, {role:?}");
                 }
@@ -330,7 +330,7 @@ pub(crate) fn check(clients: &Clients, workers: &Workers, queues: &Queues) {
             let client = clients.get(*id).filter(|client| client.has_credit() && client.credit.turn == key.turn());
             let takes = client.and_then(|client| client.takes_unclaimed(protocol, key.weight()).next());
             assert!(
-                takes.is_some() && !workers.is_quiet(clients.get(*id), &[]),
+                takes.is_some() && !workers.is_quiet(*id, clients.get(*id), &[]),
                 "{id:?} takes no unclaimed jobs of {protocol:?}"
             );
         }
@@ -347,7 +347,7 @@ fn waits_with(client: &Client, role: WaitsAs, key: WaitKey) -> bool {
 }
 
 fn check_client(workers: &Workers, queues: &Queues, id: ClientId, client: &Client) {
-    let quiet = workers.is_quiet(Some(client), &[]);
+    let quiet = workers.is_quiet(id, Some(client), &[]);
     let at = |queue: QueueId, role: WaitsAs, key: WaitKey| {
         let consumers = queues.at(queue).and_then(|queue| queue.consumers_of(client.protocol()));
         assert_eq!(

@@ -60,14 +60,14 @@ pub(crate) struct Workers {
     by_number: BTreeMap<u64, Worker>,
     by_name: HashMap<Box<[u8]>, u64, FixedState>,
     next: u64,
-    /// No client takes any more.
-    is_draining: bool,
+    /// The daemons whose clients take no more.
+    draining: BTreeSet<u64>,
 }
 
 impl Workers {
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
-        Self { by_number: BTreeMap::new(), by_name: HashMap::with_hasher(hasher), next: 1, is_draining: false }
+        Self { by_number: BTreeMap::new(), by_name: HashMap::with_hasher(hasher), next: 1, draining: BTreeSet::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -91,10 +91,12 @@ impl Workers {
         self.by_number.get(&number).map(|worker| worker.state)
     }
 
-    /// From now on every client is quiet. Returns the names of the workers that were not.
-    pub(crate) fn drain(&mut self) -> Vec<Bytes> {
-        self.is_draining = true;
-        let running = self.by_number.values_mut().filter(|worker| worker.state < WorkerState::Quiet);
+    /// From now on every client of this daemon is quiet. Returns the names of the workers that were not.
+    pub(crate) fn drain(&mut self, daemon: u64) -> Vec<Bytes> {
+        self.draining.insert(daemon);
+        let is_there = |worker: &Worker| worker.clients.iter().any(|client| client.daemon() == daemon);
+        let all = self.by_number.values_mut();
+        let running = all.filter(|worker| worker.state < WorkerState::Quiet && is_there(worker));
         let quieted = running.map(|worker| {
             worker.state = WorkerState::Quiet;
             Bytes::copy_from_slice(&worker.name)
@@ -102,15 +104,20 @@ impl Workers {
         quieted.collect()
     }
 
-    /// Whether any client can be quiet.
-    pub(crate) fn may_be_quiet(&self) -> bool {
-        self.is_draining || !self.by_number.is_empty()
+    /// Whether the clients of this daemon take no more.
+    pub(crate) fn is_draining(&self, daemon: u64) -> bool {
+        self.draining.contains(&daemon)
     }
 
-    /// Whether a client was asked to take no more: all clients were, or the worker to which it belongs, else the one of
-    /// this name.
-    pub(crate) fn is_quiet(&self, client: Option<&Client>, name: &[u8]) -> bool {
-        if self.is_draining {
+    /// Whether any client can be quiet.
+    pub(crate) fn may_be_quiet(&self) -> bool {
+        !self.draining.is_empty() || !self.by_number.is_empty()
+    }
+
+    /// Whether a client was asked to take no more: all clients of its daemon were, or the worker to which it belongs,
+    /// else the one of this name.
+    pub(crate) fn is_quiet(&self, id: ClientId, client: Option<&Client>, name: &[u8]) -> bool {
+        if self.is_draining(id.daemon()) {
             return true;
         }
         let number = client.and_then(Client::worker).or_else(|| self.named(name));
@@ -132,7 +139,7 @@ impl Workers {
         let worker = Worker {
             name: name.into(),
             about: Bytes::new(),
-            state: if self.is_draining { WorkerState::Quiet } else { WorkerState::Running },
+            state: WorkerState::Running,
             beat_at: now,
             timer_at,
             clients: BTreeSet::new(),
@@ -144,8 +151,13 @@ impl Workers {
         number
     }
 
+    /// Adds a connection. At a daemon that drains it makes the worker quiet.
     pub(crate) fn join(&mut self, number: u64, client: ClientId, about: Bytes) {
+        let is_draining = self.is_draining(client.daemon());
         if let Some(worker) = self.by_number.get_mut(&number) {
+            if is_draining {
+                worker.state = worker.state.max(WorkerState::Quiet);
+            }
             worker.about = about;
             worker.clients.insert(client);
         }

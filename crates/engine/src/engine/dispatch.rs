@@ -111,5 +111,9 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Result<(), Refusa
         Query::Figures { after, limit } => Ok(list::list_figures(state, (after, limit), call)),
         Query::Stats => Ok(stats::stats(state, call)),
         Query::Days => Ok(stats::days(state, call)),
+        Query::WorkLeft => {
+            call.reply(Reply::WorkLeft(Box::new(workers::work_left(state, call.client.daemon()))));
+            Ok(())
+        }
     }
 }

@@ -35,7 +35,6 @@ mod warnings;
 mod why;
 mod workers;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::call::Call;
@@ -48,10 +47,11 @@ use crate::condition::JobReader;
 use crate::context::Context;
 use crate::days::DayBegin;
 use crate::event::Reply;
-use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag, Timestamp};
+use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
 use crate::jobs::Job;
 use crate::limits::Limits;
 use crate::meta::EngineMeta;
+use crate::query::WorkLeft;
 use crate::queues::Queue;
 use crate::request::WorkerState;
 use crate::schedules::Schedule;
@@ -200,18 +200,10 @@ impl Engine {
         self.state.days.recorded()
     }
 
-    /// Whether no connection holds a job or listens to one, so that stopping interrupts no work. Jobs that wait do not
-    /// count. Time-bound leases outlive the daemon, and jobs that are not durable have listeners.
+    /// What the clients of a daemon have.
     #[must_use]
-    pub fn is_at_rest(&self) -> bool {
-        self.state.jobs.is_at_rest()
-    }
-
-    /// Jobs that connected clients hold, by the clients' protocol. An entry of a `cycle` queue does not know its
-    /// holder: it counts while a client of its protocol is connected.
-    #[must_use]
-    pub fn held(&self) -> BTreeMap<Option<Protocol>, u64> {
-        workers::held(&self.state)
+    pub fn work_left(&self, daemon: u64) -> WorkLeft {
+        workers::work_left(&self.state, daemon)
     }
 
     /// The limits.

@@ -90,7 +90,7 @@ impl State {
 
     /// Whether a client, or the worker of this name in whose name it asks, was asked to take no more.
     pub(super) fn is_quiet(&self, client: ClientId, worker: &[u8]) -> bool {
-        self.workers.may_be_quiet() && self.workers.is_quiet(self.clients.get(client), worker)
+        self.workers.may_be_quiet() && self.workers.is_quiet(client, self.clients.get(client), worker)
     }
 
     /// How many rows a page has for which a client requested `limit`.

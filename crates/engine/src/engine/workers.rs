@@ -8,10 +8,12 @@ use super::call::Call;
 use super::failures::lose_job;
 use super::serve::serve;
 use super::state::State;
+use crate::clients::Client;
 use crate::context::Context;
 use crate::event::{Notice, Reply, Watched, WorkerChange};
 use crate::ids::{ClientId, Protocol, QueueId, Timestamp};
 use crate::jobs::JobStateKind;
+use crate::query::WorkLeft;
 use crate::refusal::{Refusal, Thing};
 use crate::request::{QueueKind, WorkerState};
 
@@ -77,28 +79,35 @@ pub(super) fn set_worker_state(
 }
 
 pub(super) fn drain(state: &mut State, call: &mut Call<'_>) {
-    let quieted: Vec<Bytes> = state.workers.drain();
+    let daemon = call.client.daemon();
+    let quieted: Vec<Bytes> = state.workers.drain(daemon);
     quieted.iter().for_each(|name| show(state, name, WorkerChange::Quiet));
-    let all: Vec<ClientId> = state.clients.ids_from(ClientId(0)).collect();
-    hush(state, &all, call.context);
+    let clients = state.clients.ids_from(ClientId(0)).filter(|client| state.is_quiet(*client, &[]));
+    let clients: Vec<ClientId> = clients.collect();
+    hush(state, &clients, call.context);
     call.done();
 }
 
-/// Jobs that connected clients hold: see [`super::Engine::held`].
-pub(super) fn held(state: &State) -> BTreeMap<Option<Protocol>, u64> {
-    let connections = state.jobs.held_by_connections().map(|(client, jobs)| (state.clients.protocol_of(client), jobs));
-    let named = state.workers.from(0);
+/// See [`super::Engine::work_left`].
+pub(super) fn work_left(state: &State, daemon: u64) -> WorkLeft {
+    let is_there = |client: &ClientId| client.daemon() == daemon;
+    let connections = state.jobs.held_by_connections().filter(|(client, _)| is_there(client));
+    let connections = connections.map(|(client, jobs)| (state.clients.protocol_of(client), jobs));
+    let named = state.workers.from(0).filter(|(_, worker)| worker.clients().any(|client| is_there(&client)));
     let named = named.map(|(_, worker)| (worker.protocol(), state.jobs.held_by_worker(worker.name())));
-    let mut held = BTreeMap::new();
-    for (protocol, jobs) in connections.chain(named).filter(|(_, jobs)| *jobs > 0) {
-        *held.entry(protocol).or_default() += jobs as u64;
+    let mut jobs = BTreeMap::new();
+    for (protocol, held) in connections.chain(named).filter(|(_, held)| *held > 0) {
+        *jobs.entry(protocol).or_default() += held as u64;
     }
     let cycles = state.queues.iter().filter(|queue| queue.image().kind == QueueKind::Cycle);
     let lent: u64 = cycles.map(|queue| u64::from(queue.jobs(JobStateKind::Leased))).sum();
-    if lent > 0 && state.clients.iter().any(|(_, client)| client.protocol() == Some(Protocol::SPIDERQ)) {
-        held.insert(Some(Protocol::SPIDERQ), lent);
+    let is_of_spiderq =
+        |(id, client): (ClientId, &Client)| is_there(&id) && client.protocol() == Some(Protocol::SPIDERQ);
+    if lent > 0 && state.clients.iter().any(is_of_spiderq) {
+        jobs.insert(Some(Protocol::SPIDERQ), lent);
     }
-    held
+    let is_at_rest = state.jobs.is_at_rest(daemon);
+    WorkLeft { jobs: jobs.into_iter().collect(), is_at_rest, is_draining: state.workers.is_draining(daemon) }
 }
 
 /// Moves a worker to a later state; never back. From quiet on, none of its connections is given work.

@@ -96,9 +96,10 @@ impl Holders {
         debug_assert!(left.into_iter().flatten().all(|jobs| jobs.is_empty()), "{client:?} has jobs");
     }
 
-    /// Whether no connection holds a job or listens to one.
-    pub(super) fn is_at_rest(&self) -> bool {
-        self.by_connection.values().chain(self.by_listener.values()).all(BTreeSet::is_empty)
+    /// Whether no connection of a daemon holds a job or listens to one.
+    pub(super) fn is_at_rest(&self, daemon: u64) -> bool {
+        let all = self.by_connection.iter().chain(&self.by_listener);
+        all.filter(|(client, _)| client.daemon() == daemon).all(|(_, jobs)| jobs.is_empty())
     }
 
     /// Asserts that the connections have these jobs and no others.

@@ -441,9 +441,9 @@ impl Jobs {
         self.by_state.holders.remove_worker(name)
     }
 
-    /// Whether no connection holds a job or listens to one.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.by_state.holders.is_at_rest()
+    /// Whether no connection of a daemon holds a job or listens to one.
+    pub(crate) fn is_at_rest(&self, daemon: u64) -> bool {
+        self.by_state.holders.is_at_rest(daemon)
     }
 
     // ---- invariants ------------------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ fn word(event: &Event) -> String {
         }
         Event::Reply(_, Reply::Stats(stats)) => format!("stats {} jobs", stats.jobs),
         Event::Reply(_, Reply::Days(days)) => format!("{} days", days.len()),
+        Event::Reply(_, Reply::WorkLeft(left)) => format!("left {:?}", left.jobs),
         Event::Reply(_, Reply::Mutated { changed, next, .. }) => {
             listed("mutated", [changed.to_string()].into_iter(), *next)
         }

@@ -337,6 +337,7 @@ impl Has {
             | Reply::Figures { .. }
             | Reply::Stats(_)
             | Reply::Days(_)
+            | Reply::WorkLeft(_)
             | Reply::Mutated { .. }
             | Reply::Counted { .. } => {}
         }

@@ -100,10 +100,6 @@ impl Broker for ClusterBroker {
         self.at_present(Broker::health)
     }
 
-    fn is_at_rest(&self) -> bool {
-        self.at_present(Broker::is_at_rest)
-    }
-
     fn stop(&self) {
         self.at_present(Broker::stop);
     }

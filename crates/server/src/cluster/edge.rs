@@ -660,10 +660,6 @@ impl Broker for Edge {
     }
 
     /// What its clients work on is known at the leader: it is at rest when they have gone.
-    fn is_at_rest(&self) -> bool {
-        self.lock().clients.is_empty()
-    }
-
     fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         let mailboxes: Vec<_> = self.lock().clients.values().map(|member| Arc::clone(&member.mailbox)).collect();

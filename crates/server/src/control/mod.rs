@@ -1,10 +1,10 @@
 //! What the main thread does about signals and requests while the daemon runs.
 //!
 //! Two stops take their time. Both close the listeners. A graceful stop goes on handing out jobs, and waits until no
-//! connection works on a job or waits for the result of one ([`windlass_engine::Engine::is_at_rest`]). A drain hands
-//! out no more jobs, and waits for those that connected clients hold ([`windlass_engine::Engine::held`]), up to
-//! `server.drain_timeout`. Neither waits for queued jobs: they are on the disk, and are there when the daemon starts
-//! again.
+//! connection works on a job or waits for the result of one ([`WorkLeft::is_at_rest`]). A drain hands out no more jobs, and
+//! waits for those that connected clients hold ([`WorkLeft::jobs`]), up to `server.drain_timeout`. Neither waits for queued
+//! jobs: they are on the disk, and are there when the daemon starts again. Only this daemon's clients count, not those
+//! of other daemons of a cluster.
 
 mod reload;
 mod requests;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
-use windlass_engine::{Protocol, Timestamp, WorkerCommand};
+use windlass_engine::{Command, Protocol, Query, Reply, Timestamp, WorkLeft, WorkerCommand};
 use windlass_session::Stop;
 
 pub use self::reload::Changes;
@@ -89,7 +89,7 @@ impl Heeded<'_> {
                     course = Course::StoppingGracefully;
                 }
                 (Told::Drain(by, answer), Course::Serving) => {
-                    course = self.drain(by);
+                    course = self.drain(by).await;
                     // The operator may be gone.
                     answer.map(|answer| answer.send(()));
                 }
@@ -111,17 +111,16 @@ impl Heeded<'_> {
         }
     }
 
-    /// No connection is accepted any more, and no job handed out.
-    fn drain(&self, by: &'static str) -> Course {
-        tracing::info!(by, "draining: no more connections are accepted, and no more jobs are handed out");
+    /// No connection is accepted any more, and no job handed out to the clients of this daemon.
+    async fn drain(&self, by: &'static str) -> Course {
         self.acceptor.closed.cancel();
-        // It is never refused.
-        let _ = self.acceptor.broker().ask(WorkerCommand::Drain.into());
         let since = clock::now();
         let limit =
             Some(self.reloader.config().server.drain_timeout.into()).filter(|limit: &Duration| !limit.is_zero());
         let until = limit.map_or(Timestamp::NEVER, |limit| clock::after(since, limit));
-        let draining = Draining { since, until, held: held(self.acceptor) };
+        let held = drain_clients(self.acceptor).await.unwrap_or_default();
+        tracing::info!(by, "draining: no more connections are accepted, and no more jobs are handed out");
+        let draining = Draining { since, until, held };
         self.control.publish(draining.clone());
         notify::status("draining");
         Course::Draining(draining)
@@ -134,25 +133,50 @@ impl Course {
         loop {
             match self {
                 Self::Serving => std::future::pending().await,
-                Self::StoppingGracefully if acceptor.broker().is_at_rest() => {
-                    return "nothing is left to wait for";
+                Self::StoppingGracefully => {
+                    if work_left(acceptor).await.is_some_and(|left| left.is_at_rest) {
+                        return "nothing is left to wait for";
+                    }
                 }
-                Self::Draining(Draining { held, .. }) if held.is_empty() => return "no connected worker has a job",
-                Self::Draining(Draining { until, .. }) if *until <= clock::now() => {
-                    return "connected workers still have jobs after server.drain_timeout";
+                Self::Draining(draining) => {
+                    // A new leader does not know that this daemon drains.
+                    let left = drain_clients(acceptor).await;
+                    let is_over = left.as_ref().is_some_and(BTreeMap::is_empty);
+                    draining.held = left.unwrap_or_else(|| draining.held.clone());
+                    control.publish(draining.clone());
+                    if is_over {
+                        return "no connected worker has a job";
+                    }
+                    if draining.until <= clock::now() {
+                        return "connected workers still have jobs after server.drain_timeout";
+                    }
                 }
-                Self::StoppingGracefully | Self::Draining(_) => {}
             }
             tokio::time::sleep(LOOK_EVERY).await;
-            if let Self::Draining(draining) = self {
-                draining.held = held(acceptor);
-                control.publish(draining.clone());
-            }
         }
     }
 }
 
-/// What connected workers hold, as far as this daemon knows: without the engine, nothing.
-fn held(acceptor: &Acceptor) -> BTreeMap<Option<Protocol>, u64> {
-    acceptor.hub().map(|hub| hub.with_journal(|engine, _| engine.held())).unwrap_or_default()
+/// The clients of this daemon get no more jobs. Returns what they hold; `None`: no engine has answered.
+async fn drain_clients(acceptor: &Acceptor) -> Option<BTreeMap<Option<Protocol>, u64>> {
+    let mut found = work_left(acceptor).await?;
+    if !found.is_draining {
+        ask(acceptor, WorkerCommand::Drain.into()).await?;
+        found = work_left(acceptor).await?;
+    }
+    Some(found.jobs.into_iter().collect())
+}
+
+/// What the clients of this daemon have; `None`: no engine has answered.
+async fn work_left(acceptor: &Acceptor) -> Option<WorkLeft> {
+    match ask(acceptor, Query::WorkLeft.into()).await {
+        Some(Reply::WorkLeft(left)) => Some(*left),
+        Some(_) | None => None,
+    }
+}
+
+/// Asks the engine, which may be in another daemon.
+async fn ask(acceptor: &Acceptor, command: Command) -> Option<Reply> {
+    let broker = Arc::clone(acceptor.broker());
+    tokio::task::spawn_blocking(move || broker.ask(command)).await.ok()?.ok()
 }

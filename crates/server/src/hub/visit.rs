@@ -99,10 +99,6 @@ impl Broker for Hub {
         }
     }
 
-    fn is_at_rest(&self) -> bool {
-        self.with_journal(|engine, _| engine.is_at_rest())
-    }
-
     fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         let mailboxes: Vec<_> = self.lock().mailboxes.values().cloned().collect();

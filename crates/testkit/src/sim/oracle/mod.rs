@@ -255,7 +255,9 @@ impl Oracle {
             Command::Worker(WorkerCommand::Register { worker, about }) => self.enlist(client, tag, worker, about),
             Command::Worker(WorkerCommand::Beat { worker, state }) => self.beat(client, tag, worker, *state),
             Command::Worker(WorkerCommand::SetState { worker, state }) => self.signal(client, tag, worker, *state),
-            Command::Query(Query::Configured { .. }) | Command::Worker(WorkerCommand::Drain) | Command::Claim(_) => {
+            Command::Query(Query::Configured { .. } | Query::WorkLeft)
+            | Command::Worker(WorkerCommand::Drain)
+            | Command::Claim(_) => {
                 unreachable!("only the daemon itself sends this")
             }
             Command::Query(Query::Jobs { .. } | Query::Preview { .. })
