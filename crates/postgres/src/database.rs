@@ -14,7 +14,7 @@ use crate::early::EarlyRead;
 use crate::lease::{Keeper, Lease, in_use, present_holder};
 use crate::link::Link;
 use crate::log::PostgresLog;
-use crate::schema::{self, Names};
+use crate::schema::{self, Names, Storage};
 use crate::table::{PostgresScan, PostgresTable};
 use crate::tail::{Tail, read_rows};
 
@@ -85,8 +85,8 @@ impl Remote for Database {
         if found.is_some() {
             tracing::info!("the store was read before its lease was free");
         }
+        let table = Box::new(PostgresTable::new(&target, &lease, Storage::of(&link)));
         let log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), link);
-        let table = Box::new(PostgresTable::new(&target, &lease));
         let (checkpointer, recovered) = match found {
             Some(found) => open_found(found, &log, table, checkpoints, limits, seed)?,
             None => open_parts(&log, table, checkpoints, limits, seed)?,

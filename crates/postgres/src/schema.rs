@@ -118,11 +118,12 @@ pub(crate) fn migrate(link: &Link, names: &Names, lease: &Lease) -> Result<(), E
     if found != 0 {
         return check(found, lease.place());
     }
+    let storage = Storage::of(link);
     link.batch(DOING, "BEGIN")?;
     for number in 0..LOG_TABLES {
-        link.batch(DOING, &log_table(&names.log(number)))?;
+        link.batch(DOING, &log_table(&names.log(number), storage))?;
     }
-    link.batch(DOING, &pages_table(&names.pages()))?;
+    link.batch(DOING, &pages_table(&names.pages(), storage))?;
     let (key, value) = new_table();
     link.execute(DOING, &format!("INSERT INTO {} VALUES ($1, $2)", names.pages()), &[&key, &value])?;
     set_version(link, names, lease, VERSION)?;
@@ -163,26 +164,53 @@ fn set_version(link: &Link, names: &Names, lease: &Lease, version: i32) -> Resul
     }
 }
 
-/// Rows are only added, and all removed at once: nothing to vacuum. Bodies are compressed by their producers, if at
-/// all.
-fn log_table(name: &str) -> String {
+/// How large values are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Storage {
+    /// The records of a commit resemble each other, and a large value is many rows to the database: compression by LZ4
+    /// costs less than it saves. The database's own older method costs more.
+    Lz4,
+    /// As it is.
+    Plain,
+}
+
+impl Storage {
+    /// What this database has.
+    pub(crate) fn of(link: &Link) -> Self {
+        let look = "SELECT 1 FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY(enumvals)";
+        if link.try_query(look, &[]).is_ok_and(|rows| !rows.is_empty()) { Self::Lz4 } else { Self::Plain }
+    }
+
+    fn set(self, table: &str, column: &str) -> String {
+        let set = match self {
+            Self::Lz4 => format!("SET STORAGE EXTENDED, ALTER COLUMN {column} SET COMPRESSION lz4"),
+            Self::Plain => "SET STORAGE EXTERNAL".to_owned(),
+        };
+        format!("ALTER TABLE {table} ALTER COLUMN {column} {set}")
+    }
+}
+
+/// Rows are only added, and all removed at once: nothing to vacuum.
+fn log_table(name: &str, storage: Storage) -> String {
+    let storage = storage.set(name, "records");
     format!(
         "CREATE TABLE {name} (
              seq bigint PRIMARY KEY, epoch bigint NOT NULL, place bigint NOT NULL, checksum bigint NOT NULL,
              records bytea NOT NULL
          ) WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false);
-         ALTER TABLE {name} ALTER COLUMN records SET STORAGE EXTERNAL"
+         {storage}"
     )
 }
 
 /// Pages are replaced by each checkpoint, and what they replace is vacuumed soon and without pauses.
-pub(crate) fn pages_table(name: &str) -> String {
+pub(crate) fn pages_table(name: &str, storage: Storage) -> String {
+    let storage = storage.set(name, "value");
     const OFTEN: &str =
         "autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0";
     let of_bodies: Vec<String> = OFTEN.split(", ").map(|parameter| format!("toast.{parameter}")).collect();
     let of_bodies = of_bodies.join(", ");
     format!(
         "CREATE TABLE {name} (key bytea PRIMARY KEY, value bytea NOT NULL) WITH ({OFTEN}, {of_bodies});
-         ALTER TABLE {name} ALTER COLUMN value SET STORAGE EXTERNAL"
+         {storage}"
     )
 }

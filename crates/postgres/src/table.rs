@@ -11,7 +11,7 @@ use windlass_store::{Error, Scan, ShowPair, Table, point_key};
 use crate::address::Target;
 use crate::lease::Lease;
 use crate::link::Link;
-use crate::schema::{Names, pages_table};
+use crate::schema::{Names, Storage, pages_table};
 
 /// Bytes of values that are written together.
 const WAITING_BYTES_MAX: usize = 1 << 20;
@@ -28,6 +28,7 @@ pub(crate) struct PostgresTable {
     target: Target,
     names: Names,
     lease: Arc<Lease>,
+    storage: Storage,
     /// The transaction of the present checkpoint.
     link: Option<Link>,
     /// Values to be set, and keys to be removed.
@@ -43,11 +44,12 @@ pub(crate) struct PostgresTable {
 }
 
 impl PostgresTable {
-    pub(crate) fn new(target: &Target, lease: &Arc<Lease>) -> Self {
+    pub(crate) fn new(target: &Target, lease: &Arc<Lease>, storage: Storage) -> Self {
         let mut table = Self {
             target: target.clone(),
             names: Names::of(target),
             lease: Arc::clone(lease),
+            storage,
             link: None,
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
@@ -165,7 +167,7 @@ impl Table for PostgresTable {
         self.link = None;
         (self.waiting, self.waiting_bytes, self.point) = (BTreeMap::new(), 0, None);
         self.building = true;
-        let make = pages_table(&self.names.building());
+        let make = pages_table(&self.names.building(), self.storage);
         self.begin()?.batch(WRITING, &make)
     }
 
