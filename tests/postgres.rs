@@ -8,6 +8,8 @@ mod common;
 mod eventmq;
 #[path = "faktory/peer.rs"]
 mod faktory;
+#[path = "postgres/growth.rs"]
+mod growth;
 #[path = "spiderq/peer.rs"]
 mod spiderq;
 
