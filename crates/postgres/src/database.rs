@@ -75,9 +75,8 @@ impl Remote for Database {
     fn open(&self, checkpoints: &CheckpointLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
         let Taken { target, names, link, lease, keeper, early } = self.take()?;
         schema::migrate(&link, &names, &lease)?;
-        // Half of what makes a checkpoint due: then a table is full, and another one is in use, when the log is
-        // trimmed.
-        let tail = Tail::open(&target, Some(&lease), &link, checkpoints.log_bytes / 2)?;
+        let checkpoints = &in_database(checkpoints);
+        let tail = Tail::open(&target, Some(&lease), &link, table_bytes(checkpoints))?;
         let found = match early {
             Some(early) => early.finish(&link, &names)?,
             None => None,
@@ -103,7 +102,7 @@ impl Remote for Database {
         }
         schema::migrate(&link, &names, &lease)?;
         schema::begin_to_fill(&link, &names, &lease)?;
-        let tail = Tail::open(&target, Some(&lease), &link, CheckpointLimits::default().log_bytes / 2)?;
+        let tail = Tail::open(&target, Some(&lease), &link, table_bytes(&CheckpointLimits::default()))?;
         let mut log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), Link::open(&target)?);
         Journal::new().append_all(engine, |commit| log.append(commit))?;
         schema::complete(&link, &names, &lease)?;
@@ -170,6 +169,19 @@ impl Database {
             None => Ok((target, link)),
         }
     }
+}
+
+/// The log in a database takes more room than its bytes, and is trimmed a table at a time: checkpoints come earlier than
+/// with files, so that it is not larger than `store.checkpoint`.
+fn in_database(checkpoints: &CheckpointLimits) -> CheckpointLimits {
+    let part = |bytes: u64| bytes / 3 * 2;
+    let (log_bytes, keep_bytes) = (part(checkpoints.log_bytes), part(checkpoints.keep_bytes));
+    CheckpointLimits { log_bytes, keep_bytes, ..checkpoints.clone() }
+}
+
+/// A table of the log is full with this many bytes. When a checkpoint is due, all but the last one are.
+const fn table_bytes(checkpoints: &CheckpointLimits) -> u64 {
+    checkpoints.log_bytes / 4
 }
 
 fn failed(target: &Target, why: std::io::Error) -> Error {

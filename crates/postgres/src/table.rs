@@ -163,6 +163,10 @@ impl Table for PostgresTable {
         !self.building && !self.abandoned
     }
 
+    fn is_atomic(&self) -> bool {
+        true
+    }
+
     fn begin_anew(&mut self) -> Result<(), Error> {
         self.link = None;
         (self.waiting, self.waiting_bytes, self.point) = (BTreeMap::new(), 0, None);

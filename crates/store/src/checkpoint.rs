@@ -10,7 +10,8 @@
 //! 4. *Sync* them, write the *point*, and sync that. Before the last sync either point may be on the disk; both are
 //!    right.
 //! 5. The log *forgets* commits before the **old** point. If the new point cannot be read at the next start, the table
-//!    is still at the old one, and the log has all later commits.
+//!    is still at the old one, and the log has all later commits. A table [that is atomic](Table::is_atomic) lets the
+//!    log forget up to the new point.
 //!
 //! A table that another process wrote is never opened for writing. The first checkpoint of a process builds a new table
 //! from the old one and the log; it replaces the old one when it is complete and durable. A checkpoint also builds a
@@ -223,8 +224,9 @@ impl Checkpointer {
         self.garbage = std::mem::take(&mut self.garbage_next);
         self.figures.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.figures.rebuilds.fetch_add(rebuild.into(), Ordering::Relaxed);
-        self.tail.forget(before.seq)?;
-        self.forgotten = before.seq;
+        let needless = if self.table.is_atomic() { self.point.seq } else { before.seq };
+        self.tail.forget(needless)?;
+        self.forgotten = needless;
         self.tell();
         Ok(())
     }

@@ -141,6 +141,12 @@ pub trait Table: Send {
     /// Whether single values can be read and written. If not, the table must be rebuilt first.
     fn is_writable(&self) -> bool;
 
+    /// Whether the table is at one whole point at any time, whatever happens to the process and the machine. Then the
+    /// log before that point is never needed again.
+    fn is_atomic(&self) -> bool {
+        false
+    }
+
     /// Begins an empty table. From now on values are read from and written to the new table.
     ///
     /// # Errors
