@@ -22,6 +22,10 @@ mod tls;
 #[path = "cluster/work.rs"]
 mod work;
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use common::load::Load;
 use common::{Peer, kind, submission, wait_for_log, wait_until};
 use daemons::{Daemons, role};
@@ -250,6 +254,53 @@ fn an_eventmq_worker_keeps_its_request_when_the_leader_is_killed() {
     let http = || common::http::Http(daemons[1].address("http"));
     let left = || ["ready", "leased"].map(|state| http().get("/api/v1/status").json()["states"][state].clone());
     wait_until("all requests are done", || left().iter().all(|count| *count == 0));
+}
+
+/// Every subscriber hears every publisher, and each message once, at whichever daemon they are.
+#[test]
+fn publications_reach_subscribers_of_all_daemons() {
+    const ALL: [&str; 3] = ["of 0", "of 1", "of 2"];
+    let daemons = Daemons::start(3);
+    let subscribe = |number: usize| {
+        eventmq::Subscriber::connect(daemons[number].address("eventmq-subscribe"), &["of", "once", "last"])
+    };
+    let publisher = |number: usize| eventmq::Peer::connect(daemons[number].address("eventmq"), &format!("p{number}"));
+    let (mut subscribers, mut publishers) = ([0, 1, 2].map(subscribe), [0, 1, 2].map(publisher));
+    // Subscriptions and links take effect at some time: until then messages are missed.
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (publisher, topic) in publishers.iter_mut().zip(ALL) {
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    publisher.say(&["PUBLISH", "p", topic, "text"]).unwrap();
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        for subscriber in &mut subscribers {
+            let mut left = BTreeSet::from(ALL.map(str::to_owned));
+            while !left.is_empty() {
+                left.remove(&subscriber.hear().0);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    for (publisher, text) in publishers.iter_mut().zip(["1", "22", "333"]) {
+        publisher.say(&["PUBLISH", "p", "once", text]).unwrap();
+        publisher.say(&["PUBLISH", "p", "last", ""]).unwrap();
+    }
+    for subscriber in &mut subscribers {
+        let (mut once, mut last) = (Vec::new(), 0);
+        while last < ALL.len() {
+            match subscriber.hear() {
+                (topic, bytes) if topic == "once" => once.push(bytes),
+                (topic, _) => last += usize::from(topic == "last"),
+            }
+        }
+        once.sort_unstable();
+        assert_eq!(once, [1, 2, 3]);
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use windlass_bridge::Origin;
 use windlass_config::{ByteSize, Error, Period, Secret, Tls, credential, positive, senseless};
 use windlass_engine::{Clash, QueueKind, Select};
 use windlass_session::Listen;
-use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, SessionFactory};
+use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, Publications, SessionFactory};
 use windlass_zmtp::curve::CurvePublicKey;
 use windlass_zmtp::{Access, AccessKeys, ConnectionRegistry, Role, Zmtp};
 
@@ -295,14 +295,15 @@ impl Protocol for Configured {
 
     /// All roles share workers, schedulers and subscribers; identities belong to one role's listeners.
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
-        let (directory, exchange) = (Arc::default(), Arc::default());
+        let (directory, exchange) = (Arc::default(), Arc::<Exchange>::default());
         let guarded = self.transport(Role::Router, daemon)?.mechanism.is_guarded();
         let endpoint = |RoleListen { role, name, listen, .. }: RoleListen<'_>| {
             let registry = self.zmtp.registry();
             let shared = Shared { registry, directory: Arc::clone(&directory), exchange: Arc::clone(&exchange) };
             let (listen, sessions) = (listen.to_vec(), self.sessions(role, &shared, daemon)?);
+            let publications = Some(Arc::<Exchange>::clone(&exchange) as Arc<dyn Publications>);
             let (is_admin, pages, shared) = (|_| false, Vec::new(), Arc::new(shared));
-            Ok(Endpoint { name, listen, sessions, guarded, is_admin, pages, shared })
+            Ok(Endpoint { name, listen, sessions, guarded, is_admin, pages, publications, shared })
         };
         self.eventmq.roles().into_iter().map(endpoint).collect()
     }

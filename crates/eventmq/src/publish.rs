@@ -8,17 +8,26 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientId, ClientInfo, Notice, Protocol, Reply};
-use windlass_session::{Conversation, Read, Reason, Speaker, Talk, Transport};
-use windlass_zmtp::{Event, Link, Registration, Subscriptions};
+use windlass_session::protocol::Publications;
+use windlass_session::{Conversation, Question, Read, Reason, Speaker, Talk, Transport};
+use windlass_zmtp::{Event, Link, Message, Registration, Subscriptions, first_part};
 
-/// All subscribers of the daemon.
-#[derive(Debug, Default)]
+/// All subscribers of the daemon, and the way to those of other daemons.
+#[derive(Default)]
 pub struct Exchange {
     subscribers: RwLock<BTreeMap<ClientId, Arc<Topics>>>,
+    elsewhere: OnceLock<Box<dyn Fn(Bytes) + Send + Sync>>,
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange").field("subscribers", &self.subscribers).finish_non_exhaustive()
+    }
 }
 
 /// The topics of one subscriber.
@@ -26,6 +35,21 @@ pub struct Exchange {
 struct Topics(Mutex<Subscriptions>);
 
 impl Exchange {
+    /// Publishes a message to the current subscribers of a topic: those of this daemon get it through `talk`.
+    pub(crate) fn publish<Q: Question>(&self, topic: &[u8], text: &[u8], talk: &mut Talk<'_, Q>) {
+        let (subscribers, elsewhere) = (self.subscribers(topic), self.elsewhere.get());
+        if subscribers.is_empty() && elsewhere.is_none() {
+            return;
+        }
+        let message = Message::new([topic, text]).into_frames();
+        if let Some(send) = elsewhere {
+            send(message.clone());
+        }
+        if !subscribers.is_empty() {
+            talk.publish(&subscribers, message);
+        }
+    }
+
     /// The current subscribers of a topic.
     pub fn subscribers(&self, topic: &[u8]) -> Vec<ClientId> {
         let subscribers = self.subscribers.read().unwrap_or_else(PoisonError::into_inner);
@@ -41,6 +65,21 @@ impl Exchange {
         let gone = self.subscribers.write().unwrap_or_else(PoisonError::into_inner).remove(&client);
         // Free it outside of the lock.
         drop(gone);
+    }
+}
+
+/// A message is its frames; the first one is the topic.
+impl Publications for Exchange {
+    fn protocol(&self) -> Protocol {
+        Protocol::EVENTMQ
+    }
+
+    fn audience(&self, message: &[u8]) -> Vec<ClientId> {
+        first_part(message).map(|topic| self.subscribers(topic)).unwrap_or_default()
+    }
+
+    fn forward(&self, send: Box<dyn Fn(Bytes) + Send + Sync>) {
+        let _ = self.elsewhere.set(send);
     }
 }
 

@@ -201,6 +201,7 @@ impl Protocol for Gearman {
             guarded: false,
             // Packets begin with NUL, lines of text with anything else.
             is_admin: |first| first != 0,
+            publications: None,
             pages: Vec::new(),
             shared: Arc::new(()),
         }])

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use windlass_engine::{Claim, ClientId, Command, Tag};
+use windlass_engine::{Claim, ClientId, Command, Protocol, Tag};
 
 use crate::number::Edge;
 
@@ -45,12 +45,13 @@ pub enum Ask {
         /// How many.
         count: u32,
     },
-    /// Whole messages for the peers of other connections, of any edge. A connection without room for them misses them.
+    /// A message that a connection has published. The leader passes it to its own connections that want it, and to the
+    /// other edges.
     Publish {
-        /// The connections.
-        to: Vec<ClientId>,
-        /// The bytes.
-        bytes: Bytes,
+        /// The connection's protocol.
+        protocol: Protocol,
+        /// As the protocol encodes it.
+        message: Bytes,
     },
     /// Answers of so many more bytes have room: the client's session has taken as many. While a client has none, its
     /// asks wait.

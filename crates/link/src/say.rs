@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use windlass_engine::{ClientId, Event, Reading};
+use windlass_engine::{ClientId, Event, Protocol, Reading};
 
 use crate::number::Edge;
 
@@ -55,12 +55,12 @@ pub enum Say {
         /// How many.
         count: u32,
     },
-    /// Bytes that another connection has published to some of the edge's.
+    /// A message that a connection of another daemon has published. The edge passes it to its connections that want it.
     Published {
-        /// The connections.
-        to: Vec<ClientId>,
-        /// The bytes.
-        bytes: Bytes,
+        /// The connection's protocol.
+        protocol: Protocol,
+        /// As the protocol encodes it.
+        message: Bytes,
     },
     /// The edge is not accepted, and the stream ends.
     Refused(Rejection),

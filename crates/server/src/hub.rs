@@ -201,6 +201,15 @@ impl Hub {
         }
     }
 
+    /// Puts bytes that a connection of another daemon has published into the mailboxes of these clients.
+    pub(crate) fn publish(&self, to: &[ClientId], bytes: bytes::Bytes) {
+        let mailboxes: Vec<_> = {
+            let core = self.lock();
+            to.iter().filter_map(|client| core.mailboxes.get(client)).cloned().collect()
+        };
+        Publication::new(bytes, &self.budget).post(&mailboxes);
+    }
+
     /// Whether the store belongs to this daemon now.
     pub(crate) fn may_act(&self) -> bool {
         self.tenure.as_ref().is_none_or(|tenure| tenure.holds())

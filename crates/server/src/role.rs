@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::broker::Broker;
 use crate::budget::Budget;
-use crate::cluster::{Cluster, ClusterBroker, Listening, View};
+use crate::cluster::{Cluster, ClusterBroker, Listening, Relay, View};
 use crate::config::Config;
 use crate::data::Store;
 use crate::engine_room::{EngineRoom, Prepared};
@@ -19,6 +19,7 @@ use crate::figures::Figures;
 use crate::listen::Acceptor;
 use crate::logging::limited;
 use crate::notify;
+use crate::protocols::Served;
 use crate::reconcile::Desired;
 
 /// Where the store is when the daemon starts.
@@ -32,7 +33,7 @@ pub(crate) enum Place {
 /// What is there before anything starts.
 pub(crate) enum Roles {
     Alone(Box<Prepared>),
-    Cluster(Arc<ClusterBroker>, Listening),
+    Cluster(Arc<ClusterBroker>, Listening, Arc<Relay>),
 }
 
 /// How long a daemon that has yielded leaves the lease to others.
@@ -42,10 +43,13 @@ pub(crate) const YIELD: Duration = Duration::from_secs(2);
 pub(crate) type Parts<'a> = (&'a Acceptor, &'a Figures, &'a Exports);
 
 impl Roles {
-    pub(crate) fn new(place: Place, config: &Config, budget: &Arc<Budget>) -> Self {
+    pub(crate) fn new(place: Place, config: &Config, budget: &Arc<Budget>, served: &[Served]) -> Self {
         match place {
             Place::Alone(store) => Self::Alone(Box::new(Prepared::new(*store, config, Arc::clone(budget)))),
-            Place::Cluster(listening) => Self::Cluster(Arc::new(ClusterBroker::new(Arc::clone(budget))), listening),
+            Place::Cluster(listening) => {
+                let relay = Relay::new(served.iter().filter_map(|it| it.endpoint.publications.clone()));
+                Self::Cluster(Arc::new(ClusterBroker::new(Arc::clone(budget))), listening, relay)
+            }
         }
     }
 
@@ -53,7 +57,7 @@ impl Roles {
     pub(crate) fn broker(&self) -> Arc<dyn Broker> {
         match self {
             Self::Alone(prepared) => Arc::<crate::hub::Hub>::clone(prepared.hub()),
-            Self::Cluster(broker, _) => Arc::<ClusterBroker>::clone(broker),
+            Self::Cluster(broker, ..) => Arc::<ClusterBroker>::clone(broker),
         }
     }
 
@@ -74,10 +78,10 @@ impl Roles {
                 parts.0.enter_room(prepared.hub());
                 running.begin(*prepared, wanted).await?;
             }
-            Self::Cluster(broker, listening) => {
+            Self::Cluster(broker, listening, relay) => {
                 running.view.seeks();
                 let view = Arc::clone(&running.view);
-                let cluster = Cluster::start(config, listening, Arc::clone(broker.edge()), view)?;
+                let cluster = Cluster::start(config, listening, (Arc::clone(broker.edge()), relay), view)?;
                 running.cluster = Some((cluster, broker));
             }
         }

@@ -103,7 +103,7 @@ async fn serve(
 ) -> Result<(), Failure> {
     let wanted = Desired::of(config)?;
     let budget = Arc::new(Budget::new(config.server.buffer_bytes_max.bytes()));
-    let roles = Roles::new(place, config, &budget);
+    let roles = Roles::new(place, config, &budget, &sockets.served);
     let shared = Shared::new(roles.broker(), budget, bounds(config));
     let Server { poll, .. } = config.server;
     let wanted_threads = config.server.threads_or_default();

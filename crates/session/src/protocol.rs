@@ -12,7 +12,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use windlass_bridge::{Bridge, Origin};
 use windlass_config::{ByteSize, Error, ListenAddress, Misplaced, Throttles, Tls};
-use windlass_engine::{Clash, ClientInfo, Limits, NewSchedule, QueueKind, QueueRow, Rights, Stats, Timestamp};
+use windlass_engine::{
+    Clash, ClientId, ClientInfo, Limits, NewSchedule, QueueKind, QueueRow, Rights, Stats, Timestamp,
+};
 
 use crate::alias::{Aliased, Aliases};
 use crate::{Closer, Listen, Session};
@@ -173,8 +175,23 @@ pub struct Endpoint {
     pub is_admin: IsAdmin,
     /// Its pages over HTTP.
     pub pages: Vec<Arc<dyn Page>>,
+    /// What its connections publish to connections of other daemons, if they do. Endpoints may share it.
+    pub publications: Option<Arc<dyn Publications>>,
     /// What all its sessions share: renewed ones share it, too.
     pub shared: Arc<dyn Any + Send + Sync>,
+}
+
+/// Messages for the connections of a protocol that want them, at whichever daemon of a cluster they are. Nothing is
+/// kept: a daemon that is away misses them.
+pub trait Publications: Send + Sync + fmt::Debug {
+    /// The protocol.
+    fn protocol(&self) -> windlass_engine::Protocol;
+
+    /// The connections of this daemon that want a message of another one.
+    fn audience(&self, message: &[u8]) -> Vec<ClientId>;
+
+    /// From now on each message that is published here also goes to `send`. Only the first call counts.
+    fn forward(&self, send: Box<dyn Fn(Bytes) + Send + Sync>);
 }
 
 /// A page over HTTP, in JSON, that deployed servers of a protocol have.

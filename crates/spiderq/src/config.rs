@@ -237,6 +237,7 @@ impl Configured {
             guarded,
             is_admin: |_| false,
             pages: Vec::new(),
+            publications: None,
         })
     }
 

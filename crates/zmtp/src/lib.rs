@@ -28,7 +28,7 @@ pub mod wire;
 pub use access::{Access, AccessKeys};
 pub use config::Zmtp;
 pub use link::Link;
-pub use message::{Envelope, Message, Parts};
+pub use message::{Envelope, Message, Parts, first_part};
 pub use peer::{Close, Event, Limits, Login, Mechanism, Peer, Ready, Role, Settings, Unsent};
 pub use registry::{ConnectionRegistry, HangUp, Registration};
 pub use subscriptions::{Subscriptions, TooMany};

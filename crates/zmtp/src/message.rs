@@ -132,6 +132,12 @@ impl<'a> Iterator for Parts<'a> {
 
 impl ExactSizeIterator for Parts<'_> {}
 
+/// The first part of a message's frames; `None`: they are none.
+#[must_use]
+pub fn first_part(frames: &[u8]) -> Option<&[u8]> {
+    Parts { frames, left: 1 }.next()
+}
+
 /// Appends a message. Returns the offset of its last frame from the message's start, and the number of frames.
 pub(crate) fn write_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>, out: &mut BytesMut) -> (usize, usize) {
     let begin = out.len();
@@ -172,6 +178,7 @@ mod tests {
             assert_eq!(message.parts().len(), expected.len());
             assert_eq!(message.parts().collect::<Vec<_>>(), expected);
             assert_eq!(Some(&message.last()), expected.last());
+            assert_eq!(first_part(message.frames()), expected.first().copied());
             let envelope = Message::of_frames(message.envelope().0, 0, expected.len() - 1, false);
             assert_eq!(envelope.parts().collect::<Vec<_>>(), &expected[..expected.len() - 1]);
         }

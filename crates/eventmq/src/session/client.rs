@@ -71,9 +71,6 @@ impl EventmqSpeaker {
 
     /// `PUBLISH`. To the current subscribers of the topic.
     pub(super) fn publish(&self, topic: &[u8], text: &[u8], talk: &mut Talk<'_>) {
-        let subscribers = self.settings.exchange.subscribers(topic);
-        if !subscribers.is_empty() {
-            talk.publish(&subscribers, Message::new([topic, text]).into_frames());
-        }
+        self.settings.exchange.publish(topic, text, talk);
     }
 }

@@ -215,7 +215,16 @@ impl Protocol for Faktory {
         let pages = pages(&settings);
         let shared = Arc::<Shared>::clone(&settings.shared);
         let (sessions, listen) = (sessions(settings, daemon), self.listen.clone());
-        Ok(vec![Endpoint { name: self.name(), listen, sessions, guarded, is_admin: |_| false, pages, shared }])
+        Ok(vec![Endpoint {
+            name: self.name(),
+            listen,
+            sessions,
+            guarded,
+            is_admin: |_| false,
+            publications: None,
+            pages,
+            shared,
+        }])
     }
 
     fn renewed(&self, daemon: &Daemon, running: &Endpoint) -> Result<Option<SessionFactory>, Error> {

@@ -319,7 +319,7 @@ impl Edge {
     /// What the leader says.
     pub(super) fn hear(&self, says: impl IntoIterator<Item = Say>) {
         let Some(mut state) = self.lock_unless_leading() else { return };
-        let (mut due, mut published) = (Vec::new(), Vec::new());
+        let mut due = Vec::new();
         for say in says {
             state.ledger.heard(&say);
             match say {
@@ -350,10 +350,6 @@ impl Edge {
                         member.mailbox.evict(Reason::ClosedByServer);
                     }
                 }
-                Say::Published { to, bytes } => {
-                    let to = to.iter().filter_map(|to| state.clients.get(&state.own(*to)));
-                    published.push((bytes, to.map(|to| Arc::clone(&to.mailbox)).collect()));
-                }
                 Say::Durable { commit } => {
                     self.durable.store(commit, Ordering::Release);
                     let ready = state.waiting.iter().take_while(|(gate, _)| *gate <= commit).count();
@@ -366,13 +362,21 @@ impl Edge {
                     }
                 }
                 Say::Clock(reading) => clock::follow(&reading),
-                // The link handles the beginning and the end.
-                Say::Welcome(_) | Say::Refused(_) | Say::Bye => {}
+                // The link handles the beginning and the end, and what is published.
+                Say::Welcome(_) | Say::Refused(_) | Say::Published { .. } | Say::Bye => {}
             }
         }
         drop(state);
-        self.publish(published);
         due.iter().for_each(|mailbox| mailbox.ring());
+    }
+
+    /// Puts bytes that a connection of another daemon has published into the mailboxes of these clients.
+    pub(super) fn publish_to(&self, to: &[ClientId], bytes: Bytes) {
+        let mailboxes = {
+            let state = self.lock();
+            to.iter().filter_map(|to| state.clients.get(to)).map(|to| Arc::clone(&to.mailbox)).collect()
+        };
+        self.publish(vec![(bytes, mailboxes)]);
     }
 
     fn publish(&self, published: Vec<Published>) {

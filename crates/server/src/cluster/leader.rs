@@ -267,7 +267,7 @@ impl EdgeClients {
                         says.push(Say::Event { client, gate, event });
                     }
                     Mail::Bytes(_) => says.push(Say::Words { client, count: 1 }),
-                    // Publications stay within a daemon.
+                    // What is published elsewhere goes to the edge once, not to each client: see `relay`.
                     Mail::Posted(_) => {}
                 }
             }

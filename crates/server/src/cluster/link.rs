@@ -22,6 +22,7 @@ use windlass_link::{Ask, Decoder, Edge as EdgeNumber, Encoder, FRAME_BYTES_MAX, 
 
 use super::edge::Edge;
 use super::leader::EdgeClients;
+use super::relay::{Relay, Way};
 use super::tls::Tls;
 use super::view::View;
 use crate::clock;
@@ -156,6 +157,7 @@ pub(super) struct Leading {
     pub(super) hub: Arc<Hub>,
     pub(super) terms: Arc<Terms>,
     pub(super) view: Arc<View>,
+    pub(super) relay: Arc<Relay>,
     /// Edges that have got a number.
     pub(super) numbered: AtomicU32,
 }
@@ -234,7 +236,7 @@ pub(super) async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opene
 
 /// Serves one edge until its link ends.
 pub(super) async fn serve(opened: Opened, leading: &Leading) -> Result<(), LinkError> {
-    let Leading { hub, terms, view, .. } = leading;
+    let Leading { hub, terms, view, relay, .. } = leading;
     let Opened { mut wire, hello } = opened;
     let welcome = welcome(&hello, || leading.number(), hub, terms.settings).ok_or(LinkError::TooMany)?;
     let (name, number) = (&*hello.name, welcome.edge);
@@ -246,6 +248,7 @@ pub(super) async fn serve(opened: Opened, leading: &Leading) -> Result<(), LinkE
     let _known = Known::new(view, number, name);
     let rung = Arc::new(Notify::new());
     let mut clients = EdgeClients::new(Arc::clone(hub), number, terms.outbound_bytes_max, Arc::clone(&rung));
+    let published = relay.open(Way::to(number), Arc::clone(&rung));
     let (mut says, mut has_unread) = (Vec::new(), false);
     loop {
         let more = clients.turn(&mut says);
@@ -255,6 +258,9 @@ pub(super) async fn serve(opened: Opened, leading: &Leading) -> Result<(), LinkE
         }
         for item in says.drain(..) {
             say(&mut wire, &item)?;
+        }
+        for (protocol, message) in published.take() {
+            say(&mut wire, &Say::Published { protocol, message })?;
         }
         if wire.unsent() > UNSENT_MAX {
             return Err(LinkError::DoesNotRead);
@@ -272,6 +278,10 @@ pub(super) async fn serve(opened: Opened, leading: &Leading) -> Result<(), LinkE
         for _ in 0..ITEMS_MAX {
             match wire.next()? {
                 Some(Ask::Bye) => return Ok(()),
+                Some(Ask::Publish { protocol, message }) => {
+                    relay.send(Some(Way::to(number)), protocol, &message);
+                    hub.publish(&relay.audience(protocol, &message), message);
+                }
                 Some(ask) => clients.hear(ask).map_err(|why| LinkError::Malformed(why.to_owned()))?,
                 None => {
                     has_unread = false;
@@ -308,13 +318,18 @@ fn say(wire: &mut Wire<Ask, Say>, say: &Say) -> Result<(), LinkError> {
 // ---- the edge's side ------------------------------------------------------------------------------------------------
 
 /// Serves this daemon's clients over a link to the leader, until the link ends. Returns why it has ended.
-pub(super) async fn follow(edge: &Edge, leader: &Holder, terms: &Terms, view: &View) -> LinkError {
-    let Err(why) = try_follow(edge, leader, terms, view).await;
+pub(super) async fn follow(edge: &Edge, leader: &Holder, terms: &Terms, (view, relay): (&View, &Relay)) -> LinkError {
+    let Err(why) = try_follow(edge, leader, terms, (view, relay)).await;
     edge.close_way();
     why
 }
 
-async fn try_follow(edge: &Edge, leader: &Holder, terms: &Terms, view: &View) -> Result<Infallible, LinkError> {
+async fn try_follow(
+    edge: &Edge,
+    leader: &Holder,
+    terms: &Terms,
+    (view, relay): (&View, &Relay),
+) -> Result<Infallible, LinkError> {
     let address = leader.link.as_str();
     let hello = Hello {
         cluster: terms.cluster.clone(),
@@ -349,10 +364,16 @@ async fn try_follow(edge: &Edge, leader: &Holder, terms: &Terms, view: &View) ->
     edge.open_way(&welcome);
     view.follows(leader);
     let (mut asks, mut says, mut heard_at) = (Vec::new(), Vec::new(), Instant::now());
+    let rung = Arc::new(Notify::new());
+    let published = relay.open(Way::Leader, Arc::clone(&rung));
     loop {
         while let Some(say) = wire.next()? {
             if matches!(say, Say::Bye) {
                 return Err(LinkError::Closed);
+            }
+            if let Say::Published { protocol, message } = say {
+                edge.publish_to(&relay.audience(protocol, &message), message);
+                continue;
             }
             // The last item of what belongs together.
             let ends = matches!(say, Say::Clock(_));
@@ -365,9 +386,13 @@ async fn try_follow(edge: &Edge, leader: &Holder, terms: &Terms, view: &View) ->
         for item in asks.drain(..) {
             ask(&mut wire, &item)?;
         }
+        for (protocol, message) in published.take() {
+            ask(&mut wire, &Ask::Publish { protocol, message })?;
+        }
         let rung = async {
             tokio::select! {
                 () = edge.to_send.notified() => {}
+                () = rung.notified() => {}
                 () = sleep(BEAT) => {}
             }
         };

@@ -3,7 +3,7 @@
 //!
 //! Reading order: `edge` (the broker of a daemon that does not lead) · `leader` (an edge's clients at the leader) ·
 //! `link` (the socket between both) · `broker` (which of the two a connection talks to) · `roles` (when a daemon leads)
-//! · `tls`. What travels: `windlass_link`.
+//! · `relay` (published messages) · `tls`. What travels: `windlass_link`.
 //!
 //! The leader is the daemon with the lease of the database that has the store.
 //!
@@ -29,6 +29,7 @@ mod broker;
 mod edge;
 mod leader;
 mod link;
+mod relay;
 mod roles;
 #[cfg(test)]
 mod sim;
@@ -36,6 +37,7 @@ mod tls;
 mod view;
 
 pub(crate) use broker::ClusterBroker;
+pub(crate) use relay::Relay;
 pub(crate) use roles::{Cluster, Listening};
 pub(crate) use view::View;
 pub use view::{Edge, Role};

@@ -20,6 +20,7 @@ use windlass_store::{Error as StoreError, Holder, OpenError, Remote};
 
 use super::edge::Edge;
 use super::link::{self, Leading, Terms};
+use super::relay::Relay;
 use super::tls::Tls;
 use super::view::View;
 use crate::config::Config;
@@ -44,6 +45,7 @@ pub(crate) struct Cluster {
     task: watch::Sender<Task>,
     terms: Arc<Terms>,
     view: Arc<View>,
+    relay: Arc<Relay>,
     stop: Arc<AtomicBool>,
 }
 
@@ -99,7 +101,7 @@ impl Cluster {
     pub(crate) fn start(
         config: &Config,
         listening: Listening,
-        edge: Arc<Edge>,
+        (edge, relay): (Arc<Edge>, Arc<Relay>),
         view: Arc<View>,
     ) -> Result<Self, Failure> {
         let section = &config.cluster;
@@ -119,10 +121,11 @@ impl Cluster {
             hold: section.hold.into(),
             terms: Arc::clone(&terms),
             view: Arc::clone(&view),
+            relay: Arc::clone(&relay),
         };
         let work = move || run(&follower, listening, tasks);
         let thread = std::thread::Builder::new().name("link".into()).spawn(work).map_err(crate::failure::no_threads)?;
-        Ok(Self { edge, thread: Some(thread), task, terms, view, stop: Arc::default() })
+        Ok(Self { edge, thread: Some(thread), task, terms, view, relay, stop: Arc::default() })
     }
 
     /// Stands by until this daemon has the store.
@@ -142,6 +145,7 @@ impl Cluster {
             hub: Arc::clone(hub),
             terms: Arc::clone(&self.terms),
             view: Arc::clone(&self.view),
+            relay: Arc::clone(&self.relay),
             numbered: AtomicU32::new(1),
         };
         self.task.send_replace(Task::Lead(Arc::new(leading)));
@@ -216,6 +220,7 @@ struct Follower {
     hold: Duration,
     terms: Arc<Terms>,
     view: Arc<View>,
+    relay: Arc<Relay>,
 }
 
 fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Task>) {
@@ -260,7 +265,7 @@ impl Follower {
         loop {
             if let Some(leader) = self.find_leader().await {
                 let begun = Instant::now();
-                let why = link::follow(&self.edge, &leader, &self.terms, &self.view).await;
+                let why = link::follow(&self.edge, &leader, &self.terms, (&self.view, &self.relay)).await;
                 self.view.lost_link();
                 let Holder { name, link: address, .. } = leader;
                 warn_limited!("link", leader = name, address, %why, "the link to the leader has ended");
