@@ -2,15 +2,16 @@
 //! must not grow, and commits must not slow down.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::SIZE;
 use crate::common::postgres::Postgres;
-use crate::common::{Peer, from_env};
-use crate::{SIZE, daemon};
+use crate::common::{Peer, daemon, from_env};
 
 /// Of each hundred jobs so many live on.
 const KEPT_PERCENT: u64 = 3;
@@ -35,6 +36,7 @@ struct Churn {
     /// Bytes of the bodies that live on, oldest first.
     kept: Mutex<VecDeque<u64>>,
     submitted: AtomicU64,
+    refused: AtomicU64,
     live_bytes: AtomicU64,
 }
 
@@ -52,13 +54,22 @@ impl Churn {
             let bytes = body.len() as u64;
             if number % 100 < KEPT_PERCENT {
                 self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
-                peer.submit("kept", "", body).unwrap();
+                self.submit(&mut peer, "kept", &body);
                 self.kept.lock().unwrap().push_back(bytes);
             } else {
-                peer.submit("churn", "", body).unwrap();
+                self.submit(&mut peer, "churn", &body);
             }
             self.submitted.fetch_add(1, Ordering::Relaxed);
             thread::sleep(PAUSE);
+        }
+    }
+
+    /// Again while the daemon has no lease, on a machine that stood still.
+    fn submit(&self, peer: &mut Peer, function: &str, body: &[u8]) {
+        while let Err(why) = peer.submit(function, "", body.to_vec()) {
+            assert_eq!(why.kind(), ErrorKind::Other, "{why}");
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            thread::sleep(PAUSE * 10);
         }
     }
 
@@ -109,7 +120,7 @@ fn body(number: u64) -> Vec<u8> {
 fn an_hour_of_churn() {
     let length = Duration::from_secs(from_env("WINDLASS_TEST_GROWTH_SECONDS", 3_600));
     let (postgres, dir) = (Postgres::with(&["fsync=on"]), tempfile::tempdir().unwrap());
-    let daemon = daemon(dir.path(), &postgres).start();
+    let daemon = daemon(dir.path()).set(&postgres.section()).start();
     let (address, churn) = (daemon.address("gearman"), Churn::default());
     let (mut largest, mut after) = ((0, 0), Vec::new());
     thread::scope(|scope| {
@@ -139,8 +150,10 @@ fn an_hour_of_churn() {
     });
     let (first, last) = (after[0], after[PARTS - 1] - after[PARTS - 2]);
     println!(
-        "{} jobs in {length:?}; at most {} MB in the database, while {} MB lived; the last part did {:.2} times the first's",
+        "{} jobs in {length:?}, {} refused; at most {} MB in the database, while {} MB lived; the last part did {:.2} \
+         times the first's",
         after[PARTS - 1],
+        churn.refused.load(Ordering::Relaxed),
         largest.0 / 1_000_000,
         largest.1 / 1_000_000,
         last as f64 / first as f64,
