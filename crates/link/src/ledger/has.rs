@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use windlass_engine::{
     Claim, ClientCommand, ClientId, ClientInfo, Command, Held, JobId, JobRef, NewJob, Notice, Proof, Pushed, Refusal,
-    Reply, Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, WorkerCommand, WorkerState,
+    Reply, Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, Token, WorkerCommand, WorkerState,
 };
 
 use super::client::Waits;
@@ -235,6 +235,11 @@ impl Has {
                 self.held.iter().find(|(id, held)| held.is_named(**id, job)).map(|(id, _)| *id)
             }
         }
+    }
+
+    /// The token of the lease of a job that the client holds.
+    pub(super) fn token_of(&self, job: &JobRef) -> Option<Token> {
+        Some(self.held.get(&self.named(job)?)?.token)
     }
 
     fn end(&mut self, tag: Tag, job: &JobRef, proof: Proof) {
