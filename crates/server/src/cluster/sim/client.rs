@@ -393,8 +393,8 @@ impl Client {
             false if what < 5 && rng.chance(50) => Proof::AnyLease,
             false => Proof::Token(token),
         };
-        if !is_bound {
-            laws.reports(self.who, (number, token));
+        if proof == Proof::AnyLease {
+            laws.reports_on_any(self.who, number);
         }
         let job = JobRef::Id(number);
         if what < 7 {

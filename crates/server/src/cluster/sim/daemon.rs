@@ -151,9 +151,10 @@ impl Daemon {
         }
     }
 
-    /// Whether it has a link to a leader, and the leader to it.
-    pub(super) fn follows(&self, links: &Links) -> bool {
-        matches!(&self.follow, Follow::Links(following) if following.is_welcome && links.is_whole(following.link))
+    /// Whether it has a link to this leader, and the leader to it.
+    pub(super) fn follows(&self, leader: Run, links: &Links) -> bool {
+        let is_whole = |following: &Following| following.is_welcome && links.is_whole(following.link, leader);
+        matches!(&self.follow, Follow::Links(following) if is_whole(following))
     }
 
     pub(super) const fn broker(&self) -> &Arc<ClusterBroker> {
@@ -374,7 +375,7 @@ impl Daemon {
             self.broker.follow();
             self.follow = Follow::Looks(around.now);
             self.without_since = around.now;
-            room.stop();
+            room.stop(around);
         }
         if is_deposed {
             around.tally.note(if has_yielded { "a daemon has yielded" } else { "a daemon is deposed" });

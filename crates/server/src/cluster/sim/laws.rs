@@ -7,7 +7,8 @@
 //! - A job in the store whose end was acknowledged is not handed out, and not found. At most one client is told that it
 //!   has finished a job.
 //! - While a client of a daemon that the leader serves has a job, no other client gets it. A client that claims its job
-//!   during the grace does not find it with another one.
+//!   during the grace does not find it with another one. If leaders have granted a job to several clients that claim it,
+//!   the lease that was granted last counts.
 //! - Each question has one answer, which fits. A listener learns once that its job has ended.
 //! - The edge's own bytes come back in their order.
 
@@ -21,7 +22,7 @@ use super::client::Who;
 use super::database::Run;
 
 /// What has happened to a job.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Job {
     number: Option<JobId>,
     is_durable: bool,
@@ -37,13 +38,47 @@ struct Job {
     holders: Vec<Holder>,
     /// Leases whose end their clients have asked for. They may be claimed meanwhile.
     given_up: Vec<(Who, Token)>,
-    /// Clients that report under the token of a lease by time. If the store did not get that lease, the next leader
-    /// gives the token again, and the report is about the lease of another client.
-    by_token: Vec<(Who, Token)>,
+    /// Clients that report on whichever lease the job has: it may be that of another client.
+    on_any: Vec<Who>,
+    /// The last lease that a leader has granted.
+    latest: Token,
     /// It was seen at the end.
     is_left: bool,
     /// For a failure.
     story: Vec<String>,
+}
+
+impl Job {
+    const fn new(is_durable: bool) -> Self {
+        Self {
+            number: None,
+            is_durable,
+            is_pushed: false,
+            is_refused: false,
+            may_have_ended: false,
+            ended_at: None,
+            finished_by: None,
+            holders: Vec::new(),
+            given_up: Vec::new(),
+            on_any: Vec::new(),
+            latest: Token(0),
+            is_left: false,
+            story: Vec::new(),
+        }
+    }
+
+    /// Those beside a client that have the job by what the leader of this epoch knows, and whose leases no other client
+    /// can have ended.
+    fn others(&mut self, who: Who, epoch: u64) -> impl Iterator<Item = &mut Holder> {
+        let Self { holders, on_any, .. } = self;
+        let has = move |it: &&mut Holder| it.who != who && it.known_to == Some(epoch);
+        holders.iter_mut().filter(has).filter(|it| on_any.iter().all(|other| *other == it.who))
+    }
+}
+
+/// A token as the failure shows it: the run of the leader, and the delivery.
+fn shown(token: Token) -> String {
+    format!("{}.{}", token.0 >> 32, token.delivery())
 }
 
 /// A lease that ends with a connection.
@@ -70,7 +105,7 @@ pub(super) struct Laws {
     granted: BTreeMap<(u64, JobId), Who>,
     /// How often clients listen to jobs, and have learnt of their ends.
     listens: BTreeMap<(Who, JobId), (u32, u32)>,
-    /// Claims that came too late, or that the leader before had ended.
+    /// Claims that came too late, that a later lease has beaten, or that the leader before had ended.
     late: BTreeSet<(Who, JobId)>,
     /// Clients that have left.
     gone: BTreeSet<Who>,
@@ -157,20 +192,25 @@ impl Laws {
             job.holders.retain(|holder| holder.who != who);
         }
         let own = job.holders.iter_mut().find(|holder| holder.who == who && holder.token == token);
-        if let Some(own) = own {
-            own.known_to = Some(epoch);
-            return self.note(serial, || format!("leased again to {who:?} under {} in epoch {epoch}", token.0));
+        let is_claimed = own.is_some() || job.given_up.contains(&(who, token));
+        own.into_iter().for_each(|own| own.known_to = Some(epoch));
+        let what = if is_claimed { "leased again" } else { "leased" };
+        job.story.push(format!("{:>6} {what} to {who:?} under {} in epoch {epoch}", self.now, shown(token)));
+        // Of two claims the one of the later lease counts.
+        let is_beaten = |other: &Holder| is_claimed && other.token < token;
+        let other = job.others(who, epoch).find(|other| !is_beaten(other)).map(|other| other.who).filter(|_| present);
+        for beaten in job.others(who, epoch).filter(|other| is_beaten(other)) {
+            beaten.known_to = None;
+            self.late.insert((beaten.who, number));
         }
-        job.story.push(format!("{:>6} leased to {who:?} under {} in epoch {epoch}", self.now, token.0));
-        let by_token = |holder: &Holder| job.by_token.iter().any(|it| it.1 == holder.token && it.0 != holder.who);
-        let mut others = job.holders.iter().filter(|holder| !by_token(holder));
-        let other = others.find(|holder| holder.who != who && holder.known_to == Some(epoch));
-        let other = other.map(|other| other.who).filter(|_| present);
-        if is_bound && !self.gone.contains(&who) && !job.given_up.contains(&(who, token)) {
-            job.holders.push(Holder { who, token, known_to: Some(epoch) });
+        if !is_claimed {
+            if is_bound && !self.gone.contains(&who) {
+                job.holders.push(Holder { who, token, known_to: Some(epoch) });
+            }
+            job.latest = job.latest.max(token);
+            self.decided.insert((number, token, who), instant);
+            self.granted.insert((epoch, number), who);
         }
-        self.decided.insert((number, token, who), instant);
-        self.granted.insert((epoch, number), who);
         if let Some(other) = other {
             let story = self.story(serial);
             self.is_broken(|| {
@@ -190,8 +230,9 @@ impl Laws {
         let granted = self.granted.get(&(epoch, number)).copied();
         let Some((serial, job)) = self.of(number) else { return };
         let own = job.holders.iter().any(|it| it.who == who && it.token == token && it.known_to.is_some());
+        let own = own && job.latest <= token;
         self.note(serial, || {
-            format!("claimed by {who:?} under {} in epoch {epoch}, in the grace: {in_grace}", token.0)
+            format!("claimed by {who:?} under {} in epoch {epoch}, in the grace: {in_grace}", shown(token))
         });
         if !in_grace || !own {
             self.late.insert((who, number));
@@ -205,14 +246,14 @@ impl Laws {
     /// Whether a client may believe that it has a job that it has not.
     pub(super) fn may_err(&self, who: Who, number: JobId) -> bool {
         let job = self.serials.get(&number).and_then(|serial| self.jobs.get(serial));
-        self.late.contains(&(who, number)) || job.is_some_and(|job| job.by_token.iter().any(|it| it.0 != who))
+        self.late.contains(&(who, number)) || job.is_some_and(|job| job.on_any.iter().any(|other| *other != who))
     }
 
     // ---- pushes ----------------------------------------------------------------------------------------------------
 
     /// A client pushes a job.
     pub(super) fn asks_push(&mut self, serial: u64, is_durable: bool) {
-        self.jobs.insert(serial, Job { is_durable, ..Job::default() });
+        self.jobs.insert(serial, Job::new(is_durable));
     }
 
     fn is_numbered(&mut self, serial: u64, number: JobId) {
@@ -278,7 +319,7 @@ impl Laws {
     pub(super) fn took(&mut self, who: Who, serial: u64, taken: &Taken) {
         self.is_numbered(serial, taken.id);
         let decided = self.decided.get(&(taken.id, taken.token, who)).copied();
-        self.note(serial, || format!("with {who:?} under {}", taken.token.0));
+        self.note(serial, || format!("with {who:?} under {}", shown(taken.token)));
         let Some(job) = self.jobs.get(&serial) else { return };
         let (is_refused, ended_at) = (job.is_refused, job.ended_at);
         if is_refused {
@@ -301,11 +342,11 @@ impl Laws {
         self.note(serial, || format!("{who:?} asks for its end: {for_good}"));
     }
 
-    /// A client reports under the token of a lease by time.
-    pub(super) fn reports(&mut self, who: Who, (number, token): (JobId, Token)) {
+    /// A client reports on whichever lease the job has.
+    pub(super) fn reports_on_any(&mut self, who: Who, number: JobId) {
         let Some((serial, job)) = self.of(number) else { return };
-        job.by_token.push((who, token));
-        self.note(serial, || format!("{who:?} reports under {}", token.0));
+        job.on_any.push(who);
+        self.note(serial, || format!("{who:?} reports on any lease"));
     }
 
     /// The acknowledgement of a job's end leaves.

@@ -383,12 +383,12 @@ impl World {
 
     /// What the cluster has not done yet.
     fn trouble_left(&self) -> Option<String> {
-        let mut leaders = self.daemons.iter().filter_map(Daemon::leads);
-        let Some(leader) = leaders.next() else { return Some("no daemon leads".to_owned()) };
+        let mut leaders = self.daemons.iter().filter_map(|daemon| Some((daemon.run(), daemon.leads()?)));
+        let Some((run, leader)) = leaders.next() else { return Some("no daemon leads".to_owned()) };
         if leaders.next().is_some() {
             return Some("a daemon is deposed and does not know it".to_owned());
         }
-        if !self.daemons.iter().all(|daemon| daemon.leads().is_some() || daemon.follows(&self.around.links)) {
+        if !self.daemons.iter().all(|daemon| daemon.leads().is_some() || daemon.follows(run, &self.around.links)) {
             return Some("a daemon has no leader".to_owned());
         }
         if self.daemons.iter().any(|daemon| daemon.leads().is_none() && daemon.broker().edge().is_busy()) {
