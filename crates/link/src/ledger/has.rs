@@ -1,5 +1,6 @@
 //! What a client has, and how commands and events change it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
@@ -201,7 +202,9 @@ impl Has {
 
     // ---- what it holds ---------------------------------------------------------------------------------------------
 
+    /// It got a job. A lease that it had of the job is over.
     fn taken(&mut self, taken: &Taken) {
+        drop(self.let_go(taken.id));
         if taken.connection_bound {
             let held = Held {
                 token: taken.token,
@@ -252,13 +255,18 @@ impl Has {
         }
     }
 
-    /// The end of a job was refused. It is held still, unless the refusal is that it is not.
+    /// The end of a job was refused. It is held still, unless the refusal is that it is not, or the client has got the job
+    /// again since.
     fn refused(&mut self, tag: Tag, why: Refusal) {
         let is_held = !matches!(why, Refusal::NotHeld | Refusal::NotFound(Thing::Job)) && tag.wants_answer();
         let at = self.ending.iter().position(|(ending, ..)| *ending == tag).filter(|_| is_held);
         if let Some(at) = at {
             let (_, job, held) = self.ending.remove(at);
-            self.held.insert(job, held);
+            let weight = held_weight(&held);
+            match self.held.entry(job) {
+                Entry::Vacant(place) => drop(place.insert(held)),
+                Entry::Occupied(_) => self.bytes = self.bytes.saturating_sub(weight),
+            }
         }
     }
 

@@ -222,6 +222,11 @@ fn what_a_client_has_is_claimed() {
         ("a take that got a job", vec![take(4), Applied(1), Replied(4, Reply::Taken(taken(7, true)))], "holds 7.3"),
         ("a job under a lease by time", vec![take(4), Applied(1), Replied(4, Reply::Taken(taken(7, false)))], ""),
         (
+            "a job that it got again, under a lease by time",
+            vec![delivered(7), take(4), Applied(1), Replied(4, Reply::Taken(taken(7, false)))],
+            "",
+        ),
+        (
             "a job whose earlier lease, by time, the client reports on",
             vec![
                 take(4),
@@ -258,6 +263,17 @@ fn what_a_client_has_is_claimed() {
             "a job whose end the store could not take",
             vec![delivered(7), end(4, by_id()), Applied(1), refused(4, Refusal::Unavailable)],
             "holds 7.3",
+        ),
+        (
+            "a job that it got again, and whose earlier end the store could not take",
+            vec![
+                delivered(7),
+                end(4, by_id()),
+                Applied(1),
+                Step::Notice(Notice::Delivered(Box::new(Taken { token: Token(5), ..*taken(7, true) }))),
+                refused(4, Refusal::Unavailable),
+            ],
+            "holds 7.5",
         ),
         (
             "a job that it did not hold",
