@@ -1,5 +1,5 @@
-//! What the simulator has found, each as a small scene. One more is in the tests of the link's ledger: a job whose
-//! earlier lease its client reports on.
+//! What the simulator has found, each as a small scene. More are in the tests of the link's ledger (reports on earlier
+//! leases, jobs that a client got again) and of the engine's claims (leases that two leaders have granted).
 
 use std::sync::Arc;
 
