@@ -255,7 +255,11 @@ impl Client {
 
     fn took(&mut self, taken: &Taken, laws: &mut Laws, tally: &mut Tally) {
         tally.note("a job is handed out");
-        let (serial, is_bound) = (laws.serial(serial(&taken.body), taken.id, None), taken.connection_bound);
+        let body = serial(&taken.body);
+        if laws.is_template(body) {
+            tally.note("a job of a batch or a schedule is handed out");
+        }
+        let (serial, is_bound) = (laws.serial(body, taken.id, None), taken.connection_bound);
         laws.took(self.who, serial, taken);
         self.held.push(Held { serial, job: taken.id, token: taken.token, is_bound });
     }

@@ -356,6 +356,11 @@ impl Laws {
         self.templates.get_mut(&template).into_iter().for_each(|template| template.is_promised = true);
     }
 
+    /// Whether jobs with this serial in their bodies are pushed by a schedule or a batch.
+    pub(super) fn is_template(&self, body: u64) -> bool {
+        self.templates.contains_key(&body)
+    }
+
     /// The serial of the other job that has this number, if the two were pushed with one key and while clients listened.
     /// A leader learns of such a job from the daemons of all that listen, each of which has its own body.
     fn same(&self, body: u64, number: JobId) -> Option<u64> {
