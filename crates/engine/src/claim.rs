@@ -35,7 +35,7 @@ pub enum Claim {
 /// A lease that ends with a connection, and the names of its job.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Held {
-    /// Identifies the lease together with the job.
+    /// Identifies the lease together with the job, also among those that other leaders have granted.
     pub token: Token,
     /// When the lease ends by itself.
     pub until: Timestamp,

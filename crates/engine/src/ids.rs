@@ -104,10 +104,34 @@ impl Tag {
 }
 
 /// The fencing token of a lease; (job, token) identifies a lease. In a `work` queue it is the job's number of
-/// deliveries. In a `cycle` queue it is the queue's serial number at the time of the lease, made distinct from those of
-/// other runs of the daemon.
+/// deliveries. In a `cycle` queue it is the queue's serial number at the time of the lease. Both are made distinct from
+/// those of other runs of the daemon: a lease is granted before the journal has it, and the next run may not know of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct Token(pub u64);
+
+impl Token {
+    const DELIVERY_BITS: u32 = 32;
+
+    /// The token of a job's delivery of this number, in this run of the daemon. Later runs give higher tokens.
+    ///
+    /// ```
+    /// # use windlass_engine::Token;
+    /// assert_eq!(Token::of(0, 3), Token(3));
+    /// assert!(Token::of(2, 1) > Token::of(1, 9));
+    /// assert_eq!(Token::of(2, 9).delivery(), 9);
+    /// ```
+    #[must_use]
+    pub const fn of(run: u64, delivery: u32) -> Self {
+        Self(run << Self::DELIVERY_BITS | delivery as u64)
+    }
+
+    /// The number of the delivery, of a token of a `work` queue.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the bits above belong to the run")]
+    pub const fn delivery(self) -> u32 {
+        self.0 as u32
+    }
+}
 
 /// A job's protocol: that of its producer. The engine only compares these numbers, and others may be added.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]

@@ -21,8 +21,8 @@ pub struct EngineMeta {
     pub next_job: u64,
     /// Jobs that the journal does not keep may use numbers below this one.
     pub reserved: u64,
-    /// How many times a daemon has opened this journal. It distinguishes the tokens of `cycle` queues between runs,
-    /// because tokens are sent before they are journalled.
+    /// How many times a daemon has opened this journal. It distinguishes tokens between runs, because tokens are sent
+    /// before they are journalled.
     pub boot_count: u64,
     /// How the engine's time relates to other clocks.
     pub clock: Clock,

@@ -12,7 +12,7 @@ use crate::command::{
 use crate::event::Reply;
 use crate::ids::Tag;
 use crate::query::Query;
-use crate::request::{From, JobRef, NewJob};
+use crate::request::{From, JobRef, NewJob, Proof};
 use crate::rights::Right;
 
 /// What a command needs of the store.
@@ -222,6 +222,19 @@ impl LeaseCommand {
             | Self::Extend { job, .. }
             | Self::Repay { job, .. }
             | Self::Progress { job, .. } => job,
+        }
+    }
+
+    /// The job that the worker names, and its claim to the lease.
+    pub const fn proof_mut(&mut self) -> (&JobRef, &mut Proof) {
+        match self {
+            Self::Finish { job, proof, .. }
+            | Self::Fail { job, proof, .. }
+            | Self::Unconvertible { job, proof, .. }
+            | Self::Release { job, proof, .. }
+            | Self::Extend { job, proof, .. }
+            | Self::Repay { job, proof, .. }
+            | Self::Progress { job, proof, .. } => (job, proof),
         }
     }
 }

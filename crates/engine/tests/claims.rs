@@ -7,8 +7,8 @@ mod common;
 use bytes::Bytes;
 use common::{Broker, Push, credit, finish, push, release, serve, serve_on, take, take_served, throttle, timed, words};
 use windlass_engine::{
-    Claim, Clash, ClientCommand, ClientId, Command, Context, Held, JobId, JobRef, LeaseCommand, NewJob, OnExpiry,
-    Proof, Protocol, Tag, TakeCommand, Timestamp, Token,
+    Claim, Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Held, JobId, JobRef, LeaseCommand,
+    Limits, NewJob, OnExpiry, Proof, Protocol, Tag, TakeCommand, Timestamp, Token,
 };
 
 /// The first number that a successor without jobs gives.
@@ -132,7 +132,9 @@ fn a_claimed_job_whose_worker_leaves_is_delivered_under_a_higher_token() {
 
 #[test]
 fn of_two_claims_the_higher_token_counts() {
-    for (first, second, holder) in [(2, 3, 2), (3, 2, 1), (3, 3, 1)] {
+    let (earlier, later) = (Token::of(1, 5).0, Token::of(2, 1).0);
+    let table = [(2, 3, 2), (3, 2, 1), (3, 3, 1), (earlier, later, 2), (later, earlier, 1)];
+    for (first, second, holder) in table {
         let mut broker = successor([push("q")]);
         broker.says(1, holds(1, first), []);
         broker.says(2, holds(1, second), []);
@@ -154,6 +156,30 @@ fn a_claim_counts_if_its_lease_was_granted_after_that_in_the_journal() {
         broker.says(2, holds(1, token), []);
         assert_eq!(broker.place(1), place);
     }
+}
+
+/// The leader before has granted a lease for a time, and its commit was lost. Its worker reports under the token.
+#[test]
+fn two_leaders_give_no_token_twice() {
+    let mut broker = Broker::new();
+    broker.hear(4, push("q"));
+    broker.hear(1, serve_on("q", 0, timed(9_000, OnExpiry::Requeue)));
+    let mut engine = Engine::new(Limits::default(), 1);
+    engine.recall_meta(broker.engine.meta().clone(), false);
+    broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+    broker.engine.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
+    broker.says(1, take_served(), ["1 took j1.1 until 10000"]);
+    broker.engine = engine;
+    succeed(&mut broker);
+    for client in [1, 2] {
+        broker.says(client, ClientCommand::Open(ClientInfo::default()), []);
+    }
+    broker.says(2, take(["q"]), []);
+    broker.at(3_000, [format!("2 took j1.{}", Token::of(1, 1).0).as_str()]);
+    let (job, proof) = (JobRef::Id(JobId(1)), Proof::Token(Token(1)));
+    let late = LeaseCommand::Finish { job, proof, result: Bytes::new() };
+    broker.says(1, late, ["1 refused: lease not held"]);
+    broker.says(2, finish(1), ["2 finished j1"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use common::*;
 use windlass_engine::{
     Backoff, BatchCommand, ClientCommand, Codec, Command, Engine, Event, JobCommand, JobRef, JobStateKind,
     LeaseCommand, Limits, MISFIT, Mutation, Notice, Proof, Protocol, Query, QueueCommand, QueueKind, QueueRow,
-    QueueRules, Reply, Retry,
+    QueueRules, Reply, Retry, Token,
 };
 
 fn rule(queue: &'static str, rules: QueueRules) -> Command {
@@ -210,7 +210,8 @@ fn rules_and_their_effects_survive_a_restart() {
     broker.engine = engine;
     let info = windlass_engine::ClientInfo { protocol: Some(Protocol::FAKTORY), ..Default::default() };
     broker.hear(1, ClientCommand::Open(info));
-    broker.says(1, take(["q"]), ["1 took j2.1"]);
+    let token = Token::of(1, 1).0;
+    broker.says(1, take(["q"]), [format!("1 took j2.{token}").as_str()]);
     broker.says(1, take(["q"]), ["1 empty"]);
     let looked = broker.hear(1, Query::Job(JobRef::Id(windlass_engine::JobId(1))));
     assert!(

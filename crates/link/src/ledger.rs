@@ -15,7 +15,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use windlass_engine::{ClientId, Command, Tag};
+use windlass_engine::{ClientId, Command, Proof, Tag, Token};
 
 use self::client::{Client, Waits};
 use crate::ask::Ask;
@@ -29,6 +29,9 @@ pub struct Bounds {
     /// For one client.
     pub client_bytes_max: usize,
 }
+
+/// The token of no lease.
+const NO_LEASE: Token = Token(u64::MAX);
 
 /// What an edge's clients have at the engine.
 #[derive(Debug)]
@@ -53,6 +56,18 @@ impl Ledger {
     #[must_use]
     pub const fn new(bounds: Bounds) -> Self {
         Self { bounds, clients: BTreeMap::new(), bytes: 0, turn: 0 }
+    }
+
+    /// Makes a report of a client, which the edge is about to send, one about the lease that the client knows: it gets
+    /// that lease's token. Otherwise it would count for any lease that the client has when it arrives, also for one
+    /// that the client has not heard of. Clients that are lost report as they did.
+    pub fn prove(&self, client: ClientId, command: &mut Command) {
+        let Command::Lease(report) = command else { return };
+        let Some(Entry::Kept(client)) = self.clients.get(&client) else { return };
+        let (job, proof) = report.proof_mut();
+        if *proof == Proof::Connection {
+            *proof = Proof::Token(client.token_of(job).unwrap_or(NO_LEASE));
+        }
     }
 
     /// Notes what the edge sends.

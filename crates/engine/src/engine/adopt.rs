@@ -89,8 +89,9 @@ impl Engine {
             let longest = state.now.after_ms(state.limits.lease_ms_max);
             lease.until = lease.until.min(longest);
             job.attempts = job.attempts.max(1);
-            if kind == QueueKind::Work {
-                lease.token = Token(job.attempts.into());
+            // The holder proves its lease with the token that it has got.
+            if kind == QueueKind::Work && lease.token.delivery() != job.attempts {
+                lease.token = Token::of(state.meta.kept().boot_count, job.attempts);
             }
         }
         let (id, queue, serial) = (job.id, job.queue, job.cycle().map_or(0, |cycle| cycle.priority));

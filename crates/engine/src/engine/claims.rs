@@ -5,8 +5,8 @@
 //! order afterwards. Everything else goes on. A claim is answered by nothing; what cannot be true any more ends as it
 //! does without a claim: a worker's report is refused, a listener receives `Ended`.
 //!
-//! - No job is leased under two claims: the higher token counts. After the grace a claim counts only for a job that
-//!   waits, and that this engine, and the journal, know under lower tokens only.
+//! - No job is leased under two claims: the higher token counts, which is that of the later leader. After the grace a
+//!   claim counts only for a job that waits, and of which this engine, and the journal, know earlier deliveries only.
 //! - Claims of different clients come in any order. A worker whose job another client brings back waits for it, and so
 //!   do its reports.
 //! - A job that clients brought back and that has ended since does not come back again.
@@ -111,9 +111,8 @@ fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
     match &job.state {
         JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) if job.cycle().is_some() => in_grace,
         JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) => {
-            let is_later = held.token.0 > job.attempts.into();
-            let is_same = job.attempts > 0 && held.token.0 == job.attempts.into();
-            u32::try_from(held.token.0).is_ok() && (is_later || in_grace && is_same)
+            let delivery = held.token.delivery();
+            delivery > job.attempts || in_grace && delivery > 0 && delivery == job.attempts
         }
         // The lease that was granted later counts: the end of the other one may not have reached the journal.
         JobState::Leased(lease) => in_grace && lease.token < held.token,
@@ -125,9 +124,8 @@ fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
 fn lease_again(state: &mut State, client: ClientId, slot: Slot, held: &Held) {
     let Some(job) = state.jobs.at(slot) else { return };
     let (is_cycle, on_expiry) = (job.cycle().is_some(), terms(state, client, job));
-    state.jobs.update(slot, |job| match u32::try_from(held.token.0) {
-        Ok(token) if !is_cycle => job.attempts = token,
-        Ok(_) | Err(_) => job.attempts = job.attempts.saturating_add(1),
+    state.jobs.update(slot, |job| {
+        job.attempts = if is_cycle { job.attempts.saturating_add(1) } else { job.attempts.max(held.token.delivery()) };
     });
     let until = match held.until {
         Timestamp::NEVER => Timestamp::NEVER,

@@ -104,12 +104,10 @@ fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms,
     let now = state.now;
     let Some(attempts) = state.jobs.count_attempt(slot) else { return Token(0) };
     let Some(job) = state.jobs.at(slot) else { return Token(0) };
+    let boot_count = state.meta.kept().boot_count;
     let token = match job.cycle() {
-        Some(_) => {
-            let boot_count = state.meta.kept().boot_count;
-            Token(state.queues.at(job.queue).map_or(0, |queue| cycle_token(boot_count, queue)))
-        }
-        None => Token(attempts.into()),
+        Some(_) => Token(state.queues.at(job.queue).map_or(0, |queue| cycle_token(boot_count, queue))),
+        None => Token::of(boot_count, attempts),
     };
     let holder = match terms.connection_bound {
         true => Holder::Connection(client),

@@ -283,7 +283,7 @@ fn make_job(
 /// A lease granted by another server, cut to this daemon's limits.
 fn moved_lease(state: &State, lease: Lease, attempts: u32) -> Lease {
     let until = lease.until.min(state.now.after_ms(state.limits.lease_ms_max));
-    Lease::new(lease.holder, Token(attempts.into()), lease.taken_at, until, lease.on_expiry)
+    Lease::new(lease.holder, Token::of(state.meta.kept().boot_count, attempts), lease.taken_at, until, lease.on_expiry)
 }
 
 /// The batch membership of a new job.

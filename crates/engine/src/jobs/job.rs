@@ -32,7 +32,7 @@ pub struct Job {
     pub ready_at: Timestamp,
     /// Its body, and its coalescing key and public name, if any. The key is unique within (queue, protocol).
     pub payload: Payload,
-    /// Deliveries so far; also the fencing token of the current lease.
+    /// Deliveries so far; also a part of the fencing token of the current lease.
     pub attempts: u32,
     /// Failures so far; the retry budget counts them.
     pub failures: u32,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use windlass_engine::{Claim, ClientId, Command, Event, Tag, TakeCommand};
+use windlass_engine::{Claim, ClientId, Command, Event, JobRef, Tag, TakeCommand, Token};
 
 use super::command;
 use super::effect::{Effect, FIXED_BYTES};
@@ -36,6 +36,11 @@ impl Client {
 
     pub(super) const fn add_room(&mut self, bytes: u64) {
         self.room = self.room.saturating_add(bytes);
+    }
+
+    /// The token of the lease that the client knows, if it holds the job.
+    pub(super) fn token_of(&self, job: &JobRef) -> Option<Token> {
+        self.has.token_of(job)
     }
 
     // ---- from the client -------------------------------------------------------------------------------------------

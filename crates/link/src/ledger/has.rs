@@ -1,11 +1,12 @@
 //! What a client has, and how commands and events change it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
     Claim, ClientCommand, ClientId, ClientInfo, Command, Held, JobId, JobRef, NewJob, Notice, Proof, Pushed, Refusal,
-    Reply, Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, WorkerCommand, WorkerState,
+    Reply, Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, Token, WorkerCommand, WorkerState,
 };
 
 use super::client::Waits;
@@ -201,7 +202,9 @@ impl Has {
 
     // ---- what it holds ---------------------------------------------------------------------------------------------
 
+    /// It got a job. A lease that it had of the job is over.
     fn taken(&mut self, taken: &Taken) {
+        drop(self.let_go(taken.id));
         if taken.connection_bound {
             let held = Held {
                 token: taken.token,
@@ -237,6 +240,11 @@ impl Has {
         }
     }
 
+    /// The token of the lease of a job that the client holds.
+    pub(super) fn token_of(&self, job: &JobRef) -> Option<Token> {
+        Some(self.held.get(&self.named(job)?)?.token)
+    }
+
     fn end(&mut self, tag: Tag, job: &JobRef, proof: Proof) {
         let Some(job) = self.named(job) else { return };
         if !self.held.get(&job).is_some_and(|held| is_of(proof, held)) {
@@ -247,13 +255,18 @@ impl Has {
         }
     }
 
-    /// The end of a job was refused. It is held still, unless the refusal is that it is not.
+    /// The end of a job was refused. It is held still, unless the refusal is that it is not, or the client has got the job
+    /// again since.
     fn refused(&mut self, tag: Tag, why: Refusal) {
         let is_held = !matches!(why, Refusal::NotHeld | Refusal::NotFound(Thing::Job)) && tag.wants_answer();
         let at = self.ending.iter().position(|(ending, ..)| *ending == tag).filter(|_| is_held);
         if let Some(at) = at {
             let (_, job, held) = self.ending.remove(at);
-            self.held.insert(job, held);
+            let weight = held_weight(&held);
+            match self.held.entry(job) {
+                Entry::Vacant(place) => drop(place.insert(held)),
+                Entry::Occupied(_) => self.bytes = self.bytes.saturating_sub(weight),
+            }
         }
     }
 

@@ -142,6 +142,45 @@ fn short(ask: &Ask) -> String {
 }
 
 #[test]
+fn a_report_is_about_the_lease_that_the_client_knows() {
+    let delivered = || Step::Notice(Notice::Delivered(taken(7, true)));
+    let by_id = || JobRef::Id(JobId(7));
+    let (known, none) = (Proof::Token(Token(3)), Proof::Token(Token(u64::MAX)));
+    let table = [
+        ("its job", vec![delivered()], by_id(), Proof::Connection, known),
+        ("its job, by name", vec![delivered()], JobRef::Name("name".into()), Proof::Connection, known),
+        ("a job that it has not heard of", vec![take_of_4()], by_id(), Proof::Connection, none),
+        (
+            "a job whose end has taken effect",
+            vec![delivered(), end_of_7(), Applied(1)],
+            by_id(),
+            Proof::Connection,
+            none,
+        ),
+        ("another job", vec![delivered()], JobRef::Name("other".into()), Proof::Connection, none),
+        ("an earlier lease", vec![delivered()], by_id(), Proof::Token(Token(2)), Proof::Token(Token(2))),
+        ("any lease", vec![delivered()], by_id(), Proof::AnyLease, Proof::AnyLease),
+    ];
+    for (what, steps, job, proof, expected) in table {
+        let mut command = Command::from(LeaseCommand::Finish { job, proof, result: Bytes::new() });
+        ledger_of(steps).prove(ONE, &mut command);
+        let Command::Lease(LeaseCommand::Finish { proof, .. }) = command else { panic!("{command:?}") };
+        assert_eq!(proof, expected, "{what}");
+    }
+    let mut command = finish(by_id());
+    Ledger::new(BOUNDS).prove(ONE, &mut command);
+    assert!(matches!(command, Command::Lease(LeaseCommand::Finish { proof: Proof::Connection, .. })), "a lost client");
+}
+
+fn take_of_4() -> Step {
+    ask(4, take_of(Wait::Forever))
+}
+
+fn end_of_7() -> Step {
+    Asked(Tag::silent(5).0, finish(JobRef::Id(JobId(7))))
+}
+
+#[test]
 fn what_a_client_has_is_claimed() {
     let register =
         |worker: &'static str| ask(0, WorkerCommand::Register { worker: worker.into(), about: Bytes::new() });
@@ -183,6 +222,11 @@ fn what_a_client_has_is_claimed() {
         ("a take that got a job", vec![take(4), Applied(1), Replied(4, Reply::Taken(taken(7, true)))], "holds 7.3"),
         ("a job under a lease by time", vec![take(4), Applied(1), Replied(4, Reply::Taken(taken(7, false)))], ""),
         (
+            "a job that it got again, under a lease by time",
+            vec![delivered(7), take(4), Applied(1), Replied(4, Reply::Taken(taken(7, false)))],
+            "",
+        ),
+        (
             "a job whose earlier lease, by time, the client reports on",
             vec![
                 take(4),
@@ -219,6 +263,17 @@ fn what_a_client_has_is_claimed() {
             "a job whose end the store could not take",
             vec![delivered(7), end(4, by_id()), Applied(1), refused(4, Refusal::Unavailable)],
             "holds 7.3",
+        ),
+        (
+            "a job that it got again, and whose earlier end the store could not take",
+            vec![
+                delivered(7),
+                end(4, by_id()),
+                Applied(1),
+                Step::Notice(Notice::Delivered(Box::new(Taken { token: Token(5), ..*taken(7, true) }))),
+                refused(4, Refusal::Unavailable),
+            ],
+            "holds 7.5",
         ),
         (
             "a job that it did not hold",

@@ -435,8 +435,11 @@ impl State {
     fn send(&mut self, client: ClientId, item: Item, size: usize, published: &mut Vec<Published>) {
         let Some(member) = self.clients.get_mut(&client) else { return };
         match item {
-            Item::Command(tag, command) => {
+            Item::Command(tag, mut command) => {
                 member.sent(size, &mut self.under_way_bytes);
+                if let Some(number) = self.at_leader(client) {
+                    self.ledger.prove(number, &mut command);
+                }
                 self.ask_for(client, |client| Ask::Command { client, tag, command });
             }
             Item::Forbidden(tag) => {
@@ -461,23 +464,17 @@ impl State {
         }
     }
 
-    /// Adds an item about a client, under the client's number at the leader.
+    /// Adds an item about a client, under the client's number at the leader. Without a way to the leader only the ledger
+    /// learns of it: the next leader gets what the ledger has, and may know this daemon under another number.
     fn ask_for(&mut self, client: ClientId, ask: impl FnOnce(ClientId) -> Ask) {
-        let Some(number) = self.number else { return };
-        let ask = ask(ClientId(number.first_client().0 | client.0));
+        let Some(number) = self.at_leader(client) else { return };
+        let ask = ask(number);
         // A question of the daemon's own is not asked again.
         if client.0 < OURSELVES {
             self.ledger.asked(&ask);
         }
-        self.asks.push(ask);
-    }
-
-    /// A client's connection has ended. Without a way to the leader, the next one must not learn of the client.
-    fn end(&mut self, client: ClientId) {
         if self.way == Way::Open {
-            self.ask_for(client, |client| Ask::Close { client });
-        } else if let Some(number) = self.number {
-            self.ledger.asked(&Ask::Close { client: ClientId(number.first_client().0 | client.0) });
+            self.asks.push(ask);
         }
     }
 
@@ -523,6 +520,11 @@ impl State {
 
     fn open(&mut self, client: ClientId) {
         self.ask_for(client, |client| Ask::Open { client, room: ROOM_BYTES });
+    }
+
+    /// The leader's number of a client.
+    fn at_leader(&self, client: ClientId) -> Option<ClientId> {
+        self.number.map(|number| ClientId(number.first_client().0 | client.0))
     }
 
     /// This daemon's number of a client.
@@ -627,7 +629,7 @@ impl Broker for Edge {
         let Some(member) = state.clients.remove(&client) else { return true };
         state.under_way_bytes -= member.under_way_bytes;
         if member.has_spoken && !self.stopping.load(Ordering::Acquire) {
-            state.end(client);
+            state.ask_for(client, |client| Ask::Close { client });
             self.to_send.notify_one();
         }
         true

@@ -57,25 +57,32 @@ impl Broker {
         }
     }
 
-    fn send(&mut self, ask: Ask) {
+    fn send(&mut self, mut ask: Ask) {
+        if let Ask::Command { client, command, .. } = &mut ask {
+            self.ledger.prove(*client, command);
+        }
         self.ledger.asked(&ask);
         self.to_leader.push_back(ask);
     }
 
-    /// The leader does one item. It counts a command before the events that answer it.
+    /// The leader does an item, and reports behind it in the same visit. It counts commands before the events that answer
+    /// them.
     fn lead(&mut self) {
-        let Some(ask) = self.to_leader.pop_front() else { return };
         self.context.now = self.context.now.after_ms(3);
         self.context.changes.clear();
-        match ask {
-            Ask::Command { client, tag, command } => {
-                self.engine.tick(&mut self.context);
-                self.report();
-                self.to_edge.push_back(Say::Applied { client, count: 1 });
-                self.engine.apply(client, tag, command, &mut self.context);
+        self.engine.tick(&mut self.context);
+        self.report();
+        let most = usize::try_from(1 + self.rng.below(4)).unwrap();
+        for at in 0..most {
+            let Some(ask) = self.to_leader.pop_front_if(|ask| at == 0 || is_report(ask)) else { break };
+            match ask {
+                Ask::Command { client, tag, command } => {
+                    self.to_edge.push_back(Say::Applied { client, count: 1 });
+                    self.engine.apply(client, tag, command, &mut self.context);
+                }
+                Ask::Close { client } => self.engine.apply(client, Tag::NONE, ClientCommand::Close, &mut self.context),
+                _ => {}
             }
-            Ask::Close { client } => self.engine.apply(client, Tag::NONE, ClientCommand::Close, &mut self.context),
-            _ => {}
         }
         self.report();
     }
@@ -290,6 +297,12 @@ impl Broker {
         }
         all
     }
+}
+
+/// Whether a worker reports on a job: the ledger knows what came first, the report or what its client got in the same
+/// visit.
+const fn is_report(ask: &Ask) -> bool {
+    matches!(ask, Ask::Command { command: Command::Lease(_), .. })
 }
 
 /// Without waits, and without leases of these jobs.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, Event, Failure, Fate, From, JobCommand, JobId, JobRef, LeaseCommand,
-    LeaseTerms, NewJob, Note, Notice, OnExpiry, Proof, Protocol, Query, Refusal, Reply, Retry, Select, Subscription,
-    Tag, Take, TakeCommand, Taken, Timestamp, Token, Wait,
+    BatchCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Event, Failure, Fate, From, JobCommand, JobId,
+    JobRef, KeyUntil, LeaseCommand, LeaseTerms, NewBatch, NewJob, NewSchedule, Note, Notice, OnExpiry, Proof, Protocol,
+    Pushed, Query, Recurrence, Refusal, Reply, Retry, ScheduleCommand, Select, Subscription, Tag, Take, TakeCommand,
+    Taken, Timestamp, Token, Unique, Wait,
 };
 use windlass_session::Item;
 use windlass_testkit::rng::Rng;
@@ -22,6 +23,9 @@ use crate::mailbox::{Mail, Mailbox};
 pub(super) type Who = (Run, ClientId);
 
 pub(super) const QUEUES: [&str; 3] = ["a", "b", "c"];
+
+/// Coalescing keys, or none.
+const KEYS: [Option<&str>; 5] = [Some("k"), Some("l"), None, None, None];
 
 /// A body that needs more room than usual.
 const LARGE: usize = 40_000;
@@ -73,6 +77,10 @@ pub(super) struct Client {
     held: Vec<Held>,
     /// It has a place at the engine.
     has_opened: bool,
+}
+
+fn job_of(queue: &'static str, body: String) -> NewJob {
+    NewJob::new(Protocol::GEARMAN, queue.into(), body.into())
 }
 
 /// The number that a body begins with.
@@ -152,7 +160,11 @@ impl Client {
         let Mail::Event(Event::Reply(tag, reply)) = mail else { return };
         let Some(question) = self.asked.get(&tag.0) else { return };
         match (reply, &question.command) {
-            (Reply::Pushed { job, .. }, _) => laws.pushed(question.serial.unwrap(), *job),
+            (Reply::Pushed { job, how: Pushed::New, .. }, _) => laws.pushed(question.serial.unwrap(), *job),
+            (Reply::Pushed { job, durable, .. }, _) => laws.coalesced(question.serial.unwrap(), *job, *durable),
+            (Reply::ScheduleSet { .. }, _) | (Reply::Done, Command::Batch(BatchCommand::Commit { .. })) => {
+                laws.promises_runs(question.serial.unwrap());
+            }
             (Reply::Finished(job), _) => laws.ended(*job, Some(self.who)),
             (Reply::Failed { job, fate: Fate::Discarded }, _) => laws.ended(*job, None),
             (Reply::Done, Command::Job(JobCommand::Cancel(JobRef::Id(job)))) => laws.ended(*job, None),
@@ -199,15 +211,18 @@ impl Client {
         }
         match reply {
             Reply::Taken(taken) => self.took(&taken, laws, tally),
-            Reply::Pushed { job, .. } => {
-                tally.note("a push is acknowledged");
-                if command.new_job().is_some_and(|new| new.listen) {
+            Reply::Pushed { job, how, .. } => {
+                tally.note(if how == Pushed::New { "a push is acknowledged" } else { "a push finds another job" });
+                if how != Pushed::Kept && command.new_job().is_some_and(|new| new.listen) {
                     laws.listens(self.who, job);
                 }
             }
             Reply::Finished(_) => tally.note("an end is acknowledged"),
             Reply::Refused(Refusal::Unknown) => {
                 tally.note("an outcome is unknown");
+                if command.new_job().is_some_and(|new| new.listen && new.unique.is_some()) {
+                    laws.may_listen(self.who);
+                }
                 self.held.extend(held);
             }
             Reply::Refused(why) => {
@@ -240,8 +255,12 @@ impl Client {
 
     fn took(&mut self, taken: &Taken, laws: &mut Laws, tally: &mut Tally) {
         tally.note("a job is handed out");
-        laws.took(self.who, serial(&taken.body), taken);
-        let (serial, is_bound) = (serial(&taken.body), taken.connection_bound);
+        let body = serial(&taken.body);
+        if laws.is_template(body) {
+            tally.note("a job of a batch or a schedule is handed out");
+        }
+        let (serial, is_bound) = (laws.serial(body, taken.id, None), taken.connection_bound);
+        laws.took(self.who, serial, taken);
         self.held.push(Held { serial, job: taken.id, token: taken.token, is_bound });
     }
 
@@ -327,8 +346,8 @@ impl Client {
         if !self.has_opened {
             return self.open(rng);
         }
-        match rng.below(24) {
-            0..7 => self.push(rng, pushes, laws),
+        match rng.below(26) {
+            0..7 => drop(self.push(None, rng, pushes, laws)),
             7..11 => self.take_one(now, rng),
             11..17 => self.report(now, rng, laws),
             17 => self.ask_silently(TakeCommand::WaitForWork),
@@ -340,25 +359,69 @@ impl Client {
                 self.words.push_back(words.clone());
                 self.items.push_back(Item::Bytes(words));
             }
+            22 => self.push_batch(rng, pushes, laws),
+            23 => self.set_schedule(rng, pushes, laws),
             _ => self.look(rng, laws),
         }
     }
 
-    fn push(&mut self, rng: &mut Rng, pushes: &mut u64, laws: &mut Laws) {
+    /// Pushes a job, into a batch if it is given. Returns its serial.
+    fn push(&mut self, batch: Option<&Bytes>, rng: &mut Rng, pushes: &mut u64, laws: &mut Laws) -> u64 {
         *pushes += 1;
         let serial = *pushes;
         let filling = if rng.chance(3) { " ".repeat(LARGE) } else { String::new() };
-        let (durable, listens) = (rng.chance(80), rng.chance(30));
-        let queue = Bytes::from_static(rng.one_of(QUEUES).as_bytes());
+        let (durable, listens) = (batch.is_some() || rng.chance(80), rng.chance(30));
+        let key = rng.one_of(KEYS).filter(|_| batch.is_none() && rng.chance(60));
+        let clash = rng.one_of([Clash::Attach, Clash::Attach, Clash::Keep, Clash::Refuse]);
         let retry = Retry { failures_max: rng.one_of([0, 0, 3]), ..Retry::NONE };
         let job = NewJob {
             durable,
             listen: listens || !durable,
             retry,
-            ..NewJob::new(Protocol::GEARMAN, queue, Bytes::from(format!("{serial}{filling}")))
+            batch: batch.cloned(),
+            unique: key.map(|key| Unique { key: key.into(), clash, until: KeyUntil::End }),
+            ..job_of(rng.one_of(QUEUES), format!("{serial}{filling}"))
         };
-        laws.asks_push(serial, durable);
+        laws.asks_push(serial, durable, key.map(|key| (job.queue.clone(), key)));
         self.ask(JobCommand::Push(Box::new(job)), Some(serial));
+        serial
+    }
+
+    /// Creates a batch of a few jobs. When they have ended, it pushes one.
+    fn push_batch(&mut self, rng: &mut Rng, pushes: &mut u64, laws: &mut Laws) {
+        *pushes += 1;
+        let callback = *pushes;
+        let name = Bytes::from(format!("batch {callback}"));
+        let batch = NewBatch {
+            protocol: Protocol::GEARMAN,
+            name: name.clone(),
+            parent: None,
+            about: Bytes::new(),
+            meta: Bytes::new(),
+            complete: Some(Box::new(job_of(rng.one_of(QUEUES), callback.to_string()))),
+            success: None,
+            expires_ms: 3_600_000,
+        };
+        self.ask(BatchCommand::New(Box::new(batch)), None);
+        let members = (0..rng.between(1, 3)).map(|_| self.push(Some(&name), rng, pushes, laws)).collect();
+        self.ask(BatchCommand::Commit { batch: name }, Some(callback));
+        laws.asks_runs(callback, 1, members);
+    }
+
+    /// Sets a schedule that runs a few times.
+    fn set_schedule(&mut self, rng: &mut Rng, pushes: &mut u64, laws: &mut Laws) {
+        *pushes += 1;
+        let (template, runs) = (*pushes, rng.between(1, 3));
+        let schedule = NewSchedule {
+            key: Some(Bytes::from(format!("schedule {template}"))),
+            job: job_of(rng.one_of(QUEUES), template.to_string()),
+            recurrence: Recurrence::Every { interval_ms: rng.between(100, 3_000) },
+            at_once: rng.chance(50),
+            keep_grid: false,
+            runs: Some(runs),
+        };
+        self.ask(ScheduleCommand::Set(Box::new(schedule)), Some(template));
+        laws.asks_runs(template, runs, Vec::new());
     }
 
     fn take_one(&mut self, now: Timestamp, rng: &mut Rng) {
@@ -393,8 +456,8 @@ impl Client {
             false if what < 5 && rng.chance(50) => Proof::AnyLease,
             false => Proof::Token(token),
         };
-        if !is_bound {
-            laws.reports(self.who, (number, token));
+        if proof == Proof::AnyLease {
+            laws.reports_on_any(self.who, number);
         }
         let job = JobRef::Id(number);
         if what < 7 {

@@ -100,6 +100,16 @@ pub(super) struct Daemon {
     without_since: u64,
     next_client: u64,
     wants_to_yield: bool,
+    stopping: Stopping,
+}
+
+/// An orderly stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stopping {
+    No,
+    Asked,
+    /// Its clients are closed. Its links end at this time, or the stop goes on.
+    Closed(u64),
 }
 
 impl Daemon {
@@ -128,6 +138,7 @@ impl Daemon {
             without_since: 0,
             next_client: 0,
             wants_to_yield: false,
+            stopping: Stopping::No,
         }
     }
 
@@ -151,9 +162,10 @@ impl Daemon {
         }
     }
 
-    /// Whether it has a link to a leader, and the leader to it.
-    pub(super) fn follows(&self, links: &Links) -> bool {
-        matches!(&self.follow, Follow::Links(following) if following.is_welcome && links.is_whole(following.link))
+    /// Whether it has a link to this leader, and the leader to it.
+    pub(super) fn follows(&self, leader: Run, links: &Links) -> bool {
+        let is_whole = |following: &Following| following.is_welcome && links.is_whole(following.link, leader);
+        matches!(&self.follow, Follow::Links(following) if is_whole(following))
     }
 
     pub(super) const fn broker(&self) -> &Arc<ClusterBroker> {
@@ -172,13 +184,18 @@ impl Daemon {
         self.to_visit.clear();
         (self.office, self.follow) = (Office::Out(now), Follow::Looks(now));
         (self.stalled_until, self.follows_at, self.serves_at, self.without_since) = (0, 0, 0, now);
-        (self.next_client, self.wants_to_yield) = (0, false);
+        (self.next_client, self.wants_to_yield, self.stopping) = (0, false, Stopping::No);
         around.alive[self.index] = Some(self.run());
     }
 
     /// `kill -9`, or the machine is gone.
     pub(super) fn kill(&mut self, around: &mut Around) {
         let silently = around.rng.chance(30);
+        self.end(silently, around);
+    }
+
+    /// The process is gone. `silently`: its machine, too.
+    fn end(&mut self, silently: bool, around: &mut Around) {
         around.links.forget(self.run(), around.now, silently);
         around.alive[self.index] = None;
         around.close_all_of(self.run());
@@ -198,6 +215,17 @@ impl Daemon {
         self.up_at = now;
         (self.stalled_until, self.follows_at, self.serves_at) = (0, 0, 0);
         self.wants_to_yield = false;
+    }
+
+    /// SIGTERM.
+    pub(super) fn ask_to_stop(&mut self) {
+        if self.is_up && self.stopping == Stopping::No {
+            self.stopping = Stopping::Asked;
+        }
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_up && self.stopping != Stopping::No
     }
 
     pub(super) const fn ask_to_yield(&mut self) {
@@ -273,6 +301,7 @@ impl Daemon {
                 room.renewals.turn(run, around);
             }
             daemon.step_down(around);
+            daemon.stop(around);
         });
         if self.leads().is_some() && self.clocks.follows() {
             around.laws.is_broken(|| format!("{} leads by the clock of another daemon", self.index));
@@ -360,6 +389,9 @@ impl Daemon {
 
     /// A daemon that has lost the lease, or is asked to, leads no more.
     fn step_down(&mut self, around: &mut Around) {
+        if matches!(self.stopping, Stopping::Closed(_)) {
+            return;
+        }
         let Office::In { room, steps } = &mut self.office else { return };
         let is_deposed = room.is_over();
         if *steps < 3 || !is_deposed && !std::mem::take(&mut self.wants_to_yield) {
@@ -374,11 +406,46 @@ impl Daemon {
             self.broker.follow();
             self.follow = Follow::Looks(around.now);
             self.without_since = around.now;
-            room.stop();
+            room.stop(around);
         }
         if is_deposed {
             around.tally.note(if has_yielded { "a daemon has yielded" } else { "a daemon is deposed" });
             self.office = Office::Out(around.now + if has_yielded { YIELD_MS } else { 0 });
+        }
+    }
+
+    /// Stops in order: clients are closed; then links end, everything is committed, and the lease is given back.
+    fn stop(&mut self, around: &mut Around) {
+        match (self.stopping, &mut self.office) {
+            (Stopping::Asked, Office::In { room, steps }) if *steps < 3 || room.is_yielding() => {}
+            (Stopping::Asked, _) => {
+                self.broker.stop();
+                self.close_clients(around);
+                self.stopping = Stopping::Closed(around.now + around.rng.below(500));
+            }
+            (Stopping::Closed(at), _) if around.now < at => {}
+            (Stopping::Closed(_), Office::In { room, .. }) if !room.is_over() => {
+                if !room.is_yielding() {
+                    room.stop(around);
+                }
+            }
+            (Stopping::Closed(_), _) => {
+                around.tally.note("a daemon stops in order");
+                around.note(|| format!("{} has stopped", self.index));
+                self.end(false, around);
+            }
+            (Stopping::No, _) => {}
+        }
+    }
+
+    fn close_clients(&mut self, around: &mut Around) {
+        let run = self.run();
+        let open: Vec<_> = around.clients.values().filter(|client| client.who().0 == run && client.is_served).collect();
+        let open: Vec<_> = open.into_iter().map(Client::who).collect();
+        for who in open {
+            around.clients.get_mut(&who).into_iter().for_each(|client| client.is_served = false);
+            while !self.broker.close(who.1) {}
+            around.closed(who);
         }
     }
 

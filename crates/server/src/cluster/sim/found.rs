@@ -1,45 +1,81 @@
-//! What the simulator has found, each as a small scene. One more is in the tests of the link's ledger: a job whose
-//! earlier lease its client reports on.
+//! What the simulator has found, each as a small scene. More are in the tests of the link's ledger (reports on earlier
+//! leases, jobs that a client got again) and of the engine's claims (leases that two leaders have granted).
 
 use std::sync::Arc;
 
-use windlass_engine::{Clock, Engine, Reading, Timestamp};
-use windlass_link::{Edge as EdgeNumber, Say, Welcome};
+use windlass_engine::{ClientId, Clock, Command, Engine, Event, JobId, Note, Notice, Reading, Tag, Timestamp};
+use windlass_link::{Ask, Edge as EdgeNumber, Say, Welcome};
+use windlass_session::Item;
 use windlass_store::Journal;
 
 use super::super::edge::Edge;
 use super::lease::Lease;
 use super::room::limits;
+use crate::broker::{Batch, Broker as _, Visited};
 use crate::budget::Budget;
 use crate::clock::simulated::{self, Machine};
 use crate::clock::{self, Clocks};
 use crate::hub::{Durability, Hub};
+use crate::mailbox::Mailbox;
+use crate::serving::Seat;
 
 const WALL_MS: u64 = 1_700_000_000_000;
 
 const MACHINE: Machine = Machine { boot: 1, since_boot_ms: 5_000, wall_ms: WALL_MS };
 
+/// A leader knows this edge under this number. Its engine's time is 7.
+fn welcome(edge: u32) -> Welcome {
+    Welcome {
+        epoch: 1,
+        edge: EdgeNumber::new(edge).unwrap(),
+        reaches: 0,
+        durable: 0,
+        same_settings: true,
+        clock: Reading { now: Timestamp(7), clock: Clock::default(), pause_ms: None },
+        frame_bytes_max: 1 << 20,
+    }
+}
+
 /// The link's thread hears what the leader before has sent, when the daemon leads already. (Seeds 5 and 10.)
 #[test]
 fn a_daemon_that_leads_has_its_own_time() {
     let edge = Edge::new(Arc::new(Budget::new(1 << 20)));
-    let clock = Reading { now: Timestamp(7), clock: Clock::default(), pause_ms: None };
-    let welcome = Welcome {
-        epoch: 1,
-        edge: EdgeNumber::new(1_025).unwrap(),
-        reaches: 0,
-        durable: 0,
-        same_settings: true,
-        clock,
-        frame_bytes_max: 1 << 20,
-    };
+    let welcome = welcome(1_025);
     simulated::on(MACHINE, &mut Clocks::new(), || {
         edge.open_way(&welcome);
         assert_eq!(clock::now(), Timestamp(7));
         drop(edge.hand_over(2, 0));
-        edge.hear([Say::Clock(clock)]);
+        edge.hear([Say::Clock(welcome.clock)]);
         edge.open_way(&welcome);
         assert_eq!(clock::now(), Timestamp(WALL_MS));
+    });
+}
+
+/// What clients did between two leaders went to the second one under the numbers of the first.
+#[test]
+fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
+    let edge = Edge::new(Arc::new(Budget::new(1 << 30)));
+    let client = ClientId(1);
+    let mailbox =
+        Arc::new(Mailbox::new(1 << 20, Arc::new(Budget::new(1 << 30)), (Arc::default(), Seat { index: 0, client })));
+    simulated::on(MACHINE, &mut Clocks::new(), || {
+        edge.open_way(&welcome(1_025));
+        edge.open(client, Arc::clone(&mailbox));
+        let mut items = [Item::Command(Tag(1), Command::Barrier)].into();
+        let (room, visited) = (usize::MAX, &mut Visited::All);
+        edge.visit_apart(&clock::read(), Batch { client, items: &mut items, room, visited });
+        let number = ClientId(EdgeNumber::new(1_025).unwrap().first_client().0 | client.0);
+        let data = Note::Data(vec![0; 100_000].into());
+        let event = Event::Notice(Notice::Progress { job: JobId(7), note: data });
+        edge.hear([Say::Event { client: number, gate: 0, event }]);
+        edge.close_way();
+        let mut mail = Vec::new();
+        edge.mail(&mailbox, usize::MAX, &mut mail);
+        assert!(!mail.is_empty());
+        edge.open_way(&welcome(2_049));
+        let mut asks = Vec::new();
+        edge.take_asks(&mut asks);
+        assert!(asks.iter().all(|ask| matches!(ask, Ask::Claimed)), "{asks:?}");
     });
 }
 

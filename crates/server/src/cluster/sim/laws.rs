@@ -7,12 +7,17 @@
 //! - A job in the store whose end was acknowledged is not handed out, and not found. At most one client is told that it
 //!   has finished a job.
 //! - While a client of a daemon that the leader serves has a job, no other client gets it. A client that claims its job
-//!   during the grace does not find it with another one.
+//!   during the grace does not find it with another one. If leaders have granted a job to several clients that claim it,
+//!   the lease that was granted last counts.
+//! - Of the jobs that hold a coalescing key, one is certain to be there. A push that finds it has no job of its own.
+//! - A schedule pushes as many jobs as it was set to, and a batch one when all its jobs have ended. A leader whose last
+//!   commits are lost pushes no more than that, and the next one begins where the store is.
 //! - Each question has one answer, which fits. A listener learns once that its job has ended.
 //! - The edge's own bytes come back in their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use windlass_engine::{End, JobId, Taken, Token};
 
 use windlass_testkit::rng::Rng;
@@ -21,10 +26,13 @@ use super::client::Who;
 use super::database::Run;
 
 /// What has happened to a job.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Job {
     number: Option<JobId>,
     is_durable: bool,
+    /// It was pushed while a client listened, and a push that found it has put it into the store. After its end a client
+    /// that still listens, and comes back late, may bring it back.
+    lives_on: bool,
     /// The push was acknowledged.
     is_pushed: bool,
     /// The push was refused.
@@ -37,13 +45,76 @@ struct Job {
     holders: Vec<Holder>,
     /// Leases whose end their clients have asked for. They may be claimed meanwhile.
     given_up: Vec<(Who, Token)>,
-    /// Clients that report under the token of a lease by time. If the store did not get that lease, the next leader
-    /// gives the token again, and the report is about the lease of another client.
-    by_token: Vec<(Who, Token)>,
+    /// Clients that report on whichever lease the job has: it may be that of another client.
+    on_any: Vec<Who>,
+    /// The last lease that a leader has granted.
+    latest: Token,
+    /// Its queue and its coalescing key.
+    key: Option<(Bytes, &'static str)>,
+    /// A job that was certain to hold the key when the push was asked.
+    rival: Option<u64>,
+    /// When it was asked for.
+    asked_at: u64,
     /// It was seen at the end.
     is_left: bool,
     /// For a failure.
     story: Vec<String>,
+}
+
+impl Job {
+    const fn new(is_durable: bool) -> Self {
+        Self {
+            number: None,
+            is_durable,
+            lives_on: false,
+            is_pushed: false,
+            is_refused: false,
+            may_have_ended: false,
+            ended_at: None,
+            finished_by: None,
+            holders: Vec::new(),
+            given_up: Vec::new(),
+            on_any: Vec::new(),
+            latest: Token(0),
+            key: None,
+            rival: None,
+            asked_at: 0,
+            is_left: false,
+            story: Vec::new(),
+        }
+    }
+
+    const fn is_in_store(&self) -> bool {
+        self.is_durable || self.lives_on
+    }
+
+    /// Those beside a client that have the job by what the leader of this epoch knows, and whose leases no other client
+    /// can have ended.
+    fn others(&mut self, who: Who, epoch: u64) -> impl Iterator<Item = &mut Holder> {
+        let Self { holders, on_any, .. } = self;
+        let has = move |it: &&mut Holder| it.who != who && it.known_to == Some(epoch);
+        holders.iter_mut().filter(has).filter(|it| on_any.iter().all(|other| *other == it.who))
+    }
+}
+
+/// What pushes jobs by itself: a schedule, or a batch. Its number is in their bodies.
+#[derive(Debug)]
+struct Template {
+    /// How many jobs it pushes.
+    most: u64,
+    /// It was acknowledged.
+    is_promised: bool,
+    /// Jobs that must have ended before.
+    members: Vec<u64>,
+    /// The serials of its jobs.
+    runs: BTreeMap<JobId, u64>,
+    /// How many of them each leader has handed out first.
+    by_epoch: BTreeMap<u64, u64>,
+}
+
+/// A token as the failure shows it: the run of the leader, and the delivery.
+fn shown(token: Token) -> String {
+    format!("{}.{}", token.0 >> 32, token.delivery())
 }
 
 /// A lease that ends with a connection.
@@ -61,6 +132,7 @@ pub(super) struct Laws {
     instant: u64,
     jobs: BTreeMap<u64, Job>,
     serials: BTreeMap<JobId, u64>,
+    templates: BTreeMap<u64, Template>,
     began: BTreeMap<u64, Run>,
     /// When a leader has decided a lease last.
     decided: BTreeMap<(JobId, Token, Who), u64>,
@@ -70,7 +142,9 @@ pub(super) struct Laws {
     granted: BTreeMap<(u64, JobId), Who>,
     /// How often clients listen to jobs, and have learnt of their ends.
     listens: BTreeMap<(Who, JobId), (u32, u32)>,
-    /// Claims that came too late, or that the leader before had ended.
+    /// How many pushes of a client may have found a job that it listens to since.
+    may_listen: BTreeMap<Who, u32>,
+    /// Claims that came too late, that a later lease has beaten, or that the leader before had ended.
     late: BTreeSet<(Who, JobId)>,
     /// Clients that have left.
     gone: BTreeSet<Who>,
@@ -146,6 +220,7 @@ impl Laws {
         is_bound: bool,
     ) {
         let (number, token) = lease;
+        self.is_numbered(serial, number);
         if self.seen.get(&(epoch, number)) == Some(&(token, who)) {
             return;
         }
@@ -157,20 +232,26 @@ impl Laws {
             job.holders.retain(|holder| holder.who != who);
         }
         let own = job.holders.iter_mut().find(|holder| holder.who == who && holder.token == token);
-        if let Some(own) = own {
-            own.known_to = Some(epoch);
-            return self.note(serial, || format!("leased again to {who:?} under {} in epoch {epoch}", token.0));
+        let is_claimed = own.is_some() || job.given_up.contains(&(who, token));
+        self.late.remove(&(who, number));
+        own.into_iter().for_each(|own| own.known_to = Some(epoch));
+        let what = if is_claimed { "leased again" } else { "leased" };
+        job.story.push(format!("{:>6} {what} to {who:?} under {} in epoch {epoch}", self.now, shown(token)));
+        // Of two claims the one of the later lease counts.
+        let is_beaten = |other: &Holder| is_claimed && other.token < token;
+        let other = job.others(who, epoch).find(|other| !is_beaten(other)).map(|other| other.who).filter(|_| present);
+        for beaten in job.others(who, epoch).filter(|other| is_beaten(other)) {
+            beaten.known_to = None;
+            self.late.insert((beaten.who, number));
         }
-        job.story.push(format!("{:>6} leased to {who:?} under {} in epoch {epoch}", self.now, token.0));
-        let by_token = |holder: &Holder| job.by_token.iter().any(|it| it.1 == holder.token && it.0 != holder.who);
-        let mut others = job.holders.iter().filter(|holder| !by_token(holder));
-        let other = others.find(|holder| holder.who != who && holder.known_to == Some(epoch));
-        let other = other.map(|other| other.who).filter(|_| present);
-        if is_bound && !self.gone.contains(&who) && !job.given_up.contains(&(who, token)) {
-            job.holders.push(Holder { who, token, known_to: Some(epoch) });
+        if !is_claimed {
+            if is_bound && !self.gone.contains(&who) {
+                job.holders.push(Holder { who, token, known_to: Some(epoch) });
+            }
+            job.latest = job.latest.max(token);
+            self.decided.insert((number, token, who), instant);
+            self.granted.insert((epoch, number), who);
         }
-        self.decided.insert((number, token, who), instant);
-        self.granted.insert((epoch, number), who);
         if let Some(other) = other {
             let story = self.story(serial);
             self.is_broken(|| {
@@ -190,10 +271,13 @@ impl Laws {
         let granted = self.granted.get(&(epoch, number)).copied();
         let Some((serial, job)) = self.of(number) else { return };
         let own = job.holders.iter().any(|it| it.who == who && it.token == token && it.known_to.is_some());
+        let own = own && job.latest <= token;
+        // The job of a producer who comes back later is not there yet, or not in time.
+        let is_there = job.is_durable;
         self.note(serial, || {
-            format!("claimed by {who:?} under {} in epoch {epoch}, in the grace: {in_grace}", token.0)
+            format!("claimed by {who:?} under {} in epoch {epoch}, in the grace: {in_grace}", shown(token))
         });
-        if !in_grace || !own {
+        if !in_grace || !own || !is_there {
             self.late.insert((who, number));
         }
         if let Some(other) = granted.filter(|other| in_grace && own && *other != who) {
@@ -205,14 +289,17 @@ impl Laws {
     /// Whether a client may believe that it has a job that it has not.
     pub(super) fn may_err(&self, who: Who, number: JobId) -> bool {
         let job = self.serials.get(&number).and_then(|serial| self.jobs.get(serial));
-        self.late.contains(&(who, number)) || job.is_some_and(|job| job.by_token.iter().any(|it| it.0 != who))
+        self.late.contains(&(who, number)) || job.is_some_and(|job| job.on_any.iter().any(|other| *other != who))
     }
 
     // ---- pushes ----------------------------------------------------------------------------------------------------
 
     /// A client pushes a job.
-    pub(super) fn asks_push(&mut self, serial: u64, is_durable: bool) {
-        self.jobs.insert(serial, Job { is_durable, ..Job::default() });
+    pub(super) fn asks_push(&mut self, serial: u64, is_durable: bool, key: Option<(Bytes, &'static str)>) {
+        let holds = |job: &Job| job.key == key && job.is_pushed && job.is_durable && !job.may_have_ended;
+        let rival = key.as_ref().and_then(|_| self.jobs.iter().find(|(_, job)| holds(job))).map(|(serial, _)| *serial);
+        let asked_at = self.next();
+        self.jobs.insert(serial, Job { key, rival, asked_at, ..Job::new(is_durable) });
     }
 
     fn is_numbered(&mut self, serial: u64, number: JobId) {
@@ -230,11 +317,90 @@ impl Laws {
 
     /// The acknowledgement of a push leaves.
     pub(super) fn pushed(&mut self, serial: u64, number: JobId) {
+        let serial = self.serial(serial, number, None);
         self.is_numbered(serial, number);
         self.note(serial, || format!("acknowledged as {}", number.0));
-        if let Some(job) = self.jobs.get_mut(&serial) {
-            job.is_pushed = true;
+        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        job.is_pushed = true;
+        let rival = job.rival.filter(|rival| self.jobs.get(rival).is_some_and(|rival| !rival.may_have_ended));
+        if let Some(rival) = rival {
+            let stories = [self.story(rival), self.story(serial)].join("\n    ");
+            self.is_broken(|| format!("jobs {rival} and {serial} have one key\n    {stories}"));
         }
+    }
+
+    /// A push has found another job, which holds its key. `durable`: that job is in the store.
+    pub(super) fn coalesced(&mut self, serial: u64, number: JobId, durable: bool) {
+        self.note(serial, || format!("finds {}", number.0));
+        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        job.is_refused = true;
+        let asked_at = job.asked_at;
+        let Some((found, job)) = self.of(number).filter(|(found, _)| *found != serial) else { return };
+        (job.lives_on, job.is_pushed) = (job.lives_on || durable, job.is_pushed || durable);
+        if job.ended_at.is_some_and(|ended_at| ended_at < asked_at) {
+            let story = self.story(found);
+            self.is_broken(|| format!("the push of {serial} finds a job that had ended\n    {story}"));
+        }
+    }
+
+    // ---- schedules and batches -------------------------------------------------------------------------------------
+
+    /// A client asks for something that pushes jobs by itself, behind the end of others.
+    pub(super) fn asks_runs(&mut self, template: u64, most: u64, members: Vec<u64>) {
+        let (runs, by_epoch) = Default::default();
+        self.templates.insert(template, Template { most, is_promised: false, members, runs, by_epoch });
+    }
+
+    /// Its acknowledgement leaves.
+    pub(super) fn promises_runs(&mut self, template: u64) {
+        self.templates.get_mut(&template).into_iter().for_each(|template| template.is_promised = true);
+    }
+
+    /// Whether jobs with this serial in their bodies are pushed by a schedule or a batch.
+    pub(super) fn is_template(&self, body: u64) -> bool {
+        self.templates.contains_key(&body)
+    }
+
+    /// The serial of the other job that has this number, if the two were pushed with one key and while clients listened.
+    /// A leader learns of such a job from the daemons of all that listen, each of which has its own body.
+    fn same(&self, body: u64, number: JobId) -> Option<u64> {
+        let other = *self.serials.get(&number)?;
+        let (one, two) = (self.jobs.get(&body)?, self.jobs.get(&other)?);
+        (!one.is_durable && one.key.is_some() && one.key == two.key).then_some(other)
+    }
+
+    /// The serial of a job with this serial in its body. A job that a leader has pushed by itself gets one when the
+    /// leader hands it out.
+    pub(super) fn serial(&mut self, body: u64, number: JobId, epoch: Option<u64>) -> u64 {
+        const RUNS: u64 = 1 << 20;
+        let Some(template) = self.templates.get_mut(&body) else { return self.same(body, number).unwrap_or(body) };
+        if let Some(serial) = template.runs.get(&number) {
+            return *serial;
+        }
+        let serial = body * RUNS + template.runs.len() as u64;
+        template.runs.insert(number, serial);
+        let runs = template.by_epoch.entry(epoch.unwrap_or_default()).or_default();
+        *runs += 1;
+        let (is_too_often, most) = (*runs > template.most, template.most);
+        let job = |serial: &&u64| self.jobs.get(serial);
+        let lives = |job: &Job| job.is_pushed && job.is_durable && !job.may_have_ended;
+        let waits = template.members.iter().find(|serial| job(serial).is_some_and(lives)).copied();
+        self.jobs.insert(serial, Job::new(true));
+        if is_too_often {
+            self.is_broken(|| format!("{body} runs more than {most} times in epoch {epoch:?}"));
+        }
+        if let Some(waits) = waits {
+            let story = self.story(waits);
+            self.is_broken(|| format!("the callback of batch {body} runs before {waits} has ended\n    {story}"));
+        }
+        serial
+    }
+
+    /// What has not pushed all its jobs.
+    pub(super) fn lacks_runs(&self) -> Option<String> {
+        let lacks = |template: &Template| template.is_promised && (template.runs.len() as u64) < template.most;
+        let mut templates = self.templates.iter().filter(|(_, template)| lacks(template));
+        templates.next().map(|(serial, template)| format!("{serial} lacks runs: {template:?}"))
     }
 
     /// A push is refused: it has no effect.
@@ -249,7 +415,7 @@ impl Laws {
         let job = self.jobs.get(self.serials.get(&number)?)?;
         match (job.ended_at, job.may_have_ended) {
             (Some(_), _) => Some(false),
-            (None, false) if job.is_pushed && job.is_durable => Some(true),
+            (None, false) if job.is_pushed && job.is_in_store() => Some(true),
             (None, _) => None,
         }
     }
@@ -278,7 +444,7 @@ impl Laws {
     pub(super) fn took(&mut self, who: Who, serial: u64, taken: &Taken) {
         self.is_numbered(serial, taken.id);
         let decided = self.decided.get(&(taken.id, taken.token, who)).copied();
-        self.note(serial, || format!("with {who:?} under {}", taken.token.0));
+        self.note(serial, || format!("with {who:?} under {}", shown(taken.token)));
         let Some(job) = self.jobs.get(&serial) else { return };
         let (is_refused, ended_at) = (job.is_refused, job.ended_at);
         if is_refused {
@@ -301,11 +467,11 @@ impl Laws {
         self.note(serial, || format!("{who:?} asks for its end: {for_good}"));
     }
 
-    /// A client reports under the token of a lease by time.
-    pub(super) fn reports(&mut self, who: Who, (number, token): (JobId, Token)) {
+    /// A client reports on whichever lease the job has.
+    pub(super) fn reports_on_any(&mut self, who: Who, number: JobId) {
         let Some((serial, job)) = self.of(number) else { return };
-        job.by_token.push((who, token));
-        self.note(serial, || format!("{who:?} reports under {}", token.0));
+        job.on_any.push(who);
+        self.note(serial, || format!("{who:?} reports on any lease"));
     }
 
     /// The acknowledgement of a job's end leaves.
@@ -339,19 +505,25 @@ impl Laws {
         self.listens.entry((who, number)).or_default().0 += 1;
     }
 
+    /// A client may listen once more to a job that holds a key.
+    pub(super) fn may_listen(&mut self, who: Who) {
+        *self.may_listen.entry(who).or_default() += 1;
+    }
+
     /// A listener learns that its job has ended.
     pub(super) fn hears_end(&mut self, who: Who, number: JobId, end: &End) {
         if self.gone.contains(&who) {
             return;
         }
+        let more = self.may_listen.get(&who).copied().unwrap_or_default();
         let heard = self.listens.entry((who, number)).or_default();
         heard.1 += 1;
         let (listens, ends) = *heard;
-        if ends > listens.max(1) {
+        if ends > listens.max(1) + more {
             self.is_broken(|| format!("{who:?} hears {ends} times that {number:?} has ended"));
         }
         let Some((serial, job)) = self.of(number) else { return };
-        let is_lost = *end == End::Lost && job.is_pushed && !job.may_have_ended;
+        let is_lost = *end == End::Lost && listens > 0 && job.is_pushed && !job.may_have_ended;
         self.note(serial, || format!("{who:?} hears that it has ended: {end:?}"));
         if is_lost {
             let story = self.story(serial);
@@ -371,7 +543,7 @@ impl Laws {
     /// Nothing more happens.
     pub(super) fn judge_the_end(&mut self) {
         let lost = self.jobs.iter().find(|(_, job)| {
-            job.is_pushed && job.is_durable && !job.may_have_ended && !job.is_left && job.ended_at.is_none()
+            job.is_pushed && job.is_in_store() && !job.may_have_ended && !job.is_left && job.ended_at.is_none()
         });
         if let Some(serial) = lost.map(|(serial, _)| *serial) {
             let story = self.story(serial);

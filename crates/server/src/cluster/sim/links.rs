@@ -64,10 +64,11 @@ impl Links {
         self.next
     }
 
-    /// Whether both ends are there.
-    pub(super) fn is_whole(&self, number: u64) -> bool {
+    /// Whether both ends are there, and this daemon has the leader's.
+    pub(super) fn is_whole(&self, number: u64, leader: Run) -> bool {
         let pipes = |link: &Link| link.to_edge.ends_at.or(link.to_leader.ends_at);
-        self.links.get(&number).is_some_and(|link| !link.is_cut && pipes(link).is_none())
+        let mut link = self.links.get(&number).into_iter();
+        link.any(|link| link.leader == leader && !link.is_cut && pipes(link).is_none())
     }
 
     /// A connection that a daemon has not accepted yet.

@@ -183,9 +183,11 @@ impl Room {
         self.yields
     }
 
-    /// Gives the store back in order, when everything is committed.
-    pub(super) fn stop(&mut self) {
-        self.served.clear();
+    /// Gives the store back in order, when everything is committed. Its sockets are closed.
+    pub(super) fn stop(&mut self, around: &mut Around) {
+        for served in self.served.drain(..) {
+            around.links.close(served.link, End::Leader, around.now);
+        }
         self.accepts = false;
         self.yields = true;
         self.hub.with_journal(|engine, journal| {

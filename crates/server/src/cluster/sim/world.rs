@@ -113,7 +113,8 @@ impl Around {
         if recovers {
             return who.into_iter().for_each(|who| self.laws.recovers(epoch, (job.id, lease.token), who));
         }
-        let (leader, serial) = ((epoch, self.is_leader(epoch)), serial(job.body()));
+        let serial = self.laws.serial(serial(job.body()), job.id, Some(epoch));
+        let leader = (epoch, self.is_leader(epoch));
         who.into_iter().for_each(|who| self.laws.leased(leader, serial, (job.id, lease.token), who, bound));
     }
 
@@ -176,6 +177,7 @@ struct Odds {
     clocks: u64,
     fail_over: u64,
     part: u64,
+    stop: u64,
 }
 
 impl World {
@@ -216,6 +218,7 @@ impl World {
                 clocks: some([0, 0, 3, 20]),
                 fail_over: some([0, 0, 2, 5]),
                 part: some([0, 0, 2, 5]),
+                stop: some([0, 0, 2, 5]),
             };
             around.stalls = some([0, 0, 5, 20]);
             around.database.trouble = Trouble { slow: some([0, 1, 5, 20]), lost: some([0, 0, 1, 5]) };
@@ -266,7 +269,7 @@ impl World {
         let Self { around, daemons, pushes, .. } = self;
         let at = usize::try_from(around.rng.below(DAEMONS as u64)).unwrap();
         let daemon = &mut daemons[at];
-        if !daemon.is_up() {
+        if !daemon.is_up() || daemon.is_stopping() {
             return;
         }
         let run = daemon.run();
@@ -300,7 +303,7 @@ impl World {
         let mut happens = |odds| around.rng.below(1_000) < odds;
         let (kill, stall, yields) = (happens(odds.kill), happens(odds.stall), happens(odds.yields));
         let (clocks, cut) = (happens(odds.clocks), happens(odds.cut));
-        let (fail_over, part) = (happens(odds.fail_over), happens(odds.part));
+        let (fail_over, part, stop) = (happens(odds.fail_over), happens(odds.part), happens(odds.stop));
         if kill && daemon.is_up() {
             around.note(|| format!("{at} is killed"));
             around.tally.note("a daemon is killed");
@@ -313,6 +316,10 @@ impl World {
         }
         if yields {
             daemon.ask_to_yield();
+        }
+        if stop {
+            around.note(|| format!("{at} is asked to stop"));
+            daemon.ask_to_stop();
         }
         if clocks {
             daemon.upset_clock(around);
@@ -383,12 +390,15 @@ impl World {
 
     /// What the cluster has not done yet.
     fn trouble_left(&self) -> Option<String> {
-        let mut leaders = self.daemons.iter().filter_map(Daemon::leads);
-        let Some(leader) = leaders.next() else { return Some("no daemon leads".to_owned()) };
+        let mut leaders = self.daemons.iter().filter_map(|daemon| Some((daemon.run(), daemon.leads()?)));
+        let Some((run, leader)) = leaders.next() else { return Some("no daemon leads".to_owned()) };
+        if self.daemons.iter().any(Daemon::is_stopping) {
+            return Some("a daemon is about to stop".to_owned());
+        }
         if leaders.next().is_some() {
             return Some("a daemon is deposed and does not know it".to_owned());
         }
-        if !self.daemons.iter().all(|daemon| daemon.leads().is_some() || daemon.follows(&self.around.links)) {
+        if !self.daemons.iter().all(|daemon| daemon.leads().is_some() || daemon.follows(run, &self.around.links)) {
             return Some("a daemon has no leader".to_owned());
         }
         if self.daemons.iter().any(|daemon| daemon.leads().is_none() && daemon.broker().edge().is_busy()) {
@@ -454,14 +464,15 @@ impl World {
             (0..8).for_each(|_| client.take_any());
             (0..5).for_each(|_| self.step(false));
             let jobs = self.daemons.iter().find_map(Daemon::leads).map(|room| room.jobs());
-            if jobs.as_ref().is_some_and(Vec::is_empty) && self.trouble_left().is_none() {
+            let lacks = self.around.laws.lacks_runs();
+            if jobs.as_ref().is_some_and(Vec::is_empty) && lacks.is_none() && self.trouble_left().is_none() {
                 break;
             }
             if self.around.laws.broken().is_some() {
                 return;
             }
             if self.around.now > until {
-                let left = self.trouble_left();
+                let left = self.trouble_left().or(lacks);
                 let story = |(serial, state): &(u64, String)| {
                     format!("{serial} {state}\n    {}", self.around.laws.story(*serial))
                 };

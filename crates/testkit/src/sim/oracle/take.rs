@@ -142,10 +142,12 @@ impl Oracle {
             self.see("Isolation::Passed");
         }
         // Beyond the numbers of earlier runs of the daemon.
-        let serial = self.queue(queue).serial + self.boot_count * (1 << 44);
+        let (starts, serial) = (self.boot_count, self.queue(queue).serial);
         let memo = self.job_mut(id);
         memo.job.attempts += 1;
-        let token = Token(if memo.job.cycle().is_some() { serial } else { memo.job.attempts.into() });
+        let attempts = u64::from(memo.job.attempts);
+        let is_cycle = memo.job.cycle().is_some();
+        let token = Token(if is_cycle { serial + starts * (1 << 44) } else { attempts + starts * (1 << 32) });
         let wish = memo.job.extra.as_deref().and_then(|extra| extra.lease_ms);
         let (lease_ms, on_expiry) = match (wish, terms.wish) {
             (Some(ms), Some(on_expiry)) => (Some(ms), on_expiry),
