@@ -95,7 +95,7 @@ fn a_kept_result_may_hold_the_key() {
     broker.says(1, again(Clash::Attach), ["1 attached j1"]);
     broker.says(1, again(Clash::Keep), ["1 kept j1"]);
     broker.says(1, again(Clash::Refuse), ["1 refused: job not unique"]);
-    assert!(broker.engine.is_at_rest());
+    assert!(broker.engine.work_left(0).is_at_rest);
     broker.at(1_500, []);
     broker.says(1, again(Clash::Attach), ["1 new j2"]);
     // A dead job holds no key.
