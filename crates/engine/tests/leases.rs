@@ -363,18 +363,18 @@ fn a_job_sent_on_credit_is_held_on_the_terms_of_the_ability() {
 #[test]
 fn a_stop_interrupts_connection_bound_leases_and_listeners() {
     let mut broker = Broker::new();
-    assert!(broker.engine.is_at_rest());
+    assert!(broker.engine.work_left(0).is_at_rest);
     // Waiting jobs and time-bound leases are still there afterwards.
     broker.hear(4, push("q"));
     broker.hear(4, push("q"));
     broker.says(1, take(["q"]).for_ms(500, FAIL), ["1 took j1.1 until 1500"]);
-    assert!(broker.engine.is_at_rest());
+    assert!(broker.engine.work_left(0).is_at_rest);
     broker.says(1, take(["q"]), ["1 took j2.1"]);
-    assert!(!broker.engine.is_at_rest(), "held by a connection");
+    assert!(!broker.engine.work_left(0).is_at_rest, "held by a connection");
     broker.says(1, finish(2), ["1 finished j2"]);
-    assert!(broker.engine.is_at_rest());
+    assert!(broker.engine.work_left(0).is_at_rest);
     broker.hear(4, push("q").foreground());
-    assert!(!broker.engine.is_at_rest(), "waited for");
+    assert!(!broker.engine.work_left(0).is_at_rest, "waited for");
     broker.hear(4, ClientCommand::Close);
-    assert!(broker.engine.is_at_rest());
+    assert!(broker.engine.work_left(0).is_at_rest);
 }
