@@ -284,7 +284,7 @@ impl Broker {
                 carried[at] = read - used;
                 if !requests.is_empty() {
                     let open = self.on_bytes(at, &requests, shape.workers, &mut replies);
-                    open.ok_or(Error::Closed { connection: at })?;
+                    open.ok_or(Error::Closed(at))?;
                 }
             }
             next = driver.on_batch()?;
@@ -292,7 +292,7 @@ impl Broker {
                 pauses = if state == driver.state() { pauses + 1 } else { 0 };
                 state = driver.state();
                 if pauses > PAUSES_MAX {
-                    return Err(Error::Stalled { waited: Duration::ZERO, state });
+                    return Err(Error::Stalled(Duration::ZERO, state));
                 }
                 self.server.pause(&mut replies);
                 now_nanos += PAUSE_MS * 1_000_000;

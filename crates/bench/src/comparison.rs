@@ -55,7 +55,7 @@ impl Comparison {
                     report.facts.push((peer.to_string(), version));
                     peers.push(*peer);
                 }
-                Err(missing @ Error::Missing { .. }) if self.skips_missing && !peer.is_ours() => {
+                Err(missing @ Error::Missing(..)) if self.skips_missing && !peer.is_ours() => {
                     left_out.push(format!("{peer} ({missing})"));
                 }
                 Err(error) => return Err(error),

@@ -10,24 +10,18 @@ use serde_json::Value;
 use crate::cases::{Request, Shape};
 use crate::error::Error;
 use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
-use crate::protocol::{Count, Protocol, ask, connect};
+use crate::protocol::{Protocol, ask, connect};
 use crate::resp::{self, Line};
-use crate::stamp::{Random, STAMP_DIGITS, Stamp, digits};
+use crate::stamp::{STAMP_DIGITS, Stamp, digits};
 use crate::table::{BATCH, fetch_ack};
 
 /// See the module.
-pub(crate) static FAKTORY: Protocol = Protocol {
-    name: "faktory",
-    client: None,
-    fill: Shape::submit(8, BATCH),
-    empty: fetch_ack(50, true, 0),
-    wakes: false,
-    drains: false,
-    speaker: |seat| {
-        Connection::boxed(Faktory { seat, stage: Stage::Greeting, beat_nanos: None, beats: false }, seat, 1)
-    },
+pub(crate) static FAKTORY: Protocol = Protocol::new(
+    "faktory",
+    (Shape::submit(8, BATCH), fetch_ack(50, true, 0)),
+    |seat| Connection::boxed(Faktory { seat, stage: Stage::Greeting, beat_nanos: None, beats: false }, seat, 1),
     count,
-};
+);
 
 /// The first reply on a connection.
 const GREETING: Line<'_> = Line::Simple(b"HI {\"v\":2}");
@@ -139,8 +133,8 @@ impl Wire for Faktory {
 
 /// Appends a job: a random jid, queue, type, and its stamp as the only argument; 112 bytes.
 #[inline]
-fn put_job(out: &mut Vec<u8>, stamp: Stamp, rng: &mut Random) {
-    let jid: [u8; 32] = digits((u128::from(rng.next()) << 64 | u128::from(rng.next())).to_be_bytes());
+fn put_job(out: &mut Vec<u8>, stamp: Stamp, rng: &mut fastrand::Rng) {
+    let jid: [u8; 32] = digits((rng.u128(..)).to_be_bytes());
     out.extend_from_slice(b"{\"jid\":\"");
     out.extend_from_slice(jid.first_chunk::<JID_BYTES>().unwrap_or(&[b'0'; JID_BYTES]));
     out.extend_from_slice(b"\",\"queue\":\"bench\",\"jobtype\":\"bench\",\"args\":[\"");
@@ -164,7 +158,7 @@ fn behind<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
 /// The server's count of jobs in all states.
 ///
 /// Spec: "INFO".
-fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
+fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
     ask(&mut connect(admin)?, b"HELLO {\"hostname\":\"bench\",\"v\":2}\r\nINFO\r\n", |bytes| {
         let mut rest = bytes;
         while let Some((line, after)) = resp::split(rest)? {
@@ -176,7 +170,6 @@ fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
         }
         Ok(None)
     })
-    .map(Count::of)
 }
 
 fn total(text: &[u8]) -> Option<u64> {

@@ -214,7 +214,7 @@ impl Programs {
 
     /// The virtual environment. [`Error::Missing`] if none was given.
     pub(crate) fn venv(&self) -> Result<&Path, Error> {
-        let missing = || Error::Missing { program: "--eventmq-venv".into(), remedy: REMEDY.to_owned() };
+        let missing = || Error::Missing("--eventmq-venv".into(), REMEDY.to_owned());
         self.venv.as_deref().ok_or_else(missing)
     }
 
@@ -329,7 +329,7 @@ pub(crate) fn url(addr: SocketAddr) -> String {
 
 fn versions(venv: &Path) -> Result<String, Error> {
     let program = venv.join("bin/python");
-    let missing = |_| Error::Missing { program: program.clone(), remedy: REMEDY.to_owned() };
+    let missing = |_| Error::Missing(program.clone(), REMEDY.to_owned());
     let output = Command::new(&program).args(["-c", VERSIONS]).output().map_err(missing)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());

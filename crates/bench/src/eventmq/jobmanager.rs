@@ -21,7 +21,7 @@ use crate::process::{self, CpuTimes};
 use crate::protocol::await_agreement;
 use crate::run::Run;
 use crate::servers::{Home, Server};
-use crate::stamp::{Random, STAMP_DIGITS, Stamp};
+use crate::stamp::{STAMP_DIGITS, Stamp, unique};
 use crate::tally::{Ending, Tally};
 use crate::zmtp;
 
@@ -69,14 +69,14 @@ pub(crate) fn run(run: &Run<'_>, jobs: u64, server: &Server, home: &Home) -> Res
 /// A client that sends many requests at once, as a stock client does: it reads replies and ignores them.
 struct Batcher {
     stream: TcpStream,
-    rng: Random,
+    rng: fastrand::Rng,
     sent: u64,
 }
 
 impl Batcher {
     fn open(front: SocketAddr) -> Result<Self, Error> {
-        let mut rng = Random::new(1);
-        let stream = zmtp::connect(front, &rng.unique())?;
+        let mut rng = fastrand::Rng::with_seed(1);
+        let stream = zmtp::connect(front, &unique(&mut rng))?;
         stream.set_read_timeout(Some(LOOK_EVERY)).map_err(Error::io("set a timeout"))?;
         Ok(Self { stream, rng, sent: 0 })
     }
@@ -98,7 +98,7 @@ impl Batcher {
             if found > done {
                 (done, progress) = (found, Instant::now());
             } else if progress.elapsed() > STALL {
-                return Err(Error::Stalled { waited: STALL, state: format!("{done} of {} jobs are done", self.sent) });
+                return Err(Error::Stalled(STALL, format!("{done} of {} jobs are done", self.sent)));
             }
         }
         Ok(())
