@@ -16,9 +16,6 @@ use crate::process;
 use crate::report::Report;
 use crate::run::Run;
 
-/// Two thousand connections on either side, and a process's other files.
-const OPEN_FILES: u64 = 4096;
-
 /// What to run, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Comparison {
@@ -97,7 +94,7 @@ impl Comparison {
 
     /// Facts on machine, disk and plan. Also raises the limit of open files as the cases require.
     fn facts(&self, plan: &Plan) -> Result<Vec<(String, String)>, Error> {
-        process::raise_open_files(OPEN_FILES)?;
+        process::raise_open_files()?;
         let mut facts = process::machine_facts();
         let kind = process::file_system(&self.data_root);
         let note = if kind == "tmpfs" { " (memory: what is written there is never on a disk)" } else { "" };
