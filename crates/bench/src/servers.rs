@@ -144,10 +144,14 @@ impl Drop for Server {
 }
 
 /// The first line that a program prints for its version. Checks first whether the program exists.
-/// [`Error::Missing`] with `remedy`.
-pub(crate) fn version(program: &Path, flag: &str, remedy: &str) -> Result<String, Error> {
+/// [`Error::Missing`] and [`Error::Usage`] with `remedy`.
+pub(crate) fn version(program: &Path, args: &[&str], remedy: &str) -> Result<String, Error> {
     let missing = |_| Error::Missing(program.to_owned(), remedy.to_owned());
-    let output = Command::new(program).arg(flag).output().map_err(missing)?;
+    let output = Command::new(program).args(args).output().map_err(missing)?;
+    if !output.status.success() {
+        let refusal = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::Usage(format!("{}: {}; {remedy}", program.display(), refusal.trim())));
+    }
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().find(|line| !line.trim().is_empty()).unwrap_or("no version").trim().to_owned())
 }
