@@ -16,7 +16,7 @@ use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::protocol::daemon;
 
 use crate::cases::{Request, Shape};
-use crate::driver::{Driver, Measured, Next, Plan};
+use crate::driver::{Context, Driver, Measured, Next, Plan};
 use crate::error::Error;
 use crate::metric::Metric;
 use crate::protocol::Protocol;
@@ -428,10 +428,10 @@ fn push_of(protocol: &Protocol) -> Vec<u8> {
     let mut speaker = protocol.speakers(&shape, true).remove(0);
     let (mut out, mut replies) = (Vec::new(), [Vec::new()]);
     server.connect(1);
-    speaker.on_wake(&mut out, &mut tally);
+    speaker.on_wake(&mut Context { out: &mut out, tally: &mut tally });
     while tally.started == 0 {
         server.send(0, &std::mem::take(&mut out), &mut replies);
-        let used = speaker.on_bytes(&replies[0], &mut out, &mut tally).unwrap();
+        let used = speaker.on_bytes(&replies[0], &mut Context { out: &mut out, tally: &mut tally }).unwrap();
         replies[0].drain(..used);
     }
     out

@@ -5,8 +5,9 @@
 use std::net::SocketAddr;
 
 use crate::cases::Shape;
+use crate::driver::Context;
 use crate::error::Error;
-use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Wire, strange};
+use crate::load::{Connection, Incoming, Job, Read, Reply, Wire, strange};
 use crate::protocol::{Protocol, ask, connect};
 use crate::resp::number;
 use crate::stamp::{BODY_BYTES, Stamp};
@@ -48,16 +49,15 @@ impl Wire for Beanstalkd {
     }
 
     fn push(&mut self, jobs: &[Stamp], cx: &mut Context<'_>) {
-        jobs.iter()
-            .for_each(|stamp| [PUT, &stamp.to_body(), b"\r\n"].iter().for_each(|part| cx.out.extend_from_slice(part)));
+        jobs.iter().for_each(|stamp| cx.put([PUT, &stamp.to_body(), b"\r\n"]));
     }
 
     fn take(&mut self, _: Stamp, cx: &mut Context<'_>) {
-        cx.out.extend_from_slice(b"reserve\r\n");
+        cx.put([b"reserve\r\n"]);
     }
 
     fn finish(&mut self, _: Stamp, job: &Job<'_>, cx: &mut Context<'_>) -> bool {
-        [b"delete ", job.lease, b"\r\n"].iter().for_each(|part| cx.out.extend_from_slice(part));
+        cx.put([b"delete ", job.lease, b"\r\n"]);
         true
     }
 }

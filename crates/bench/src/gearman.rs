@@ -6,8 +6,9 @@
 use std::net::SocketAddr;
 
 use crate::cases::{Request, Shape};
+use crate::driver::Context;
 use crate::error::Error;
-use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
+use crate::load::{Connection, Incoming, Job, Read, Reply, Seat, Wire, strange};
 use crate::protocol::{Protocol, ask, connect};
 use crate::stamp::{Stamp, unique};
 use crate::table::PIPELINE;

@@ -5,8 +5,9 @@
 use std::net::SocketAddr;
 
 use crate::cases::Shape;
+use crate::driver::Context;
 use crate::error::Error;
-use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Wire, strange};
+use crate::load::{Connection, Incoming, Job, Read, Reply, Wire, strange};
 use crate::protocol::{Protocol, ask, connect};
 use crate::resp::{self, Line};
 use crate::stamp::Stamp;
@@ -47,16 +48,15 @@ impl Wire for Redis {
     }
 
     fn push(&mut self, jobs: &[Stamp], cx: &mut Context<'_>) {
-        jobs.iter()
-            .for_each(|stamp| [PUSH, &stamp.to_body(), b"\r\n"].iter().for_each(|part| cx.out.extend_from_slice(part)));
+        jobs.iter().for_each(|stamp| cx.put([PUSH, &stamp.to_body(), b"\r\n"]));
     }
 
     fn take(&mut self, _: Stamp, cx: &mut Context<'_>) {
-        cx.out.extend_from_slice(TAKE);
+        cx.put([TAKE]);
     }
 
     fn finish(&mut self, _: Stamp, job: &Job<'_>, cx: &mut Context<'_>) -> bool {
-        [FINISH, job.lease, b"\r\n"].iter().for_each(|part| cx.out.extend_from_slice(part));
+        cx.put([FINISH, job.lease, b"\r\n"]);
         true
     }
 }

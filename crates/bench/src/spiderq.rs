@@ -9,8 +9,9 @@
 use std::net::SocketAddr;
 
 use crate::cases::{Request, Shape};
+use crate::driver::Context;
 use crate::error::Error;
-use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
+use crate::load::{Connection, Incoming, Job, Read, Reply, Seat, Wire, strange};
 use crate::protocol::Protocol;
 use crate::stamp::Stamp;
 use crate::tally::Ending;

@@ -10,8 +10,9 @@ use std::net::SocketAddr;
 use serde_json::Value;
 
 use crate::cases::Shape;
+use crate::driver::Context;
 use crate::error::Error;
-use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
+use crate::load::{Connection, Incoming, Job, Read, Reply, Seat, Wire, strange};
 use crate::protocol::Protocol;
 use crate::stamp::{STAMP_DIGITS, Stamp, UNIQUE_BYTES, low_of, unique, uuid};
 use crate::table::WORKERS;
