@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_engine::{ClientId, Clock, DAYS_KEPT, Reply, Tag, Timestamp, Totals};
+use windlass_engine::{Clock, DAYS_KEPT, Reply, Timestamp, Totals};
 
 use super::{Answer, Oracle};
 
@@ -47,13 +47,12 @@ impl Oracle {
         }
     }
 
-    pub(super) fn count_days(&mut self, client: ClientId, tag: Tag) -> Answer {
+    pub(super) fn count_days(&mut self) -> Answer {
         let mut days = BTreeMap::<u64, Totals>::new();
         for (day, counted) in &self.days {
             let sum = days.entry(*day).or_default();
             *sum = sum.merged(counted, |one, other| one + other);
         }
-        self.reply(client, tag, Reply::Days(days));
-        Ok(())
+        Ok(Some(Reply::Days(days)))
     }
 }

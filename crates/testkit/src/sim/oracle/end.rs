@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, ClientId, Cycle, End, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind, LOSSES, Note, Notice,
-    OnExpiry, Progress, Proof, QueueKind, Refusal, RepayTo, Reply, Tag, Timestamp,
+    OnExpiry, Progress, Proof, QueueKind, Refusal, RepayTo, Reply, Timestamp,
 };
 
 use super::{Answer, Oracle};
@@ -49,7 +49,7 @@ impl Oracle {
         })
     }
 
-    pub(super) fn finish(&mut self, client: ClientId, tag: Tag, claim: Claim, result: &Bytes) -> Answer {
+    pub(super) fn finish(&mut self, client: ClientId, claim: Claim, result: &Bytes) -> Answer {
         let id = match claim {
             (job, Proof::Late) => self.left(job)?,
             (job, Proof::AnyLease) if self.was_delivered(job) => self.left(job)?,
@@ -81,20 +81,14 @@ impl Oracle {
         } else {
             self.remove(id);
         }
-        if tag.wants_answer() {
-            self.reply(client, tag, Reply::Finished(id));
-        }
-        Ok(())
+        Ok(Some(Reply::Finished(id)))
     }
 
-    pub(super) fn fail(&mut self, client: ClientId, tag: Tag, claim: Claim, failure: &Failure) -> Answer {
+    pub(super) fn fail(&mut self, client: ClientId, claim: Claim, failure: &Failure) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Work)?;
         let end = End::Failed(Box::new(failure.clone()));
         let fate = self.fail_job(id, failure.clone(), &end);
-        if tag.wants_answer() {
-            self.reply(client, tag, Reply::Failed { job: id, fate });
-        }
-        Ok(())
+        Ok(Some(Reply::Failed { job: id, fate }))
     }
 
     fn fail_job(&mut self, id: JobId, failure: Failure, end: &End) -> Fate {
@@ -173,26 +167,17 @@ impl Oracle {
         until
     }
 
-    pub(super) fn release(&mut self, client: ClientId, tag: Tag, claim: Claim, front: bool) -> Answer {
+    pub(super) fn release(&mut self, client: ClientId, claim: Claim, front: bool) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Work)?;
         let rank = front.then(|| self.rank(true));
         self.make_ready(id, rank);
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn extend(
-        &mut self,
-        client: ClientId,
-        tag: Tag,
-        claim: Claim,
-        until: Timestamp,
-        only_later: bool,
-    ) -> Answer {
+    pub(super) fn extend(&mut self, client: ClientId, claim: Claim, until: Timestamp, only_later: bool) -> Answer {
         let id = self.claimed(client, claim)?;
         self.move_end(id, until, only_later);
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     fn move_end(&mut self, id: JobId, until: Timestamp, only_later: bool) {
@@ -209,8 +194,6 @@ impl Oracle {
 
     pub(super) fn track(
         &mut self,
-        client: ClientId,
-        tag: Tag,
         job: &JobRef,
         (so_far, text): (Option<(u32, u32)>, Option<&Bytes>),
         until: Option<Timestamp>,
@@ -234,11 +217,10 @@ impl Oracle {
                 );
             }
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn repay(&mut self, client: ClientId, tag: Tag, claim: Claim, body: &Bytes, to: RepayTo) -> Answer {
+    pub(super) fn repay(&mut self, client: ClientId, claim: Claim, body: &Bytes, to: RepayTo) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Cycle)?;
         self.check_body(self.job(id).map(|memo| memo.job.queue), body)?;
         self.count_total(id, |totals| totals.succeeded += 1);
@@ -261,8 +243,7 @@ impl Oracle {
             let priority = if to == RepayTo::Front { 0 } else { min + halved(boost) };
             self.go_round(id, Cycle { priority, boost });
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     fn go_round(&mut self, id: JobId, cycle: Cycle) {
@@ -282,7 +263,7 @@ impl Oracle {
         }
     }
 
-    pub(super) fn tell(&mut self, client: ClientId, tag: Tag, claim: Claim, note: &Note) -> Answer {
+    pub(super) fn tell(&mut self, client: ClientId, claim: Claim, note: &Note) -> Answer {
         let (id, now) = (self.claimed(client, claim)?, self.wall());
         let memo = self.job_mut(id);
         if let Note::Progress { numerator, denominator, raw } = note {
@@ -293,8 +274,7 @@ impl Oracle {
         for listener in memo.job.listeners().to_vec() {
             self.notify(listener, Notice::Progress { job: id, note: note.clone() });
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     /// Ends a delivery whose worker is gone.

@@ -35,7 +35,9 @@ pub(crate) use compare::same_events;
 pub(crate) use memo::{ClientMemo, JobMemo, QueueMemo, Waiting, id_of, plain};
 use memo::{Wakeup, WorkerMemo};
 
-type Answer = Result<(), Refusal>;
+/// What a command answers, if anything.
+type Answer = Result<Option<Reply>, Refusal>;
+type Checked = Result<(), Refusal>;
 
 /// The oracle's ranks start here, as far from 0 as from the end.
 const MIDDLE: u64 = 1 << 62;
@@ -144,8 +146,10 @@ impl Oracle {
     /// The events that must follow this command, including those due before it.
     pub(crate) fn apply(&mut self, client: ClientId, tag: Tag, command: &Command) -> Vec<(ClientId, Event)> {
         self.tick();
-        if let Err(why) = self.ask(client, tag, command) {
-            self.reply(client, tag, Reply::Refused(why));
+        match self.ask(client, tag, command) {
+            Ok(Some(reply)) if tag.wants_answer() || !is_acknowledgement(&reply) => self.reply(client, tag, reply),
+            Ok(_) => {}
+            Err(why) => self.reply(client, tag, Reply::Refused(why)),
         }
         self.settle();
         self.forget_idle_queues();
@@ -183,78 +187,61 @@ impl Oracle {
             Command::Client(ClientCommand::Serve(subscription)) => self.serve_queue(client, subscription),
             Command::Client(ClientCommand::Unserve { queue, requeue }) => self.unserve(client, Some(queue), *requeue),
             Command::Client(ClientCommand::UnserveAll { requeue }) => self.unserve(client, None, *requeue),
-            Command::Job(JobCommand::Push(new)) => self.push(client, tag, new),
+            Command::Job(JobCommand::Push(new)) => self.push(client, new),
             Command::Take(TakeCommand::Take(take)) => self.take(client, tag, take),
             Command::Take(TakeCommand::WaitForWork) => self.sleep(client),
             Command::Take(TakeCommand::Credit { credits, select }) => self.credit(client, *credits, *select),
             Command::Take(TakeCommand::Unwait) => self.unwait(client),
-            Command::Lease(LeaseCommand::Finish { job, proof, result }) => {
-                self.finish(client, tag, (job, *proof), result)
-            }
-            Command::Lease(LeaseCommand::Fail { job, proof, failure }) => {
-                self.fail(client, tag, (job, *proof), failure)
-            }
-            Command::Lease(LeaseCommand::Unconvertible { job, proof, why }) => {
-                self.misfit(client, tag, (job, *proof), why)
-            }
-            Command::Lease(LeaseCommand::Release { job, proof, front }) => {
-                self.release(client, tag, (job, *proof), *front)
-            }
+            Command::Lease(LeaseCommand::Finish { job, proof, result }) => self.finish(client, (job, *proof), result),
+            Command::Lease(LeaseCommand::Fail { job, proof, failure }) => self.fail(client, (job, *proof), failure),
+            Command::Lease(LeaseCommand::Unconvertible { job, proof, why }) => self.misfit(client, (job, *proof), why),
+            Command::Lease(LeaseCommand::Release { job, proof, front }) => self.release(client, (job, *proof), *front),
             Command::Lease(LeaseCommand::Extend { job, proof, until, only_later }) => {
-                self.extend(client, tag, (job, *proof), *until, *only_later)
+                self.extend(client, (job, *proof), *until, *only_later)
             }
             Command::Lease(LeaseCommand::Repay { job, proof, body, to }) => {
-                self.repay(client, tag, (job, *proof), body, *to)
+                self.repay(client, (job, *proof), body, *to)
             }
-            Command::Lease(LeaseCommand::Progress { job, proof, note }) => self.tell(client, tag, (job, *proof), note),
+            Command::Lease(LeaseCommand::Progress { job, proof, note }) => self.tell(client, (job, *proof), note),
             Command::Job(JobCommand::Track { job, progress, text, until }) => {
-                self.track(client, tag, job, (*progress, text.as_ref()), *until)
+                self.track(job, (*progress, text.as_ref()), *until)
             }
-            Command::Job(JobCommand::Replace { job, body }) => self.replace(client, tag, job, body),
-            Command::Job(JobCommand::Cancel(job)) => self.cancel(client, tag, job),
-            Command::Query(Query::Job(job)) => self.look(client, tag, job),
-            Command::Queue(QueueCommand::Create { queue, kind }) => self.create_queue(client, tag, queue, *kind),
-            Command::Queue(QueueCommand::Remove { queue, only_idle }) => {
-                self.remove_queue(client, tag, queue, *only_idle)
-            }
-            Command::Queue(QueueCommand::Pause { queue, paused }) => self.pause_queue(client, tag, queue, *paused),
-            Command::Queue(QueueCommand::Limit { queue, jobs_max }) => self.limit_queue(client, tag, queue, jobs_max),
-            Command::Queue(QueueCommand::Throttle { queue, throttle }) => {
-                self.throttle_queue(client, tag, queue, *throttle)
-            }
-            Command::Queue(QueueCommand::Bridge(bridge)) => self.bridge(client, tag, bridge),
-            Command::Queue(QueueCommand::SetRules { queue, rules }) => self.rule_queue(client, tag, queue, *rules),
-            Command::Schedule(ScheduleCommand::Set(new)) => self.set_schedule(client, tag, new),
-            Command::Schedule(ScheduleCommand::Remove(which)) => self.remove_schedule(client, tag, which),
-            Command::Schedule(ScheduleCommand::Run(which)) => self.run_now(client, tag, which),
-            Command::Schedule(ScheduleCommand::Pause { schedule, paused }) => {
-                self.pause_schedule(client, tag, schedule, *paused)
-            }
+            Command::Job(JobCommand::Replace { job, body }) => self.replace(job, body),
+            Command::Job(JobCommand::Cancel(job)) => self.cancel(job),
+            Command::Query(Query::Job(job)) => self.look(job),
+            Command::Queue(QueueCommand::Create { queue, kind }) => self.create_queue(client, queue, *kind),
+            Command::Queue(QueueCommand::Remove { queue, only_idle }) => self.remove_queue(client, queue, *only_idle),
+            Command::Queue(QueueCommand::Pause { queue, paused }) => self.pause_queue(client, queue, *paused),
+            Command::Queue(QueueCommand::Limit { queue, jobs_max }) => self.limit_queue(client, queue, jobs_max),
+            Command::Queue(QueueCommand::Throttle { queue, throttle }) => self.throttle_queue(queue, *throttle),
+            Command::Queue(QueueCommand::Bridge(bridge)) => self.bridge(bridge),
+            Command::Queue(QueueCommand::SetRules { queue, rules }) => self.rule_queue(queue, *rules),
+            Command::Schedule(ScheduleCommand::Set(new)) => self.set_schedule(new),
+            Command::Schedule(ScheduleCommand::Remove(which)) => self.remove_schedule(which),
+            Command::Schedule(ScheduleCommand::Run(which)) => self.run_now(client, which),
+            Command::Schedule(ScheduleCommand::Pause { schedule, paused }) => self.pause_schedule(schedule, *paused),
             Command::Query(Query::Schedules { protocol, after, limit }) => {
-                self.list_schedules(client, tag, *protocol, (*after, *limit))
+                self.list_schedules(*protocol, (*after, *limit))
             }
-            Command::Batch(BatchCommand::New(new)) => self.new_batch(client, tag, new),
-            Command::Batch(BatchCommand::Open { batch, hold_ms }) => self.open_batch(client, tag, batch, *hold_ms),
-            Command::Batch(BatchCommand::Commit { batch }) => self.commit_batch(client, tag, batch),
-            Command::Query(Query::Batch { batch }) => self.look_batch(client, tag, batch),
-            Command::Query(Query::Queue { queue }) => self.look_queue(client, tag, queue),
-            Command::Query(Query::Queues { after, limit }) => self.list_queues(client, tag, *after, *limit),
-            Command::Query(Query::Workers { after, limit }) => self.list_workers(client, tag, *after, *limit),
-            Command::Query(Query::Clients { after, limit }) => self.list_clients(client, tag, *after, *limit),
-            Command::Query(Query::Stats) => self.stats(client, tag),
-            Command::Query(Query::Days) => self.count_days(client, tag),
+            Command::Batch(BatchCommand::New(new)) => self.new_batch(new),
+            Command::Batch(BatchCommand::Open { batch, hold_ms }) => self.open_batch(batch, *hold_ms),
+            Command::Batch(BatchCommand::Commit { batch }) => self.commit_batch(batch),
+            Command::Query(Query::Batch { batch }) => self.look_batch(batch),
+            Command::Query(Query::Queue { queue }) => self.look_queue(client, queue),
+            Command::Query(Query::Queues { after, limit }) => self.list_queues(client, *after, *limit),
+            Command::Query(Query::Workers { after, limit }) => self.list_workers(*after, *limit),
+            Command::Query(Query::Clients { after, limit }) => self.list_clients(*after, *limit),
+            Command::Query(Query::Stats) => self.stats(),
+            Command::Query(Query::Days) => self.count_days(),
             // The script has none of these: a reply would be a difference.
             Command::Client(ClientCommand::Disconnect(_) | ClientCommand::Watch { .. })
             | Command::Query(Query::Why(_) | Query::Figures { .. } | Query::Batches { .. } | Query::Throttles { .. }) => {
-                Ok(())
+                Ok(None)
             }
-            Command::Barrier => {
-                self.reply(client, tag, Reply::Settled);
-                Ok(())
-            }
-            Command::Worker(WorkerCommand::Register { worker, about }) => self.enlist(client, tag, worker, about),
-            Command::Worker(WorkerCommand::Beat { worker, state }) => self.beat(client, tag, worker, *state),
-            Command::Worker(WorkerCommand::SetState { worker, state }) => self.signal(client, tag, worker, *state),
+            Command::Barrier => Ok(Some(Reply::Settled)),
+            Command::Worker(WorkerCommand::Register { worker, about }) => self.enlist(client, worker, about),
+            Command::Worker(WorkerCommand::Beat { worker, state }) => self.beat(worker, *state),
+            Command::Worker(WorkerCommand::SetState { worker, state }) => self.signal(worker, *state),
             Command::Query(Query::Configured { .. }) | Command::Worker(WorkerCommand::Drain) | Command::Claim(_) => {
                 unreachable!("only the daemon itself sends this")
             }
@@ -433,12 +420,6 @@ impl Oracle {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    fn say_done(&mut self, client: ClientId, tag: Tag) {
-        if tag.wants_answer() {
-            self.reply(client, tag, Reply::Done);
-        }
-    }
-
     /// Counts an event of a job.
     fn count_total(&mut self, id: JobId, add: impl Fn(&mut Totals)) {
         let protocol = self.job_mut(id).job.protocol;
@@ -453,7 +434,7 @@ impl Oracle {
         }
     }
 
-    fn check_name(&self, name: &[u8]) -> Answer {
+    fn check_name(&self, name: &[u8]) -> Checked {
         let limit = self.limits.name_bytes_max;
         let given = u32::try_from(name.len()).unwrap_or(u32::MAX);
         if given > limit { Err(Capacity::NameBytes.exceeded(given, limit)) } else { Ok(()) }
@@ -541,4 +522,12 @@ impl Oracle {
         self.waits += 1;
         self.waits
     }
+}
+
+/// Whether a reply only acknowledges the command. A client can do without it.
+const fn is_acknowledgement(reply: &Reply) -> bool {
+    matches!(
+        reply,
+        Reply::Done | Reply::Pushed { .. } | Reply::Finished(_) | Reply::Failed { .. } | Reply::ScheduleSet { .. }
+    )
 }

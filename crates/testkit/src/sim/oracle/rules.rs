@@ -3,15 +3,15 @@
 use bytes::Bytes;
 use windlass_engine::{
     Bridge, Capacity, ClientId, End, Failure, JobId, MISFIT, NewJob, Protocol, Protocols, QueueId, QueueKind,
-    QueueRules, Retry, Tag, Unfit,
+    QueueRules, Reply, Retry, Unfit,
 };
 
 use super::end::Claim;
 use super::memo::QueueMemo;
-use super::{Answer, ClientMemo, JobMemo, Oracle};
+use super::{Answer, Checked, ClientMemo, JobMemo, Oracle};
 
 impl Oracle {
-    pub(super) fn rule_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, rules: QueueRules) -> Answer {
+    pub(super) fn rule_queue(&mut self, name: &Bytes, rules: QueueRules) -> Answer {
         self.check_name(name)?;
         let there = self.queue_named(name).map(|queue| queue.number);
         let queue = match there {
@@ -26,11 +26,10 @@ impl Oracle {
                 self.serve(queue);
             }
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn bridge(&mut self, client: ClientId, tag: Tag, bridge: &Bridge) -> Answer {
+    pub(super) fn bridge(&mut self, bridge: &Bridge) -> Answer {
         self.bridge = bridge.clone();
         let of = |queue: &QueueMemo| queue.kind == QueueKind::Work && bridge.includes(&queue.name);
         let mut changed: Vec<_> = self.queues.iter().filter(|queue| queue.bridged != of(queue)).collect();
@@ -41,8 +40,7 @@ impl Oracle {
             *queue_is = !*queue_is;
             self.serve(queue);
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     /// Whether a client of this protocol sees a waiting job.
@@ -88,13 +86,13 @@ impl Oracle {
     }
 
     /// Whether a body is within its queue's limit, if the queue exists.
-    pub(super) fn check_body(&self, queue: Option<QueueId>, body: &Bytes) -> Answer {
+    pub(super) fn check_body(&self, queue: Option<QueueId>, body: &Bytes) -> Checked {
         let limit = queue.and_then(|queue| self.queue(queue).rules.body_bytes_max).unwrap_or(u32::MAX);
         let given = u32::try_from(body.len()).unwrap_or(u32::MAX);
         if given <= limit { Ok(()) } else { Err(Capacity::BodyBytes.exceeded(given, limit)) }
     }
 
-    pub(super) fn check_new_body(&self, new: &NewJob) -> Answer {
+    pub(super) fn check_new_body(&self, new: &NewJob) -> Checked {
         self.check_body(self.queue_named(&new.queue).map(|queue| queue.number), &new.body)
     }
 
@@ -106,7 +104,7 @@ impl Oracle {
         }
     }
 
-    pub(super) fn misfit(&mut self, client: ClientId, tag: Tag, claim: Claim, why: &Bytes) -> Answer {
+    pub(super) fn misfit(&mut self, client: ClientId, claim: Claim, why: &Bytes) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Work)?;
         self.count_total(id, |totals| totals.misfits += 1);
         let own = self.client(client).and_then(|client| client.info.protocol);
@@ -126,8 +124,7 @@ impl Oracle {
             self.see("Misfit::Dies");
             self.bury_misfit(id, why);
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     fn bury_misfit(&mut self, id: JobId, why: &Bytes) {

@@ -1,7 +1,7 @@
 //! Throttles: which of a queue's leases count, and which clients may have one more.
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Holder, JobId, QueueId, QueueKind, Tag, Throttle, Timestamp};
+use windlass_engine::{ClientId, Holder, JobId, QueueId, QueueKind, Reply, Throttle, Timestamp};
 
 use super::memo::Served;
 use super::{Answer, Due, JobMemo, Oracle};
@@ -13,13 +13,7 @@ fn over_at(throttle: Throttle, memo: &JobMemo) -> Option<Timestamp> {
 }
 
 impl Oracle {
-    pub(super) fn throttle_queue(
-        &mut self,
-        client: ClientId,
-        tag: Tag,
-        name: &Bytes,
-        throttle: Option<Throttle>,
-    ) -> Answer {
+    pub(super) fn throttle_queue(&mut self, name: &Bytes, throttle: Option<Throttle>) -> Answer {
         self.check_name(name)?;
         let there = self.queue_named(name).map(|queue| queue.number);
         let queue = match there {
@@ -32,8 +26,7 @@ impl Oracle {
             self.count_slots(queue, self.now);
             self.serve(queue);
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     /// Counts every lease of a queue that is not too old.
