@@ -9,7 +9,7 @@ use super::{Answer, Oracle};
 impl Oracle {
     /// The wall clock minus the engine's.
     pub(crate) const fn skew_ms(&self) -> i64 {
-        self.rng.clock.skew_ms
+        self.turn.1.skew_ms
     }
 
     pub(super) const fn wall(&self) -> Timestamp {
@@ -28,7 +28,7 @@ impl Oracle {
     }
 
     pub(super) fn look_at_clocks(&mut self) {
-        let clock = self.rng.clock;
+        let clock = self.turn.1;
         if self.is_upset(clock) {
             let before = std::mem::replace(&mut self.clock, clock);
             if clock.skew_ms < before.skew_ms {

@@ -106,7 +106,7 @@ impl Oracle {
         if i64::from(failures) > i64::from(retry.failures_max) || memo.is_abandoned() {
             return self.give_up(id, end);
         }
-        let wait_ms = self.backoff_ms(retry.backoff, failures);
+        let wait_ms = self.wait_ms(id, Self::backoff(retry.backoff, failures));
         let at = now.after_ms(wait_ms);
         let next_at = Some(wall.after_ms(wait_ms));
         self.job_mut(id).extra().failure.iter_mut().for_each(|failure| failure.next_at = next_at);
@@ -119,17 +119,18 @@ impl Oracle {
         Fate::Retried(at)
     }
 
-    fn backoff_ms(&mut self, backoff: Backoff, failures: u32) -> u64 {
+    /// The waits that a policy allows: the shortest one, and how often a step may be added to it, up to which number.
+    fn backoff(backoff: Backoff, failures: u32) -> (u64, u64, u64) {
         let before = failures - 1;
         match backoff {
-            Backoff::None => 0,
-            Backoff::Fixed(ms) => ms.into(),
-            Backoff::Doubling(ms) => (0..before).fold(u64::from(ms), |ms, _| (ms * 2).min(3_600_000)).min(3_600_000),
+            Backoff::None => (0, 1, 1),
+            Backoff::Fixed(ms) => (ms.into(), 1, 1),
+            Backoff::Doubling(ms) => {
+                ((0..before).fold(u64::from(ms), |ms, _| (ms * 2).min(3_600_000)).min(3_600_000), 1, 1)
+            }
             Backoff::Faktory => {
                 let n = u64::from(before);
-                let seconds = n * n * n * n + 15 + self.rng.roll(30) * (n + 1);
-                assert!((15 + n.pow(4)..=15 + n.pow(4) + 29 * (n + 1)).contains(&seconds), "back-off out of bounds");
-                seconds * 1_000
+                ((n * n * n * n + 15) * 1_000, (n + 1) * 1_000, 30)
             }
         }
     }
@@ -295,7 +296,8 @@ impl Oracle {
         }
         if self.limits.losses_max > 0 && losses >= self.limits.losses_max {
             self.see("Loss::Dies");
-            return self.bury_lost(id, losses);
+            self.fail_with(id, LOSSES, format!("{losses} workers were lost with it").into());
+            return self.bury_after(id, &End::Lost);
         }
         // 0, 1, 2, 4, 8 … times the pause.
         let times = if losses < 2 { 0 } else { 1 << (losses - 2).min(32) };
@@ -304,7 +306,7 @@ impl Oracle {
             return self.make_ready(id, None);
         }
         self.see("Loss::Pauses");
-        let pause_ms = pause_ms + self.rng.roll(pause_ms);
+        let pause_ms = self.wait_ms(id, (pause_ms, 1, pause_ms));
         self.put(id, JobState::Retrying(self.now.after_ms(pause_ms)));
     }
 
@@ -319,13 +321,18 @@ impl Oracle {
             .any(|(losses, own)| is_last(losses, own) || is_last(losses, self.limits.losses_max))
     }
 
-    fn bury_lost(&mut self, id: JobId, losses: u32) {
+    /// Records a failure that no worker reported.
+    pub(super) fn fail_with(&mut self, id: JobId, kind: &'static [u8], message: Bytes) -> Box<Failure> {
         let now = self.wall();
         let last = &mut self.job_mut(id).extra().failure;
         let (first_at, next_at) = last.as_ref().map_or((now, None), |last| (last.first_at, last.next_at));
-        let (kind, message) = (Bytes::from_static(LOSSES), Bytes::from(format!("{losses} workers were lost with it")));
-        *last = Some(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() }));
-        self.tell_end(id, &End::Lost);
+        let kind = Bytes::from_static(kind);
+        last.insert(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() })).clone()
+    }
+
+    /// Keeps a job for an operator, whatever its retry policy is.
+    pub(super) fn bury_after(&mut self, id: JobId, end: &End) {
+        self.tell_end(id, end);
         if self.job_mut(id).job.durable {
             self.bury(id);
         } else {

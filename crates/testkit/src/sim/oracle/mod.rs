@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Context, Cursor, Event, Job,
+    BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Cursor, Engine, Event, Job,
     JobCommand, JobId, JobRef, JobState, JobStateKind, LeaseCommand, Limits, Notice, Protocol, Protocols, Query,
     QueueCommand, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, ScheduleCommand, Tag, TakeCommand, Thing,
     Timestamp, Totals, WorkerCommand,
@@ -83,7 +83,10 @@ pub(crate) struct Oracle {
     front: u64,
     /// Numbers waits in their order.
     waits: u64,
-    rng: Context,
+    /// The time and the clocks of this turn.
+    turn: (Timestamp, Clock),
+    /// Until when the engine lets jobs wait that failed, or whose workers were lost. It rolls dice for that.
+    chosen: BTreeMap<JobId, Timestamp>,
     said: Vec<(ClientId, Event)>,
     /// Counts of cases that no command or event shows by its name.
     pub(crate) seen: BTreeMap<&'static str, u64>,
@@ -131,16 +134,35 @@ impl Oracle {
             back: MIDDLE,
             front: MIDDLE,
             waits: 0,
-            rng: Context::new(Timestamp(0), 0),
+            turn: (Timestamp(0), Clock::default()),
+            chosen: BTreeMap::new(),
             said: Vec::new(),
             seen: BTreeMap::new(),
         }
     }
 
     /// Begins a turn.
-    pub(crate) fn begin(&mut self, now: Timestamp, clock: Clock, seed: u64) {
-        self.rng = Context::new(now, seed);
-        self.rng.clock = clock;
+    pub(crate) const fn begin(&mut self, now: Timestamp, clock: Clock) {
+        self.turn = (now, clock);
+    }
+
+    /// Learns what the engine has chosen by dice. Whether it may choose that is for [`Self::wait_ms`].
+    pub(crate) fn learn(&mut self, engine: &Engine) {
+        let wait = |job: &Job| match job.state {
+            JobState::Retrying(at) => Some(at),
+            _ => job.extra.as_deref()?.failure.as_ref()?.next_at.map(|at| self.by_engine(at)),
+        };
+        self.chosen = engine.jobs().filter_map(|job| Some((job.id, wait(job)?))).collect();
+    }
+
+    /// The wait that the engine has chosen for a job, if it is one of these; otherwise the shortest of these.
+    fn wait_ms(&self, id: JobId, (least, step, steps): (u64, u64, u64)) -> u64 {
+        let chosen = self.chosen.get(&id).map(|at| at.ms_since(self.now));
+        let is_allowed = |ms: &u64| {
+            let more = ms.checked_sub(least);
+            more.is_some_and(|more| more.is_multiple_of(step) && more / step < steps)
+        };
+        chosen.filter(is_allowed).unwrap_or(least)
     }
 
     /// The events that must follow this command, including those due before it.
@@ -172,6 +194,11 @@ impl Oracle {
         next: Option<Cursor>,
     ) -> Vec<(ClientId, Event)> {
         let changed = page.iter().filter(|id| self.mutate_one(**id, action)).count();
+        self.end_page(client, changed, next)
+    }
+
+    /// A page of a bulk change has changed so many.
+    fn end_page(&mut self, client: ClientId, changed: usize, next: Option<Cursor>) -> Vec<(ClientId, Event)> {
         let changed = u32::try_from(changed).unwrap_or(u32::MAX);
         self.reply(client, Tag(2), Reply::Mutated { changed, next });
         self.settle();
@@ -261,7 +288,7 @@ impl Oracle {
     }
 
     fn tick(&mut self) {
-        self.now = self.now.max(self.rng.now);
+        self.now = self.now.max(self.turn.0);
         self.look_at_clocks();
         self.look_at_day();
         while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
@@ -355,12 +382,10 @@ impl Oracle {
         self.jobs.iter().find(|memo| memo.holds_key && holds(&memo.job)).map(id_of)
     }
 
-    /// The job that holds a key in any queue: the oldest in the first of the engine's 256 groups of queues that has
-    /// one.
-    fn keyed_anywhere(&self, protocol: windlass_engine::Protocol, key: &[u8]) -> Option<JobId> {
+    /// The jobs that hold a key, in whatever queue.
+    pub(crate) fn holders(&self, protocol: Protocol, key: &[u8]) -> Vec<JobId> {
         let holds = |memo: &&JobMemo| memo.holds_key && memo.job.protocol == protocol && memo.job.key() == Some(key);
-        let group = |memo: &&JobMemo| self.queue(memo.job.queue).id.map(|queue| queue.0 % 256);
-        self.jobs.iter().filter(holds).min_by_key(group).map(id_of)
+        self.jobs.iter().filter(holds).map(id_of).collect()
     }
 
     pub(crate) fn find(&self, job: &JobRef) -> Result<JobId, Refusal> {
@@ -370,7 +395,7 @@ impl Oracle {
             JobRef::Key(key) => {
                 self.queue_named(&key.queue).and_then(|queue| self.keyed(queue.number, key.protocol, &key.key))
             }
-            JobRef::KeyAnywhere { protocol, key } => self.keyed_anywhere(*protocol, key),
+            JobRef::KeyAnywhere { .. } => unreachable!("the simulator looks for these itself"),
         };
         id.ok_or(Refusal::NotFound(Thing::Job))
     }

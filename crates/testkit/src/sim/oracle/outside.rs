@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView, Mutation,
-    Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply, Stats, Tag, Thing,
-    Unfit, WorkerRow,
+    Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply, Stats, Thing, Unfit,
+    WorkerRow,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
@@ -299,11 +299,7 @@ impl Oracle {
         if next.is_none() {
             self.protocols.remove(&protocol);
         }
-        let changed = u32::try_from(changed).unwrap_or(u32::MAX);
-        self.reply(client, Tag(2), Reply::Mutated { changed, next });
-        self.settle();
-        self.forget_idle_queues();
-        (next, std::mem::take(&mut self.said))
+        (next, self.end_page(client, changed, next))
     }
 
     fn flush_numbered(

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Bridge, Capacity, ClientId, End, Failure, JobId, MISFIT, NewJob, Protocol, Protocols, QueueId, QueueKind,
-    QueueRules, Reply, Retry, Unfit,
+    Bridge, Capacity, ClientId, End, JobId, MISFIT, NewJob, Protocol, Protocols, QueueId, QueueKind, QueueRules,
+    Refusal, Reply, Retry, Unfit,
 };
 
 use super::end::Claim;
@@ -12,14 +12,7 @@ use super::{Answer, Checked, ClientMemo, JobMemo, Oracle};
 
 impl Oracle {
     pub(super) fn rule_queue(&mut self, name: &Bytes, rules: QueueRules) -> Answer {
-        self.check_name(name)?;
-        let there = self.queue_named(name).map(|queue| queue.number);
-        let queue = match there {
-            Some(queue) => Some(queue),
-            None if rules != QueueRules::default() => Some(self.find_or_make_queue(name, QueueKind::Work)?),
-            None => None,
-        };
-        if let Some(queue) = queue {
+        if let Some(queue) = self.queue_to_set(name, rules != QueueRules::default())? {
             let codec = std::mem::replace(&mut self.queue_mut(queue).rules, rules).codec;
             if codec != rules.codec {
                 self.ready_queue(queue).into_iter().for_each(|id| self.job_mut(id).job.unfit = Unfit::NONE);
@@ -27,6 +20,13 @@ impl Oracle {
             }
         }
         Ok(Some(Reply::Done))
+    }
+
+    /// The queue of this name. One that does not exist is made only for a setting that differs from the default.
+    pub(super) fn queue_to_set(&mut self, name: &Bytes, differs: bool) -> Result<Option<QueueId>, Refusal> {
+        self.check_name(name)?;
+        let there = self.queue_named(name).map(|queue| queue.number);
+        if there.is_some() || !differs { Ok(there) } else { self.find_or_make_queue(name, QueueKind::Work).map(Some) }
     }
 
     pub(super) fn bridge(&mut self, bridge: &Bridge) -> Answer {
@@ -122,23 +122,9 @@ impl Oracle {
             self.make_ready(id, None);
         } else {
             self.see("Misfit::Dies");
-            self.bury_misfit(id, why);
+            let failure = self.fail_with(id, MISFIT, why.clone());
+            self.bury_after(id, &End::Failed(failure));
         }
         Ok(Some(Reply::Done))
-    }
-
-    fn bury_misfit(&mut self, id: JobId, why: &Bytes) {
-        let now = self.wall();
-        let last = &mut self.job_mut(id).extra().failure;
-        let (first_at, next_at) = last.as_ref().map_or((now, None), |last| (last.first_at, last.next_at));
-        let (kind, message) = (Bytes::from_static(MISFIT), why.clone());
-        let failure = Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() });
-        *last = Some(failure.clone());
-        self.tell_end(id, &End::Failed(failure));
-        if self.job_mut(id).job.durable {
-            self.bury(id);
-        } else {
-            self.end_badly(id);
-        }
     }
 }
