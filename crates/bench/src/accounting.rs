@@ -7,11 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use windlass_engine::{
-    ClientCommand, ClientId, Command, Job, JobCommand, JobRef, JobState, Limits, NewJob, QueueKind, Tag, Timestamp,
-};
+use windlass_engine::{ClientId, Job, JobCommand, JobRef, JobState, Limits, NewJob, QueueKind, Timestamp};
 use windlass_session::protocol::{Protocol as _, SessionFactory};
-use windlass_session::{Closer, Outbox, Reason, Session};
+use windlass_session::{Closer, Reason};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::protocol::daemon;
 
@@ -180,7 +178,7 @@ impl Server {
                 let youngest = hub.engine().jobs().max_by_key(|job| job.id);
                 let Some(job) = youngest.filter(|job| doubles || job.state == JobState::Ready) else { return false };
                 let command = if doubles { push(job, hub) } else { JobCommand::Cancel(JobRef::Id(job.id)) };
-                hub.open(|_| Box::new(Meddler(Some(command.into()))));
+                hub.command(command);
                 true
             }
         }
@@ -200,21 +198,6 @@ struct NoCloser;
 
 impl Closer for NoCloser {
     fn close(&self, _: Reason) {}
-}
-
-/// A connection with one command.
-#[derive(Debug)]
-struct Meddler(Option<Command>);
-
-impl Session for Meddler {
-    fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, ClientCommand::Open(Default::default()));
-        self.0.take().into_iter().for_each(|command| out.command(Tag::NONE, command));
-    }
-
-    fn on_bytes(&mut self, _: Timestamp, _: &mut bytes::BytesMut, _: &mut Outbox) {}
-
-    fn on_event(&mut self, _: Timestamp, _: windlass_engine::Event, _: &mut Outbox) {}
 }
 
 /// A server that lies once.
