@@ -293,12 +293,14 @@ impl Script<'_> {
                 Command::Lease(LeaseCommand::Extend { job, proof, until, only_later })
             }
             Kind::Repay => {
+                let rewarded = id.and_then(|id| self.oracle.job(id)?.job.cycle());
                 let to = self.rng.one_of([
                     RepayTo::Penalty,
                     RepayTo::Reward,
                     RepayTo::Reward,
                     RepayTo::Front,
-                    RepayTo::Drop,
+                    // Few entries are rewarded, and of these few are lent again.
+                    if rewarded.is_some_and(|cycle| cycle.boost > 0) { RepayTo::Penalty } else { RepayTo::Drop },
                 ]);
                 Command::Lease(LeaseCommand::Repay { job, proof, body: self.bytes(20), to })
             }

@@ -169,10 +169,14 @@ impl Oracle {
         let limit = self.limits.batches_max;
         let there = self.batches.iter().filter(|batch| !batch.gone).count();
         if there >= limit as usize {
-            let rests = |batch: &&BatchMemo| !batch.gone && batch.rests && Some(batch.id) != parent;
-            let oldest = self.batches.iter().filter(rests).min_by_key(|batch| (batch.since, batch.id));
-            let oldest = oldest.ok_or(Capacity::Batches.exceeded(limit, limit))?.id;
-            self.forget_batch(oldest);
+            let rests = self.batches.iter().filter(|batch| !batch.gone && batch.rests);
+            let mut oldest: Vec<_> = rests.map(|batch| (batch.since, batch.id)).collect();
+            oldest.sort_unstable();
+            if parent.is_some() && oldest.first().map(|(_, id)| *id) == parent {
+                self.see("Room::ParentStays");
+            }
+            let other = oldest.into_iter().map(|(_, id)| id).find(|id| Some(*id) != parent);
+            self.forget_batch(other.ok_or(Capacity::Batches.exceeded(limit, limit))?);
         }
         if there > limit as usize || limit == 0 { Err(Capacity::Batches.exceeded(limit, limit)) } else { Ok(()) }
     }

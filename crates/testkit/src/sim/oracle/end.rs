@@ -236,6 +236,9 @@ impl Oracle {
             let min = head.map_or(0, |cycle| cycle.priority);
             let region = self.queue(queue).serial + 1 - min;
             let halved = |times: u32| (0..times).fold(region, |way, _| way / 2);
+            if to == RepayTo::Penalty && boost > 0 {
+                self.see("Repay::Demoted");
+            }
             let boost = match to {
                 RepayTo::Penalty => boost.saturating_sub(1),
                 RepayTo::Reward if halved(boost + 1) > 0 => boost + 1,
