@@ -70,7 +70,8 @@ columns! {
     RestartMillis: "restart ms", LowerIsBetter;
     /// From start to the port accepting, ms.
     AcceptMillis: "accept ms", LowerIsBetter;
-    /// Resident memory of the server at the end, MiB. Grows with the rate of a timed load; only [`Metric::BytesPerJob`] compares.
+    /// Resident memory of the server at the end, MiB. Grows with the rate of a timed load; only
+    /// [`Metric::BytesPerJob`] compares.
     RssMib: "RSS MiB", Context;
     /// Size of the data directory at the end, MiB.
     DiskMib: "disk MiB", Context;
