@@ -7,16 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use windlass_engine::{
-    ClientCommand, ClientId, Command, Job, JobCommand, JobRef, JobState, Limits, NewJob, QueueKind, Tag, Timestamp,
-};
+use windlass_engine::{ClientId, Job, JobCommand, JobRef, JobState, Limits, NewJob, QueueKind, Timestamp};
 use windlass_session::protocol::{Protocol as _, SessionFactory};
-use windlass_session::{Closer, Outbox, Reason, Session};
+use windlass_session::{Closer, Reason};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::protocol::daemon;
 
 use crate::cases::{Request, Shape};
-use crate::driver::{Driver, Measured, Next, Plan};
+use crate::driver::{Context, Driver, Measured, Next, Plan};
 use crate::error::Error;
 use crate::metric::Metric;
 use crate::protocol::Protocol;
@@ -180,7 +178,7 @@ impl Server {
                 let youngest = hub.engine().jobs().max_by_key(|job| job.id);
                 let Some(job) = youngest.filter(|job| doubles || job.state == JobState::Ready) else { return false };
                 let command = if doubles { push(job, hub) } else { JobCommand::Cancel(JobRef::Id(job.id)) };
-                hub.open(|_| Box::new(Meddler(Some(command.into()))));
+                hub.command(command);
                 true
             }
         }
@@ -200,21 +198,6 @@ struct NoCloser;
 
 impl Closer for NoCloser {
     fn close(&self, _: Reason) {}
-}
-
-/// A connection with one command.
-#[derive(Debug)]
-struct Meddler(Option<Command>);
-
-impl Session for Meddler {
-    fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, ClientCommand::Open(Default::default()));
-        self.0.take().into_iter().for_each(|command| out.command(Tag::NONE, command));
-    }
-
-    fn on_bytes(&mut self, _: Timestamp, _: &mut bytes::BytesMut, _: &mut Outbox) {}
-
-    fn on_event(&mut self, _: Timestamp, _: windlass_engine::Event, _: &mut Outbox) {}
 }
 
 /// A server that lies once.
@@ -284,7 +267,7 @@ impl Broker {
                 carried[at] = read - used;
                 if !requests.is_empty() {
                     let open = self.on_bytes(at, &requests, shape.workers, &mut replies);
-                    open.ok_or(Error::Closed { connection: at })?;
+                    open.ok_or(Error::Closed(at))?;
                 }
             }
             next = driver.on_batch()?;
@@ -292,7 +275,7 @@ impl Broker {
                 pauses = if state == driver.state() { pauses + 1 } else { 0 };
                 state = driver.state();
                 if pauses > PAUSES_MAX {
-                    return Err(Error::Stalled { waited: Duration::ZERO, state });
+                    return Err(Error::Stalled(Duration::ZERO, state));
                 }
                 self.server.pause(&mut replies);
                 now_nanos += PAUSE_MS * 1_000_000;
@@ -428,10 +411,10 @@ fn push_of(protocol: &Protocol) -> Vec<u8> {
     let mut speaker = protocol.speakers(&shape, true).remove(0);
     let (mut out, mut replies) = (Vec::new(), [Vec::new()]);
     server.connect(1);
-    speaker.on_wake(&mut out, &mut tally);
+    speaker.on_wake(&mut Context { out: &mut out, tally: &mut tally });
     while tally.started == 0 {
         server.send(0, &std::mem::take(&mut out), &mut replies);
-        let used = speaker.on_bytes(&replies[0], &mut out, &mut tally).unwrap();
+        let used = speaker.on_bytes(&replies[0], &mut Context { out: &mut out, tally: &mut tally }).unwrap();
         replies[0].drain(..used);
     }
     out

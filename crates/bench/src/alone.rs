@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::cases::{Case, Needs, Shape, Work};
+use crate::cases::{Case, Needs, Request, Shape, Work};
 use crate::driver::Plan;
 use crate::error::Error;
 use crate::eventmq::EVENTMQ;
@@ -25,9 +25,6 @@ use crate::protocol::Protocol;
 use crate::run::Run;
 use crate::servers::{Ports, loopback};
 use crate::spiderq::SPIDERQ;
-
-/// Connections of both kinds, and a process's other files.
-const OPEN_FILES: u64 = 4096;
 
 /// Jobs that wait for workers at most.
 const BACKLOG_MAX: u64 = 4096;
@@ -94,29 +91,11 @@ enum Load {
 }
 
 /// What was measured.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Figures {
-    protocol: Front,
-    load: Load,
-    clients: u16,
-    workers: u16,
-    window: u16,
-    seconds: f64,
-    /// How many jobs were measured, if not for a time.
-    jobs: Option<u64>,
-    /// `None` if the daemon ran already.
-    durability: Option<&'static str>,
-    jobs_per_second: f64,
-    p50_micros: f64,
-    p99_micros: f64,
-    /// CPU time of the daemon; `None` if it ran already.
-    server_micros_per_job: Option<f64>,
-    /// Memory of the daemon; `None` if it ran already.
-    resident_mib: Option<f64>,
-    /// Share of a core that the load itself took. Near 100 it was the limit.
-    client_busy_percent: f64,
-    #[serde(skip)]
-    is_json: bool,
+    load: Alone,
+    /// Without the cost of a daemon that ran already.
+    sample: Sample,
 }
 
 impl Alone {
@@ -128,7 +107,7 @@ impl Alone {
     /// doubled; [`Error::Interrupted`].
     pub fn run(&self, windlass: &Path) -> Result<Figures, Error> {
         let (plan, shape) = (Plan::asked(self.jobs, self.seconds)?, self.shape()?);
-        process::raise_open_files(OPEN_FILES)?;
+        process::raise_open_files()?;
         let programs = Programs::new(Some(windlass.to_owned()), None);
         let data_root = self.data_root.clone().unwrap_or_else(std::env::temp_dir);
         let (idle, interrupt) = (Idle::Sleep, &Interrupt::install()?);
@@ -143,7 +122,7 @@ impl Alone {
                 run.of(&case, Peer::Windlass { durability: self.durability, way: Way::Tcp })?
             }
         };
-        Ok(self.figures(&sample))
+        Ok(Figures { load: self.clone(), sample })
     }
 
     fn shape(&self) -> Result<Shape, Error> {
@@ -151,13 +130,10 @@ impl Alone {
         match (self.load, self.protocol) {
             (Load::Flow, _) => Ok(Shape::flow(clients, window, workers, BACKLOG_MAX)),
             (Load::Push, _) => Ok(Shape::submit(clients, window)),
-            (Load::Cycle, Front::Gearman) => Ok(Shape::clients(crate::cases::Request::Job, clients, window)),
-            (Load::Cycle, Front::Faktory) if window == 1 => {
-                Ok(Shape::clients(crate::cases::Request::Job, clients, window))
-            }
-            (Load::Cycle, Front::Faktory) => {
+            (Load::Cycle, Front::Faktory) if window > 1 => {
                 Err(Error::Usage("a connection of Faktory's has one job at a time: --window 1".to_owned()))
             }
+            (Load::Cycle, Front::Gearman | Front::Faktory) => Ok(Shape::clients(Request::Job, clients, window)),
             (Load::Cycle, Front::Spiderq | Front::Eventmq) => {
                 Err(Error::Usage("--load cycle: gearman or faktory expected".to_owned()))
             }
@@ -179,28 +155,6 @@ impl Alone {
         };
         Ok(Ports { front: endpoint.clone(), back: endpoint, admin: loopback(0) })
     }
-
-    fn figures(&self, sample: &Sample) -> Figures {
-        let of = |metric| sample.get(&metric).copied();
-        let Self { protocol, load, clients, window, seconds, jobs, .. } = *self;
-        Figures {
-            protocol,
-            load,
-            clients,
-            workers: if load == Load::Flow { self.workers } else { 0 },
-            window,
-            seconds,
-            jobs,
-            durability: self.at.is_none().then(|| self.durability.name()),
-            jobs_per_second: of(Metric::JobsPerSecond).unwrap_or_default(),
-            p50_micros: of(Metric::P50Micros).unwrap_or_default(),
-            p99_micros: of(Metric::P99Micros).unwrap_or_default(),
-            server_micros_per_job: of(Metric::ServerMicrosPerJob),
-            resident_mib: of(Metric::RssMib),
-            client_busy_percent: of(Metric::ClientBusyPercent).unwrap_or_default(),
-            is_json: self.json,
-        }
-    }
 }
 
 impl Front {
@@ -214,33 +168,64 @@ impl Front {
     }
 }
 
+impl Figures {
+    fn of(&self, metric: Metric) -> Option<f64> {
+        self.sample.get(&metric).copied()
+    }
+
+    /// The durability of a daemon that was started.
+    fn durability(&self) -> Option<&'static str> {
+        self.load.at.is_none().then(|| self.load.durability.name())
+    }
+
+    /// One object, with null for what is not known of a daemon that ran already.
+    fn json(&self) -> serde_json::Value {
+        let Alone { protocol, load, clients, window, seconds, jobs, .. } = &self.load;
+        serde_json::json!({
+            "protocol": protocol,
+            "load": load,
+            "clients": clients,
+            "workers": if *load == Load::Flow { self.load.workers } else { 0 },
+            "window": window,
+            "seconds": seconds,
+            "jobs": jobs,
+            "durability": self.durability(),
+            "jobs_per_second": self.of(Metric::JobsPerSecond),
+            "p50_micros": self.of(Metric::P50Micros),
+            "p99_micros": self.of(Metric::P99Micros),
+            "server_micros_per_job": self.of(Metric::ServerMicrosPerJob),
+            "resident_mib": self.of(Metric::RssMib),
+            "client_busy_percent": self.of(Metric::ClientBusyPercent),
+        })
+    }
+}
+
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_json {
-            return f.write_str(&serde_json::to_string(self).unwrap_or_default());
+        let Alone { load, clients, workers, window, seconds, jobs, json, .. } = &self.load;
+        if *json {
+            return write!(f, "{}", self.json());
         }
-        let Self { clients, workers, window, .. } = self;
-        let what = match self.load {
-            Load::Flow => format!("{clients} clients push, {workers} workers take and finish"),
-            Load::Push => format!("{clients} clients push"),
-            Load::Cycle => format!("{clients} clients push, take and finish"),
+        let (what, latency) = match load {
+            Load::Flow => (format!("{clients} clients push, {workers} workers take and finish"), "push to worker"),
+            Load::Push => (format!("{clients} clients push"), "push to answer"),
+            Load::Cycle => (format!("{clients} clients push, take and finish"), "push to worker"),
         };
-        let latency = if self.load == Load::Push { "push to answer" } else { "push to worker" };
-        let length = self.jobs.map_or_else(|| format!("{} s", self.seconds), |jobs| format!("{jobs} jobs"));
+        let length = jobs.map_or_else(|| format!("{seconds} s"), |jobs| format!("{jobs} jobs"));
         writeln!(f, "load      {what}, {window} in flight each, {length}")?;
-        if let Some(durability) = self.durability {
+        if let Some(durability) = self.durability() {
             writeln!(f, "daemon    started for this, durability {durability}")?;
         }
-        writeln!(f, "jobs/s    {:.0}", self.jobs_per_second)?;
-        write!(f, "{latency}  p50 {:.0} µs, p99 {:.0} µs", self.p50_micros, self.p99_micros)?;
-        if let Some(micros) = self.server_micros_per_job {
+        let [rate, p50, p99] =
+            [Metric::JobsPerSecond, Metric::P50Micros, Metric::P99Micros].map(|it| self.of(it).unwrap_or_default());
+        write!(f, "jobs/s    {rate:.0}\n{latency}  p50 {p50:.0} µs, p99 {p99:.0} µs")?;
+        if let Some(micros) = self.of(Metric::ServerMicrosPerJob) {
             write!(f, "\ncpu       {micros:.1} µs of the daemon for each job")?;
         }
-        if let Some(mib) = self.resident_mib {
+        if let Some(mib) = self.of(Metric::RssMib) {
             write!(f, "\nmemory    {mib:.0} MiB of the daemon")?;
         }
-        if self.client_busy_percent > 95.0 {
-            let busy = self.client_busy_percent;
+        if let Some(busy) = self.of(Metric::ClientBusyPercent).filter(|busy| *busy > 95.0) {
             write!(f, "\nthe load itself took {busy:.0} % of a core, and may have been the limit")?;
         }
         Ok(())
@@ -295,11 +280,11 @@ mod tests {
             (Metric::RssMib, 30.0),
             (Metric::ClientBusyPercent, 99.0),
         ]);
-        let mut figures = line.alone.figures(&sample);
+        let mut figures = Figures { load: line.alone, sample };
         let json: serde_json::Value = serde_json::from_str(&figures.to_string()).unwrap();
         assert_eq!((&json["protocol"], &json["jobs_per_second"]), (&"faktory".into(), &1234.5.into()));
         assert_eq!((&json["workers"], &json["server_micros_per_job"]), (&0.into(), &serde_json::Value::Null));
-        figures.is_json = false;
+        figures.load.json = false;
         let text = figures.to_string();
         for expected in ["8 clients push, 1 in flight each, 5 s", "durability sync", "p99 20 µs", "99 % of a core"] {
             assert!(text.contains(expected), "{expected}: {text}");

@@ -5,24 +5,21 @@
 use std::net::SocketAddr;
 
 use crate::cases::Shape;
+use crate::driver::Context;
 use crate::error::Error;
-use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
-use crate::protocol::{Count, Protocol, ask, connect};
+use crate::load::{Connection, Incoming, Job, Read, Reply, Wire, strange};
+use crate::protocol::{Protocol, ask, connect};
 use crate::resp::number;
 use crate::stamp::{BODY_BYTES, Stamp};
 use crate::tally::Ending;
 
 /// See the module.
-pub(crate) static BEANSTALKD: Protocol = Protocol {
-    name: "beanstalkd",
-    client: None,
-    fill: Shape::submit(8, 128),
-    empty: Shape::drain(8, Ending::Answered),
-    wakes: false,
-    drains: false,
-    speaker: |seat: Seat| Connection::boxed(Beanstalkd, seat, 1),
+pub(crate) static BEANSTALKD: Protocol = Protocol::new(
+    "beanstalkd",
+    (Shape::submit(8, 128), Shape::drain(8, Ending::Answered)),
+    |seat| Connection::boxed(Beanstalkd, seat, 1),
     count,
-};
+);
 
 /// Priority 0, no delay, an hour to run, 100 bytes.
 const PUT: &[u8] = b"put 0 0 3600 100\r\n";
@@ -52,16 +49,15 @@ impl Wire for Beanstalkd {
     }
 
     fn push(&mut self, jobs: &[Stamp], cx: &mut Context<'_>) {
-        jobs.iter()
-            .for_each(|stamp| [PUT, &stamp.to_body(), b"\r\n"].iter().for_each(|part| cx.out.extend_from_slice(part)));
+        jobs.iter().for_each(|stamp| cx.put([PUT, &stamp.to_body(), b"\r\n"]));
     }
 
     fn take(&mut self, _: Stamp, cx: &mut Context<'_>) {
-        cx.out.extend_from_slice(b"reserve\r\n");
+        cx.put([b"reserve\r\n"]);
     }
 
     fn finish(&mut self, _: Stamp, job: &Job<'_>, cx: &mut Context<'_>) -> bool {
-        [b"delete ", job.lease, b"\r\n"].iter().for_each(|part| cx.out.extend_from_slice(part));
+        cx.put([b"delete ", job.lease, b"\r\n"]);
         true
     }
 }
@@ -74,7 +70,7 @@ fn job_of<'a>(head: &'a [u8], body: &'a [u8]) -> Option<Job<'a>> {
 }
 
 /// Ready and reserved jobs together.
-fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
+fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
     ask(&mut connect(admin)?, b"stats\r\n", |bytes| {
         let values = ["\ncurrent-jobs-ready: ", "\ncurrent-jobs-reserved: "].map(|key| {
             let text = std::str::from_utf8(bytes).ok()?;
@@ -83,5 +79,4 @@ fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
         });
         Ok(values.into_iter().sum())
     })
-    .map(Count::of)
 }

@@ -8,10 +8,9 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 
 use crate::cases::Case;
-use crate::comparison::{CaseResult, Comparison};
+use crate::comparison::{CaseResult, Comparison, Setup};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::links::Idle;
 use crate::peers::{Durability, Peer};
 use crate::report::{self, Report};
 use crate::{cases, table};
@@ -30,32 +29,11 @@ struct Cli {
     /// beanstalkd-{no,50ms,always}, router [default: all that are installed].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     peers: Vec<String>,
-    /// Runs per case and server; figures are medians over them.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    runs: u32,
-    /// Length of the measured window of a steady load.
-    #[arg(long, value_name = "S", default_value_t = 2.0)]
-    seconds: f64,
-    /// Measure this number of jobs instead of a time (no effect on cases with a fixed number of jobs).
-    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(10..))]
-    jobs: Option<u64>,
     /// The durability settings to run windlass with.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "sync,interval")]
     durability: Vec<Durability>,
-    /// Poll for answers all the time instead of sleeping: removes the generator's wake-up from latencies, and takes a
-    /// core from the servers.
-    #[arg(long)]
-    spin: bool,
-    /// The daemon [default: `windlass` beside this program].
-    #[arg(long, value_name = "PATH")]
-    windlass_bin: Option<PathBuf>,
-    /// The virtual environment with EventMQ's released programs (see the README); without it there is no router and no
-    /// JobManager.
-    #[arg(long, value_name = "DIR")]
-    eventmq_venv: Option<PathBuf>,
-    /// The folder for the servers' data, on the disk to measure [default: the folder for temporary files].
-    #[arg(long, value_name = "DIR")]
-    data_root: Option<PathBuf>,
+    #[command(flatten)]
+    setup: Setup,
     /// Write every sample as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -116,18 +94,8 @@ impl Cli {
             io::stdout().write_all(cases::list(&all).as_bytes()).map_err(Error::io("write the list"))?;
             return Ok(true);
         }
-        let comparison = Comparison {
-            cases: cases::by_names(&all, &self.cases)?,
-            peers: self.peers()?,
-            skips_missing: self.peers.is_empty(),
-            runs: usize::try_from(self.runs).unwrap_or(1),
-            seconds: self.seconds,
-            jobs: self.jobs,
-            idle: if self.spin { Idle::Spin } else { Idle::Sleep },
-            windlass_bin: self.windlass_bin,
-            venv: self.eventmq_venv,
-            data_root: self.data_root.unwrap_or_else(std::env::temp_dir),
-        };
+        let (cases, peers) = (cases::by_names(&all, &self.cases)?, self.peers()?);
+        let comparison = Comparison { cases, peers, skips_missing: self.peers.is_empty(), setup: self.setup };
         let mut report = comparison.hold(&Interrupt::install()?, show)?;
         report.facts.push(("command".to_owned(), std::env::args().skip(1).collect::<Vec<_>>().join(" ")));
         if let Some(path) = &self.out {

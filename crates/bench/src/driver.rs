@@ -9,14 +9,28 @@ use crate::metric::{Metric, Sample};
 use crate::process::{self, CpuTimes};
 use crate::tally::Tally;
 
+/// Where a connection's bytes go, and the counters that all connections share.
+pub(crate) struct Context<'a> {
+    pub(crate) out: &'a mut Vec<u8>,
+    pub(crate) tally: &'a mut Tally,
+}
+
+impl Context<'_> {
+    /// Sends these bytes.
+    #[inline]
+    pub(crate) fn put<const PARTS: usize>(&mut self, parts: [&[u8]; PARTS]) {
+        parts.iter().for_each(|part| self.out.extend_from_slice(part));
+    }
+}
+
 /// One connection's side of a protocol. State shared with other connections is in the [`Tally`].
 pub(crate) trait Speaker {
     /// Writes as much as is allowed now: called once at the start, and when producers may resume.
-    fn on_wake(&mut self, out: &mut Vec<u8>, tally: &mut Tally);
+    fn on_wake(&mut self, cx: &mut Context<'_>);
 
     /// Answers the whole messages at the start of `bytes` and returns their length.
     /// [`Error::Protocol`] for an unexpected message, [`Error::Mismatch`] for one about another job.
-    fn on_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>, tally: &mut Tally) -> Result<usize, Error>;
+    fn on_bytes(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Result<usize, Error>;
 }
 
 /// The length of a run: an unmeasured part, then the measured window.
@@ -119,7 +133,7 @@ impl Driver {
     /// See [`Speaker::on_wake`].
     pub(crate) fn on_wake(&mut self, connection: usize, out: &mut Vec<u8>) {
         if let Some(speaker) = self.speakers.get_mut(connection) {
-            speaker.on_wake(out, &mut self.tally);
+            speaker.on_wake(&mut Context { out, tally: &mut self.tally });
         }
     }
 
@@ -127,7 +141,7 @@ impl Driver {
     #[inline]
     pub(crate) fn on_bytes(&mut self, connection: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
         match self.speakers.get_mut(connection) {
-            Some(speaker) => speaker.on_bytes(bytes, out, &mut self.tally),
+            Some(speaker) => speaker.on_bytes(bytes, &mut Context { out, tally: &mut self.tally }),
             None => Ok(bytes.len()),
         }
     }

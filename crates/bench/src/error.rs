@@ -7,55 +7,30 @@ use std::time::Duration;
 /// Why a run, or the whole call, has no figure.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system returned an error.
-    #[error("{doing}: {source}")]
-    Io {
-        /// The attempted action.
-        doing: String,
-        /// Why it failed.
-        source: io::Error,
-    },
+    /// The operating system returned an error; with the attempted action.
+    #[error("{0}: {1}")]
+    Io(String, #[source] io::Error),
     /// The options make no sense.
     #[error("{0}")]
     Usage(String),
-    /// The program of a requested peer is missing.
-    #[error("{program}: not found; {remedy}")]
-    Missing {
-        /// Its path.
-        program: PathBuf,
-        /// What to do.
-        remedy: String,
-    },
-    /// The server did not start; carries the end of its log.
-    #[error("the server did not accept on port {port} within {waited:?}: {log}")]
-    NotReady {
-        /// Where it should have listened.
-        port: u16,
-        /// For how long.
-        waited: Duration,
-        /// The end of its log.
-        log: String,
-    },
+    /// The program of a requested peer is missing; the path, and what to do.
+    #[error("{0}: not found; {1}")]
+    Missing(PathBuf, String),
+    /// The server did not start.
+    #[error("the server did not accept on {0}")]
+    NotReady(String),
     /// The server violated the protocol.
     #[error("protocol: {0}")]
     Protocol(String),
-    /// The server closed a connection in the middle of a run.
-    #[error("the server closed connection {connection}")]
-    Closed {
-        /// Its index.
-        connection: usize,
-    },
+    /// The server closed the connection with this index in the middle of a run.
+    #[error("the server closed connection {0}")]
+    Closed(usize),
     /// Jobs were lost, doubled or mixed up.
     #[error("count mismatch: {0}")]
     Mismatch(String),
-    /// Nothing arrived for too long: a lost wake-up, for instance.
-    #[error("stalled: nothing arrived for {waited:?} ({state})")]
-    Stalled {
-        /// For how long.
-        waited: Duration,
-        /// What is outstanding.
-        state: String,
-    },
+    /// Nothing arrived for this long: a lost wake-up, for instance. With what is outstanding.
+    #[error("stalled: nothing arrived for {0:?} ({1})")]
+    Stalled(Duration, String),
     /// The user pressed ctrl-c.
     #[error("interrupted")]
     Interrupted,
@@ -65,6 +40,6 @@ impl Error {
     /// Wraps an I/O error with the attempted action: `.map_err(Error::io("connect"))`.
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let doing = doing.into();
-        move |source| Error::Io { doing, source }
+        move |source| Error::Io(doing, source)
     }
 }

@@ -8,32 +8,28 @@ use std::net::SocketAddr;
 use serde_json::Value;
 
 use crate::cases::{Request, Shape};
+use crate::driver::Context;
 use crate::error::Error;
-use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
-use crate::protocol::{Count, Protocol, ask, connect};
+use crate::load::{Connection, Incoming, Job, Read, Reply, Seat, Wire, strange};
+use crate::protocol::{Protocol, ask, connect};
 use crate::resp::{self, Line};
-use crate::stamp::{Random, STAMP_DIGITS, Stamp, digits};
+use crate::stamp::{STAMP_DIGITS, Stamp, digits};
 use crate::table::{BATCH, fetch_ack};
 
 /// See the module.
-pub(crate) static FAKTORY: Protocol = Protocol {
-    name: "faktory",
-    client: None,
-    fill: Shape::submit(8, BATCH),
-    empty: fetch_ack(50, true, 0),
-    wakes: false,
-    drains: false,
-    speaker: |seat| {
-        Connection::boxed(Faktory { seat, stage: Stage::Greeting, beat_nanos: None, beats: false }, seat, 1)
-    },
+pub(crate) static FAKTORY: Protocol = Protocol::new(
+    "faktory",
+    (Shape::submit(8, BATCH), fetch_ack(50, true, 0)),
+    |seat| Connection::boxed(Faktory { seat, stage: Stage::Greeting, beat_nanos: None, beats: false }, seat, 1),
     count,
-};
+);
 
 /// The first reply on a connection.
 const GREETING: Line<'_> = Line::Simple(b"HI {\"v\":2}");
 const OK: Line<'_> = Line::Simple(b"OK");
 /// A jid is written as 24 hexadecimal digits, as stock clients do.
 const JID_BYTES: usize = 24;
+const JOB_MIDDLE: &[u8] = b"\",\"queue\":\"bench\",\"jobtype\":\"bench\",\"args\":[\"";
 /// The server closes a worker's connection after a minute without a heartbeat; stock clients send one every 15 s.
 const BEAT_NANOS: u64 = 15_000_000_000;
 /// The sets for jobs outside of queues.
@@ -99,15 +95,19 @@ impl Wire for Faktory {
         Ok(Some(Incoming { reply, of: None, rest }))
     }
 
+    /// Jobs of 112 bytes: a random jid, queue, type, and the stamp as the only argument.
+    #[inline]
     fn push(&mut self, jobs: &[Stamp], cx: &mut Context<'_>) {
         let (head, tail): (&[u8], &[u8]) =
             if self.seat.shape.window > 1 { (b"PUSHB [", b"]\r\n") } else { (b"PUSH ", b"\r\n") };
         let mut before = head;
         for stamp in jobs {
-            cx.out.extend_from_slice(std::mem::replace(&mut before, b","));
-            put_job(cx.out, *stamp, &mut cx.tally.rng);
+            let jid: [u8; 32] = digits(cx.tally.rng.u128(..).to_be_bytes());
+            let jid = jid.first_chunk::<JID_BYTES>().unwrap_or(&[b'0'; JID_BYTES]);
+            let stamp = stamp.to_digits();
+            cx.put([std::mem::replace(&mut before, b","), b"{\"jid\":\"", jid, JOB_MIDDLE, &stamp, b"\"]}"]);
         }
-        cx.out.extend_from_slice(tail);
+        cx.put([tail]);
     }
 
     /// A FETCH that ends without a job.
@@ -121,13 +121,11 @@ impl Wire for Faktory {
             (self.beat_nanos, self.beats) = (Some(now), true);
             cx.out.extend_from_slice(format!("BEAT {{{}}}\r\n", self.named()).as_bytes());
         }
-        cx.out.extend_from_slice(b"FETCH bench\r\n");
+        cx.put([b"FETCH bench\r\n"]);
     }
 
     fn finish(&mut self, _: Stamp, job: &Job<'_>, cx: &mut Context<'_>) -> bool {
-        cx.out.extend_from_slice(b"ACK {\"jid\":\"");
-        cx.out.extend_from_slice(job.lease);
-        cx.out.extend_from_slice(b"\"}\r\n");
+        cx.put([b"ACK {\"jid\":\"", job.lease, b"\"}\r\n"]);
         true
     }
 
@@ -135,17 +133,6 @@ impl Wire for Faktory {
     fn refill_at(_: usize) -> usize {
         0
     }
-}
-
-/// Appends a job: a random jid, queue, type, and its stamp as the only argument; 112 bytes.
-#[inline]
-fn put_job(out: &mut Vec<u8>, stamp: Stamp, rng: &mut Random) {
-    let jid: [u8; 32] = digits((u128::from(rng.next()) << 64 | u128::from(rng.next())).to_be_bytes());
-    out.extend_from_slice(b"{\"jid\":\"");
-    out.extend_from_slice(jid.first_chunk::<JID_BYTES>().unwrap_or(&[b'0'; JID_BYTES]));
-    out.extend_from_slice(b"\",\"queue\":\"bench\",\"jobtype\":\"bench\",\"args\":[\"");
-    out.extend_from_slice(&stamp.to_digits());
-    out.extend_from_slice(b"\"]}");
 }
 
 /// A job that was fetched; its lease is its jid.
@@ -164,7 +151,7 @@ fn behind<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
 /// The server's count of jobs in all states.
 ///
 /// Spec: "INFO".
-fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
+fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
     ask(&mut connect(admin)?, b"HELLO {\"hostname\":\"bench\",\"v\":2}\r\nINFO\r\n", |bytes| {
         let mut rest = bytes;
         while let Some((line, after)) = resp::split(rest)? {
@@ -176,7 +163,6 @@ fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
         }
         Ok(None)
     })
-    .map(Count::of)
 }
 
 fn total(text: &[u8]) -> Option<u64> {

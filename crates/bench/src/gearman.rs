@@ -6,23 +6,23 @@
 use std::net::SocketAddr;
 
 use crate::cases::{Request, Shape};
+use crate::driver::Context;
 use crate::error::Error;
-use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
-use crate::protocol::{Count, Protocol, ask, connect};
-use crate::stamp::Stamp;
+use crate::load::{Connection, Incoming, Job, Read, Reply, Seat, Wire, strange};
+use crate::protocol::{Protocol, ask, connect};
+use crate::stamp::{Stamp, unique};
 use crate::table::PIPELINE;
 use crate::tally::Ending;
 
 /// See the module.
 pub(crate) static GEARMAN: Protocol = Protocol {
-    name: "gearman",
-    client: None,
-    fill: Shape::submit(8, PIPELINE),
-    empty: Shape::drain(8, Ending::Worked),
     wakes: true,
-    drains: false,
-    speaker: |seat| Connection::boxed(Gearman { seat, asleep: false, handle: Vec::new() }, seat, 1),
-    count,
+    ..Protocol::new(
+        "gearman",
+        (Shape::submit(8, PIPELINE), Shape::drain(8, Ending::Worked)),
+        |seat| Connection::boxed(Gearman { seat, asleep: false, handle: Vec::new() }, seat, 1),
+        count,
+    )
 };
 
 /// The function of all jobs.
@@ -102,7 +102,7 @@ impl Wire for Gearman {
     fn push(&mut self, jobs: &[Stamp], cx: &mut Context<'_>) {
         let kind = if self.seat.shape.request == Request::Call { SUBMIT_JOB } else { SUBMIT_JOB_BG };
         for stamp in jobs {
-            let unique = self.seat.shape.unique.then(|| cx.tally.rng.unique());
+            let unique = self.seat.shape.unique.then(|| unique(&mut cx.tally.rng));
             let unique = unique.as_ref().map_or(&b""[..], |unique| unique);
             put(cx.out, kind, [FUNCTION, b"\0", unique, b"\0", &stamp.to_body()]);
         }
@@ -171,12 +171,11 @@ fn foreign() -> Error {
     Error::Mismatch("a result of another job".to_owned())
 }
 
-fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
+fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
     ask(&mut connect(admin)?, b"status\n", |bytes| {
         let is_whole = bytes.ends_with(b".\n") || bytes.len() > STATUS_BYTES_MAX || bytes.starts_with(b"ERR");
         if is_whole { counted(bytes).map(Some).ok_or_else(|| strange(bytes)) } else { Ok(None) }
     })
-    .map(Count::of)
 }
 
 /// The first column of `status` counts queued and running jobs together.

@@ -114,7 +114,7 @@ impl Links {
             if !events.is_empty() {
                 last_event = Instant::now();
             } else if last_event.elapsed() > self.stall {
-                return Err(Error::Stalled { waited: self.stall, state: driver.state() });
+                return Err(Error::Stalled(self.stall, driver.state()));
             }
             driver.at(clock.nanos());
             next = driver.on_batch()?;
@@ -145,7 +145,7 @@ impl Links {
         };
         loop {
             let count = match link.stream.read(&mut self.scratch) {
-                Ok(0) => return Err(Error::Closed { connection: at }),
+                Ok(0) => return Err(Error::Closed(at)),
                 Ok(count) => count,
                 Err(refusal) if refusal.kind() == io::ErrorKind::WouldBlock => break,
                 Err(refusal) if refusal.kind() == io::ErrorKind::Interrupted => continue,

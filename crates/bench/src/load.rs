@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use crate::cases::{Request, Shape};
-use crate::driver::Speaker;
+use crate::driver::{Context, Speaker};
 use crate::error::Error;
 use crate::stamp::Stamp;
 use crate::tally::Tally;
@@ -69,12 +69,6 @@ pub(crate) struct Incoming<'a> {
 
 /// What [`Wire::read`] finds: `None` if more bytes are needed, [`Error::Protocol`] for bytes that are no reply.
 pub(crate) type Read<'a> = Result<Option<Incoming<'a>>, Error>;
-
-/// Where requests go, and the counters that all connections share.
-pub(crate) struct Context<'a> {
-    pub(crate) out: &'a mut Vec<u8>,
-    pub(crate) tally: &'a mut Tally,
-}
 
 /// One connection's bytes. Requests go to the end of the context's `out`.
 pub(crate) trait Wire {
@@ -261,8 +255,7 @@ impl<W: Wire + 'static> Connection<W> {
 }
 
 impl<W: Wire + 'static> Speaker for Connection<W> {
-    fn on_wake(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
-        let cx = &mut Context { out, tally };
+    fn on_wake(&mut self, cx: &mut Context<'_>) {
         if !std::mem::replace(&mut self.opened, true) {
             self.ready = self.wire.open(cx);
         }
@@ -272,8 +265,8 @@ impl<W: Wire + 'static> Speaker for Connection<W> {
     }
 
     #[inline]
-    fn on_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>, tally: &mut Tally) -> Result<usize, Error> {
-        let (mut rest, cx) = (bytes, &mut Context { out, tally });
+    fn on_bytes(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Result<usize, Error> {
+        let mut rest = bytes;
         while let Some(incoming) = self.wire.read(rest, cx)? {
             rest = incoming.rest;
             if incoming.reply == Reply::None {

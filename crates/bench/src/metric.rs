@@ -20,78 +20,70 @@ pub(crate) enum Direction {
     Context,
 }
 
-/// One column. The order here is the order in tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Metric {
+/// The columns with their titles, as one list.
+macro_rules! columns {
+    ($($(#[$about:meta])* $name:ident: $title:literal, $better:ident;)*) => {
+        /// One column. The order here is the order in tables.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        #[serde(rename_all = "snake_case")]
+        pub(crate) enum Metric {
+            $($(#[$about])* $name,)*
+        }
+
+        impl Metric {
+            /// Column title, with its unit, and which direction is better.
+            pub(crate) fn column(self) -> (&'static str, Direction) {
+                match self {
+                    $(Self::$name => ($title, Direction::$better),)*
+                }
+            }
+        }
+    };
+}
+
+columns! {
     /// Operations finished per second in the measured window.
-    JobsPerSecond,
+    JobsPerSecond: "jobs/s", HigherIsBetter;
     /// Median latency, µs.
-    P50Micros,
+    P50Micros: "p50 µs", LowerIsBetter;
     /// 99th percentile latency, µs.
-    P99Micros,
+    P99Micros: "p99 µs", LowerIsBetter;
     /// User and system time of the server process per operation, µs.
-    ServerMicrosPerJob,
+    ServerMicrosPerJob: "server µs/job", LowerIsBetter;
     /// Share of one core that the server used, %: the cost of waiting.
-    ServerBusyPercent,
+    ServerBusyPercent: "server %", LowerIsBetter;
     /// Wake-ups (NOOP) sent per job.
-    WakesPerJob,
+    WakesPerJob: "wakes/job", Context;
     /// Submits per second while the first tenth of the queue was filled.
-    FirstTenthPerSecond,
+    FirstTenthPerSecond: "first 10%/s", HigherIsBetter;
     /// Submits per second while the last tenth of the queue was filled.
-    LastTenthPerSecond,
+    LastTenthPerSecond: "last 10%/s", HigherIsBetter;
     /// Growth of the server's resident memory per queued job, bytes.
-    BytesPerJob,
+    BytesPerJob: "RSS B/job", LowerIsBetter;
     /// Jobs taken and finished per second while the full queue was emptied.
-    DrainPerSecond,
+    DrainPerSecond: "drain jobs/s", HigherIsBetter;
     /// Server CPU per job while the full queue was emptied, µs.
-    DrainMicrosPerJob,
+    DrainMicrosPerJob: "drain µs/job", LowerIsBetter;
     /// Resident memory of the server after the queue was emptied, MiB.
-    RssAfterDrainMib,
+    RssAfterDrainMib: "drained MiB", LowerIsBetter;
     /// From start to the first status answer that shows every job, ms.
-    RestartMillis,
+    RestartMillis: "restart ms", LowerIsBetter;
     /// From start to the port accepting, ms.
-    AcceptMillis,
-    /// Resident memory of the server at the end, MiB.
-    RssMib,
+    AcceptMillis: "accept ms", LowerIsBetter;
+    /// Resident memory of the server at the end, MiB. Grows with the rate of a timed load; only
+    /// [`Metric::BytesPerJob`] compares.
+    RssMib: "RSS MiB", Context;
     /// Size of the data directory at the end, MiB.
-    DiskMib,
+    DiskMib: "disk MiB", Context;
     /// User and system time of the generator per operation, µs.
-    ClientMicrosPerJob,
+    ClientMicrosPerJob: "client µs/job", Context;
     /// Share of one core that the generator used, %. Near 100 the generator, not the server, is the limit.
-    ClientBusyPercent,
+    ClientBusyPercent: "client %", Context;
     /// Share of the whole machine that other processes used, %. A high value makes a run worthless.
-    OthersBusyPercent,
+    OthersBusyPercent: "others %", Context;
 }
 
 impl Metric {
-    /// Column title, with its unit, and which direction is better.
-    pub(crate) fn column(self) -> (&'static str, Direction) {
-        use Direction::{Context, HigherIsBetter as Higher, LowerIsBetter as Lower};
-        match self {
-            Metric::JobsPerSecond => ("jobs/s", Higher),
-            Metric::P50Micros => ("p50 µs", Lower),
-            Metric::P99Micros => ("p99 µs", Lower),
-            Metric::ServerMicrosPerJob => ("server µs/job", Lower),
-            Metric::ServerBusyPercent => ("server %", Lower),
-            Metric::WakesPerJob => ("wakes/job", Context),
-            Metric::FirstTenthPerSecond => ("first 10%/s", Higher),
-            Metric::LastTenthPerSecond => ("last 10%/s", Higher),
-            Metric::BytesPerJob => ("RSS B/job", Lower),
-            Metric::DrainPerSecond => ("drain jobs/s", Higher),
-            Metric::DrainMicrosPerJob => ("drain µs/job", Lower),
-            Metric::RssAfterDrainMib => ("drained MiB", Lower),
-            Metric::RestartMillis => ("restart ms", Lower),
-            Metric::AcceptMillis => ("accept ms", Lower),
-            // Memory at the end of a timed load grows with the rate; only [`Metric::BytesPerJob`] compares.
-            Metric::RssMib => ("RSS MiB", Context),
-            Metric::DiskMib => ("disk MiB", Context),
-            Metric::ClientMicrosPerJob => ("client µs/job", Context),
-            Metric::ClientBusyPercent => ("client %", Context),
-            Metric::OthersBusyPercent => ("others %", Context),
-        }
-    }
-
     /// Whether this value makes the row's other figures doubtful: the generator was the limit, or other processes used
     /// the machine.
     pub(crate) fn casts_doubt(self, value: f64) -> bool {

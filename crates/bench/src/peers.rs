@@ -7,7 +7,6 @@ use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use clap::ValueEnum;
 
@@ -18,15 +17,60 @@ use crate::protocol::Protocol;
 use crate::servers::{self, Home, Launch, loopback};
 use crate::{beanstalkd, redis};
 
-/// The path in distributions; not on every user's PATH.
-const GEARMAND: &str = "/usr/sbin/gearmand";
-/// The backlog is the same as the daemon's, large enough for a thousand connections at once.
-const GEARMAND_ARGS: &str = "--listen=127.0.0.1 --backlog=1024 --log-file=stderr --verbose=ERROR";
-const REDIS: &str = "redis-server";
+/// A server from Debian's packages.
+#[derive(Debug)]
+struct Package {
+    name: &'static str,
+    program: &'static str,
+    version: &'static str,
+    /// `{port}` and `{data}` are its port and its folder. The arguments of a setting follow.
+    args: &'static str,
+    /// What it speaks in the cases that push, take and finish, the only ones for it. Without this, it is a job server.
+    protocol: Option<&'static Protocol>,
+}
+
+/// The program's path in distributions is not on every user's PATH. The backlog is the same as the daemon's, large
+/// enough for a thousand connections at once.
+static GEARMAND: Package = Package {
+    name: "gearman-job-server",
+    program: "/usr/sbin/gearmand",
+    version: "--version",
+    args: "--listen=127.0.0.1 --backlog=1024 --log-file=stderr --verbose=ERROR --port={port} --pid-file={data}/pid",
+    protocol: None,
+};
 /// An append-only file that is not rewritten during a run, and no snapshots.
-const REDIS_ARGS: &str =
-    "--bind 127.0.0.1 --save 3600 1000000000 --appendonly yes --auto-aof-rewrite-percentage 0 --loglevel warning";
-const BEANSTALKD: &str = "beanstalkd";
+static REDIS: Package = Package {
+    name: "redis-server",
+    program: "redis-server",
+    version: "--version",
+    args: "--bind 127.0.0.1 --save 3600 1000000000 --appendonly yes --auto-aof-rewrite-percentage 0 \
+           --loglevel warning --port {port} --dir {data} --appendfsync",
+    protocol: Some(&redis::REDIS),
+};
+static BEANSTALKD: Package = Package {
+    name: "beanstalkd",
+    program: "beanstalkd",
+    version: "-v",
+    args: "-l 127.0.0.1 -p {port}",
+    protocol: Some(&beanstalkd::BEANSTALKD),
+};
+
+/// A package with one setting: the name, the further arguments, and whether jobs survive a crash.
+#[derive(Debug)]
+pub(crate) struct Setting(&'static str, &'static Package, &'static str, bool);
+
+static SETTINGS: [Setting; 9] = [
+    Setting("gearmand", &GEARMAND, "", false),
+    Setting("gearmand-sqlite", &GEARMAND, "--queue-type=libsqlite3 --libsqlite3-db={data}/queue.sqlite", true),
+    Setting("redis-no", &REDIS, "no", true),
+    Setting("redis-everysec", &REDIS, "everysec", true),
+    Setting("redis-always", &REDIS, "always", true),
+    Setting("beanstalkd", &BEANSTALKD, "", false),
+    Setting("beanstalkd-no", &BEANSTALKD, "-b {data} -F", true),
+    Setting("beanstalkd-50ms", &BEANSTALKD, "-b {data} -f 50", true),
+    Setting("beanstalkd-always", &BEANSTALKD, "-b {data} -f 0", true),
+];
+
 /// The remedy for a missing daemon.
 const BUILD: &str =
     "build it with `cargo build --release`, say where it is with --windlass-bin, or leave it out of --peers";
@@ -55,30 +99,13 @@ pub(crate) enum Durability {
     Interval,
 }
 
-/// When a peer's journal reaches the disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fsync {
-    /// When the kernel writes it.
-    No,
-    /// Within a second (redis) or 50 ms (beanstalkd).
-    Late,
-    /// Before the reply.
-    Always,
-}
-
 /// One server with one setting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Peer {
     /// Our daemon.
     Windlass { durability: Durability, way: Way },
-    /// gearmand, jobs in memory; `--threads`, or gearmand's own choice.
-    Gearmand { threads: Option<u8> },
-    /// gearmand with its libsqlite3 queue.
-    GearmandSqlite,
-    /// Redis with an append-only file.
-    Redis(Fsync),
-    /// beanstalkd, jobs in memory or in a journal.
-    Beanstalkd(Option<Fsync>),
+    /// A server of others. gearmand may have a number of threads that it did not choose.
+    Other { setting: &'static Setting, threads: Option<u8> },
     /// The released `emq-router`, jobs in memory.
     Router,
 }
@@ -94,33 +121,19 @@ pub(crate) enum Way {
     Watched,
 }
 
-/// The peers with a fixed name.
-const NAMED: [(&str, Peer); 10] = [
-    ("gearmand", Peer::Gearmand { threads: None }),
-    ("gearmand-sqlite", Peer::GearmandSqlite),
-    ("redis-no", Peer::Redis(Fsync::No)),
-    ("redis-everysec", Peer::Redis(Fsync::Late)),
-    ("redis-always", Peer::Redis(Fsync::Always)),
-    ("beanstalkd", Peer::Beanstalkd(None)),
-    ("beanstalkd-no", Peer::Beanstalkd(Some(Fsync::No))),
-    ("beanstalkd-50ms", Peer::Beanstalkd(Some(Fsync::Late))),
-    ("beanstalkd-always", Peer::Beanstalkd(Some(Fsync::Always))),
-    ("router", Peer::Router),
-];
+const WAYS: [(&str, Way); 3] =
+    [("windlass", Way::Tcp), ("windlass-unix", Way::Unix), ("windlass-watched", Way::Watched)];
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Peer::Windlass { durability, way } = self {
-            let way = match way {
-                Way::Tcp => "",
-                Way::Unix => "unix-",
-                Way::Watched => "watched-",
-            };
-            write!(f, "windlass-{way}{}", durability.name())
-        } else if let Peer::Gearmand { threads: Some(count) } = self {
-            write!(f, "gearmand-t{count}")
-        } else {
-            f.write_str(NAMED.iter().find(|(_, peer)| peer == self).map_or("", |(name, _)| name))
+        match self {
+            Peer::Windlass { durability, way } => {
+                let name = WAYS.iter().find(|(_, found)| found == way).map_or("", |(name, _)| name);
+                write!(f, "{name}-{}", durability.name())
+            }
+            Peer::Other { setting, threads: Some(count) } => write!(f, "{}-t{count}", setting.0),
+            Peer::Other { setting, threads: None } => f.write_str(setting.0),
+            Peer::Router => f.write_str("router"),
         }
     }
 }
@@ -138,22 +151,23 @@ impl Peer {
     /// The peers with a name after `--peers`: for `windlass`, `windlass-unix` and `windlass-watched` one per
     /// durability. `None` for an unknown name.
     pub(crate) fn named(name: &str, durabilities: &[Durability]) -> Option<Vec<Peer>> {
-        let windlass = |way| durabilities.iter().map(move |durability| Peer::Windlass { durability: *durability, way });
-        Some(match (name, name.strip_prefix("gearmand-t").map(str::parse)) {
-            ("windlass", _) => windlass(Way::Tcp).collect(),
-            ("windlass-unix", _) => windlass(Way::Unix).collect(),
-            ("windlass-watched", _) => windlass(Way::Watched).collect(),
-            (_, Some(Ok(count))) => vec![Peer::Gearmand { threads: Some(count) }],
-            _ => vec![NAMED.iter().find(|(found, _)| *found == name)?.1],
-        })
+        if let Some((_, way)) = WAYS.iter().find(|(found, _)| *found == name) {
+            let peer = |durability: &Durability| Peer::Windlass { durability: *durability, way: *way };
+            return Some(durabilities.iter().map(peer).collect());
+        }
+        let setting = |name| SETTINGS.iter().find(|Setting(found, ..)| *found == name);
+        Some(vec![match name.strip_prefix("gearmand-t") {
+            _ if name == "router" => Peer::Router,
+            Some(count) => Peer::Other { setting: setting("gearmand")?, threads: Some(count.parse().ok()?) },
+            None => Peer::Other { setting: setting(name)?, threads: None },
+        }])
     }
 
     /// The protocol it speaks in a case of `protocol`.
     pub(crate) fn protocol(self, protocol: &'static Protocol) -> &'static Protocol {
         match self {
-            Peer::Redis(_) => &redis::REDIS,
-            Peer::Beanstalkd(_) => &beanstalkd::BEANSTALKD,
-            Peer::Windlass { .. } | Peer::Gearmand { .. } | Peer::GearmandSqlite | Peer::Router => protocol,
+            Peer::Other { setting, .. } => setting.1.protocol.unwrap_or(protocol),
+            Peer::Windlass { .. } | Peer::Router => protocol,
         }
     }
 
@@ -169,7 +183,11 @@ impl Peer {
 
     /// Whether its jobs survive a crash.
     pub(crate) fn is_durable(self) -> bool {
-        !matches!(self, Peer::Gearmand { .. } | Peer::Beanstalkd(None) | Peer::Router)
+        match self {
+            Peer::Windlass { .. } => true,
+            Peer::Other { setting, .. } => setting.3,
+            Peer::Router => false,
+        }
     }
 
     /// Whether an acknowledged job may not be on the disk yet.
@@ -179,7 +197,7 @@ impl Peer {
 
     /// Whether it acknowledges every job.
     pub(crate) fn acknowledges(self) -> bool {
-        self != Peer::Router
+        !matches!(self, Peer::Router)
     }
 
     /// Whether it can take part in a case.
@@ -187,9 +205,10 @@ impl Peer {
         let cycles = matches!(case.work, Work::Load(Shape { request: Request::Job, .. }));
         match self {
             Peer::Windlass { way, .. } => way == Way::Tcp || !matches!(case.work, Work::Own { .. }),
-            Peer::Gearmand { .. } => case.protocol.name == "gearman" && case.needs == Needs::Memory,
-            Peer::GearmandSqlite => case.protocol.name == "gearman" && case.needs == Needs::Durability,
-            Peer::Redis(_) | Peer::Beanstalkd(_) => case.protocol.name == "gearman" && cycles,
+            Peer::Other { setting: Setting(_, package, _, is_durable), .. } => {
+                let needs = if *is_durable { Needs::Durability } else { Needs::Memory };
+                case.protocol.name == "gearman" && if package.protocol.is_some() { cycles } else { case.needs == needs }
+            }
             Peer::Router => case.protocol.name == "eventmq" && case.needs == Needs::Memory,
         }
     }
@@ -214,22 +233,19 @@ impl Programs {
 
     /// The virtual environment. [`Error::Missing`] if none was given.
     pub(crate) fn venv(&self) -> Result<&Path, Error> {
-        let missing = || Error::Missing { program: "--eventmq-venv".into(), remedy: REMEDY.to_owned() };
+        let missing = || Error::Missing("--eventmq-venv".into(), REMEDY.to_owned());
         self.venv.as_deref().ok_or_else(missing)
     }
 
     /// A peer's version. Checks first whether the program exists. [`Error::Missing`] with a remedy; [`Error::Usage`].
     pub(crate) fn version(&self, peer: Peer) -> Result<String, Error> {
-        let packaged = |program: &str, flag, package| {
-            let remedy = format!("install Debian's package {package}, or leave it out of --peers");
-            servers::version(Path::new(program), flag, &remedy)
-        };
         match peer {
-            Peer::Windlass { .. } => servers::version(&self.windlass, "--version", BUILD),
-            Peer::Gearmand { .. } | Peer::GearmandSqlite => packaged(GEARMAND, "--version", "gearman-job-server"),
-            Peer::Redis(_) => packaged(REDIS, "--version", "redis-server"),
-            Peer::Beanstalkd(_) => packaged(BEANSTALKD, "-v", "beanstalkd"),
-            Peer::Router => versions(self.venv()?),
+            Peer::Windlass { .. } => servers::version(&self.windlass, &["--version"], BUILD),
+            Peer::Other { setting: Setting(_, package, ..), .. } => {
+                let remedy = format!("install Debian's package {}, or leave it out of --peers", package.name);
+                servers::version(Path::new(package.program), &[package.version], &remedy)
+            }
+            Peer::Router => servers::version(&self.venv()?.join("bin/python"), &["-c", VERSIONS], REMEDY),
         }
     }
 
@@ -237,37 +253,17 @@ impl Programs {
     /// and its data in `home`. Writes the configuration there. [`Error::Io`], [`Error::Missing`].
     pub(crate) fn launch(&self, peer: Peer, front_end: &str, home: &Home) -> Result<Launch, Error> {
         let addr = loopback(servers::free_port()?);
-        let (port, data) = (addr.port(), home.path().display());
-        let (program, args) = match peer {
-            Peer::Windlass { durability, way } => return self.windlass(durability, way, front_end, addr, home),
-            Peer::Router => return self.router(addr),
-            Peer::Gearmand { threads } => {
-                let threads = threads.map_or(String::new(), |count| format!(" --threads={count}"));
-                (GEARMAND, format!("{GEARMAND_ARGS} --port={port} --pid-file={data}/gearmand.pid{threads}"))
+        match peer {
+            Peer::Windlass { durability, way } => self.windlass(durability, way, front_end, addr, home),
+            Peer::Router => self.router(addr),
+            Peer::Other { setting: Setting(_, package, more, _), threads } => {
+                let threads = threads.map(|count| format!("--threads={count}"));
+                let (port, data) = (addr.port().to_string(), home.path().display().to_string());
+                let words = package.args.split_whitespace().chain(more.split_whitespace());
+                let args = words.map(|word| word.replace("{port}", &port).replace("{data}", &data)).chain(threads);
+                Ok(Launch::new(PathBuf::from(package.program), args.collect(), addr))
             }
-            Peer::GearmandSqlite => {
-                let queue = format!("--queue-type=libsqlite3 --libsqlite3-db={data}/queue.sqlite");
-                (GEARMAND, format!("{GEARMAND_ARGS} --port={port} --pid-file={data}/gearmand.pid {queue}"))
-            }
-            Peer::Redis(fsync) => {
-                let fsync = match fsync {
-                    Fsync::No => "no",
-                    Fsync::Late => "everysec",
-                    Fsync::Always => "always",
-                };
-                (REDIS, format!("{REDIS_ARGS} --port {port} --dir {data} --appendfsync {fsync}"))
-            }
-            Peer::Beanstalkd(journal) => {
-                let journal = match journal {
-                    None => String::new(),
-                    Some(Fsync::No) => format!(" -b {data} -F"),
-                    Some(Fsync::Late) => format!(" -b {data} -f 50"),
-                    Some(Fsync::Always) => format!(" -b {data} -f 0"),
-                };
-                (BEANSTALKD, format!("-l 127.0.0.1 -p {port}{journal}"))
-            }
-        };
-        Ok(Launch::new(PathBuf::from(program), args.split_whitespace().map(str::to_owned).collect(), addr))
+        }
     }
 
     /// The load may use a Unix socket in `home`. The TCP port then serves only administrative requests.
@@ -327,17 +323,6 @@ pub(crate) fn url(addr: SocketAddr) -> String {
     format!("tcp://{addr}")
 }
 
-fn versions(venv: &Path) -> Result<String, Error> {
-    let program = venv.join("bin/python");
-    let missing = |_| Error::Missing { program: program.clone(), remedy: REMEDY.to_owned() };
-    let output = Command::new(&program).args(["-c", VERSIONS]).output().map_err(missing)?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    }
-    let refusal = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::Usage(format!("{}: {refusal}; {REMEDY}", program.display())))
-}
-
 fn configuration(home: &Path, front_end: &str, durability: Durability, addresses: &[String]) -> String {
     let data = home.join("data").display().to_string();
     let listener = |(name, more): (&str, &str)| {
@@ -361,7 +346,7 @@ mod tests {
     fn names_lead_to_peers_and_back() {
         let both = [Durability::Sync, Durability::Interval];
         let found = |name| Some(Peer::named(name, &both)?.iter().map(Peer::to_string).collect::<Vec<_>>());
-        for name in NAMED.map(|(name, _)| name).into_iter().chain(["gearmand-t0", "gearmand-t16"]) {
+        for name in SETTINGS.iter().map(|setting| setting.0).chain(["router", "gearmand-t0", "gearmand-t16"]) {
             assert_eq!(found(name).unwrap(), [name]);
         }
         assert_eq!(found("windlass").unwrap(), ["windlass-sync", "windlass-interval"]);

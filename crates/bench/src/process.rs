@@ -11,6 +11,9 @@ use procfs::{CpuInfo, Current as _, CurrentSI as _, KernelStats, LoadAverage, Pr
 
 use crate::error::Error;
 
+/// Two thousand connections on either side, and a process's other files.
+const OPEN_FILES: u64 = 4096;
+
 /// CPU time used so far by the server, by the generator, and by the whole machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CpuTimes {
@@ -98,17 +101,17 @@ pub(crate) fn machine_facts() -> Vec<(String, String)> {
         .to_vec()
 }
 
-/// Raises this process's limit of open files to at least `wanted`; servers it starts inherit the limit.
+/// Raises this process's limit of open files to at least [`OPEN_FILES`]; servers it starts inherit the limit.
 /// [`Error::Usage`] if the hard limit is lower.
-pub(crate) fn raise_open_files(wanted: u64) -> Result<(), Error> {
+pub(crate) fn raise_open_files() -> Result<(), Error> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= wanted) {
+    if limit.current.is_none_or(|current| current >= OPEN_FILES) {
         return Ok(());
     }
-    limit.current = Some(wanted);
+    limit.current = Some(OPEN_FILES);
     setrlimit(Resource::Nofile, limit).map_err(|refusal| {
-        Error::Usage(format!("{wanted} open files are needed and the hard limit (ulimit -Hn) is lower: {refusal}"))
+        Error::Usage(format!("{OPEN_FILES} open files are needed and the hard limit (ulimit -Hn) is lower: {refusal}"))
     })
 }
 

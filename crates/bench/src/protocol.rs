@@ -32,25 +32,23 @@ pub(crate) struct Protocol {
     pub(crate) drains: bool,
     /// A connection's side of the protocol.
     pub(crate) speaker: fn(Seat) -> Box<dyn Speaker>,
-    /// The server's own counts. `acknowledges`: the server acknowledges every job.
-    pub(crate) count: fn(SocketAddr, acknowledges: bool) -> Result<Count, Error>,
-}
-
-/// What a server counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Count {
-    pub(crate) jobs: u64,
-    /// The replies to loads since its start, if it counts them.
-    pub(crate) replies: Option<u64>,
-}
-
-impl Count {
-    pub(crate) fn of(jobs: u64) -> Self {
-        Self { jobs, replies: None }
-    }
+    /// The server's own count of jobs. `acknowledges`: the server acknowledges every job.
+    pub(crate) count: fn(SocketAddr, acknowledges: bool) -> Result<u64, Error>,
+    /// The server's own count of replies to loads since its start, if it has one.
+    pub(crate) replies: Option<fn(SocketAddr) -> Result<u64, Error>>,
 }
 
 impl Protocol {
+    /// A protocol whose servers have neither sleeping workers nor a count of replies.
+    pub(crate) const fn new(
+        name: &'static str,
+        (fill, empty): (Shape, Shape),
+        speaker: fn(Seat) -> Box<dyn Speaker>,
+        count: fn(SocketAddr, acknowledges: bool) -> Result<u64, Error>,
+    ) -> Self {
+        Self { name, client: None, fill, empty, wakes: false, drains: false, speaker, count, replies: None }
+    }
+
     /// The speakers of a load, workers first, so that they are connected when jobs arrive.
     pub(crate) fn speakers(&self, shape: &Shape, acknowledges: bool) -> Vec<Box<dyn Speaker>> {
         let seat =

@@ -5,24 +5,21 @@
 use std::net::SocketAddr;
 
 use crate::cases::Shape;
+use crate::driver::Context;
 use crate::error::Error;
-use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
-use crate::protocol::{Count, Protocol, ask, connect};
+use crate::load::{Connection, Incoming, Job, Read, Reply, Wire, strange};
+use crate::protocol::{Protocol, ask, connect};
 use crate::resp::{self, Line};
 use crate::stamp::Stamp;
 use crate::tally::Ending;
 
 /// See the module.
-pub(crate) static REDIS: Protocol = Protocol {
-    name: "redis",
-    client: None,
-    fill: Shape::submit(8, 128),
-    empty: Shape::drain(8, Ending::Answered),
-    wakes: false,
-    drains: false,
-    speaker: |seat: Seat| Connection::boxed(Redis, seat, 1),
+pub(crate) static REDIS: Protocol = Protocol::new(
+    "redis",
+    (Shape::submit(8, 128), Shape::drain(8, Ending::Answered)),
+    |seat| Connection::boxed(Redis, seat, 1),
     count,
-};
+);
 
 /// A job that has been taken is the one taken last but for the others in flight, so its place is searched from the
 /// list's old end.
@@ -51,22 +48,21 @@ impl Wire for Redis {
     }
 
     fn push(&mut self, jobs: &[Stamp], cx: &mut Context<'_>) {
-        jobs.iter()
-            .for_each(|stamp| [PUSH, &stamp.to_body(), b"\r\n"].iter().for_each(|part| cx.out.extend_from_slice(part)));
+        jobs.iter().for_each(|stamp| cx.put([PUSH, &stamp.to_body(), b"\r\n"]));
     }
 
     fn take(&mut self, _: Stamp, cx: &mut Context<'_>) {
-        cx.out.extend_from_slice(TAKE);
+        cx.put([TAKE]);
     }
 
     fn finish(&mut self, _: Stamp, job: &Job<'_>, cx: &mut Context<'_>) -> bool {
-        [FINISH, job.lease, b"\r\n"].iter().for_each(|part| cx.out.extend_from_slice(part));
+        cx.put([FINISH, job.lease, b"\r\n"]);
         true
     }
 }
 
 /// Both lists together.
-fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
+fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
     ask(&mut connect(admin)?, b"LLEN bench\r\nLLEN taken\r\n", |bytes| {
         let (mut counts, mut rest) = (Vec::new(), bytes);
         while let Some((line, after)) = resp::split(rest)? {
@@ -76,5 +72,4 @@ fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
         }
         Ok((counts.len() == 2).then(|| counts.iter().sum()))
     })
-    .map(Count::of)
 }

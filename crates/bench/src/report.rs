@@ -37,7 +37,7 @@ pub(crate) fn case_text(case: &CaseResult) -> String {
     let mut text = format!("\n### {}\n\n{}\n{tables}", case.name, case.about);
     for row in &case.rows {
         if let Some(failure) = &row.failure {
-            let _ = writeln!(text, "\n**FAILED** {} in {}: {failure}", row.contestant.name, case.name);
+            let _ = writeln!(text, "\n**FAILED** {} in {}: {failure}", row.name, case.name);
         }
     }
     text
@@ -90,13 +90,13 @@ fn metrics_of(case: &CaseResult) -> Vec<Metric> {
     samples.flat_map(|sample| sample.keys().copied()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Medians, one row per contestant, and the spread of the runs in the case's first metric.
+/// Medians, one row per peer, and the spread of the runs in the case's first metric.
 fn figures(case: &CaseResult, metrics: &[Metric]) -> Rows {
     let mut titles = header(&format!("median of {}", most_runs(case)), metrics);
     titles.push("spread".to_owned());
     let mut rows = vec![titles];
     for row in case.rows.iter().filter(|row| !row.samples.is_empty()) {
-        let mut cells = vec![row.contestant.name.clone()];
+        let mut cells = vec![row.name.clone()];
         cells.extend(metrics.iter().map(|metric| figure(row, *metric)));
         let spread = metrics.first().and_then(|metric| stats::spread_percent(&row.values(*metric)));
         cells.push(spread.map_or("–".to_owned(), |percent| format!("{percent:.0} %")));
@@ -111,25 +111,25 @@ fn figure(row: &Row, metric: Metric) -> String {
     stats::median(&row.values(metric)).map_or("–".to_owned(), |value| format!("{}{}", number(value), mark(value)))
 }
 
-/// Ours against each other contestant, and against the best of them if there are several. Without ours, the first
+/// Ours against each other peer, and against the best of them if there are several. Without ours, the first
 /// against the rest.
 fn ratio_rows(case: &CaseResult, metrics: &[Metric]) -> Vec<Vec<String>> {
-    let any_ours = case.rows.iter().any(|row| row.contestant.ours);
+    let any_ours = case.rows.iter().any(|row| row.ours);
     let (ours, theirs): (Vec<_>, Vec<_>) = case
         .rows
         .iter()
         .enumerate()
         .filter(|(_, row)| !row.samples.is_empty())
-        .partition(|(at, row)| if any_ours { row.contestant.ours } else { *at == 0 });
+        .partition(|(at, row)| if any_ours { row.ours } else { *at == 0 });
     let theirs: Vec<&Row> = theirs.into_iter().map(|(_, row)| row).collect();
     let mut rows = Vec::new();
     for (_, our) in ours {
         for their in &theirs {
-            let label = format!("{} / {}", our.contestant.name, their.contestant.name);
+            let label = format!("{} / {}", our.name, their.name);
             rows.push(ratio_row(label, metrics, |metric| stats::ratio(&our.values(metric), &their.values(metric))));
         }
         if theirs.len() > 1 {
-            let label = format!("{} / best of {}", our.contestant.name, theirs.len());
+            let label = format!("{} / best of {}", our.name, theirs.len());
             rows.push(ratio_row(label, metrics, |metric| {
                 stats::ratio(&our.values(metric), &best(&theirs, metric)?.values(metric))
             }));
@@ -196,13 +196,11 @@ fn grouped(digits: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comparison::Contestant;
     use crate::metric::Sample;
 
     fn row(name: &str, ours: bool, rates: &[f64], micros: f64) -> Row {
         let sample = |rate: &f64| Sample::from([(Metric::JobsPerSecond, *rate), (Metric::ServerMicrosPerJob, micros)]);
-        let contestant = Contestant { name: name.to_owned(), ours };
-        Row { contestant, samples: rates.iter().map(sample).collect(), failure: None }
+        Row { samples: rates.iter().map(sample).collect(), ..Row::new(name.to_owned(), ours) }
     }
 
     fn case(rows: Vec<Row>) -> CaseResult {

@@ -14,7 +14,7 @@ use crate::links::{Idle, Links, STALL};
 use crate::metric::{Metric, Sample};
 use crate::peers::{Peer, Programs};
 use crate::process;
-use crate::protocol::{Count, Protocol, await_agreement};
+use crate::protocol::{Protocol, await_agreement};
 use crate::servers::{Home, Ports, Server};
 use crate::tally::{Ending, Tally};
 
@@ -48,15 +48,7 @@ impl Run<'_> {
         let home = Home::new(self.data_root)?;
         let protocol = peer.protocol(case.protocol);
         let server = self.start(peer, protocol, &home)?.0;
-        let bout = Bout {
-            run: self,
-            protocol,
-            ports: server.ports(),
-            pid: Some(server.pid()),
-            acknowledges: peer.acknowledges(),
-            replies: Cell::default(),
-            last: RefCell::default(),
-        };
+        let bout = Bout::new(self, protocol, server.ports(), Some(server.pid()), peer.acknowledges());
         let mut sample = match case.work {
             Work::Load(shape) => bout.load(&shape)?,
             Work::Idle(shape, plan) => {
@@ -80,11 +72,10 @@ impl Run<'_> {
     /// A load on a server that runs already and has other work, too: its own counts say nothing about this load. The
     /// jobs that a load without workers has left are taken out again, each exactly once.
     pub(crate) fn on_running(&self, protocol: &Protocol, ports: &Ports, shape: &Shape) -> Result<Sample, Error> {
-        let (replies, last) = (Cell::default(), RefCell::default());
-        let bout = Bout { run: self, protocol, ports, pid: None, acknowledges: true, replies, last };
+        let bout = Bout::new(self, protocol, ports, None, true);
         let measured = bout.drive(shape, &self.plan, 0)?;
         if measured.left > 0 {
-            bout.drive(&protocol.empty, &Plan::counted(measured.left), measured.left)?;
+            bout.empty(measured.left)?;
         }
         let mut sample = measured.sample();
         sample.retain(|metric, _| !matches!(metric, Metric::ServerMicrosPerJob | Metric::RssMib));
@@ -105,15 +96,7 @@ impl Run<'_> {
         server.kill();
         let begun = Instant::now();
         let (server, accepted) = self.start(peer, protocol, home)?;
-        let bout = Bout {
-            run: self,
-            protocol,
-            ports: server.ports(),
-            pid: Some(server.pid()),
-            acknowledges: true,
-            replies: Cell::default(),
-            last: RefCell::default(),
-        };
+        let bout = Bout::new(self, protocol, server.ports(), Some(server.pid()), true);
         bout.agree(jobs)?;
         let restarted = begun.elapsed();
         let sample = Sample::from([
@@ -123,8 +106,8 @@ impl Run<'_> {
             (Metric::DiskMib, home.disk_mib()),
         ]);
         if peer.is_ours() {
-            // A counted job is not yet a taken one: every job must come out, exactly once.
-            bout.drive(&protocol.empty, &Plan::counted(jobs), jobs)?;
+            // A counted job is not yet a taken one.
+            bout.empty(jobs)?;
         }
         Ok(sample)
     }
@@ -149,7 +132,11 @@ struct Bout<'a> {
     last: RefCell<Vec<u64>>,
 }
 
-impl Bout<'_> {
+impl<'a> Bout<'a> {
+    fn new(run: &'a Run<'a>, protocol: &'a Protocol, ports: &'a Ports, pid: Option<u32>, acknowledges: bool) -> Self {
+        Self { run, protocol, ports, pid, acknowledges, replies: Cell::default(), last: RefCell::default() }
+    }
+
     fn load(&self, shape: &Shape) -> Result<Sample, Error> {
         let queued = shape.queued;
         if queued > 0 {
@@ -161,8 +148,7 @@ impl Bout<'_> {
         };
         let measured = self.drive(shape, &plan, queued)?;
         if self.protocol.drains && measured.left > 0 {
-            // Every one must come out, exactly once.
-            self.drive(&self.protocol.empty, &Plan::counted(measured.left), measured.left)?;
+            self.empty(measured.left)?;
         }
         let mut sample = measured.sample();
         if self.protocol.wakes && shape.ending == Ending::Worked {
@@ -173,14 +159,13 @@ impl Bout<'_> {
 
     fn fill_and_drain(&self, jobs: u64, unique: bool) -> Result<Sample, Error> {
         let resident_mib = || self.pid.map_or(Ok(0.0), process::resident_mib);
-        let empty = &self.protocol.empty;
         self.fill(WARM_JOBS, false)?;
-        self.drive(empty, &Plan::counted(WARM_JOBS), WARM_JOBS)?;
+        self.empty(WARM_JOBS)?;
         let before_mib = resident_mib()?;
         let filled = self.fill(jobs, unique)?;
         let full_mib = resident_mib()?;
         let growth_mib = (full_mib - before_mib).max(0.0);
-        let drained = self.drive(empty, &Plan::counted(jobs), jobs)?.sample();
+        let drained = self.empty(jobs)?.sample();
         let mut sample = filled.sample();
         // Latencies of a fill in batches add nothing to its rates.
         sample.retain(|metric, _| !matches!(metric, Metric::P50Micros | Metric::P99Micros));
@@ -198,6 +183,11 @@ impl Bout<'_> {
 
     fn fill(&self, jobs: u64, unique: bool) -> Result<Measured, Error> {
         self.drive(&Shape { unique, ..self.protocol.fill }, &Plan::counted(jobs), 0)
+    }
+
+    /// Takes out all jobs: every one must come, exactly once.
+    fn empty(&self, jobs: u64) -> Result<Measured, Error> {
+        self.drive(&self.protocol.empty, &Plan::counted(jobs), jobs)
     }
 
     /// One load, while `queued` jobs are in the queue for its workers.
@@ -224,10 +214,12 @@ impl Bout<'_> {
             return Ok(());
         }
         await_agreement(COUNTS_WITHIN, self.run.interrupt, || {
-            let found = (self.protocol.count)(self.ports.admin, self.acknowledges)?;
-            let found = Count { replies: found.replies.filter(|_| self.run.counts_replies), ..found };
-            let expected = Count { jobs: left, replies: found.replies.map(|_| self.replies.get()) };
-            Ok((found != expected).then(|| format!("the server has {found:?}, the generator {expected:?}")))
+            let (jobs, replies) = (self.protocol.count, self.protocol.replies.filter(|_| self.run.counts_replies));
+            let found =
+                (jobs(self.ports.admin, self.acknowledges)?, replies.map(|of| of(self.ports.admin)).transpose()?);
+            let expected = (left, replies.map(|_| self.replies.get()));
+            Ok((found != expected)
+                .then(|| format!("jobs, replies: the server has {found:?}, the generator {expected:?}")))
         })
     }
 }

@@ -111,8 +111,8 @@ impl Server {
             interrupt.check()?;
             let exited = server.child.try_wait().map_err(Error::io("look at the server"))?.is_some();
             if exited || begun.elapsed() > READY_WITHIN {
-                let port = server.ports.admin.port();
-                return Err(Error::NotReady { port, waited: begun.elapsed(), log: log_end(home) });
+                let (admin, waited, log) = (server.ports.admin, begun.elapsed(), log_end(home));
+                return Err(Error::NotReady(format!("{admin} within {waited:?}: {log}")));
             }
             std::thread::sleep(READY_POLL);
         }
@@ -144,10 +144,14 @@ impl Drop for Server {
 }
 
 /// The first line that a program prints for its version. Checks first whether the program exists.
-/// [`Error::Missing`] with `remedy`.
-pub(crate) fn version(program: &Path, flag: &str, remedy: &str) -> Result<String, Error> {
-    let missing = |_| Error::Missing { program: program.to_owned(), remedy: remedy.to_owned() };
-    let output = Command::new(program).arg(flag).output().map_err(missing)?;
+/// [`Error::Missing`] and [`Error::Usage`] with `remedy`.
+pub(crate) fn version(program: &Path, args: &[&str], remedy: &str) -> Result<String, Error> {
+    let missing = |_| Error::Missing(program.to_owned(), remedy.to_owned());
+    let output = Command::new(program).args(args).output().map_err(missing)?;
+    if !output.status.success() {
+        let refusal = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::Usage(format!("{}: {}; {remedy}", program.display(), refusal.trim())));
+    }
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().find(|line| !line.trim().is_empty()).unwrap_or("no version").trim().to_owned())
 }

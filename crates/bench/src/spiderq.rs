@@ -9,23 +9,25 @@
 use std::net::SocketAddr;
 
 use crate::cases::{Request, Shape};
+use crate::driver::Context;
 use crate::error::Error;
-use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
-use crate::protocol::{Count, Protocol};
+use crate::load::{Connection, Incoming, Job, Read, Reply, Seat, Wire, strange};
+use crate::protocol::Protocol;
 use crate::stamp::Stamp;
 use crate::tally::Ending;
 use crate::zmtp::{self, Dealer, Event};
 
 /// See the module.
 pub(crate) static SPIDERQ: Protocol = Protocol {
-    name: "spiderq",
     client: Some("ZMTP over tcp:// by the generator's own codec, as a DEALER; not libzmq"),
-    fill: Shape::submit(4, 64),
-    empty: Shape::drain(64, Ending::Answered),
-    wakes: false,
     drains: true,
-    speaker: |seat| Connection::boxed(Spiderq { seat, dealer: Dealer::default(), buffer: Vec::new() }, seat, 1),
-    count,
+    replies: Some(replies),
+    ..Protocol::new(
+        "spiderq",
+        (Shape::submit(4, 64), Shape::drain(64, Ending::Answered)),
+        |seat| Connection::boxed(Spiderq { seat, dealer: Dealer::default(), buffer: Vec::new() }, seat, 1),
+        count,
+    )
 };
 
 const COUNT: u8 = 0x01;
@@ -153,20 +155,20 @@ fn lent(reply: &[u8]) -> Option<Job<'_>> {
     (stamp.number == u64::from_be_bytes(*number)).then_some(Job { lease, stamp })
 }
 
-/// Queued tasks, and all replies so far.
-fn count(admin: SocketAddr, _: bool) -> Result<Count, Error> {
-    let jobs = zmtp::question(admin, b"", [b"", b"", &[COUNT]], |message| {
+/// Queued tasks.
+fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
+    zmtp::question(admin, b"", [b"", b"", &[COUNT]], |message| {
         let count = message.parts().nth(2)?.strip_prefix(&[COUNT])?;
         Some(u64::from(u32::from_be_bytes(count.try_into().ok()?)))
-    })?;
-    let replies = zmtp::question(admin, b"", [b"", b"", &[STATS]], |message| replies(message.parts().nth(2)?))?;
-    Ok(Count { jobs, replies: Some(replies) })
+    })
 }
 
 /// The sum of the counters of the requests that loads send. The others must be 0. Spec: 1.4, which has ten counters.
-fn replies(reply: &[u8]) -> Option<u64> {
-    let (counters, []) = reply.strip_prefix(&[0x0A])?.as_chunks() else { return None };
-    let counters: Vec<u64> = counters.iter().map(|counter| u64::from_be_bytes(*counter)).collect();
-    let [ping, _count, add, 0, 0, 0, lend, repay, 0, _stats] = *counters else { return None };
-    Some(ping + add + lend + repay)
+fn replies(admin: SocketAddr) -> Result<u64, Error> {
+    zmtp::question(admin, b"", [b"", b"", &[STATS]], |message| {
+        let (counters, []) = message.parts().nth(2)?.strip_prefix(&[0x0A])?.as_chunks() else { return None };
+        let counters: Vec<u64> = counters.iter().map(|counter| u64::from_be_bytes(*counter)).collect();
+        let [ping, _count, add, 0, 0, 0, lend, repay, 0, _stats] = *counters else { return None };
+        Some(ping + add + lend + repay)
+    })
 }

@@ -81,24 +81,9 @@ fn number_in(digits: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes))
 }
 
-/// A seeded random generator for unique ids: the same seed gives the same ids, so runs are repeatable.
-#[derive(Debug, Clone)]
-pub(crate) struct Random(fastrand::Rng);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(fastrand::Rng::with_seed(seed))
-    }
-
-    /// The next 64 bits.
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0.u64(..)
-    }
-
-    /// A unique id.
-    pub(crate) fn unique(&mut self) -> [u8; UNIQUE_BYTES] {
-        uuid(self.next(), self.next())
-    }
+/// A random unique id.
+pub(crate) fn unique(rng: &mut fastrand::Rng) -> [u8; UNIQUE_BYTES] {
+    uuid(rng.u64(..), rng.u64(..))
 }
 
 #[cfg(test)]
@@ -109,8 +94,8 @@ mod tests {
 
     #[test]
     fn unique_ids_look_like_uuids_and_differ() {
-        let mut rng = Random::new(1);
-        let ids: std::collections::HashSet<_> = (0..10_000).map(|_| rng.unique()).collect();
+        let mut rng = fastrand::Rng::with_seed(1);
+        let ids: std::collections::HashSet<_> = (0..10_000).map(|_| unique(&mut rng)).collect();
         assert_eq!(ids.len(), 10_000);
         assert_eq!(&uuid(0x89, 0x0123_4567_89ab_cdef), b"00000000-0000-0089-0123-456789abcdef");
     }

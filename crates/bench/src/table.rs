@@ -55,10 +55,7 @@ pub(crate) fn summary() -> Vec<Case> {
 
 /// One row of the tables below.
 fn row(protocol: &'static Protocol, group: &'static str) -> impl Fn((&str, &str, Shape)) -> Case {
-    move |(name, about, shape)| {
-        let (name, about, needs, work) = (name.to_owned(), about.to_owned(), Needs::Memory, Work::Load(shape));
-        Case { protocol, name, group, about, needs, work }
-    }
+    move |(name, about, shape)| case(protocol, group, (name, about, Work::Load(shape)))
 }
 
 const fn flow(clients: usize, window: usize, workers: usize) -> Shape {
@@ -105,11 +102,11 @@ pub(crate) fn gearman() -> Vec<Case> {
         on_disk.contains(&&*case.name).then(|| Case { name, group: "durable", needs, work, ..case.clone() })
     };
     let durable: Vec<Case> = memory.iter().filter_map(durable).collect();
-    let fill = |name, about, unique| sized(&GEARMAN, EXTRA, (name, about, Work::Fill { jobs: JOBS, unique }));
+    let fill = |name, about, unique| case(&GEARMAN, EXTRA, (name, about, Work::Fill { jobs: JOBS, unique }));
     let queue = vec![
         fill("fill-100k", "fill a queue, random unique ids; 8 workers empty it", true),
         fill("fill-plain-100k", "fill a queue, empty unique ids; 8 workers empty it", false),
-        sized(&GEARMAN, EXTRA, RESTART),
+        case(&GEARMAN, EXTRA, RESTART),
     ];
     [memory, durable, cycles(&GEARMAN, "cycle", 3), queue].concat()
 }
@@ -159,7 +156,7 @@ pub(crate) fn faktory() -> Vec<Case> {
     }
     let fill = Work::Fill { jobs: JOBS, unique: false };
     let about = "fill a queue (PUSHB of 1,000, 8 connections); 50 workers empty it";
-    let queue = [("fill-100k", about, fill), RESTART].map(|row| sized(&FAKTORY, EXTRA, row)).to_vec();
+    let queue = [("fill-100k", about, fill), RESTART].map(|row| case(&FAKTORY, EXTRA, row)).to_vec();
     [cases, cycles(&FAKTORY, "steady", 2), queue].concat()
 }
 
@@ -214,11 +211,11 @@ pub(crate) fn eventmq() -> Vec<Case> {
     });
     let work = Work::Own { jobs: 500, run: jobmanager::run };
     let about = "requests at once to the released JobManager with 2 processes, until all are done";
-    e2e.chain(request).chain([sized(&EVENTMQ, "jobmanager", ("jobmanager-500", about, work))]).collect()
+    e2e.chain(request).chain([case(&EVENTMQ, "jobmanager", ("jobmanager-500", about, work))]).collect()
 }
 
-/// A case with a number of jobs, at the end of its name.
-fn sized(protocol: &'static Protocol, group: &'static str, (name, about, work): (&str, &str, Work)) -> Case {
+/// One case. Work with a number of jobs has it at the end of its name.
+fn case(protocol: &'static Protocol, group: &'static str, (name, about, work): (&str, &str, Work)) -> Case {
     let needs = if let Work::Restart { .. } = work { Needs::Durability } else { Needs::Memory };
     Case { protocol, name: name.to_owned(), group, about: about.to_owned(), needs, work }
 }

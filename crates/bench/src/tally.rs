@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use crate::cases::Shape;
 use crate::error::Error;
-use crate::stamp::{Random, Stamp};
+use crate::stamp::Stamp;
 
 /// The event that completes a job, up to which its latency is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub(crate) struct Tally {
     acknowledges: bool,
     /// The time, ns since the run began.
     pub(crate) now_nanos: u64,
-    /// For unique ids.
-    pub(crate) rng: Random,
+    /// For unique ids: the same seed gives the same ids, so runs are repeatable.
+    pub(crate) rng: fastrand::Rng,
     /// Requests that clients have started.
     pub(crate) started: u64,
     pub(crate) done: u64,
@@ -63,7 +63,7 @@ impl Tally {
             shape: *shape,
             acknowledges: acknowledges && shape.submits(),
             now_nanos: 0,
-            rng: Random::new(1),
+            rng: fastrand::Rng::with_seed(1),
             started: 0,
             done: 0,
             replies: 0,

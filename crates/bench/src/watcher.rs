@@ -4,9 +4,8 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -20,10 +19,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// The observer. Dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct Watcher {
-    thread: Option<JoinHandle<()>>,
-    ends: Arc<AtomicBool>,
-}
+pub(crate) struct Watcher(#[expect(dead_code, reason = "the thread waits for its end")] Sender<()>);
 
 impl Watcher {
     /// Watches the daemon with this operator's socket. [`Error::Io`] if it does not answer.
@@ -36,35 +32,20 @@ impl Watcher {
             tries += 1;
             thread::sleep(PAUSE);
         }
-        let (socket, ends) = (socket.to_owned(), Arc::new(AtomicBool::new(false)));
-        let until = Arc::clone(&ends);
-        let thread = thread::spawn(move || watch(&socket, &until));
-        Ok(Self { thread: Some(thread), ends })
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // It cannot panic, and has nothing left to do.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn watch(socket: &Path, ends: &AtomicBool) {
-    for second in 0_u64.. {
-        if ends.load(Ordering::Relaxed) {
-            return;
-        }
-        // A daemon that is killed, or restarts, does not answer.
-        let _ = look(socket, "/metrics");
-        if second.is_multiple_of(PAGE_EVERY) {
-            let _ = look(socket, "/");
-        }
-        thread::park_timeout(SCRAPE_EVERY);
+        let (socket, (lives, ends)) = (socket.to_owned(), mpsc::channel());
+        thread::spawn(move || {
+            for second in 0_u64.. {
+                // A daemon that is killed, or restarts, does not answer.
+                let _ = look(&socket, "/metrics");
+                if second.is_multiple_of(PAGE_EVERY) {
+                    let _ = look(&socket, "/");
+                }
+                if ends.recv_timeout(SCRAPE_EVERY) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        });
+        Ok(Self(lives))
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Context, Engine, Event, JobReader, Limits, Refusal, Reply, Rights, Tag,
-    Timestamp,
+    ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobReader, Limits, Refusal, Reply, Rights,
+    Tag, Timestamp,
 };
 use windlass_session::{Item, Outbox, Reason, Session, Stop};
 
@@ -120,6 +120,13 @@ impl MemoryHub {
         peer.input.extend_from_slice(bytes);
         peer.session.on_bytes(now, &mut peer.input, &mut peer.outbox);
         self.settle(client);
+    }
+
+    /// Applies a command of no connection and processes all its consequences.
+    pub fn command(&mut self, command: impl Into<Command>) {
+        self.engine.apply(NOBODY, Tag::NONE, command, &mut self.context);
+        self.post(NOBODY, VecDeque::new());
+        self.settle_all();
     }
 
     /// A peer closes its sending side and continues to receive.

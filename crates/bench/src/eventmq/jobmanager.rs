@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -21,7 +22,7 @@ use crate::process::{self, CpuTimes};
 use crate::protocol::await_agreement;
 use crate::run::Run;
 use crate::servers::{Home, Server};
-use crate::stamp::{Random, STAMP_DIGITS, Stamp};
+use crate::stamp::{STAMP_DIGITS, Stamp, unique};
 use crate::tally::{Ending, Tally};
 use crate::zmtp;
 
@@ -52,12 +53,13 @@ pub(crate) fn run(run: &Run<'_>, jobs: u64, server: &Server, home: &Home) -> Res
         })?;
         Ok((slots != PROCESSES).then(|| format!("workers can take {slots} jobs at once, {PROCESSES} were expected")))
     })?;
-    let mut client = Batcher::open(front)?;
-    client.work_off(WARM_JOBS, &manager, run.interrupt)?;
-    let (cpu, begun) = (CpuTimes::now(Some(pid))?, Instant::now());
-    client.work_off(jobs, &manager, run.interrupt)?;
+    let mut client = zmtp::connect(front, &unique(&mut fastrand::Rng::with_seed(1)))?;
+    client.set_read_timeout(Some(LOOK_EVERY)).map_err(Error::io("set a timeout"))?;
+    work_off(0..WARM_JOBS, &mut client, &manager, run.interrupt)?;
+    let (cpu, begun, all) = (CpuTimes::now(Some(pid))?, Instant::now(), WARM_JOBS + jobs);
+    work_off(WARM_JOBS..all, &mut client, &manager, run.interrupt)?;
     let (seconds, cpu) = (begun.elapsed().as_secs_f64(), CpuTimes::now(Some(pid))?.since(&cpu));
-    account(&fs::read(&manager.done).map_err(Error::io("read what was done"))?, client.sent)?;
+    account(&fs::read(&manager.done).map_err(Error::io("read what was done"))?, all)?;
     // The JobManager uses its part of the machine, so the share of other processes has no meaning.
     Ok(Sample::from([
         (Metric::JobsPerSecond, jobs as f64 / seconds),
@@ -66,43 +68,27 @@ pub(crate) fn run(run: &Run<'_>, jobs: u64, server: &Server, home: &Home) -> Res
     ]))
 }
 
-/// A client that sends many requests at once, as a stock client does: it reads replies and ignores them.
-struct Batcher {
-    stream: TcpStream,
-    rng: Random,
-    sent: u64,
-}
-
-impl Batcher {
-    fn open(front: SocketAddr) -> Result<Self, Error> {
-        let mut rng = Random::new(1);
-        let stream = zmtp::connect(front, &rng.unique())?;
-        stream.set_read_timeout(Some(LOOK_EVERY)).map_err(Error::io("set a timeout"))?;
-        Ok(Self { stream, rng, sent: 0 })
+/// Sends the requests with these numbers at once, as a stock client does, and waits until all so far are done. Replies
+/// are read and ignored.
+fn work_off(jobs: Range<u64>, client: &mut TcpStream, at: &JobManager, interrupt: &Interrupt) -> Result<(), Error> {
+    let (mut out, mut scratch, mut rng) = (Vec::new(), [0; 4096], fastrand::Rng::with_seed(jobs.end));
+    for number in jobs.clone() {
+        super::put_request(&mut out, Stamp { number, sent_nanos: 0 }, &mut rng);
     }
-
-    /// Sends `jobs` more requests and waits until all are done.
-    fn work_off(&mut self, jobs: u64, manager: &JobManager, interrupt: &Interrupt) -> Result<(), Error> {
-        let (mut out, mut scratch) = (Vec::new(), [0; 4096]);
-        for number in self.sent..self.sent + jobs {
-            super::put_request(&mut out, Stamp { number, sent_nanos: 0 }, &mut self.rng);
+    client.write_all(&out).map_err(Error::io("write"))?;
+    let (mut done, mut progress) = (at.count(), Instant::now());
+    while done < jobs.end {
+        // Nothing within [`LOOK_EVERY`] is no error; a closed connection shows in the count.
+        let _ = client.read(&mut scratch);
+        interrupt.check()?;
+        let found = at.count();
+        if found > done {
+            (done, progress) = (found, Instant::now());
+        } else if progress.elapsed() > STALL {
+            return Err(Error::Stalled(STALL, format!("{done} of {} jobs are done", jobs.end)));
         }
-        self.stream.write_all(&out).map_err(Error::io("write"))?;
-        self.sent += jobs;
-        let (mut done, mut progress) = (manager.count(), Instant::now());
-        while done < self.sent {
-            // Nothing within [`LOOK_EVERY`] is no error; a closed connection shows in the count.
-            let _ = self.stream.read(&mut scratch);
-            interrupt.check()?;
-            let found = manager.count();
-            if found > done {
-                (done, progress) = (found, Instant::now());
-            } else if progress.elapsed() > STALL {
-                return Err(Error::Stalled { waited: STALL, state: format!("{done} of {} jobs are done", self.sent) });
-            }
-        }
-        Ok(())
     }
+    Ok(())
 }
 
 /// A running JobManager. Dropping it kills it with its workers and waits for its end.

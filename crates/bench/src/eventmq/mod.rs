@@ -10,10 +10,11 @@ use std::net::SocketAddr;
 use serde_json::Value;
 
 use crate::cases::Shape;
+use crate::driver::Context;
 use crate::error::Error;
-use crate::load::{Connection, Context, Incoming, Job, Read, Reply, Seat, Wire, strange};
-use crate::protocol::{Count, Protocol};
-use crate::stamp::{Random, STAMP_DIGITS, Stamp, UNIQUE_BYTES, low_of, uuid};
+use crate::load::{Connection, Incoming, Job, Read, Reply, Seat, Wire, strange};
+use crate::protocol::Protocol;
+use crate::stamp::{STAMP_DIGITS, Stamp, UNIQUE_BYTES, low_of, unique, uuid};
 use crate::table::WORKERS;
 use crate::zmtp::{self, Dealer, Event};
 
@@ -21,18 +22,17 @@ pub(crate) mod jobmanager;
 
 /// See the module.
 pub(crate) static EVENTMQ: Protocol = Protocol {
-    name: "eventmq",
     client: Some(
         "eMQP over tcp:// by the generator's own codec, as DEALERs with identities; not libzmq, but in the JobManager",
     ),
-    fill: Shape::submit(4, 64),
-    empty: Shape::flow(0, 1, WORKERS, u64::MAX),
-    wakes: false,
-    drains: false,
-    speaker: |seat| {
-        Connection::boxed(Eventmq { seat, dealer: Dealer::default(), informed: [0; UNIQUE_BYTES] }, seat, CREDITS)
-    },
-    count,
+    ..Protocol::new(
+        "eventmq",
+        (Shape::submit(4, 64), Shape::flow(0, 1, WORKERS, u64::MAX)),
+        |seat| {
+            Connection::boxed(Eventmq { seat, dealer: Dealer::default(), informed: [0; UNIQUE_BYTES] }, seat, CREDITS)
+        },
+        count,
+    )
 };
 
 /// Jobs that a worker can have at once.
@@ -60,7 +60,7 @@ struct Eventmq {
 
 impl Wire for Eventmq {
     fn open(&mut self, cx: &mut Context<'_>) -> bool {
-        Dealer::open(&cx.tally.rng.unique(), cx.out);
+        Dealer::open(&unique(&mut cx.tally.rng), cx.out);
         false
     }
 
@@ -71,7 +71,7 @@ impl Wire for Eventmq {
         let reply = match event {
             Event::Greeting => Reply::None,
             Event::Ready if self.seat.is_worker => {
-                self.informed = cx.tally.rng.unique();
+                self.informed = unique(&mut cx.tally.rng);
                 zmtp::put(cx.out, [b"", VERSION, b"INFORM", &self.informed, QUEUES, b"worker"]);
                 Reply::None
             }
@@ -92,7 +92,7 @@ impl Wire for Eventmq {
                     }
                     // The server expects no answer, but regular heartbeats.
                     (b"HEARTBEAT", [Some(time), None, None, None]) => {
-                        zmtp::put(cx.out, [b"", VERSION, b"HEARTBEAT", &cx.tally.rng.unique(), time]);
+                        zmtp::put(cx.out, [b"", VERSION, b"HEARTBEAT", &unique(&mut cx.tally.rng), time]);
                         Reply::None
                     }
                     (b"ACK", [Some(of), None, None, None]) if *of == self.informed => Reply::Ready,
@@ -111,20 +111,20 @@ impl Wire for Eventmq {
     /// One credit more.
     #[inline]
     fn take(&mut self, _: Stamp, cx: &mut Context<'_>) {
-        zmtp::put(cx.out, [b"", VERSION, b"READY", &cx.tally.rng.unique()]);
+        zmtp::put(cx.out, [b"", VERSION, b"READY", &unique(&mut cx.tally.rng)]);
     }
 
     #[inline]
     fn finish(&mut self, _: Stamp, job: &Job<'_>, cx: &mut Context<'_>) -> bool {
-        zmtp::put(cx.out, [b"", VERSION, b"REPLY", &cx.tally.rng.unique(), RESULT, job.lease]);
+        zmtp::put(cx.out, [b"", VERSION, b"REPLY", &unique(&mut cx.tally.rng), RESULT, job.lease]);
         false
     }
 }
 
 /// `REQUEST`: a job into [`QUEUE`], with no headers.
 #[inline]
-fn put_request(out: &mut Vec<u8>, stamp: Stamp, rng: &mut Random) {
-    zmtp::put(out, [b"", VERSION, b"REQUEST", &uuid(rng.next(), stamp.number), QUEUE, b"", &job_of(stamp)]);
+fn put_request(out: &mut Vec<u8>, stamp: Stamp, rng: &mut fastrand::Rng) {
+    zmtp::put(out, [b"", VERSION, b"REQUEST", &uuid(rng.u64(..), stamp.number), QUEUE, b"", &job_of(stamp)]);
 }
 
 #[inline]
@@ -146,20 +146,19 @@ fn stamp_of(job: &[u8]) -> Option<Stamp> {
 
 /// Waiting jobs, and those in flight. The released router counts every request without a requested reply as in flight
 /// for ever.
-fn count(admin: SocketAddr, acknowledges: bool) -> Result<Count, Error> {
+fn count(admin: SocketAddr, acknowledges: bool) -> Result<u64, Error> {
     let counts = ["waiting_messages_by_queue", "inflight_messages_by_queue"].into_iter();
     let counts = counts.take(if acknowledges { 2 } else { 1 });
     status(admin, "STATUS", |found| {
         let sum = |of| found.get(of)?.as_object()?.values().map(Value::as_u64).sum::<Option<u64>>();
         counts.clone().map(sum).sum()
     })
-    .map(Count::of)
 }
 
 /// What an administrative request's answer has.
 fn status<T>(admin: SocketAddr, command: &str, read: impl Fn(Value) -> Option<T>) -> Result<T, Error> {
-    let mut rng = Random::new(SEED);
-    let (identity, id) = (rng.unique(), rng.unique());
+    let mut rng = fastrand::Rng::with_seed(SEED);
+    let (identity, id) = (unique(&mut rng), unique(&mut rng));
     zmtp::question(admin, &identity, [b"", VERSION, command.as_bytes(), &id], |message| {
         let parts: Vec<_> = message.parts().collect();
         let [b"", VERSION, b"REPLY", _, text] = *parts else { return None };

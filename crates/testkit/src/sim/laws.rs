@@ -10,6 +10,7 @@
 //! - A push wakes one sleeper at most, and hands out one job at most.
 //! - A client gets a job of another protocol only from a bridged queue.
 //! - A client gets no job that its protocol cannot express, until that may have changed.
+//! - A key leads to one of the jobs that hold it in any queue, and to the same one while these jobs stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +34,8 @@ pub(crate) struct Laws {
     bridge: Bridge,
     /// Protocols that cannot express these jobs.
     wordless: BTreeSet<(JobId, Protocol)>,
+    /// The job to which a key led that these jobs held.
+    anywhere: BTreeMap<Vec<JobId>, JobId>,
     /// Jobs whose end was acknowledged.
     ended: BTreeSet<JobId>,
     leases: Promises<Leased>,
@@ -84,6 +87,14 @@ impl Laws {
         self.tokens.values_mut().for_each(|token| token.0 = token.0.saturating_sub(1));
         (self.listening, self.open) = (BTreeMap::new(), Vec::new());
         (self.speak, self.bridge, self.wordless) = (BTreeMap::new(), Bridge::default(), BTreeSet::new());
+    }
+
+    /// Checks which of the holders of a key was found.
+    pub(crate) fn watch_anywhere(&mut self, holders: Vec<JobId>, found: Option<JobId>) {
+        let Some(found) = found else { return assert!(holders.is_empty(), "{holders:?} hold the key") };
+        assert!(holders.contains(&found), "{holders:?} hold the key, {found:?} was found");
+        let before = *self.anywhere.entry(holders).or_insert(found);
+        assert_eq!(before, found, "left: found before, right: now");
     }
 
     fn watch_words(&mut self, asked: Option<(ClientId, &Command)>, said: &[(ClientId, Event)], engine: &Engine) {

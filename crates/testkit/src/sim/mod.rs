@@ -25,6 +25,7 @@ mod world;
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use windlass_engine::{
     BulkCommand, ClientCommand, ClientId, Command, Context, Cursor, Engine, Event, Filter, JobCommand, JobId, JobRef,
     Mutation, Protocol, Query, QueueCommand, Reply, Tag, Timestamp,
@@ -143,6 +144,9 @@ impl Life {
             match (kind, script.command(kind)) {
                 (Kind::Crash, _) => self.crash(),
                 (_, (client, Command::Query(Query::Jobs { filter, limit, .. }))) => self.walk(client, &filter, limit),
+                (_, (client, Command::Query(Query::Job(JobRef::KeyAnywhere { protocol, key })))) => {
+                    self.look_anywhere(client, protocol, key);
+                }
                 (_, (client, Command::Bulk(BulkCommand::Mutate { filter, action, limit, .. }))) => {
                     self.mutate(client, &filter, action, limit);
                 }
@@ -151,12 +155,8 @@ impl Life {
                 }
                 (_, (client, command)) => {
                     // Their answers depend on the engine's queue numbers, and a run may create a queue.
-                    if matches!(
-                        command,
-                        Command::Query(Query::Job(JobRef::KeyAnywhere { .. }))
-                            | Command::Query(Query::Queues { .. })
-                            | Command::Queue(QueueCommand::Bridge(_))
-                    ) {
+                    if matches!(command, Command::Query(Query::Queues { .. }) | Command::Queue(QueueCommand::Bridge(_)))
+                    {
                         self.tick();
                     }
                     self.ask_in_parts(client, command);
@@ -243,12 +243,13 @@ impl Life {
         self.laws.watch_clock(&reading);
         self.context = Context::new(Timestamp(reading.now.0 - back), seed);
         self.context.clock = reading.clock;
-        self.oracle.begin(self.context.now, reading.clock, seed);
+        self.oracle.begin(self.context.now, reading.clock);
     }
 
     fn tick(&mut self) {
         self.engine.tick(&mut self.context);
         self.engine.check();
+        self.oracle.learn(&self.engine);
         self.note("tick");
         let said = self.oracle.wait();
         let heard = std::mem::take(&mut self.context.events);
@@ -295,6 +296,7 @@ impl Life {
     fn hear(&mut self, client: ClientId, tag: Tag, command: Command) -> Vec<(ClientId, Event)> {
         self.engine.apply(client, tag, command, &mut self.context);
         self.engine.check();
+        self.oracle.learn(&self.engine);
         std::mem::take(&mut self.context.events)
     }
 
@@ -350,6 +352,21 @@ impl Life {
         while self.oracle.has_dead_to_drop() {
             self.tick();
         }
+    }
+
+    /// Looks for a job by a key that jobs of several queues may hold. The engine chooses one of them.
+    fn look_anywhere(&mut self, client: ClientId, protocol: Protocol, key: Bytes) {
+        self.tick();
+        let command = Command::Query(Query::Job(JobRef::KeyAnywhere { protocol, key: key.clone() }));
+        self.note(&format!("{client:?} {command:?}"));
+        let heard = self.hear(client, Tag(2), command.clone());
+        let [(_, Event::Reply(_, Reply::Looked { job, .. }))] = heard.as_slice() else { panic!("{heard:?}") };
+        let found = job.as_ref().map(|view| view.job.id);
+        self.laws.watch_anywhere(self.oracle.holders(protocol, &key), found);
+        let same = Command::Query(Query::Job(JobRef::Id(found.unwrap_or(JobId(0)))));
+        let said = self.oracle.apply(client, Tag(2), &same);
+        self.judge(Some((client, &command)), &heard, &said);
+        self.tally.note_command(&command);
     }
 
     /// Lists all matching jobs, a page at a time.

@@ -110,7 +110,7 @@ impl Kind {
         (6, Self::PauseSchedule),
         (3, Self::ListSchedules),
         (20, Self::BatchNew),
-        (4, Self::BatchOpen),
+        (8, Self::BatchOpen),
         (16, Self::BatchCommit),
         (4, Self::LookBatch),
         (3, Self::LookQueue),
@@ -202,7 +202,8 @@ impl Script<'_> {
             }
             Kind::BatchNew => Command::Batch(BatchCommand::New(Box::new(self.new_batch()))),
             Kind::BatchOpen => {
-                Command::Batch(BatchCommand::Open { batch: self.batch(), hold_ms: self.world.pace_ms * 2 })
+                let hold_ms = self.rng.below(self.world.pace_ms * 8);
+                Command::Batch(BatchCommand::Open { batch: self.batch(), hold_ms })
             }
             Kind::BatchCommit => Command::Batch(BatchCommand::Commit { batch: self.batch() }),
             Kind::LookBatch => Command::Query(Query::Batch { batch: self.batch() }),
@@ -292,12 +293,14 @@ impl Script<'_> {
                 Command::Lease(LeaseCommand::Extend { job, proof, until, only_later })
             }
             Kind::Repay => {
+                let rewarded = id.and_then(|id| self.oracle.job(id)?.job.cycle());
                 let to = self.rng.one_of([
                     RepayTo::Penalty,
                     RepayTo::Reward,
                     RepayTo::Reward,
                     RepayTo::Front,
-                    RepayTo::Drop,
+                    // Few entries are rewarded, and of these few are lent again.
+                    if rewarded.is_some_and(|cycle| cycle.boost > 0) { RepayTo::Penalty } else { RepayTo::Drop },
                 ]);
                 Command::Lease(LeaseCommand::Repay { job, proof, body: self.bytes(20), to })
             }

@@ -40,7 +40,11 @@ impl Script<'_> {
     pub(crate) fn new_batch(&mut self) -> NewBatch {
         let name = self.rng.pick(&self.world.batches).cloned().unwrap_or_default();
         let nested = self.rng.chance(40);
-        let parent = self.oracle.live_batches().map(|batch| (batch.name, batch.protocol)).last().filter(|_| nested);
+        let batches: Vec<_> = self.oracle.live_batches().collect();
+        // The oldest that is over is the first to be forgotten for a new one, but not for its own child.
+        let over = batches.iter().find(|batch| batch.progress.committed && batch.progress.success.is_over());
+        let parent = over.filter(|_| self.rng.chance(50)).or_else(|| self.rng.pick(&batches)).filter(|_| nested);
+        let parent = parent.map(|batch| (batch.name.clone(), batch.protocol));
         let protocol = parent.as_ref().map_or_else(|| self.protocol(), |(_, protocol)| *protocol);
         NewBatch {
             protocol,
@@ -183,8 +187,11 @@ impl Script<'_> {
 
     pub(crate) fn wish(&mut self) -> Take {
         let from = match self.rng.below(10) {
-            0..5 => From::Subscriptions,
-            5 => From::Cycle { queue: self.queue(), lease: self.terms() },
+            0..4 => From::Subscriptions,
+            4 | 5 => {
+                let cycle = self.rng.pick(&self.world.cycles).filter(|_| self.rng.chance(90)).cloned();
+                From::Cycle { queue: cycle.unwrap_or_else(|| self.queue()), lease: self.terms() }
+            }
             _ => {
                 let queues = (0..self.rng.below(4)).map(|_| self.queue()).collect();
                 From::Listed { queues, lease: self.terms() }

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, BatchProgress, BatchView, CallbackState, Capacity, ClientId, JobId, JobStateKind, Member, NewBatch, NewJob,
-    QueueKind, Refusal, Reply, Role, Stage, Tag, Thing, Timestamp,
+    Batch, BatchProgress, BatchView, CallbackState, Capacity, JobId, JobStateKind, Member, NewBatch, NewJob, QueueKind,
+    Refusal, Reply, Role, Stage, Thing, Timestamp,
 };
 
-use super::{Answer, Oracle};
+use super::{Answer, Checked, Oracle};
 
 /// A batch. A forgotten batch stays in the oracle's list: other batches may still count it.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ impl Oracle {
 
     // ---- commands --------------------------------------------------------------------------------------------------
 
-    pub(super) fn new_batch(&mut self, client: ClientId, tag: Tag, new: &NewBatch) -> Answer {
+    pub(super) fn new_batch(&mut self, new: &NewBatch) -> Answer {
         self.check_name(&new.name)?;
         if self.batch_named(&new.name).is_ok() {
             return Err(Refusal::NotUnique);
@@ -150,11 +150,10 @@ impl Oracle {
             success: Stage::Waiting,
             retry_at: Timestamp(0),
         });
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    fn judge_callback(&self, job: &NewJob) -> Answer {
+    fn judge_callback(&self, job: &NewJob) -> Checked {
         let unique = job.unique.as_ref().map(|unique| &unique.key);
         for name in [Some(&job.queue), job.name.as_ref(), job.batch.as_ref(), unique].into_iter().flatten() {
             self.check_name(name)?;
@@ -166,23 +165,26 @@ impl Oracle {
         }
     }
 
-    fn make_room(&mut self, parent: Option<JobId>) -> Answer {
+    fn make_room(&mut self, parent: Option<JobId>) -> Checked {
         let limit = self.limits.batches_max;
         let there = self.batches.iter().filter(|batch| !batch.gone).count();
         if there >= limit as usize {
-            let rests = |batch: &&BatchMemo| !batch.gone && batch.rests && Some(batch.id) != parent;
-            let oldest = self.batches.iter().filter(rests).min_by_key(|batch| (batch.since, batch.id));
-            let oldest = oldest.ok_or(Capacity::Batches.exceeded(limit, limit))?.id;
-            self.forget_batch(oldest);
+            let rests = self.batches.iter().filter(|batch| !batch.gone && batch.rests);
+            let mut oldest: Vec<_> = rests.map(|batch| (batch.since, batch.id)).collect();
+            oldest.sort_unstable();
+            if parent.is_some() && oldest.first().map(|(_, id)| *id) == parent {
+                self.see("Room::ParentStays");
+            }
+            let other = oldest.into_iter().map(|(_, id)| id).find(|id| Some(*id) != parent);
+            self.forget_batch(other.ok_or(Capacity::Batches.exceeded(limit, limit))?);
         }
         if there > limit as usize || limit == 0 { Err(Capacity::Batches.exceeded(limit, limit)) } else { Ok(()) }
     }
 
-    pub(super) fn open_batch(&mut self, client: ClientId, tag: Tag, name: &[u8], hold_ms: u64) -> Answer {
+    pub(super) fn open_batch(&mut self, name: &[u8], hold_ms: u64) -> Answer {
         let (id, now) = (self.batch_named(name)?.id, self.now);
         let Some(batch) = self.batch_mut(id).filter(|batch| batch.committed) else {
-            self.say_done(client, tag);
-            return Ok(());
+            return Ok(Some(Reply::Done));
         };
         if batch.complete.is_over() && batch.success != Stage::Waiting {
             if batch.rests {
@@ -191,11 +193,10 @@ impl Oracle {
         } else {
             batch.held_until = batch.held_until.max(Some(now.after_ms(hold_ms)));
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn commit_batch(&mut self, client: ClientId, tag: Tag, name: &[u8]) -> Answer {
+    pub(super) fn commit_batch(&mut self, name: &[u8]) -> Answer {
         let (id, now) = (self.batch_named(name)?.id, self.now);
         if let Some(batch) = self.batch_mut(id) {
             if !batch.committed {
@@ -204,11 +205,10 @@ impl Oracle {
             batch.held_until = None;
         }
         self.stirred.push_back(id);
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn look_batch(&mut self, client: ClientId, tag: Tag, name: &Bytes) -> Answer {
+    pub(super) fn look_batch(&mut self, name: &Bytes) -> Answer {
         let memo = self.batch_named(name)?;
         let state = |stage: Stage| match stage {
             Stage::Waiting | Stage::Passed => CallbackState::None,
@@ -229,8 +229,7 @@ impl Oracle {
             complete: state(memo.complete),
             success: state(memo.success),
         });
-        self.reply(client, tag, Reply::Batch(batch));
-        Ok(())
+        Ok(Some(Reply::Batch(batch)))
     }
 
     // ---- its jobs --------------------------------------------------------------------------------------------------

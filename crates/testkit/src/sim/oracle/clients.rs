@@ -13,12 +13,12 @@ impl Oracle {
         }
         self.clients.push(ClientMemo::new(id, info.clone()));
         self.clients.sort_by_key(|client| client.id);
-        Ok(())
+        Ok(None)
     }
 
     pub(super) fn close(&mut self, id: ClientId) -> Answer {
         if self.client(id).is_none() {
-            return Ok(());
+            return Ok(None);
         }
         self.unwait(id)?;
         let worker = self.client(id).and_then(|client| client.worker);
@@ -33,7 +33,7 @@ impl Oracle {
         if let Some(worker) = worker {
             self.leave_worker(worker);
         }
-        Ok(())
+        Ok(None)
     }
 
     fn jobs_where(&self, which: impl Fn(&JobMemo) -> bool) -> Vec<JobId> {
@@ -53,7 +53,7 @@ impl Oracle {
     pub(super) fn label(&mut self, id: ClientId, label: &Bytes) -> Answer {
         self.check_name(label)?;
         self.open_client(id)?.label = label.clone();
-        Ok(())
+        Ok(None)
     }
 
     pub(super) fn serve_queue(&mut self, id: ClientId, subscription: &Subscription) -> Answer {
@@ -66,7 +66,7 @@ impl Oracle {
         let times = same.map(|before| before.lease = subscription.lease).count();
         if let Some(known) = known.filter(|_| times >= 8 || (is_full && times > 0)) {
             self.serve(known);
-            return Ok(());
+            return Ok(None);
         }
         if is_full {
             return Err(Capacity::Subscriptions.exceeded(limit, limit));
@@ -77,7 +77,7 @@ impl Oracle {
             Served { queue, weight: subscription.weight, lease: subscription.lease, unclaimed: subscription.unclaimed };
         self.open_client(id)?.subscriptions.push(served);
         self.serve(queue);
-        Ok(())
+        Ok(None)
     }
 
     /// Removes one queue, or all.
@@ -98,6 +98,6 @@ impl Oracle {
                 self.lose(job);
             }
         }
-        Ok(())
+        Ok(None)
     }
 }

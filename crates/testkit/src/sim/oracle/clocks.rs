@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use windlass_engine::{ClientId, Clock, DAYS_KEPT, Reply, Tag, Timestamp, Totals};
+use windlass_engine::{Clock, DAYS_KEPT, Reply, Timestamp, Totals};
 
 use super::{Answer, Oracle};
 
 impl Oracle {
     /// The wall clock minus the engine's.
     pub(crate) const fn skew_ms(&self) -> i64 {
-        self.rng.clock.skew_ms
+        self.turn.1.skew_ms
     }
 
     pub(super) const fn wall(&self) -> Timestamp {
@@ -28,7 +28,7 @@ impl Oracle {
     }
 
     pub(super) fn look_at_clocks(&mut self) {
-        let clock = self.rng.clock;
+        let clock = self.turn.1;
         if self.is_upset(clock) {
             let before = std::mem::replace(&mut self.clock, clock);
             if clock.skew_ms < before.skew_ms {
@@ -47,13 +47,12 @@ impl Oracle {
         }
     }
 
-    pub(super) fn count_days(&mut self, client: ClientId, tag: Tag) -> Answer {
+    pub(super) fn count_days(&mut self) -> Answer {
         let mut days = BTreeMap::<u64, Totals>::new();
         for (day, counted) in &self.days {
             let sum = days.entry(*day).or_default();
             *sum = sum.merged(counted, |one, other| one + other);
         }
-        self.reply(client, tag, Reply::Days(days));
-        Ok(())
+        Ok(Some(Reply::Days(days)))
     }
 }

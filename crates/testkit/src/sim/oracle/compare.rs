@@ -112,7 +112,7 @@ impl Oracle {
     /// The daemon crashed or stopped, and `engine` was recovered: connection-bound state is gone.
     pub(crate) fn survive(&mut self, engine: &Engine) {
         // After a boot its time comes from the wall clock, and may be a little behind.
-        (self.now, self.rng.clock) = (Timestamp(0), self.clock);
+        (self.now, self.turn.1) = (Timestamp(0), self.clock);
         self.clients.clear();
         self.bridge = Bridge::default();
         self.queues.iter_mut().for_each(|queue| queue.bridged = false);

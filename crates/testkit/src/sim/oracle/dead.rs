@@ -2,7 +2,7 @@
 
 use windlass_engine::{Capacity, JobId, JobState, Timestamp};
 
-use super::{Answer, Oracle, id_of};
+use super::{Checked, Oracle, id_of};
 
 impl Oracle {
     /// The dead jobs; the first to be dropped comes first.
@@ -44,13 +44,13 @@ impl Oracle {
     }
 
     /// Whether `bytes` would fit if all dead jobs were gone and `less` bytes were free.
-    pub(super) fn judge_bytes(&self, bytes: u64, less: u64) -> Answer {
+    pub(super) fn judge_bytes(&self, bytes: u64, less: u64) -> Checked {
         let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
         let stays = held - self.dead_bytes() - less;
         if stays + bytes > limit { Err(Capacity::JobBytes.exceeded(held, limit)) } else { Ok(()) }
     }
 
-    pub(super) fn judge_jobs(&self) -> Answer {
+    pub(super) fn judge_jobs(&self) -> Checked {
         let (held, limit) = (self.jobs.len() as u64, self.limits.jobs_max);
         let live = held - self.dead().len() as u64;
         if live >= limit { Err(Capacity::Jobs.exceeded(held, limit)) } else { Ok(()) }

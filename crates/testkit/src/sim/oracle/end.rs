@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, ClientId, Cycle, End, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind, LOSSES, Note, Notice,
-    OnExpiry, Progress, Proof, QueueKind, Refusal, RepayTo, Reply, Tag, Timestamp,
+    OnExpiry, Progress, Proof, QueueKind, Refusal, RepayTo, Reply, Timestamp,
 };
 
 use super::{Answer, Oracle};
@@ -49,7 +49,7 @@ impl Oracle {
         })
     }
 
-    pub(super) fn finish(&mut self, client: ClientId, tag: Tag, claim: Claim, result: &Bytes) -> Answer {
+    pub(super) fn finish(&mut self, client: ClientId, claim: Claim, result: &Bytes) -> Answer {
         let id = match claim {
             (job, Proof::Late) => self.left(job)?,
             (job, Proof::AnyLease) if self.was_delivered(job) => self.left(job)?,
@@ -81,20 +81,14 @@ impl Oracle {
         } else {
             self.remove(id);
         }
-        if tag.wants_answer() {
-            self.reply(client, tag, Reply::Finished(id));
-        }
-        Ok(())
+        Ok(Some(Reply::Finished(id)))
     }
 
-    pub(super) fn fail(&mut self, client: ClientId, tag: Tag, claim: Claim, failure: &Failure) -> Answer {
+    pub(super) fn fail(&mut self, client: ClientId, claim: Claim, failure: &Failure) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Work)?;
         let end = End::Failed(Box::new(failure.clone()));
         let fate = self.fail_job(id, failure.clone(), &end);
-        if tag.wants_answer() {
-            self.reply(client, tag, Reply::Failed { job: id, fate });
-        }
-        Ok(())
+        Ok(Some(Reply::Failed { job: id, fate }))
     }
 
     fn fail_job(&mut self, id: JobId, failure: Failure, end: &End) -> Fate {
@@ -112,7 +106,7 @@ impl Oracle {
         if i64::from(failures) > i64::from(retry.failures_max) || memo.is_abandoned() {
             return self.give_up(id, end);
         }
-        let wait_ms = self.backoff_ms(retry.backoff, failures);
+        let wait_ms = self.wait_ms(id, Self::backoff(retry.backoff, failures));
         let at = now.after_ms(wait_ms);
         let next_at = Some(wall.after_ms(wait_ms));
         self.job_mut(id).extra().failure.iter_mut().for_each(|failure| failure.next_at = next_at);
@@ -125,17 +119,18 @@ impl Oracle {
         Fate::Retried(at)
     }
 
-    fn backoff_ms(&mut self, backoff: Backoff, failures: u32) -> u64 {
+    /// The waits that a policy allows: the shortest one, and how often a step may be added to it, up to which number.
+    fn backoff(backoff: Backoff, failures: u32) -> (u64, u64, u64) {
         let before = failures - 1;
         match backoff {
-            Backoff::None => 0,
-            Backoff::Fixed(ms) => ms.into(),
-            Backoff::Doubling(ms) => (0..before).fold(u64::from(ms), |ms, _| (ms * 2).min(3_600_000)).min(3_600_000),
+            Backoff::None => (0, 1, 1),
+            Backoff::Fixed(ms) => (ms.into(), 1, 1),
+            Backoff::Doubling(ms) => {
+                ((0..before).fold(u64::from(ms), |ms, _| (ms * 2).min(3_600_000)).min(3_600_000), 1, 1)
+            }
             Backoff::Faktory => {
                 let n = u64::from(before);
-                let seconds = n * n * n * n + 15 + self.rng.roll(30) * (n + 1);
-                assert!((15 + n.pow(4)..=15 + n.pow(4) + 29 * (n + 1)).contains(&seconds), "back-off out of bounds");
-                seconds * 1_000
+                ((n * n * n * n + 15) * 1_000, (n + 1) * 1_000, 30)
             }
         }
     }
@@ -173,26 +168,17 @@ impl Oracle {
         until
     }
 
-    pub(super) fn release(&mut self, client: ClientId, tag: Tag, claim: Claim, front: bool) -> Answer {
+    pub(super) fn release(&mut self, client: ClientId, claim: Claim, front: bool) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Work)?;
         let rank = front.then(|| self.rank(true));
         self.make_ready(id, rank);
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn extend(
-        &mut self,
-        client: ClientId,
-        tag: Tag,
-        claim: Claim,
-        until: Timestamp,
-        only_later: bool,
-    ) -> Answer {
+    pub(super) fn extend(&mut self, client: ClientId, claim: Claim, until: Timestamp, only_later: bool) -> Answer {
         let id = self.claimed(client, claim)?;
         self.move_end(id, until, only_later);
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     fn move_end(&mut self, id: JobId, until: Timestamp, only_later: bool) {
@@ -209,8 +195,6 @@ impl Oracle {
 
     pub(super) fn track(
         &mut self,
-        client: ClientId,
-        tag: Tag,
         job: &JobRef,
         (so_far, text): (Option<(u32, u32)>, Option<&Bytes>),
         until: Option<Timestamp>,
@@ -234,11 +218,10 @@ impl Oracle {
                 );
             }
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn repay(&mut self, client: ClientId, tag: Tag, claim: Claim, body: &Bytes, to: RepayTo) -> Answer {
+    pub(super) fn repay(&mut self, client: ClientId, claim: Claim, body: &Bytes, to: RepayTo) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Cycle)?;
         self.check_body(self.job(id).map(|memo| memo.job.queue), body)?;
         self.count_total(id, |totals| totals.succeeded += 1);
@@ -253,6 +236,9 @@ impl Oracle {
             let min = head.map_or(0, |cycle| cycle.priority);
             let region = self.queue(queue).serial + 1 - min;
             let halved = |times: u32| (0..times).fold(region, |way, _| way / 2);
+            if to == RepayTo::Penalty && boost > 0 {
+                self.see("Repay::Demoted");
+            }
             let boost = match to {
                 RepayTo::Penalty => boost.saturating_sub(1),
                 RepayTo::Reward if halved(boost + 1) > 0 => boost + 1,
@@ -261,8 +247,7 @@ impl Oracle {
             let priority = if to == RepayTo::Front { 0 } else { min + halved(boost) };
             self.go_round(id, Cycle { priority, boost });
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     fn go_round(&mut self, id: JobId, cycle: Cycle) {
@@ -282,7 +267,7 @@ impl Oracle {
         }
     }
 
-    pub(super) fn tell(&mut self, client: ClientId, tag: Tag, claim: Claim, note: &Note) -> Answer {
+    pub(super) fn tell(&mut self, client: ClientId, claim: Claim, note: &Note) -> Answer {
         let (id, now) = (self.claimed(client, claim)?, self.wall());
         let memo = self.job_mut(id);
         if let Note::Progress { numerator, denominator, raw } = note {
@@ -293,8 +278,7 @@ impl Oracle {
         for listener in memo.job.listeners().to_vec() {
             self.notify(listener, Notice::Progress { job: id, note: note.clone() });
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     /// Ends a delivery whose worker is gone.
@@ -315,7 +299,8 @@ impl Oracle {
         }
         if self.limits.losses_max > 0 && losses >= self.limits.losses_max {
             self.see("Loss::Dies");
-            return self.bury_lost(id, losses);
+            self.fail_with(id, LOSSES, format!("{losses} workers were lost with it").into());
+            return self.bury_after(id, &End::Lost);
         }
         // 0, 1, 2, 4, 8 … times the pause.
         let times = if losses < 2 { 0 } else { 1 << (losses - 2).min(32) };
@@ -324,7 +309,7 @@ impl Oracle {
             return self.make_ready(id, None);
         }
         self.see("Loss::Pauses");
-        let pause_ms = pause_ms + self.rng.roll(pause_ms);
+        let pause_ms = self.wait_ms(id, (pause_ms, 1, pause_ms));
         self.put(id, JobState::Retrying(self.now.after_ms(pause_ms)));
     }
 
@@ -339,13 +324,18 @@ impl Oracle {
             .any(|(losses, own)| is_last(losses, own) || is_last(losses, self.limits.losses_max))
     }
 
-    fn bury_lost(&mut self, id: JobId, losses: u32) {
+    /// Records a failure that no worker reported.
+    pub(super) fn fail_with(&mut self, id: JobId, kind: &'static [u8], message: Bytes) -> Box<Failure> {
         let now = self.wall();
         let last = &mut self.job_mut(id).extra().failure;
         let (first_at, next_at) = last.as_ref().map_or((now, None), |last| (last.first_at, last.next_at));
-        let (kind, message) = (Bytes::from_static(LOSSES), Bytes::from(format!("{losses} workers were lost with it")));
-        *last = Some(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() }));
-        self.tell_end(id, &End::Lost);
+        let kind = Bytes::from_static(kind);
+        last.insert(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() })).clone()
+    }
+
+    /// Keeps a job for an operator, whatever its retry policy is.
+    pub(super) fn bury_after(&mut self, id: JobId, end: &End) {
+        self.tell_end(id, end);
         if self.job_mut(id).job.durable {
             self.bury(id);
         } else {

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Context, Cursor, Event, Job,
+    BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Cursor, Engine, Event, Job,
     JobCommand, JobId, JobRef, JobState, JobStateKind, LeaseCommand, Limits, Notice, Protocol, Protocols, Query,
     QueueCommand, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, ScheduleCommand, Tag, TakeCommand, Thing,
     Timestamp, Totals, WorkerCommand,
@@ -35,7 +35,9 @@ pub(crate) use compare::same_events;
 pub(crate) use memo::{ClientMemo, JobMemo, QueueMemo, Waiting, id_of, plain};
 use memo::{Wakeup, WorkerMemo};
 
-type Answer = Result<(), Refusal>;
+/// What a command answers, if anything.
+type Answer = Result<Option<Reply>, Refusal>;
+type Checked = Result<(), Refusal>;
 
 /// The oracle's ranks start here, as far from 0 as from the end.
 const MIDDLE: u64 = 1 << 62;
@@ -81,7 +83,10 @@ pub(crate) struct Oracle {
     front: u64,
     /// Numbers waits in their order.
     waits: u64,
-    rng: Context,
+    /// The time and the clocks of this turn.
+    turn: (Timestamp, Clock),
+    /// Until when the engine lets jobs wait that failed, or whose workers were lost. It rolls dice for that.
+    chosen: BTreeMap<JobId, Timestamp>,
     said: Vec<(ClientId, Event)>,
     /// Counts of cases that no command or event shows by its name.
     pub(crate) seen: BTreeMap<&'static str, u64>,
@@ -129,23 +134,44 @@ impl Oracle {
             back: MIDDLE,
             front: MIDDLE,
             waits: 0,
-            rng: Context::new(Timestamp(0), 0),
+            turn: (Timestamp(0), Clock::default()),
+            chosen: BTreeMap::new(),
             said: Vec::new(),
             seen: BTreeMap::new(),
         }
     }
 
     /// Begins a turn.
-    pub(crate) fn begin(&mut self, now: Timestamp, clock: Clock, seed: u64) {
-        self.rng = Context::new(now, seed);
-        self.rng.clock = clock;
+    pub(crate) const fn begin(&mut self, now: Timestamp, clock: Clock) {
+        self.turn = (now, clock);
+    }
+
+    /// Learns what the engine has chosen by dice. Whether it may choose that is for [`Self::wait_ms`].
+    pub(crate) fn learn(&mut self, engine: &Engine) {
+        let wait = |job: &Job| match job.state {
+            JobState::Retrying(at) => Some(at),
+            _ => job.extra.as_deref()?.failure.as_ref()?.next_at.map(|at| self.by_engine(at)),
+        };
+        self.chosen = engine.jobs().filter_map(|job| Some((job.id, wait(job)?))).collect();
+    }
+
+    /// The wait that the engine has chosen for a job, if it is one of these; otherwise the shortest of these.
+    fn wait_ms(&self, id: JobId, (least, step, steps): (u64, u64, u64)) -> u64 {
+        let chosen = self.chosen.get(&id).map(|at| at.ms_since(self.now));
+        let is_allowed = |ms: &u64| {
+            let more = ms.checked_sub(least);
+            more.is_some_and(|more| more.is_multiple_of(step) && more / step < steps)
+        };
+        chosen.filter(is_allowed).unwrap_or(least)
     }
 
     /// The events that must follow this command, including those due before it.
     pub(crate) fn apply(&mut self, client: ClientId, tag: Tag, command: &Command) -> Vec<(ClientId, Event)> {
         self.tick();
-        if let Err(why) = self.ask(client, tag, command) {
-            self.reply(client, tag, Reply::Refused(why));
+        match self.ask(client, tag, command) {
+            Ok(Some(reply)) if tag.wants_answer() || !is_acknowledgement(&reply) => self.reply(client, tag, reply),
+            Ok(_) => {}
+            Err(why) => self.reply(client, tag, Reply::Refused(why)),
         }
         self.settle();
         self.forget_idle_queues();
@@ -168,6 +194,11 @@ impl Oracle {
         next: Option<Cursor>,
     ) -> Vec<(ClientId, Event)> {
         let changed = page.iter().filter(|id| self.mutate_one(**id, action)).count();
+        self.end_page(client, changed, next)
+    }
+
+    /// A page of a bulk change has changed so many.
+    fn end_page(&mut self, client: ClientId, changed: usize, next: Option<Cursor>) -> Vec<(ClientId, Event)> {
         let changed = u32::try_from(changed).unwrap_or(u32::MAX);
         self.reply(client, Tag(2), Reply::Mutated { changed, next });
         self.settle();
@@ -183,78 +214,61 @@ impl Oracle {
             Command::Client(ClientCommand::Serve(subscription)) => self.serve_queue(client, subscription),
             Command::Client(ClientCommand::Unserve { queue, requeue }) => self.unserve(client, Some(queue), *requeue),
             Command::Client(ClientCommand::UnserveAll { requeue }) => self.unserve(client, None, *requeue),
-            Command::Job(JobCommand::Push(new)) => self.push(client, tag, new),
+            Command::Job(JobCommand::Push(new)) => self.push(client, new),
             Command::Take(TakeCommand::Take(take)) => self.take(client, tag, take),
             Command::Take(TakeCommand::WaitForWork) => self.sleep(client),
             Command::Take(TakeCommand::Credit { credits, select }) => self.credit(client, *credits, *select),
             Command::Take(TakeCommand::Unwait) => self.unwait(client),
-            Command::Lease(LeaseCommand::Finish { job, proof, result }) => {
-                self.finish(client, tag, (job, *proof), result)
-            }
-            Command::Lease(LeaseCommand::Fail { job, proof, failure }) => {
-                self.fail(client, tag, (job, *proof), failure)
-            }
-            Command::Lease(LeaseCommand::Unconvertible { job, proof, why }) => {
-                self.misfit(client, tag, (job, *proof), why)
-            }
-            Command::Lease(LeaseCommand::Release { job, proof, front }) => {
-                self.release(client, tag, (job, *proof), *front)
-            }
+            Command::Lease(LeaseCommand::Finish { job, proof, result }) => self.finish(client, (job, *proof), result),
+            Command::Lease(LeaseCommand::Fail { job, proof, failure }) => self.fail(client, (job, *proof), failure),
+            Command::Lease(LeaseCommand::Unconvertible { job, proof, why }) => self.misfit(client, (job, *proof), why),
+            Command::Lease(LeaseCommand::Release { job, proof, front }) => self.release(client, (job, *proof), *front),
             Command::Lease(LeaseCommand::Extend { job, proof, until, only_later }) => {
-                self.extend(client, tag, (job, *proof), *until, *only_later)
+                self.extend(client, (job, *proof), *until, *only_later)
             }
             Command::Lease(LeaseCommand::Repay { job, proof, body, to }) => {
-                self.repay(client, tag, (job, *proof), body, *to)
+                self.repay(client, (job, *proof), body, *to)
             }
-            Command::Lease(LeaseCommand::Progress { job, proof, note }) => self.tell(client, tag, (job, *proof), note),
+            Command::Lease(LeaseCommand::Progress { job, proof, note }) => self.tell(client, (job, *proof), note),
             Command::Job(JobCommand::Track { job, progress, text, until }) => {
-                self.track(client, tag, job, (*progress, text.as_ref()), *until)
+                self.track(job, (*progress, text.as_ref()), *until)
             }
-            Command::Job(JobCommand::Replace { job, body }) => self.replace(client, tag, job, body),
-            Command::Job(JobCommand::Cancel(job)) => self.cancel(client, tag, job),
-            Command::Query(Query::Job(job)) => self.look(client, tag, job),
-            Command::Queue(QueueCommand::Create { queue, kind }) => self.create_queue(client, tag, queue, *kind),
-            Command::Queue(QueueCommand::Remove { queue, only_idle }) => {
-                self.remove_queue(client, tag, queue, *only_idle)
-            }
-            Command::Queue(QueueCommand::Pause { queue, paused }) => self.pause_queue(client, tag, queue, *paused),
-            Command::Queue(QueueCommand::Limit { queue, jobs_max }) => self.limit_queue(client, tag, queue, jobs_max),
-            Command::Queue(QueueCommand::Throttle { queue, throttle }) => {
-                self.throttle_queue(client, tag, queue, *throttle)
-            }
-            Command::Queue(QueueCommand::Bridge(bridge)) => self.bridge(client, tag, bridge),
-            Command::Queue(QueueCommand::SetRules { queue, rules }) => self.rule_queue(client, tag, queue, *rules),
-            Command::Schedule(ScheduleCommand::Set(new)) => self.set_schedule(client, tag, new),
-            Command::Schedule(ScheduleCommand::Remove(which)) => self.remove_schedule(client, tag, which),
-            Command::Schedule(ScheduleCommand::Run(which)) => self.run_now(client, tag, which),
-            Command::Schedule(ScheduleCommand::Pause { schedule, paused }) => {
-                self.pause_schedule(client, tag, schedule, *paused)
-            }
+            Command::Job(JobCommand::Replace { job, body }) => self.replace(job, body),
+            Command::Job(JobCommand::Cancel(job)) => self.cancel(job),
+            Command::Query(Query::Job(job)) => self.look(job),
+            Command::Queue(QueueCommand::Create { queue, kind }) => self.create_queue(client, queue, *kind),
+            Command::Queue(QueueCommand::Remove { queue, only_idle }) => self.remove_queue(client, queue, *only_idle),
+            Command::Queue(QueueCommand::Pause { queue, paused }) => self.pause_queue(client, queue, *paused),
+            Command::Queue(QueueCommand::Limit { queue, jobs_max }) => self.limit_queue(client, queue, jobs_max),
+            Command::Queue(QueueCommand::Throttle { queue, throttle }) => self.throttle_queue(queue, *throttle),
+            Command::Queue(QueueCommand::Bridge(bridge)) => self.bridge(bridge),
+            Command::Queue(QueueCommand::SetRules { queue, rules }) => self.rule_queue(queue, *rules),
+            Command::Schedule(ScheduleCommand::Set(new)) => self.set_schedule(new),
+            Command::Schedule(ScheduleCommand::Remove(which)) => self.remove_schedule(which),
+            Command::Schedule(ScheduleCommand::Run(which)) => self.run_now(client, which),
+            Command::Schedule(ScheduleCommand::Pause { schedule, paused }) => self.pause_schedule(schedule, *paused),
             Command::Query(Query::Schedules { protocol, after, limit }) => {
-                self.list_schedules(client, tag, *protocol, (*after, *limit))
+                self.list_schedules(*protocol, (*after, *limit))
             }
-            Command::Batch(BatchCommand::New(new)) => self.new_batch(client, tag, new),
-            Command::Batch(BatchCommand::Open { batch, hold_ms }) => self.open_batch(client, tag, batch, *hold_ms),
-            Command::Batch(BatchCommand::Commit { batch }) => self.commit_batch(client, tag, batch),
-            Command::Query(Query::Batch { batch }) => self.look_batch(client, tag, batch),
-            Command::Query(Query::Queue { queue }) => self.look_queue(client, tag, queue),
-            Command::Query(Query::Queues { after, limit }) => self.list_queues(client, tag, *after, *limit),
-            Command::Query(Query::Workers { after, limit }) => self.list_workers(client, tag, *after, *limit),
-            Command::Query(Query::Clients { after, limit }) => self.list_clients(client, tag, *after, *limit),
-            Command::Query(Query::Stats) => self.stats(client, tag),
-            Command::Query(Query::Days) => self.count_days(client, tag),
+            Command::Batch(BatchCommand::New(new)) => self.new_batch(new),
+            Command::Batch(BatchCommand::Open { batch, hold_ms }) => self.open_batch(batch, *hold_ms),
+            Command::Batch(BatchCommand::Commit { batch }) => self.commit_batch(batch),
+            Command::Query(Query::Batch { batch }) => self.look_batch(batch),
+            Command::Query(Query::Queue { queue }) => self.look_queue(client, queue),
+            Command::Query(Query::Queues { after, limit }) => self.list_queues(client, *after, *limit),
+            Command::Query(Query::Workers { after, limit }) => self.list_workers(*after, *limit),
+            Command::Query(Query::Clients { after, limit }) => self.list_clients(*after, *limit),
+            Command::Query(Query::Stats) => self.stats(),
+            Command::Query(Query::Days) => self.count_days(),
             // The script has none of these: a reply would be a difference.
             Command::Client(ClientCommand::Disconnect(_) | ClientCommand::Watch { .. })
             | Command::Query(Query::Why(_) | Query::Figures { .. } | Query::Batches { .. } | Query::Throttles { .. }) => {
-                Ok(())
+                Ok(None)
             }
-            Command::Barrier => {
-                self.reply(client, tag, Reply::Settled);
-                Ok(())
-            }
-            Command::Worker(WorkerCommand::Register { worker, about }) => self.enlist(client, tag, worker, about),
-            Command::Worker(WorkerCommand::Beat { worker, state }) => self.beat(client, tag, worker, *state),
-            Command::Worker(WorkerCommand::SetState { worker, state }) => self.signal(client, tag, worker, *state),
+            Command::Barrier => Ok(Some(Reply::Settled)),
+            Command::Worker(WorkerCommand::Register { worker, about }) => self.enlist(client, worker, about),
+            Command::Worker(WorkerCommand::Beat { worker, state }) => self.beat(worker, *state),
+            Command::Worker(WorkerCommand::SetState { worker, state }) => self.signal(worker, *state),
             Command::Query(Query::Configured { .. } | Query::WorkLeft)
             | Command::Worker(WorkerCommand::Drain)
             | Command::Claim(_) => {
@@ -276,7 +290,7 @@ impl Oracle {
     }
 
     fn tick(&mut self) {
-        self.now = self.now.max(self.rng.now);
+        self.now = self.now.max(self.turn.0);
         self.look_at_clocks();
         self.look_at_day();
         while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
@@ -370,12 +384,10 @@ impl Oracle {
         self.jobs.iter().find(|memo| memo.holds_key && holds(&memo.job)).map(id_of)
     }
 
-    /// The job that holds a key in any queue: the oldest in the first of the engine's 256 groups of queues that has
-    /// one.
-    fn keyed_anywhere(&self, protocol: windlass_engine::Protocol, key: &[u8]) -> Option<JobId> {
+    /// The jobs that hold a key, in whatever queue.
+    pub(crate) fn holders(&self, protocol: Protocol, key: &[u8]) -> Vec<JobId> {
         let holds = |memo: &&JobMemo| memo.holds_key && memo.job.protocol == protocol && memo.job.key() == Some(key);
-        let group = |memo: &&JobMemo| self.queue(memo.job.queue).id.map(|queue| queue.0 % 256);
-        self.jobs.iter().filter(holds).min_by_key(group).map(id_of)
+        self.jobs.iter().filter(holds).map(id_of).collect()
     }
 
     pub(crate) fn find(&self, job: &JobRef) -> Result<JobId, Refusal> {
@@ -385,7 +397,7 @@ impl Oracle {
             JobRef::Key(key) => {
                 self.queue_named(&key.queue).and_then(|queue| self.keyed(queue.number, key.protocol, &key.key))
             }
-            JobRef::KeyAnywhere { protocol, key } => self.keyed_anywhere(*protocol, key),
+            JobRef::KeyAnywhere { .. } => unreachable!("the simulator looks for these itself"),
         };
         id.ok_or(Refusal::NotFound(Thing::Job))
     }
@@ -435,12 +447,6 @@ impl Oracle {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    fn say_done(&mut self, client: ClientId, tag: Tag) {
-        if tag.wants_answer() {
-            self.reply(client, tag, Reply::Done);
-        }
-    }
-
     /// Counts an event of a job.
     fn count_total(&mut self, id: JobId, add: impl Fn(&mut Totals)) {
         let protocol = self.job_mut(id).job.protocol;
@@ -455,7 +461,7 @@ impl Oracle {
         }
     }
 
-    fn check_name(&self, name: &[u8]) -> Answer {
+    fn check_name(&self, name: &[u8]) -> Checked {
         let limit = self.limits.name_bytes_max;
         let given = u32::try_from(name.len()).unwrap_or(u32::MAX);
         if given > limit { Err(Capacity::NameBytes.exceeded(given, limit)) } else { Ok(()) }
@@ -543,4 +549,12 @@ impl Oracle {
         self.waits += 1;
         self.waits
     }
+}
+
+/// Whether a reply only acknowledges the command. A client can do without it.
+const fn is_acknowledgement(reply: &Reply) -> bool {
+    matches!(
+        reply,
+        Reply::Done | Reply::Pushed { .. } | Reply::Finished(_) | Reply::Failed { .. } | Reply::ScheduleSet { .. }
+    )
 }

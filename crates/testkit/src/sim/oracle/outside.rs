@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView, Mutation,
-    Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply, Stats, Tag, Thing,
-    Unfit, WorkerRow,
+    Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply, Stats, Thing, Unfit,
+    WorkerRow,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
 
 impl Oracle {
-    pub(super) fn replace(&mut self, client: ClientId, tag: Tag, job: &JobRef, body: &Bytes) -> Answer {
+    pub(super) fn replace(&mut self, job: &JobRef, body: &Bytes) -> Answer {
         let id = self.find(job)?;
         self.check_body(self.job(id).map(|memo| memo.job.queue), body)?;
         let job = &mut self.job_mut(id).job;
@@ -23,15 +23,13 @@ impl Oracle {
             self.put(id, JobState::Ready);
             self.serve(queue);
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn cancel(&mut self, client: ClientId, tag: Tag, job: &JobRef) -> Answer {
+    pub(super) fn cancel(&mut self, job: &JobRef) -> Answer {
         let id = self.find(job)?;
         self.discard(id);
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     fn discard(&mut self, id: JobId) {
@@ -40,7 +38,7 @@ impl Oracle {
         self.remove(id);
     }
 
-    pub(super) fn look(&mut self, client: ClientId, tag: Tag, which: &JobRef) -> Answer {
+    pub(super) fn look(&mut self, which: &JobRef) -> Answer {
         let found = self.find(which).ok().and_then(|id| self.job(id));
         let view = |job: &Job| {
             let QueueMemo { name, rules, .. } = self.queue(job.queue);
@@ -49,21 +47,19 @@ impl Oracle {
         let job = found.map(|memo| view(&memo.job));
         let numbered = |id: JobId| self.schedules.iter().find(|schedule| schedule.id == id).cloned().map(Box::new);
         let schedule = if let JobRef::Id(id) = which { numbered(*id) } else { None };
-        self.reply(client, tag, Reply::Looked { job, schedule });
-        Ok(())
+        Ok(Some(Reply::Looked { job, schedule }))
     }
 
     // ---- queues ----------------------------------------------------------------------------------------------------
 
-    pub(super) fn create_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, kind: QueueKind) -> Answer {
+    pub(super) fn create_queue(&mut self, client: ClientId, name: &Bytes, kind: QueueKind) -> Answer {
         self.check_name(name)?;
         let queue = self.find_or_make_queue(name, kind)?;
         self.make_known(queue, self.protocol_of(client));
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn remove_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, only_idle: bool) -> Answer {
+    pub(super) fn remove_queue(&mut self, client: ClientId, name: &Bytes, only_idle: bool) -> Answer {
         let own = self.protocol_of(client);
         let known = self.queue_named(name).filter(|queue| queue.is_known_to(own));
         let known = known.ok_or(Refusal::NotFound(Thing::Queue))?;
@@ -75,16 +71,14 @@ impl Oracle {
         line.iter().take(limit).for_each(|id| self.discard(*id));
         if line.len() > limit {
             let changed = u32::try_from(limit).unwrap_or(u32::MAX);
-            self.reply(client, tag, Reply::Mutated { changed, next: Some(Cursor(0, 0)) });
-            return Ok(());
+            return Ok(Some(Reply::Mutated { changed, next: Some(Cursor(0, 0)) }));
         }
         let gone = self.removed_with(queue, own);
         self.queue_mut(queue).forget(gone);
         if self.queue(queue).known != Protocols::NONE {
             self.see("Remove::Beside");
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     /// Whose settings go with a queue that a client of this protocol removes.
@@ -97,7 +91,7 @@ impl Oracle {
         if memo.known == Protocols::ALL && !used { Protocols::ALL } else { Protocols::of(Some(scope)) }
     }
 
-    pub(super) fn pause_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, paused: bool) -> Answer {
+    pub(super) fn pause_queue(&mut self, client: ClientId, name: &Bytes, paused: bool) -> Answer {
         let own = self.protocol_of(client);
         if let Some((queue, scope)) = self.queue_named(name).map(|queue| (queue.number, queue.scope(own))) {
             let wall = self.wall();
@@ -117,14 +111,12 @@ impl Oracle {
             }
             self.serve(queue);
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     pub(super) fn limit_queue(
         &mut self,
         client: ClientId,
-        tag: Tag,
         name: &Bytes,
         jobs_max: &[Option<u32>; Priority::COUNT],
     ) -> Answer {
@@ -134,8 +126,7 @@ impl Oracle {
         self.make_known(queue, own);
         let memo = self.queue_mut(queue);
         (memo.jobs_max, memo.jobs_max_of) = (*jobs_max, memo.scope(own));
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     // ---- listings --------------------------------------------------------------------------------------------------
@@ -144,17 +135,16 @@ impl Oracle {
         limit.clamp(1, self.limits.page_max.max(1)) as usize
     }
 
-    pub(super) fn look_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes) -> Answer {
+    pub(super) fn look_queue(&mut self, client: ClientId, name: &Bytes) -> Answer {
         let own = self.protocol_of(client);
         let is_set = |queue: &QueueMemo| queue.throttle.is_some() || queue.rules != QueueRules::default();
         let is_shown = |queue: &&QueueMemo| queue.is_known_to(own) || (own.is_none() && is_set(queue));
         let known = self.queue_named(name).filter(is_shown);
         let rows = known.map(|queue| self.row(queue, own)).into_iter().collect();
-        self.reply(client, tag, Reply::Queues { rows, next: None });
-        Ok(())
+        Ok(Some(Reply::Queues { rows, next: None }))
     }
 
-    pub(super) fn list_queues(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {
+    pub(super) fn list_queues(&mut self, client: ClientId, after: Cursor, limit: u32) -> Answer {
         let number = |queue: &QueueMemo| u64::from(queue.id.expect("compared after every command").0);
         let own = self.protocol_of(client);
         let is_listed = |queue: &&QueueMemo| queue.is_known_to(own) && number(queue) >= after.0;
@@ -163,8 +153,7 @@ impl Oracle {
         let limit = self.page(limit);
         let rows = known.iter().take(limit).map(|queue| self.row(queue, own)).collect();
         let next = known.get(limit).map(|queue| Cursor(number(queue), 0));
-        self.reply(client, tag, Reply::Queues { rows, next });
-        Ok(())
+        Ok(Some(Reply::Queues { rows, next }))
     }
 
     /// The part of a queue that a client of this protocol sees.
@@ -208,7 +197,7 @@ impl Oracle {
         u32::try_from(subscriptions.filter(|served| served.queue == queue).count()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn list_workers(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {
+    pub(super) fn list_workers(&mut self, after: Cursor, limit: u32) -> Answer {
         let limit = self.page(limit);
         let listed: Vec<_> = self.workers.iter().filter(|worker| worker.number >= after.0).collect();
         let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
@@ -223,11 +212,10 @@ impl Oracle {
         };
         let rows = listed.iter().take(limit).map(row).collect();
         let next = listed.get(limit).map(|worker| Cursor(worker.number, 0));
-        self.reply(client, tag, Reply::Workers { rows, next });
-        Ok(())
+        Ok(Some(Reply::Workers { rows, next }))
     }
 
-    pub(super) fn list_clients(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {
+    pub(super) fn list_clients(&mut self, after: Cursor, limit: u32) -> Answer {
         let limit = self.page(limit);
         let wanted: Vec<_> = self.clients.iter().filter(|client| client.id.0 >= after.0).collect();
         let held = |id: ClientId| self.jobs.iter().filter(|memo| memo.connection() == Some(id)).count();
@@ -245,11 +233,10 @@ impl Oracle {
         };
         let rows = wanted.iter().take(limit).map(row).collect();
         let next = wanted.get(limit).map(|client| Cursor(client.id.0, 0));
-        self.reply(client, tag, Reply::Clients { rows, next });
-        Ok(())
+        Ok(Some(Reply::Clients { rows, next }))
     }
 
-    pub(super) fn stats(&mut self, client: ClientId, tag: Tag) -> Answer {
+    pub(super) fn stats(&mut self) -> Answer {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let in_place = |state| self.jobs.iter().filter(|memo| memo.job.state.kind() == state).count() as u64;
         let stats = Stats {
@@ -265,8 +252,7 @@ impl Oracle {
             batches: u32::try_from(self.live_batches().count()).unwrap_or(u32::MAX),
             schedules: count(self.schedules.len()),
         };
-        self.reply(client, tag, Reply::Stats(Box::new(stats)));
-        Ok(())
+        Ok(Some(Reply::Stats(Box::new(stats))))
     }
 
     fn protocol_stats(&self) -> Vec<ProtocolStats> {
@@ -313,11 +299,7 @@ impl Oracle {
         if next.is_none() {
             self.protocols.remove(&protocol);
         }
-        let changed = u32::try_from(changed).unwrap_or(u32::MAX);
-        self.reply(client, Tag(2), Reply::Mutated { changed, next });
-        self.settle();
-        self.forget_idle_queues();
-        (next, std::mem::take(&mut self.said))
+        (next, self.end_page(client, changed, next))
     }
 
     fn flush_numbered(

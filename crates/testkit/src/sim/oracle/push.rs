@@ -2,13 +2,13 @@
 
 use windlass_engine::{
     Capacity, Clash, ClientId, Cycle, Extra, Job, JobId, JobState, KeyUntil, Member, NewJob, Payload, Pushed, QueueId,
-    QueueKind, Refusal, Reply, Schedule, Tag, Track, Unfit,
+    QueueKind, Refusal, Reply, Schedule, Track, Unfit,
 };
 
-use super::{Answer, JobMemo, Oracle};
+use super::{Answer, Checked, JobMemo, Oracle};
 
 impl Oracle {
-    pub(super) fn push(&mut self, client: ClientId, tag: Tag, new: &NewJob) -> Answer {
+    pub(super) fn push(&mut self, client: ClientId, new: &NewJob) -> Answer {
         self.check_name(&new.queue)?;
         self.check_name(new.name.as_deref().unwrap_or_default())?;
         self.check_name(new.batch.as_deref().unwrap_or_default())?;
@@ -30,10 +30,7 @@ impl Oracle {
             self.see("Pushed::AgainWhenDone");
         }
         let durable = self.job(id).map_or(new.durable, |memo| memo.job.durable);
-        if tag.wants_answer() {
-            self.reply(client, tag, Reply::Pushed { job: id, how, durable });
-        }
-        Ok(())
+        Ok(Some(Reply::Pushed { job: id, how, durable }))
     }
 
     fn attach(&mut self, client: ClientId, id: JobId, new: &NewJob) -> Result<JobId, Refusal> {
@@ -44,13 +41,13 @@ impl Oracle {
         Ok(id)
     }
 
-    fn listen(&mut self, client: ClientId, id: JobId) -> Answer {
+    fn listen(&mut self, client: ClientId, id: JobId) -> Checked {
         self.judge_listener(client, self.job(id).map_or(0, |memo| memo.job.listeners().len()))?;
         self.job_mut(id).extra().listeners.push(client);
         Ok(())
     }
 
-    fn judge_listener(&mut self, client: ClientId, others: usize) -> Answer {
+    fn judge_listener(&mut self, client: ClientId, others: usize) -> Checked {
         self.open_client(client)?;
         let limit = self.limits.listeners_max;
         if others >= limit as usize { Err(Capacity::QueueJobs.exceeded(limit, limit)) } else { Ok(()) }
@@ -87,7 +84,7 @@ impl Oracle {
         self.serve(queue);
     }
 
-    fn judge_room(&self, queue: QueueId, new: &NewJob) -> Answer {
+    fn judge_room(&self, queue: QueueId, new: &NewJob) -> Checked {
         self.judge_jobs()?;
         self.judge_bytes(new.body.len() as u64, 0)?;
         let memo = self.queue(queue);

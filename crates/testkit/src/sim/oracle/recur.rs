@@ -2,17 +2,17 @@
 
 use windlass_engine::{
     Capacity, ClientId, Cursor, JobId, KeyUntil, NewJob, NewSchedule, Protocol, Recurrence, Refusal, Reply, Schedule,
-    ScheduleRef, Tag, Thing, Timestamp,
+    ScheduleRef, Thing, Timestamp,
 };
 
-use super::{Answer, Oracle};
+use super::{Answer, Checked, Oracle};
 use crate::calendar;
 
 /// Every date that occurs at all occurs within this many years.
 const YEARS: u64 = 41;
 
 impl Oracle {
-    pub(super) fn set_schedule(&mut self, client: ClientId, tag: Tag, new: &NewSchedule) -> Answer {
+    pub(super) fn set_schedule(&mut self, new: &NewSchedule) -> Answer {
         let before = self.schedule_keyed(new.job.protocol, new.key.as_deref()).cloned();
         self.judge_schedule(new, before.as_ref())?;
         let queue = self.find_or_make_queue(&new.job.queue, new.job.kind)?;
@@ -32,13 +32,10 @@ impl Oracle {
         let (job, recurrence, runs_left) = (new.job.clone(), new.recurrence, new.runs);
         self.schedules.push(Schedule { id, key: new.key.clone(), job, recurrence, anchor, next_at, runs_left });
         self.schedules.sort_by_key(|schedule| schedule.id);
-        if tag.wants_answer() {
-            self.reply(client, tag, Reply::ScheduleSet { schedule: id, replaced: before.is_some() });
-        }
-        Ok(())
+        Ok(Some(Reply::ScheduleSet { schedule: id, replaced: before.is_some() }))
     }
 
-    fn judge_schedule(&self, new: &NewSchedule, before: Option<&Schedule>) -> Answer {
+    fn judge_schedule(&self, new: &NewSchedule, before: Option<&Schedule>) -> Checked {
         let unique = new.job.unique.as_ref().map(|unique| &unique.key);
         for name in [new.key.as_ref(), Some(&new.job.queue), new.job.name.as_ref(), new.job.batch.as_ref(), unique]
             .into_iter()
@@ -74,12 +71,12 @@ impl Oracle {
         found.cloned().ok_or(Refusal::NotFound(Thing::Schedule))
     }
 
-    pub(super) fn run_now(&mut self, client: ClientId, tag: Tag, which: &ScheduleRef) -> Answer {
+    pub(super) fn run_now(&mut self, client: ClientId, which: &ScheduleRef) -> Answer {
         let job = job_of(&self.schedule_of(which)?, self.now, self.wall());
-        self.push(client, tag, &job)
+        self.push(client, &job)
     }
 
-    pub(super) fn pause_schedule(&mut self, client: ClientId, tag: Tag, which: &ScheduleRef, paused: bool) -> Answer {
+    pub(super) fn pause_schedule(&mut self, which: &ScheduleRef, paused: bool) -> Answer {
         let Schedule { id, recurrence, anchor, next_at, .. } = self.schedule_of(which)?;
         let next_at = match (paused, next_at) {
             (true, _) => Timestamp::NEVER,
@@ -87,31 +84,22 @@ impl Oracle {
             (false, next_at) => next_at,
         };
         self.schedules.iter_mut().filter(|schedule| schedule.id == id).for_each(|schedule| schedule.next_at = next_at);
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn remove_schedule(&mut self, client: ClientId, tag: Tag, which: &ScheduleRef) -> Answer {
+    pub(super) fn remove_schedule(&mut self, which: &ScheduleRef) -> Answer {
         let id = self.schedule_of(which)?.id;
         self.schedules.retain(|schedule| schedule.id != id);
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn list_schedules(
-        &mut self,
-        client: ClientId,
-        tag: Tag,
-        protocol: Option<Protocol>,
-        (after, limit): (Cursor, u32),
-    ) -> Answer {
+    pub(super) fn list_schedules(&mut self, protocol: Option<Protocol>, (after, limit): (Cursor, u32)) -> Answer {
         let limit = self.page(limit);
         let all: Vec<&Schedule> = self.schedules.iter().filter(|schedule| schedule.id.0 >= after.0).collect();
         let wanted = all.iter().take(limit).filter(|schedule| protocol.is_none_or(|o| schedule.job.protocol == o));
         let rows = wanted.map(|schedule| (*schedule).clone()).collect();
         let next = all.get(limit).map(|schedule| Cursor(schedule.id.0, 0));
-        self.reply(client, tag, Reply::Schedules { rows, next });
-        Ok(())
+        Ok(Some(Reply::Schedules { rows, next }))
     }
 
     fn schedule_keyed(&self, protocol: Protocol, key: Option<&[u8]>) -> Option<&Schedule> {
@@ -152,7 +140,7 @@ impl Oracle {
         let Some(at) = self.schedules.iter().position(|schedule| schedule.id == id) else { return };
         let schedule = self.schedules[at].clone();
         self.forget_idle_queues();
-        let ran = self.push(ClientId(u64::MAX), Tag::NONE, &job_of(&schedule, self.now, self.wall())).is_ok();
+        let ran = self.push(ClientId(u64::MAX), &job_of(&schedule, self.now, self.wall())).is_ok();
         self.forget_idle_queues();
         let runs_left = schedule.runs_left.map(|runs| runs - u64::from(ran));
         if runs_left == Some(0) {

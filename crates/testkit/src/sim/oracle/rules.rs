@@ -2,35 +2,34 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Bridge, Capacity, ClientId, End, Failure, JobId, MISFIT, NewJob, Protocol, Protocols, QueueId, QueueKind,
-    QueueRules, Retry, Tag, Unfit,
+    Bridge, Capacity, ClientId, End, JobId, MISFIT, NewJob, Protocol, Protocols, QueueId, QueueKind, QueueRules,
+    Refusal, Reply, Retry, Unfit,
 };
 
 use super::end::Claim;
 use super::memo::QueueMemo;
-use super::{Answer, ClientMemo, JobMemo, Oracle};
+use super::{Answer, Checked, ClientMemo, JobMemo, Oracle};
 
 impl Oracle {
-    pub(super) fn rule_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, rules: QueueRules) -> Answer {
-        self.check_name(name)?;
-        let there = self.queue_named(name).map(|queue| queue.number);
-        let queue = match there {
-            Some(queue) => Some(queue),
-            None if rules != QueueRules::default() => Some(self.find_or_make_queue(name, QueueKind::Work)?),
-            None => None,
-        };
-        if let Some(queue) = queue {
+    pub(super) fn rule_queue(&mut self, name: &Bytes, rules: QueueRules) -> Answer {
+        if let Some(queue) = self.queue_to_set(name, rules != QueueRules::default())? {
             let codec = std::mem::replace(&mut self.queue_mut(queue).rules, rules).codec;
             if codec != rules.codec {
                 self.ready_queue(queue).into_iter().for_each(|id| self.job_mut(id).job.unfit = Unfit::NONE);
                 self.serve(queue);
             }
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn bridge(&mut self, client: ClientId, tag: Tag, bridge: &Bridge) -> Answer {
+    /// The queue of this name. One that does not exist is made only for a setting that differs from the default.
+    pub(super) fn queue_to_set(&mut self, name: &Bytes, differs: bool) -> Result<Option<QueueId>, Refusal> {
+        self.check_name(name)?;
+        let there = self.queue_named(name).map(|queue| queue.number);
+        if there.is_some() || !differs { Ok(there) } else { self.find_or_make_queue(name, QueueKind::Work).map(Some) }
+    }
+
+    pub(super) fn bridge(&mut self, bridge: &Bridge) -> Answer {
         self.bridge = bridge.clone();
         let of = |queue: &QueueMemo| queue.kind == QueueKind::Work && bridge.includes(&queue.name);
         let mut changed: Vec<_> = self.queues.iter().filter(|queue| queue.bridged != of(queue)).collect();
@@ -41,8 +40,7 @@ impl Oracle {
             *queue_is = !*queue_is;
             self.serve(queue);
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     /// Whether a client of this protocol sees a waiting job.
@@ -88,13 +86,13 @@ impl Oracle {
     }
 
     /// Whether a body is within its queue's limit, if the queue exists.
-    pub(super) fn check_body(&self, queue: Option<QueueId>, body: &Bytes) -> Answer {
+    pub(super) fn check_body(&self, queue: Option<QueueId>, body: &Bytes) -> Checked {
         let limit = queue.and_then(|queue| self.queue(queue).rules.body_bytes_max).unwrap_or(u32::MAX);
         let given = u32::try_from(body.len()).unwrap_or(u32::MAX);
         if given <= limit { Ok(()) } else { Err(Capacity::BodyBytes.exceeded(given, limit)) }
     }
 
-    pub(super) fn check_new_body(&self, new: &NewJob) -> Answer {
+    pub(super) fn check_new_body(&self, new: &NewJob) -> Checked {
         self.check_body(self.queue_named(&new.queue).map(|queue| queue.number), &new.body)
     }
 
@@ -106,7 +104,7 @@ impl Oracle {
         }
     }
 
-    pub(super) fn misfit(&mut self, client: ClientId, tag: Tag, claim: Claim, why: &Bytes) -> Answer {
+    pub(super) fn misfit(&mut self, client: ClientId, claim: Claim, why: &Bytes) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Work)?;
         self.count_total(id, |totals| totals.misfits += 1);
         let own = self.client(client).and_then(|client| client.info.protocol);
@@ -124,24 +122,9 @@ impl Oracle {
             self.make_ready(id, None);
         } else {
             self.see("Misfit::Dies");
-            self.bury_misfit(id, why);
+            let failure = self.fail_with(id, MISFIT, why.clone());
+            self.bury_after(id, &End::Failed(failure));
         }
-        self.say_done(client, tag);
-        Ok(())
-    }
-
-    fn bury_misfit(&mut self, id: JobId, why: &Bytes) {
-        let now = self.wall();
-        let last = &mut self.job_mut(id).extra().failure;
-        let (first_at, next_at) = last.as_ref().map_or((now, None), |last| (last.first_at, last.next_at));
-        let (kind, message) = (Bytes::from_static(MISFIT), why.clone());
-        let failure = Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() });
-        *last = Some(failure.clone());
-        self.tell_end(id, &End::Failed(failure));
-        if self.job_mut(id).job.durable {
-            self.bury(id);
-        } else {
-            self.end_badly(id);
-        }
+        Ok(Some(Reply::Done))
     }
 }

@@ -41,7 +41,7 @@ impl Oracle {
         if let Some(queue) = woken_for {
             self.serve(queue);
         }
-        Ok(())
+        Ok(None)
     }
 
     pub(super) fn credit(&mut self, id: ClientId, credits: u32, select: Select) -> Answer {
@@ -61,7 +61,7 @@ impl Oracle {
             let Some((served, job)) = self.choose_among(id, &client.subscriptions, select, first) else { break };
             self.give(id, &served, job);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Gives a job to a client with credits: one credit less, and to the end of the line.
@@ -81,7 +81,7 @@ impl Oracle {
         if let Some(queue) = self.stop_waiting(id) {
             self.serve(queue);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Ends every kind of wait. Returns the queue it was woken for.

@@ -36,7 +36,7 @@ impl Oracle {
         let quiet = self.may_not_take(client, &take.worker);
         if let Some((served, job)) = self.choose(client, &from, take.select, &take.worker).filter(|_| !quiet) {
             self.hand_out(client, tag, job, &served, &take.worker);
-            return Ok(());
+            return Ok(None);
         }
         let until = match take.wait {
             Wait::No => self.now,
@@ -45,7 +45,7 @@ impl Oracle {
         };
         if until <= self.now {
             self.reply(client, tag, Reply::Empty);
-            return Ok(());
+            return Ok(None);
         }
         let since = self.next_wait();
         let from = if quiet { Vec::new() } else { from };
@@ -54,7 +54,7 @@ impl Oracle {
             Waiting::Jobs(takes) => takes.push(take),
             waiting => *waiting = Waiting::Jobs(vec![take]),
         }
-        Ok(())
+        Ok(None)
     }
 
     fn listed(&mut self, names: &[Bytes], lease: LeaseTerms) -> Result<Vec<Served>, Refusal> {

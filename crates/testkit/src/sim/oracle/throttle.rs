@@ -1,7 +1,7 @@
 //! Throttles: which of a queue's leases count, and which clients may have one more.
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Holder, JobId, QueueId, QueueKind, Tag, Throttle, Timestamp};
+use windlass_engine::{ClientId, Holder, JobId, QueueId, Reply, Throttle, Timestamp};
 
 use super::memo::Served;
 use super::{Answer, Due, JobMemo, Oracle};
@@ -13,27 +13,14 @@ fn over_at(throttle: Throttle, memo: &JobMemo) -> Option<Timestamp> {
 }
 
 impl Oracle {
-    pub(super) fn throttle_queue(
-        &mut self,
-        client: ClientId,
-        tag: Tag,
-        name: &Bytes,
-        throttle: Option<Throttle>,
-    ) -> Answer {
-        self.check_name(name)?;
-        let there = self.queue_named(name).map(|queue| queue.number);
-        let queue = match there {
-            Some(queue) => Some(queue),
-            None if throttle.is_some() => Some(self.find_or_make_queue(name, QueueKind::Work)?),
-            None => None,
-        };
+    pub(super) fn throttle_queue(&mut self, name: &Bytes, throttle: Option<Throttle>) -> Answer {
+        let queue = self.queue_to_set(name, throttle.is_some())?;
         if let Some(queue) = queue.filter(|queue| self.queue(*queue).throttle != throttle) {
             self.queue_mut(queue).throttle = throttle;
             self.count_slots(queue, self.now);
             self.serve(queue);
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     /// Counts every lease of a queue that is not too old.

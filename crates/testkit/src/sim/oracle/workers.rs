@@ -1,6 +1,6 @@
 //! Workers known by name.
 
-use windlass_engine::{ClientId, JobId, Notice, Refusal, Reply, Tag, Thing, WorkerState};
+use windlass_engine::{ClientId, JobId, Notice, Refusal, Reply, Thing, WorkerState};
 
 use super::{Answer, JobMemo, Oracle, WorkerMemo, id_of};
 
@@ -9,7 +9,7 @@ impl Oracle {
         self.workers.iter().find(|worker| worker.name == name)
     }
 
-    pub(super) fn enlist(&mut self, client: ClientId, tag: Tag, name: &bytes::Bytes, about: &bytes::Bytes) -> Answer {
+    pub(super) fn enlist(&mut self, client: ClientId, name: &bytes::Bytes, about: &bytes::Bytes) -> Answer {
         self.check_name(name)?;
         if name.is_empty() {
             return Err(Refusal::NotFound(Thing::Worker));
@@ -36,11 +36,10 @@ impl Oracle {
         if self.is_quiet(client) {
             self.fall_quiet(&[client]);
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
-    pub(super) fn beat(&mut self, client: ClientId, tag: Tag, name: &[u8], state: Option<WorkerState>) -> Answer {
+    pub(super) fn beat(&mut self, name: &[u8], state: Option<WorkerState>) -> Answer {
         let now = self.now;
         let worker = self.workers.iter_mut().find(|w| w.name == name).ok_or(Refusal::NotFound(Thing::Worker))?;
         worker.beat_at = now;
@@ -49,11 +48,10 @@ impl Oracle {
             self.move_on(number, state);
         }
         let state = self.worker_named(name).map_or(WorkerState::Running, |worker| worker.state);
-        self.reply(client, tag, Reply::Beaten(state));
-        Ok(())
+        Ok(Some(Reply::Beaten(state)))
     }
 
-    pub(super) fn signal(&mut self, client: ClientId, tag: Tag, name: &[u8], state: WorkerState) -> Answer {
+    pub(super) fn signal(&mut self, name: &[u8], state: WorkerState) -> Answer {
         let meant = |worker: &&WorkerMemo| name.is_empty() || worker.name == name;
         let numbers: Vec<u64> = self.workers.iter().filter(meant).map(|worker| worker.number).collect();
         if numbers.is_empty() && !name.is_empty() {
@@ -62,8 +60,7 @@ impl Oracle {
         for number in numbers {
             self.move_on(number, state);
         }
-        self.say_done(client, tag);
-        Ok(())
+        Ok(Some(Reply::Done))
     }
 
     fn clients_of(&self, number: u64) -> Vec<ClientId> {
