@@ -1,4 +1,5 @@
-//! TLS to another program: an old broker, or the proxy before a daemon. Its certificate and its name are always verified.
+//! TLS to another program: an old broker, or the proxy before a daemon. Its certificate and its name are always
+//! verified.
 
 use std::fmt;
 use std::io;

@@ -1,8 +1,9 @@
-//! `windlass bridge`: works an old broker empty into a running daemon, and acknowledges there only what is durable here.
+//! `windlass bridge`: works an old broker empty into a running daemon, and acknowledges there only what is durable
+//! here.
 //!
-//! The bridge is a worker of the old broker and a producer of the daemon, in the protocol of both. Reading order: [`lane`], the
-//! way of a job, and what a protocol supplies ([`lane::Old`], [`lane::New`]); [`gearman`], [`faktory`] and [`eventmq`], which
-//! supply it; [`tally`], what all lanes share; [`link`], one connection; [`place`], an address.
+//! The bridge is a worker of the old broker and a producer of the daemon, in the protocol of both. Reading order:
+//! [`lane`], the way of a job, and what a protocol supplies ([`lane::Old`], [`lane::New`]); [`gearman`], [`faktory`]
+//! and [`eventmq`], which supply it; [`tally`], what all lanes share; [`link`], one connection; [`place`], an address.
 
 mod eventmq;
 #[expect(clippy::wildcard_enum_match_arm, reason = "every other answer ends the connection")]
@@ -89,7 +90,8 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Bridge {
-    /// The old broker: `gearman://HOST:PORT`, `faktory://[:PASSWORD@]HOST:PORT` or `eventmq://HOST:PORT`; with `+tls://` over TLS.
+    /// The old broker: `gearman://HOST:PORT`, `faktory://[:PASSWORD@]HOST:PORT` or `eventmq://HOST:PORT`; with
+    /// `+tls://` over TLS.
     #[arg(long, value_name = "URL")]
     from: Place,
     /// The daemon, in the same form [default: the protocol's usual port on 127.0.0.1].
@@ -126,7 +128,8 @@ impl Bridge {
     ///
     /// # Errors
     ///
-    /// [`Failure::Runtime`] for a refused password or two addresses that do not fit, [`Failure::Incomplete`] for jobs that are left.
+    /// [`Failure::Runtime`] for a refused password or two addresses that do not fit, [`Failure::Incomplete`] for jobs
+    /// that are left.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let from = self.from.clone().with_password(self.from_password.as_deref())?;
         let from = from.with_tls(self.from_ca.as_deref())?;
@@ -148,7 +151,8 @@ impl Bridge {
     }
 }
 
-/// Runs all lanes to their end. A first SIGTERM or SIGINT lets them finish their jobs; a second one ends the wait for them.
+/// Runs all lanes to their end. A first SIGTERM or SIGINT lets them finish their jobs; a second one ends the wait for
+/// them.
 async fn run_lanes<O, N>(tally: &Rc<Tally>, lanes: usize)
 where
     O: Old + 'static,
