@@ -63,6 +63,7 @@ pub(crate) enum Operate {
     /// Limit how many jobs a queue may hold.
     Limit(Limit),
     /// List schedules: jobs that are pushed again and again.
+    #[command(visible_alias = "cron")]
     Schedules(Ask),
     /// Run, pause, resume or remove schedules.
     Schedule(SomeSchedules),
@@ -128,6 +129,12 @@ pub(crate) struct Conditions {
     /// With this name (FWP's jid, EventMQ's message id).
     #[arg(long)]
     pub(super) name: Option<String>,
+    /// That this worker has, under a lease that outlasts its connections (Faktory's and HTTP's workers).
+    #[arg(long)]
+    pub(super) worker: Option<String>,
+    /// That this connection has, under a lease that ends with it (Gearman's and EventMQ's workers).
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) connection: Option<String>,
     /// Ready, or created, at least this long ago: 90s, 1h30m, 2d.
     #[arg(long, value_name = "TIME")]
     pub(super) older_than: Option<String>,

@@ -253,7 +253,9 @@ impl Oracle {
                 Ok(())
             }
             Command::Worker(WorkerCommand::Register { worker, about }) => self.enlist(client, tag, worker, about),
-            Command::Worker(WorkerCommand::Beat { worker, state }) => self.beat(client, tag, worker, *state),
+            Command::Worker(WorkerCommand::Beat { worker, state, memory_bytes }) => {
+                self.beat(client, tag, worker, (*state, *memory_bytes))
+            }
             Command::Worker(WorkerCommand::SetState { worker, state }) => self.signal(client, tag, worker, *state),
             Command::Query(Query::Configured { .. }) | Command::Worker(WorkerCommand::Drain) | Command::Claim(_) => {
                 unreachable!("only the daemon itself sends this")
