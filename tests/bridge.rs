@@ -546,6 +546,8 @@ fn mistakes_are_refused() {
         (&["--from=gearman://127.0.0.1:1", "--from-password=/etc/hostname"], "no password"),
         (&["--from=gearman://127.0.0.1:1", "--from-ca=/etc/hostname"], "gearman+tls:// expected"),
         (&["--from=gearman+tls://127.0.0.1:1", "--from-ca=/etc/hostname"], "no certificate"),
+        (&["--from=gearman+tls://127.0.0.1:1", "--from-certificate=/etc/hostname"], "--from-key"),
+        (&["--from=gearman://127.0.0.1:1", "--to-certificate=/a", "--to-key=/b"], "gearman+tls:// expected"),
         (&[], "--from"),
     ];
     for (options, expected) in table {

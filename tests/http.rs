@@ -270,6 +270,25 @@ fn jobs_are_found_by_every_condition() {
     // As a worker of Faktory.
     assert_eq!(http.post("/api/v1/queues/default/take", "").status, 204, "the queue is not bridged");
     assert_eq!(ok(&http.post("/api/v1/queues/default/take?protocol=faktory", ""))["name"], "jid-00000001");
+    // What a worker has: one by its name, one by its connection.
+    assert!(fwp.ask("FETCH default").contains("jid-00000002"));
+    peer.can_do("Mail").unwrap();
+    assert!(peer.grab().unwrap().is_some());
+    let connections = ok(&http.get("/api/v1/connections"))["connections"].clone();
+    let has_one = connections.as_array().unwrap().iter().find(|it| it["protocol"] == "gearman").unwrap();
+    assert_eq!(has_one["jobs"], 1);
+    let on = format!("connection={}", has_one["id"]);
+    let table = [("worker=wid-1", 1), ("worker=wid-2", 0), (&on, 1), ("connection=999999", 0), ("state=leased", 3)];
+    for (conditions, count) in table {
+        assert_eq!(found(conditions), count, "{conditions}");
+    }
+    assert_eq!(found("worker=wid-1&state=ready"), 0);
+    let pages = [("/workers", "/jobs?worker=wid-1"), ("/connections", &*format!("/jobs?{on}"))];
+    for (path, link) in pages {
+        let page = http.request("GET", path, &[("Accept", "text/html")], b"");
+        assert!(page.text().contains(&format!("<a href=\"{link}\">1</a>")), "{path}: {page:?}");
+        assert!(http.get(link).text().contains("leased"), "{link}");
+    }
 }
 
 #[test]
@@ -550,6 +569,12 @@ fn workers_are_listed_and_asked_to_end() {
     for (key, value) in expected.as_object().unwrap() {
         assert_eq!(workers()[0][key], *value, "{key}");
     }
+    assert_eq!(workers()[0]["memory_bytes"], Value::Null);
+    assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1","rss_kb":2048}"#), "+OK");
+    assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1"}"#), "+OK");
+    assert_eq!(workers()[0]["memory_bytes"], 2 << 20, "the last figure");
+    let page = http.get("/workers").text().to_owned();
+    assert!(page.contains("<td class=\"n\">2</td>"), "{page}");
     assert_eq!(http.post("/api/v1/workers/wid-1/quiet", "").status, 204);
     assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1"}"#), r#"{"state":"quiet"}"#);
     assert_eq!(http.post("/api/v1/workers/stop", "").status, 204);

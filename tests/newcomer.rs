@@ -5,6 +5,9 @@
 mod common;
 #[path = "faktory/peer.rs"]
 mod peer;
+#[allow(dead_code, unreachable_pub, reason = "a part of the tests of the protocol")]
+#[path = "spiderq/peer.rs"]
+mod ring;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -51,6 +54,15 @@ impl Newcomer {
         let Output { status, stdout, stderr } = self.run(line);
         assert!(status.success(), "{line}: {}", String::from_utf8_lossy(&stderr));
         String::from_utf8(stdout).unwrap()
+    }
+
+    /// What a command for a stopped daemon's data prints.
+    #[track_caller]
+    fn says_of_data(&self, command: &str) -> String {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        let output = program.arg(command).arg(self.dir.join("data")).env_clear().output().unwrap();
+        assert!(output.status.success(), "{command}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// What a page shows.
@@ -206,47 +218,131 @@ fn a_new_operator_asks_and_acts_by_command_and_by_page() {
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
 }
 
+/// Jobs in a data directory that another version fills, and what the new version must find of them.
+struct Upgraded {
+    /// In the queue `many`: most of them ready, every tenth scheduled.
+    jobs: u64,
+    ready: u64,
+}
+
+impl Upgraded {
+    /// Leased, dead, of Gearman's, of spiderq's: one each.
+    const OTHERS: u64 = 4;
+
+    /// Fills a daemon of any version, in words that all of them know.
+    fn fill(daemon: &Daemon, jobs: u64) -> Self {
+        const AT_ONCE: u64 = 1_000;
+        let mut fwp = Fwp::connect(daemon.address("faktory"));
+        let ready = jobs - jobs / 10;
+        let mut push = |from: u64, upto: u64, more: &str| {
+            for first in (from..upto).step_by(usize::try_from(AT_ONCE).unwrap()) {
+                let job = |n| {
+                    format!("{{\"jid\":\"job-{n:08}\",\"jobtype\":\"Send\",\"args\":[{n}],\"queue\":\"many\"{more}}}")
+                };
+                let list: Vec<String> = (first..upto.min(first + AT_ONCE)).map(job).collect();
+                assert_eq!(fwp.ask(&format!("PUSHB [{}]", list.join(","))), "{}");
+            }
+        };
+        push(0, ready, "");
+        push(ready, jobs, ",\"at\":\"2099-01-01T00:00:00Z\"");
+        for (jid, retry) in [("held-00001", 25), ("failed-001", -1)] {
+            let job = format!("\"jid\":{jid:?},\"jobtype\":\"T\",\"args\":[],\"queue\":{jid:?},\"retry\":{retry}");
+            assert_eq!(fwp.ask(&format!("PUSH {{{job},\"reserve_for\":86400}}")), "+OK");
+            assert!(fwp.ask(&format!("FETCH {jid}")).contains(jid));
+        }
+        assert_eq!(fwp.ask(r#"FAIL {"jid":"failed-001","errtype":"E","message":"on fire"}"#), "+OK");
+        assert_eq!(fwp.ask("QUEUE PAUSE many"), "+OK");
+        Peer::connect(daemon.address("gearman")).unwrap().submit("gears", "", "oil").unwrap();
+        let mut bare = ring::Bare::connect(daemon.address("spiderq"));
+        assert_eq!(bare.ask(&ring::add("key", b"value")), ring::ADDED);
+        Self { jobs, ready }
+    }
+
+    /// Looks at all of it.
+    fn check(&self, newcomer: &Newcomer) {
+        let status: Value = serde_json::from_str(&newcomer.says("status --json")).unwrap();
+        assert_eq!(status["jobs"], self.jobs + Self::OTHERS, "{status}");
+        let states = [("ready", self.ready + 2), ("scheduled", self.jobs - self.ready), ("leased", 1), ("dead", 1)];
+        states.iter().for_each(|(state, count)| assert_eq!(status["states"][state], *count, "{state}: {status}"));
+        assert!(newcomer.sees("/queues/many").contains("paused"));
+        assert!(newcomer.says("jobs --state dead").contains("on fire"));
+    }
+
+    /// Works on some of it: what was leased is ended, what waited comes in its order.
+    fn work(&self, daemon: &Daemon) {
+        let mut fwp = Fwp::connect(daemon.address("faktory"));
+        assert_eq!(fwp.ask(r#"ACK {"jid":"held-00001"}"#), "+OK");
+        assert_eq!(fwp.ask("QUEUE RESUME many"), "+OK");
+        for n in 0..self.ready.min(100) {
+            assert!(fwp.ask("FETCH many").contains(&format!("\"job-{n:08}\"")), "{n}");
+            assert_eq!(fwp.ask(&format!("ACK {{\"jid\":\"job-{n:08}\"}}")), "+OK");
+        }
+        let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
+        worker.can_do("gears").unwrap();
+        assert_eq!(worker.grab().unwrap().unwrap().workload, "oil");
+        let mut bare = ring::Bare::connect(daemon.address("spiderq"));
+        assert_eq!(
+            bare.lease(false).map(|lease| (lease.key, lease.value)),
+            Some(("key".to_owned(), b"value".to_vec()))
+        );
+    }
+}
+
 /// `WINDLASS_TEST_UPGRADE_JOBS` sets the number of jobs, `WINDLASS_TEST_UPGRADE_FROM` names the program of an earlier
-/// version.
+/// version: also one without commands for operators, which is stopped by a signal, and whose directory is copied by an
+/// export of the new version.
 #[test]
 fn a_new_operator_upgrades_and_restores() {
     let dir = tempfile::tempdir().unwrap();
     let jobs = common::from_env("WINDLASS_TEST_UPGRADE_JOBS", 20_000);
     let from = std::env::var_os("WINDLASS_TEST_UPGRADE_FROM");
     let old = from.unwrap_or_else(|| env!("CARGO_BIN_EXE_windlass").into());
-    let mut daemon = Plan::new(old, dir.path()).start();
-    let newcomer = newcomer(dir.path(), &daemon);
-    let mut fwp = Fwp::connect(daemon.address("faktory"));
-    for first in (0..jobs).step_by(1_000) {
-        let job = |n| format!("{{\"jid\":\"job-{n:08}\",\"jobtype\":\"Send\",\"args\":[{n}],\"queue\":\"many\"}}");
-        let list: Vec<String> = (first..jobs.min(first + 1_000)).map(job).collect();
-        assert_eq!(fwp.ask(&format!("PUSHB [{}]", list.join(","))), "{}");
-    }
-    drop(fwp);
-    newcomer.says("pause many");
+    let can_drain = Command::new(&old).args(["drain", "--help"]).env_clear().output().unwrap().status.success();
+    let plan = Plan::new(old, dir.path()).set("[limits]\njobs_bytes_max = \"2GiB\"\n");
+    let mut daemon = if can_drain { plan } else { plan.without_http() }.start();
+    let upgraded = Upgraded::fill(&daemon, jobs);
 
-    // A copy, while the daemon serves.
+    // A copy, while the daemon serves if it can, and then its end.
     let file = dir.path().join("jobs.jsonl");
-    newcomer.says(&format!("export -o {}", file.display()));
-
-    // The new version starts where the old one was drained.
-    newcomer.says("drain");
+    let export = format!("export -o {}", file.display());
+    let operator = |http: Option<std::net::SocketAddr>| {
+        let nowhere = ([127, 0, 0, 1], 0).into();
+        Newcomer { dir: dir.path().to_owned(), http: Http(http.unwrap_or(nowhere)) }
+    };
+    let before = operator(daemon.addresses("http").first().copied());
+    if can_drain {
+        before.says(&export);
+        before.says("drain");
+    } else {
+        daemon.signal("TERM");
+    }
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
-    let mut daemon = common::daemon(dir.path()).start();
-    assert_eq!(newcomer.count(), jobs);
-    assert!(newcomer.says("queues").contains("paused since"));
+    if !can_drain {
+        before.says(&export);
+    }
+    let verified = before.says_of_data("verify");
+
+    // The new version starts where the old one ended.
+    let begun = Instant::now();
+    let limits = "[limits]\njobs_bytes_max = \"2GiB\"\n";
+    let mut daemon = common::daemon(dir.path()).set(limits).start();
+    println!("{verified}the new version serves {jobs} jobs after {:?}", begun.elapsed());
+    upgraded.check(&newcomer(dir.path(), &daemon));
+    daemon.kill();
+    daemon.restart();
+    upgraded.check(&newcomer(dir.path(), &daemon));
+    upgraded.work(&daemon);
     daemon.kill();
 
     // The copy in a new directory.
     let restored = tempfile::tempdir().unwrap();
     let mut import = Command::new(env!("CARGO_BIN_EXE_windlass"));
     import.args(["import", "jsonl", "--data-dir"]).arg(restored.path().join("data")).arg(&file);
-    let output = import.env_clear().output().unwrap();
+    let output = import.args(["--set", "limits.jobs_bytes_max=2GiB"]).env_clear().output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let daemon = common::daemon(restored.path()).start();
-    let newcomer = self::newcomer(restored.path(), &daemon);
-    assert_eq!(newcomer.count(), jobs);
-    assert!(newcomer.sees("/queues/many").contains("paused since"));
+    let daemon = common::daemon(restored.path()).set(limits).start();
+    upgraded.check(&newcomer(restored.path(), &daemon));
+    upgraded.work(&daemon);
 }
 
 /// `WINDLASS_TEST_PAGE_JOBS` sets the number of jobs, and the times are printed.

@@ -214,6 +214,48 @@ fn the_bridge_speaks_tls_to_both_sides() {
 }
 
 #[test]
+fn the_bridge_has_a_certificate_for_brokers_that_demand_one() {
+    let (dir, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let authority = Authority::new();
+    let [files, new_files] = [&dir, &there].map(|dir| Files::new(dir.path(), &authority));
+    let demanding = |files: &Files| {
+        let ca = format!("{}client_ca = {:?}\n", files.toml(), files.path("ca.pem"));
+        files.plan().set(&ca).start()
+    };
+    let (old, new) = (demanding(&files), demanding(&new_files));
+    let own = authority.sign("bridge");
+    files.write("bridge.pem", &own.certificate);
+    files.write("bridge.key", &own.key);
+    let config = client(&authority, Some(&own), BOTH);
+    let peer = |daemon: &Daemon| Peer::over(connect(daemon.address("gearman"), &config).unwrap());
+    peer(&old).submit("mail", "u", "hello").unwrap();
+    let [ca, certificate, key] = ["ca.pem", "bridge.pem", "bridge.key"].map(|name| files.path(name));
+    let bridge = |shows: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["bridge", "--until-empty=1s"]);
+        for (side, daemon) in [("from", &old), ("to", &new)] {
+            let port = daemon.address("gearman").port();
+            command.arg(format!("--{side}=gearman+tls://localhost:{port}")).arg(format!("--{side}-ca")).arg(&ca);
+            if shows.contains(&side) {
+                command.arg(format!("--{side}-certificate")).arg(&certificate);
+                command.arg(format!("--{side}-key")).arg(&key);
+            }
+        }
+        command.output().unwrap()
+    };
+    for shows in [&[][..], &["to"], &["from"]] {
+        let refused = bridge(shows);
+        assert_eq!(refused.status.code(), Some(1), "{shows:?}: {refused:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("CertificateRequired"), "{shows:?}: {refused:?}");
+    }
+    let moved = bridge(&["from", "to"]);
+    assert!(moved.status.success() && String::from_utf8_lossy(&moved.stderr).contains("1 jobs moved"), "{moved:?}");
+    let mut worker = peer(&new);
+    worker.can_do("mail").unwrap();
+    assert_eq!(worker.grab().unwrap().unwrap().workload, "hello");
+}
+
+#[test]
 fn answers_to_a_peer_that_reads_late_arrive_whole_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();

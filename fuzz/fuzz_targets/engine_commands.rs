@@ -219,7 +219,7 @@ enum Ask {
     Mutate(Picked, u8),
     Flush(bool, Option<(u8, Number)>, u16),
     RegisterWorker(Name),
-    Beat(Name, Option<u8>),
+    Beat(Name, Option<u8>, Option<u64>),
     Signal(Name, u8),
 }
 
@@ -596,8 +596,8 @@ impl Ask {
                 Command::Worker(WorkerCommand::Register { worker: worker.bytes(), about: Bytes::new() })
             }
             Self::Barrier => Command::Barrier,
-            Self::Beat(worker, n) => {
-                Command::Worker(WorkerCommand::Beat { worker: worker.bytes(), state: n.map(state) })
+            Self::Beat(worker, n, memory_bytes) => {
+                Command::Worker(WorkerCommand::Beat { worker: worker.bytes(), state: n.map(state), memory_bytes })
             }
             Self::Signal(worker, n) => {
                 Command::Worker(WorkerCommand::SetState { worker: worker.bytes(), state: state(n) })

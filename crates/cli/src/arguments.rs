@@ -164,8 +164,8 @@ pub(crate) struct Serve {
     /// If some data is lost, start with the rest and set the damaged data aside.
     #[arg(long)]
     pub(crate) accept_loss: bool,
-    /// For tests of other programs: free ports on loopback, everything in memory, and one line of JSON with all addresses on
-    /// standard output once they are served.
+    /// For tests of other programs: free ports on loopback, everything in memory, and one line of JSON with all
+    /// addresses on standard output once they are served.
     #[arg(long, conflicts_with_all = ["accept_loss", "data_dir"])]
     pub(crate) ephemeral: bool,
 }
@@ -206,8 +206,8 @@ pub(crate) struct NewLogin {
 pub(crate) enum Command {
     /// Run the daemon in the foreground (the default).
     Serve(Serve),
-    /// Check whether a daemon could start: the configuration, the names of addresses, the data directory. With --live, check the
-    /// running daemon, with the exit codes of Nagios.
+    /// Check whether a daemon could start: the configuration, the names of addresses, the data directory. With --live,
+    /// check the running daemon, with the exit codes of Nagios.
     Check(Box<Check>),
     /// Print every configuration key with its default and an explanation.
     Config,
@@ -215,10 +215,11 @@ pub(crate) enum Command {
     Verify(Stored),
     /// Make a data directory, or a store in a database, as small as it can be.
     Compact(Stored),
-    /// Write every readable job of a data directory or a database to standard output, one line of JSON each, even if the daemon
-    /// cannot start from it.
+    /// Write every readable job of a data directory or a database to standard output, one line of JSON each, even if
+    /// the daemon cannot start from it.
     Salvage(Stored),
-    /// Move everything from the data directory to a database, or back, while no daemon runs. The old store is kept aside.
+    /// Move everything from the data directory to a database, or back, while no daemon runs. The old store is kept
+    /// aside.
     Move(Box<Move>),
     /// Run as gearmand, with gearmand's options; a link to this program named gearmand does the same.
     #[command(disable_help_flag = true)]
@@ -227,22 +228,25 @@ pub(crate) enum Command {
         #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Run as Faktory, with Faktory's options, variables and configuration; a link to this program named faktory does the same.
+    /// Run as Faktory, with Faktory's options, variables and configuration; a link to this program named faktory does
+    /// the same.
     #[command(disable_help_flag = true)]
     Faktory {
         /// Options as Faktory takes them; -h explains the effect of each.
         #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Put load on a daemon and print how many jobs a second it does: on one that is started for this, or with --at on one that runs.
-    /// No job may be lost or doubled, else there are no figures.
+    /// Put load on a daemon and print how many jobs a second it does: on one that is started for this, or with --at on
+    /// one that runs. No job may be lost or doubled, else there are no figures.
     Bench(Alone),
-    /// Print a line for the file http.logins: a person with a password, which is asked for, or read from standard input.
+    /// Print a line for the file http.logins: a person with a password, which is asked for, or read from standard
+    /// input.
     Password(NewLogin),
-    /// Print a line for the file http.logins: a program with a new token. The token itself is written to standard error, once.
+    /// Print a line for the file http.logins: a program with a new token. The token itself is written to standard
+    /// error, once.
     Token(NewLogin),
-    /// Make a pair of keys for ZeroMQ's CURVE: the secret key goes to standard output, for curve_secret_key_file, and the public key,
-    /// for the clients, to standard error.
+    /// Make a pair of keys for ZeroMQ's CURVE: the secret key goes to standard output, for curve_secret_key_file, and
+    /// the public key, for the clients, to standard error.
     CurveKeypair,
     /// Explain an exit code, an error code, or why a job does not run; without a code, list all.
     Explain {
@@ -260,13 +264,14 @@ pub(crate) enum Command {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
-    /// Write everything that a daemon keeps, as of one commit, one line of JSON each: a copy that `import jsonl` restores.
+    /// Write everything that a daemon keeps, as of one commit, one line of JSON each: a copy that `import jsonl`
+    /// restores.
     Export(Box<Export>),
     /// Commands for the running daemon.
     #[command(flatten)]
     Operate(Box<Operate>),
-    /// Import jobs from another server or from an export, while neither that server nor the daemon runs (schedules of EventMQ: while
-    /// the daemon runs).
+    /// Import jobs from another server or from an export, while neither that server nor the daemon runs (schedules of
+    /// EventMQ: while the daemon runs).
     #[command(subcommand)]
     Import(Import),
     /// Work another broker empty into the running daemon, in its own protocol, while producers still feed it.

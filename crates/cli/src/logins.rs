@@ -1,4 +1,5 @@
-//! Secrets for operators: lines for the file `http.logins` (people with passwords, programs with tokens), and keys for CURVE.
+//! Secrets for operators: lines for the file `http.logins` (people with passwords, programs with tokens), and keys for
+//! CURVE.
 
 use std::io::{self, IsTerminal as _, Write as _};
 

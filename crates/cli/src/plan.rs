@@ -1,4 +1,5 @@
-//! The common part of plans: how another program's command line becomes a configuration, and how a mistake in it is reported.
+//! The common part of plans: how another program's command line becomes a configuration, and how a mistake in it is
+//! reported.
 
 use windlass_server::Failure;
 

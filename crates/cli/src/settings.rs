@@ -1,4 +1,5 @@
-//! The options that determine the configuration. Later ones override earlier ones: file, environment, `--set`, dedicated options.
+//! The options that determine the configuration. Later ones override earlier ones: file, environment, `--set`,
+//! dedicated options.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

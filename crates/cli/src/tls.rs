@@ -1,4 +1,5 @@
-//! TLS to another program: an old broker, or the proxy before a daemon. Its certificate and its name are always verified.
+//! TLS to another program: an old broker, or the proxy before a daemon. Its certificate and its name are always
+//! verified.
 
 use std::fmt;
 use std::io;
@@ -7,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -32,13 +33,20 @@ impl fmt::Debug for Tls {
     }
 }
 
+/// A certificate of one's own and its key, both PEM, for a peer that demands one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity<'a> {
+    pub(crate) certificate: &'a Path,
+    pub(crate) key: &'a Path,
+}
+
 impl Tls {
-    /// Trusts the authorities in this file, or those of the system.
+    /// Trusts the authorities in this file, or those of the system, and shows its identity to a peer that asks.
     ///
     /// # Errors
     ///
-    /// [`Failure::Source`] for a file without certificates.
-    pub(crate) fn new(ca: Option<&Path>) -> Result<Self, Failure> {
+    /// [`Failure::Source`] for a file without certificates, or without a key that belongs to them.
+    pub(crate) fn new(ca: Option<&Path>, identity: Option<Identity<'_>>) -> Result<Self, Failure> {
         let of_system = || SYSTEM_FILES.iter().map(Path::new).find(|path| path.is_file());
         let no_file = || source(Path::new("authorities"), "this system has no list of them: name a file");
         let file = ca.or_else(of_system).ok_or_else(no_file)?;
@@ -52,7 +60,16 @@ impl Tls {
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = versions.map_err(|why| source(file, why))?.with_root_certificates(roots).with_no_client_auth();
+        let config = versions.map_err(|why| source(file, why))?.with_root_certificates(roots);
+        let config = match identity {
+            Some(Identity { certificate, key }) => {
+                let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
+                let chain = chain.map_err(|why| source(certificate, why))?;
+                let secret = PrivateKeyDer::from_pem_file(key).map_err(|why| source(key, why))?;
+                config.with_client_auth_cert(chain, secret).map_err(|why| source(key, why))?
+            }
+            None => config.with_no_client_auth(),
+        };
         Ok(Self(TlsConnector::from(Arc::new(config))))
     }
 
@@ -72,6 +89,24 @@ pub(crate) fn is_refusal(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>() || inner.is::<InvalidDnsNameError>())
 }
 
+/// Whether a peer has said that our certificate is missing, or not one that it accepts.
+pub(crate) fn is_unwelcome(error: &io::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::AlertReceived(alert)) = inner else { return false };
+    [
+        Alert::CertificateRequired,
+        Alert::BadCertificate,
+        Alert::UnsupportedCertificate,
+        Alert::CertificateRevoked,
+        Alert::CertificateExpired,
+        Alert::CertificateUnknown,
+        Alert::UnknownCA,
+        Alert::AccessDenied,
+    ]
+    .contains(alert)
+}
+
 fn source(file: &Path, reason: impl ToString) -> Failure {
     Failure::Source { file: file.to_owned(), reason: reason.to_string() }
 }
@@ -81,16 +116,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_must_have_an_authority() {
+    fn files_must_have_an_authority_and_a_key_that_fits() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ca.pem");
-        assert!(Tls::new(Some(&file)).is_err(), "no file");
+        assert!(Tls::new(Some(&file), None).is_err(), "no file");
         std::fs::write(&file, "").unwrap();
-        assert!(Tls::new(Some(&file)).unwrap_err().to_string().contains("no certificate"));
+        assert!(Tls::new(Some(&file), None).unwrap_err().to_string().contains("no certificate"));
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let ca = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let pair = rcgen::KeyPair::generate().unwrap();
+        let ca = params.self_signed(&pair).unwrap();
         std::fs::write(&file, ca.pem()).unwrap();
-        assert!(Tls::new(Some(&file)).is_ok());
+        assert!(Tls::new(Some(&file), None).is_ok());
+        let (key, other) = (dir.path().join("key.pem"), dir.path().join("other.pem"));
+        std::fs::write(&key, pair.serialize_pem()).unwrap();
+        std::fs::write(&other, rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        let with = |certificate, key| Tls::new(Some(&file), Some(Identity { certificate, key }));
+        assert!(with(&file, &key).is_ok());
+        assert!(with(&file, &other).is_err(), "of another certificate");
+        assert!(with(&key, &key).is_err() && with(&file, &file).is_err(), "the wrong way round");
     }
 }

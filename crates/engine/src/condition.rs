@@ -10,8 +10,8 @@ use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 use crate::glob::Glob;
-use crate::ids::Timestamp;
-use crate::jobs::Job;
+use crate::ids::{ClientId, Timestamp};
+use crate::jobs::{Holder, Job};
 
 /// Only the beginning of a body is searched and read, up to this many bytes: more would keep other clients waiting.
 pub const BODY_READ_MAX: usize = 1 << 20;
@@ -44,6 +44,10 @@ pub enum Condition {
     Type(Box<str>),
     /// This pattern matches its text, as its protocol shows it ([`JobReader::text`]).
     Text(Glob),
+    /// The worker of this name has it, under a time-bound lease.
+    HeldBy(Bytes),
+    /// This connection has it, under a lease that ends with the connection.
+    HeldOn(ClientId),
 }
 
 /// What protocols read in their jobs. Pure functions of the job.
@@ -96,8 +100,14 @@ impl Condition {
                 let text = reader.and_then(|reader| reader.text(job, skew_ms));
                 text.is_some_and(|text| glob.matches(&text))
             }
+            Self::HeldBy(worker) => is_held(job, |it| matches!(it, Holder::Named(name) if **name == **worker)),
+            Self::HeldOn(client) => is_held(job, |it| *it == Holder::Connection(*client)),
         }
     }
+}
+
+fn is_held(job: &Job, by: impl FnOnce(&Holder) -> bool) -> bool {
+    job.lease().is_some_and(|lease| by(&lease.holder))
 }
 
 fn contains(bytes: &[u8], text: &[u8]) -> bool {
@@ -107,8 +117,8 @@ fn contains(bytes: &[u8], text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{JobId, Priority, Protocol, QueueId};
-    use crate::jobs::{Extra, Failure, JobState, Payload, Retry, Unfit};
+    use crate::ids::{JobId, Priority, Protocol, QueueId, Token};
+    use crate::jobs::{Extra, Failure, JobState, Lease, OnExpiry, Payload, Retry, Unfit};
 
     /// Reads a body as its type, and as the name of what it calls unless it is empty.
     #[derive(Debug)]
@@ -154,7 +164,19 @@ mod tests {
         let long = [vec![b'.'; BODY_READ_MAX], b"late".to_vec()].concat();
         let calls = |name: &str, or_queue| Condition::Calls { name: name.into(), or_queue };
         let (plain, named, keyed) = (job(None, b"", b"cat"), job(None, b"jid", b"cat"), job(Some(b"k"), b"", b"cat"));
+        let held = |holder| {
+            let lease = Lease::new(holder, Token(1), Timestamp(1_000), Timestamp::NEVER, OnExpiry::Fail);
+            Job { state: JobState::Leased(Box::new(lease)), ..plain.clone() }
+        };
+        let (by_name, on_connection) = (held(Holder::Named(b"w"[..].into())), held(Holder::Connection(ClientId(7))));
         let table = [
+            (Condition::HeldBy("w".into()), &by_name, true),
+            (Condition::HeldBy("v".into()), &by_name, false),
+            (Condition::HeldBy("".into()), &plain, false),
+            (Condition::HeldBy("".into()), &on_connection, false),
+            (Condition::HeldOn(ClientId(7)), &on_connection, true),
+            (Condition::HeldOn(ClientId(8)), &on_connection, false),
+            (Condition::HeldOn(ClientId(7)), &by_name, false),
             (Condition::Unnamed, &plain, true),
             (Condition::Unnamed, &named, false),
             (Condition::Named("jid".into()), &named, true),

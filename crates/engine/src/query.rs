@@ -304,6 +304,8 @@ pub struct WorkerRow {
     pub state: WorkerState,
     /// When it last sent a heartbeat (engine's time).
     pub beat_at: Timestamp,
+    /// The memory that its process used at its last heartbeat that had a figure, in bytes.
+    pub memory_bytes: Option<u64>,
     /// Its open connections.
     pub connections: u32,
     /// Jobs that it holds under time-bound leases.

@@ -57,7 +57,11 @@ fn a_worker_state_never_moves_back() {
         let mut broker = Broker::new();
         broker.hear(1, enlist("w"));
         broker.says(3, signal("w", signalled), ["3 done"]);
-        broker.says(2, Command::Worker(WorkerCommand::Beat { worker: "w".into(), state: Some(said) }), [expected]);
+        broker.says(
+            2,
+            Command::Worker(WorkerCommand::Beat { worker: "w".into(), state: Some(said), memory_bytes: None }),
+            [expected],
+        );
     }
 }
 

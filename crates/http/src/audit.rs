@@ -1,5 +1,5 @@
-//! The audit log: a line of JSON for each change that an operator requests, refused ones included. It goes to `http.audit`, else
-//! to the daemon's log. Pushing and taking jobs is work, not operation, and not in it.
+//! The audit log: a line of JSON for each change that an operator requests, refused ones included. It goes to
+//! `http.audit`, else to the daemon's log. Pushing and taking jobs is work, not operation, and not in it.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};

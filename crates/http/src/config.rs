@@ -1,4 +1,5 @@
-//! `[http]`, `[metrics]` and `[telemetry]`: the sections and their checks. `config/windlass.toml` explains each key to the operator.
+//! `[http]`, `[metrics]` and `[telemetry]`: the sections and their checks. `config/windlass.toml` explains each key to
+//! the operator.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 //! Requests that a foreign web page makes through the browser of an operator are refused.
 //!
-//! There may be no login on this machine's own addresses, so the browser must not be a way in; with a login, the browser repeats it. A page of another site can send
-//! requests here, but it cannot hide itself: browsers send `Sec-Fetch-Site`, older ones `Origin` with everything that can change
-//! something. And a page that makes its own host name point here (DNS rebinding) shows in `Host`.
+//! There may be no login on this machine's own addresses, so the browser must not be a way in; with a login, the
+//! browser repeats it. A page of another site can send requests here, but it cannot hide itself: browsers send
+//! `Sec-Fetch-Site`, older ones `Origin` with everything that can change something. And a page that makes its own host
+//! name point here (DNS rebinding) shows in `Host`.
 
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 
@@ -42,8 +43,8 @@ pub(crate) fn check(
     }
 }
 
-/// Refuses a change by a session that does not show where it comes from: a browser sends the cookie by itself, and every browser
-/// that knows `SameSite` shows it.
+/// Refuses a change by a session that does not show where it comes from: a browser sends the cookie by itself, and
+/// every browser that knows `SameSite` shows it.
 pub(crate) fn check_session(method: &Method, headers: &HeaderMap) -> Outcome<()> {
     let is_shown = headers.contains_key("sec-fetch-site") || headers.contains_key(header::ORIGIN);
     let is_read = *method == Method::GET || *method == Method::HEAD;

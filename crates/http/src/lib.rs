@@ -1,13 +1,16 @@
-//! The HTTP door: the API for operators and their programs, web pages, probes, and the pages of Faktory that monitoring reads.
+//! The HTTP door: the API for operators and their programs, web pages, probes, and the pages of Faktory that monitoring
+//! reads.
 //!
-//! It runs on a thread of its own and knows the queue only as a client of it ([`windlass_server::client`]): every request is one
-//! or more commands of the engine, and an answer leaves when the engine's reply may, so a 2xx answer to a change means that the
-//! change is on the disk. Programs without a client library may push and take jobs here; such jobs have the protocol `http`.
+//! It runs on a thread of its own and knows the queue only as a client of it ([`windlass_server::client`]): every
+//! request is one or more commands of the engine, and an answer leaves when the engine's reply may, so a 2xx answer to
+//! a change means that the change is on the disk. Programs without a client library may push and take jobs here; such
+//! jobs have the protocol `http`.
 //!
-//! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their limits) ·
-//! `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of foreign web pages
-//! are refused) · `body` (what is read of requests) · `login` (who may do what) · `audit` (who did what) · `metrics` (what Prometheus scrapes) ·
-//! `site` (web pages) · `spans` (jobs as spans of traces) · `problem` (errors) · `name`, `cursor` and `time` (formats of values).
+//! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their
+//! limits) · `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of
+//! foreign web pages are refused) · `body` (what is read of requests) · `login` (who may do what) · `audit` (who did
+//! what) · `metrics` (what Prometheus scrapes) · `site` (web pages) · `spans` (jobs as spans of traces) · `problem`
+//! (errors) · `name`, `cursor` and `time` (formats of values).
 //!
 //! # Invariants
 //!

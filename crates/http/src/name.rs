@@ -1,7 +1,7 @@
 //! Names of queues, jobs, keys and workers as text. The engine's names are bytes.
 //!
-//! A name is written as it is if it is UTF-8, else as `base64:` and its bytes in the URL-safe alphabet without padding. A name
-//! that begins with `base64:` is written in that form too, so that every name has exactly one text.
+//! A name is written as it is if it is UTF-8, else as `base64:` and its bytes in the URL-safe alphabet without padding.
+//! A name that begins with `base64:` is written in that form too, so that every name has exactly one text.
 
 use std::fmt;
 use std::str::FromStr;

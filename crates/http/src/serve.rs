@@ -1,7 +1,7 @@
 //! Connections: a thread with a runtime of its own, listeners, and limits on time and numbers.
 //!
-//! A connection above the limit waits in the system's queue until another one ends. A peer that sends no headers, or reads no
-//! answers, is disconnected; a peer that waits for a job may wait.
+//! A connection above the limit waits in the system's queue until another one ends. A peer that sends no headers, or
+//! reads no answers, is disconnected; a peer that waits for a job may wait.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;

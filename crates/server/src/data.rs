@@ -206,9 +206,13 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
         harmless.iter().map(|damage| format!("\ndamaged, but the table holds its records: {damage}")).collect();
     let torn = if torn { "; a torn entry behind the last commit was never acknowledged" } else { "" };
     let before = if before { "; written by version 0.1.0: the next start converts it" } else { "" };
+    let place = match table_seq {
+        0 => format!("there are {last_seq} commits"),
+        _ => format!("the table holds commits 1 to {table_seq}, the log goes on to {last_seq}"),
+    };
     Ok(format!(
-        "ok: {jobs} jobs, {queues} queues, {schedules} schedules, {batches} batches; the table holds commits 1 to \
-         {table_seq}, the log goes on to {last_seq}{torn}{before}{harmless}"
+        "ok: {jobs} jobs, {queues} queues, {schedules} schedules, {batches} batches; \
+         {place}{torn}{before}{harmless}"
     ))
 }
 

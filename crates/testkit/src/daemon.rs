@@ -50,6 +50,7 @@ pub struct Plan {
     binary: PathBuf,
     dir: PathBuf,
     config: String,
+    has_http: bool,
     way: Way,
 }
 
@@ -70,7 +71,7 @@ impl Plan {
     #[must_use]
     pub fn new(binary: impl Into<PathBuf>, dir: &Path) -> Self {
         let config = format!("data_dir = {:?}\n", dir.join("data"));
-        Self { binary: binary.into(), dir: dir.to_owned(), config, way: Way::default() }
+        Self { binary: binary.into(), dir: dir.to_owned(), config, has_http: true, way: Way::default() }
     }
 
     /// Adds top-level keys, as TOML.
@@ -87,6 +88,13 @@ impl Plan {
     #[must_use]
     pub fn eventmq(self, toml: &str) -> Self {
         self.set(EVENTMQ_ON).set(toml)
+    }
+
+    /// Leaves HTTP out of the configuration, for programs of versions that have none.
+    #[must_use]
+    pub fn without_http(mut self) -> Self {
+        self.has_http = false;
+        self
     }
 
     /// Runs the daemon under shell limits, as `ulimit` takes them (`-f 2048`); a write beyond them is an error, not a
@@ -136,7 +144,8 @@ impl Plan {
     pub fn start(self) -> Daemon {
         let path = self.dir.join("windlass.toml");
         let is_unset = |section: &&str| !self.config.contains(&format!("[{section}]"));
-        let unset = ["faktory", "gearman", "http", "spiderq"].into_iter().filter(is_unset);
+        let known = |section: &&str| self.has_http || *section != "http";
+        let unset = ["faktory", "gearman", "http", "spiderq"].into_iter().filter(is_unset).filter(known);
         let mut defaults: String = unset.map(|it| format!("[{it}]\nlisten = [\"127.0.0.1:0\"]\n")).collect();
         if is_unset(&"eventmq") {
             defaults.push_str(EVENTMQ_OFF);

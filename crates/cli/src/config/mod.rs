@@ -1,5 +1,5 @@
-//! The registry of protocols: the one file that names all of them. The configuration is one TOML file with the daemon's sections
-//! and the protocols' sections; every key is optional.
+//! The registry of protocols: the one file that names all of them. The configuration is one TOML file with the daemon's
+//! sections and the protocols' sections; every key is optional.
 //!
 //! A new protocol is a field of [`Config`], a default, and an entry in [`Config::protocols`].
 
@@ -243,8 +243,8 @@ impl Config {
         Self::parse(path, &windlass_config::read(path)?)
     }
 
-    /// Reads the text of a file; the path is for messages only. The only values checked here are those whose place in the text is
-    /// lost afterwards.
+    /// Reads the text of a file; the path is for messages only. The only values checked here are those whose place in
+    /// the text is lost afterwards.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! `windlass faktory`, also reached through a link named `faktory`: accepts Faktory's command line, variables and configuration
-//! directory, so that unit files and containers work unchanged.
+//! `windlass faktory`, also reached through a link named `faktory`: accepts Faktory's command line, variables and
+//! configuration directory, so that unit files and containers work unchanged.
 //!
-//! Reading order: `options` (every Faktory setting and its effect) · `parse` (its command line) · `conf` (its `conf.d`) · `plan`
-//! (all of that to a configuration) · here, the order of the steps.
+//! Reading order: `options` (every Faktory setting and its effect) · `parse` (its command line) · `conf` (its `conf.d`)
+//! · `plan` (all of that to a configuration) · here, the order of the steps.
 
 mod conf;
 mod options;

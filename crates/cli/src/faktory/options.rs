@@ -1,4 +1,5 @@
-//! Every setting of Faktory, and its effect here, as text. `-h`, warnings and the table in `crates/cli/README.md` use this text.
+//! Every setting of Faktory, and its effect here, as text. `-h`, warnings and the table in `crates/cli/README.md` use
+//! this text.
 
 /// An option, a variable, a file or a key.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Faktory's command line, with the grammar of every Go program: `-name value`, `-name=value`, one dash or two. If an option is
-//! given twice, the last one counts.
+//! Faktory's command line, with the grammar of every Go program: `-name value`, `-name=value`, one dash or two. If an
+//! option is given twice, the last one counts.
 
 use super::options::Item;
 

@@ -1,8 +1,8 @@
-//! `windlass gearmand`, also reached through a link named `gearmand`: accepts gearmand's command line, so that unit files and
-//! scripts work unchanged.
+//! `windlass gearmand`, also reached through a link named `gearmand`: accepts gearmand's command line, so that unit
+//! files and scripts work unchanged.
 //!
-//! Reading order: `options` (every option and its effect) · `parse` (gearmand's grammar) · `plan` (options to a configuration) ·
-//! `process` (user, background, pid file) · here, the order of the steps.
+//! Reading order: `options` (every option and its effect) · `parse` (gearmand's grammar) · `plan` (options to a
+//! configuration) · `process` (user, background, pid file) · here, the order of the steps.
 
 mod options;
 mod parse;

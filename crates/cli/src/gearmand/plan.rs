@@ -160,8 +160,8 @@ fn port(given: &Given, world: &World) -> Result<u16, String> {
     text.map_or(Ok(PORT), |text| text.trim().parse().map_err(|_| invalid("port", text)))
 }
 
-/// By default, serves Gearman on all addresses, as gearmand does. Addresses in Windlass's own configuration take precedence, and
-/// other protocols are served only if that configuration changes their settings.
+/// By default, serves Gearman on all addresses, as gearmand does. Addresses in Windlass's own configuration take
+/// precedence, and other protocols are served only if that configuration changes their settings.
 fn addresses(given: &Given, world: &World, port: u16, config: &mut Config) -> Result<(), String> {
     config.serve_only("gearman");
     let said = given.text("listen").filter(|host| !host.is_empty());

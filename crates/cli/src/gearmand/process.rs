@@ -49,8 +49,8 @@ pub(super) fn become_user(user: &User, data_dir: &Path) -> Result<(), String> {
 
 // ---- the background ---------------------------------------------------------------------------------------------------
 
-/// Starts this program again, detached from the terminal, and waits until the new process serves or has ended. Returns the exit
-/// code.
+/// Starts this program again, detached from the terminal, and waits until the new process serves or has ended. Returns
+/// the exit code.
 pub(super) fn detach(argv0: &str, words: &[String], through_link: bool) -> io::Result<u8> {
     // Under the same name, if possible: the system knows processes by name.
     let named = Path::new(argv0);

@@ -4,8 +4,8 @@
 //! gearman_queue(unique_key TEXT, function_name TEXT, priority INTEGER, data BLOB, when_to_run INTEGER)
 //! ```
 //!
-//! Names, ids and data are bytes, whatever type SQLite reports. Priority is 0 high, 1 normal, 2 low. `when_to_run` is in seconds
-//! since 1970, 0 for at once. Empty data is NULL. An id of 64 bytes has a NUL in place of its last byte.
+//! Names, ids and data are bytes, whatever type SQLite reports. Priority is 0 high, 1 normal, 2 low. `when_to_run` is
+//! in seconds since 1970, 0 for at once. Empty data is NULL. An id of 64 bytes has a NUL in place of its last byte.
 
 use std::ffi::OsString;
 use std::fs;
@@ -342,8 +342,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Another process that has the file open, as far as permissions let us see. A process that has just been forked holds its
-/// parent's files, and closes them soon.
+/// Another process that has the file open, as far as permissions let us see. A process that has just been forked holds
+/// its parent's files, and closes them soon.
 pub(super) fn holder(file: &Path) -> Option<u32> {
     const TRIES: u32 = 10;
     const PAUSE: Duration = Duration::from_millis(20);

@@ -1,7 +1,7 @@
 //! `windlass import jsonl`: imports the output of `windlass export` or `windlass salvage`, or lines written by hand.
 //!
-//! `windlass-server` interprets a line; this module reads the lines and reports on them. It reads a file twice: first to identify
-//! it and to verify that it is complete, then to import it.
+//! `windlass-server` interprets a line; this module reads the lines and reports on them. It reads a file twice: first
+//! to identify it and to verify that it is complete, then to import it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _, Seek as _, Write};

@@ -1,8 +1,8 @@
-//! `windlass import`: imports jobs from another server's files or database, or from lines of JSON, through the engine, into a
-//! data directory that no other process has open.
+//! `windlass import`: imports jobs from another server's files or database, or from lines of JSON, through the engine,
+//! into a data directory that no other process has open.
 //!
-//! Each source reads one format (`gearmand_sqlite`, `faktory_redis`, `spiderq_snapshot`, `jsonl`). They share `options`.
-//! `eventmq_redis` alone sends what it reads to a running daemon.
+//! Each source reads one format (`gearmand_sqlite`, `faktory_redis`, `spiderq_snapshot`, `jsonl`). They share
+//! `options`. `eventmq_redis` alone sends what it reads to a running daemon.
 
 mod eventmq_redis;
 mod faktory_redis;

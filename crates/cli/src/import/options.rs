@@ -23,8 +23,8 @@ pub(super) struct Options {
     again: bool,
 }
 
-/// The configuration. From here on the store logs warnings to standard error, not to the daemon's log; an import's own output
-/// goes elsewhere.
+/// The configuration. From here on the store logs warnings to standard error, not to the daemon's log; an import's own
+/// output goes elsewhere.
 pub(super) fn configure(settings: &Settings) -> Result<Config, Failure> {
     let mut config = settings.resolve(env::vars_os())?;
     config.log.level = "warn".to_owned();

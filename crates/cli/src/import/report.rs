@@ -20,7 +20,8 @@ pub(super) fn write_before(out: &mut dyn Write, before: u64, of: &str) -> io::Re
     }
 }
 
-/// The result that determines the exit code: nothing is left, or something is. `one` and `several` name the items that are left.
+/// The result that determines the exit code: nothing is left, or something is. `one` and `several` name the items that
+/// are left.
 pub(super) fn outcome(left: u64, one: &str, several: &str) -> Result<(), Failure> {
     match left {
         0 => Ok(()),

@@ -1,7 +1,8 @@
-//! Imports gearmand's SQLite queue at the start of `windlass gearmand`, before it listens. The operator has named the file; a
-//! daemon that started empty would silently ignore the jobs in it.
+//! Imports gearmand's SQLite queue at the start of `windlass gearmand`, before it listens. The operator has named the
+//! file; a daemon that started empty would silently ignore the jobs in it.
 //!
-//! This is the import of `gearmand_sqlite`: it only reads the file, and does not import a row twice. Its output goes to the log.
+//! This is the import of `gearmand_sqlite`: it only reads the file, and does not import a row twice. Its output goes to
+//! the log.
 
 use std::io::{self, LineWriter, Write};
 use std::path::Path;

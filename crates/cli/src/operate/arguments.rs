@@ -12,7 +12,8 @@ use crate::settings::Settings;
 pub(crate) struct Ask {
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// Ask the daemon at this address (http://HOST:PORT, or https://HOST/PATH of a proxy) instead of the one on the data directory.
+    /// Ask the daemon at this address (http://HOST:PORT, or https://HOST/PATH of a proxy) instead of the one on the
+    /// data directory.
     #[arg(long, value_name = "URL")]
     pub(super) url: Option<String>,
     /// With --url: a file with a token, or with NAME:PASSWORD.
@@ -62,6 +63,7 @@ pub(crate) enum Operate {
     /// Limit how many jobs a queue may hold.
     Limit(Limit),
     /// List schedules: jobs that are pushed again and again.
+    #[command(visible_alias = "cron")]
     Schedules(Ask),
     /// Run, pause, resume or remove schedules.
     Schedule(SomeSchedules),
@@ -79,7 +81,8 @@ pub(crate) enum Operate {
     Quiet(Worker),
     /// Ask a worker, or all, to finish their jobs and to end.
     Stop(Worker),
-    /// Hand out no more jobs, wait for those that connected workers have, and stop the daemon. A second drain stops it now.
+    /// Hand out no more jobs, wait for those that connected workers have, and stop the daemon. A second drain stops it
+    /// now.
     Drain(Drain),
     /// Read the configuration again, and say for each changed key whether it applies.
     Reload(Ask),
@@ -126,6 +129,12 @@ pub(crate) struct Conditions {
     /// With this name (FWP's jid, EventMQ's message id).
     #[arg(long)]
     pub(super) name: Option<String>,
+    /// That this worker has, under a lease that outlasts its connections (Faktory's and HTTP's workers).
+    #[arg(long)]
+    pub(super) worker: Option<String>,
+    /// That this connection has, under a lease that ends with it (Gearman's and EventMQ's workers).
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) connection: Option<String>,
     /// Ready, or created, at least this long ago: 90s, 1h30m, 2d.
     #[arg(long, value_name = "TIME")]
     pub(super) older_than: Option<String>,
@@ -319,8 +328,8 @@ pub(crate) struct Worker {
 /// What to check.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Check the running daemon: exit code 0 = well, 1 = warning, 2 = critical (it does not answer, or its store has failed), 3 =
-    /// unknown; with figures for Nagios.
+    /// Check the running daemon: exit code 0 = well, 1 = warning, 2 = critical (it does not answer, or its store has
+    /// failed), 3 = unknown; with figures for Nagios.
     #[arg(long)]
     pub(crate) live: bool,
     /// With --live: warn if a job is ready for longer than this (90s, 1h30m).
@@ -340,7 +349,8 @@ pub(crate) struct Check {
 #[derive(Debug, Args)]
 #[command(after_help = EXPORT_HELP, mut_arg("json", |it| it.hide(true)))]
 pub(crate) struct Export {
-    /// Write to this file, which only you may read. It gets its name when it is complete. Without it, to standard output.
+    /// Write to this file, which only you may read. It gets its name when it is complete. Without it, to standard
+    /// output.
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
     #[command(flatten)]

@@ -80,7 +80,7 @@ impl Daemon {
                 let silent = |error| failure(format!("no daemon answers at {uri}: {error}"));
                 let stream = TcpStream::connect((name, port)).await.map_err(silent)?;
                 if is_tls {
-                    let stream = Tls::new(ca.as_deref())?.connect(name, stream).await.map_err(silent)?;
+                    let stream = Tls::new(ca.as_deref(), None)?.connect(name, stream).await.map_err(silent)?;
                     return Client::over(stream, header, prefix).await;
                 }
                 Client::over(stream, header, prefix).await

@@ -1,4 +1,5 @@
-//! `windlass export`: everything that a daemon keeps, as lines of JSON: over its HTTP API while it runs, else from its data directory.
+//! `windlass export`: everything that a daemon keeps, as lines of JSON: over its HTTP API while it runs, else from its
+//! data directory.
 
 use std::fs::File;
 use std::io::{self, StdoutLock, Write};
@@ -26,7 +27,8 @@ impl Export {
     ///
     /// # Errors
     ///
-    /// The daemon or the directory cannot be read, or the file cannot be written; [`Failure::Incomplete`] if the last line is missing.
+    /// The daemon or the directory cannot be read, or the file cannot be written; [`Failure::Incomplete`] if the last
+    /// line is missing.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let daemon = self.ask.daemon()?;
         let mut lines = Lines::to(Output::open(self.output.as_deref())?);

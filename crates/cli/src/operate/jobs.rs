@@ -19,10 +19,23 @@ const IDS_MAX: usize = 500;
 
 impl Conditions {
     fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
-        let Self { queue, state, protocol, kind, key, name, older_than, newer_than, text, error } = self;
-        let names = ["queue", "state", "protocol", "kind", "key", "name", "older_than", "newer_than", "text", "error"];
-        let values = [queue, state, protocol, kind, key, name, older_than, newer_than, text, error];
-        names.into_iter().zip(values.into_iter().cloned()).collect()
+        let Self { queue, state, protocol, kind, key, name, worker, connection, older_than, newer_than, text, error } =
+            self;
+        let given = [
+            ("queue", queue),
+            ("state", state),
+            ("protocol", protocol),
+            ("kind", kind),
+            ("key", key),
+            ("name", name),
+            ("worker", worker),
+            ("connection", connection),
+            ("older_than", older_than),
+            ("newer_than", newer_than),
+            ("text", text),
+            ("error", error),
+        ];
+        given.into_iter().map(|(name, value)| (name, value.clone())).collect()
     }
 
     fn is_empty(&self) -> bool {

@@ -52,6 +52,9 @@ pub(super) const WORKERS: &[Column] = &[
     Column("PROTOCOL", |row| text(at(row, "/protocol"))),
     Column("HOST", |row| text(at(row, "/host"))),
     Column("PID", |row| text(at(row, "/pid"))),
+    Column("MEMORY", |row| {
+        at(row, "/memory_bytes").as_u64().map_or_else(String::new, |it| format!("{} MiB", it >> 20))
+    }),
     Column("JOBS", |row| text(at(row, "/jobs"))),
     Column("CONNECTIONS", |row| text(at(row, "/connections"))),
     Column("LAST SIGN", |row| text(at(row, "/beat_at"))),

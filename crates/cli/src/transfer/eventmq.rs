@@ -19,7 +19,7 @@ use windlass_zmtp::{Event, Limits, Message, Peer, Role, Settings};
 
 use super::lane::{Answer, New, Old, Outcome, Reports};
 use super::link::{JOB_BYTES_MAX, Link, Trouble};
-use super::place::{Place, Scheme};
+use super::place::{Files, Place, Scheme};
 use super::tally::Tally;
 
 /// The queue of routers that know no other.
@@ -382,7 +382,7 @@ impl Scheduling {
         if place.scheme != Scheme::Eventmq {
             return Err(format!("{place}: expected eventmq://HOST:PORT"));
         }
-        let place = place.clone().with_tls(None).map_err(|why| why.to_string())?;
+        let place = place.clone().with_tls(Files::default()).map_err(|why| why.to_string())?;
         Emqp::connect(&place).await.map(Self).map_err(|why| format!("{place}: {}", why.into_text()))
     }
 

@@ -1,6 +1,7 @@
 //! FWP's both sides: a worker of the old Faktory, a producer of the daemon.
 //!
-//! Spec: Faktory Work Protocol, "Protocol Basics", "Producer Commands", "Consumer Commands", "`INFO`"; worker lifecycle.
+//! Spec: Faktory Work Protocol, "Protocol Basics", "Producer Commands", "Consumer Commands", "`INFO`"; worker
+//! lifecycle.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -360,8 +361,8 @@ impl New for NewFaktory {
     }
 
     async fn push(&mut self, job: &Job, _: Reports) -> Result<Answer, Trouble> {
-        // The daemon accepts one jid many times. It refuses this question where it does not let clients look; then jobs that come
-        // again are pushed again.
+        // The daemon accepts one jid many times. It refuses this question where it does not let clients look; then jobs
+        // that come again are pushed again.
         if let Some(jid) = job.plain_jid()
             && let Reply::Bulk(_) = self.0.ask(&[b"JOB GET ", jid]).await?
         {
@@ -375,8 +376,8 @@ impl New for NewFaktory {
     }
 }
 
-/// A daemon that is full, cannot write or does not permit it may accept the job later. What is wrong with the job itself, its
-/// batch, or an equal job here, stays wrong for long.
+/// A daemon that is full, cannot write or does not permit it may accept the job later. What is wrong with the job
+/// itself, its batch, or an equal job here, stays wrong for long.
 fn refusal(why: String) -> Answer {
     const HOPELESS: [&str; 7] =
         ["invalid JSON", "jobs must", "jobs cannot", "No such batch", "NOTUNIQUE", "body_bytes", "this jid"];

@@ -430,8 +430,8 @@ fn submission(job: &Job, background: bool) -> Request {
     Request::SubmitReduce { job, reducer: reducer.clone(), aggregate: Some(Bytes::new()), background }
 }
 
-/// A daemon that is full, cannot write or does not permit it may accept the job later. A job that exceeds its limits for one job
-/// never fits.
+/// A daemon that is full, cannot write or does not permit it may accept the job later. A job that exceeds its limits
+/// for one job never fits.
 fn refusal(code: &[u8], text: &[u8]) -> Answer {
     let is_hopeless = [ErrorReply::UNIQUE_TOO_LARGE, ErrorReply::TOO_FEW_ARGUMENTS, ErrorReply::INVALID_COMMAND]
         .iter()

@@ -1,8 +1,9 @@
-//! The way of a job: taken there, pushed here, acknowledged there. A lane has one job at a time, and a connection to either side.
+//! The way of a job: taken there, pushed here, acknowledged there. A lane has one job at a time, and a connection to
+//! either side.
 //!
-//! A lane takes no job while it has no connection to the daemon. From then on it holds the job until the daemon has it on its disk,
-//! whatever happens to the connections meanwhile. With `--results` the lane also waits for the job's end here, and the old broker gets
-//! what the worker here reports.
+//! A lane takes no job while it has no connection to the daemon. From then on it holds the job until the daemon has it
+//! on its disk, whatever happens to the connections meanwhile. With `--results` the lane also waits for the job's end
+//! here, and the old broker gets what the worker here reports.
 
 use std::fmt::Display;
 use std::rc::Rc;
@@ -27,8 +28,8 @@ const BEAT_WITHIN: Duration = Duration::from_secs(5);
 /// A connection to the daemon that was not used for this long may have been given up on the other side, or on the way.
 const UNUSED_MAX: Duration = Duration::from_secs(20);
 
-/// How often the daemon may end the connection at the same job. It is well, because connections to it succeed: the job is too
-/// large for it.
+/// How often the daemon may end the connection at the same job. It is well, because connections to it succeed: the job
+/// is too large for it.
 const HANG_UPS_MAX: u32 = 10;
 
 /// Reports on their way from one connection to the other.
@@ -301,8 +302,8 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
     }
 }
 
-/// Waits for a future that reports about a job; the old broker gets the reports, and signs of life. A connection that cannot take
-/// them is dropped.
+/// Waits for a future that reports about a job; the old broker gets the reports, and signs of life. A connection that
+/// cannot take them is dropped.
 async fn beside_job<O: Old, T>(
     old: &mut Option<O>,
     future: impl Future<Output = T>,

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
 use super::place::Place;
-use crate::tls::is_refusal;
+use crate::tls::{is_refusal, is_unwelcome};
 
 /// The largest job, which is the daemon's own default.
 pub(super) const JOB_BYTES_MAX: usize = 64 << 20;
@@ -107,6 +107,8 @@ impl Link {
         match read {
             Ok(0) => Err(Trouble::lost("the peer closed the connection")),
             Ok(_) => Ok(()),
+            // With TLS 1.3 a peer says only now that it does not accept our certificate.
+            Err(why) if is_unwelcome(&why) => Err(Trouble::Fatal(format!("TLS: {why}"))),
             Err(why) => Err(Trouble::lost(why)),
         }
     }

@@ -1,8 +1,9 @@
-//! `windlass bridge`: works an old broker empty into a running daemon, and acknowledges there only what is durable here.
+//! `windlass bridge`: works an old broker empty into a running daemon, and acknowledges there only what is durable
+//! here.
 //!
-//! The bridge is a worker of the old broker and a producer of the daemon, in the protocol of both. Reading order: [`lane`], the
-//! way of a job, and what a protocol supplies ([`lane::Old`], [`lane::New`]); [`gearman`], [`faktory`] and [`eventmq`], which
-//! supply it; [`tally`], what all lanes share; [`link`], one connection; [`place`], an address.
+//! The bridge is a worker of the old broker and a producer of the daemon, in the protocol of both. Reading order:
+//! [`lane`], the way of a job, and what a protocol supplies ([`lane::Old`], [`lane::New`]); [`gearman`], [`faktory`]
+//! and [`eventmq`], which supply it; [`tally`], what all lanes share; [`link`], one connection; [`place`], an address.
 
 mod eventmq;
 #[expect(clippy::wildcard_enum_match_arm, reason = "every other answer ends the connection")]
@@ -27,7 +28,7 @@ use windlass_server::Failure;
 pub(crate) use self::eventmq::Scheduling;
 use self::lane::{New, Old, work};
 pub(crate) use self::place::Place;
-use self::place::Scheme;
+use self::place::{Files, Scheme};
 use self::tally::Tally;
 
 const HELP: &str = "\
@@ -72,8 +73,9 @@ eventmq://HOST:PORT
   printed to standard output, for `windlass import jsonl`.
 
 gearman+tls://, faktory+tls:// and eventmq+tls:// speak TLS; the certificate must
-be of an authority in --from-ca or --to-ca, else of the system's. There is no
-CURVE: use a tunnel. An option shows in the list of processes: passwords are
+be of an authority in --from-ca or --to-ca, else of the system's, and
+--from-certificate and --to-certificate are for brokers that demand one. There
+is no CURVE: use a tunnel. An option shows in the list of processes: passwords are
 better in files.
 
 With --results a job is acknowledged there when it has ended here, and --jobs is
@@ -89,7 +91,8 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Bridge {
-    /// The old broker: `gearman://HOST:PORT`, `faktory://[:PASSWORD@]HOST:PORT` or `eventmq://HOST:PORT`; with `+tls://` over TLS.
+    /// The old broker: `gearman://HOST:PORT`, `faktory://[:PASSWORD@]HOST:PORT` or `eventmq://HOST:PORT`; with
+    /// `+tls://` over TLS.
     #[arg(long, value_name = "URL")]
     from: Place,
     /// The daemon, in the same form [default: the protocol's usual port on 127.0.0.1].
@@ -119,6 +122,18 @@ pub(crate) struct Bridge {
     /// The same for the daemon's certificate.
     #[arg(long, value_name = "FILE")]
     to_ca: Option<PathBuf>,
+    /// The bridge's certificate (PEM), if the old broker demands one.
+    #[arg(long, value_name = "FILE", requires = "from_key")]
+    from_certificate: Option<PathBuf>,
+    /// The key of that certificate (PEM, not encrypted).
+    #[arg(long, value_name = "FILE", requires = "from_certificate")]
+    from_key: Option<PathBuf>,
+    /// The bridge's certificate, if the daemon demands one.
+    #[arg(long, value_name = "FILE", requires = "to_key")]
+    to_certificate: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, value_name = "FILE", requires = "to_certificate")]
+    to_key: Option<PathBuf>,
 }
 
 impl Bridge {
@@ -126,12 +141,21 @@ impl Bridge {
     ///
     /// # Errors
     ///
-    /// [`Failure::Runtime`] for a refused password or two addresses that do not fit, [`Failure::Incomplete`] for jobs that are left.
+    /// [`Failure::Runtime`] for a refused password or two addresses that do not fit, [`Failure::Incomplete`] for jobs
+    /// that are left.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let from = self.from.clone().with_password(self.from_password.as_deref())?;
-        let from = from.with_tls(self.from_ca.as_deref())?;
+        let from = from.with_tls(Files {
+            ca: self.from_ca.as_deref(),
+            certificate: self.from_certificate.as_deref(),
+            key: self.from_key.as_deref(),
+        })?;
         let to = self.to.clone().unwrap_or_else(|| Place::local(from.scheme));
-        let to = to.with_password(self.to_password.as_deref())?.with_tls(self.to_ca.as_deref())?;
+        let to = to.with_password(self.to_password.as_deref())?.with_tls(Files {
+            ca: self.to_ca.as_deref(),
+            certificate: self.to_certificate.as_deref(),
+            key: self.to_key.as_deref(),
+        })?;
         from.check_apart(&to)?;
         let tally = Rc::new(Tally::new(from, to, self.queue.clone(), self.until_empty.map(Into::into), self.results));
         let runtime = Builder::new_current_thread().enable_all().build();
@@ -148,7 +172,8 @@ impl Bridge {
     }
 }
 
-/// Runs all lanes to their end. A first SIGTERM or SIGINT lets them finish their jobs; a second one ends the wait for them.
+/// Runs all lanes to their end. A first SIGTERM or SIGINT lets them finish their jobs; a second one ends the wait for
+/// them.
 async fn run_lanes<O, N>(tally: &Rc<Tally>, lanes: usize)
 where
     O: Old + 'static,

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use windlass_server::Failure;
 
-use crate::tls::Tls;
+use crate::tls::{Identity, Tls};
 
 /// The protocol in front of `://`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,17 @@ impl Scheme {
             Self::Eventmq => 47291,
         }
     }
+}
+
+/// Files of TLS, for one side.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Files<'a> {
+    /// The authorities that may have signed the peer's certificate.
+    pub(super) ca: Option<&'a Path>,
+    /// A certificate of one's own, if the peer demands one.
+    pub(super) certificate: Option<&'a Path>,
+    /// Its key.
+    pub(super) key: Option<&'a Path>,
 }
 
 /// An address. Its `Display` text omits the password.
@@ -71,15 +82,18 @@ impl Place {
         Ok(self)
     }
 
-    /// The same address, ready to speak TLS if it says so, with the authorities in this file or those of the system.
-    pub(super) fn with_tls(mut self, ca: Option<&Path>) -> Result<Self, Failure> {
-        match ca {
+    /// The same address, ready to speak TLS if it says so, with the authorities of these files or those of the system.
+    pub(super) fn with_tls(mut self, files: Files<'_>) -> Result<Self, Failure> {
+        let Files { ca, certificate, key } = files;
+        match ca.or(certificate) {
             Some(file) if !self.is_tls => {
                 let reason = format!("{self} is without TLS: {}+tls:// expected", self.scheme.name());
                 return Err(Failure::Source { file: file.to_owned(), reason });
             }
-            _ => self.tls = self.is_tls.then(|| Tls::new(ca)).transpose()?,
+            _ => {}
         }
+        let identity = certificate.zip(key).map(|(certificate, key)| Identity { certificate, key });
+        self.tls = self.is_tls.then(|| Tls::new(ca, identity)).transpose()?;
         Ok(self)
     }
 
@@ -193,7 +207,8 @@ mod tests {
         let place = Place::local(Scheme::Faktory);
         assert_eq!(place.clone().with_password(Some(&file)).unwrap().password.as_deref(), Some("secret "));
         assert!(place.clone().with_password(Some(&dir.path().join("none"))).is_err());
-        assert!(place.with_tls(Some(&file)).unwrap_err().to_string().contains("faktory+tls:// expected"));
+        let files = Files { ca: Some(&file), ..Files::default() };
+        assert!(place.with_tls(files).unwrap_err().to_string().contains("faktory+tls:// expected"));
         assert!(Place::local(Scheme::Gearman).with_password(Some(&file)).is_err());
     }
 }

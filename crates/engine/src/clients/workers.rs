@@ -19,6 +19,7 @@ pub(crate) struct Worker {
     about: Bytes,
     state: WorkerState,
     beat_at: Timestamp,
+    memory_bytes: Option<u64>,
     /// When the engine next checks `beat_at`.
     timer_at: Timestamp,
     clients: BTreeSet<ClientId>,
@@ -44,6 +45,7 @@ impl Worker {
             protocol: self.protocol,
             state: self.state,
             beat_at: self.beat_at,
+            memory_bytes: self.memory_bytes,
             connections: count(self.clients.len()),
             held: count(held),
         }
@@ -141,6 +143,7 @@ impl Workers {
             about: Bytes::new(),
             state: WorkerState::Running,
             beat_at: now,
+            memory_bytes: None,
             timer_at,
             clients: BTreeSet::new(),
             protocol,
@@ -170,10 +173,11 @@ impl Workers {
         worker.clients.is_empty()
     }
 
-    /// Records a heartbeat.
-    pub(crate) fn beat(&mut self, number: u64, now: Timestamp) {
+    /// Records a heartbeat, and the memory of the worker if it is known.
+    pub(crate) fn beat(&mut self, number: u64, now: Timestamp, memory_bytes: Option<u64>) {
         if let Some(worker) = self.by_number.get_mut(&number) {
             worker.beat_at = now;
+            worker.memory_bytes = memory_bytes.or(worker.memory_bytes);
         }
     }
 

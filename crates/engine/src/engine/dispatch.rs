@@ -39,7 +39,9 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
         Command::Worker(WorkerCommand::Register { worker, about }) => {
             workers::register_worker(state, &worker, about, call)
         }
-        Command::Worker(WorkerCommand::Beat { worker, state: to }) => workers::beat(state, &worker, to, call),
+        Command::Worker(WorkerCommand::Beat { worker, state: to, memory_bytes }) => {
+            workers::beat(state, &worker, (to, memory_bytes), call)
+        }
         Command::Worker(WorkerCommand::SetState { worker, state: to }) => {
             workers::set_worker_state(state, &worker, to, call)
         }

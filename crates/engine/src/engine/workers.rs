@@ -49,11 +49,11 @@ pub(super) fn register_worker(
 pub(super) fn beat(
     state: &mut State,
     name: &Bytes,
-    requested: Option<WorkerState>,
+    (requested, memory_bytes): (Option<WorkerState>, Option<u64>),
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
     let number = state.workers.named(name).ok_or(Refusal::NotFound(Thing::Worker))?;
-    state.workers.beat(number, state.now);
+    state.workers.beat(number, state.now, memory_bytes);
     if let Some(requested) = requested {
         advance_worker(state, number, requested, call.context);
     }

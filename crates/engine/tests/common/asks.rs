@@ -374,7 +374,7 @@ pub(crate) fn enlist(worker: &'static str) -> Command {
 }
 
 pub(crate) fn beat(worker: &'static str) -> Command {
-    Command::Worker(WorkerCommand::Beat { worker: name(worker), state: None })
+    Command::Worker(WorkerCommand::Beat { worker: name(worker), state: None, memory_bytes: None })
 }
 
 pub(crate) fn signal(worker: &'static str, state: windlass_engine::WorkerState) -> Command {

@@ -65,14 +65,17 @@ impl FaktorySpeaker {
     }
 
     pub(super) fn beat(text: &[u8], talk: &mut Talk<'_>) {
-        let Some(Beat { wid, state }) = Beat::parse(&readable(text)) else { return invalid("BEAT", text, talk) };
+        let Some(Beat { wid, state, rss_kib }) = Beat::parse(&readable(text)) else {
+            return invalid("BEAT", text, talk);
+        };
         let state = match state.as_str() {
             "quiet" => Some(WorkerState::Quiet),
             "terminate" => Some(WorkerState::Terminate),
             _ => None,
         };
         let worker = Bytes::from(wid);
-        talk.ask(Ask::Beat(worker.clone()), WorkerCommand::Beat { worker, state });
+        let memory_bytes = rss_kib.map(|kib| kib.saturating_mul(1_024));
+        talk.ask(Ask::Beat(worker.clone()), WorkerCommand::Beat { worker, state, memory_bytes });
     }
 
     /// "Unknown" is upper case, as on older servers: Go's client looks for it.

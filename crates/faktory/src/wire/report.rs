@@ -114,6 +114,8 @@ pub struct Beat {
     pub wid: String,
     /// The state the worker requests; empty if absent.
     pub state: String,
+    /// The memory that its process uses, in KiB. A figure of 0 or less is none.
+    pub rss_kib: Option<u64>,
 }
 
 impl Beat {
@@ -121,9 +123,9 @@ impl Beat {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let [wid, state, rss_kb] = json::members(text, &["wid", "current_state", "rss_kb"]).ok()?;
-        rss_kb.map_or(Ok(0), json::int).ok()?;
+        let rss_kib = u64::try_from(rss_kb.map_or(Ok(0), json::int).ok()?).ok().filter(|kib| *kib > 0);
         let text = |value: Option<&_>| value.map_or(Ok(String::new()), |value| json::text(value).map(String::from));
-        Some(Self { wid: text(wid).ok()?, state: text(state).ok()? })
+        Some(Self { wid: text(wid).ok()?, state: text(state).ok()?, rss_kib })
     }
 }
 
@@ -181,8 +183,12 @@ mod tests {
 
     #[test]
     fn beats() {
-        let beat = |wid: &str, state: &str| Some(Beat { wid: wid.to_owned(), state: state.to_owned() });
-        assert_eq!(Beat::parse("{\"wid\":\"w\",\"rss_kb\":12}"), beat("w", ""));
+        let beat = |wid: &str, state: &str| Some(Beat { wid: wid.to_owned(), state: state.to_owned(), rss_kib: None });
+        let measured = Beat { wid: "w".to_owned(), state: String::new(), rss_kib: Some(12) };
+        assert_eq!(Beat::parse("{\"wid\":\"w\",\"rss_kb\":12}"), Some(measured));
+        for none in ["0", "-1", "null"] {
+            assert_eq!(Beat::parse(&format!("{{\"wid\":\"w\",\"rss_kb\":{none}}}")), beat("w", ""), "{none}");
+        }
         assert_eq!(Beat::parse("{\"wid\":\"w\",\"current_state\":\"quiet\"}"), beat("w", "quiet"));
         assert_eq!(Beat::parse("{}"), beat("", ""));
         for bad in ["", "x", "{\"wid\":1}", "{\"wid\":\"w\",\"rss_kb\":\"1\"}", "{\"wid\":\"w\",\"rss_kb\":1.5}"] {

@@ -1,4 +1,5 @@
-//! Changes of many jobs: retry, kill, delete, cancel, requeue, by numbers or by filter. Each takes many visits to the engine.
+//! Changes of many jobs: retry, kill, delete, cancel, requeue, by numbers or by filter. Each takes many visits to the
+//! engine.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -49,8 +50,8 @@ pub(super) struct ManyChanged {
     changed: u64,
     /// Whether it only counted.
     dry_run: bool,
-    /// Null if all matching jobs were seen. Otherwise the time of one request is over, or its limit reached: the same request
-    /// with this `cursor` continues.
+    /// Null if all matching jobs were seen. Otherwise the time of one request is over, or its limit reached: the same
+    /// request with this `cursor` continues.
     next: Option<CursorText>,
 }
 

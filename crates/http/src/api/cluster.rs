@@ -78,8 +78,8 @@ pub(super) async fn show(State(app): State<Arc<App>>) -> Json<Membership> {
 
 /// Lead no more
 ///
-/// This daemon writes everything to the store, gives the lease back, and is linked to the daemon that leads next. Its connections are
-/// closed, as at a restart. For two seconds it does not take the lease itself.
+/// This daemon writes everything to the store, gives the lease back, and is linked to the daemon that leads next. Its
+/// connections are closed, as at a restart. For two seconds it does not take the lease itself.
 #[utoipa::path(post, path = "/api/v1/cluster/yield", tag = "status", operation_id = "yield_lead", responses(
     (status = 202, description = "Another daemon may lead soon"),
     (status = 409, description = "This daemon does not lead, or is alone", body = Problem)

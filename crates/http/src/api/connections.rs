@@ -31,7 +31,7 @@ pub(crate) struct Connection {
     pub(crate) queues: Vec<Name>,
     /// The row continues the one before, which has too many queues.
     pub(crate) continued: bool,
-    /// Jobs that it has.
+    /// Jobs that it has, under leases that end with it: `GET /jobs?connection=` lists them.
     pub(crate) jobs: u32,
     /// Whether it waits for work.
     pub(crate) waits: bool,

@@ -60,8 +60,9 @@ impl Drain {
 
 /// Drain the daemon, then stop it
 ///
-/// No more connections, no more jobs for workers; named workers are told to be quiet. The daemon stops when no connected worker has
-/// a job, or after `server.drain_timeout`. Jobs may still be pushed over open connections. A second request stops the daemon now.
+/// No more connections, no more jobs for workers; named workers are told to be quiet. The daemon stops when no
+/// connected worker has a job, or after `server.drain_timeout`. Jobs may still be pushed over open connections. A
+/// second request stops the daemon now.
 #[utoipa::path(post, path = "/api/v1/drain", tag = "status", operation_id = "drain", responses(
     (status = 202, description = "The drain has begun", body = Drain),
     (status = 409, description = "A drain or a graceful stop was under way: the daemon stops now", body = Problem)
@@ -82,8 +83,8 @@ pub(super) struct Reloaded {
 
 /// Read the configuration again
 ///
-/// Certificates, passwords, limits, time-outs, the log's level, rules and throttles of queues and recurring jobs are applied without
-/// closing a connection. An invalid configuration changes nothing.
+/// Certificates, passwords, limits, time-outs, the log's level, rules and throttles of queues and recurring jobs are
+/// applied without closing a connection. An invalid configuration changes nothing.
 #[utoipa::path(post, path = "/api/v1/reload", tag = "status", operation_id = "reload", responses(
     (status = 200, body = Reloaded),
     (status = 422, description = "The configuration is invalid", body = Problem)

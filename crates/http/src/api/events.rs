@@ -1,5 +1,5 @@
-//! Events: jobs, queues and workers change, as a stream (server-sent events). A stream is bounded: a reader that is too slow misses
-//! some, and is shown how many.
+//! Events: jobs, queues and workers change, as a stream (server-sent events). A stream is bounded: a reader that is too
+//! slow misses some, and is shown how many.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -79,8 +79,8 @@ pub(super) struct MissedEvent {
 
 /// Jobs change their states, queues are paused and cleared, workers come and go
 ///
-/// A stream of server-sent events: `job` with a `JobEvent`, `queue` with a `QueueEvent`, `worker` with a `WorkerEvent`, and `missed` with
-/// a `MissedEvent` where a slow reader has a gap.
+/// A stream of server-sent events: `job` with a `JobEvent`, `queue` with a `QueueEvent`, `worker` with a `WorkerEvent`,
+/// and `missed` with a `MissedEvent` where a slow reader has a gap.
 #[utoipa::path(get, path = "/api/v1/events", tag = "jobs", operation_id = "watch_jobs", params(Which), responses(
     (status = 200, body = String, content_type = "text/event-stream"),
     (status = 400, body = Problem), (status = 503, body = Problem)

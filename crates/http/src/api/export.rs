@@ -14,9 +14,9 @@ use crate::problem::{Outcome, Problem};
 
 /// Everything that the daemon keeps, as of one commit
 ///
-/// Lines of JSON: jobs in all states with their bodies, queues with their settings, schedules, batches, counters. The first line names
-/// the commit; changes after it are not in the lines, and those before it are. An answer whose last line is not `export_end` was cut
-/// short. `windlass import jsonl` restores it. One export runs at a time.
+/// Lines of JSON: jobs in all states with their bodies, queues with their settings, schedules, batches, counters. The
+/// first line names the commit; changes after it are not in the lines, and those before it are. An answer whose last
+/// line is not `export_end` was cut short. `windlass import jsonl` restores it. One export runs at a time.
 #[utoipa::path(get, path = "/api/v1/export", tag = "status", operation_id = "export", responses(
     (status = 200, description = "The lines", body = String, content_type = "text/plain"),
     (status = 409, description = "Another export is under way", body = Problem),

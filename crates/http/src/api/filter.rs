@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_config::Period;
-use windlass_engine::{Condition, Filter, JobId, Timestamp};
+use windlass_engine::{ClientId, Condition, Filter, JobId, Timestamp};
 
 use super::views::State;
 use crate::app::App;
@@ -36,6 +36,10 @@ pub(crate) struct Conditions {
     text: Option<String>,
     /// With this text in the class or the message of the last failure, letter for letter.
     error: Option<String>,
+    /// That this worker has, under a lease that outlasts its connections (FWP, HTTP).
+    worker: Option<Name>,
+    /// That this connection has, under a lease that ends with it (Gearman, EventMQ).
+    connection: Option<u64>,
     /// Ready, or created, at least this long ago: `90s`, `1h30m`, `2d`.
     #[param(value_type = Option<String>)]
     older_than: Option<Period>,
@@ -69,7 +73,9 @@ impl Conditions {
     pub(super) fn filter(self, app: &App) -> Outcome<Filter> {
         let protocol = self.protocol.as_deref().map(|name| app.protocol(name)).transpose()?;
         let (ids, names) = (self.ids.clone(), self.name.clone());
-        let (state, queue) = (self.state.map(State::kind), self.queue.clone().map(|name| name.0));
+        // Only a leased job has a worker, and leased jobs are few.
+        let leased = (self.worker.is_some() || self.connection.is_some()).then_some(State::Leased);
+        let (state, queue) = (self.state.or(leased).map(State::kind), self.queue.clone().map(|name| name.0));
         let conditions = self.others(app);
         Ok(Filter {
             state,
@@ -83,7 +89,7 @@ impl Conditions {
 
     /// The conditions besides those that lead the engine to the jobs, the cheap ones first.
     fn others(self, app: &App) -> Vec<Condition> {
-        let Self { queue, kind, key, name, text, error, older_than, newer_than, ids, .. } = self;
+        let Self { queue, kind, key, name, text, error, worker, connection, older_than, newer_than, ids, .. } = self;
         let wall = app.now().wall;
         let since = |period: Period| Timestamp(wall.0.saturating_sub(period.as_ms()));
         let calls = |name: String| {
@@ -91,6 +97,8 @@ impl Conditions {
             Condition::Calls { name: name.into(), or_queue }
         };
         let conditions = [
+            worker.map(|worker| Condition::HeldBy(worker.0)),
+            connection.map(|id| Condition::HeldOn(ClientId(id))),
             older_than.map(since).map(Condition::ReadyUntil),
             newer_than.map(since).map(Condition::ReadyFrom),
             key.map(|key| Condition::Keyed(key.0)),

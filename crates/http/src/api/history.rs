@@ -41,7 +41,8 @@ pub(crate) struct History {
 pub(crate) struct Day {
     /// Its date: year, month and day.
     date: String,
-    /// The counters, as `totals` of the status has them. All are 0 on days before the first one that the data directory knows.
+    /// The counters, as `totals` of the status has them. All are 0 on days before the first one that the data directory
+    /// knows.
     counts: BTreeMap<&'static str, u64>,
 }
 

@@ -27,8 +27,8 @@ use crate::problem::{Outcome, Problem};
 pub(crate) struct JobPage {
     /// The rows.
     pub(crate) jobs: Vec<Job>,
-    /// The cursor of the next page; null at the end. A page that is not the last may be short, or empty: the search continues
-    /// with the next one.
+    /// The cursor of the next page; null at the end. A page that is not the last may be short, or empty: the search
+    /// continues with the next one.
     pub(crate) next: Option<CursorText>,
 }
 

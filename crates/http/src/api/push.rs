@@ -61,8 +61,8 @@ pub(super) struct PushedJob {
 
 /// Push a job
 ///
-/// The body of the request is the body of the job, whatever its type. The job's protocol is `http`: workers of other protocols
-/// get it only from bridged queues.
+/// The body of the request is the body of the job, whatever its type. The job's protocol is `http`: workers of other
+/// protocols get it only from bridged queues.
 #[utoipa::path(post, path = "/api/v1/queues/{queue}/jobs", tag = "work", operation_id = "push_job",
     params(("queue" = String, Path, description = "The queue; an unknown one becomes known"), Terms),
     request_body(content = Body, content_type = "application/octet-stream"),

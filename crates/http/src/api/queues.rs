@@ -1,6 +1,7 @@
 //! Queues: list, get, pause, resume, clear, throttle, limit, remove.
 //!
-//! A pause, a throttle or a limit may come before the first job. The answer is 201 then, so that a mistake in a name shows.
+//! A pause, a throttle or a limit may come before the first job. The answer is 201 then, so that a mistake in a name
+//! shows.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -232,8 +233,8 @@ pub(super) async fn unlimit(State(app): State<Arc<App>>, Segments(queue): Segmen
 
 /// Remove a queue with its pause and its limits
 ///
-/// Refused while a worker serves it, or a job of it is ready, leased, scheduled or waits for a retry. Dead jobs stay, and so does a
-/// throttle. A client that pushes to the queue makes it known again.
+/// Refused while a worker serves it, or a job of it is ready, leased, scheduled or waits for a retry. Dead jobs stay,
+/// and so does a throttle. A client that pushes to the queue makes it known again.
 #[utoipa::path(delete, path = "/api/v1/queues/{queue}", tag = "queues", operation_id = "remove_queue",
     params(("queue" = String, Path, description = "Its name")),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem))
@@ -253,7 +254,8 @@ async fn set(app: &App, is_new: bool, command: QueueCommand, queue: Bytes) -> Ou
     Ok((status, Json(one(app, queue).await?)))
 }
 
-/// Takes a setting of a known queue back. The engine accepts unknown names, but an operator who gives one has made a mistake.
+/// Takes a setting of a known queue back. The engine accepts unknown names, but an operator who gives one has made a
+/// mistake.
 async fn unset(app: &App, Name(queue): Name, command: impl FnOnce(Bytes) -> QueueCommand) -> Outcome<Queue> {
     one(app, queue.clone()).await?;
     app.ask(command(queue.clone())).await?;

@@ -42,8 +42,8 @@ pub(super) struct Terms {
     lease: Option<Period>,
     /// The worker's name, for those who look at the job.
     worker: Option<Name>,
-    /// Take jobs as a worker of this protocol; `http` if it is left out. In a queue that is not bridged, each protocol's workers
-    /// see its own jobs only.
+    /// Take jobs as a worker of this protocol; `http` if it is left out. In a queue that is not bridged, each
+    /// protocol's workers see its own jobs only.
     protocol: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! The trace that a job belongs to, as its producer has named it.
 //!
-//! Spec: W3C Trace Context, `traceparent`. Stock clients of Faktory put it into a job's `custom`; the job keeps it, and hands it to its
-//! worker.
+//! Spec: W3C Trace Context, `traceparent`. Stock clients of Faktory put it into a job's `custom`; the job keeps it, and
+//! hands it to its worker.
 
 use serde::Deserialize;
 use windlass_engine::Protocol;

@@ -54,8 +54,8 @@ pub(crate) struct Job {
     pub(crate) kind: Option<String>,
     /// Its state.
     pub(crate) state: State,
-    /// When it leaves its state by itself: the time it is scheduled for or retried at, the end of its lease, the end of its
-    /// retention.
+    /// When it leaves its state by itself: the time it is scheduled for or retried at, the end of its lease, the end of
+    /// its retention.
     pub(crate) until: Option<String>,
     /// Who has it, if it is leased.
     pub(crate) lease: Option<Lease>,

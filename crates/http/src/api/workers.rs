@@ -33,9 +33,11 @@ pub(crate) struct Worker {
     pub(crate) labels: Vec<String>,
     /// When it last gave a sign of life.
     pub(crate) beat_at: Option<String>,
+    /// The memory that its process uses, in bytes, if it says so (FWP's `rss_kb`).
+    pub(crate) memory_bytes: Option<u64>,
     /// Its open connections.
     pub(crate) connections: u32,
-    /// Jobs that it has.
+    /// Jobs that it has: `GET /jobs?worker=` lists them.
     pub(crate) jobs: u32,
 }
 
@@ -104,8 +106,13 @@ async fn set_state(app: &App, worker: Name, state: WorkerState) -> Outcome<Statu
 }
 
 impl Worker {
+    /// Its memory in MiB, for people.
+    pub(crate) fn memory_mib(&self) -> Option<u64> {
+        self.memory_bytes.map(|bytes| bytes >> 20)
+    }
+
     fn of(row: &WorkerRow, app: &App, now: Now) -> Self {
-        let WorkerRow { name, about, protocol, state, beat_at, connections, held } = row;
+        let WorkerRow { name, about, protocol, state, beat_at, memory_bytes, connections, held } = row;
         // Sessions describe a worker in lines: its host, its process, its labels.
         let about = String::from_utf8_lossy(about);
         let mut lines = about.lines();
@@ -123,6 +130,7 @@ impl Worker {
             pid: pid.and_then(|pid| pid.parse().ok()),
             labels: labels.unwrap_or_default().split(' ').filter(|it| !it.is_empty()).map(str::to_owned).collect(),
             beat_at: now.text(*beat_at),
+            memory_bytes: *memory_bytes,
             connections: *connections,
             jobs: *held,
         }

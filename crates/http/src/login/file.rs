@@ -1,7 +1,7 @@
 //! The file of logins: a line for each, `KIND NAME ROLE HASH`.
 //!
-//! KIND is `user` or `token`, ROLE `read`, `operate` or `admin`, HASH the PHC string of an argon2 hash. Blank lines, and lines
-//! that begin with `#`, are skipped. `windlass password` and `windlass token` print such lines.
+//! KIND is `user` or `token`, ROLE `read`, `operate` or `admin`, HASH the PHC string of an argon2 hash. Blank lines,
+//! and lines that begin with `#`, are skipped. `windlass password` and `windlass token` print such lines.
 
 use std::collections::HashMap;
 use std::fmt;

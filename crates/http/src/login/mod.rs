@@ -1,8 +1,8 @@
 //! Who may ask, and for what: `http.logins`, and the verification of what a request brings along.
 //!
-//! `file` reads and writes the lines, `verify` compares and bounds guessing, `session` remembers people who have logged in on a
-//! page. Without a file, everyone who reaches the
-//! door may do everything: then the addresses are this machine's own.
+//! `file` reads and writes the lines, `verify` compares and bounds guessing, `session` remembers people who have logged
+//! in on a page. Without a file, everyone who reaches the door may do everything: then the addresses are this machine's
+//! own.
 
 mod file;
 mod session;
@@ -41,8 +41,8 @@ pub enum Role {
     Read,
     /// Push and take jobs; retry, kill and requeue them; pause, throttle and limit queues; quiet and stop workers.
     Operate,
-    /// Also what loses something, or concerns the whole daemon: delete, cancel and clear, remove schedules, close connections,
-    /// reload, drain.
+    /// Also what loses something, or concerns the whole daemon: delete, cancel and clear, remove schedules, close
+    /// connections, reload, drain.
     Admin,
 }
 

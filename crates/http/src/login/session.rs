@@ -1,8 +1,9 @@
 //! Sessions: a person who has logged in on a page is known by a cookie, until they log out or use no page for
 //! `http.session_idle`.
 //!
-//! The cookie is random, and only its hash is kept. A session belongs to a line of the file of logins: it has the line's role as
-//! that is now, and ends when the line or its password changes. Sessions are kept in memory alone, and are bounded in number.
+//! The cookie is random, and only its hash is kept. A session belongs to a line of the file of logins: it has the
+//! line's role as that is now, and ends when the line or its password changes. Sessions are kept in memory alone, and
+//! are bounded in number.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -112,7 +113,8 @@ impl Sessions {
         Ok(token)
     }
 
-    /// The name of the session's login, and the hash that its line must still have. `is_use`: it stays alive for longer.
+    /// The name of the session's login, and the hash that its line must still have. `is_use`: it stays alive for
+    /// longer.
     pub(super) fn find(&mut self, token: &Token, is_use: bool, now: Instant) -> Option<(&str, &str)> {
         let mark = token.mark();
         if !self.by_mark.get(&mark)?.is_alive(self.idle, now) {

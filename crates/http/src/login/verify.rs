@@ -1,7 +1,9 @@
-//! Verification: slow by design, so it runs beside the door's thread, a few at a time, and what was right is remembered.
+//! Verification: slow by design, so it runs beside the door's thread, a few at a time, and what was right is
+//! remembered.
 //!
-//! A credential is remembered as a hash under a key of this process, together with the line that it fits: a changed line is
-//! verified anew. The file is looked at once a second; if it cannot be read any more, the lines read before stay in force.
+//! A credential is remembered as a hash under a key of this process, together with the line that it fits: a changed
+//! line is verified anew. The file is looked at once a second; if it cannot be read any more, the lines read before
+//! stay in force.
 
 use std::collections::HashSet;
 use std::io;

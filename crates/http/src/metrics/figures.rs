@@ -1,7 +1,7 @@
 //! The figures of all queues, with those beyond the bound added up.
 //!
-//! A queue keeps its series as long as it exists, and a queue without series of its own never gets them: otherwise counters would
-//! jump between `_other` and the queue.
+//! A queue keeps its series as long as it exists, and a queue without series of its own never gets them: otherwise
+//! counters would jump between `_other` and the queue.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,7 +1,7 @@
 //! Logging in and out: a form, and a cookie for the session that it begins ([`crate::login::Token`]).
 //!
-//! These two paths need no login. A browser that asks for a page without one is sent to the form, and back afterwards; programs
-//! are refused with 401, and browsers' own dialogs are asked for nowhere.
+//! These two paths need no login. A browser that asks for a page without one is sent to the form, and back afterwards;
+//! programs are refused with 401, and browsers' own dialogs are asked for nowhere.
 
 use std::sync::Arc;
 

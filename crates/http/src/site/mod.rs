@@ -1,9 +1,9 @@
 //! Web pages for people: what the API answers, as HTML.
 //!
-//! A page calls the API's own handlers, so that people and programs see the same. Its buttons send requests to the API from the
-//! browser (`assets/windlass.js`); there is no other way to change something. Pages are templates (`templates`), escaped by
-//! default. They work below a path prefix that a proxy names in `X-Script-Name`, and load nothing from elsewhere. People log in
-//! with a form (`login`).
+//! A page calls the API's own handlers, so that people and programs see the same. Its buttons send requests to the API
+//! from the browser (`assets/windlass.js`); there is no other way to change something. Pages are templates
+//! (`templates`), escaped by default. They work below a path prefix that a proxy names in `X-Script-Name`, and load
+//! nothing from elsewhere. People log in with a form (`login`).
 //!
 //! Reading order: `shell` (what all pages share) · `overview` with `history` and `plot` · `queues` · `jobs` · `lists`
 //! (everything else).

@@ -1,7 +1,8 @@
 //! Changes of jobs to spans: `push` when a job arrives, `wait` until a worker takes it, `run` while a worker has it.
 //!
-//! `push` is a child of the span that the job names, and the others are children of `push`: a job that is tried again has several of
-//! them. Moments are the engine's, in milliseconds. A job that leaves the dead-letter queue is followed as if it were pushed then.
+//! `push` is a child of the span that the job names, and the others are children of `push`: a job that is tried again
+//! has several of them. Moments are the engine's, in milliseconds. A job that leaves the dead-letter queue is followed
+//! as if it were pushed then.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};

@@ -1,7 +1,8 @@
 //! Jobs as spans of the traces that their producers name, for a collector (feature `otlp`).
 //!
-//! A client of the engine watches the jobs that name a trace (`watch`). `follow` makes spans of their changes, and `export` sends these in
-//! batches. All of it is bounded: spans beyond a bound are dropped, the log counts them, and no queue waits for a collector.
+//! A client of the engine watches the jobs that name a trace (`watch`). `follow` makes spans of their changes, and
+//! `export` sends these in batches. All of it is bounded: spans beyond a bound are dropped, the log counts them, and no
+//! queue waits for a collector.
 //!
 //! Spec: OpenTelemetry's protocol over HTTP; W3C Trace Context for the name.
 

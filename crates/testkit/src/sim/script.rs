@@ -236,7 +236,11 @@ impl Script<'_> {
             Kind::RegisterWorker => {
                 Command::Worker(WorkerCommand::Register { worker: self.worker(), about: self.bytes(4) })
             }
-            Kind::Beat => Command::Worker(WorkerCommand::Beat { worker: self.worker(), state: self.state_if_any() }),
+            Kind::Beat => {
+                let (worker, state) = (self.worker(), self.state_if_any());
+                // Some beats have a figure, and some have none.
+                Command::Worker(WorkerCommand::Beat { worker, state, memory_bytes: state.map(|_| 1 << 20) })
+            }
             Kind::Signal => Command::Worker(WorkerCommand::SetState { worker: self.worker(), state: self.state() }),
         };
         (client, command)

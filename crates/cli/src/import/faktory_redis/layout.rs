@@ -11,8 +11,8 @@
 //! processed, failures, …:YYYY-MM-DD string  counters
 //! ```
 //!
-//! An updated Faktory may have left jobs under the old name of a queue. A flushed Faktory has forgotten the names of queues that
-//! have jobs. The import finds both by looking at every key.
+//! An updated Faktory may have left jobs under the old name of a queue. A flushed Faktory has forgotten the names of
+//! queues that have jobs. The import finds both by looking at every key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -203,8 +203,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Removes every job for which `done` returns true; `done` gets the job's position among all jobs. Returns the number of
-    /// removed jobs.
+    /// Removes every job for which `done` returns true; `done` gets the job's position among all jobs. Returns the
+    /// number of removed jobs.
     pub(super) fn remove(&self, redis: &mut Redis, done: &dyn Fn(u64) -> bool) -> Result<u64, Failure> {
         let (mut place, mut removed) = (0, 0);
         for source in &self.sources {

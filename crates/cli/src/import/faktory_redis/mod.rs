@@ -1,7 +1,7 @@
 //! `windlass import faktory-redis`: imports the jobs of a stopped Faktory from its Redis.
 //!
-//! Reading order: `layout` (what is where in Redis) · `redis` (queries) · here, the import · `report`. `windlass-faktory`
-//! interprets a job's text.
+//! Reading order: `layout` (what is where in Redis) · `redis` (queries) · here, the import · `report`.
+//! `windlass-faktory` interprets a job's text.
 
 mod layout;
 pub(super) mod redis;

@@ -32,7 +32,8 @@ impl std::fmt::Debug for Redis {
 pub(super) type Scored = (Vec<u8>, f64);
 
 impl Redis {
-    /// Connects to a URL (`redis://`, `unix://`), a path, or a host with a port. `password` is used if the address has none.
+    /// Connects to a URL (`redis://`, `unix://`), a path, or a host with a port. `password` is used if the address has
+    /// none.
     ///
     /// # Errors
     /// [`Failure::Source`]: the address is invalid, no server answers there, or the server is not a Redis.
@@ -68,8 +69,8 @@ impl Redis {
         commands.query(&mut self.connection).map_err(|why| self.refuse(why))
     }
 
-    /// Another client of the same database, if one stays connected: its address and its last command. A connection that is just
-    /// ending does not count.
+    /// Another client of the same database, if one stays connected: its address and its last command. A connection that
+    /// is just ending does not count.
     pub(super) fn other_client(&mut self) -> Option<String> {
         const TRIES: u32 = 10;
         const PAUSE: Duration = Duration::from_millis(20);

@@ -1,5 +1,5 @@
-//! `windlass top`: a terminal that shows the daemon as it is, and pauses queues. `view` is what is shown, `draw` puts it on the screen;
-//! here are the terminal and the daemon.
+//! `windlass top`: a terminal that shows the daemon as it is, and pauses queues. `view` is what is shown, `draw` puts
+//! it on the screen; here are the terminal and the daemon.
 
 mod draw;
 mod view;

@@ -1,5 +1,5 @@
-//! What `top` shows: the daemon's last answers, what has changed since those before, and what the keys have chosen. No terminal, no
-//! daemon.
+//! What `top` shows: the daemon's last answers, what has changed since those before, and what the keys have chosen. No
+//! terminal, no daemon.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};

@@ -243,6 +243,7 @@ pub(crate) struct WorkerMemo {
     pub(crate) about: Bytes,
     pub(crate) state: WorkerState,
     pub(crate) beat_at: Timestamp,
+    pub(crate) memory_bytes: Option<u64>,
     pub(crate) protocol: Option<Protocol>,
 }
 

@@ -267,7 +267,9 @@ impl Oracle {
             }
             Command::Barrier => Ok(Some(Reply::Settled)),
             Command::Worker(WorkerCommand::Register { worker, about }) => self.enlist(client, worker, about),
-            Command::Worker(WorkerCommand::Beat { worker, state }) => self.beat(worker, *state),
+            Command::Worker(WorkerCommand::Beat { worker, state, memory_bytes }) => {
+                self.beat(worker, (*state, *memory_bytes))
+            }
             Command::Worker(WorkerCommand::SetState { worker, state }) => self.signal(worker, *state),
             Command::Query(Query::Configured { .. } | Query::WorkLeft)
             | Command::Worker(WorkerCommand::Drain)

@@ -207,6 +207,7 @@ impl Oracle {
             protocol: worker.protocol,
             state: worker.state,
             beat_at: worker.beat_at,
+            memory_bytes: worker.memory_bytes,
             connections: count(self.clients.iter().filter(|client| client.worker == Some(worker.number)).count()),
             held: count(self.jobs.iter().filter(|memo| memo.lease_worker == Some(worker.number)).count()),
         };

@@ -25,7 +25,7 @@ impl Oracle {
                 let (name, state, beat_at) = (name.clone(), WorkerState::Running, self.now);
                 let protocol = self.client(client).and_then(|client| client.info.protocol);
                 let about = bytes::Bytes::new();
-                self.workers.push(WorkerMemo { number, name, about, state, beat_at, protocol });
+                self.workers.push(WorkerMemo { number, name, about, state, beat_at, memory_bytes: None, protocol });
                 number
             }
         };
@@ -39,10 +39,11 @@ impl Oracle {
         Ok(Some(Reply::Done))
     }
 
-    pub(super) fn beat(&mut self, name: &[u8], state: Option<WorkerState>) -> Answer {
+    pub(super) fn beat(&mut self, name: &[u8], (state, memory_bytes): (Option<WorkerState>, Option<u64>)) -> Answer {
         let now = self.now;
         let worker = self.workers.iter_mut().find(|w| w.name == name).ok_or(Refusal::NotFound(Thing::Worker))?;
         worker.beat_at = now;
+        worker.memory_bytes = memory_bytes.or(worker.memory_bytes);
         let number = worker.number;
         if let Some(state) = state {
             self.move_on(number, state);
