@@ -534,6 +534,53 @@ fn a_client_that_waits_at_the_old_router_gets_its_result() {
     all_moved(&bridge.stop(), 2);
 }
 
+/// A daemon whose EventMQ addresses demand this, and an address of the old daemon's with a job.
+fn moves_into(demand: &str, login: &str, options: &[&str]) -> (Output, u64) {
+    let stage = Stage::new();
+    Emq::connect(stage.old.address("eventmq"), "client").request("m1", "default", "", "[1]");
+    let dir = tempdir().unwrap();
+    let new = daemon(dir.path()).eventmq(demand).start();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.arg("bridge").arg(format!("--from=eventmq://{}", stage.old.address("eventmq")));
+    command.arg(format!("--to=eventmq://{login}{}", new.address("eventmq"))).arg("--until-empty=1s").args(options);
+    (command.output().unwrap(), jobs_in(&new))
+}
+
+#[test]
+fn the_bridge_logs_in_by_user_and_password() {
+    let demand = "user = \"ada\"\npassword = \"secret\"\n";
+    let (output, jobs) = moves_into(demand, "ada:secret@", &[]);
+    all_moved(&output, 1);
+    assert_eq!(jobs, 1);
+    let (output, jobs) = moves_into(demand, "", &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("the broker demands PLAIN"), "{output:?}");
+    assert_eq!(jobs, 0);
+}
+
+#[test]
+fn the_bridge_logs_in_by_curve() {
+    let dir = tempdir().unwrap();
+    let pair = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_windlass")).arg("curve-keypair").output().unwrap();
+        let [secret, public] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        [secret.trim().to_owned(), public.trim().strip_prefix("public key: ").unwrap().to_owned()]
+    };
+    let ([broker_secret, broker], [own_secret, own]) = (pair(), pair());
+    let (broker_file, own_file) = (dir.path().join("broker"), dir.path().join("own"));
+    std::fs::write(&broker_file, broker_secret).unwrap();
+    std::fs::write(&own_file, own_secret).unwrap();
+    let any = format!("curve_secret_key_file = {broker_file:?}\n");
+    let known = format!("{any}curve_clients = [{own:?}]\n");
+    let key = format!("--to-curve={broker}");
+    let secret = format!("--to-curve-secret={}", own_file.display());
+    for (demand, options) in [(&any, &[&*key][..]), (&known, &[&key, &secret])] {
+        let (output, jobs) = moves_into(demand, "", options);
+        all_moved(&output, 1);
+        assert_eq!(jobs, 1);
+    }
+}
+
 // ---- usage ----------------------------------------------------------------------------------------------------------
 
 #[test]

@@ -15,8 +15,9 @@ use bytes::{Bytes, BytesMut};
 use serde_json::json;
 use windlass_engine::Timestamp;
 use windlass_eventmq::wire::{Command, Headers, Packet, PeerKind, Plan, Request, unix_seconds};
-use windlass_zmtp::{Event, Limits, Message, Peer, Role, Settings};
+use windlass_zmtp::{Close, Event, Limits, Message, Peer, Role, Settings};
 
+use super::guard::{Guard, demanded};
 use super::lane::{Answer, New, Old, Outcome, Reports};
 use super::link::{JOB_BYTES_MAX, Link, Trouble};
 use super::place::{Files, Place, Scheme};
@@ -53,6 +54,8 @@ const UNASKED_MAX: usize = 64;
 #[derive(Debug)]
 struct Emqp {
     link: Link,
+    /// Present if the broker demands a login.
+    guard: Option<Guard>,
     peer: Peer,
     out: BytesMut,
     began: Instant,
@@ -65,17 +68,27 @@ impl Emqp {
     async fn connect(place: &Place) -> Result<Self, Trouble> {
         let limits = Limits { frame_bytes_max: JOB_BYTES_MAX, message_bytes_max: JOB_BYTES_MAX, ..Limits::default() };
         let settings = Settings { limits, ..Settings::new(Role::Dealer) };
+        let identity = Bytes::from(unique_name()?);
+        let mut link = Link::connect(place).await?;
+        let guard = match &place.login {
+            Some(login) => Some(Guard::open(login, identity.clone(), &mut link).await?),
+            None => None,
+        };
         let now = Instant::now();
         let mut emqp = Self {
-            link: Link::connect(place).await?,
+            link,
+            guard,
             peer: Peer::new(Arc::new(settings)),
             out: BytesMut::new(),
             began: now,
             heard_at: now,
             beaten_at: now,
         };
-        let identity = unique_name()?;
-        emqp.peer.open_as(identity.into(), emqp.now(), &mut emqp.out);
+        emqp.peer.open_as(identity, emqp.now(), &mut emqp.out);
+        if emqp.guard.is_some() {
+            // The guard has sent a greeting of its own.
+            emqp.out.clear();
+        }
         let end = now + READY_WITHIN;
         while !emqp.peer.is_ready() {
             if let Some(message) = emqp.message_until(end).await? {
@@ -95,7 +108,10 @@ impl Emqp {
 
     async fn flush(&mut self) -> Result<(), Trouble> {
         if !self.out.is_empty() {
-            let out = self.out.split();
+            let mut out = self.out.split();
+            if let Some(guard) = &mut self.guard {
+                out = guard.seal(out);
+            }
             self.link.send(&out).await?;
         }
         Ok(())
@@ -121,9 +137,13 @@ impl Emqp {
     async fn message_until(&mut self, end: Instant) -> Result<Option<Message>, Trouble> {
         loop {
             let now = self.now();
-            let event = self.peer.read(now, &mut self.link.input, &mut self.out);
+            let input = match &mut self.guard {
+                Some(guard) => guard.unseal(&mut self.link.input)?,
+                None => &mut self.link.input,
+            };
+            let event = self.peer.read(now, input, &mut self.out);
             self.flush().await?;
-            match event.map_err(Trouble::lost)? {
+            match event.map_err(ended)? {
                 Some(Event::Message(message)) => return Ok(Some(message)),
                 Some(Event::Ready(_)) => return Ok(None),
                 Some(Event::Subscribe(_) | Event::Cancel(_)) => {}
@@ -178,6 +198,14 @@ impl Emqp {
         }
         Ok(())
     }
+}
+
+/// Why a connection is over.
+fn ended(why: Close) -> Trouble {
+    if let Close::Mechanism { theirs, ours } = &why {
+        return demanded(theirs, ours);
+    }
+    Trouble::lost(why)
 }
 
 /// A name that no other peer has: stock routers need text.

@@ -10,6 +10,7 @@ mod eventmq;
 mod faktory;
 #[expect(clippy::wildcard_enum_match_arm, reason = "every other answer ends the connection")]
 mod gearman;
+mod guard;
 mod lane;
 mod link;
 mod place;
@@ -24,6 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinSet, LocalSet};
 use windlass_config::Period;
 use windlass_server::Failure;
+use windlass_zmtp::curve::CurvePublicKey;
 
 pub(crate) use self::eventmq::Scheduling;
 use self::lane::{New, Old, work};
@@ -63,7 +65,7 @@ faktory://[:PASSWORD@]HOST:PORT
   after Faktory has stopped. A job whose jid exists here is not pushed again.
   Jobs of a batch are refused unless the batch exists here. A job that is left
   stays reserved there until its reservation ends, which costs it a retry.
-eventmq://HOST:PORT
+eventmq://[USER:PASSWORD@]HOST:PORT
   The address is where workers connect (47290). Without --queue only `default`,
   where released routers keep the jobs of all queues that had no worker: name
   the others. Kept: message id, queue, headers, job. A client that requested the
@@ -74,8 +76,9 @@ eventmq://HOST:PORT
 
 gearman+tls://, faktory+tls:// and eventmq+tls:// speak TLS; the certificate must
 be of an authority in --from-ca or --to-ca, else of the system's, and
---from-certificate and --to-certificate are for brokers that demand one. There
-is no CURVE: use a tunnel. An option shows in the list of processes: passwords are
+--from-certificate and --to-certificate are for brokers that demand one.
+eventmq://USER:PASSWORD@HOST:PORT logs in by ZeroMQ's PLAIN, --from-curve and
+--to-curve by CURVE. An option shows in the list of processes: passwords are
 better in files.
 
 With --results a job is acknowledged there when it has ended here, and --jobs is
@@ -110,10 +113,10 @@ pub(crate) struct Bridge {
     /// Clients of the old broker wait for results: wait for the end of each job here, and report it there.
     #[arg(long)]
     results: bool,
-    /// A file with the password of the old Faktory.
+    /// A file with the password of the old broker (Faktory, or the user of an EventMQ router's address).
     #[arg(long, value_name = "FILE")]
     from_password: Option<PathBuf>,
-    /// A file with the daemon's Faktory password.
+    /// A file with the daemon's password, in the same way.
     #[arg(long, value_name = "FILE")]
     to_password: Option<PathBuf>,
     /// The authorities that may have signed the old broker's certificate (PEM) [default: the system's].
@@ -134,6 +137,18 @@ pub(crate) struct Bridge {
     /// The key of that certificate.
     #[arg(long, value_name = "FILE", requires = "to_certificate")]
     to_key: Option<PathBuf>,
+    /// The public key of the old router, if it demands ZeroMQ's CURVE.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    from_curve: Option<CurvePublicKey>,
+    /// A file with the bridge's secret key, if the old router knows its clients by their keys [default: a new key].
+    #[arg(long, value_name = "FILE", requires = "from_curve")]
+    from_curve_secret: Option<PathBuf>,
+    /// The public key of the daemon, if its section eventmq has curve_secret_key_file.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    to_curve: Option<CurvePublicKey>,
+    /// A file with the bridge's secret key, if that section has curve_clients [default: a new key].
+    #[arg(long, value_name = "FILE", requires = "to_curve")]
+    to_curve_secret: Option<PathBuf>,
 }
 
 impl Bridge {
@@ -150,12 +165,14 @@ impl Bridge {
             certificate: self.from_certificate.as_deref(),
             key: self.from_key.as_deref(),
         })?;
+        let from = from.with_login(self.from_curve, self.from_curve_secret.as_deref())?;
         let to = self.to.clone().unwrap_or_else(|| Place::local(from.scheme));
         let to = to.with_password(self.to_password.as_deref())?.with_tls(Files {
             ca: self.to_ca.as_deref(),
             certificate: self.to_certificate.as_deref(),
             key: self.to_key.as_deref(),
         })?;
+        let to = to.with_login(self.to_curve, self.to_curve_secret.as_deref())?;
         from.check_apart(&to)?;
         let tally = Rc::new(Tally::new(from, to, self.queue.clone(), self.until_empty.map(Into::into), self.results));
         let runtime = Builder::new_current_thread().enable_all().build();

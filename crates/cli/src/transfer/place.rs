@@ -7,7 +7,9 @@ use std::path::Path;
 use std::str::FromStr;
 
 use windlass_server::Failure;
+use windlass_zmtp::curve::CurvePublicKey;
 
+use super::guard::{Login, SecretText};
 use crate::tls::{Identity, Tls};
 
 /// The protocol in front of `://`.
@@ -56,7 +58,11 @@ pub(crate) struct Place {
     pub(super) scheme: Scheme,
     pub(super) host: String,
     pub(super) port: u16,
+    /// The user of an EventMQ address; Faktory has none.
+    user: Option<String>,
     pub(super) password: Option<String>,
+    /// What an EventMQ address demands: see [`Place::with_login`].
+    pub(super) login: Option<Login>,
     /// The scheme ends in `+tls`.
     is_tls: bool,
     /// How to speak TLS, if the scheme says so: see [`Place::with_tls`].
@@ -67,15 +73,19 @@ impl Place {
     /// The daemon on this machine, with its defaults.
     pub(super) fn local(scheme: Scheme) -> Self {
         let host = "127.0.0.1".to_owned();
-        Self { scheme, host, port: scheme.port(), password: None, is_tls: false, tls: None }
+        let port = scheme.port();
+        Self { scheme, host, port, user: None, password: None, login: None, is_tls: false, tls: None }
     }
 
     /// The same address with the password in this file, whose line end does not count.
     pub(super) fn with_password(mut self, file: Option<&Path>) -> Result<Self, Failure> {
         let Some(file) = file else { return Ok(self) };
         let source = |reason: String| Failure::Source { file: file.to_owned(), reason };
-        if self.scheme != Scheme::Faktory {
-            return Err(source(format!("{} has no password", self.scheme.name())));
+        match self.scheme {
+            Scheme::Faktory => {}
+            Scheme::Eventmq if self.user.is_some() => {}
+            Scheme::Eventmq => return Err(source(format!("{self} has no user: eventmq://USER@HOST:PORT expected"))),
+            Scheme::Gearman => return Err(source("gearman has no password".to_owned())),
         }
         let text = fs::read_to_string(file).map_err(|why| source(format!("cannot read the password: {why}")))?;
         self.password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
@@ -94,6 +104,25 @@ impl Place {
         }
         let identity = certificate.zip(key).map(|(certificate, key)| Identity { certificate, key });
         self.tls = self.is_tls.then(|| Tls::new(ca, identity)).transpose()?;
+        Ok(self)
+    }
+
+    /// The same address, ready to log in: by its user and password, or by CURVE with the broker's key and, if it knows its
+    /// clients by theirs, with the secret key in a file.
+    pub(super) fn with_login(mut self, curve: Option<CurvePublicKey>, own: Option<&Path>) -> Result<Self, Failure> {
+        let usage = |reason: String| Failure::Source { file: "windlass bridge".into(), reason };
+        self.login = match (self.scheme, curve, &self.user, &self.password) {
+            (Scheme::Eventmq, Some(broker), None, _) => Some(Login::curve(broker, own)?),
+            (Scheme::Eventmq, Some(_), Some(_), _) => {
+                return Err(usage(format!("{self}: a user or CURVE, one or the other")));
+            }
+            (_, Some(_), ..) => return Err(usage(format!("{self}: only EventMQ has CURVE"))),
+            (Scheme::Eventmq, None, Some(user), Some(password)) => {
+                Some(Login::Plain { user: user.clone(), password: SecretText(password.clone()) })
+            }
+            (Scheme::Eventmq, None, Some(_), None) => return Err(usage(format!("{self}: a password expected"))),
+            (_, None, ..) => None,
+        };
         Ok(self)
     }
 
@@ -121,7 +150,8 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let form = || {
-            "expected gearman://HOST:PORT, faktory://[:PASSWORD@]HOST:PORT or eventmq://HOST:PORT, with +tls:// for TLS"
+            "expected gearman://HOST:PORT, faktory://[:PASSWORD@]HOST:PORT or eventmq://[USER:PASSWORD@]HOST:PORT, \
+             with +tls:// for TLS"
                 .to_owned()
         };
         let (name, rest) = text.split_once("://").ok_or_else(form)?;
@@ -131,12 +161,17 @@ impl FromStr for Place {
             Some((login, place)) => (Some(login), place),
             None => (None, rest),
         };
-        let password = match login {
-            None => None,
-            Some(_) if scheme != Scheme::Faktory => return Err(format!("{name} has no password")),
+        let (user, password) = match (scheme, login, login.and_then(|login| login.split_once(':'))) {
+            (_, None, _) => (None, None),
+            (Scheme::Gearman, ..) => return Err(format!("{name} has no password")),
             // Faktory has no users: what is in front of the colon does not count.
-            Some(login) => Some(login.split_once(':').map_or(login, |(_, password)| password).to_owned()),
+            (Scheme::Faktory, _, Some((_, password))) => (None, Some(password)),
+            (Scheme::Faktory, Some(password), None) => (None, Some(password)),
+            (Scheme::Eventmq, _, Some((user, password))) if !user.is_empty() => (Some(user), Some(password)),
+            (Scheme::Eventmq, Some(user), None) if !user.is_empty() => (Some(user), None),
+            (Scheme::Eventmq, ..) => return Err(form()),
         };
+        let [user, password] = [user, password].map(|text| text.map(str::to_owned));
         let place = place.strip_suffix('/').unwrap_or(place);
         let (host, port) = match place.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => (host, port.parse().map_err(|_| form())?),
@@ -146,7 +181,7 @@ impl FromStr for Place {
         if host.is_empty() || port == 0 {
             return Err(form());
         }
-        Ok(Self { scheme, host: host.to_owned(), port, password, is_tls, tls: None })
+        Ok(Self { scheme, host: host.to_owned(), port, user, password, login: None, is_tls, tls: None })
     }
 }
 
@@ -179,6 +214,9 @@ mod tests {
             ("faktory://[::1]", "faktory://[::1]:7419", None),
             ("eventmq://[::1]:47290", "eventmq://[::1]:47290", None),
             ("faktory+tls://:pw@h", "faktory+tls://h:7419", Some("pw")),
+            ("faktory://pw@h", "faktory://h:7419", Some("pw")),
+            ("eventmq://user:p:w@h", "eventmq://h:47291", Some("p:w")),
+            ("eventmq://user@h", "eventmq://h:47291", None),
         ];
         for (text, shown, password) in table {
             let place: Place = text.parse().unwrap();
@@ -210,5 +248,24 @@ mod tests {
         let files = Files { ca: Some(&file), ..Files::default() };
         assert!(place.with_tls(files).unwrap_err().to_string().contains("faktory+tls:// expected"));
         assert!(Place::local(Scheme::Gearman).with_password(Some(&file)).is_err());
+        assert!(Place::local(Scheme::Eventmq).with_password(Some(&file)).is_err(), "without a user");
+    }
+
+    #[test]
+    fn an_eventmq_address_has_a_user_or_keys() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("password");
+        fs::write(&file, "secret").unwrap();
+        let place = |text: &str| text.parse::<Place>().unwrap();
+        let key = CurvePublicKey::from([7; 32]);
+        let logged_in = place("eventmq://ada@h").with_password(Some(&file)).unwrap().with_login(None, None).unwrap();
+        assert!(
+            matches!(logged_in.login, Some(Login::Plain { user, password }) if user == "ada" && password.0 == "secret")
+        );
+        assert!(place("eventmq://h").with_login(None, None).unwrap().login.is_none());
+        assert!(matches!(place("eventmq://h").with_login(Some(key), None).unwrap().login, Some(Login::Curve { .. })));
+        assert!(place("eventmq://ada@h").with_login(None, None).is_err(), "without a password");
+        assert!(place("eventmq://ada:pw@h").with_login(Some(key), None).is_err(), "both");
+        assert!(place("gearman://h").with_login(Some(key), None).is_err(), "another protocol");
     }
 }
