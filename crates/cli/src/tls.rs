@@ -89,7 +89,7 @@ pub(crate) fn is_refusal(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>() || inner.is::<InvalidDnsNameError>())
 }
 
-/// Whether a peer has said that our certificate is missing, or not one that it accepts.
+/// Whether a peer has refused our certificate, or misses one.
 pub(crate) fn is_unwelcome(error: &io::Error) -> bool {
     use rustls::AlertDescription as Alert;
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());

@@ -370,7 +370,7 @@ pub enum WorkerCommand {
         worker: Bytes,
         /// The state that the worker requests, if any.
         state: Option<WorkerState>,
-        /// The memory that its process uses, in bytes, if it says so. Without it the last figure stays.
+        /// The memory that its process uses, in bytes, if it is known. Without it the last figure stays.
         memory_bytes: Option<u64>,
     },
     /// Advance a worker's state on behalf of an operator; the empty name means all workers. Answer: `Done`.

@@ -184,7 +184,7 @@ async fn greeting(link: &mut Link) -> Result<Greeting, Trouble> {
     .await
 }
 
-/// The body of the next command. What a broker says against us is an error.
+/// The body of the next command. A broker's complaint is an error.
 async fn command(link: &mut Link) -> Result<BytesMut, Trouble> {
     let body = within(STEP, "the handshake", async {
         loop {

@@ -107,7 +107,7 @@ impl Link {
         match read {
             Ok(0) => Err(Trouble::lost("the peer closed the connection")),
             Ok(_) => Ok(()),
-            // With TLS 1.3 a peer says only now that it does not accept our certificate.
+            // With TLS 1.3 a peer refuses our certificate only now.
             Err(why) if is_unwelcome(&why) => Err(Trouble::Fatal(format!("TLS: {why}"))),
             Err(why) => Err(Trouble::lost(why)),
         }

@@ -92,7 +92,7 @@ impl Place {
         Ok(self)
     }
 
-    /// The same address, ready to speak TLS if it says so, with the authorities of these files or those of the system.
+    /// The same address, ready to speak TLS if it asks for it, with the authorities of these files or those of the system.
     pub(super) fn with_tls(mut self, files: Files<'_>) -> Result<Self, Failure> {
         let Files { ca, certificate, key } = files;
         match ca.or(certificate) {

@@ -33,7 +33,7 @@ pub(crate) struct Worker {
     pub(crate) labels: Vec<String>,
     /// When it last gave a sign of life.
     pub(crate) beat_at: Option<String>,
-    /// The memory that its process uses, in bytes, if it says so (FWP's `rss_kb`).
+    /// The memory that its process uses, in bytes, if it is known (FWP's `rss_kb`).
     pub(crate) memory_bytes: Option<u64>,
     /// Its open connections.
     pub(crate) connections: u32,
