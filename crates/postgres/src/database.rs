@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use windlass_engine::{Engine, Limits};
 use windlass_store::{
-    CheckpointLimits, Error, Guard, Holder, Journal, Log as _, OpenError, Opened, Remote, Salvage, State, Tenure,
-    Verdict, open_found, open_parts, verify_parts,
+    CheckpointLimits, Error, Found, Guard, Holder, Journal, Log as _, OpenError, Opened, Remote, Salvage, State,
+    Table as _, Tenure, Verdict, open_found, verify_parts,
 };
 
 use crate::address::{Address, AddressError, Target};
@@ -77,19 +77,14 @@ impl Remote for Database {
         schema::migrate(&link, &names, &lease)?;
         let checkpoints = &in_database(checkpoints);
         let tail = Tail::open(&target, Some(&lease), &link, table_bytes(checkpoints))?;
-        let found = match early {
-            Some(early) => early.finish(&link, &names)?,
-            None => None,
-        };
+        let found = early.map(|early| early.finish(&link, &names)).transpose()?.flatten();
         if found.is_some() {
             tracing::info!("the store was read before its lease was free");
         }
         let table = Box::new(PostgresTable::new(&target, &lease, Storage::of(&link)));
         let log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), link);
-        let (checkpointer, recovered) = match found {
-            Some(found) => open_found(found, &log, table, checkpoints, limits, seed)?,
-            None => open_parts(&log, table, checkpoints, limits, seed)?,
-        };
+        let found = found.map_or_else(|| Found::of_table(&*table.scan()?), Ok)?;
+        let (checkpointer, recovered) = open_found(found, &log, table, checkpoints, limits, seed)?;
         let tenure: Arc<dyn Tenure> = lease;
         // The log keeps the lease.
         Ok(Opened { log: Box::new(log), checkpointer, recovered, guard: Guard::new((), Some(tenure)) })

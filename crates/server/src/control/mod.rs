@@ -1,10 +1,10 @@
 //! What the main thread does about signals and requests while the daemon runs.
 //!
 //! Two stops take their time. Both close the listeners. A graceful stop goes on handing out jobs, and waits until no
-//! connection works on a job or waits for the result of one ([`WorkLeft::is_at_rest`]). A drain hands out no more jobs, and
-//! waits for those that connected clients hold ([`WorkLeft::jobs`]), up to `server.drain_timeout`. Neither waits for queued
-//! jobs: they are on the disk, and are there when the daemon starts again. Only this daemon's clients count, not those
-//! of other daemons of a cluster.
+//! connection works on a job or waits for the result of one ([`WorkLeft::is_at_rest`]). A drain hands out no more jobs,
+//! and waits for those that connected clients hold ([`WorkLeft::jobs`]), up to `server.drain_timeout`. Neither waits
+//! for queued jobs: they are on the disk, and are there when the daemon starts again. Only this daemon's clients count,
+//! not those of other daemons of a cluster.
 
 mod reload;
 mod requests;
