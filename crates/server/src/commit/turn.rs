@@ -139,6 +139,8 @@ impl TurnCommits {
             let begun = Instant::now();
             let Some(acknowledged) = commits.append(&mut writer, cut, false) else { return false };
             self.gather.committed(begun.elapsed());
+            // The commit contains what this turn's visit has changed, too.
+            self.is_due = false;
             acknowledged
         };
         // Its own clients have their next turn together with all that have sent something meanwhile.
@@ -264,6 +266,30 @@ mod tests {
             }
         });
         assert!(names.contains(&here) && names.contains(&"commit".to_owned()), "{names:?}");
+    }
+
+    #[test]
+    fn requests_of_two_turns_share_a_commit() {
+        on_a_serving_thread(|hub, thread, peer| {
+            let mut other = thread.connect(|_| Box::new(Pushes));
+            // The system may let this thread wait for a processor: then the committing thread takes over.
+            loop {
+                peer.write_all(b"w").unwrap();
+                assert_eq!(thread.read(peer, 1), *b"+");
+                let (begun_in_turns, before) = (hub.commits_in_turns(), hub.durable());
+                // In each turn one of them sends something; the second and the fourth end with a commit.
+                for _ in 0..2 {
+                    peer.write_all(b"w").unwrap();
+                    thread.turns(1);
+                    other.write_all(b"w").unwrap();
+                    thread.turns(1);
+                }
+                assert_eq!((thread.read(peer, 2), thread.read(&mut other, 2)), (b"++".to_vec(), b"++".to_vec()));
+                if begun_in_turns && hub.commits_in_turns() {
+                    break assert_eq!(hub.durable() - before, 2, "commits");
+                }
+            }
+        });
     }
 
     #[test]

@@ -132,11 +132,9 @@ impl Serving {
         if has_more || (self.commits.is_due() && commits_in.is_none()) {
             return poll.poll(events, Some(Duration::ZERO));
         }
-        if commits_in.is_none()
-            && let Some(limit) = idle.begin(Instant::now())
-        {
+        if let Some(limit) = idle.begin(Instant::now()) {
             let mut looked = Ok(());
-            let found = polling::poll(limit, || {
+            let found = polling::poll(commits_in.map_or(limit, |time| limit.min(time)), || {
                 looked = poll.poll(events, Some(Duration::ZERO));
                 looked.is_err() || !events.is_empty() || ringer.is_due()
             });
