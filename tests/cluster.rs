@@ -30,7 +30,7 @@ use common::load::Load;
 use common::{Peer, kind, submission, wait_for_log, wait_until};
 use daemons::{Daemons, role};
 use windlass_gearman::wire::{AssignForm, Kind, Request, Response};
-use windlass_testkit::daemon::Daemon;
+use windlass_testkit::daemon::{Daemon, free_port};
 
 /// The log's line of a successor that was prepared.
 const READ_EARLY: &str = "the store was read before its lease was free";
@@ -300,6 +300,40 @@ fn publications_reach_subscribers_of_all_daemons() {
         }
         once.sort_unstable();
         assert_eq!(once, [1, 2, 3]);
+    }
+}
+
+/// The clients' own daemons have neither the worker nor the newest scheduler.
+#[test]
+fn schedules_reach_the_newest_scheduler_and_reports_name_workers_of_all_daemons() {
+    const JOB: &str = r#"["run", {"callable": "report", "path": "tasks"}]"#;
+    let mut daemons = Daemons::start(0);
+    for _ in 0..3 {
+        let (plan, dir) = daemons.plan(free_port(), "");
+        daemons.start_one((plan.set("scheduler = \"external\""), dir));
+    }
+    let client = |number: usize| eventmq::Peer::connect(daemons[number].address("eventmq"), &format!("c{number}"));
+    let mut clients = [0, 1, 2].map(client);
+    let wait_for = |client: &mut eventmq::Peer, command: &str, name: &str| {
+        wait_until("it is known at another daemon", || {
+            client.say(&[command, "show"]).unwrap();
+            client.hear().unwrap()[2].contains(name)
+        });
+    };
+    let mut older = eventmq::Peer::scheduler(daemons[1].address("eventmq"), "older");
+    wait_for(&mut clients[0], "ROUTER_SHOW_SCHEDULERS", "older");
+    let mut newer = eventmq::Peer::scheduler(daemons[2].address("eventmq"), "newer");
+    let _worker = eventmq::Peer::worker(daemons[2].address("eventmq"), "busy", r#"[[10, "mail"]]"#);
+    for client in &mut clients {
+        wait_for(client, "ROUTER_SHOW_WORKERS", "busy");
+        wait_for(client, "ROUTER_SHOW_SCHEDULERS", "newer");
+        let schedule = ["SCHEDULE", "s", "mail", "nohaste", "60", JOB, ""];
+        let unschedule = ["UNSCHEDULE", "u", "mail", "", "60", JOB, ""];
+        client.say(&schedule).unwrap();
+        assert_eq!(newer.hear().unwrap(), schedule);
+        client.say(&unschedule).unwrap();
+        assert_eq!(newer.hear().unwrap(), unschedule);
+        assert_eq!(older.hear().unwrap(), unschedule, "schedules go to the newest only");
     }
 }
 

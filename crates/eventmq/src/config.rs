@@ -16,6 +16,7 @@ use windlass_zmtp::{Access, AccessKeys, ConnectionRegistry, Role, Zmtp};
 pub use crate::session::Scheduler;
 
 use crate::bridge::EventmqOrigin;
+use crate::elsewhere::Elsewhere;
 use crate::publish::{Exchange, PublishSettings, SubscriberSpeaker};
 use crate::session::{Directory, EventmqSpeaker, Settings};
 
@@ -295,13 +296,14 @@ impl Protocol for Configured {
 
     /// All roles share workers, schedulers and subscribers; identities belong to one role's listeners.
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
-        let (directory, exchange) = (Arc::default(), Arc::<Exchange>::default());
+        let (directory, exchange) = (Arc::new(Directory::new((daemon.random)())), Arc::<Exchange>::default());
+        let elsewhere = Arc::new(Elsewhere::new(Arc::clone(&exchange), Arc::clone(&directory)));
         let guarded = self.transport(Role::Router, daemon)?.mechanism.is_guarded();
         let endpoint = |RoleListen { role, name, listen, .. }: RoleListen<'_>| {
             let registry = self.zmtp.registry();
             let shared = Shared { registry, directory: Arc::clone(&directory), exchange: Arc::clone(&exchange) };
             let (listen, sessions) = (listen.to_vec(), self.sessions(role, &shared, daemon)?);
-            let publications = Some(Arc::<Exchange>::clone(&exchange) as Arc<dyn Publications>);
+            let publications = Some(Arc::<Elsewhere>::clone(&elsewhere) as Arc<dyn Publications>);
             let (is_admin, pages, shared) = (|_| false, Vec::new(), Arc::new(shared));
             Ok(Endpoint { name, listen, sessions, guarded, is_admin, pages, publications, shared })
         };

@@ -14,6 +14,7 @@
 
 pub mod bridge;
 pub mod config;
+mod elsewhere;
 pub mod publish;
 pub mod session;
 pub mod wire;

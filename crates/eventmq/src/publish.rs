@@ -13,15 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientId, ClientInfo, Notice, Protocol, Reply};
-use windlass_session::protocol::Publications;
 use windlass_session::{Conversation, Question, Read, Reason, Speaker, Talk, Transport};
 use windlass_zmtp::{Event, Link, Message, Registration, Subscriptions, first_part};
+
+use crate::elsewhere::Send;
 
 /// All subscribers of the daemon, and the way to those of other daemons.
 #[derive(Default)]
 pub struct Exchange {
     subscribers: RwLock<BTreeMap<ClientId, Arc<Topics>>>,
-    elsewhere: OnceLock<Box<dyn Fn(Bytes) + Send + Sync>>,
+    elsewhere: OnceLock<Send>,
 }
 
 impl fmt::Debug for Exchange {
@@ -50,6 +51,16 @@ impl Exchange {
         }
     }
 
+    /// The subscribers of this daemon that get a message published at another one: its frames, the topic first.
+    pub(crate) fn audience(&self, message: &[u8]) -> Vec<ClientId> {
+        first_part(message).map(|topic| self.subscribers(topic)).unwrap_or_default()
+    }
+
+    /// From now on each message that is published here also goes to `send`. Only the first call counts.
+    pub(crate) fn forward(&self, send: Send) {
+        let _ = self.elsewhere.set(send);
+    }
+
     /// The current subscribers of a topic.
     pub fn subscribers(&self, topic: &[u8]) -> Vec<ClientId> {
         let subscribers = self.subscribers.read().unwrap_or_else(PoisonError::into_inner);
@@ -65,21 +76,6 @@ impl Exchange {
         let gone = self.subscribers.write().unwrap_or_else(PoisonError::into_inner).remove(&client);
         // Free it outside of the lock.
         drop(gone);
-    }
-}
-
-/// A message is its frames; the first one is the topic.
-impl Publications for Exchange {
-    fn protocol(&self) -> Protocol {
-        Protocol::EVENTMQ
-    }
-
-    fn audience(&self, message: &[u8]) -> Vec<ClientId> {
-        first_part(message).map(|topic| self.subscribers(topic)).unwrap_or_default()
-    }
-
-    fn forward(&self, send: Box<dyn Fn(Bytes) + Send + Sync>) {
-        let _ = self.elsewhere.set(send);
     }
 }
 

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of the frames and of every item. Daemons of different versions form no broker.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// The longest frame unless a stream sets another limit, in bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;

@@ -175,22 +175,27 @@ pub struct Endpoint {
     pub is_admin: IsAdmin,
     /// Its pages over HTTP.
     pub pages: Vec<Arc<dyn Page>>,
-    /// What its connections publish to connections of other daemons, if they do. Endpoints may share it.
+    /// What its connections send to connections of other daemons, if they do. Endpoints may share it.
     pub publications: Option<Arc<dyn Publications>>,
     /// What all its sessions share: renewed ones share it, too.
     pub shared: Arc<dyn Any + Send + Sync>,
 }
 
-/// Messages for the connections of a protocol that want them, at whichever daemon of a cluster they are. Nothing is
-/// kept: a daemon that is away misses them.
+/// Messages of a protocol between the daemons of a cluster: for connections that want them, at whichever daemon these
+/// are, and about the connections of each daemon. Nothing is kept: a daemon that is away misses them.
 pub trait Publications: Send + Sync + fmt::Debug {
     /// The protocol.
     fn protocol(&self) -> windlass_engine::Protocol;
 
-    /// The connections of this daemon that want a message of another one.
-    fn audience(&self, message: &[u8]) -> Vec<ClientId>;
+    /// Takes a message of another daemon: the connections of this one that it concerns, and the bytes for them.
+    fn receive(&self, message: &Bytes) -> (Vec<ClientId>, Bytes);
 
-    /// From now on each message that is published here also goes to `send`. Only the first call counts.
+    /// What other daemons need to know of this one's connections, if anything. Asked for every second.
+    fn announce(&self) -> Option<Bytes> {
+        None
+    }
+
+    /// From now on messages for other daemons go to `send`. Only the first call counts.
     fn forward(&self, send: Box<dyn Fn(Bytes) + Send + Sync>);
 }
 

@@ -45,8 +45,9 @@ impl EventmqSpeaker {
     pub(super) fn unschedule(&self, id: &[u8], plan: &Plan<'_>, message: &Message, talk: &mut Talk<'_>) {
         if self.settings.scheduler == Scheduler::External {
             // Any of them may have the schedule.
-            let schedulers = self.settings.directory.schedulers();
-            return talk.publish(&schedulers, Bytes::copy_from_slice(message.frames()));
+            let (schedulers, frames) = (self.settings.directory.schedulers(), Bytes::copy_from_slice(message.frames()));
+            self.settings.directory.send_to_other_schedulers(&frames);
+            return talk.publish(&schedulers, frames);
         }
         match schedule_key(plan) {
             Ok(key) => {
@@ -63,9 +64,10 @@ impl EventmqSpeaker {
 
     /// Sends a schedule to the newest scheduler.
     fn forward(&self, message: &Message, talk: &mut Talk<'_>) {
-        match self.settings.directory.newest_scheduler() {
-            Some(scheduler) => talk.publish(&[scheduler], Bytes::copy_from_slice(message.frames())),
-            None => tracing::debug!("dropped a schedule: there is no scheduler"),
+        let frames = Bytes::copy_from_slice(message.frames());
+        let publish = |scheduler| talk.publish(&[scheduler], frames.clone());
+        if !self.settings.directory.send_to_newest_scheduler(&frames, publish) {
+            tracing::debug!("dropped a schedule: there is no scheduler");
         }
     }
 

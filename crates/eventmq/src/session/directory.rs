@@ -1,24 +1,39 @@
-//! A directory of the daemon's workers and schedulers, for administrators' reports and for messages to schedulers.
+//! A directory of workers and schedulers, for administrators' reports and for messages to schedulers. Daemons of a
+//! cluster announce theirs to one another.
 //!
 //! Its contents are volatile, and for people, except the way to a scheduler. Counters are atomic, so that reports do
 //! not delay workers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use windlass_engine::{ClientId, Timestamp};
 
+use crate::elsewhere::{Kind, Send};
 use crate::wire::{Queue, Schedulers, Status, Worker, Workers};
 
 /// Queues that have counters. Others are not counted.
 const TALLIES_MAX: usize = 4_096;
 
-/// All registered workers and schedulers of the daemon.
-#[derive(Debug, Default)]
+/// Entries in an announcement. Others are not announced.
+const ANNOUNCED_MAX: usize = 4_096;
+
+/// Other daemons that are known at a time.
+const OTHERS_MAX: usize = 64;
+
+/// A daemon that has announced nothing while this one made so many announcements is gone.
+const SILENT_MAX: u32 = 5;
+
+/// All registered workers and schedulers of the daemon, and what other daemons have announced.
+#[derive(Default)]
 pub struct Directory {
+    /// Distinguishes the daemons of a cluster.
+    number: u64,
     inner: Mutex<Inner>,
+    elsewhere: OnceLock<Send>,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +43,53 @@ struct Inner {
     /// In order of registration.
     entries: BTreeMap<u64, Arc<Entry>>,
     tallies: BTreeMap<Bytes, Arc<Tally>>,
+    /// By the number of the daemon's directory.
+    others: BTreeMap<u64, Other>,
+}
+
+/// Another daemon.
+#[derive(Debug)]
+struct Other {
+    announced: Announcement,
+    /// Announcements of this daemon since its last one.
+    silent: u32,
+}
+
+/// The workers and schedulers of a daemon, as its peers get them.
+#[derive(Debug, Serialize, Deserialize)]
+struct Announcement {
+    directory: u64,
+    entries: Vec<Row>,
+    tallies: Vec<TallyRow>,
+}
+
+/// A worker or a scheduler, at whichever daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Row {
+    identity: String,
+    /// Weights and names. `None` for a scheduler.
+    queues: Option<Vec<(i64, String)>>,
+    client: u64,
+    registered_ms: u64,
+    heard_ms: u64,
+    slots: u32,
+    processed: u64,
+}
+
+/// Where a scheduler is. Daemons number their clients independently of one another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Address {
+    directory: u64,
+    client: u64,
+}
+
+/// Counters of a queue at a daemon.
+#[derive(Debug, Serialize, Deserialize)]
+struct TallyRow {
+    queue: String,
+    processed: u64,
+    latency_ms: u64,
+    latency_ms_max: u64,
 }
 
 /// A worker or a scheduler.
@@ -37,6 +99,7 @@ struct Entry {
     /// `None` for a scheduler.
     queues: Option<Vec<Queue>>,
     client: ClientId,
+    registered_ms: u64,
     heard_ms: AtomicU64,
     slots: AtomicU32,
     processed: AtomicU64,
@@ -44,7 +107,7 @@ struct Entry {
 
 /// A connection's own entry. Dropping it removes the entry.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(crate) struct Listed {
     directory: Arc<Directory>,
     number: u64,
     entry: Arc<Entry>,
@@ -52,15 +115,21 @@ pub(super) struct Listed {
 
 /// Counters of one queue's finished jobs. Latency is the time from a worker's request to its reply.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     processed: AtomicU64,
     latency_ms: AtomicU64,
     latency_ms_max: AtomicU64,
 }
 
 impl Directory {
+    /// The directory of a daemon. No other daemon's has this number.
+    #[must_use]
+    pub fn new(number: u64) -> Self {
+        Self { number, ..Self::default() }
+    }
+
     /// Registers a worker with these queues, or a scheduler with `None`.
-    pub(super) fn enter(
+    pub(crate) fn enter(
         self: &Arc<Self>,
         identity: Bytes,
         queues: Option<Vec<Queue>>,
@@ -71,6 +140,7 @@ impl Directory {
             identity,
             queues,
             client,
+            registered_ms: now.0,
             heard_ms: AtomicU64::new(now.0),
             slots: AtomicU32::new(0),
             processed: AtomicU64::new(0),
@@ -84,7 +154,7 @@ impl Directory {
     }
 
     /// The counters of a queue. If there are too many queues, counters that no report includes.
-    pub(super) fn tally(&self, queue: &Bytes) -> Arc<Tally> {
+    pub(crate) fn tally(&self, queue: &Bytes) -> Arc<Tally> {
         let mut inner = self.lock();
         if let Some(tally) = inner.tallies.get(queue) {
             return Arc::clone(tally);
@@ -96,59 +166,124 @@ impl Directory {
         tally
     }
 
-    /// The scheduler that registered last.
-    pub(super) fn newest_scheduler(&self) -> Option<ClientId> {
-        self.schedulers().pop()
-    }
-
-    /// All schedulers, in order of registration.
-    pub(super) fn schedulers(&self) -> Vec<ClientId> {
+    /// All schedulers of this daemon, in order of registration.
+    pub(crate) fn schedulers(&self) -> Vec<ClientId> {
         let inner = self.lock();
         inner.entries.values().filter(|entry| entry.queues.is_none()).map(|entry| entry.client).collect()
+    }
+
+    // ---- messages to schedulers ------------------------------------------------------------------------------------
+
+    /// Sends frames to the scheduler that registered last: with `publish` if it is connected to this daemon. Returns
+    /// `false` if there is no scheduler.
+    pub(crate) fn send_to_newest_scheduler(&self, frames: &Bytes, publish: impl FnOnce(ClientId)) -> bool {
+        let inner = self.lock();
+        let here = inner.entries.values().rfind(|entry| entry.queues.is_none());
+        let others = inner.others.values().flat_map(|Other { announced, .. }| {
+            announced.entries.iter().map(|row| (row, Address { directory: announced.directory, client: row.client }))
+        });
+        let elsewhere = others.filter(|(row, _)| row.queues.is_none()).max_by_key(|(row, _)| row.registered_ms);
+        let elsewhere = elsewhere.filter(|(row, _)| here.is_none_or(|entry| entry.registered_ms < row.registered_ms));
+        let (here, elsewhere) = (here.map(|entry| entry.client), elsewhere.map(|(_, address)| address));
+        drop(inner);
+        match (elsewhere, here) {
+            (Some(address), _) => self.send(&Kind::ToScheduler.message(&[address.to_bytes().as_flattened(), frames])),
+            (None, Some(client)) => publish(client),
+            (None, None) => return false,
+        }
+        true
+    }
+
+    /// The scheduler with this address, if it is connected to this daemon.
+    pub(crate) fn scheduler(&self, address: Address) -> Option<ClientId> {
+        let client = ClientId(address.client);
+        (address.directory == self.number && self.schedulers().contains(&client)).then_some(client)
+    }
+
+    /// Sends frames to all schedulers of other daemons.
+    pub(crate) fn send_to_other_schedulers(&self, frames: &Bytes) {
+        self.send(&Kind::ToSchedulers.message(&[frames]));
+    }
+
+    fn send(&self, message: &Bytes) {
+        if let Some(send) = self.elsewhere.get() {
+            send(message.clone());
+        }
+    }
+
+    // ---- other daemons ---------------------------------------------------------------------------------------------
+
+    /// From now on messages for other daemons go to `send`. Only the first call counts.
+    pub(crate) fn forward(&self, send: Send) {
+        let _ = self.elsewhere.set(send);
+    }
+
+    /// This daemon's workers and schedulers for others, as JSON, if it has ever had any. Forgets daemons that are silent.
+    pub(crate) fn announce(&self) -> Option<Vec<u8>> {
+        let mut inner = self.lock();
+        inner.others.values_mut().for_each(|other| other.silent += 1);
+        inner.others.retain(|_, other| other.silent <= SILENT_MAX);
+        if inner.next == 0 {
+            return None;
+        }
+        let announcement = Announcement {
+            directory: self.number,
+            entries: inner.entries.values().take(ANNOUNCED_MAX).map(|entry| entry.row()).collect(),
+            tallies: inner.tallies.iter().map(|(queue, tally)| tally.row(queue)).collect(),
+        };
+        drop(inner);
+        serde_json::to_vec(&announcement).ok()
+    }
+
+    /// Takes another daemon's announcement.
+    pub(crate) fn learn(&self, json: &[u8]) {
+        let Ok(mut announced) = serde_json::from_slice::<Announcement>(json) else {
+            return tracing::warn!("another daemon announces its workers in a form that is not understood");
+        };
+        announced.entries.truncate(ANNOUNCED_MAX);
+        announced.tallies.truncate(TALLIES_MAX);
+        let mut inner = self.lock();
+        if announced.directory != self.number
+            && (inner.others.len() < OTHERS_MAX || inner.others.contains_key(&announced.directory))
+        {
+            inner.others.insert(announced.directory, Other { announced, silent: 0 });
+        }
     }
 
     // ---- reports ---------------------------------------------------------------------------------------------------
 
     /// `ROUTER_SHOW_WORKERS`.
-    pub(super) fn report_workers(&self) -> Workers {
-        let inner = self.lock();
+    pub(crate) fn report_workers(&self) -> Workers {
         let mut report = Workers::default();
-        for entry in inner.entries.values() {
-            let Some(queues) = &entry.queues else { continue };
-            let identity = text(&entry.identity);
-            for queue in queues {
-                report.queues.entry(text(&queue.name)).or_default().push((queue.weight, identity.clone()));
+        for row in self.lock().rows() {
+            let Some(queues) = row.queues else { continue };
+            for (weight, queue) in &queues {
+                report.queues.entry(queue.clone()).or_default().push((*weight, row.identity.clone()));
             }
-            let worker = Worker {
-                queues: queues.iter().map(|queue| (queue.weight, text(&queue.name))).collect(),
-                heard: entry.heard(),
-                available_slots: entry.slots.load(Ordering::Relaxed).into(),
-            };
-            report.workers.insert(identity, worker);
+            let worker = Worker { queues, heard: seconds(row.heard_ms), available_slots: row.slots.into() };
+            report.workers.insert(row.identity, worker);
         }
-        drop(inner);
         report.queues.values_mut().for_each(|served| served.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight)));
         report
     }
 
     /// `ROUTER_SHOW_SCHEDULERS`.
     pub(super) fn report_schedulers(&self) -> Schedulers {
-        let inner = self.lock();
-        let schedulers = inner.entries.values().filter(|entry| entry.queues.is_none());
-        Schedulers { schedulers: schedulers.map(|entry| (text(&entry.identity), entry.heard())).collect() }
+        let rows = self.lock().rows();
+        let schedulers = rows.into_iter().filter(|row| row.queues.is_none());
+        Schedulers { schedulers: schedulers.map(|row| (row.identity, seconds(row.heard_ms))).collect() }
     }
 
     /// Adds the finished jobs to `STATUS`. The engine has the other counters.
-    pub(super) fn report_counters(&self, status: &mut Status) {
+    pub(crate) fn report_counters(&self, status: &mut Status) {
         let inner = self.lock();
-        for (queue, tally) in &inner.tallies {
-            let queue = text(queue);
-            status.processed.insert(queue.clone(), tally.processed.load(Ordering::Relaxed));
-            status.latency_ms.insert(queue.clone(), tally.latency_ms.load(Ordering::Relaxed));
-            status.latency_ms_max.insert(queue, tally.latency_ms_max.load(Ordering::Relaxed));
+        let here = inner.tallies.iter().map(|(queue, tally)| tally.row(queue));
+        for row in here {
+            add(status, &row);
         }
-        for entry in inner.entries.values().filter(|entry| entry.queues.is_some()) {
-            status.processed_by_worker.insert(text(&entry.identity), entry.processed.load(Ordering::Relaxed));
+        inner.others.values().flat_map(|other| &other.announced.tallies).for_each(|row| add(status, row));
+        for row in inner.rows().into_iter().filter(|row| row.queues.is_some()) {
+            status.processed_by_worker.insert(row.identity, row.processed);
         }
     }
 
@@ -158,10 +293,46 @@ impl Directory {
     }
 }
 
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Directory").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+/// Both numbers in 8 bytes, big endian.
+impl Address {
+    fn to_bytes(self) -> [[u8; 8]; 2] {
+        [self.directory, self.client].map(u64::to_be_bytes)
+    }
+
+    /// An address, and what follows it.
+    pub(crate) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (directory, rest) = bytes.split_first_chunk()?;
+        let (client, rest) = rest.split_first_chunk()?;
+        Some((Self { directory: u64::from_be_bytes(*directory), client: u64::from_be_bytes(*client) }, rest))
+    }
+}
+
+impl Inner {
+    /// The entries of all daemons.
+    fn rows(&self) -> Vec<Row> {
+        let elsewhere = self.others.values().flat_map(|other| other.announced.entries.iter().cloned());
+        self.entries.values().map(|entry| entry.row()).chain(elsewhere).collect()
+    }
+}
+
 impl Entry {
-    /// Time of its last message in Unix seconds.
-    fn heard(&self) -> f64 {
-        std::time::Duration::from_millis(self.heard_ms.load(Ordering::Relaxed)).as_secs_f64()
+    fn row(&self) -> Row {
+        let queues = |queues: &Vec<Queue>| queues.iter().map(|queue| (queue.weight, text(&queue.name))).collect();
+        Row {
+            identity: text(&self.identity),
+            queues: self.queues.as_ref().map(queues),
+            client: self.client.0,
+            registered_ms: self.registered_ms,
+            heard_ms: self.heard_ms.load(Ordering::Relaxed),
+            slots: self.slots.load(Ordering::Relaxed),
+            processed: self.processed.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -172,7 +343,7 @@ impl Listed {
     }
 
     /// Records how many more jobs it can take.
-    pub(super) fn set_slots(&self, slots: u32) {
+    pub(crate) fn set_slots(&self, slots: u32) {
         self.entry.slots.store(slots, Ordering::Relaxed);
     }
 
@@ -191,12 +362,36 @@ impl Drop for Listed {
 }
 
 impl Tally {
+    fn row(&self, queue: &[u8]) -> TallyRow {
+        TallyRow {
+            queue: text(queue),
+            processed: self.processed.load(Ordering::Relaxed),
+            latency_ms: self.latency_ms.load(Ordering::Relaxed),
+            latency_ms_max: self.latency_ms_max.load(Ordering::Relaxed),
+        }
+    }
+
     /// Counts a finished job. `latency_ms` is how long a worker had it.
-    pub(super) fn count(&self, latency_ms: u64) {
+    pub(crate) fn count(&self, latency_ms: u64) {
         self.processed.fetch_add(1, Ordering::Relaxed);
         self.latency_ms.store(latency_ms, Ordering::Relaxed);
         self.latency_ms_max.fetch_max(latency_ms, Ordering::Relaxed);
     }
+}
+
+/// Adds a daemon's counters of a queue. The last latency is that of one of the daemons.
+fn add(status: &mut Status, row: &TallyRow) {
+    *status.processed.entry(row.queue.clone()).or_default() += row.processed;
+    let latency_ms_max = status.latency_ms_max.entry(row.queue.clone()).or_default();
+    *latency_ms_max = row.latency_ms_max.max(*latency_ms_max);
+    if row.processed > 0 || !status.latency_ms.contains_key(&row.queue) {
+        status.latency_ms.insert(row.queue.clone(), row.latency_ms);
+    }
+}
+
+/// A time in Unix seconds.
+fn seconds(ms: u64) -> f64 {
+    std::time::Duration::from_millis(ms).as_secs_f64()
 }
 
 /// A name for people. Invalid UTF-8 is replaced.

@@ -33,6 +33,7 @@ use windlass_engine::{ClientInfo, JobId, Notice, Protocol, Refusal, Reply, Times
 use windlass_session::{Conversation, Read, Reason, Speaker, Transport};
 use windlass_zmtp::{Event, Link, Message, Registration, Unsent};
 
+pub(crate) use directory::Address;
 pub use directory::Directory;
 pub use settings::{Scheduler, Settings};
 

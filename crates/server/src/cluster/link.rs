@@ -280,7 +280,8 @@ pub(super) async fn serve(opened: Opened, leading: &Leading) -> Result<(), LinkE
                 Some(Ask::Bye) => return Ok(()),
                 Some(Ask::Publish { protocol, message }) => {
                     relay.send(Some(Way::to(number)), protocol, &message);
-                    hub.publish(&relay.audience(protocol, &message), message);
+                    let (clients, bytes) = relay.receive(protocol, &message);
+                    hub.publish(&clients, bytes);
                 }
                 Some(ask) => clients.hear(ask).map_err(|why| LinkError::Malformed(why.to_owned()))?,
                 None => {
@@ -372,7 +373,8 @@ async fn try_follow(
                 return Err(LinkError::Closed);
             }
             if let Say::Published { protocol, message } = say {
-                edge.publish_to(&relay.audience(protocol, &message), message);
+                let (clients, bytes) = relay.receive(protocol, &message);
+                edge.publish_to(&clients, bytes);
                 continue;
             }
             // The last item of what belongs together.

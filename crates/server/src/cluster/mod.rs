@@ -3,7 +3,7 @@
 //!
 //! Reading order: `edge` (the broker of a daemon that does not lead) · `leader` (an edge's clients at the leader) ·
 //! `link` (the socket between both) · `broker` (which of the two a connection talks to) · `roles` (when a daemon leads)
-//! · `relay` (published messages) · `tls`. What travels: `windlass_link`.
+//! · `relay` (messages of protocols) · `tls`. What travels: `windlass_link`.
 //!
 //! The leader is the daemon with the lease of the database that has the store.
 //!

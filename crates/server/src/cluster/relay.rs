@@ -1,13 +1,15 @@
-//! Published messages on their way between the daemons of a cluster: from an edge to the leader, from the leader to its
+//! Messages of protocols on their way between the daemons of a cluster: from an edge to the leader, from the leader to its
 //! edges, and from an edge through the leader to the others.
 //!
 //! Nothing is kept: a daemon whose link is cut, or that does not keep up, misses messages, as a subscriber does.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 use windlass_engine::{ClientId, Protocol};
 use windlass_link::Edge;
 use windlass_session::protocol::Publications;
@@ -16,6 +18,9 @@ use crate::logging::limited::warn_limited;
 
 /// Bytes of messages that may wait for one daemon.
 const WAITING_MAX: usize = 8 << 20;
+
+/// How often daemons announce their connections to one another.
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
 
 /// What the connections of this daemon publish, and the ways to other daemons.
 #[derive(Debug, Default)]
@@ -71,10 +76,22 @@ impl Relay {
         relay
     }
 
-    /// The connections of this daemon that want a message.
-    pub(super) fn audience(&self, protocol: Protocol, message: &[u8]) -> Vec<ClientId> {
+    /// Takes a message of another daemon: the connections of this one that it concerns, and the bytes for them.
+    pub(super) fn receive(&self, protocol: Protocol, message: &Bytes) -> (Vec<ClientId>, Bytes) {
         let of = self.protocols.iter().find(|it| it.protocol() == protocol);
-        of.map(|it| it.audience(message)).unwrap_or_default()
+        of.map(|it| it.receive(message)).unwrap_or_default()
+    }
+
+    /// Tells other daemons of this one's connections, again and again.
+    pub(super) async fn announce(&self) {
+        loop {
+            sleep(ANNOUNCE_EVERY).await;
+            for it in &self.protocols {
+                if let Some(message) = it.announce() {
+                    self.send(None, it.protocol(), &message);
+                }
+            }
+        }
     }
 
     /// Opens a way. `rung` is notified when something waits for it.

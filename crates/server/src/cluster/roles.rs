@@ -247,6 +247,7 @@ fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Tas
             };
             tokio::select! {
                 () = work => {}
+                () = follower.relay.announce() => {}
                 _ = tasks.changed() => {}
             }
             if matches!(task, Task::Stop) {
