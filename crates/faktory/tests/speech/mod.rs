@@ -85,7 +85,9 @@ impl<W: Wire> Wire for Greeting<W> {
         while !said.ends_with(b"}\r\n+OK\r\n") {
             match self.0.receive(who, &mut said) {
                 Heard::Bytes => {}
-                Heard::Nothing | Heard::Closed => return Err(format!("no welcome: {}", said.escape_ascii())),
+                heard @ (Heard::Nothing | Heard::Closed) => {
+                    return Err(format!("no welcome: {}, then {heard:?}", said.escape_ascii()));
+                }
             }
         }
         Ok(())
