@@ -67,10 +67,13 @@ fn leaders_come_and_go_and_nothing_is_lost_or_handed_out_again() {
             2 => {
                 Http(daemons[leader].address("http")).post("/api/v1/cluster/yield", "");
             }
-            // It believes that its lease holds. Its next commit must be refused all the same.
+            // It believes that its lease holds. Its next commit is refused all the same.
             _ => {
                 daemons.database().ask("UPDATE windlass.lease SET epoch = epoch + 1, until = '2000-01-01'");
-                wait_until("a commit of the deposed leader is refused", || refused(&daemons, leader) > before);
+                // Unless its renewal comes first.
+                wait_until("the deposed leader leads no more", || {
+                    refused(&daemons, leader) > before || role(&daemons[leader]) != "leading"
+                });
             }
         }
         all_refused += refused(&daemons, leader) - before;
