@@ -197,7 +197,7 @@ mod tests {
             (calls("cat", false), &plain, true),
             (calls("queue", true), &plain, false),
             (calls("queue", true), &job(None, b"", b""), true),
-            (calls("queu", true), &job(None, b"", b""), false),
+            (calls("que", true), &job(None, b"", b""), false),
             (calls("queue", false), &job(None, b"", b""), false),
             (calls("queue", true), &job(None, b"", b"\xff"), false),
             (Condition::Type("cat".into()), &plain, true),
