@@ -246,9 +246,11 @@ fn jobs_are_found_by_every_condition() {
         ("state=ready&queue=default", 2),
         ("protocol=gearman", 1),
         ("protocol=http", 0),
-        ("kind=Mail", 2),
+        ("kind=Mail", 3),
         ("kind=Mail&queue=Mail", 1),
-        ("kind=Mail&state=ready", 1),
+        ("kind=Mail&queue=default", 2),
+        ("kind=Mail&state=ready", 2),
+        ("kind=default", 0),
         ("key=unique", 1),
         ("key=other", 0),
         ("name=jid-00000002", 1),
@@ -278,6 +280,10 @@ fn jobs_are_found_by_every_condition() {
     let has_one = connections.as_array().unwrap().iter().find(|it| it["protocol"] == "gearman").unwrap();
     assert_eq!(has_one["jobs"], 1);
     let on = format!("connection={}", has_one["id"]);
+    let held = &ok(&http.get(&format!("/api/v1/jobs?{on}")))["jobs"][0];
+    assert_eq!(held["lease"]["connection"], has_one["id"], "its row names the connection: {held}");
+    let named = &ok(&http.get("/api/v1/jobs?worker=wid-1"))["jobs"][0]["lease"];
+    assert_eq!((&named["worker"], &named["connection"]), (&json!("wid-1"), &Value::Null));
     let table = [("worker=wid-1", 1), ("worker=wid-2", 0), (&on, 1), ("connection=999999", 0), ("state=leased", 3)];
     for (conditions, count) in table {
         assert_eq!(found(conditions), count, "{conditions}");
@@ -440,6 +446,7 @@ fn wrong_requests_are_refused_and_the_next_one_is_served() {
         "/api/v1/queues/q/jobs?priority=10",
         "/api/v1/queues/q/jobs?priority=256",
         "/api/v1/queues/q/jobs?retries=4294967296",
+        "/api/v1/queues/q/jobs?retries=-2",
         "/api/v1/queues/q/jobs?at=tomorrow",
         "/api/v1/queues/q/jobs?at=2030-01-01T00:00:00Z&delay=1s",
         "/api/v1/queues/q/take?wait=6m",
@@ -546,7 +553,7 @@ fn a_job_tells_why_it_does_not_run() {
     let lease = ok(&http.post("/api/v1/queues/doomed/take", ""))["lease"].as_str().unwrap().to_owned();
     ok(&http.post(&format!("/api/v1/leases/{lease}/fail"), "no such file"));
     let (code, text) = why(id);
-    assert!(code == "dead" && text.ends_with("after 1 failures, the last: no such file"), "{text}");
+    assert!(code == "dead" && text.ends_with("after 1 failure, the last: no such file"), "{text}");
 
     // A worker that has a job of its own protocol on its connection.
     gearman.submit("g", "", "x").unwrap();
@@ -555,6 +562,29 @@ fn a_job_tells_why_it_does_not_run() {
     let job = ok(&http.get("/api/v1/jobs?queue=g"))["jobs"][0]["id"].as_u64().unwrap();
     let (code, text) = why(job);
     assert!(code == "leased" && text.contains("a client of gearman at 127.0.0.1"), "{text}");
+    // It has given a name, and its connection has a number.
+    gearman.send_raw(b"\0REQ\0\0\0\x16\0\0\0\x07resizer").unwrap();
+    gearman.listing("status").unwrap();
+    let lease = ok(&http.get(&format!("/api/v1/jobs/{job}")))["lease"].clone();
+    assert_eq!((&lease["worker"], &lease["connection_bound"]), (&json!("resizer"), &json!(true)), "{lease}");
+    let page = http.request("GET", &format!("/jobs/{job}"), &[("Accept", "text/html")], b"");
+    assert!(page.text().contains(&format!("connection {}</a>", lease["connection"])), "{page:?}");
+}
+
+#[test]
+fn pages_are_shown_below_the_path_of_a_proxy() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let http = http(&daemon);
+    // A proxy removes its path, or leaves it in the request.
+    for path in ["/jobs?state=dead", "/ops/jobs?state=dead"] {
+        let page = http.request("GET", path, &[("X-Script-Name", "/ops"), ("Accept", "text/html")], b"");
+        assert_eq!(page.status, 200, "{path}");
+        assert!(page.text().contains("<a href=\"/ops/queues\">") && page.text().contains("No job matches."), "{path}");
+    }
+    let pushed = http.request("POST", "/ops/api/v1/queues/q/jobs", &[("X-Script-Name", "/ops")], b"x");
+    assert_eq!(pushed.status, 201, "{pushed:?}");
+    refused(&http.get("/ops/jobs"), 404, "not_found");
 }
 
 #[test]

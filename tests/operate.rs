@@ -173,7 +173,7 @@ fn batches_are_shown_and_connections_closed() {
     assert_eq!((&row["queues"][0], &row["jobs"]), (&"f".into(), &1.into()));
     assert!(operator.refused(&format!("disconnect {}", row["id"])).contains("--yes is required"));
     operator.says(&format!("disconnect {} --yes", row["id"]));
-    assert!(worker.grab().is_err(), "its connection is closed");
+    common::wait_until("its connection is closed", || worker.grab().is_err());
     common::wait_until("its job is back", || operator.json("jobs --queue f")["state"] == "ready");
     assert!(operator.refused("disconnect 999999 --yes").contains("connection unknown"));
 }

@@ -155,7 +155,7 @@ def bulk(person):
     person.go("/jobs?state=dead&queue=many")
     person.press("[data-match]")
     person.click("Retry")
-    assert person.confirm() == "Retry 100000 jobs?"
+    assert person.confirm() == "Retry all 100000 jobs that match?"
     person.wait("the end", lambda: person.text("#message") == "Retry: 100000 jobs.")
     assert "No job matches." in person.text()
     # A selection.

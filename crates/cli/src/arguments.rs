@@ -313,10 +313,20 @@ pub(crate) fn answer(said: &clap::Error) -> u8 {
         let _ = said.print();
         return 0;
     }
-    let text = said.render().to_string();
-    let reason = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
-    let _ = writeln!(io::stderr(), "windlass: {reason}");
+    let _ = writeln!(io::stderr(), "windlass: {}", reason(said));
     2
+}
+
+/// What is wrong with a command line.
+pub(crate) fn reason(mistake: &clap::Error) -> String {
+    let text = mistake.render().to_string();
+    text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()
+}
+
+/// Whether the words, which are no command, were meant as `check --live`.
+pub(crate) fn is_live_check(words: impl IntoIterator<Item = OsString>) -> bool {
+    let words: Vec<OsString> = words.into_iter().skip(1).collect();
+    ["check", "--live"].iter().all(|part| words.iter().any(|word| word == part))
 }
 
 #[cfg(test)]

@@ -95,6 +95,12 @@ const ALL: &[Explanation] = &[
     Explanation("leased", "a worker has it", "`windlass requeue ID` takes it back from a worker that is stuck."),
     Explanation("scheduled", "it is due later", "`windlass retry ID` runs it now."),
     Explanation("retrying", "it failed, and is tried again later", "`windlass retry ID` runs it now."),
+    Explanation(
+        "parked",
+        "it is out of its cycle queue",
+        "The client that had it last has dropped it. Its value can be read.",
+    ),
+    Explanation("done", "it has ended, and its result is kept", "It goes by itself: see `until` of `windlass job ID`."),
     Explanation("dead", "it failed for good", "`windlass job ID` shows the error; `windlass retry ID` runs it again."),
 ];
 
@@ -138,6 +144,18 @@ mod tests {
         assert!(explain(Some("4")).unwrap().contains("`windlass verify DIR`"));
         assert!(explain(Some("nothing")).unwrap_err().to_string().contains("`windlass explain` lists all"));
         assert_eq!(explain(None).unwrap().lines().count(), ALL.len());
+    }
+
+    /// So has each state of a job that is a reason not to run, and each reason of its own.
+    #[test]
+    fn every_reason_has_an_explanation() {
+        let source = include_str!("../../http/src/api/why.rs");
+        let listed = source.lines().find(|line| line.contains("`leased`, ")).unwrap();
+        let reasons: Vec<&str> = listed.split('`').skip(1).step_by(2).collect();
+        assert!(reasons.len() > 8, "{listed}");
+        for reason in reasons {
+            assert!(explain(Some(reason)).is_ok(), "{reason}");
+        }
     }
 
     /// Each refusal of the engine has a code of the API, and each code an explanation.

@@ -207,3 +207,27 @@ fn codes_are_explained() {
     assert!(printed(&["explain"]).lines().count() > 30);
     assert_eq!(windlass(&["explain", "99"], &[]).status.code(), Some(1));
 }
+
+/// Whatever is wrong, the exit code is one that Nagios knows, and standard output has the reason.
+#[test]
+fn a_live_check_ends_as_a_plugin_of_nagios() {
+    let mistakes: [&[&str]; 3] = [
+        &["check", "--live", "--bogus"],
+        &["--age-warning", "soon", "check", "--live"],
+        &["check", "--live", "-c", "/nowhere"],
+    ];
+    for args in mistakes {
+        let output = windlass(args, &[]);
+        assert_eq!(output.status.code(), Some(3), "{args:?}: {output:?}");
+        assert!(text(&output.stdout).starts_with("WINDLASS UNKNOWN - "), "{args:?}: {output:?}");
+        assert_eq!(text(&output.stdout).lines().count(), 1, "{args:?}: {output:?}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let output = windlass(&["check", "--live", "--json", "--data-dir", data.to_str().unwrap()], &[]);
+    assert_eq!(output.status.code(), Some(2), "no daemon: {output:?}");
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&said["verdict"], &said["code"]), (&"CRITICAL".into(), &2.into()), "{said}");
+    assert!(said["text"].as_str().unwrap().contains("no daemon answers"), "{said}");
+    assert_eq!(windlass(&["check", "--bogus"], &[]).status.code(), Some(2), "a check that is no plugin");
+}

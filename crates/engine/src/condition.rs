@@ -37,7 +37,7 @@ pub enum Condition {
     Calls {
         /// The name of what is called.
         name: Box<str>,
-        /// A job that calls its queue counts, too.
+        /// A job that calls its queue counts, too, if its queue has this name.
         or_queue: bool,
     },
     /// It has this type in its protocol ([`JobReader::has_type`]).
@@ -75,9 +75,9 @@ pub enum Calls {
 }
 
 impl Condition {
-    /// Whether a job fulfils the condition. Without a reader, those that need one hold for no job.
+    /// Whether a job of this queue fulfils the condition. Without a reader, those that need one hold for no job.
     #[must_use]
-    pub fn holds(&self, job: &Job, skew_ms: i64, reader: Option<&dyn JobReader>) -> bool {
+    pub fn holds(&self, (job, queue): (&Job, &[u8]), skew_ms: i64, reader: Option<&dyn JobReader>) -> bool {
         match self {
             Self::Unnamed => job.name().is_empty(),
             Self::Named(name) => job.name() == name,
@@ -92,7 +92,7 @@ impl Condition {
             }
             Self::Calls { name, or_queue } => reader.is_some_and(|reader| match reader.calls(job) {
                 Calls::Named(called) => called == **name,
-                Calls::Queue => *or_queue,
+                Calls::Queue => *or_queue && queue == name.as_bytes(),
                 Calls::Unknown => false,
             }),
             Self::Type(name) => reader.is_some_and(|reader| reader.has_type(job, name)),
@@ -195,19 +195,24 @@ mod tests {
             (Condition::Failure("Error no".into()), &plain, false),
             (Condition::Failure("Err".into()), &Job { extra: None, ..plain.clone() }, false),
             (calls("cat", false), &plain, true),
-            (calls("dog", true), &plain, false),
-            (calls("dog", true), &job(None, b"", b""), true),
-            (calls("dog", false), &job(None, b"", b""), false),
-            (calls("dog", true), &job(None, b"", b"\xff"), false),
+            (calls("queue", true), &plain, false),
+            (calls("queue", true), &job(None, b"", b""), true),
+            (calls("que", true), &job(None, b"", b""), false),
+            (calls("queue", false), &job(None, b"", b""), false),
+            (calls("queue", true), &job(None, b"", b"\xff"), false),
             (Condition::Type("cat".into()), &plain, true),
             (Condition::Type("ca".into()), &plain, false),
             (Condition::Text(Glob::new(b"c?t7")), &plain, true),
             (Condition::Text(Glob::new(b"c?t")), &plain, false),
         ];
         for (condition, job, expected) in table {
-            assert_eq!(condition.holds(job, 7, Some(&Plain)), expected, "{condition:?} {job:?}");
+            assert_eq!(condition.holds((job, b"queue"), 7, Some(&Plain)), expected, "{condition:?} {job:?}");
             let needs_reader = matches!(condition, Condition::Calls { .. } | Condition::Type(_) | Condition::Text(_));
-            assert_eq!(condition.holds(job, 7, None), expected && !needs_reader, "without a reader: {condition:?}");
+            assert_eq!(
+                condition.holds((job, b"queue"), 7, None),
+                expected && !needs_reader,
+                "without a reader: {condition:?}"
+            );
         }
     }
 }

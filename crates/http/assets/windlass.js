@@ -140,7 +140,8 @@ async function changeMany(button) {
   }
   say("");
   if (jobs === 0) return say(`${verb}: no job is in a state that allows this.`);
-  if (!(await ask(`${verb} ${jobs} jobs?${change === "delete" ? " They are lost." : ""}`))) return;
+  const which = matches ? `all ${jobs} jobs that match` : `${jobs} jobs`;
+  if (!(await ask(`${verb} ${which}?${change === "delete" ? " They are lost." : ""}`))) return;
   await run(async () => {
     const changed = await many(change, query, false, (so_far) => say(`${verb}: ${so_far} of ${jobs}`));
     document.querySelectorAll("[data-id]:checked, [data-all]:checked, [data-match]:checked").forEach((box) => { box.checked = false; });

@@ -34,7 +34,7 @@ use windlass_session::Reason;
 use crate::api;
 use crate::app::{App, Peer};
 use crate::config::{Configured, SOCKET};
-use crate::site::History;
+use crate::site::{History, below_prefix};
 use crate::spans;
 
 /// How long a peer may take for the headers of its next request, and be silent between two.
@@ -187,7 +187,7 @@ async fn converse(stream: impl AsyncRead + AsyncWrite, peer: Peer, router: Route
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_PATIENCE));
     let service = service_fn(move |request: Request<Incoming>| {
-        let mut request = request.map(Body::new);
+        let mut request = below_prefix(request.map(Body::new));
         request.extensions_mut().insert(peer.clone());
         let mut router = router.clone();
         async move { Ok::<_, Infallible>(router.call(request).await.unwrap_or_else(|never| match never {})) }

@@ -1,6 +1,6 @@
 //! `windlass check --live`: one line and an exit code, as Nagios and its relatives expect them of a plugin.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use windlass_config::Period;
 use windlass_server::Failure;
 
@@ -22,7 +22,7 @@ const UNKNOWN: u8 = 3;
 pub(crate) fn check(check: &Check) -> u8 {
     let daemon = match check.ask.daemon() {
         Ok(daemon) => daemon,
-        Err(why) => return conclude("UNKNOWN", &why.to_string(), UNKNOWN),
+        Err(why) => return conclude(check.ask.json, "UNKNOWN", &why.to_string(), UNKNOWN),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure);
     let looked = runtime.and_then(|runtime| {
@@ -39,15 +39,24 @@ pub(crate) fn check(check: &Check) -> u8 {
                 Verdict::Warning => ("WARNING", 1),
                 Verdict::Critical => ("CRITICAL", 2),
             };
-            conclude(word, &text, code)
+            conclude(check.ask.json, word, &text, code)
         }
-        Err(why) => conclude("CRITICAL", &why.to_string(), 2),
+        Err(why) => conclude(check.ask.json, "CRITICAL", &why.to_string(), 2),
     }
 }
 
-fn conclude(word: &str, text: &str, code: u8) -> u8 {
+/// A check that cannot be made because the command line is wrong. Returns the exit code.
+pub(crate) fn not_checked(why: &str) -> u8 {
+    conclude(false, "UNKNOWN", why, UNKNOWN)
+}
+
+fn conclude(is_json: bool, word: &str, text: &str, code: u8) -> u8 {
+    let line = match is_json {
+        true => json!({"verdict": word, "code": code, "text": text}).to_string(),
+        false => format!("WINDLASS {word} - {text}"),
+    };
     // A closed standard output does not change the verdict.
-    let _ = print(&format!("WINDLASS {word} - {text}\n"));
+    let _ = print(&format!("{line}\n"));
     code
 }
 

@@ -27,7 +27,7 @@ use self::arguments::{
 };
 pub(crate) use self::arguments::{Check, Export, Operate};
 use self::client::{Answer, Client, Daemon, encoded, failure};
-pub(crate) use self::live::check;
+pub(crate) use self::live::{check, not_checked};
 use self::show::{BATCHES, CONNECTIONS, Column, QUEUES, SCHEDULES, WORKERS, at, text};
 
 impl Ask {

@@ -52,6 +52,10 @@ pub(super) const WORKERS: &[Column] = &[
     Column("PROTOCOL", |row| text(at(row, "/protocol"))),
     Column("HOST", |row| text(at(row, "/host"))),
     Column("PID", |row| text(at(row, "/pid"))),
+    Column("LABELS", |row| {
+        let labels = at(row, "/labels").as_array().into_iter().flatten().map(text);
+        labels.collect::<Vec<_>>().join(" ")
+    }),
     Column("MEMORY", |row| {
         at(row, "/memory_bytes").as_u64().map_or_else(String::new, |it| format!("{} MiB", it >> 20))
     }),
@@ -207,7 +211,7 @@ pub(super) fn job(job: &Value) -> String {
             ),
         ),
         ("retries", text(at(job, "/retries"))),
-        ("leased to", text(at(lease, "/worker"))),
+        ("leased to", holder(lease)),
         ("leased since", text(at(lease, "/since"))),
         ("progress", progress(at(job, "/progress"))),
         ("failure", failure(at(job, "/failure"))),
@@ -221,6 +225,16 @@ pub(super) fn job(job: &Value) -> String {
         _ => lines.push(("body", format!("{bytes} bytes"))),
     }
     fields(&lines)
+}
+
+/// Who has a job: the name of the worker, the number of its connection, or both.
+fn holder(lease: &Value) -> String {
+    let (worker, connection) = (text(at(lease, "/worker")), text(at(lease, "/connection")));
+    match (worker.is_empty(), connection.is_empty()) {
+        (_, true) => worker,
+        (true, false) => format!("connection {connection}"),
+        (false, false) => format!("{worker}, connection {connection}"),
+    }
 }
 
 /// The jobs that hold the slots of a throttle.
@@ -337,6 +351,25 @@ mod tests {
         assert!(lines[0].starts_with("  ID  STATE  QUEUE"), "{shown}");
         assert!(lines[1].starts_with("   7  dead   \u{fffd}[2Jq"), "{shown}");
         assert!(lines[2].starts_with("1234  dead   mails") && lines[2].ends_with('a'), "{shown}");
+    }
+
+    #[test]
+    fn workers_show_their_labels() {
+        let shown = table(WORKERS, &[json!({"name": "wid-1", "labels": ["golang", "blue"], "jobs": 2})]);
+        assert!(shown.contains("LABELS") && shown.contains("golang blue"), "{shown}");
+    }
+
+    #[test]
+    fn a_job_shows_who_has_it() {
+        let table = [
+            (json!({"worker": "w", "connection": null}), "w"),
+            (json!({"worker": null, "connection": 5}), "connection 5"),
+            (json!({"worker": "w", "connection": 5}), "w, connection 5"),
+            (Value::Null, ""),
+        ];
+        for (lease, text) in table {
+            assert_eq!(holder(&lease), text);
+        }
     }
 
     #[test]

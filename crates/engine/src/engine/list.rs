@@ -10,6 +10,7 @@ use super::queues::show;
 use super::requeue::make_ready;
 use super::state::State;
 use crate::clients::Worker;
+use crate::condition::Condition;
 use crate::context::Context;
 use crate::event::{QueueChange, Reply};
 use crate::ids::{ClientId, JobId, Protocol, Protocols, QueueId, Timestamp};
@@ -353,6 +354,8 @@ fn matches(state: &State, filter: &Filter, slot: Slot) -> (bool, u64) {
     if !may_match || filter.conditions.is_empty() {
         return (may_match, 0);
     }
-    let hold = filter.conditions.iter().all(|condition| condition.holds(job, state.skew_ms, state.reader.as_deref()));
+    let queue = state.queues.at(job.queue).map_or(&[][..], |queue| &queue.image().name);
+    let holds = |condition: &Condition| condition.holds((job, queue), state.skew_ms, state.reader.as_deref());
+    let hold = filter.conditions.iter().all(holds);
     (hold, TEST + job.body().len() as u64 / TEST_BYTES)
 }

@@ -89,13 +89,10 @@ impl Conditions {
 
     /// The conditions besides those that lead the engine to the jobs, the cheap ones first.
     fn others(self, app: &App) -> Vec<Condition> {
-        let Self { queue, kind, key, name, text, error, worker, connection, older_than, newer_than, ids, .. } = self;
+        let Self { kind, key, name, text, error, worker, connection, older_than, newer_than, ids, .. } = self;
         let wall = app.now().wall;
         let since = |period: Period| Timestamp(wall.0.saturating_sub(period.as_ms()));
-        let calls = |name: String| {
-            let or_queue = queue.is_some_and(|queue| queue.0 == name.as_bytes());
-            Condition::Calls { name: name.into(), or_queue }
-        };
+        let calls = |name: String| Condition::Calls { name: name.into(), or_queue: true };
         let conditions = [
             worker.map(|worker| Condition::HeldBy(worker.0)),
             connection.map(|id| Condition::HeldOn(ClientId(id))),

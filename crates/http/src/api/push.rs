@@ -101,6 +101,9 @@ impl Terms {
         if !(Priority::MIN.value()..=Priority::MAX.value()).contains(&priority) {
             return Err(Problem::bad_request(format!("priority {priority} is not in 1..=9")));
         }
+        if let Some(retries) = retries.filter(|retries| *retries < -1) {
+            return Err(Problem::bad_request(format!("retries is -1 or more, not {retries}")));
+        }
         let after = |period: Period| wall.after_ms(period.as_ms());
         let not_before = match (delay, at) {
             (Some(_), Some(_)) => return Err(Problem::bad_request("either delay or at")),

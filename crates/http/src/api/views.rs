@@ -78,8 +78,10 @@ pub(crate) struct Job {
 /// A worker's right to a job.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Lease {
-    /// The worker's name, if it has given one.
+    /// The worker's name, if it has given one. A listing does not show the names of connections.
     pub(crate) worker: Option<Name>,
+    /// The number of the connection, if the lease ends with it.
+    pub(crate) connection: Option<u64>,
     /// Whether it ends with the worker's connection. Otherwise only its time ends it.
     pub(crate) connection_bound: bool,
     /// Since when.
@@ -273,6 +275,10 @@ impl Job {
                 Holder::Named(name) => Name::of(name),
                 Holder::Connection(_) => None,
             },
+            connection: match &lease.holder {
+                Holder::Named(_) => None,
+                Holder::Connection(id) => Some(id.0),
+            },
             connection_bound: lease.connection_bound(),
             since: now.text(lease.taken_at),
             until: now.text(lease.until),
@@ -305,7 +311,7 @@ impl Failure {
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
     }
 
-    fn of(failure: &windlass_engine::Failure) -> Self {
+    pub(super) fn of(failure: &windlass_engine::Failure) -> Self {
         Self {
             at: moment_text(failure.at),
             first_at: moment_text(failure.first_at),
@@ -323,6 +329,9 @@ impl JobDetail {
         let extra = job.extra.as_deref();
         if let (Some(shown), Some(failure)) = (&mut row.failure, extra.and_then(|extra| extra.failure.as_deref())) {
             shown.backtrace = failure.backtrace.iter().map(|line| text(line)).collect();
+        }
+        if let (Some(lease), Some(Why::Leased(holder))) = (&mut row.lease, &why) {
+            lease.worker = lease.worker.take().or_else(|| Name::of(&holder.worker));
         }
         let (body, body_base64) = body(job.body());
         let fits = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ].into_iter();

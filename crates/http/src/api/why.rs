@@ -4,7 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use windlass_engine::{JobState, JobView, LeaseHolder, Why};
 
-use super::views::state_name;
+use super::views::{Failure, state_name};
 use crate::app::{App, Now};
 use crate::name::Name;
 use crate::time::moment_text;
@@ -77,8 +77,8 @@ fn not_ready(view: &JobView, now: Now) -> String {
     let job = &view.job;
     let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
     let failed = failure.map_or_else(String::new, |failure| {
-        let message = String::from_utf8_lossy(&failure.message).into_owned();
-        format!(", after {} failures, the last: {message}", job.failures)
+        let failures = if job.failures == 1 { "failure" } else { "failures" };
+        format!(", after {} {failures}, the last: {}", job.failures, Failure::of(failure).text())
     });
     let at = |moment: Option<String>| moment.unwrap_or_else(|| "never".to_owned());
     match &job.state {

@@ -27,6 +27,7 @@ use axum::routing::{get, post};
 
 pub(crate) use self::history::History;
 pub(crate) use self::login::{LOGIN, to_login};
+pub(crate) use self::shell::below_prefix;
 use crate::api::access::demand;
 use crate::app::App;
 use crate::login::Role;

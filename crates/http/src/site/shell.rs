@@ -7,6 +7,7 @@ use askama::Template;
 use axum::body::to_bytes;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
+use axum::http::uri::PathAndQuery;
 use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
@@ -19,6 +20,26 @@ use crate::problem::{Outcome, Problem};
 /// Where a proxy tells below which path it shows these pages.
 const PREFIX_HEADER: &str = "x-script-name";
 const PREFIX_BYTES_MAX: usize = 256;
+
+/// The first names of all paths.
+const OWN: [&str; 16] = [
+    "api",
+    "assets",
+    "batches",
+    "connections",
+    "health",
+    "jobs",
+    "livez",
+    "login",
+    "logout",
+    "metrics",
+    "queues",
+    "readyz",
+    "schedules",
+    "stats",
+    "throttles",
+    "workers",
+];
 
 /// The longest error that becomes a page.
 const ERROR_BYTES_MAX: usize = 64 << 10;
@@ -80,6 +101,27 @@ pub(super) fn prefix(headers: &HeaderMap) -> String {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "/-_.~".contains(char);
     let is_path = prefix.starts_with('/') && !prefix.contains("//") && prefix.chars().all(is_plain);
     if is_path && prefix.len() <= PREFIX_BYTES_MAX { prefix.to_owned() } else { String::new() }
+}
+
+/// A request as it would be without the path of the proxy, which may or may not have removed it.
+///
+/// A prefix that begins like one of our own paths stays: it cannot be told from them.
+pub(crate) fn below_prefix<B>(mut request: axum::http::Request<B>) -> axum::http::Request<B> {
+    let prefix = prefix(request.headers());
+    let given = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+    let rest = given.strip_prefix(&prefix).filter(|_| !prefix.is_empty() && !is_ours(&prefix));
+    let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with(['/', '?'])) else { return request };
+    let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+    // A part of a path after a slash is a path.
+    if let Ok(uri) = rest.parse() {
+        *request.uri_mut() = uri;
+    }
+    request
+}
+
+/// Whether a path begins with the first name of one of our own.
+fn is_ours(path: &str) -> bool {
+    path.split('/').nth(1).is_some_and(|first| OWN.contains(&first))
 }
 
 /// A template as an answer.
@@ -151,6 +193,36 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(PREFIX_HEADER, given.parse().unwrap());
             assert_eq!(Shell::of(&headers, &Extensions::new()).prefix, expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_may_leave_the_prefix_in_the_path() {
+        let table = [
+            ("/q", "/q/jobs?state=dead", "/jobs?state=dead"),
+            ("/q/", "/q/", "/"),
+            ("/q", "/q", "/"),
+            ("/q", "/q?span=day", "/?span=day"),
+            ("/a/b", "/a/b/queues/x%2Fy", "/queues/x%2Fy"),
+            ("/q", "/jobs", "/jobs"),
+            ("/q", "/queues", "/queues"),
+            ("", "/q/jobs", "/q/jobs"),
+            ("/jobs", "/jobs/17", "/jobs/17"),
+            ("//evil", "//evil/jobs", "//evil/jobs"),
+        ];
+        for (prefix, path, expected) in table {
+            let request = axum::http::Request::builder().uri(path).header(PREFIX_HEADER, prefix).body(()).unwrap();
+            assert_eq!(below_prefix(request).uri(), expected, "{prefix} {path}");
+        }
+    }
+
+    #[test]
+    fn our_own_paths_are_known() {
+        let document: serde_json::Value = serde_json::from_str(&crate::api::openapi()).unwrap();
+        let described = document["paths"].as_object().unwrap().keys().map(String::as_str);
+        let pages = include_str!("mod.rs").split(".route(\"").skip(1).filter_map(|route| route.split('"').next());
+        for path in described.chain(pages).chain(["/stats", "/health", "/login"]).filter(|path| *path != "/") {
+            assert!(is_ours(path), "{path}");
         }
     }
 

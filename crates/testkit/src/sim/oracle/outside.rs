@@ -348,7 +348,7 @@ impl Oracle {
             && filter.queue.as_ref().is_none_or(|name| self.queue(job.queue).name == name)
             && filter.protocol.is_none_or(|protocol| job.protocol == protocol)
             && (filter.names.is_empty() || filter.names.iter().any(|name| !name.is_empty() && name == job.name()))
-            && filter.conditions.iter().all(|condition| condition.holds(job, 0, None))
+            && filter.conditions.iter().all(|condition| condition.holds((job, &[]), 0, None))
     }
 
     /// All matching jobs, in the order that a listing must have, where it must have one.
