@@ -33,6 +33,8 @@ const ACCESS: AccessKeys = AccessKeys {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spiderq {
+    /// Serve the protocol at all.
+    pub enabled: bool,
     /// Addresses of spiderq; empty for none.
     pub listen: Vec<Listen>,
     /// The queue served there.
@@ -333,6 +335,7 @@ impl Default for Spiderq {
             password_file: PathBuf::new(),
             curve_secret_key_file: PathBuf::new(),
             curve_clients: Vec::new(),
+            enabled: true,
             more: Vec::new(),
             tls: Tls::default(),
         }
