@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use common::zmtp::{Dealer, command, greeting};
+use common::zmtp::{Dealer, command, greeting, plain_login};
 use common::{Peer, daemon, socket, wait_for_log, wait_until};
 use peer::Fwp;
 
@@ -143,14 +143,6 @@ fn an_address_connects_only_so_often() {
 
 /// Secrets of every kind, each of which must show up nowhere.
 const SECRETS: [&str; 5] = ["hunter2-faktory", "hunter2-spiderq", "hunter2-eventmq", "hunter2-later", "hunter2-wrong"];
-
-fn plain_login(address: SocketAddr, password: &str) -> bool {
-    let mut dealer = Dealer::reach(address).unwrap();
-    dealer.say(&greeting("PLAIN")).unwrap();
-    let length = u8::try_from(password.len()).unwrap();
-    dealer.say(&command("HELLO", &[&b"\x01u"[..], &[length], password.as_bytes()].concat())).unwrap();
-    dealer.hear_bytes(64).is_ok() && dealer.hear_frame().is_ok_and(|(_, body)| body.starts_with(b"\x07WELCOME"))
-}
 
 fn credentials(dir: &Path) -> String {
     fs::create_dir(dir.join("credentials")).unwrap();
