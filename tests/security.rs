@@ -93,9 +93,13 @@ fn publications_are_for_those_who_may_submit() {
 
 /// Whether a connection is closed without a word.
 fn is_shut_out(address: SocketAddr) -> bool {
+    is_unanswered(address, b"version\n")
+}
+
+fn is_unanswered(address: SocketAddr, request: &[u8]) -> bool {
     let mut said = Vec::new();
     let mut stream = socket(address).unwrap();
-    let _ = stream.write_all(b"version\n");
+    let _ = stream.write_all(request);
     stream.shutdown(std::net::Shutdown::Write).ok();
     // What was not read makes it a reset.
     let _ = stream.read_to_end(&mut said);
@@ -137,6 +141,9 @@ fn an_address_connects_only_so_often() {
     let shut_out = (0..5).filter(|_| is_shut_out(at)).count();
     assert!((1..=2).contains(&shut_out), "{shut_out}: a slow machine may have forgiven one");
     wait_for_log(&daemon, "connections_per_address_per_minute");
+    // HTTP counts, too.
+    let livez = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    assert!((0..5).any(|_| is_unanswered(daemon.address("http"), livez)));
 }
 
 // ---- secrets --------------------------------------------------------------------------------------------------------
