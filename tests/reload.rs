@@ -5,6 +5,8 @@
 mod common;
 #[path = "faktory/peer.rs"]
 mod peer;
+#[path = "spiderq/peer.rs"]
+mod spiderq;
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -14,6 +16,7 @@ use std::sync::Arc;
 
 use common::bystander::Bystander;
 use common::http::Http;
+use common::zmtp::plain_login;
 use common::{Peer, daemon, socket, wait_for_log, wait_until};
 use peer::Fwp;
 use rcgen::{Certificate, CertificateParams, KeyPair};
@@ -21,6 +24,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
+use spiderq::{ADDED, Bare, add};
 use windlass_testkit::daemon::Daemon;
 
 /// A daemon with TLS for Gearman and a password for Faktory, its files, and its operator.
@@ -32,6 +36,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with(|_| String::new())
+    }
+
+    /// With further sections, which may name files in the directory.
+    fn with(sections: impl Fn(&Path) -> String) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let key = KeyPair::generate().unwrap();
         // Two certificates of one key: a renewal.
@@ -48,7 +57,7 @@ impl Scene {
             file("chain.pem"),
             file("key.pem")
         );
-        let daemon = daemon(dir.path()).set(&toml).start();
+        let daemon = daemon(dir.path()).set(&toml).set(&sections(dir.path())).start();
         Self { dir, certificates, daemon }
     }
 
@@ -166,6 +175,36 @@ fn what_needs_a_restart_is_named_until_then() {
     scene.says("nothing has changed\n");
     let log = scene.daemon.log_text();
     assert!(log.contains("needs a restart") && log.contains("\"key\":\"server.threads\""), "{log}");
+}
+
+#[test]
+fn each_section_of_spiderq_says_what_applies_to_it() {
+    let sections = |dir: &Path| {
+        fs::write(dir.join("more"), "before").unwrap();
+        format!(
+            "[spiderq]\nlisten = [\"127.0.0.1:0\"]\nqueue = \"first\"\n[[spiderq.more]]\nlisten = [\"127.0.0.2:0\"]\n\
+             queue = \"second\"\nuser = \"u\"\npassword_file = {:?}\n[zmtp]\nping_timeout = \"29s\"\n",
+            dir.join("more")
+        )
+    };
+    let scene = Scene::with(sections);
+    let [first, second] = scene.daemon.addresses("spiderq")[..] else { panic!("two addresses") };
+    fs::write(scene.file("more"), "after").unwrap();
+    scene.edit("29s", "28s");
+    scene.says("spiderq.more.1.password_file: applied\nzmtp.ping_timeout: applied\n");
+    assert!(plain_login(second, "after") && !plain_login(second, "before"));
+
+    let mut old = Bare::connect(first);
+    scene.edit("queue = \"first\"", "queue = \"other\"\nlends_max = 7");
+    scene.edit("user = \"u\"", "user = \"u\"\ndialect = \"1.4\"");
+    scene.says("spiderq.lends_max: applied\nspiderq.more.1.dialect: applied\nspiderq.queue: needs a restart\n");
+    assert_eq!(Bare::connect(first).ask(&add("a", b"1")), ADDED);
+    assert_eq!(old.count(), 1, "one queue for all");
+    scene.edit("127.0.0.2:0", "127.0.0.3:0");
+    scene.says("spiderq.more.1.listen: needs a restart\nspiderq.queue: needs a restart\n");
+    scene.edit("queue = \"other\"", "queue = \"first\"");
+    scene.edit("127.0.0.3:0", "127.0.0.2:0");
+    scene.says("nothing has changed\n");
 }
 
 #[test]

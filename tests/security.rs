@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use common::zmtp::{Dealer, command, greeting};
+use common::zmtp::{Dealer, command, greeting, plain_login};
 use common::{Peer, daemon, socket, wait_for_log, wait_until};
 use peer::Fwp;
 
@@ -93,9 +93,13 @@ fn publications_are_for_those_who_may_submit() {
 
 /// Whether a connection is closed without a word.
 fn is_shut_out(address: SocketAddr) -> bool {
+    is_unanswered(address, b"version\n")
+}
+
+fn is_unanswered(address: SocketAddr, request: &[u8]) -> bool {
     let mut said = Vec::new();
     let mut stream = socket(address).unwrap();
-    let _ = stream.write_all(b"version\n");
+    let _ = stream.write_all(request);
     stream.shutdown(std::net::Shutdown::Write).ok();
     // What was not read makes it a reset.
     let _ = stream.read_to_end(&mut said);
@@ -137,20 +141,15 @@ fn an_address_connects_only_so_often() {
     let shut_out = (0..5).filter(|_| is_shut_out(at)).count();
     assert!((1..=2).contains(&shut_out), "{shut_out}: a slow machine may have forgiven one");
     wait_for_log(&daemon, "connections_per_address_per_minute");
+    // HTTP counts, too.
+    let livez = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    assert!((0..5).any(|_| is_unanswered(daemon.address("http"), livez)));
 }
 
 // ---- secrets --------------------------------------------------------------------------------------------------------
 
 /// Secrets of every kind, each of which must show up nowhere.
 const SECRETS: [&str; 5] = ["hunter2-faktory", "hunter2-spiderq", "hunter2-eventmq", "hunter2-later", "hunter2-wrong"];
-
-fn plain_login(address: SocketAddr, password: &str) -> bool {
-    let mut dealer = Dealer::reach(address).unwrap();
-    dealer.say(&greeting("PLAIN")).unwrap();
-    let length = u8::try_from(password.len()).unwrap();
-    dealer.say(&command("HELLO", &[&b"\x01u"[..], &[length], password.as_bytes()].concat())).unwrap();
-    dealer.hear_bytes(64).is_ok() && dealer.hear_frame().is_ok_and(|(_, body)| body.starts_with(b"\x07WELCOME"))
-}
 
 fn credentials(dir: &Path) -> String {
     fs::create_dir(dir.join("credentials")).unwrap();

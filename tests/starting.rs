@@ -65,6 +65,12 @@ fn only_the_named_protocols_are_served() {
             .collect::<Vec<_>>()
     };
     assert_eq!(listed(&["--only", "gearman"]), ["gearman", "http"]);
+    let file = dir.path().join("windlass.toml");
+    fs::write(&file, "eventmq.enabled = false\nfaktory.enabled = false\n").unwrap();
+    let file = file.to_str().unwrap();
+    assert_eq!(listed(&["-c", file]), ["gearman", "spiderq", "http"]);
+    assert_eq!(listed(&["-c", file, "--set", "gearman.enabled=false"]), ["spiderq", "http"]);
+    assert_eq!(listed(&["-c", file, "--only", "faktory"]), ["faktory", "http"]);
     assert_eq!(listed(&["--only", "spiderq,faktory"]), ["faktory", "spiderq", "http"]);
     says(&windlass(dir.path(), &["check", "--only", "kafka"]), 2, "invalid value 'kafka' for '--only <PROTOCOL>'");
 }

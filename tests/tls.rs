@@ -20,6 +20,7 @@ use common::{Peer, daemon, socket, submission, wait_for_log};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned, SupportedProtocolVersion};
 use windlass_gearman::wire::{Request, Response};
@@ -139,11 +140,22 @@ fn jobs_run_over_tls() {
     assert!(page.text().lines().any(|it| it == line), "{}", page.text());
 }
 
-/// A proxy before an address of the daemon: it speaks TLS to clients, until its runtime ends.
-fn proxied(files: &Files, daemon: SocketAddr) -> (tokio::runtime::Runtime, SocketAddr) {
+/// A proxy before an address of the daemon: it speaks TLS to clients, until its runtime ends. It may demand certificates
+/// of an authority.
+fn proxied(files: &Files, demands: Option<&Authority>, daemon: SocketAddr) -> (tokio::runtime::Runtime, SocketAddr) {
     let [chain, key] = ["chain.pem", "key.pem"].map(|name| fs::read(files.path(name)).unwrap());
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let builder = match demands {
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(der(&authority.certificate)).unwrap();
+            let provider = Arc::new(ring::default_provider());
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().unwrap())
+        }
+        None => builder.with_no_client_auth(),
+    };
     let chain = vec![CertificateDer::from_pem_slice(&chain).unwrap()];
     let config = builder.with_single_cert(chain, PrivateKeyDer::from_pem_slice(&key).unwrap()).unwrap();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
@@ -168,7 +180,7 @@ fn commands_reach_a_daemon_behind_a_proxy_with_tls() {
     let dir = tempfile::tempdir().unwrap();
     let files = Files::new(dir.path(), &Authority::new());
     let daemon = files.plan().start();
-    let (_runtime, address) = proxied(&files, daemon.address("http"));
+    let (_runtime, address) = proxied(&files, None, daemon.address("http"));
     let windlass = |words: &[&str], authority: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(words).arg("--url").arg(format!("https://localhost:{}", address.port()));
@@ -183,6 +195,31 @@ fn commands_reach_a_daemon_behind_a_proxy_with_tls() {
     let refused = windlass(&["status"], &foreign);
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("invalid peer certificate"), "{refused:?}");
+}
+
+#[test]
+fn commands_have_a_certificate_for_a_proxy_that_demands_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    let own = authority.sign("operator");
+    files.write("own.pem", &own.certificate);
+    files.write("own.key", &own.key);
+    let daemon = files.plan().start();
+    let (_runtime, address) = proxied(&files, Some(&authority), daemon.address("http"));
+    let status = |options: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["status", "--url", &format!("https://localhost:{}", address.port())]).env_clear();
+        for (option, name) in options {
+            command.arg(option).arg(files.path(name));
+        }
+        command.output().unwrap()
+    };
+    let [ca, certificate, key] = [("--ca", "ca.pem"), ("--client-certificate", "own.pem"), ("--client-key", "own.key")];
+    assert_eq!(status(&[ca]).status.code(), Some(1));
+    assert_eq!(status(&[ca, certificate]).status.code(), Some(2), "a certificate without its key");
+    let shown = status(&[ca, certificate, key]);
+    assert!(shown.status.success() && shown.stdout.starts_with(b"windlass"), "{shown:?}");
 }
 
 #[test]

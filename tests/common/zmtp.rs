@@ -173,3 +173,12 @@ impl Dealer {
         end.map_or_else(|error| error.kind() == io::ErrorKind::ConnectionReset, |_| true)
     }
 }
+
+/// Whether the user `u` can log in with this password.
+pub fn plain_login(address: SocketAddr, password: &str) -> bool {
+    let mut dealer = Dealer::reach(address).unwrap();
+    dealer.say(&greeting("PLAIN")).unwrap();
+    let length = u8::try_from(password.len()).unwrap();
+    dealer.say(&command("HELLO", &[&b"\x01u"[..], &[length], password.as_bytes()].concat())).unwrap();
+    dealer.hear_bytes(64).is_ok() && dealer.hear_frame().is_ok_and(|(_, body)| body.starts_with(b"\x07WELCOME"))
+}

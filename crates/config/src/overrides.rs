@@ -11,13 +11,16 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use crate::Error;
-use crate::secret::is_secret;
+use crate::secret::{is_secret, shown_bytes};
 
 /// The prefix of all our variables.
 const PREFIX: &str = "WINDLASS_";
 
 /// Prefixes of variables that steer tests and benchmarks; the daemon ignores them.
 const NOT_OURS: [&str; 3] = ["WINDLASS_TEST_", "WINDLASS_SIM_", "WINDLASS_BENCH_"];
+
+/// The key of a list of further sections like the one that it is in.
+const MORE: &str = ".more";
 
 /// A whole configuration. Every type in it has a form in TOML.
 pub trait Document: Default + Serialize + DeserializeOwned {}
@@ -48,7 +51,8 @@ impl Override {
             return Err(refuse(format!("unknown key `{key}`; the nearest is `{near}`")));
         };
         let value = value(text, like).map_err(|reason| {
-            refuse(if is_secret(key) { format!("the value is not a TOML {}", like.type_str()) } else { reason })
+            let is_hidden = is_secret(key) || has_secret(text);
+            refuse(if is_hidden { format!("the value is not a TOML {}", like.type_str()) } else { reason })
         })?;
         Ok(Self { protocol: protocol.to_owned(), key: key.to_owned(), value })
     }
@@ -59,7 +63,10 @@ impl Override {
     ///
     /// As [`Override::new`]; or there is no `=` in the text.
     pub fn from_assignment<C: Document>(text: &str) -> Result<Self, Error> {
-        let shown = text.split_once('=').filter(|(key, _)| is_secret(key)).map_or(text, |(key, _)| key);
+        let shown = match text.split_once('=') {
+            Some((key, value)) if is_secret(key) || has_secret(value) => key,
+            _ => text,
+        };
         let protocol = format!("--set {shown}");
         match text.split_once('=') {
             Some((key, value)) => Self::new::<C>(&protocol, key.trim(), value),
@@ -104,9 +111,13 @@ impl Override {
 pub fn with<C: Document>(config: C, overrides: impl IntoIterator<Item = Override>) -> Result<C, Error> {
     overrides.into_iter().try_fold(config, |config, Override { protocol, key, value }| {
         let mut table = to_table(&config);
+        let is_hidden = has_secret(&value.to_string());
         put(&mut table, &key, value);
         table.try_into().map_err(|error: toml::de::Error| {
-            let reason = error.message().trim().replace('\n', "; ");
+            let message = error.message().trim();
+            // A wrong value is in the message.
+            let is_hidden = is_hidden && message.starts_with("invalid");
+            let reason = if is_hidden { "invalid value".to_owned() } else { message.replace('\n', "; ") };
             Error::Override { protocol, reason }
         })
     })
@@ -117,6 +128,11 @@ fn to_table(config: &impl Document) -> Table {
     Table::try_from(config).expect("a configuration can be written")
 }
 
+/// Whether a value has a secret in it, as a list of sections may.
+fn has_secret(value: &str) -> bool {
+    shown_bytes(value) < value.len()
+}
+
 /// Every key with its default.
 #[must_use]
 pub fn keys<C: Document>() -> Vec<(String, Value)> {
@@ -125,12 +141,25 @@ pub fn keys<C: Document>() -> Vec<(String, Value)> {
     keys
 }
 
-/// Every key of a configuration with its value, as TOML.
+/// Every key of a configuration with its value, as TOML. The keys of further sections have their number, from 1:
+/// `spiderq.more.1.queue`.
 #[must_use]
 pub fn values(config: &impl Document) -> BTreeMap<String, String> {
     let mut keys = Vec::new();
     gather(to_table(config), "", &mut keys);
-    keys.into_iter().map(|(key, value)| (key, value.to_string())).collect()
+    let mut values = BTreeMap::new();
+    for (key, value) in keys {
+        let Some(sections) = value.as_array().filter(|_| key.ends_with(MORE)) else {
+            values.insert(key, value.to_string());
+            continue;
+        };
+        let mut own = Vec::new();
+        for (section, number) in sections.iter().filter_map(Value::as_table).zip(1..) {
+            gather(section.clone(), &format!("{key}.{number}."), &mut own);
+        }
+        values.extend(own.into_iter().map(|(key, value)| (key, value.to_string())));
+    }
+    values
 }
 
 /// Collects the keys of a section, and of the sections in it.

@@ -45,6 +45,8 @@ const ACCESS: AccessKeys = AccessKeys {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Eventmq {
+    /// Serve the protocol at all.
+    pub enabled: bool,
     /// Addresses for clients, workers and schedulers; empty for none.
     pub listen: Vec<Listen>,
     /// Addresses for the same roles and for administrators, who can stop the daemon if [`Eventmq::disconnect`] is set.
@@ -320,6 +322,7 @@ impl Protocol for Configured {
 impl Default for Eventmq {
     fn default() -> Self {
         Self {
+            enabled: true,
             listen: ROUTER_PORTS.map(Listen::local).to_vec(),
             admin_listen: vec![Listen::local(ADMIN_PORT)],
             publish_listen: vec![Listen::local(PUBLISH_PORT)],

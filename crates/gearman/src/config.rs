@@ -31,6 +31,8 @@ const VERSION_BYTES_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gearman {
+    /// Serve the protocol at all.
+    pub enabled: bool,
     /// Addresses of Gearman; empty for none.
     pub listen: Vec<Listen>,
     /// The largest packet, header included.
@@ -74,6 +76,7 @@ pub enum OnTimeout {
 impl Default for Gearman {
     fn default() -> Self {
         Self {
+            enabled: true,
             listen: vec![Listen::local(PORT)],
             frame_bytes_max: ByteSize(64 << 20),
             line_bytes_max: ByteSize(8192),

@@ -27,7 +27,7 @@ use tokio_util::io::{InspectReader, InspectWriter};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
-use windlass_server::door::{Inside, Socket};
+use windlass_server::door::{Connects, Inside, Socket};
 use windlass_server::figures::Counts;
 use windlass_session::Reason;
 
@@ -56,7 +56,7 @@ const HEADERS_MAX: usize = 64;
 
 /// Starts the thread.
 pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
-    let (stop, counts) = (inside.stop.clone(), inside.figures.counts("http"));
+    let (stop, counts, connects) = (inside.stop.clone(), inside.figures.counts("http"), inside.connects.clone());
     let app = Arc::new(App::new(configured, inside, Arc::clone(&counts))?);
     let watch = History::watch(Arc::clone(&app));
     let spans = spans::follow(&configured.telemetry, &app, &stop)?;
@@ -65,6 +65,7 @@ pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Insid
         places: Arc::new(Semaphore::new(configured.http.connections_max)),
         tasks: TaskTracker::new(),
         counts,
+        connects,
         stop,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -89,6 +90,7 @@ struct House {
     places: Arc<Semaphore>,
     tasks: TaskTracker,
     counts: Arc<Counts>,
+    connects: Connects,
     stop: CancellationToken,
 }
 
@@ -127,7 +129,13 @@ impl House {
                 accepted = accepted => accepted,
             };
             match accepted {
-                Ok((stream, peer, place)) => self.enter(stream, peer, place),
+                Ok((stream, peer, place)) if peer.ip.is_none_or(|ip| self.connects.admit(ip)) => {
+                    self.enter(stream, peer, place);
+                }
+                Ok(_) => {
+                    self.counts.opened();
+                    self.counts.closed(Reason::Limit("connections_per_address_per_minute").code());
+                }
                 Err(error) => {
                     tracing::debug!(%error, "http: cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;

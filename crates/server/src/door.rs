@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,6 +17,7 @@ use crate::control::Control;
 use crate::export::Exports;
 use crate::figures::Figures;
 use crate::listen::{Acceptor, Bound, SocketFile};
+use crate::places::Places;
 
 /// A listener beside those of the protocols, as it is configured.
 pub trait Door: Send + Sync + fmt::Debug {
@@ -65,8 +66,22 @@ pub struct Inside {
     pub figures: Figures,
     /// Exports of the store.
     pub exports: Exports,
+    /// How often an address may connect.
+    pub connects: Connects,
     /// Cancelled when the daemon stops.
     pub stop: CancellationToken,
+}
+
+/// How often an address may connect, to all listeners together.
+#[derive(Clone, Debug)]
+pub struct Connects(pub(crate) Arc<Places>);
+
+impl Connects {
+    /// Whether a new connection may be served; otherwise it must be closed, and the log says why. Counts it.
+    #[must_use]
+    pub fn admit(&self, address: IpAddr) -> bool {
+        self.0.admit(address)
+    }
 }
 
 /// A door whose addresses are bound.

@@ -9,6 +9,7 @@
 //!   they are. The daemon closes other connections in these places on their first byte.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -18,8 +19,12 @@ use foldhash::HashMap;
 use windlass_session::Reason;
 use windlass_session::protocol::IsAdmin;
 
+use crate::logging::limited::warn_limited;
 use crate::mailbox::Mailbox;
 use crate::rates::{self, Allowance, Rates};
+
+/// The limit of an address that connects too often.
+const CONNECTS: &str = "connections_per_address_per_minute";
 
 /// The limit of an address that has guessed.
 pub(crate) const FAILED_LOGINS: &str = "failed_logins_per_address_per_minute";
@@ -135,6 +140,16 @@ impl Places {
         Ok(Guest { places: Arc::clone(self), number, entry, is_admin, has_spoken: false })
     }
 
+    /// Whether a connection that needs no place here, because it is a door's, may be made by its address's rate. Counts
+    /// it.
+    pub(crate) fn admit(&self, address: IpAddr) -> bool {
+        let is_admitted = self.lock().admit_rate(rates::source(address), Instant::now(), &self.limits.load());
+        if !is_admitted {
+            warn_limited!(CONNECTS, peer = %address, limit = CONNECTS, "too many connections: closed the new connection");
+        }
+        is_admitted
+    }
+
     /// Whether a protocol may have one more place without using places reserved for others.
     fn has_room(&self, inner: &Inner, protocol: &str) -> bool {
         let reserved = self.reserved(inner);
@@ -190,13 +205,17 @@ impl Inner {
         if limits.failures.is_some_and(|allowance| !self.failures.admit(source, now, allowance)) {
             return Err(FAILED_LOGINS);
         }
-        if let Some(allowance) = limits.rate {
-            if !self.connects.admit(source, now, allowance) {
-                return Err("connections_per_address_per_minute");
-            }
+        if self.admit_rate(source, now, limits) { Ok(()) } else { Err(CONNECTS) }
+    }
+
+    /// Checks how often an address connects, and counts that it does.
+    fn admit_rate(&mut self, source: u128, now: Instant, limits: &PlaceLimits) -> bool {
+        let Some(allowance) = limits.rate else { return true };
+        let is_admitted = self.connects.admit(source, now, allowance);
+        if is_admitted {
             self.connects.count(source, now, allowance);
         }
-        Ok(())
+        is_admitted
     }
 
     fn count(&mut self, entry: &Entry) {

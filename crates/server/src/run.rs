@@ -14,7 +14,7 @@ use crate::config::{Config, Server};
 use crate::connection::{Bounds, Shared};
 use crate::control::{Control, EarlySignals, Heeded, Reloader, Signals, Values};
 use crate::data::{self, Store};
-use crate::door::{BoundDoor, Inside};
+use crate::door::{BoundDoor, Connects, Inside};
 use crate::export::Exports;
 use crate::failure::{Failure, no_threads};
 use crate::figures::Figures;
@@ -193,6 +193,7 @@ fn open_doors(
             control: control.clone(),
             figures: figures.clone(),
             exports: exports.clone(),
+            connects: Connects(Arc::clone(&acceptor.places)),
             stop: stop.clone(),
         };
         files.extend(door.open(inside, acceptor).map_err(no_threads)?);

@@ -10,7 +10,7 @@ use windlass_engine::{Clash, QueueKind};
 use windlass_session::Listen;
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, ServedQueue, SessionFactory};
 use windlass_zmtp::curve::CurvePublicKey;
-use windlass_zmtp::{Access, AccessKeys, Role, Zmtp};
+use windlass_zmtp::{Access, AccessKeys, ConnectionRegistry, Role, Zmtp};
 
 use crate::session::{Counters, Settings, SpiderqSpeaker};
 use crate::wire;
@@ -33,6 +33,8 @@ const ACCESS: AccessKeys = AccessKeys {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spiderq {
+    /// Serve the protocol at all.
+    pub enabled: bool,
     /// Addresses of spiderq; empty for none.
     pub listen: Vec<Listen>,
     /// The queue served there.
@@ -191,6 +193,14 @@ pub struct Configured {
     pub zmtp: Zmtp,
 }
 
+/// What all connections of an endpoint share, before and after a reload.
+#[derive(Debug)]
+struct Shared {
+    queue: String,
+    counters: Arc<Counters>,
+    registry: Arc<ConnectionRegistry>,
+}
+
 impl Configured {
     /// The settings of the connections to one cycle queue: to the one of this name, or to the first one.
     ///
@@ -224,16 +234,17 @@ impl Configured {
         })
     }
 
-    /// The endpoint of one cycle queue: its connections share their counters.
+    /// The endpoint of one cycle queue.
     fn endpoint(&self, cycle: &CycleListener<'_>, daemon: &Daemon) -> Result<Endpoint, Error> {
         let settings = self.cycle_settings(cycle, daemon)?;
         let guarded = settings.zmtp.mechanism.is_guarded();
-        let shared = Arc::<Counters>::clone(&settings.counters);
+        let (queue, counters) = (cycle.queue.to_owned(), Arc::clone(&settings.counters));
+        let shared = Shared { queue, counters, registry: self.zmtp.registry() };
         Ok(Endpoint {
             name: NAME,
             listen: cycle.listen.to_vec(),
-            sessions: self.sessions(settings),
-            shared,
+            sessions: Self::sessions(&shared, settings),
+            shared: Arc::new(shared),
             guarded,
             is_admin: |_| false,
             pages: Vec::new(),
@@ -241,9 +252,9 @@ impl Configured {
         })
     }
 
-    fn sessions(&self, settings: Settings) -> SessionFactory {
+    fn sessions(shared: &Shared, settings: Settings) -> SessionFactory {
         let settings = Arc::new(settings);
-        self.zmtp.registry().sessions(move |info, registration| {
+        Arc::clone(&shared.registry).sessions(move |info, registration| {
             Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registration))
         })
     }
@@ -311,17 +322,20 @@ impl Protocol for Configured {
     }
 
     fn renewed(&self, daemon: &Daemon, running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
-        let cycle = self.spiderq.cycles().find(|cycle| cycle.listen == running.listen);
-        let Some((cycle, Ok(counters))) = cycle.zip(Some(Arc::clone(&running.shared).downcast())) else {
-            return Ok(None);
-        };
-        Ok(Some(self.sessions(Settings { counters, ..self.cycle_settings(&cycle, daemon)? })))
+        let Some(shared) = running.shared.downcast_ref::<Shared>() else { return Ok(None) };
+        // Several may have the same addresses, with ports of the system's choice.
+        let there = self.spiderq.cycles().filter(|cycle| cycle.listen == running.listen);
+        let Some(cycle) = there.min_by_key(|cycle| cycle.queue != shared.queue) else { return Ok(None) };
+        let cycle = CycleListener { queue: &shared.queue, ..cycle };
+        let settings = Settings { counters: Arc::clone(&shared.counters), ..self.cycle_settings(&cycle, daemon)? };
+        Ok(Some(Self::sessions(shared, settings)))
     }
 }
 
 impl Default for Spiderq {
     fn default() -> Self {
         Self {
+            enabled: true,
             listen: vec![Listen::local(PORT)],
             queue: "spiderq".to_owned(),
             dialect: Dialect::Auto,

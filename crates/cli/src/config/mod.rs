@@ -100,33 +100,38 @@ impl Default for Config {
 }
 
 impl Config {
-    /// All protocols, in the order in which their listeners are bound.
+    /// All protocols, in the order in which their listeners are bound. Those that are not enabled have no addresses.
     fn protocols(&self) -> Vec<Arc<dyn Protocol>> {
+        let Self { mut faktory, mut gearman, mut spiderq, mut eventmq, .. } = self.clone();
+        if !faktory.enabled {
+            faktory.listen.clear();
+        }
+        if !gearman.enabled {
+            gearman.listen.clear();
+        }
+        if !spiderq.enabled {
+            spiderq.listen.clear();
+            spiderq.more.clear();
+        }
+        if !eventmq.enabled {
+            eventmq.turn_off();
+        }
         vec![
-            Arc::new(self.faktory.clone()),
-            Arc::new(self.gearman.clone()),
-            Arc::new(self.spiderq()),
-            Arc::new(ConfiguredEventmq { eventmq: self.eventmq.clone(), zmtp: self.zmtp.clone() }),
+            Arc::new(faktory),
+            Arc::new(gearman),
+            Arc::new(ConfiguredSpiderq { spiderq, zmtp: self.zmtp.clone() }),
+            Arc::new(ConfiguredEventmq { eventmq, zmtp: self.zmtp.clone() }),
             Arc::new(self.configured_http()),
         ]
     }
 
-    /// Removes all addresses of the job protocols that are not in the list.
+    /// Enables the job protocols in the list, and no others.
     pub(crate) fn keep_only(&mut self, protocols: &[String]) {
         let is_kept = |name: &str| protocols.iter().any(|protocol| protocol == name);
-        if !is_kept(self.faktory.name()) {
-            self.faktory.listen.clear();
-        }
-        if !is_kept(self.gearman.name()) {
-            self.gearman.listen.clear();
-        }
-        if !is_kept("spiderq") {
-            self.spiderq.listen.clear();
-            self.spiderq.more.clear();
-        }
-        if !is_kept("eventmq") {
-            self.eventmq.turn_off();
-        }
+        self.faktory.enabled = is_kept("faktory");
+        self.gearman.enabled = is_kept("gearman");
+        self.spiderq.enabled = is_kept("spiderq");
+        self.eventmq.enabled = is_kept("eventmq");
     }
 
     /// Removes the default addresses of all protocols but one: for the command line of another server.

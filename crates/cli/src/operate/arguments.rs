@@ -22,6 +22,12 @@ pub(crate) struct Ask {
     /// With --url https://…: the authorities that may have signed the certificate (PEM) [default: the system's].
     #[arg(long, value_name = "FILE", requires = "url")]
     pub(super) ca: Option<PathBuf>,
+    /// With --url https://…: a certificate (PEM), if the proxy demands one.
+    #[arg(long, value_name = "FILE", requires_all = ["url", "client_key"])]
+    pub(super) client_certificate: Option<PathBuf>,
+    /// The key of that certificate (PEM, not encrypted).
+    #[arg(long, value_name = "FILE", requires = "client_certificate")]
+    pub(super) client_key: Option<PathBuf>,
     /// Print JSON: one object, or one for each row.
     #[arg(long)]
     pub(super) json: bool,

@@ -18,15 +18,24 @@ use tokio::net::{TcpStream, UnixStream};
 use windlass_http::SOCKET;
 use windlass_server::Failure;
 
-use crate::tls::Tls;
+use crate::tls::{Identity, Tls};
 
 /// Where the daemon is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Daemon {
     /// Its data directory.
     Directory(PathBuf),
-    /// Its address, or that of a proxy before it; with `https`, the file with the authorities, or those of the system.
-    Url(Uri, Option<PathBuf>),
+    /// Its address, or that of a proxy before it, with the files for `https`.
+    Url(Uri, Files),
+}
+
+/// Files for TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Files {
+    /// The authorities that are trusted, instead of those of the system.
+    pub(crate) ca: Option<PathBuf>,
+    /// A certificate of one's own and its key.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// A connection to a daemon.
@@ -50,17 +59,17 @@ pub(crate) struct Answer {
 
 impl Daemon {
     /// Reads an address: `http://localhost:7420`, `https://queue.example/windlass`.
-    pub(crate) fn at(url: &str, ca: Option<&Path>) -> Result<Self, Failure> {
+    pub(crate) fn at(url: &str, files: Files) -> Result<Self, Failure> {
         let wrong = || failure(format!("--url {url}: http://HOST:PORT or https://HOST/PATH expected"));
         let uri: Uri = url.parse().map_err(|_| wrong())?;
         let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
         if !is_known || uri.host().is_none() || uri.query().is_some() {
             return Err(wrong());
         }
-        if ca.is_some() && uri.scheme_str() == Some("http") {
-            return Err(failure(format!("--url {url} is without TLS: --ca has no effect")));
+        if files != Files::default() && uri.scheme_str() == Some("http") {
+            return Err(failure(format!("--url {url} is without TLS: --ca and --client-certificate have no effect")));
         }
-        Ok(Self::Url(uri, ca.map(Path::to_owned)))
+        Ok(Self::Url(uri, files))
     }
 
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
@@ -70,7 +79,7 @@ impl Daemon {
                 let stream = UnixStream::connect(&path).await.map_err(|error| no_daemon(&path, &error))?;
                 Client::over(stream, "localhost".to_owned(), String::new()).await
             }
-            Self::Url(uri, ca) => {
+            Self::Url(uri, files) => {
                 let is_tls = uri.scheme_str() == Some("https");
                 let usual = if is_tls { 443 } else { 80 };
                 let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(usual));
@@ -80,12 +89,19 @@ impl Daemon {
                 let silent = |error| failure(format!("no daemon answers at {uri}: {error}"));
                 let stream = TcpStream::connect((name, port)).await.map_err(silent)?;
                 if is_tls {
-                    let stream = Tls::new(ca.as_deref(), None)?.connect(name, stream).await.map_err(silent)?;
+                    let stream = files.tls()?.connect(name, stream).await.map_err(silent)?;
                     return Client::over(stream, header, prefix).await;
                 }
                 Client::over(stream, header, prefix).await
             }
         }
+    }
+}
+
+impl Files {
+    fn tls(&self) -> Result<Tls, Failure> {
+        let identity = self.identity.as_ref().map(|(certificate, key)| Identity { certificate, key });
+        Tls::new(self.ca.as_deref(), identity)
     }
 }
 
@@ -219,12 +235,15 @@ mod tests {
         let urls =
             ["http://localhost:7420", "http://[::1]:7420/", "http://localhost", "https://queue.example/windlass"];
         for url in urls {
-            assert!(Daemon::at(url, None).is_ok(), "{url}");
+            assert!(Daemon::at(url, Files::default()).is_ok(), "{url}");
         }
         for url in ["localhost:7420", "ftp://localhost:7420", "http://", "unix:/x", "http://h/?a"] {
-            assert!(Daemon::at(url, None).is_err(), "{url}");
+            assert!(Daemon::at(url, Files::default()).is_err(), "{url}");
         }
-        assert!(Daemon::at("https://h", Some(Path::new("ca.pem"))).is_ok());
-        assert!(Daemon::at("http://h", Some(Path::new("ca.pem"))).is_err());
+        let (ca, file) = (Some("ca.pem".into()), || "own.pem".into());
+        for files in [Files { ca, identity: None }, Files { ca: None, identity: Some((file(), file())) }] {
+            assert!(Daemon::at("https://h", files.clone()).is_ok());
+            assert!(Daemon::at("http://h", files).is_err());
+        }
     }
 }

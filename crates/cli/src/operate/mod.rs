@@ -26,14 +26,17 @@ use self::arguments::{
     ScheduleAction, SomeConnections, SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Top, Worker,
 };
 pub(crate) use self::arguments::{Check, Export, Operate};
-use self::client::{Answer, Client, Daemon, encoded, failure};
+use self::client::{Answer, Client, Daemon, Files, encoded, failure};
 pub(crate) use self::live::{check, not_checked};
 use self::show::{BATCHES, CONNECTIONS, Column, QUEUES, SCHEDULES, WORKERS, at, text};
 
 impl Ask {
     fn daemon(&self) -> Result<Daemon, Failure> {
         match &self.url {
-            Some(url) => Daemon::at(url, self.ca.as_deref()),
+            Some(url) => {
+                let identity = self.client_certificate.clone().zip(self.client_key.clone());
+                Daemon::at(url, Files { ca: self.ca.clone(), identity })
+            }
             None => Ok(Daemon::Directory(self.settings.resolve(env::vars_os())?.data_dir)),
         }
     }

@@ -33,6 +33,8 @@ const DAY_MS: u64 = 86_400_000;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faktory {
+    /// Serve the protocol at all.
+    pub enabled: bool,
     /// Addresses of Faktory; empty for none.
     pub listen: Vec<Listen>,
     /// The password that clients must prove; empty for none.
@@ -69,6 +71,7 @@ pub struct Faktory {
 impl Default for Faktory {
     fn default() -> Self {
         Self {
+            enabled: true,
             listen: vec![Listen::local(PORT)],
             password: Secret::default(),
             password_file: PathBuf::new(),

@@ -160,7 +160,12 @@ impl<'a> Reloader<'a> {
 
     /// What a configuration with these values changes.
     fn changes(&self, new: &Values, config: &Config, sessions: &[Option<SessionFactory>]) -> Changes {
-        let applies = |key: &String| self.applies(key, config, sessions);
+        // A further section whose addresses have changed is another one.
+        let is_served = |key: &str| {
+            let listen = further(key).map(|(section, _)| format!("{section}.listen"));
+            listen.is_none_or(|key| self.values.0.get(&key).is_some_and(|old| new.0.get(&key) == Some(old)))
+        };
+        let applies = |key: &String| is_served(key) && self.applies(key, config, sessions);
         let (applied, restart) = self.values.changed(new).into_iter().partition(applies);
         Changes { applied, restart }
     }
@@ -169,12 +174,15 @@ impl<'a> Reloader<'a> {
     fn applies(&self, key: &str, config: &Config, sessions: &[Option<SessionFactory>]) -> bool {
         let Some((section, name)) = key.split_once('.') else { return false };
         let mut served = self.served.iter().zip(sessions).filter(|(served, _)| served.endpoint.name == section);
+        let name = further(key).map_or(name, |(_, name)| name);
         match (section, name) {
             ("log", name) => name == "level",
             ("server", name) => SERVER.contains(&name),
             ("queues", name) => !(name.contains(".aliases.") || name.ends_with(".failure_values")),
+            // Part of the new sessions of the protocols over it.
+            ("zmtp", name) => name != "handshakes_max",
             ("limits" | "bridge", _) | (_, "cron" | "requeue_on_worker_death") => true,
-            (_, "listen" | "admin_listen" | "publish_listen" | "subscribe_listen" | "more" | "queue") => false,
+            (_, "listen" | "admin_listen" | "publish_listen" | "subscribe_listen" | "enabled" | "queue") => false,
             (_, name) if name.starts_with("throttles.") => true,
             (_, name) if name.starts_with("tls.") => {
                 let protocol = config.protocols.iter().find(|it| it.name() == section);
@@ -184,6 +192,13 @@ impl<'a> Reloader<'a> {
             (_, _) => served.any(|(_, sessions)| sessions.is_some()),
         }
     }
+}
+
+/// The further section that a key is in, and its name there: `spiderq.more.1` and `queue`.
+fn further(key: &str) -> Option<(&str, &str)> {
+    let (section, rest) = key.split_once('.')?;
+    let (_, name) = rest.strip_prefix("more.").filter(|_| section != "queues")?.split_once('.')?;
+    Some((key.strip_suffix(name)?.trim_end_matches('.'), name))
 }
 
 impl Values {

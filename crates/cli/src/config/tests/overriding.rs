@@ -154,12 +154,16 @@ fn wrong_assignments_are_named() {
             "faktory.pasword=x",
             "--set faktory.pasword=x: unknown key `faktory.pasword`; the nearest is `faktory.password`",
         ),
-        ("faktory.password=\"secret", "--set faktory.password: the value is not a TOML string"),
+        ("faktory.password=\"hunter2", "--set faktory.password: the value is not a TOML string"),
+        ("spiderq.more=[{password=\"hunter2]", "--set spiderq.more: the value is not a TOML array"),
+        ("spiderq.more=[{user=\"u\",password=5}]", "--set spiderq.more: invalid value"),
+        ("spiderq.more=[{password=\"hunter2\",usr=\"u\"}]", "--set spiderq.more: unknown field `usr`"),
         ("server.threads=-1", "--set server.threads=-1: invalid value: integer `-1`, expected usize"),
     ];
     for (text, expected) in table {
         let outcome = Override::from_assignment::<Config>(text).and_then(|set| Config::default().with([set]));
         let said = outcome.unwrap_err().to_string();
         assert!(said.starts_with(expected), "{text}: {said}");
+        assert!(!said.contains("hunter2"), "{said}");
     }
 }
