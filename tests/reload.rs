@@ -13,6 +13,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::thread;
 
 use common::bystander::Bystander;
 use common::http::Http;
@@ -205,6 +206,21 @@ fn each_section_of_spiderq_says_what_applies_to_it() {
     scene.edit("queue = \"other\"", "queue = \"first\"");
     scene.edit("127.0.0.3:0", "127.0.0.2:0");
     scene.says("nothing has changed\n");
+}
+
+#[test]
+fn connections_of_operators_get_more_places() {
+    let section = "[http]\nlisten = [\"127.0.0.1:0\"]\nconnections_max = 1\nsession_idle = \"1h\"\n";
+    let scene = Scene::with(|_| section.to_owned());
+    let http = Http(scene.daemon.address("http"));
+    let _first = TcpStream::connect(http.0).unwrap();
+    let waits = thread::spawn(move || http.get("/livez").status);
+    scene.edit("connections_max = 1\nsession_idle = \"1h\"", "connections_max = 2\nsession_idle = \"2h\"");
+    scene.daemon.signal("HUP");
+    for key in ["http.connections_max", "http.session_idle"] {
+        wait_for_log(&scene.daemon, &format!("\"message\":\"applied\",\"key\":{key:?}"));
+    }
+    assert_eq!(waits.join().unwrap(), 200, "the second place");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use axum::http::StatusCode;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use windlass_config::Period;
 use windlass_engine::{
     ClientInfo, Command, Cursor, FiguresRow, Protocol, Protocols, Query, QueueRow, Reading, Reply, Stats, Timestamp,
@@ -19,9 +19,10 @@ use windlass_session::protocol::{Daemon, Page};
 
 use crate::audit::Audit;
 use crate::body::Bodies;
-use crate::config::Configured;
+use crate::config::{Configured, Http};
 use crate::login::Logins;
 use crate::metrics::Series;
+use crate::places::{Place, Places};
 use crate::problem::{Outcome, Problem};
 use crate::site::History;
 use crate::time::moment_text;
@@ -43,7 +44,7 @@ pub(crate) struct App {
     pub(crate) logins: Option<Logins>,
     pub(crate) audit: Audit,
     /// Places for takes that wait. The other connections stay free for everything else.
-    pub(crate) waiting: Semaphore,
+    pub(crate) waiting: Arc<Places>,
     /// Places for readers of events, each of which costs a little with every change of a job.
     pub(crate) watching: Arc<Semaphore>,
     /// Which queues have series of their own in `/metrics`.
@@ -81,6 +82,11 @@ pub(crate) struct Now {
     skew_ms: i64,
 }
 
+/// How many requests may wait.
+const fn waiting_max(http: &Http) -> usize {
+    http.connections_max.div_ceil(2)
+}
+
 impl App {
     pub(crate) fn new(
         Configured { http, metrics, .. }: &Configured,
@@ -98,7 +104,7 @@ impl App {
             bodies: Bodies::new(http.body_bytes_max.bytes()),
             logins: http.logins_file().map(|path| Logins::open(path, http.session_idle.into())).transpose()?,
             audit: Audit::new(http.audit.clone()),
-            waiting: Semaphore::new(http.connections_max.div_ceil(2)),
+            waiting: Places::new(waiting_max(http)),
             watching: Arc::new(Semaphore::new(WATCHING_MAX)),
             series: Mutex::new(Series::new(metrics.queues_max)),
             history: History::default(),
@@ -123,9 +129,15 @@ impl App {
         Ok(self.client().ask(command).await?)
     }
 
+    /// Applies the values of `connections_max` and `session_idle`.
+    pub(crate) fn renew(&self, http: &Http) {
+        self.waiting.limit(waiting_max(http));
+        self.logins.iter().for_each(|logins| logins.set_session_idle(http.session_idle.into()));
+    }
+
     /// A place for a request that waits.
-    pub(crate) fn place_to_wait(&self) -> Outcome<SemaphorePermit<'_>> {
-        self.waiting.try_acquire().map_err(|_| {
+    pub(crate) fn place_to_wait(&self) -> Outcome<Place> {
+        self.waiting.try_take().ok_or_else(|| {
             let detail = "half of http.connections_max wait already";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_waiting", detail)
         })

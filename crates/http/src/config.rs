@@ -1,20 +1,20 @@
 //! `[http]`, `[metrics]` and `[telemetry]`: the sections and their checks. `config/windlass.toml` explains each key to
 //! the operator.
 
+use std::any::Any;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
 use windlass_bridge::{Opaque, Origin};
 use windlass_config::{Address, ByteSize, Error, ListenAddress, Period, positive, senseless, within};
 use windlass_engine::{Clash, QueueKind, Rights};
-use windlass_server::door::{Door, Inside, Socket};
+use windlass_server::door::{Door, Inside, OpenDoor, Socket};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
 
 use crate::login::Entries;
-use crate::serve;
+use crate::serve::{self, Limits};
 
 const NAME: &str = "http";
 
@@ -240,8 +240,18 @@ impl Door for Configured {
         SOCKET
     }
 
-    fn open(&self, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
+    fn open(&self, sockets: Vec<Socket>, inside: Inside) -> io::Result<OpenDoor> {
         serve::start(self, sockets, inside)
+    }
+
+    fn renewable(&self) -> &'static [&'static str] {
+        &["connections_max", "session_idle"]
+    }
+
+    fn renew(&self, shared: &(dyn Any + Send + Sync)) {
+        if let Some(limits) = shared.downcast_ref::<Limits>() {
+            limits.renew(&self.http);
+        }
     }
 }
 

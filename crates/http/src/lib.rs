@@ -29,6 +29,7 @@ mod login;
 mod metrics;
 mod name;
 mod params;
+mod places;
 mod problem;
 mod serve;
 mod site;

@@ -1,7 +1,7 @@
 //! Connections: a thread with a runtime of its own, listeners, and limits on time and numbers.
 //!
-//! A connection above the limit waits in the system's queue until another one ends. A peer that sends no headers, or
-//! reads no answers, is disconnected; a peer that waits for a job may wait.
+//! A connection above the limit waits until another one ends, those behind it in the system's queue. A peer that sends
+//! no headers, or reads no answers, is disconnected; a peer that waits for a job may wait.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::Builder;
 use std::time::Duration;
 
 use axum::Router;
@@ -21,19 +21,19 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::io::{InspectReader, InspectWriter};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
-use windlass_server::door::{Connects, Inside, Socket};
+use windlass_server::door::{Connects, Inside, OpenDoor, Socket};
 use windlass_server::figures::Counts;
 use windlass_session::Reason;
 
 use crate::api;
 use crate::app::{App, Peer};
-use crate::config::{Configured, SOCKET};
+use crate::config::{Configured, Http, SOCKET};
+use crate::places::{Place, Places};
 use crate::site::{History, below_prefix};
 use crate::spans;
 
@@ -55,19 +55,14 @@ const HEADERS_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 
 /// Starts the thread.
-pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>> {
+pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Inside) -> io::Result<OpenDoor> {
     let (stop, counts, connects) = (inside.stop.clone(), inside.figures.counts("http"), inside.connects.clone());
     let app = Arc::new(App::new(configured, inside, Arc::clone(&counts))?);
     let watch = History::watch(Arc::clone(&app));
     let spans = spans::follow(&configured.telemetry, &app, &stop)?;
-    let house = House {
-        router: api::router(app),
-        places: Arc::new(Semaphore::new(configured.http.connections_max)),
-        tasks: TaskTracker::new(),
-        counts,
-        connects,
-        stop,
-    };
+    let places = Places::new(configured.http.connections_max);
+    let shared = Arc::new(Limits { app: Arc::clone(&app), places: Arc::clone(&places) });
+    let house = House { router: api::router(app), places, tasks: TaskTracker::new(), counts, connects, stop };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let spans = spans.map(|spans| runtime.spawn(spans));
     let serve = async move {
@@ -80,14 +75,29 @@ pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Insid
             let _ = spans.await;
         }
     };
-    Builder::new().name("http".to_owned()).spawn(move || runtime.block_on(serve))
+    let thread = Builder::new().name("http".to_owned()).spawn(move || runtime.block_on(serve))?;
+    Ok(OpenDoor { thread, shared })
+}
+
+/// The limits that a reload changes.
+pub(crate) struct Limits {
+    app: Arc<App>,
+    places: Arc<Places>,
+}
+
+impl Limits {
+    /// Applies `connections_max` and `session_idle`. Open connections and sessions in use stay.
+    pub(crate) fn renew(&self, http: &Http) {
+        self.places.limit(http.connections_max);
+        self.app.renew(http);
+    }
 }
 
 /// What all connections share.
 #[derive(Clone, Debug)]
 struct House {
     router: Router,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     tasks: TaskTracker,
     counts: Arc<Counts>,
     connects: Connects,
@@ -115,13 +125,14 @@ impl House {
         }
     }
 
-    /// Accepts connections until the daemon stops, each once there is a place for it.
+    /// Accepts connections until the daemon stops, and serves each once there is a place for it.
     async fn accept_all(self, listener: io::Result<impl Accept>) -> io::Result<()> {
         let listener = listener?;
         loop {
             let accepted = async {
-                let place = Arc::clone(&self.places).acquire_owned().await.map_err(io::Error::other)?;
                 let (stream, peer) = listener.accept().await?;
+                // Not before: a listener without connections would hold a place.
+                let place = self.places.take().await.ok_or(io::ErrorKind::BrokenPipe)?;
                 Ok((stream, peer, place))
             };
             let accepted: io::Result<_> = tokio::select! {
@@ -144,7 +155,7 @@ impl House {
         }
     }
 
-    fn enter<S>(&self, stream: S, peer: Peer, place: OwnedSemaphorePermit)
+    fn enter<S>(&self, stream: S, peer: Peer, place: Place)
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {

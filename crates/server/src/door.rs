@@ -1,6 +1,7 @@
 //! Doors: listeners beside those of the protocols, for operators. A door serves on a thread of its own, so that nothing
 //! it does slows a connection of a protocol. It reaches the queue through [`Clients`].
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, TcpListener};
@@ -39,7 +40,27 @@ pub trait Door: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// The thread cannot start.
-    fn open(&self, sockets: Vec<Socket>, inside: Inside) -> io::Result<JoinHandle<()>>;
+    fn open(&self, sockets: Vec<Socket>, inside: Inside) -> io::Result<OpenDoor>;
+
+    /// The keys of its section that [`Door::renew`] applies.
+    fn renewable(&self) -> &'static [&'static str];
+
+    /// Applies their values to an open door: `shared` is that of the [`OpenDoor`].
+    fn renew(&self, shared: &(dyn Any + Send + Sync));
+}
+
+/// A door that is open.
+pub struct OpenDoor {
+    /// The thread that serves.
+    pub thread: JoinHandle<()>,
+    /// What its connections share.
+    pub shared: Arc<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for OpenDoor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OpenDoor")
+    }
 }
 
 /// A socket that listens and does not block.
@@ -84,6 +105,27 @@ impl Connects {
     }
 }
 
+/// A door that is open, for new values of its section.
+#[derive(Debug)]
+pub(crate) struct Renewable {
+    name: &'static str,
+    shared: Arc<dyn Any + Send + Sync>,
+}
+
+impl Renewable {
+    /// The keys of this section that apply while the door is open, if it is the door's own.
+    pub(crate) fn keys(&self, section: &dyn Door) -> &'static [&'static str] {
+        if section.name() == self.name { section.renewable() } else { &[] }
+    }
+
+    /// Applies new values, if the section is the door's own.
+    pub(crate) fn renew(&self, section: &dyn Door) {
+        if section.name() == self.name {
+            section.renew(&*self.shared);
+        }
+    }
+}
+
 /// A door whose addresses are bound.
 #[derive(Debug)]
 pub(crate) struct BoundDoor {
@@ -114,7 +156,7 @@ impl BoundDoor {
 
     /// Opens the door. The daemon waits for the door's thread when it stops. The files of Unix sockets live as long as
     /// the result.
-    pub(crate) fn open(self, inside: Inside, acceptor: &Acceptor) -> io::Result<Vec<SocketFile>> {
+    pub(crate) fn open(self, inside: Inside, acceptor: &Acceptor) -> io::Result<(Vec<SocketFile>, Renewable)> {
         let Self { door, bound } = self;
         let (mut sockets, mut files) = (Vec::new(), Vec::new());
         for listener in bound {
@@ -128,9 +170,9 @@ impl BoundDoor {
                 }
             }
         }
-        let thread = door.open(sockets, inside)?;
+        let OpenDoor { thread, shared } = door.open(sockets, inside)?;
         // A panic in the thread has been logged by its hook.
         acceptor.tasks.spawn_blocking(move || drop(thread.join()));
-        Ok(files)
+        Ok((files, Renewable { name: door.name(), shared }))
     }
 }

@@ -14,7 +14,7 @@ use crate::config::{Config, Server};
 use crate::connection::{Bounds, Shared};
 use crate::control::{Control, EarlySignals, Heeded, Reloader, Signals, Values};
 use crate::data::{self, Store};
-use crate::door::{BoundDoor, Connects, Inside};
+use crate::door::{BoundDoor, Connects, Inside, Renewable};
 use crate::export::Exports;
 use crate::failure::{Failure, no_threads};
 use crate::figures::Figures;
@@ -121,13 +121,14 @@ async fn serve(
     let mut addresses = accept_all(bound, &acceptor);
     let stop = CancellationToken::new();
     doors.iter().for_each(|door| door.bound().iter().for_each(|bound| drop(addresses.note(door.name(), bound))));
-    let _socket_files = open_doors(doors, config, (&served, &figures, &exports), &acceptor, (&control, &stop))?;
+    let (_socket_files, doors) =
+        open_doors(doors, config, (&served, &figures, &exports), &acceptor, (&control, &stop))?;
     if config.ephemeral {
         addresses.print()?;
     }
     tracing::info!("ready");
     notify::ready();
-    let reloader = Reloader::new((config, values), &served, &acceptor, reread);
+    let reloader = Reloader::new((config, values), (&served, &doors), &acceptor, reread);
     let mut heeded = Heeded { signals, control, requests, acceptor: &acceptor, reloader };
     let outcome = tokio::select! {
         why = heeded.heed() => {
@@ -176,15 +177,15 @@ fn accept_all(bound: Vec<(Bound, Served, Rights)>, acceptor: &Arc<Acceptor>) -> 
     addresses
 }
 
-/// Opens the doors. The files of their Unix sockets live as long as the result.
+/// Opens the doors. The files of their Unix sockets live as long as the first part of the result.
 fn open_doors(
     doors: Vec<BoundDoor>,
     config: &Config,
     (served, figures, exports): (&[Served], &Figures, &Exports),
     acceptor: &Acceptor,
     (control, stop): (&Control, &CancellationToken),
-) -> Result<Vec<SocketFile>, Failure> {
-    let mut files = Vec::new();
+) -> Result<(Vec<SocketFile>, Vec<Renewable>), Failure> {
+    let (mut files, mut opened) = (Vec::new(), Vec::new());
     for door in doors {
         let inside = Inside {
             clients: acceptor.clients(),
@@ -196,9 +197,11 @@ fn open_doors(
             connects: Connects(Arc::clone(&acceptor.places)),
             stop: stop.clone(),
         };
-        files.extend(door.open(inside, acceptor).map_err(no_threads)?);
+        let (own, door) = door.open(inside, acceptor).map_err(no_threads)?;
+        files.extend(own);
+        opened.push(door);
     }
-    Ok(files)
+    Ok((files, opened))
 }
 
 /// Accepts no more connections. Open ones send what they still owe and close.

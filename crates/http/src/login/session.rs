@@ -95,6 +95,10 @@ impl Sessions {
         Self { idle, by_mark: HashMap::new() }
     }
 
+    pub(super) const fn set_idle(&mut self, idle: Duration) {
+        self.idle = idle;
+    }
+
     /// Begins a session of the login with this name and hash.
     ///
     /// # Errors

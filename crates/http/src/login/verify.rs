@@ -91,6 +91,11 @@ impl Logins {
         Ok(Self { path: path.to_owned(), key, places: Semaphore::new(AT_ONCE as usize), state: Mutex::new(state) })
     }
 
+    /// From now on a session may be unused for so long.
+    pub(crate) fn set_session_idle(&self, idle: Duration) {
+        self.state().sessions.set_idle(idle);
+    }
+
     /// The one whom these credentials belong to.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use windlass_config::{Error, Tls};
 use windlass_session::protocol::{Protocol, SessionFactory};
 
 use crate::config::{Config, Queue};
+use crate::door::Renewable;
 use crate::failure::Failure;
 use crate::listen::Acceptor;
 use crate::logging;
@@ -58,6 +59,7 @@ pub(crate) struct Reloader<'a> {
     /// The values in force.
     values: Values,
     served: &'a [Served],
+    doors: &'a [Renewable],
     acceptor: &'a Acceptor,
     reread: &'a dyn Fn() -> Result<Config, Failure>,
 }
@@ -74,11 +76,11 @@ impl<'a> Reloader<'a> {
     /// `config` is the configuration that the daemon started with, and `values` were in force then.
     pub(crate) fn new(
         (config, values): (&Config, Values),
-        served: &'a [Served],
+        (served, doors): (&'a [Served], &'a [Renewable]),
         acceptor: &'a Acceptor,
         reread: &'a dyn Fn() -> Result<Config, Failure>,
     ) -> Self {
-        Self { current: config.clone(), values, served, acceptor, reread }
+        Self { current: config.clone(), values, served, doors, acceptor, reread }
     }
 
     /// The configuration in force, as far as it applies while the daemon runs.
@@ -144,6 +146,9 @@ impl<'a> Reloader<'a> {
                 served.sessions.store(Arc::new(sessions));
             }
         }
+        for section in &config.doors {
+            self.doors.iter().for_each(|door| door.renew(&**section));
+        }
         let late = changed_late(&self.current.queues, &config.queues);
         if !late.is_empty() {
             let queues = late.join(", ");
@@ -183,6 +188,10 @@ impl<'a> Reloader<'a> {
             ("zmtp", name) => name != "handshakes_max",
             ("limits" | "bridge", _) | (_, "cron" | "requeue_on_worker_death") => true,
             (_, "listen" | "admin_listen" | "publish_listen" | "subscribe_listen" | "enabled" | "queue") => false,
+            (section, name) if config.doors.iter().any(|it| it.name() == section) => {
+                let keys = |section| self.doors.iter().flat_map(move |door| door.keys(section));
+                config.doors.iter().flat_map(|it| keys(&**it)).any(|key| *key == name)
+            }
             (_, name) if name.starts_with("throttles.") => true,
             (_, name) if name.starts_with("tls.") => {
                 let protocol = config.protocols.iter().find(|it| it.name() == section);
