@@ -2,6 +2,8 @@
 
 use std::path::Path;
 use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use windlass_engine::{ClientId, Command, Context, Engine, Limits, Tag, Timestamp};
@@ -12,6 +14,9 @@ use windlass_store::{
 
 use crate::rng::Rng;
 use crate::world::{any_command, discard_all, open_clients};
+
+/// Nothing takes this long unless it fails.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A directory in memory if possible: the tests decide what is durable, not the disk.
 pub(crate) fn home() -> TempDir {
@@ -28,6 +33,18 @@ pub(crate) fn small(path: &Path) -> StoreConfig {
     config.checkpoints =
         CheckpointLimits { log_bytes: 1, keep_bytes: 40 << 10, table_floor_bytes: 1 << 20, table_multiple: 4 };
     config
+}
+
+/// Opens a store whose last user has closed it. The program that another test is starting at this moment has a copy of
+/// this one's files, locks included, until it runs.
+fn open_soon(config: &StoreConfig, seed: u64) -> Result<Opened, OpenError> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match open(config, Limits::default(), seed) {
+            Err(OpenError::Store(Error::InUse { .. })) if Instant::now() < end => thread::yield_now(),
+            opened => return opened,
+        }
+    }
 }
 
 /// The acknowledged state, and the state that may exist instead.
@@ -73,7 +90,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(config: &StoreConfig, seed: u64, now: Timestamp) -> Result<Self, OpenError> {
-        let Opened { log, checkpointer, recovered, guard } = open(config, Limits::default(), seed)?;
+        let Opened { log, checkpointer, recovered, guard } = open_soon(config, seed)?;
         let context = Context::new(now, seed);
         let (engine, journal, report) = (recovered.engine, recovered.journal, recovered.report);
         let durable = Fingerprint::of(&engine);
