@@ -13,7 +13,7 @@ use crate::publish::Exchange;
 use crate::session::{Address, Directory};
 
 /// Sends bytes to all other daemons.
-pub(crate) type Send = Box<dyn Fn(Bytes) + std::marker::Send + Sync>;
+pub(crate) type ToOthers = Arc<dyn Fn(Bytes) + Send + Sync>;
 
 /// What a message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,13 +84,10 @@ impl Publications for Elsewhere {
         self.directory.announce().map(|json| Kind::Connected.message(&[&json]))
     }
 
-    fn forward(&self, send: Send) {
-        let (send, published) = {
-            let send: Arc<dyn Fn(Bytes) + std::marker::Send + Sync> = send.into();
-            (Arc::clone(&send), send)
-        };
-        self.exchange.forward(Box::new(move |frames| published(Kind::Published.message(&[&frames]))));
-        self.directory.forward(Box::new(move |message| send(message)));
+    fn forward(&self, send: Box<dyn Fn(Bytes) + Send + Sync>) {
+        let send = ToOthers::from(send);
+        self.exchange.forward(Arc::clone(&send));
+        self.directory.forward(send);
     }
 }
 

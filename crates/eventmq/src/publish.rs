@@ -16,13 +16,13 @@ use windlass_engine::{ClientId, ClientInfo, Notice, Protocol, Reply};
 use windlass_session::{Conversation, Question, Read, Reason, Speaker, Talk, Transport};
 use windlass_zmtp::{Event, Link, Message, Registration, Subscriptions, first_part};
 
-use crate::elsewhere::Send;
+use crate::elsewhere::{Kind, ToOthers};
 
 /// All subscribers of the daemon, and the way to those of other daemons.
 #[derive(Default)]
 pub struct Exchange {
     subscribers: RwLock<BTreeMap<ClientId, Arc<Topics>>>,
-    elsewhere: OnceLock<Send>,
+    elsewhere: OnceLock<ToOthers>,
 }
 
 impl fmt::Debug for Exchange {
@@ -44,7 +44,7 @@ impl Exchange {
         }
         let message = Message::new([topic, text]).into_frames();
         if let Some(send) = elsewhere {
-            send(message.clone());
+            send(Kind::Published.message(&[&message]));
         }
         if !subscribers.is_empty() {
             talk.publish(&subscribers, message);
@@ -57,7 +57,7 @@ impl Exchange {
     }
 
     /// From now on each message that is published here also goes to `send`. Only the first call counts.
-    pub(crate) fn forward(&self, send: Send) {
+    pub(crate) fn forward(&self, send: ToOthers) {
         let _ = self.elsewhere.set(send);
     }
 

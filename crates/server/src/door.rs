@@ -109,13 +109,19 @@ impl Connects {
 #[derive(Debug)]
 pub(crate) struct Renewable {
     name: &'static str,
+    keys: &'static [&'static str],
     shared: Arc<dyn Any + Send + Sync>,
 }
 
 impl Renewable {
-    /// The keys of this section that apply while the door is open, if it is the door's own.
-    pub(crate) fn keys(&self, section: &dyn Door) -> &'static [&'static str] {
-        if section.name() == self.name { section.renewable() } else { &[] }
+    /// The name of the door's section.
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether a key of the section applies while the door is open.
+    pub(crate) fn applies(&self, key: &str) -> bool {
+        self.keys.contains(&key)
     }
 
     /// Applies new values, if the section is the door's own.
@@ -173,6 +179,6 @@ impl BoundDoor {
         let OpenDoor { thread, shared } = door.open(sockets, inside)?;
         // A panic in the thread has been logged by its hook.
         acceptor.tasks.spawn_blocking(move || drop(thread.join()));
-        Ok((files, Renewable { name: door.name(), shared }))
+        Ok((files, Renewable { name: door.name(), keys: door.renewable(), shared }))
     }
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use windlass_engine::{ClientId, Timestamp};
 
-use crate::elsewhere::{Kind, Send};
+use crate::elsewhere::{Kind, ToOthers};
 use crate::wire::{Queue, Schedulers, Status, Worker, Workers};
 
 /// Queues that have counters. Others are not counted.
@@ -33,7 +33,7 @@ pub struct Directory {
     /// Distinguishes the daemons of a cluster.
     number: u64,
     inner: Mutex<Inner>,
-    elsewhere: OnceLock<Send>,
+    elsewhere: OnceLock<ToOthers>,
 }
 
 #[derive(Debug, Default)]
@@ -187,7 +187,7 @@ impl Directory {
         let (here, elsewhere) = (here.map(|entry| entry.client), elsewhere.map(|(_, address)| address));
         drop(inner);
         match (elsewhere, here) {
-            (Some(address), _) => self.send(&Kind::ToScheduler.message(&[address.to_bytes().as_flattened(), frames])),
+            (Some(address), _) => self.send(Kind::ToScheduler, &[address.to_bytes().as_flattened(), frames]),
             (None, Some(client)) => publish(client),
             (None, None) => return false,
         }
@@ -202,23 +202,24 @@ impl Directory {
 
     /// Sends frames to all schedulers of other daemons.
     pub(crate) fn send_to_other_schedulers(&self, frames: &Bytes) {
-        self.send(&Kind::ToSchedulers.message(&[frames]));
+        self.send(Kind::ToSchedulers, &[frames]);
     }
 
-    fn send(&self, message: &Bytes) {
+    fn send(&self, kind: Kind, parts: &[&[u8]]) {
         if let Some(send) = self.elsewhere.get() {
-            send(message.clone());
+            send(kind.message(parts));
         }
     }
 
     // ---- other daemons ---------------------------------------------------------------------------------------------
 
     /// From now on messages for other daemons go to `send`. Only the first call counts.
-    pub(crate) fn forward(&self, send: Send) {
+    pub(crate) fn forward(&self, send: ToOthers) {
         let _ = self.elsewhere.set(send);
     }
 
-    /// This daemon's workers and schedulers for others, as JSON, if it has ever had any. Forgets daemons that are silent.
+    /// This daemon's workers and schedulers for others, as JSON, if it has ever had any. Forgets daemons that are
+    /// silent.
     pub(crate) fn announce(&self) -> Option<Vec<u8>> {
         let mut inner = self.lock();
         inner.others.values_mut().for_each(|other| other.silent += 1);
@@ -277,10 +278,7 @@ impl Directory {
     /// Adds the finished jobs to `STATUS`. The engine has the other counters.
     pub(crate) fn report_counters(&self, status: &mut Status) {
         let inner = self.lock();
-        let here = inner.tallies.iter().map(|(queue, tally)| tally.row(queue));
-        for row in here {
-            add(status, &row);
-        }
+        inner.tallies.iter().for_each(|(queue, tally)| add(status, &tally.row(queue)));
         inner.others.values().flat_map(|other| &other.announced.tallies).for_each(|row| add(status, row));
         for row in inner.rows().into_iter().filter(|row| row.queues.is_some()) {
             status.processed_by_worker.insert(row.identity, row.processed);

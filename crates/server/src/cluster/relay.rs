@@ -1,5 +1,5 @@
-//! Messages of protocols on their way between the daemons of a cluster: from an edge to the leader, from the leader to its
-//! edges, and from an edge through the leader to the others.
+//! Messages of protocols on their way between the daemons of a cluster: from an edge to the leader, from the leader to
+//! its edges, and from an edge through the leader to the others.
 //!
 //! Nothing is kept: a daemon whose link is cut, or that does not keep up, misses messages, as a subscriber does.
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// A commit that takes longer means a slow disk.
 const QUICK_MAX: Duration = Duration::from_millis(1);
-/// More acknowledgements in a commit come from clients that have several requests in flight. Serving their next requests
-/// takes longer than the disk: then the committing thread writes in parallel.
+/// More acknowledgements in a commit come from clients that have several requests in flight. Serving their next
+/// requests takes longer than the disk: then the committing thread writes in parallel.
 const ACKNOWLEDGEMENTS_MAX: usize = 96;
 /// Serving threads begin to commit after this many quick and small commits in a row. The number grows when they have
 /// held up other clients again.

@@ -180,6 +180,9 @@ impl<'a> Reloader<'a> {
         let Some((section, name)) = key.split_once('.') else { return false };
         let mut served = self.served.iter().zip(sessions).filter(|(served, _)| served.endpoint.name == section);
         let name = further(key).map_or(name, |(_, name)| name);
+        if let Some(door) = self.doors.iter().find(|door| door.name() == section) {
+            return door.applies(name);
+        }
         match (section, name) {
             ("log", name) => name == "level",
             ("server", name) => SERVER.contains(&name),
@@ -188,10 +191,6 @@ impl<'a> Reloader<'a> {
             ("zmtp", name) => name != "handshakes_max",
             ("limits" | "bridge", _) | (_, "cron" | "requeue_on_worker_death") => true,
             (_, "listen" | "admin_listen" | "publish_listen" | "subscribe_listen" | "enabled" | "queue") => false,
-            (section, name) if config.doors.iter().any(|it| it.name() == section) => {
-                let keys = |section| self.doors.iter().flat_map(move |door| door.keys(section));
-                config.doors.iter().flat_map(|it| keys(&**it)).any(|key| *key == name)
-            }
             (_, name) if name.starts_with("throttles.") => true,
             (_, name) if name.starts_with("tls.") => {
                 let protocol = config.protocols.iter().find(|it| it.name() == section);
