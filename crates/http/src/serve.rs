@@ -132,7 +132,7 @@ impl House {
         let listener = listener?;
         loop {
             let accepted = async {
-                let (stream, peer) = listener.accept().await?;
+                let (stream, peer) = listener.accept(&self.connects).await?;
                 // Not before: a listener without connections would hold a place.
                 let place = self.places.take().await.ok_or(io::ErrorKind::BrokenPipe)?;
                 Ok((stream, peer, place))
@@ -192,14 +192,15 @@ impl House {
 trait Accept: Sync {
     type Stream: AsyncRead + AsyncWrite + Send + 'static;
 
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
+    fn accept(&self, connects: &Connects) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
 }
 
 impl Accept for TcpListener {
     type Stream = TcpStream;
 
-    async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
+    async fn accept(&self, connects: &Connects) -> io::Result<(TcpStream, Peer)> {
         let (stream, address) = Self::accept(self).await?;
+        connects.keep_alive(&stream);
         // Only a little slower if the system cannot do this.
         let _ = stream.set_nodelay(true);
         Ok((stream, Peer { address: address.to_string().into(), ip: Some(address.ip()), is_owner: false }))
@@ -209,7 +210,7 @@ impl Accept for TcpListener {
 impl Accept for UnixListener {
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
+    async fn accept(&self, _: &Connects) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = Self::accept(self).await?;
         // The configuration lets no other socket have this name.
         let address = self.local_addr()?;
