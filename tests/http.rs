@@ -588,6 +588,24 @@ fn pages_are_shown_below_the_path_of_a_proxy() {
 }
 
 #[test]
+fn pages_are_shown_below_a_configured_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = "[http]\nlisten = [\"127.0.0.1:0\"]\npath_prefix = \"/ops/queues/\"";
+    let daemon = common::daemon(dir.path()).set(config).start();
+    let http = http(&daemon);
+    // A proxy removes the path, or leaves it in the request.
+    for path in ["/", "/jobs?state=dead"].iter().flat_map(|path| [(*path).to_owned(), format!("/ops/queues{path}")]) {
+        let page = http.request("GET", &path, &[("Accept", "text/html")], b"");
+        assert_eq!(page.status, 200, "{path}");
+        assert!(page.text().contains("<a href=\"/ops/queues/queues\">"), "{path}");
+    }
+    assert_eq!(http.post("/ops/queues/api/v1/queues/q/jobs", "x").status, 201);
+    assert_eq!(http.get("/ops/queues/livez").status, 200);
+    let page = http.request("GET", "/jobs", &[("X-Script-Name", "/elsewhere"), ("Accept", "text/html")], b"");
+    assert!(page.text().contains("<a href=\"/elsewhere/queues\">"), "the header has precedence");
+}
+
+#[test]
 fn workers_are_listed_and_asked_to_end() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = common::daemon(dir.path()).start();

@@ -224,6 +224,36 @@ fn connections_of_operators_get_more_places() {
 }
 
 #[test]
+fn new_connections_have_a_changed_keepalive_and_commits_their_new_timeouts() {
+    let scene = Scene::with(|_| "[server]\nkeepalive_idle = \"1h\"\n[store]\ncommit_timeout = \"20s\"\n".to_owned());
+    let doors = ["faktory", "http"].map(|door| scene.daemon.address(door));
+    let open = || doors.map(|door| TcpStream::connect(door).unwrap());
+    let is_within = |peers: &[TcpStream; 2], seconds| peers.iter().all(|peer| seconds_to_probe(peer) <= seconds);
+    let old = open();
+    wait_until("they have the first value", || is_within(&old, 3_600));
+    scene.edit("keepalive_idle = \"1h\"", "keepalive_idle = \"90s\"");
+    scene.edit("commit_timeout = \"20s\"", "commit_timeout = \"21s\"\ncommit_abort = \"6m\"");
+    scene.says("server.keepalive_idle: applied\nstore.commit_abort: applied\nstore.commit_timeout: applied\n");
+    let new = open();
+    wait_until("they have the new value", || is_within(&new, 90));
+    assert!(!is_within(&old, 90));
+    scene.edit("[store]", "[postgres]\nlease = \"3s\"\n[store]");
+    scene.says("postgres.lease: needs a restart\n");
+}
+
+/// When the daemon's end of a connection is due to be probed; for ever if the kernel keeps no such timer.
+fn seconds_to_probe(peer: &TcpStream) -> u64 {
+    let (local, remote) = (peer.peer_addr().unwrap().port(), peer.local_addr().unwrap().port());
+    let (local, remote) = (format!(":{local:04X}"), format!(":{remote:04X}"));
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut rows = rows.filter(|row| row[1].ends_with(&local) && row[2].ends_with(&remote));
+    // Kind of the timer and hundredths of a second, in hexadecimal.
+    let timer = rows.next().and_then(|row| row[5].strip_prefix("02:"));
+    timer.map_or(u64::MAX, |ticks| u64::from_str_radix(ticks, 16).unwrap() / 100)
+}
+
+#[test]
 fn an_invalid_configuration_changes_nothing() {
     let scene = Scene::new();
     let mistakes = [

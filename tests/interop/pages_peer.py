@@ -153,6 +153,7 @@ def tour(person):
 def bulk(person):
     """100,000 dead jobs are retried by filter, after a question with their number."""
     person.go("/jobs?state=dead&queue=many")
+    person.wait("the number beside the box", lambda: any(map(str.isdigit, person.text("[data-matching]"))))
     person.press("[data-match]")
     person.click("Retry")
     assert person.confirm() == "Retry all 100000 jobs that match?"

@@ -48,6 +48,7 @@ async function run(change) {
   }
   // A daemon that has been drained is gone.
   await refresh().catch(() => {});
+  await countMatches().catch(() => {});
 }
 
 // What a change has done, for people.
@@ -122,8 +123,18 @@ function count() {
   if (bulk === null) return;
   const matches = bulk.querySelector("[data-match]").checked;
   const jobs = selected().length;
-  bulk.querySelector("[data-count]").textContent = matches ? "all that match" : jobs === 0 ? "nothing selected" : `${jobs} selected`;
+  bulk.querySelector("[data-count]").textContent = matches ? bulk.querySelector("[data-matching]").textContent : jobs === 0 ? "nothing selected" : `${jobs} selected`;
   bulk.querySelectorAll("[data-change]").forEach((button) => { button.disabled = !matches && jobs === 0; });
+}
+
+// Counts the jobs that match, beside the box that stands for all of them. The daemon bounds the search.
+async function countMatches() {
+  const bulk = document.querySelector("[data-bulk]");
+  if (bulk === null) return;
+  const { jobs, is_complete: isComplete } = await send("GET", `/jobs/count?${bulk.dataset.bulk}`);
+  const number = jobs.toLocaleString("en");
+  bulk.querySelector("[data-matching]").textContent = isComplete ? `all ${number} that match` : `all that match, at least ${number}`;
+  count();
 }
 
 async function changeMany(button) {
@@ -164,6 +175,7 @@ document.addEventListener("change", (event) => {
   if (event.target.dataset.all !== undefined) {
     document.querySelectorAll("[data-id]").forEach((box) => { box.checked = event.target.checked; });
   }
+  if (event.target.dataset.match !== undefined) countMatches().catch((error) => say(error.message, true));
   count();
 });
 
@@ -185,6 +197,7 @@ const links = [...document.querySelectorAll("header nav a")];
 const current = links.find((link) => link.getAttribute("href") === here) ?? links.find((link) => link.getAttribute("href") === location.pathname);
 current?.setAttribute("aria-current", "page");
 tidy();
+countMatches().catch(() => {});
 setInterval(() => {
   if (document.getElementById("live").checked && !document.hidden && !isBusy()) refresh().catch(() => {});
 }, EVERY_MS);

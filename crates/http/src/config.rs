@@ -15,6 +15,7 @@ use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protoc
 
 use crate::login::Entries;
 use crate::serve::{self, Limits};
+use crate::site::Prefix;
 
 const NAME: &str = "http";
 
@@ -37,6 +38,8 @@ pub struct Http {
     pub listen: Vec<ListenAddress>,
     /// Names of this machine, besides `localhost`, under which browsers and proxies may ask for pages.
     pub hosts: Vec<String>,
+    /// Where a proxy shows the pages: `/` and names; empty for the root. `X-Script-Name` of a request has precedence.
+    pub path_prefix: String,
     /// The longest body of a request, and so the largest job that can be pushed here.
     pub body_bytes_max: ByteSize,
     /// Connections.
@@ -122,6 +125,7 @@ impl Default for Http {
         Self {
             listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
             hosts: Vec::new(),
+            path_prefix: String::new(),
             body_bytes_max: ByteSize(MIB),
             connections_max: 256,
             logins: PathBuf::new(),
@@ -203,6 +207,7 @@ impl Protocol for Configured {
         if let Some(host) = self.http.hosts.iter().find(|host| host.is_empty() || host.contains([':', '/', ' '])) {
             return senseless("http.hosts", format!("{} is not a host's name", host.escape_debug()));
         }
+        Prefix::of_config(&self.http.path_prefix)?;
         self.telemetry.check()?;
         self.http.check_logins()?;
         self.http.check_addresses()
@@ -299,6 +304,9 @@ mod tests {
             ("body_bytes_max = \"2GiB\"", "http.body_bytes_max: "),
             ("hosts = [\"a\", \"http://b\"]", "http.hosts: "),
             ("hosts = [\"\"]", "http.hosts: "),
+            ("path_prefix = \"ops\"", "http.path_prefix: "),
+            ("path_prefix = \"//evil.example\"", "http.path_prefix: "),
+            ("path_prefix = \"/jobs\"", "http.path_prefix: "),
         ];
         for (text, expected) in table {
             let said = checked(text).unwrap_err();

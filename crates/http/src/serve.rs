@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{Service, service_fn};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -34,7 +34,7 @@ use crate::api;
 use crate::app::{App, Peer};
 use crate::config::{Configured, Http, SOCKET};
 use crate::places::{Place, Places};
-use crate::site::{History, below_prefix};
+use crate::site::{History, Prefix, below_prefix};
 use crate::spans;
 
 /// How long a peer may take for the headers of its next request, and be silent between two.
@@ -62,7 +62,8 @@ pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Insid
     let spans = spans::follow(&configured.telemetry, &app, &stop)?;
     let places = Places::new(configured.http.connections_max);
     let shared = Arc::new(Limits { app: Arc::clone(&app), places: Arc::clone(&places) });
-    let house = House { router: api::router(app), places, tasks: TaskTracker::new(), counts, connects, stop };
+    let prefix = Prefix::of_config(&configured.http.path_prefix).map_err(io::Error::other)?;
+    let house = House { router: api::router(app), prefix, places, tasks: TaskTracker::new(), counts, connects, stop };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let spans = spans.map(|spans| runtime.spawn(spans));
     let serve = async move {
@@ -97,6 +98,7 @@ impl Limits {
 #[derive(Clone, Debug)]
 struct House {
     router: Router,
+    prefix: Prefix,
     places: Arc<Places>,
     tasks: TaskTracker,
     counts: Arc<Counts>,
@@ -130,7 +132,7 @@ impl House {
         let listener = listener?;
         loop {
             let accepted = async {
-                let (stream, peer) = listener.accept().await?;
+                let (stream, peer) = listener.accept(&self.connects).await?;
                 // Not before: a listener without connections would hold a place.
                 let place = self.places.take().await.ok_or(io::ErrorKind::BrokenPipe)?;
                 Ok((stream, peer, place))
@@ -159,15 +161,30 @@ impl House {
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let (router, stop, counts) = (self.router.clone(), self.stop.clone(), Arc::clone(&self.counts));
+        let (service, stop, counts) = (self.service(peer), self.stop.clone(), Arc::clone(&self.counts));
         self.tasks.spawn(async move {
             counts.opened();
             let stream = InspectReader::new(stream, |bytes: &[u8]| counts.received(bytes.len()));
             let stream = InspectWriter::new(stream, |bytes: &[u8]| counts.sent(bytes.len()));
-            let reason = converse(stream, peer, router, stop).await;
+            let reason = converse(stream, service, stop).await;
             counts.closed(reason.code());
             drop(place);
         });
+    }
+
+    /// What answers the requests of one connection.
+    fn service(
+        &self,
+        peer: Peer,
+    ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send> + Send + use<>
+    {
+        let (router, prefix) = (self.router.clone(), self.prefix.clone());
+        service_fn(move |request: Request<Incoming>| {
+            let mut request = below_prefix(request.map(Body::new), &prefix);
+            request.extensions_mut().insert(peer.clone());
+            let mut router = router.clone();
+            async move { Ok(router.call(request).await.unwrap_or_else(|never| match never {})) }
+        })
     }
 }
 
@@ -175,14 +192,15 @@ impl House {
 trait Accept: Sync {
     type Stream: AsyncRead + AsyncWrite + Send + 'static;
 
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
+    fn accept(&self, connects: &Connects) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
 }
 
 impl Accept for TcpListener {
     type Stream = TcpStream;
 
-    async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
+    async fn accept(&self, connects: &Connects) -> io::Result<(TcpStream, Peer)> {
         let (stream, address) = Self::accept(self).await?;
+        connects.keep_alive(&stream);
         // Only a little slower if the system cannot do this.
         let _ = stream.set_nodelay(true);
         Ok((stream, Peer { address: address.to_string().into(), ip: Some(address.ip()), is_owner: false }))
@@ -192,7 +210,7 @@ impl Accept for TcpListener {
 impl Accept for UnixListener {
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
+    async fn accept(&self, _: &Connects) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = Self::accept(self).await?;
         // The configuration lets no other socket have this name.
         let address = self.local_addr()?;
@@ -202,15 +220,12 @@ impl Accept for UnixListener {
 }
 
 /// Serves one connection to its end.
-async fn converse(stream: impl AsyncRead + AsyncWrite, peer: Peer, router: Router, stop: CancellationToken) -> Reason {
+async fn converse<S>(stream: impl AsyncRead + AsyncWrite, service: S, stop: CancellationToken) -> Reason
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+{
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_PATIENCE));
-    let service = service_fn(move |request: Request<Incoming>| {
-        let mut request = below_prefix(request.map(Body::new));
-        request.extensions_mut().insert(peer.clone());
-        let mut router = router.clone();
-        async move { Ok::<_, Infallible>(router.call(request).await.unwrap_or_else(|never| match never {})) }
-    });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADERS_PATIENCE);
     builder.max_headers(HEADERS_MAX).max_buf_size(HEADERS_BYTES_MAX);

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,7 +18,7 @@ use crate::client::Clients;
 use crate::control::Control;
 use crate::export::Exports;
 use crate::figures::Figures;
-use crate::listen::{Acceptor, Bound, SocketFile};
+use crate::listen::{Acceptor, Bound, KeepAlive, SocketFile};
 use crate::places::Places;
 
 /// A listener beside those of the protocols, as it is configured.
@@ -87,21 +88,29 @@ pub struct Inside {
     pub figures: Figures,
     /// Exports of the store.
     pub exports: Exports,
-    /// How often an address may connect.
+    /// What holds for the connections of all listeners.
     pub connects: Connects,
     /// Cancelled when the daemon stops.
     pub stop: CancellationToken,
 }
 
-/// How often an address may connect, to all listeners together.
+/// What holds for the connections of all listeners.
 #[derive(Clone, Debug)]
-pub struct Connects(pub(crate) Arc<Places>);
+pub struct Connects {
+    pub(crate) places: Arc<Places>,
+    pub(crate) keep_alive: KeepAlive,
+}
 
 impl Connects {
     /// Whether a new connection may be served; otherwise it must be closed, and the log says why. Counts it.
     #[must_use]
     pub fn admit(&self, address: IpAddr) -> bool {
-        self.0.admit(address)
+        self.places.admit(address)
+    }
+
+    /// Sets TCP's keep-alive of a new connection, if it has changed since the daemon listens.
+    pub fn keep_alive(&self, stream: &impl AsFd) {
+        self.keep_alive.apply(stream);
     }
 }
 

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::task::JoinHandle;
 use windlass_config::Error as ConfigError;
 use windlass_engine::{Context, Engine, TICK_MS};
@@ -13,7 +14,7 @@ use windlass_store::{Checkpointer, Guard, Journal, Log, Recovered};
 use crate::budget::Budget;
 use crate::checkpoints::Checkpoints;
 use crate::clock;
-use crate::commit::{Committer, Pace};
+use crate::commit::{CommitTimeouts, Committer, Pace};
 use crate::config::{self, Config};
 use crate::data::Store;
 use crate::dead::DropsTold;
@@ -114,7 +115,7 @@ impl Prepared {
         agree(&hub, wanted)?;
         let ticker = tokio::spawn(tick(Arc::clone(&hub)));
         let figures = RoomFigures { hub: Arc::clone(&hub), commits: committer.times(), store, tail };
-        Ok(EngineRoom { hub, committer, checkpoints, ticker, pace, figures })
+        Ok(EngineRoom { hub, committer, checkpoints, ticker, figures })
     }
 }
 
@@ -124,7 +125,6 @@ pub(crate) struct EngineRoom {
     committer: Committer,
     checkpoints: Checkpoints,
     ticker: JoinHandle<()>,
-    pace: Pace,
     figures: RoomFigures,
 }
 
@@ -141,18 +141,20 @@ impl EngineRoom {
     }
 
     /// Returns only if the daemon must end, with the reason.
-    pub(crate) async fn watch(&self) -> Failure {
+    pub(crate) async fn watch(&self, in_force: &ArcSwap<Config>) -> Failure {
         tokio::select! {
-            why = self.watch_commits() => Failure::Runtime(why.to_owned()),
+            why = self.watch_commits(in_force) => Failure::Runtime(why.to_owned()),
             why = self.deposed() => Failure::Deposed(why),
         }
     }
 
-    async fn watch_commits(&self) -> &'static str {
+    async fn watch_commits(&self, in_force: &ArcSwap<Config>) -> &'static str {
         let mut drops = DropsTold::default();
         loop {
             tokio::time::sleep(WATCH_EVERY).await;
-            if let Some(why) = self.committer.watch(self.pace) {
+            let config::Store { commit_timeout, commit_abort, .. } = in_force.load().store;
+            let timeouts = CommitTimeouts { timeout: commit_timeout.into(), abort: commit_abort.into() };
+            if let Some(why) = self.committer.watch(timeouts) {
                 return why;
             }
             drops.tell(self.hub.with_journal(|engine, _| engine.dead_dropped()));
@@ -248,11 +250,6 @@ fn pace(config: &Config) -> (Durability, Pace) {
         config::Durability::Sync => (Durability::Durable, None),
         config::Durability::Interval => (Durability::Soon, Some(config.commit_interval.into())),
     };
-    let pace = Pace {
-        interval,
-        retry: if config.remote.is_some() { REMOTE_RETRY } else { STORE_RETRY },
-        timeout: config.store.commit_timeout.into(),
-        abort: config.store.commit_abort.into(),
-    };
+    let pace = Pace { interval, retry: if config.remote.is_some() { REMOTE_RETRY } else { STORE_RETRY } };
     (durability, pace)
 }

@@ -2,7 +2,7 @@
 
 use std::fs::Permissions;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,6 +72,7 @@ pub(crate) struct Acceptor {
     thread_slots: ThreadSlots,
     shared: Shared,
     pub(crate) places: Arc<Places>,
+    pub(crate) keep_alive: KeepAlive,
     /// Open connections.
     pub(crate) tasks: TaskTracker,
     /// Cancelled when no more connections are accepted.
@@ -88,6 +89,7 @@ impl Acceptor {
             shared,
             closed: CancellationToken::new(),
             places: Places::new(places),
+            keep_alive: KeepAlive::default(),
             tasks: TaskTracker::new(),
             next_client: Arc::new(AtomicU64::new(1)),
         }
@@ -250,11 +252,10 @@ fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Bound> 
 /// Sets keep-alive for a listener; accepted sockets inherit it. A peer that vanished without closing must be noticed in
 /// the end.
 pub(crate) fn keep_alive<'a>(socket: impl Into<SockRef<'a>>, server: &Server) -> io::Result<()> {
-    socket.into().set_tcp_keepalive(&keepalive(server))
+    socket.into().set_tcp_keepalive(&with_configured(TcpKeepalive::new(), server))
 }
 
-fn keepalive(server: &Server) -> TcpKeepalive {
-    let mut keepalive = TcpKeepalive::new();
+fn with_configured(mut keepalive: TcpKeepalive, server: &Server) -> TcpKeepalive {
     if !server.keepalive_idle.is_zero() {
         keepalive = keepalive.with_time(server.keepalive_idle.into());
     }
@@ -265,6 +266,39 @@ fn keepalive(server: &Server) -> TcpKeepalive {
         0 => keepalive,
         count => keepalive.with_retries(count),
     }
+}
+
+/// TCP's keep-alive of connections that are accepted from now on, if it has changed since the daemon listens: listeners
+/// keep what they had.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeepAlive(Arc<ArcSwapOption<TcpKeepalive>>);
+
+impl KeepAlive {
+    /// Changes it.
+    pub(crate) fn renew(&self, server: &Server) {
+        match complete(server) {
+            Ok(keepalive) => self.0.store(Some(Arc::new(keepalive))),
+            Err(error) => tracing::warn!(%error, "server.keepalive: the old values stay in use"),
+        }
+    }
+
+    /// Sets it for a new connection.
+    pub(crate) fn apply(&self, stream: &impl AsFd) {
+        if let Some(keepalive) = &*self.0.load() {
+            // The connection works without it.
+            let _ = SockRef::from(stream).set_tcp_keepalive(keepalive);
+        }
+    }
+}
+
+/// With the system's values for those that are not configured.
+fn complete(server: &Server) -> io::Result<TcpKeepalive> {
+    let system = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(system.tcp_keepalive_time()?)
+        .with_interval(system.tcp_keepalive_interval()?)
+        .with_retries(system.tcp_keepalive_retries()?);
+    Ok(with_configured(keepalive, server))
 }
 
 /// Removes a socket that no process accepts on. Removes nothing else: if the path is mistyped, the file belongs to
@@ -319,7 +353,7 @@ impl Bound {
             loop {
                 let accepted = tokio::select! {
                     () = acceptor.closed.cancelled() => return,
-                    accepted = self.next() => accepted,
+                    accepted = self.next(&acceptor.keep_alive) => accepted,
                 };
                 if let Err(error) = accepted.and_then(|accepted| acceptor.enter(accepted, &served, &counts, rights)) {
                     warn_limited!("accept", %error, protocol = served.endpoint.name, "could not accept a connection");
@@ -329,12 +363,13 @@ impl Bound {
         }
     }
 
-    async fn next(&self) -> io::Result<(Accepted, ClientInfo)> {
+    async fn next(&self, keep_alive: &KeepAlive) -> io::Result<(Accepted, ClientInfo)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 // Small replies must not wait for each other.
                 let _ = stream.set_nodelay(true);
+                keep_alive.apply(&stream);
                 // Bytes that a peer does not read must wait here, where they are counted, and not in the kernel.
                 let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
                 let info = client_info(stream.as_raw_fd(), peer.ip().to_canonical().to_string());
@@ -384,6 +419,16 @@ mod tests {
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(7));
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+
+        let changed = KeepAlive::default();
+        changed.apply(&stream);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3, "no change yet");
+        changed.renew(&Server { keepalive_idle: Period::from_secs(40), ..Server::default() });
+        changed.apply(&stream);
+        let system = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(40));
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), system.tcp_keepalive_interval().unwrap());
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), system.tcp_keepalive_retries().unwrap());
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use windlass_engine::{Bridge, Cursor, Query, QueueCommand, QueueRow, Refusal, Re
 
 use crate::broker::Broker;
 use crate::config::Config;
+use crate::hub::Hub;
 use crate::recurring::{self, Recurring};
 use crate::rules::{self, Rules};
 use crate::throttles::{self, Throttles};
@@ -48,6 +49,12 @@ impl Desired {
         done.push(throttles::agree(broker, self.throttles));
         done
     }
+}
+
+/// Applies the limits of a configuration and the state that it requires to an engine that serves.
+pub(crate) fn apply(config: &Config, wanted: Desired, hub: &Hub) {
+    hub.with_journal(|engine, _| engine.set_limits(config.engine_limits()));
+    wanted.agree(hub).iter().for_each(Reconciliation::report);
 }
 
 /// Reconciles one setting of queues. `of` reads the setting of a queue, if it is not the default; `set` sets it, or the

@@ -5,6 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::broker::Broker;
@@ -20,7 +21,7 @@ use crate::listen::Acceptor;
 use crate::logging::limited;
 use crate::notify;
 use crate::protocols::Served;
-use crate::reconcile::Desired;
+use crate::reconcile::{self, Desired};
 
 /// Where the store is when the daemon starts.
 pub(crate) enum Place {
@@ -68,11 +69,11 @@ impl Roles {
     /// A thread cannot start, a certificate cannot be used, or the engine refuses what is configured.
     pub(crate) async fn start<'a>(
         self,
-        (config, wanted): (&'a Config, Desired),
+        (config, in_force, wanted): (&'a Config, &'a ArcSwap<Config>, Desired),
         parts: Parts<'a>,
         (view, yields): (Arc<View>, UnboundedReceiver<()>),
     ) -> Result<Running<'a>, Failure> {
-        let mut running = Running { config, parts, room: None, cluster: None, view, yields };
+        let mut running = Running { config, in_force, parts, room: None, cluster: None, view, yields };
         match self {
             Self::Alone(prepared) => {
                 parts.0.enter_room(prepared.hub());
@@ -92,6 +93,8 @@ impl Roles {
 /// A daemon at work.
 pub(crate) struct Running<'a> {
     config: &'a Config,
+    /// The configuration as it was read last.
+    in_force: &'a ArcSwap<Config>,
     parts: Parts<'a>,
     room: Option<EngineRoom>,
     cluster: Option<(Cluster, Arc<ClusterBroker>)>,
@@ -126,7 +129,7 @@ impl Running<'_> {
             }
             let (Some(room), yields) = (&self.room, &mut self.yields) else { return std::future::pending().await };
             let why = tokio::select! {
-                failure = room.watch() => Some(failure),
+                failure = room.watch(self.in_force) => Some(failure),
                 Some(()) = yields.recv() => None,
             };
             match why {
@@ -150,9 +153,16 @@ impl Running<'_> {
         let store = cluster.stand_by(self.config).await?;
         let prepared = Prepared::succeeding(store, self.config, Arc::clone(acceptor.budget()));
         let (hub, broker) = (Arc::clone(prepared.hub()), Arc::clone(broker));
-        self.begin(prepared, Desired::of(self.config)?).await?;
+        // What a reload has applied to the leader of the time applies to this one.
+        let begun_with = self.in_force.load_full();
+        hub.with_journal(|engine, _| engine.set_limits(begun_with.engine_limits()));
+        self.begin(prepared, Desired::of(&begun_with)?).await?;
         broker.lead(&hub);
         acceptor.enter_room(&hub);
+        let in_force = self.in_force.load_full();
+        if !Arc::ptr_eq(&begun_with, &in_force) {
+            reconcile::apply(&in_force, Desired::of(&in_force)?, &hub);
+        }
         if let Some((cluster, _)) = &self.cluster {
             cluster.lead(&hub);
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 use windlass_engine::Rights;
 
@@ -101,7 +102,7 @@ async fn serve(
     reread: &dyn Fn() -> Result<Config, Failure>,
     ready: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let wanted = Desired::of(config)?;
+    let (wanted, in_force) = (Desired::of(config)?, ArcSwap::from_pointee(config.clone()));
     let budget = Arc::new(Budget::new(config.server.buffer_bytes_max.bytes()));
     let roles = Roles::new(place, config, &budget, &sockets.served);
     let shared = Shared::new(roles.broker(), budget, bounds(config));
@@ -117,7 +118,8 @@ async fn serve(
     ready()?;
     let (control, (requests, yields)) = Control::new();
     let (exports, figures) = (Exports::default(), Figures::new(&acceptor, &served));
-    let mut roles = roles.start((config, wanted), (&acceptor, &figures, &exports), (control.view(), yields)).await?;
+    let mut roles =
+        roles.start((config, &in_force, wanted), (&acceptor, &figures, &exports), (control.view(), yields)).await?;
     let mut addresses = accept_all(bound, &acceptor);
     let stop = CancellationToken::new();
     doors.iter().for_each(|door| door.bound().iter().for_each(|bound| drop(addresses.note(door.name(), bound))));
@@ -128,7 +130,7 @@ async fn serve(
     }
     tracing::info!("ready");
     notify::ready();
-    let reloader = Reloader::new((config, values), (&served, &doors), &acceptor, reread);
+    let reloader = Reloader::new((config, &in_force, values), (&served, &doors), &acceptor, reread);
     let mut heeded = Heeded { signals, control, requests, acceptor: &acceptor, reloader };
     let outcome = tokio::select! {
         why = heeded.heed() => {
@@ -194,7 +196,7 @@ fn open_doors(
             control: control.clone(),
             figures: figures.clone(),
             exports: exports.clone(),
-            connects: Connects(Arc::clone(&acceptor.places)),
+            connects: Connects { places: Arc::clone(&acceptor.places), keep_alive: acceptor.keep_alive.clone() },
             stop: stop.clone(),
         };
         let (own, door) = door.open(inside, acceptor).map_err(no_threads)?;

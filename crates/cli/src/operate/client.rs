@@ -1,6 +1,7 @@
 //! A client of the daemon's HTTP API, over its Unix socket or an address. One connection for each command.
 
 use std::fmt::Display;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -47,6 +48,8 @@ pub(crate) struct Client {
     prefix: String,
     /// The value of `Authorization`.
     login: Option<HeaderValue>,
+    /// The status with which the last request was refused.
+    refusal: Option<StatusCode>,
 }
 
 /// An answer of the daemon.
@@ -106,6 +109,10 @@ impl Files {
 }
 
 fn no_daemon(path: &Path, error: &std::io::Error) -> Failure {
+    if error.kind() == ErrorKind::PermissionDenied {
+        let reason = format!("{error}. Only the daemon's user may use this socket; --url and --login are for others");
+        return Failure::Source { file: path.to_owned(), reason };
+    }
     failure(format!(
         "no daemon answers at {}: {error}. Name its data directory with --data-dir or -c, or its address with --url",
         path.display()
@@ -121,7 +128,7 @@ impl Client {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failure)?;
         // Its end shows in the answers.
         tokio::spawn(connection);
-        Ok(Self { sender, host, prefix, login: None })
+        Ok(Self { sender, host, prefix, login: None, refusal: None })
     }
 
     /// Logs in with what a file contains: a token, or `NAME:PASSWORD`.
@@ -130,7 +137,8 @@ impl Client {
     ///
     /// The file cannot be read, or contains neither.
     pub(crate) fn log_in(&mut self, file: &Path) -> Result<(), Failure> {
-        let named = |error: &dyn Display| failure(format!("--login {}: {error}", file.display()));
+        let named =
+            |error: &dyn Display| Failure::Source { file: file.to_owned(), reason: format!("--login: {error}") };
         let text = std::fs::read_to_string(file).map_err(|error| named(&error))?;
         let value = match text.trim() {
             pair if pair.contains(':') => format!("Basic {}", STANDARD.encode(pair)),
@@ -175,8 +183,14 @@ impl Client {
         if status.is_success() {
             return Ok(response);
         }
+        self.refusal = Some(status);
         let body = response.into_body().collect().await.map_err(failure)?.to_bytes();
         Err(refused(status, &body))
+    }
+
+    /// The status of the last answer that refused a request.
+    pub(crate) const fn refusal(&self) -> Option<StatusCode> {
+        self.refusal
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Result<Value, Failure> {

@@ -1,10 +1,11 @@
 //! `windlass check --live`: one line and an exit code, as Nagios and its relatives expect them of a plugin.
 
+use hyper::StatusCode;
 use serde_json::{Value, json};
 use windlass_config::Period;
 use windlass_server::Failure;
 
-use super::client::Client;
+use super::client::{Client, Daemon};
 use super::{Check, at, failure, pages, print};
 
 /// The result of a check, in Nagios' words. Its number is the exit code.
@@ -13,6 +14,15 @@ enum Verdict {
     Ok,
     Warning,
     Critical,
+}
+
+/// Why there are no figures.
+#[derive(Debug)]
+enum Unseen {
+    /// No daemon answers, or it has trouble.
+    Down(Failure),
+    /// The check itself cannot be made; the daemon may be well.
+    Unknown(Failure),
 }
 
 /// The exit code if the check itself cannot be made.
@@ -25,12 +35,7 @@ pub(crate) fn check(check: &Check) -> u8 {
         Err(why) => return conclude(check.ask.json, "UNKNOWN", &why.to_string(), UNKNOWN),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure);
-    let looked = runtime.and_then(|runtime| {
-        runtime.block_on(async {
-            let mut client = check.ask.connect_to(&daemon).await?;
-            look(&mut client).await
-        })
-    });
+    let looked = runtime.map_err(Unseen::Unknown).and_then(|runtime| runtime.block_on(check.look(&daemon)));
     match looked {
         Ok((status, oldest)) => {
             let (verdict, text) = check.judge(&status, oldest);
@@ -41,7 +46,8 @@ pub(crate) fn check(check: &Check) -> u8 {
             };
             conclude(check.ask.json, word, &text, code)
         }
-        Err(why) => conclude(check.ask.json, "CRITICAL", &why.to_string(), 2),
+        Err(Unseen::Down(why)) => conclude(check.ask.json, "CRITICAL", &why.to_string(), 2),
+        Err(Unseen::Unknown(why)) => conclude(check.ask.json, "UNKNOWN", &why.to_string(), UNKNOWN),
     }
 }
 
@@ -70,6 +76,23 @@ async fn look(client: &mut Client) -> Result<(Value, f64), Failure> {
 }
 
 impl Check {
+    async fn look(&self, daemon: &Daemon) -> Result<(Value, f64), Unseen> {
+        let mut client = self.ask.connect_to(daemon).await.map_err(|why| match why {
+            Failure::Source { .. } => Unseen::Unknown(why),
+            why => Unseen::Down(why),
+        })?;
+        look(&mut client).await.map_err(|why| match client.refusal() {
+            Some(StatusCode::UNAUTHORIZED) => {
+                Unseen::Unknown(failure(format!("the daemon requires a valid login ({why}): --login names its file")))
+            }
+            Some(StatusCode::FORBIDDEN) => Unseen::Unknown(failure(format!("the login may not ask: {why}"))),
+            Some(status) if status.is_client_error() => {
+                Unseen::Unknown(failure(format!("the daemon refuses the check: {why}")))
+            }
+            _ => Unseen::Down(why),
+        })
+    }
+
     fn judge(&self, status: &Value, oldest: f64) -> (Verdict, String) {
         let state = at(status, "/state").as_str().unwrap_or_default();
         let count = |path: &str| at(status, path).as_u64().unwrap_or_default();

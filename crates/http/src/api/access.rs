@@ -65,7 +65,7 @@ fn refused(request: &Request, problem: Problem) -> Response {
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_person = request.method() == Method::GET && accepts.contains("text/html");
     if problem.code == LOGIN_REQUIRED && is_person {
-        return to_login(request.uri(), headers);
+        return to_login(request.uri(), request.extensions());
     }
     let mut response = problem.into_response();
     if Token::of(headers).is_some() {

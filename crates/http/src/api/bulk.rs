@@ -17,11 +17,15 @@ use super::pace::Pace;
 use crate::app::App;
 use crate::audit::Affected;
 use crate::cursor::CursorText;
-use crate::params::TwoParams;
+use crate::params::{Params, TwoParams};
 use crate::problem::{Outcome, Problem};
 
 /// How long one request goes on. The next one continues where it ends.
 const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The most jobs that are counted, and how long.
+const COUNT_MAX: u64 = 100_000;
+const COUNT_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -53,6 +57,15 @@ pub(super) struct ManyChanged {
     /// Null if all matching jobs were seen. Otherwise the time of one request is over, or its limit reached: the same
     /// request with this `cursor` continues.
     next: Option<CursorText>,
+}
+
+/// How many jobs match.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct JobCount {
+    /// How many were found.
+    jobs: u64,
+    /// Whether these are all. If not, there may be more.
+    is_complete: bool,
 }
 
 /// Make jobs ready now that are dead, scheduled or wait for a retry
@@ -114,6 +127,23 @@ pub(super) async fn cancel(
     change(&app, Mutation::Cancel, conditions, &how).await
 }
 
+/// Count the jobs that match
+///
+/// It stops at 100,000 jobs, and after a second of searching.
+#[utoipa::path(get, path = "/api/v1/jobs/count", tag = "jobs", operation_id = "count_jobs", params(Conditions),
+    responses((status = 200, body = JobCount), (status = 400, body = Problem), (status = 503, body = Problem))
+)]
+pub(super) async fn count(
+    State(app): State<Arc<App>>,
+    Params(conditions): Params<Conditions>,
+) -> Outcome<Json<JobCount>> {
+    let filter = conditions.filter(&app)?;
+    // What no state of a job refuses.
+    let round = |page| round(&filter, Mutation::Cancel, page, true);
+    let (jobs, next) = rounds(&app, COUNT_MAX + 1, (Cursor::default(), COUNT_TIME_MAX), round).await?;
+    Ok(Json(JobCount { jobs: jobs.min(COUNT_MAX), is_complete: next.is_none() && jobs <= COUNT_MAX }))
+}
+
 impl IntoResponse for ManyChanged {
     fn into_response(self) -> Response {
         (Extension(Affected(self.changed)), Json(self)).into_response()
@@ -125,13 +155,27 @@ async fn change(app: &App, action: Mutation, conditions: Conditions, how: &How) 
         return Err(Problem::bad_request("there is no condition: all=true stands for all jobs"));
     }
     let filter = conditions.filter(app)?;
+    let left = how.limit.map_or(u64::MAX, |limit| limit.get().into());
+    let (changed, next) = rounds(app, left, (how.cursor.unwrap_or_default().0, TIME_MAX), |page| {
+        round(&filter, action, page, how.dry_run)
+    })
+    .await?;
+    Ok(ManyChanged { changed, dry_run: how.dry_run, next: next.map(CursorText) })
+}
+
+/// Visits the engine until all jobs are seen, `left` have changed or would, or the time is over. Returns how many, and
+/// where it goes on.
+async fn rounds(
+    app: &App,
+    mut left: u64,
+    (begin, time_max): (Cursor, Duration),
+    round: impl Fn((Cursor, u32)) -> Command,
+) -> Outcome<(u64, Option<Cursor>)> {
     let mut client = app.client();
-    let (mut changed, mut left, pace) =
-        (0, how.limit.map_or(u64::MAX, |limit| limit.get().into()), Pace::new(TIME_MAX));
-    let mut after = Some(how.cursor.unwrap_or_default().0);
+    let (mut changed, pace, mut after) = (0, Pace::new(time_max), Some(begin));
     while let Some(page) = after.take() {
         let limit = u32::try_from(left).unwrap_or(u32::MAX);
-        let reply = client.ask(round(&filter, action, (page, limit), how.dry_run)).await?;
+        let reply = client.ask(round((page, limit))).await?;
         let (Reply::Mutated { changed: now, next } | Reply::Counted { jobs: now, next }) = reply else {
             return Err(Problem::unexpected());
         };
@@ -140,7 +184,7 @@ async fn change(app: &App, action: Mutation, conditions: Conditions, how: &How) 
             break;
         }
     }
-    Ok(ManyChanged { changed, dry_run: how.dry_run, next: after.map(CursorText) })
+    Ok((changed, after))
 }
 
 fn round(filter: &Filter, action: Mutation, (after, limit): (Cursor, u32), dry_run: bool) -> Command {

@@ -89,6 +89,7 @@ fn reading() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(queues::get))
         .routes(routes!(throttles::list))
         .routes(routes!(jobs::list))
+        .routes(routes!(bulk::count))
         .routes(routes!(jobs::get))
         .routes(routes!(jobs::body))
         .routes(routes!(events::events))

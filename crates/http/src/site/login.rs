@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{Extensions, HeaderValue, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 
-use super::shell::{Shell, page, prefix};
+use super::shell::{Prefix, Shell, page};
 use crate::app::{App, Peer};
 use crate::audit::Line;
 use crate::login::{Credentials, Identity, Token};
@@ -106,10 +106,10 @@ pub(super) async fn log_out(shell: Shell, State(app): State<Arc<App>>, request: 
 }
 
 /// Sends a browser to the form, and afterwards to the page that it asked for.
-pub(crate) fn to_login(uri: &Uri, headers: &HeaderMap) -> Response {
+pub(crate) fn to_login(uri: &Uri, extensions: &Extensions) -> Response {
     let asked = uri.path_and_query().map_or("/", |asked| asked.as_str());
     let to: String = form_urlencoded::byte_serialize(local(asked).as_bytes()).collect();
-    to_path(&prefix(headers), &format!("{LOGIN}?to={to}"))
+    to_path(Prefix::of(extensions), &format!("{LOGIN}?to={to}"))
 }
 
 impl Form {
@@ -191,8 +191,9 @@ mod tests {
 
     #[test]
     fn a_browser_comes_back_below_its_prefix() {
-        let headers = HeaderMap::from_iter([("x-script-name".parse().unwrap(), HeaderValue::from_static("/queue"))]);
-        let response = to_login(&"/jobs?state=dead".parse().unwrap(), &headers);
+        let mut extensions = Extensions::new();
+        extensions.insert(Prefix::of_config("/queue").unwrap());
+        let response = to_login(&"/jobs?state=dead".parse().unwrap(), &extensions);
         assert_eq!(response.status(), StatusCode::SEE_OTHER);
         assert_eq!(response.headers()[header::LOCATION], "/queue/login?to=%2Fjobs%3Fstate%3Ddead");
     }

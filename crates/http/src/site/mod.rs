@@ -2,8 +2,8 @@
 //!
 //! A page calls the API's own handlers, so that people and programs see the same. Its buttons send requests to the API
 //! from the browser (`assets/windlass.js`); there is no other way to change something. Pages are templates
-//! (`templates`), escaped by default. They work below a path prefix that a proxy names in `X-Script-Name`, and load
-//! nothing from elsewhere. People log in with a form (`login`).
+//! (`templates`), escaped by default. They work below a path prefix that a proxy names in `X-Script-Name`, or that
+//! `http.path_prefix` has, and load nothing from elsewhere. People log in with a form (`login`).
 //!
 //! Reading order: `shell` (what all pages share) · `overview` with `history` and `plot` · `queues` · `jobs` · `lists`
 //! (everything else).
@@ -27,7 +27,7 @@ use axum::routing::{get, post};
 
 pub(crate) use self::history::History;
 pub(crate) use self::login::{LOGIN, to_login};
-pub(crate) use self::shell::below_prefix;
+pub(crate) use self::shell::{Prefix, below_prefix};
 use crate::api::access::demand;
 use crate::app::App;
 use crate::login::Role;

@@ -8,7 +8,7 @@ use axum::body::to_bytes;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
-use axum::http::{Extensions, HeaderMap, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 
@@ -79,12 +79,12 @@ impl<S: Sync> FromRequestParts<S> for Shell {
 }
 
 impl Shell {
-    fn of(headers: &HeaderMap, extensions: &Extensions) -> Self {
+    fn of(extensions: &Extensions) -> Self {
         let visitor: Option<&Visitor> = extensions.get();
         let role = visitor.map_or(Role::Read, |visitor| visitor.identity.role);
         let named = visitor.filter(|visitor| visitor.is_named());
         Self {
-            prefix: prefix(headers),
+            prefix: Prefix::of(extensions).to_owned(),
             may_operate: role >= Role::Operate,
             may_administer: role >= Role::Admin,
             is_inside: true,
@@ -95,27 +95,71 @@ impl Shell {
 }
 
 /// What a proxy puts before every path: empty, or `/` and names.
-pub(super) fn prefix(headers: &HeaderMap) -> String {
-    let prefix = headers.get(PREFIX_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let prefix = prefix.trim_end_matches('/');
-    let is_plain = |char: char| char.is_ascii_alphanumeric() || "/-_.~".contains(char);
-    let is_path = prefix.starts_with('/') && !prefix.contains("//") && prefix.chars().all(is_plain);
-    if is_path && prefix.len() <= PREFIX_BYTES_MAX { prefix.to_owned() } else { String::new() }
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Prefix(String);
+
+impl Prefix {
+    /// Without a slash at its end; `None` if the text is not such a path.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim_end_matches('/');
+        let is_plain = |char: char| char.is_ascii_alphanumeric() || "/-_.~".contains(char);
+        let is_path = text.starts_with('/') && !text.contains("//") && text.chars().all(is_plain);
+        let is_prefix = text.is_empty() || is_path && text.len() <= PREFIX_BYTES_MAX;
+        is_prefix.then(|| Self(text.to_owned()))
+    }
+
+    /// The value of `http.path_prefix`.
+    ///
+    /// # Errors
+    ///
+    /// It is not a path, or cannot be told from one of our own.
+    pub(crate) fn of_config(text: &str) -> Result<Self, windlass_config::Error> {
+        let senseless = |reason| Err(windlass_config::Error::senseless("http.path_prefix", reason));
+        match Self::parse(text) {
+            None => senseless(format!("{} is not a path like /windlass", text.escape_debug())),
+            Some(Self(path)) if is_ours(&path) => {
+                senseless(format!("{path} begins like one of the paths of the API and the pages"))
+            }
+            Some(prefix) => Ok(prefix),
+        }
+    }
+
+    /// The prefix of one request: its header has precedence over the configuration.
+    fn of_request(headers: &HeaderMap, configured: &Self) -> Self {
+        match headers.get(PREFIX_HEADER) {
+            Some(value) => value.to_str().ok().and_then(Self::parse).unwrap_or_default(),
+            None => configured.clone(),
+        }
+    }
+
+    /// An address without the prefix; `None` if it has none.
+    fn remove_from(&self, uri: &Uri) -> Option<Uri> {
+        let Self(prefix) = self;
+        let given = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let rest = given.strip_prefix(prefix).filter(|_| !prefix.is_empty() && !is_ours(prefix))?;
+        match rest.chars().next() {
+            Some('/') => rest.parse().ok(),
+            None | Some('?') => format!("/{rest}").parse().ok(),
+            Some(_) => None,
+        }
+    }
+
+    /// The prefix that a request was sent with.
+    pub(super) fn of(extensions: &Extensions) -> &str {
+        extensions.get().map_or("", |Self(path)| path)
+    }
 }
 
-/// A request as it would be without the path of the proxy, which may or may not have removed it.
+/// A request as it would be without the path of the proxy, which may or may not have removed it. The request remembers
+/// the prefix.
 ///
 /// A prefix that begins like one of our own paths stays: it cannot be told from them.
-pub(crate) fn below_prefix<B>(mut request: axum::http::Request<B>) -> axum::http::Request<B> {
-    let prefix = prefix(request.headers());
-    let given = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-    let rest = given.strip_prefix(&prefix).filter(|_| !prefix.is_empty() && !is_ours(&prefix));
-    let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with(['/', '?'])) else { return request };
-    let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
-    // A part of a path after a slash is a path.
-    if let Ok(uri) = rest.parse() {
+pub(crate) fn below_prefix<B>(mut request: axum::http::Request<B>, configured: &Prefix) -> axum::http::Request<B> {
+    let prefix = Prefix::of_request(request.headers(), configured);
+    if let Some(uri) = prefix.remove_from(request.uri()) {
         *request.uri_mut() = uri;
     }
+    request.extensions_mut().insert(prefix);
     request
 }
 
@@ -132,7 +176,7 @@ pub(super) fn page(template: &impl Template) -> Outcome<Html<String>> {
 
 /// Gives the page its frame, makes pages of errors, and says what a browser may load.
 pub(super) async fn dress(mut request: Request, next: Next) -> Response {
-    let shell = Shell::of(request.headers(), request.extensions());
+    let shell = Shell::of(request.extensions());
     request.extensions_mut().insert(shell.clone());
     let response = next.run(request).await;
     let is_problem =
@@ -190,10 +234,12 @@ mod tests {
             ("queue", ""),
         ];
         for (given, expected) in table {
-            let mut headers = HeaderMap::new();
-            headers.insert(PREFIX_HEADER, given.parse().unwrap());
-            assert_eq!(Shell::of(&headers, &Extensions::new()).prefix, expected, "{given}");
+            for (header, configured) in [(Some(given), ""), (None, given)] {
+                assert_eq!(received("/jobs", header, configured).1, expected, "{header:?} {configured}");
+            }
         }
+        assert_eq!(received("/jobs", Some("/header"), "/configured").1, "/header");
+        assert_eq!(received("/jobs", Some(""), "/configured").1, "", "the proxy has said that there is none");
     }
 
     #[test]
@@ -211,9 +257,20 @@ mod tests {
             ("//evil", "//evil/jobs", "//evil/jobs"),
         ];
         for (prefix, path, expected) in table {
-            let request = axum::http::Request::builder().uri(path).header(PREFIX_HEADER, prefix).body(()).unwrap();
-            assert_eq!(below_prefix(request).uri(), expected, "{prefix} {path}");
+            for (header, configured) in [(Some(prefix), ""), (None, prefix)] {
+                assert_eq!(received(path, header, configured).0, expected, "{prefix} {path}");
+            }
         }
+    }
+
+    /// The address and the prefix of a request as the routes see it.
+    fn received(path: &str, header: Option<&str>, configured: &str) -> (String, String) {
+        let mut request = axum::http::Request::builder().uri(path).body(()).unwrap();
+        if let Some(header) = header {
+            request.headers_mut().insert(PREFIX_HEADER, header.parse().unwrap());
+        }
+        let request = below_prefix(request, &Prefix::parse(configured).unwrap_or_default());
+        (request.uri().to_string(), Shell::of(request.extensions()).prefix)
     }
 
     #[test]

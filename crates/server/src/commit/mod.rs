@@ -38,6 +38,11 @@ pub(crate) struct Pace {
     pub(crate) interval: Option<Duration>,
     /// How long after a failure the committing thread tries the store again.
     pub(crate) retry: Duration,
+}
+
+/// How long a commit may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommitTimeouts {
     /// If a commit takes longer, the store counts as failed.
     pub(crate) timeout: Duration,
     /// If the store does not respond for this long, the daemon ends: a supervisor's restart beats a silent hang.
@@ -125,7 +130,7 @@ impl Committer {
     }
 
     /// Checks on commits. The main thread calls this every second or so. Returns the reason to die, if there is one.
-    pub(crate) fn watch(&self, pace: Pace) -> Option<&'static str> {
+    pub(crate) fn watch(&self, timeouts: CommitTimeouts) -> Option<&'static str> {
         let hub = &self.commits.hub;
         let has_died = self.thread.is_finished() || self.commits.writer.is_poisoned();
         if has_died && !self.commits.stopping() && hub.deposed().is_none() {
@@ -140,10 +145,10 @@ impl Committer {
             return None;
         }
         let writing = Duration::from_millis(clock::now().0.saturating_sub(since));
-        if writing > pace.abort {
+        if writing > timeouts.abort {
             return Some("the store has not completed a commit for longer than store.commit_abort");
         }
-        if writing > pace.timeout && !hub.failed() {
+        if writing > timeouts.timeout && !hub.failed() {
             tracing::error!(
                 seconds = writing.as_secs(),
                 "the store has not completed a commit: nothing is acknowledged until it does"
@@ -324,7 +329,7 @@ mod tests {
             assert!(hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
         }
         let (log, hour) = (MemoryLog::new(), Duration::from_secs(3600));
-        let pace = Pace { interval: Some(hour), retry: hour, timeout: hour, abort: hour };
+        let pace = Pace { interval: Some(hour), retry: hour };
         let committer = Committer::start(Arc::clone(&hub), Box::new(log.clone()), None, pace).unwrap();
         let last = hub.with_journal(|_, journal| journal.pending_seq());
         // One commit more: the daemon begins it while it writes the first ones.

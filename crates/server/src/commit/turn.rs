@@ -241,7 +241,7 @@ mod tests {
         let (names, hour) = (Arc::<Mutex<Vec<String>>>::default(), Duration::from_secs(3600));
         let log = Box::new(Witness(MemoryLog::new(), Arc::clone(&names)));
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7));
-        let pace = Pace { interval: None, retry: hour, timeout: hour, abort: hour };
+        let pace = Pace { interval: None, retry: hour };
         let committer = Committer::start(Arc::clone(&hub), log, None, pace).unwrap();
         let mut thread = ByHand::committing(shared(&hub), committer.commits());
         let mut peer = thread.connect(|_| Box::new(Pushes));

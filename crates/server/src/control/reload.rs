@@ -8,21 +8,22 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use windlass_config::{Error, Tls};
+use arc_swap::ArcSwap;
+use windlass_config::{Error, Period, Tls};
 use windlass_session::protocol::{Protocol, SessionFactory};
 
-use crate::config::{Config, Queue};
+use crate::config::{Config, Queue, Server};
 use crate::door::Renewable;
 use crate::failure::Failure;
 use crate::listen::Acceptor;
 use crate::logging;
 use crate::protocols::{self, Served};
-use crate::reconcile::{Desired, Reconciliation};
+use crate::reconcile::{self, Desired};
 use crate::run::{allow_open_files, bounds, places};
 use crate::tls::Terms;
 
 /// Keys of `[server]` that apply while the daemon runs.
-const SERVER: [&str; 16] = [
+const SERVER: [&str; 19] = [
     "connections_max",
     "connections_reserved",
     "connections_per_address_max",
@@ -39,6 +40,9 @@ const SERVER: [&str; 16] = [
     "drain_timeout",
     "shutdown_timeout",
     "in_use_timeout",
+    "keepalive_idle",
+    "keepalive_interval",
+    "keepalive_count",
 ];
 
 /// Every key with its value. The value of a key that names a file includes what is in the file.
@@ -56,6 +60,8 @@ pub struct Changes {
 /// The configuration in force, and the way to the next one.
 pub(crate) struct Reloader<'a> {
     current: Config,
+    /// The configuration as it was read last, for the engine room.
+    in_force: &'a ArcSwap<Config>,
     /// The values in force.
     values: Values,
     served: &'a [Served],
@@ -75,12 +81,12 @@ struct Prepared {
 impl<'a> Reloader<'a> {
     /// `config` is the configuration that the daemon started with, and `values` were in force then.
     pub(crate) fn new(
-        (config, values): (&Config, Values),
+        (config, in_force, values): (&Config, &'a ArcSwap<Config>, Values),
         (served, doors): (&'a [Served], &'a [Renewable]),
         acceptor: &'a Acceptor,
         reread: &'a dyn Fn() -> Result<Config, Failure>,
     ) -> Self {
-        Self { current: config.clone(), values, served, doors, acceptor, reread }
+        Self { current: config.clone(), in_force, values, served, doors, acceptor, reread }
     }
 
     /// The configuration in force, as far as it applies while the daemon runs.
@@ -132,10 +138,13 @@ impl<'a> Reloader<'a> {
         allow_open_files(config.server.connections_max);
         self.acceptor.limit(bounds(&config), places(&config));
         self.acceptor.budget().limit(config.server.buffer_bytes_max.bytes());
+        if keepalive(&config.server) != keepalive(&self.current.server) {
+            self.acceptor.keep_alive.renew(&config.server);
+        }
+        self.in_force.store(Arc::new(config.clone()));
         // Limits and rules are those of the daemon that has the engine.
         if let Some(hub) = self.acceptor.hub() {
-            hub.with_journal(|engine, _| engine.set_limits(config.engine_limits()));
-            wanted.agree(&*hub).iter().for_each(Reconciliation::report);
+            reconcile::apply(&config, wanted, &hub);
         }
         for ((served, terms), sessions) in self.served.iter().zip(terms).zip(sessions) {
             if let Some((tls, terms)) = served.tls.as_ref().zip(terms) {
@@ -185,6 +194,7 @@ impl<'a> Reloader<'a> {
         }
         match (section, name) {
             ("log", name) => name == "level",
+            ("store", name) => matches!(name, "commit_timeout" | "commit_abort"),
             ("server", name) => SERVER.contains(&name),
             ("queues", name) => !(name.contains(".aliases.") || name.ends_with(".failure_values")),
             // Part of the new sessions of the protocols over it.
@@ -238,6 +248,10 @@ impl Values {
             None => drop(self.0.remove(key)),
         }
     }
+}
+
+fn keepalive(server: &Server) -> (Period, Period, u32) {
+    (server.keepalive_idle, server.keepalive_interval, server.keepalive_count)
 }
 
 /// The queues with changed rules that only a start of the daemon applies.

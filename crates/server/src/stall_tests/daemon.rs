@@ -179,7 +179,7 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
     let shared = Shared::new(Arc::<Hub>::clone(&hub), Arc::clone(&hub.budget), BOUNDS);
     let (threads, thread_slots) = Threads::start(1, &shared, Polling::Auto).unwrap();
     let acceptor = Arc::new(Acceptor::new(ProtocolNames::default(), thread_slots, shared, PLACES));
-    let pace = Pace { interval, retry: PATIENCE, timeout: PATIENCE, abort: PATIENCE };
+    let pace = Pace { interval, retry: PATIENCE };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
     hub.first_commit().await;
     protocols::make_queues(&*hub, config).unwrap();
