@@ -55,6 +55,7 @@ fn every_acknowledged_job_survives_kill_9() {
         load_until(&ledger, work, daemon.address("gearman"), goal, || daemon.kill());
         daemon.restart();
         println!("crash {crash}: {} acknowledged", ledger.acknowledgements());
+        drain_at_times(crash, &ledger, daemon.address("gearman"));
     }
     drain(&ledger, daemon.address("gearman"));
     let completed = ledger.completed.lock().unwrap();
@@ -135,7 +136,7 @@ fn with_hand_out_after_commit_the_end_of_the_last_job_is_durable() {
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path()).set("[server]\nhand_out_after_commit = true").start();
     let ledger = Arc::new(Ledger::default());
-    for _ in 0..from_env("WINDLASS_TEST_CRASHES", KILLS).max(KILLS) {
+    for kill in 0..from_env("WINDLASS_TEST_CRASHES", KILLS).max(KILLS) {
         let goal = ledger.acknowledgements() + 400;
         load_until(&ledger, work_one_after_the_other, daemon.address("gearman"), goal, || {
             let log = daemon.log_text();
@@ -143,6 +144,7 @@ fn with_hand_out_after_commit_the_end_of_the_last_job_is_durable() {
             daemon.kill();
         });
         daemon.restart();
+        drain_at_times(kill, &ledger, daemon.address("gearman"));
     }
     assert!(ledger.settled.lock().unwrap().len() > 100, "work was done");
     drain(&ledger, daemon.address("gearman"));
@@ -164,6 +166,14 @@ fn work_one_after_the_other(ledger: &Ledger, address: SocketAddr, stop: &AtomicB
         last = Some(id);
     }
     Ok(())
+}
+
+/// Completes all remaining jobs after each hundredth kill: the producers are faster than the workers, and a queue that
+/// is full would end them.
+fn drain_at_times(kill: u64, ledger: &Ledger, address: SocketAddr) {
+    if kill % 100 == 99 {
+        drain(ledger, address);
+    }
 }
 
 /// Completes all remaining jobs.

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use windlass_engine::{Clock, Reading, Timekeeper, Timestamp};
 
-/// All threads of a process share one time.
+/// All threads of a process share one time. A test that sets it has one of its own, on its thread.
 static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks::new());
 
 /// Two readings of one clock by two daemons differ at least by the way between them: smaller differences are ignored.
@@ -72,6 +72,8 @@ fn with_clocks<T>(act: impl FnOnce(&mut Clocks) -> T) -> T {
 
 /// Continues from the clock in the journal. Until then the engine's time is the wall clock's.
 pub(crate) fn start(kept: &Clock) {
+    #[cfg(test)]
+    simulated::own();
     let keeper = Timekeeper::start(kept, boot(), since_boot_ms(), wall());
     with_clocks(|clocks| *clocks = Clocks { keeper: Some(keeper), followed: None });
     LATEST.set(None);
@@ -79,6 +81,8 @@ pub(crate) fn start(kept: &Clock) {
 
 /// From now on the engine's time is that of the daemon that has the engine.
 pub(crate) fn follow(reading: &Reading) {
+    #[cfg(test)]
+    simulated::own();
     with_clocks(|clocks| clocks.follow(reading));
 }
 
@@ -174,6 +178,19 @@ fn boot() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Otherwise a test that opens a store of an hour ahead ends the deadlines of all daemons under test.
+    #[test]
+    fn a_test_that_starts_the_time_has_a_time_of_its_own() {
+        const HOUR_MS: u64 = 3_600_000;
+        let elsewhere = || std::thread::spawn(now).join().unwrap();
+        let begin = elsewhere();
+        start(&Clock::skewed(-2 * HOUR_MS.cast_signed()));
+        assert!(now() > begin.after_ms(HOUR_MS));
+        assert!(elsewhere() < begin.after_ms(HOUR_MS));
+        follow(&Reading { now: begin.after_ms(9 * HOUR_MS), clock: Clock::default(), pause_ms: None });
+        assert!(elsewhere() < begin.after_ms(HOUR_MS));
+    }
 
     #[test]
     fn the_system_has_an_uptime_and_a_boot_id() {

@@ -1,5 +1,6 @@
 //! Machines of a simulation, each with clocks of its own. A thread acts on one of them at a time, and reads that
-//! machine's clocks.
+//! machine's clocks. All tests run in one process: outside of a simulation, a test's thread has clocks of its own from the
+//! moment when it sets them.
 
 use std::cell::{Cell, RefCell};
 
@@ -32,6 +33,11 @@ pub(super) fn with_clocks<T, A: FnOnce(&mut Clocks) -> T>(act: A) -> Result<T, A
         Some(clocks) => Ok(act(clocks)),
         None => Err(act),
     })
+}
+
+/// From now on this thread has clocks of its own.
+pub(super) fn own() {
+    CLOCKS.with_borrow_mut(|clocks| _ = clocks.get_or_insert_with(Clocks::new));
 }
 
 /// Acts on a machine, whose process has this time.
