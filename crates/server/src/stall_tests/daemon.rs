@@ -19,6 +19,7 @@ use windlass_engine::Rights;
 use windlass_session::Listen;
 use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Recovered, open_parts};
 
+use crate::client::Clients;
 use crate::commit::{Committer, Pace};
 use crate::config::{self, Config, Polling, fixture};
 use crate::connection::{Bounds, Shared};
@@ -52,6 +53,8 @@ const BOUNDS: Bounds = Bounds {
 /// A daemon, and the probe's connection to it.
 pub(super) struct Daemon {
     pub(super) hub: Arc<Hub>,
+    /// Its clients that are no connections.
+    pub(super) clients: Clients,
     pub(super) store: MemoryLog,
     dir: TempDir,
     probe: Option<UnixStream>,
@@ -70,8 +73,8 @@ impl Daemon {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(serve(&config, its_store, &ready, its_stop));
         });
-        let hub = started.recv().expect("the daemon starts");
-        let mut daemon = Self { hub, store, dir, probe: None, stop, thread: Some(thread) };
+        let (hub, clients) = started.recv().expect("the daemon starts");
+        let mut daemon = Self { hub, clients, store, dir, probe: None, stop, thread: Some(thread) };
         daemon.probe = Some(daemon.connect("gearman"));
         daemon
     }
@@ -166,7 +169,7 @@ fn config<'a>(dir: &Path, settings: impl IntoIterator<Item = (&'a str, &'a str)>
 }
 
 /// Does the work of `run`, without signals, a ticker and a disk.
-async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, stop: CancellationToken) {
+async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<(Arc<Hub>, Clients)>, stop: CancellationToken) {
     let table = Box::new(MemoryTable::new());
     let (_, recovered) = open_parts(&log, table, &CheckpointLimits::default(), config.engine_limits(), 7).unwrap();
     let Recovered { engine, journal, .. } = recovered;
@@ -189,7 +192,7 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
             tokio::spawn(listener.accept(Arc::clone(&acceptor), served.clone(), Rights::ALL));
         }
     }
-    ready.send(hub).unwrap();
+    ready.send((hub, acceptor.clients())).unwrap();
     stop.cancelled().await;
     acceptor.closed.cancel();
     drop(threads);

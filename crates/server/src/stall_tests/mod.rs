@@ -1,6 +1,8 @@
 //! A store that stalls. For every reply that acknowledges something, a scene shows that it does not leave before its
 //! commit is durable; for every other reply, that it is not held up.
 //!
+//! HTTP's answers are replies to clients within the daemon: one test here shows that these wait, too.
+//!
 //! A file for each protocol, a scene for each request. `set waits` names the events that wait for the store when it
 //! resumes. The lines of a scene between `stall` and `resume` happen while the store is stuck. `resume` fails if a
 //! client has received anything that is not written above it, if nothing waits for the store, or if other events do.
@@ -22,8 +24,14 @@ mod spiderq_speech;
 mod wire;
 
 use std::collections::BTreeSet;
+use std::sync::mpsc;
+use std::thread;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
+use tokio::runtime::Builder;
+use windlass_engine::{
+    ClientInfo, Command, Event, JobCommand, JobId, JobRef, LeaseCommand, NewJob, Proof, Protocol, QueueCommand, Tag,
+};
 use windlass_testkit::transcript::{Framing, Heard, Scene, Speech, Transcript, Wire, ZmtpWire};
 
 use daemon::Daemon;
@@ -105,6 +113,43 @@ fn clients_do_not_wait_for_a_failed_store() {
         heard.clear();
         assert_eq!(wire.receive(who, &mut heard), Heard::Bytes);
         assert!(heard.starts_with(b"\0RES\0\0\0\x13"), "an ERROR: {}", heard.escape_ascii());
+    }
+}
+
+/// The HTTP door is such a client for each request: it answers a change with the reply that `ask` has returned.
+#[test]
+fn a_client_within_the_daemon_gets_its_reply_after_the_commit() {
+    let body = || Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::from_static(b"w")));
+    let job = JobRef::Id(JobId(1));
+    let finish = LeaseCommand::Finish { job: job.clone(), proof: Proof::AnyLease, result: Bytes::new() };
+    let fail = LeaseCommand::Fail { job, proof: Proof::AnyLease, failure: Box::default() };
+    let pause = QueueCommand::Pause { queue: Bytes::from_static(b"f"), paused: true };
+    let table: [(&str, Command); 4] = [
+        ("Pushed", JobCommand::Push(body()).into()),
+        ("Finished", finish.into()),
+        ("Failed", fail.into()),
+        ("Done", pause.into()),
+    ];
+    for (waits, command) in table {
+        let mut wire = StallWire::new(Daemon::start([]), "gearman", BTreeSet::from([waits.to_owned()]));
+        wire.open("W").unwrap();
+        wire.send("W", b"\0REQ\0\0\0\x12\0\0\0\x04f\0\0w\0REQ\0\0\0\x01\0\0\0\x01f\0REQ\0\0\0\x09\0\0\0\0");
+        wire.stall().unwrap();
+        let (mut client, (answered, answer)) = (wire.daemon.clients.open(ClientInfo::default()), mpsc::channel());
+        let asking = thread::spawn(move || {
+            let runtime = Builder::new_current_thread().build().unwrap();
+            answered.send(runtime.block_on(client.ask(command))).unwrap();
+        });
+        while wire.daemon.is_durable() {
+            assert!(!asking.is_finished(), "{waits}: it does not wait");
+            thread::yield_now();
+        }
+        wire.settle();
+        assert!(answer.try_recv().is_err(), "{waits}: it does not wait");
+        wire.resume().unwrap();
+        let reply = answer.recv().unwrap().unwrap_or_else(|why| panic!("{waits}: {why:?}"));
+        assert_eq!(events::name(&Event::Reply(Tag(1), reply)), waits);
+        asking.join().unwrap();
     }
 }
 
