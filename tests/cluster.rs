@@ -338,6 +338,22 @@ fn schedules_reach_the_newest_scheduler_and_reports_name_workers_of_all_daemons(
 }
 
 #[test]
+fn a_daemon_that_leads_has_what_was_reloaded_while_it_did_not() {
+    let mut daemons = Daemons::start(2);
+    let file = daemons.all[1].1.path().join("windlass.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{text}\n[limits]\njobs_max = 2\n[queues.q]\nbody_bytes_max = 3\n")).unwrap();
+    daemons[1].signal("HUP");
+    wait_for_log(&daemons[1], "\"message\":\"applied\",\"key\":\"limits.jobs_max\"");
+    daemons[0].kill();
+    wait_for_log(&daemons[1], "this daemon leads");
+    let mut client = Peer::connect(daemons[1].address("gearman")).unwrap();
+    assert!(client.submit("q", "", "long").is_err(), "a rule of the queue");
+    assert!(client.submit("q", "", "1").is_ok() && client.submit("f", "", "long").is_ok());
+    assert!(client.submit("f", "", "x").is_err(), "limits.jobs_max");
+}
+
+#[test]
 fn a_leader_that_stops_in_order_is_followed_at_once() {
     let mut daemons = Daemons::start(2);
     let mut peer = Peer::connect(daemons[1].address("gearman")).unwrap();

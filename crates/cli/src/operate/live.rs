@@ -77,10 +77,9 @@ async fn look(client: &mut Client) -> Result<(Value, f64), Failure> {
 
 impl Check {
     async fn look(&self, daemon: &Daemon) -> Result<(Value, f64), Unseen> {
-        let mut client = self.ask.connect_to(daemon).await.map_err(|why| match why {
-            Failure::Source { .. } => Unseen::Unknown(why),
-            why => Unseen::Down(why),
-        })?;
+        let is_ours = |why: &Failure| matches!(why, Failure::Source { .. });
+        let unseen = |why| if is_ours(&why) { Unseen::Unknown(why) } else { Unseen::Down(why) };
+        let mut client = self.ask.connect_to(daemon).await.map_err(unseen)?;
         look(&mut client).await.map_err(|why| match client.refusal() {
             Some(StatusCode::UNAUTHORIZED) => {
                 Unseen::Unknown(failure(format!("the daemon requires a valid login ({why}): --login names its file")))
