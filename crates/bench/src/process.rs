@@ -4,7 +4,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use procfs::process::Process;
 use procfs::{CpuInfo, Current as _, CurrentSI as _, KernelStats, LoadAverage, ProcError};
@@ -13,6 +14,11 @@ use crate::error::Error;
 
 /// Two thousand connections on either side, and a process's other files.
 const OPEN_FILES: u64 = 4096;
+/// A process is at rest when its memory has not become less for so long.
+const AT_REST: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// What counts as less.
+const LESS_MIB: f64 = 0.5;
 
 /// CPU time used so far by the server, by the generator, and by the whole machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,6 +66,20 @@ impl CpuTimes {
 pub(crate) fn resident_mib(pid: u32) -> Result<f64, Error> {
     let status = process(pid).and_then(|process| process.status()).map_err(unread)?;
     Ok(status.vmrss.unwrap_or(0) as f64 / 1024.0)
+}
+
+/// Resident memory of a process at rest, MiB: once it has not become less for [`AT_REST`]. Allocators give memory back
+/// some time after it was freed.
+pub(crate) fn resident_at_rest_mib(pid: u32) -> Result<f64, Error> {
+    let (mut least, mut since) = (resident_mib(pid)?, Instant::now());
+    while since.elapsed() < AT_REST {
+        thread::sleep(LOOK_EVERY);
+        let now = resident_mib(pid)?;
+        if now < least - LESS_MIB {
+            (least, since) = (now, Instant::now());
+        }
+    }
+    Ok(least)
 }
 
 /// The number of cores available to this process.

@@ -158,7 +158,7 @@ impl<'a> Bout<'a> {
     }
 
     fn fill_and_drain(&self, jobs: u64, unique: bool) -> Result<Sample, Error> {
-        let resident_mib = || self.pid.map_or(Ok(0.0), process::resident_mib);
+        let resident_mib = || self.pid.map_or(Ok(0.0), process::resident_at_rest_mib);
         self.fill(WARM_JOBS, false)?;
         self.empty(WARM_JOBS)?;
         let before_mib = resident_mib()?;
