@@ -58,13 +58,13 @@ columns! {
     FirstTenthPerSecond: "first 10%/s", HigherIsBetter;
     /// Submits per second while the last tenth of the queue was filled.
     LastTenthPerSecond: "last 10%/s", HigherIsBetter;
-    /// Growth of the server's resident memory per queued job, bytes.
+    /// Growth of the server's resident memory per queued job, at rest, bytes.
     BytesPerJob: "RSS B/job", LowerIsBetter;
     /// Jobs taken and finished per second while the full queue was emptied.
     DrainPerSecond: "drain jobs/s", HigherIsBetter;
     /// Server CPU per job while the full queue was emptied, µs.
     DrainMicrosPerJob: "drain µs/job", LowerIsBetter;
-    /// Resident memory of the server after the queue was emptied, MiB.
+    /// Resident memory of the server at rest, after the queue was emptied, MiB.
     RssAfterDrainMib: "drained MiB", LowerIsBetter;
     /// From start to the first status answer that shows every job, ms.
     RestartMillis: "restart ms", LowerIsBetter;

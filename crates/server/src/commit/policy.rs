@@ -78,11 +78,13 @@ impl Policy {
         match (self.credit + 2 * acknowledged).checked_sub(held_up) {
             Some(credit) if credit < CREDIT_MAX => self.credit = credit,
             Some(_) => self.credit = CREDIT_MAX,
-            None => self.leave_turns_until(RUN_MAX),
+            None if self.in_turns => self.leave_turns_until(RUN_MAX),
+            None => {}
         }
     }
 
-    /// Serving threads have held up clients. The next attempt is later, up to a row of `most` commits.
+    /// Serving threads have held up clients, if they committed. Their next attempt is later then, up to a row of `most`
+    /// commits.
     fn leave_turns_until(&mut self, most: u32) {
         if self.in_turns {
             self.run_min = (self.run_min * 4).min(most).max(self.run_min);
