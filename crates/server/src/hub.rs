@@ -279,7 +279,9 @@ impl Hub {
             core.large_until = barrier;
         }
         let durable = self.durable.load(Ordering::Acquire);
-        core.deliver(Gates { acknowledgement: gate, barrier, durable }, &self.budget);
+        // Of the leases that outlive their connections a daemon's successor knows only what the journal has.
+        let lease = if self.has_tenure() { gate } else { 0 };
+        core.deliver(Gates { acknowledgement: gate, lease, barrier, durable }, &self.budget);
         let due = core.engine.next_deadline().unwrap_or(Timestamp::NEVER);
         let earlier = due < core.ticks_at;
         if earlier {

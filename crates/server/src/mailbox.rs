@@ -195,7 +195,8 @@ impl Mailbox {
         let mut left = None;
         while let Some(Letter { gate, mail, .. }) = inner.mail.front() {
             let held = *gate > durable;
-            if held && !failed {
+            // A lease is good when the store responds again.
+            if held && (!failed || is_lasting_lease(mail)) {
                 break;
             }
             let (weight, posted) = (mail.weight(), matches!(mail, Mail::Posted(_)));
@@ -442,16 +443,23 @@ impl Drop for Mailbox {
 
 /// Turns an acknowledgement that can no longer be given into an unknown outcome.
 fn disclaim(mail: &mut Mail) {
-    if let Mail::Event(Event::Reply(tag, reply)) = mail
-        && reply.acknowledges(*tag)
-    {
+    let has_no_lease = is_lasting_lease(mail);
+    let Mail::Event(Event::Reply(tag, reply)) = mail else { return };
+    if reply.acknowledges(*tag) {
         *reply = Reply::Refused(Refusal::Unknown);
+    } else if has_no_lease {
+        *reply = Reply::Empty;
     }
+}
+
+/// Whether a mail is the reply with a job whose lease outlives the connection.
+fn is_lasting_lease(mail: &Mail) -> bool {
+    matches!(mail, Mail::Event(Event::Reply(_, Reply::Taken(job))) if !job.connection_bound)
 }
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::{Notice, Tag};
+    use windlass_engine::{Codec, JobId, Notice, Priority, Protocol, Tag, Taken, Timestamp, Token};
 
     use super::*;
     use crate::serving::nowhere;
@@ -474,6 +482,7 @@ mod tests {
         let name = |mail| match mail {
             Mail::Event(Event::Reply(tag, Reply::Done)) => format!("done {}", tag.0),
             Mail::Event(Event::Reply(tag, Reply::Refused(why))) => format!("{why} {}", tag.0),
+            Mail::Event(Event::Reply(tag, Reply::Empty)) => format!("no job {}", tag.0),
             Mail::Event(_) => "event".to_owned(),
             Mail::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Mail::Posted(published) => format!("posted {}", published.words().len()),
@@ -498,6 +507,41 @@ mod tests {
         mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None);
         mailbox.push(8, Mail::Event(Event::Notice(Notice::WorkAvailable)), None);
         assert_eq!(taken(&mailbox, 6, true), ["outcome unknown 1", "event"]);
+    }
+
+    fn lease(tag: u64, connection_bound: bool) -> Mail {
+        let job = Taken {
+            id: JobId(1),
+            token: Token(1),
+            queue: "q".into(),
+            protocol: Protocol::GEARMAN,
+            priority: Priority::NORMAL,
+            body: Bytes::new(),
+            codec: Codec::Text,
+            name: Bytes::new(),
+            meta: Bytes::new(),
+            key: Bytes::new(),
+            attempts: 1,
+            failures: 0,
+            failures_max: 0,
+            failure: None,
+            ready_at: Timestamp(1),
+            until: Timestamp(99),
+            connection_bound,
+            heard: false,
+        };
+        Mail::Event(Event::Reply(Tag(tag), Reply::Taken(Box::new(job))))
+    }
+
+    #[test]
+    fn a_lease_that_outlives_its_connection_waits_for_its_commit() {
+        let mailbox = mailbox(1 << 20);
+        mailbox.push(7, lease(1, false), None);
+        mailbox.push(8, lease(2, false), None);
+        mailbox.push(8, lease(3, true), None);
+        assert_eq!(taken(&mailbox, 6, true), [""; 0], "the store may respond again");
+        mailbox.begin_epoch(7);
+        assert_eq!(taken(&mailbox, 0, false), ["event", "no job 2", "event"]);
     }
 
     #[test]

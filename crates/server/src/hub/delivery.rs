@@ -17,6 +17,8 @@ use crate::mailbox::{Filling, Mail, Mailbox};
 pub(super) struct Gates {
     /// The commit that acknowledgements wait for; 0 = none.
     pub(super) acknowledgement: u64,
+    /// The commit that leases wait for which outlive their connections; 0 = none.
+    pub(super) lease: u64,
     /// The commit after which all changes up to now are on the disk.
     pub(super) barrier: u64,
     /// The newest commit that is on the disk.
@@ -37,8 +39,11 @@ impl Core {
                 delivery.add(client, 0, Mail::Bytes(bytes), None);
             }
             let gate = if event.is_barrier() { gates.barrier } else { gates.acknowledgement };
-            let needs =
-                if event.handed_out().is_some() { ends.gate(client) } else { u64::from(event.acknowledges()) * gate };
+            let needs = match event.handed_out() {
+                Some(job) if job.connection_bound => ends.gate(client),
+                Some(_) => ends.gate(client).max(gates.lease),
+                None => u64::from(event.acknowledges()) * gate,
+            };
             let needs = if needs > gates.durable { needs } else { 0 };
             let hold = Hold::on(&event, &mut last, budget);
             delivery.add(client, needs, Mail::Event(event), hold);

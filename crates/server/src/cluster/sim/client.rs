@@ -469,6 +469,7 @@ impl Client {
             5 => LeaseCommand::Fail { job, proof, failure: Box::new(Failure::default()) },
             6 => LeaseCommand::Release { job, proof, front: rng.chance(50) },
             7 if !is_bound => {
+                laws.moves_deadline(number);
                 LeaseCommand::Extend { job, proof, until: now.after_ms(rng.below(5_000)), only_later: rng.chance(50) }
             }
             _ => LeaseCommand::Progress { job, proof, note: Note::Data(Bytes::from_static(b"data")) },

@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use windlass_engine::{End, JobId, Taken, Token};
+use windlass_engine::{End, JobId, Taken, Timestamp, Token};
 
 use windlass_testkit::rng::Rng;
 
@@ -49,6 +49,9 @@ struct Job {
     on_any: Vec<Who>,
     /// The last lease that a leader has granted.
     latest: Token,
+    /// The last lease that a client knows of and that outlives its connection, and its end. `None` also if a client has
+    /// reported on the job since.
+    lasting: Option<(Token, Timestamp)>,
     /// Its queue and its coalescing key.
     key: Option<(Bytes, &'static str)>,
     /// A job that was certain to hold the key when the push was asked.
@@ -76,6 +79,7 @@ impl Job {
             given_up: Vec::new(),
             on_any: Vec::new(),
             latest: Token(0),
+            lasting: None,
             key: None,
             rival: None,
             asked_at: 0,
@@ -151,6 +155,8 @@ pub(super) struct Laws {
     broken: Option<String>,
     /// The world's time, in milliseconds.
     pub(super) now: u64,
+    /// The latest time of a leader.
+    time: Timestamp,
 }
 
 impl Laws {
@@ -208,6 +214,32 @@ impl Laws {
     /// A leader finds a lease in the store.
     pub(super) fn recovers(&mut self, epoch: u64, (number, token): (JobId, Token), who: Who) {
         self.seen.insert((epoch, number), (token, who));
+    }
+
+    /// A leader's time is this.
+    pub(super) fn leads_at(&mut self, time: Timestamp) {
+        self.time = self.time.max(time);
+    }
+
+    /// A leader has read the store: it knows the leases that outlive connections, as far as clients know of them and no
+    /// leader's time has come to their ends.
+    pub(super) fn has_read(&mut self, epoch: u64, token: impl Fn(JobId) -> Option<Token>) {
+        let time = self.time;
+        let lasts = |job: &Job| {
+            let (lasting, until) = job.lasting.filter(|(_, until)| *until > time)?;
+            let number = job.number.filter(|_| job.is_durable && job.on_any.is_empty())?;
+            token(number).is_none_or(|token| token < lasting).then_some((lasting, until))
+        };
+        let lost = self.jobs.iter().find_map(|(serial, job)| Some((*serial, lasts(job)?)));
+        if let Some((serial, (token, until))) = lost {
+            let story = self.story(serial);
+            let shown = shown(token);
+            self.is_broken(|| {
+                format!(
+                    "epoch {epoch} at {time:?} lacks the lease {shown} of job {serial} until {until:?}\n    {story}"
+                )
+            });
+        }
     }
 
     /// A client has a job in the engine of a leader. `present`: no later leader has begun.
@@ -333,7 +365,8 @@ impl Laws {
     pub(super) fn coalesced(&mut self, serial: u64, number: JobId, durable: bool) {
         self.note(serial, || format!("finds {}", number.0));
         let Some(job) = self.jobs.get_mut(&serial) else { return };
-        job.is_refused = true;
+        // A client that listens may claim a job that only listeners keep, with its own bytes: it found that job.
+        job.is_refused = job.is_durable;
         let asked_at = job.asked_at;
         let Some((found, job)) = self.of(number).filter(|(found, _)| *found != serial) else { return };
         (job.lives_on, job.is_pushed) = (job.lives_on || durable, job.is_pushed || durable);
@@ -445,10 +478,14 @@ impl Laws {
         self.is_numbered(serial, taken.id);
         let decided = self.decided.get(&(taken.id, taken.token, who)).copied();
         self.note(serial, || format!("with {who:?} under {}", shown(taken.token)));
-        let Some(job) = self.jobs.get(&serial) else { return };
+        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        if !taken.connection_bound && !job.may_have_ended {
+            job.lasting = Some((taken.token, taken.until));
+        }
         let (is_refused, ended_at) = (job.is_refused, job.ended_at);
         if is_refused {
-            self.is_broken(|| format!("job {serial} was refused, and is handed out"));
+            let story = self.story(serial);
+            self.is_broken(|| format!("job {serial} was refused, and is handed out\n    {story}"));
         }
         if let (Some(ended_at), Some(decided)) = (ended_at, decided)
             && ended_at < decided
@@ -462,6 +499,7 @@ impl Laws {
     pub(super) fn asks_end(&mut self, who: Who, number: JobId, for_good: bool) {
         let Some((serial, job)) = self.of(number) else { return };
         job.may_have_ended |= for_good;
+        job.lasting = None;
         let given_up = job.holders.extract_if(.., |holder| holder.who == who);
         job.given_up.extend(given_up.map(|holder| (holder.who, holder.token)));
         self.note(serial, || format!("{who:?} asks for its end: {for_good}"));
@@ -472,6 +510,13 @@ impl Laws {
         let Some((serial, job)) = self.of(number) else { return };
         job.on_any.push(who);
         self.note(serial, || format!("{who:?} reports on any lease"));
+    }
+
+    /// A client moves the end of a lease.
+    pub(super) fn moves_deadline(&mut self, number: JobId) {
+        if let Some((_, job)) = self.of(number) {
+            job.lasting = None;
+        }
     }
 
     /// The acknowledgement of a job's end leaves.

@@ -1,6 +1,7 @@
 //! The engine room of a daemon that leads: its hub, the commits, the renewals of its lease, and the links of its edges.
 //! Each of these has a thread in the daemon, which may stand still for itself.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -156,6 +157,13 @@ impl Room {
             gives_back: None,
         };
         room.look(around, true);
+        room.hub.with_journal(|engine, _| {
+            let leases = engine.jobs().filter_map(|job| Some((job.id, job.lease()?.token)));
+            let leases: HashMap<_, _> = leases.collect();
+            if around.is_leader(epoch) {
+                around.laws.has_read(epoch, |number| leases.get(&number).copied());
+            }
+        });
         Some(room)
     }
 
@@ -393,6 +401,7 @@ impl Room {
     fn look(&self, around: &mut Around, recovers: bool) {
         let epoch = self.hub.epoch();
         let own = self.run;
+        around.laws.leads_at(clock::now());
         self.hub.with_journal(|engine, _| {
             engine.jobs().filter_map(|job| Some((job, job.lease()?))).for_each(|(job, lease)| {
                 around.leased(epoch, own, (job, lease), recovers);
