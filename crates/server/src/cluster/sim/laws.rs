@@ -300,7 +300,8 @@ impl Laws {
 
     /// A client claims a job of a leader that has begun.
     pub(super) fn claims(&mut self, epoch: u64, who: Who, (number, token): (JobId, Token), in_grace: bool) {
-        let granted = self.granted.get(&(epoch, number)).copied();
+        // The claim of a client that has left is beaten when the holder's comes, and hurts no one.
+        let granted = self.granted.get(&(epoch, number)).copied().filter(|other| !self.gone.contains(other));
         let Some((serial, job)) = self.of(number) else { return };
         let own = job.holders.iter().any(|it| it.who == who && it.token == token && it.known_to.is_some());
         let own = own && job.latest <= token;
