@@ -56,9 +56,8 @@ fn leaders_come_and_go_and_nothing_is_lost_or_handed_out_again() {
         clients.work().wait_for_more(&daemons, JOBS);
         let leader = leader(&daemons);
         if round % ROUNDS_KEPT == ROUNDS_KEPT - 1 {
-            let deleted =
-                Http(daemons[leader].address("http")).post("/api/v1/jobs/delete?queue=spiderq&state=parked", "");
-            assert_eq!(deleted.status, 200, "{deleted:?}");
+            // A leader that ends meanwhile leaves some for the next time.
+            Http(daemons[leader].address("http")).post("/api/v1/jobs/delete?queue=spiderq&state=parked", "");
         }
         let before = refused(&daemons, leader);
         match round % 4 {
