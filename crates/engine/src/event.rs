@@ -269,6 +269,12 @@ impl Event {
         }
     }
 
+    /// Whether this event gives its client a job under a lease that outlives the connection.
+    #[must_use]
+    pub fn grants_lasting_lease(&self) -> bool {
+        self.handed_out().is_some_and(|job| !job.connection_bound)
+    }
+
     /// Whether the client must get this event however much it has not read yet.
     #[must_use]
     pub const fn is_urgent(&self) -> bool {

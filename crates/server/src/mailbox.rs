@@ -196,7 +196,7 @@ impl Mailbox {
         while let Some(Letter { gate, mail, .. }) = inner.mail.front() {
             let held = *gate > durable;
             // A lease is good when the store responds again.
-            if held && (!failed || is_lasting_lease(mail)) {
+            if held && (!failed || matches!(mail, Mail::Event(event) if event.grants_lasting_lease())) {
                 break;
             }
             let (weight, posted) = (mail.weight(), matches!(mail, Mail::Posted(_)));
@@ -441,28 +441,23 @@ impl Drop for Mailbox {
     }
 }
 
-/// Turns an acknowledgement that can no longer be given into an unknown outcome.
+/// Turns an acknowledgement that can no longer be given into an unknown outcome, and a job whose lease is lost into none.
 fn disclaim(mail: &mut Mail) {
-    let has_no_lease = is_lasting_lease(mail);
     let Mail::Event(Event::Reply(tag, reply)) = mail else { return };
-    if reply.acknowledges(*tag) {
-        *reply = Reply::Refused(Refusal::Unknown);
-    } else if has_no_lease {
+    if matches!(reply, Reply::Taken(job) if !job.connection_bound) {
         *reply = Reply::Empty;
+    } else if reply.acknowledges(*tag) {
+        *reply = Reply::Refused(Refusal::Unknown);
     }
-}
-
-/// Whether a mail is the reply with a job whose lease outlives the connection.
-fn is_lasting_lease(mail: &Mail) -> bool {
-    matches!(mail, Mail::Event(Event::Reply(_, Reply::Taken(job))) if !job.connection_bound)
 }
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::{Codec, JobId, Notice, Priority, Protocol, Tag, Taken, Timestamp, Token};
+    use windlass_engine::{Notice, Tag, Taken};
 
     use super::*;
     use crate::serving::nowhere;
+    use crate::stall_tests;
 
     fn mailbox(bytes_max: usize) -> Mailbox {
         Mailbox::new(bytes_max, Arc::new(Budget::new(2 << 20)), nowhere())
@@ -510,26 +505,7 @@ mod tests {
     }
 
     fn lease(tag: u64, connection_bound: bool) -> Mail {
-        let job = Taken {
-            id: JobId(1),
-            token: Token(1),
-            queue: "q".into(),
-            protocol: Protocol::GEARMAN,
-            priority: Priority::NORMAL,
-            body: Bytes::new(),
-            codec: Codec::Text,
-            name: Bytes::new(),
-            meta: Bytes::new(),
-            key: Bytes::new(),
-            attempts: 1,
-            failures: 0,
-            failures_max: 0,
-            failure: None,
-            ready_at: Timestamp(1),
-            until: Timestamp(99),
-            connection_bound,
-            heard: false,
-        };
+        let job = Taken { connection_bound, ..stall_tests::taken() };
         Mail::Event(Event::Reply(Tag(tag), Reply::Taken(Box::new(job))))
     }
 

@@ -39,10 +39,10 @@ impl Core {
                 delivery.add(client, 0, Mail::Bytes(bytes), None);
             }
             let gate = if event.is_barrier() { gates.barrier } else { gates.acknowledgement };
-            let needs = match event.handed_out() {
-                Some(job) if job.connection_bound => ends.gate(client),
-                Some(_) => ends.gate(client).max(gates.lease),
-                None => u64::from(event.acknowledges()) * gate,
+            let needs = if event.handed_out().is_some() {
+                ends.gate(client).max(u64::from(event.grants_lasting_lease()) * gates.lease)
+            } else {
+                u64::from(event.acknowledges()) * gate
             };
             let needs = if needs > gates.durable { needs } else { 0 };
             let hold = Hold::on(&event, &mut last, budget);

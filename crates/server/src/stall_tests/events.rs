@@ -65,7 +65,8 @@ events! {
     Close: N(Notice::Close), false, N(Notice::Close);
 }
 
-fn taken() -> Taken {
+/// A job under a lease that outlives its connection.
+pub(crate) fn taken() -> Taken {
     Taken {
         id: JOB,
         token: Token(1),

@@ -223,12 +223,13 @@ impl Laws {
 
     /// A leader has read the store: it knows the leases that outlive connections, as far as clients know of them and no
     /// leader's time has come to their ends.
-    pub(super) fn has_read(&mut self, epoch: u64, token: impl Fn(JobId) -> Option<Token>) {
+    pub(super) fn has_read(&mut self, epoch: u64) {
         let time = self.time;
         let lasts = |job: &Job| {
             let (lasting, until) = job.lasting.filter(|(_, until)| *until > time)?;
             let number = job.number.filter(|_| job.is_durable && job.on_any.is_empty())?;
-            token(number).is_none_or(|token| token < lasting).then_some((lasting, until))
+            let found = self.seen.get(&(epoch, number));
+            found.is_none_or(|(token, _)| *token < lasting).then_some((lasting, until))
         };
         let lost = self.jobs.iter().find_map(|(serial, job)| Some((*serial, lasts(job)?)));
         if let Some((serial, (token, until))) = lost {
