@@ -17,12 +17,12 @@
 //! from the old one and the log; it replaces the old one when it is complete and durable. A checkpoint also builds a
 //! new table when the table is too large for its live records, and while a [`Picture`] of the present table is read.
 
-use std::collections::VecDeque;
+use std::iter::Peekable;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use self::merge::{Fetch, Records, damaged, merge, older, pages};
+use self::merge::{Fetch, Records, damaged, merge, older};
 use crate::digest::{Digest, Update};
 use crate::page::{Key, Large, POINT_KEY, Page, Point, seal_page};
 use crate::picture::Picture;
@@ -253,15 +253,15 @@ impl Checkpointer {
             self.table.remove(&key)?;
         }
         let mut census = self.point.census;
-        let mut records = Records::of(&*self.tail, &digest.updates);
-        for (key, updates) in pages(&digest.updates) {
+        let mut records = Records::of(&*self.tail, digest);
+        for (key, updates) in digest.pages() {
             let old = self.table.get(&key)?;
             let old_page = match &old {
                 Some(value) => Page::open(&key, value).map_err(|why| damaged(&key, &why))?,
                 None => Page::NONE,
             };
             let mut fetch = Fetch { records: &mut records, table: &mut *self.table };
-            let merged = merge(&key, old_page.items, updates, &mut fetch)?;
+            let merged = merge(&key, old_page.items, &updates, &mut fetch)?;
             self.garbage_next.extend(merged.dropped.into_iter().flat_map(Large::keys));
             if merged.items == old_page.items {
                 continue;
@@ -303,10 +303,11 @@ impl Checkpointer {
         let mut candidate = self.candidate;
         let (census, held) = loop {
             self.table.begin_anew()?;
-            let mut records = Records::of(&*self.tail, &digest.updates);
+            let mut records = Records::of(&*self.tail, digest);
+            let pages: Pages<'_> = Box::new(digest.pages());
             let mut build = Build {
                 fetch: Fetch { records: &mut records, table: &mut *self.table },
-                updates: pages(&digest.updates).collect(),
+                updates: pages.peekable(),
                 generation: self.point.generation + 1,
                 old: self.point,
                 old_census: 0,
@@ -346,10 +347,12 @@ impl std::fmt::Debug for Checkpointer {
     }
 }
 
+type Pages<'a> = Box<dyn Iterator<Item = (Vec<u8>, Vec<Update>)> + 'a>;
+
 /// Merges the old table and the updates, in order of keys.
 struct Build<'a, 'b> {
     fetch: Fetch<'a, 'b>,
-    updates: VecDeque<(Vec<u8>, &'a [Update])>,
+    updates: Peekable<Pages<'a>>,
     generation: u64,
     /// The old table's point, and its census so far.
     old: Point,
@@ -384,15 +387,8 @@ impl Build<'_, '_> {
                 self.old_census = self.old_census.wrapping_add(page.weight_at(self.old.generation));
                 let is_unfinished = page.generation > self.old.generation;
                 let older = if is_unfinished { Some(older(key, page.items, self.old.next_job)?) } else { None };
-                let updates = match self.updates.front() {
-                    Some((first, updates)) if first == key => {
-                        let updates = *updates;
-                        self.updates.pop_front();
-                        updates
-                    }
-                    _ => &[],
-                };
-                self.page(key, older.as_deref().unwrap_or(page.items), updates)
+                let updates = self.updates.next_if(|(first, _)| first == key).map_or_else(Vec::new, |(_, updates)| updates);
+                self.page(key, older.as_deref().unwrap_or(page.items), &updates)
             }
             Key::Piece { number, place, .. } => {
                 let stays = self.keep.iter().any(|large| (large.number, large.place) == (number, place));
@@ -404,9 +400,9 @@ impl Build<'_, '_> {
 
     /// Writes the pages before this one that the old table lacks.
     fn new_pages(&mut self, before: Option<&[u8]>) -> Result<(), Error> {
-        while self.updates.front().is_some_and(|(key, _)| before.is_none_or(|end| key.as_slice() < end)) {
-            let Some((key, updates)) = self.updates.pop_front() else { break };
-            self.page(&key, &[], updates)?;
+        let is_before = |key: &[u8]| before.is_none_or(|end| key < end);
+        while let Some((key, updates)) = self.updates.next_if(|(key, _)| is_before(key)) {
+            self.page(&key, &[], &updates)?;
         }
         Ok(())
     }

@@ -4,6 +4,8 @@
 //! zigzagged first, a byte string is its length and its bytes. Times are written one higher, so that
 //! [`Timestamp::NEVER`] takes one byte.
 
+use std::ops::Deref;
+
 use bytes::Bytes;
 use windlass_engine::Timestamp;
 
@@ -36,20 +38,40 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Appends a number of two bytes or more. Up to eight bytes are computed at once.
-fn put_long(out: &mut Vec<u8>, mut value: u64) {
-    let groups = (u64::BITS - value.leading_zeros()).div_ceil(7) as usize;
-    if groups <= size_of::<u64>() {
-        let more = MORE & ((1 << (8 * (groups - 1))) - 1);
-        // The compiler copies a fixed number of bytes without a call; the rest is cut off again.
-        out.extend_from_slice(&(spread(value) | more).to_le_bytes());
-        return out.truncate(out.len() - (size_of::<u64>() - groups));
+/// Appends a number of two bytes or more.
+fn put_long(out: &mut Vec<u8>, value: u64) {
+    let Number { bytes, len } = Number::of(value);
+    // The compiler copies a fixed number of bytes without a call; the rest is cut off again.
+    out.extend_from_slice(&bytes);
+    out.truncate(out.len() - (bytes.len() - len));
+}
+
+/// A number as LEB128, before it has its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Number {
+    bytes: [u8; 10],
+    len: usize,
+}
+
+impl Number {
+    /// Up to eight bytes are computed at once.
+    #[inline]
+    pub(crate) fn of(value: u64) -> Self {
+        let len = (u64::BITS - (value | 1).leading_zeros()).div_ceil(7);
+        let more = MORE & 1_u64.checked_shl(8 * (len - 1)).unwrap_or_default().wrapping_sub(1);
+        let [a, b, c, d, e, f, g, h] = (spread(value) | more).to_le_bytes();
+        let [y, z] = [value >> 56, value >> 63].map(|rest| low_byte(rest) & 0x7f);
+        let y = y | if len == 10 { 0x80 } else { 0 };
+        Self { bytes: [a, b, c, d, e, f, g, h, y, z], len: len as usize }
     }
-    while value >= 0x80 {
-        out.push(low_byte(value) | 0x80);
-        value >>= 7;
+}
+
+impl Deref for Number {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
     }
-    out.push(low_byte(value));
 }
 
 /// The top bits of eight bytes.

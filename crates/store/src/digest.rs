@@ -9,11 +9,14 @@ use windlass_engine::JobId;
 
 use crate::codec::Reader;
 use crate::log::records;
+use crate::page::{page_key, page_number};
 use crate::record::{Effect, Record, Subject, Tag};
 use crate::store::{Error, LogTail, Position, Span};
 
-/// Records read at once, at most: a digest takes 32 bytes for each.
+/// Records read at once, at most: a digest takes 24 bytes for each.
 const RECORDS_MAX: usize = 1 << 20;
+/// Room is made for a record in so many bytes of the log: memory that moves while it grows costs more.
+const RECORD_BYTES: u64 = 64;
 
 /// The net change of one subject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,10 +31,12 @@ pub(crate) struct Update {
     pub(crate) part: Option<Span>,
 }
 
-/// The updates of a range of the log, ordered by subject and number.
+/// The updates of a range of the log.
 #[derive(Debug)]
 pub(crate) struct Digest {
-    pub(crate) updates: Vec<Update>,
+    /// Ordered by subject, number and place.
+    seen: Vec<Seen>,
+    born_from: JobId,
     /// The last commit that was read; `after` if none was read.
     pub(crate) seq: u64,
     /// The next job's number after that commit; `None`: no commit was read.
@@ -51,7 +56,8 @@ impl Digest {
     /// Reads the commits after `after` up to `upto`, or fewer if they hold many records. A number of at least
     /// `born_from` was assigned after commit `after`.
     pub(crate) fn read(tail: &dyn LogTail, after: u64, upto: u64, born_from: JobId) -> Result<Self, Error> {
-        let (mut seen, mut seq, mut meta, mut damage) = (Vec::new(), after, None, None);
+        let room = usize::try_from(tail.bytes_behind(after) / RECORD_BYTES).map_or(RECORDS_MAX, |n| n.min(RECORDS_MAX));
+        let (mut seen, mut seq, mut meta, mut damage) = (Vec::with_capacity(room), after, None, None);
         tail.read(after, &mut |entry| {
             if entry.seq > upto || seen.len() >= RECORDS_MAX {
                 return ControlFlow::Break(());
@@ -78,11 +84,34 @@ impl Digest {
         if let Some(what) = damage {
             return Err(Error::damaged("log", what));
         }
-        seen.sort_unstable_by_key(|seen| (seen.subject, seen.number, seen.place));
-        let same = |one: &Seen, two: &Seen| (one.subject, one.number) == (two.subject, two.number);
-        let updates = seen.chunk_by(same).filter_map(|records| fold(records, born_from)).collect();
-        Ok(Self { updates, seq, next_job: meta.as_deref().and_then(next_job) })
+        seen.sort_unstable_by_key(|seen: &Seen| (seen.subject, seen.number, seen.place));
+        Ok(Self { seen, born_from, seq, next_job: meta.as_deref().and_then(next_job) })
     }
+
+    /// The updates, ordered by subject and number. They are worked out anew each time: kept, they would take several
+    /// times the memory of what they are made of.
+    pub(crate) fn updates(&self) -> impl Iterator<Item = Update> {
+        updates(&self.seen, self.born_from)
+    }
+
+    /// The updates of each page of the table, with its key, in order of keys.
+    pub(crate) fn pages(&self) -> impl Iterator<Item = (Vec<u8>, Vec<Update>)> {
+        let pages = self.seen.chunk_by(|one, two| page_of(one) == page_of(two));
+        pages.filter_map(|seen| {
+            let updates: Vec<_> = updates(seen, self.born_from).collect();
+            let first = updates.first()?;
+            Some((page_key(first.subject, first.number), updates))
+        })
+    }
+}
+
+fn updates(seen: &[Seen], born_from: JobId) -> impl Iterator<Item = Update> {
+    let same = |one: &Seen, two: &Seen| (one.subject, one.number) == (two.subject, two.number);
+    seen.chunk_by(same).filter_map(move |records| fold(records, born_from))
+}
+
+const fn page_of(seen: &Seen) -> (Subject, u64) {
+    (seen.subject, page_number(seen.subject, seen.number))
 }
 
 /// The net effect of all records of one subject; `None`: it was created and deleted among them.

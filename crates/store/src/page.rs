@@ -62,6 +62,14 @@ pub(crate) enum PageError {
     Record(#[from] DecodeError),
 }
 
+/// The number of a page among those of its kind.
+pub(crate) const fn page_number(subject: Subject, number: u64) -> u64 {
+    match subject {
+        Subject::Meta => 0,
+        Subject::Queue | Subject::Entity | Subject::Day => number >> PAGE_BITS,
+    }
+}
+
 /// The key of the page that holds this number.
 pub(crate) fn page_key(subject: Subject, number: u64) -> Vec<u8> {
     let kind = match subject {
@@ -71,7 +79,7 @@ pub(crate) fn page_key(subject: Subject, number: u64) -> Vec<u8> {
         Subject::Day => 3,
     };
     let mut key = vec![kind];
-    key.extend((number >> PAGE_BITS).to_be_bytes());
+    key.extend(page_number(subject, number).to_be_bytes());
     key.push(0);
     key
 }

@@ -1,4 +1,4 @@
-//! The pending commit: at most one record for each job, encoded on arrival.
+//! The pending commit: at most one record for each job, encoded on arrival as the log holds it.
 //!
 //! Not here: when the commit is cut (`journal`).
 
@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use windlass_engine::{JobId, Numbered, QueueId};
 
-use crate::commit::{Commit, Piece};
+use crate::codec::Number;
+use crate::commit::{Commit, Run};
 use crate::record::{Tail, encode_gone};
 
 /// A longer tail is shared with the engine until the commit is written. If it is copied at all, the lock is not held.
@@ -17,9 +18,12 @@ const HOLES_BYTES_MAX: usize = 1 << 20;
 const VOIDS_MAX: usize = 4096;
 /// Capacity reserved for a commit in advance, at most.
 const ROOM_BYTES_MAX: usize = 1 << 20;
+/// Room for more records than this is kept only while commits need it.
 const ROOM_RECORDS_MAX: usize = 1 << 13;
 /// A buffer that a commit has filled to less than one part in `SPARE_PART` is not used again.
 const SPARE_PART: usize = 4;
+/// Buffers kept for later commits: one commit may be on its way to the disk while another waits.
+const SPARES_MAX: usize = 2;
 const NO_RECORD: u32 = u32::MAX;
 
 /// The kind of a record in the pending commit.
@@ -41,6 +45,7 @@ enum Kind {
 struct Written {
     id: JobId,
     kind: Kind,
+    /// Its bytes in the arena, with its length in front.
     at: usize,
     len: usize,
     tail: Option<Box<Tail>>,
@@ -65,9 +70,11 @@ pub(crate) struct Pending {
     /// This number and higher ones were assigned in this commit. No other commit has them.
     first_new: JobId,
     arena: Vec<u8>,
-    /// The empty arena of an earlier commit.
-    spare: Vec<u8>,
+    /// Empty arenas of earlier commits.
+    spares: Vec<Vec<u8>>,
     records: Vec<Written>,
+    /// Bytes that the length of the last record took: most likely as many as the next one's.
+    length_bytes: usize,
     /// Bytes of valid records.
     bytes: u64,
     holes: usize,
@@ -83,8 +90,9 @@ impl Pending {
             index: Numbered::new(NO_RECORD),
             first_new,
             arena: Vec::new(),
-            spare: Vec::new(),
+            spares: Vec::new(),
             records: Vec::new(),
+            length_bytes: 1,
             bytes: 0,
             holes: 0,
             voids: 0,
@@ -149,32 +157,46 @@ impl Pending {
 
     /// Returns the commit and begins the next. There, `first_new` and higher numbers are new.
     pub(crate) fn close(&mut self, first_new: JobId) -> Commit {
-        let mut next = std::mem::take(&mut self.spare);
+        let mut next = self.spares.pop().unwrap_or_default();
         next.reserve(self.arena.len().min(ROOM_BYTES_MAX));
         let arena = std::mem::replace(&mut self.arena, next);
-        let records = Vec::with_capacity(self.records.len().min(ROOM_RECORDS_MAX));
-        let records = std::mem::replace(&mut self.records, records);
-        let mut pieces = Vec::with_capacity(records.len());
-        for record in records {
-            if record.kind != Kind::Other {
-                self.index.remove(record.id);
-            }
-            if record.kind != Kind::Void {
-                pieces.push(Piece { at: record.at, len: record.len, tail: record.tail });
-            }
-        }
+        let runs = self.take_runs();
         let (seq, bytes) = (self.seq, self.bytes);
         (self.seq, self.touched, self.first_new) = (seq + 1, false, first_new);
         (self.bytes, self.holes, self.voids) = (0, 0, 0);
-        Commit { seq, arena, pieces, bytes }
+        Commit { seq, arena, runs, bytes }
+    }
+
+    /// Removes all records. Returns the parts of the arena that are valid.
+    fn take_runs(&mut self) -> Vec<Run> {
+        let (mut runs, taken) = (Vec::<Run>::new(), self.records.len());
+        for record in self.records.drain(..) {
+            if record.kind != Kind::Other {
+                self.index.remove(record.id);
+            }
+            let range = record.at..record.at + record.len;
+            match runs.last_mut() {
+                _ if record.kind == Kind::Void => {}
+                Some(last) if last.tail.is_none() && last.range.end == range.start => {
+                    (last.range.end, last.tail) = (range.end, record.tail);
+                }
+                _ => runs.push(Run { range, tail: record.tail }),
+            }
+        }
+        if self.records.capacity() > ROOM_RECORDS_MAX.max(SPARE_PART * taken) {
+            self.records = Vec::new();
+        }
+        runs
     }
 
     /// Uses the buffer of a commit that is on the disk again, if the commit has needed it.
     pub(crate) fn reuse(&mut self, mut arena: Vec<u8>) {
         let is_needed = arena.len() >= arena.capacity() / SPARE_PART;
-        if is_needed && arena.capacity() > self.spare.capacity() {
+        if is_needed && arena.capacity() > 0 && self.spares.len() < SPARES_MAX {
             arena.clear();
-            self.spare = arena;
+            self.spares.push(arena);
+        } else {
+            self.spares.pop();
         }
     }
 
@@ -197,7 +219,7 @@ impl Pending {
     /// Adds a record. Returns its index.
     fn add(&mut self, id: JobId, kind: Kind, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) -> u32 {
         let at = self.arena.len();
-        let tail = encode(&mut self.arena);
+        let tail = self.encode(encode);
         let record = Written { id, kind, at, len: self.arena.len() - at, tail };
         self.bytes += record.bytes() as u64;
         self.records.push(record);
@@ -206,12 +228,12 @@ impl Pending {
 
     /// Rewrites a record, in place if it fits.
     fn rewrite(&mut self, index: u32, kind: Kind, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) {
+        let at = self.arena.len();
+        let tail = self.encode(encode);
+        let len = self.arena.len() - at;
         let Some(record) = self.records.get_mut(index as usize) else { return };
         self.bytes -= record.bytes() as u64;
-        let at = self.arena.len();
-        record.tail = encode(&mut self.arena);
-        record.kind = kind;
-        let len = self.arena.len() - at;
+        (record.kind, record.tail) = (kind, tail);
         if len <= record.len {
             self.arena.copy_within(at.., record.at);
             self.arena.truncate(at);
@@ -222,6 +244,24 @@ impl Pending {
         }
         record.len = len;
         self.bytes += record.bytes() as u64;
+    }
+
+    /// Appends a record's bytes to the arena, with the length of the whole record in front. Returns its tail.
+    fn encode(&mut self, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) -> Option<Box<Tail>> {
+        let at = self.arena.len();
+        let begin = at + self.length_bytes;
+        self.arena.resize(begin, 0);
+        let tail = encode(&mut self.arena);
+        let length = self.arena.len() - begin + tail.as_deref().map_or(0, Tail::len);
+        let length = Number::of(length as u64);
+        match self.arena.get_mut(at..begin) {
+            Some(room) if room.len() == length.len() => room.copy_from_slice(&length),
+            _ => {
+                self.arena.splice(at..begin, length.iter().copied());
+                self.length_bytes = length.len();
+            }
+        }
+        tail
     }
 
     /// Cancels a record.
@@ -247,5 +287,93 @@ impl Pending {
         }
         self.arena = arena;
         (self.holes, self.voids) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::log::records;
+
+    /// What a record has beside its tail, and a tail of this many bytes.
+    fn put(pending: &mut Pending, id: u64, inline: usize, tail: usize) -> Vec<u8> {
+        let tail = Tail { result: Bytes::from(vec![7; tail / 3]), body: Bytes::from(vec![8; tail - tail / 3]) };
+        let mut whole = vec![id.to_le_bytes()[0]; inline];
+        pending.put(JobId(id), |out| {
+            out.extend_from_slice(&whole);
+            (tail.len() > 0).then(|| Box::new(tail.clone()))
+        });
+        tail.append_to(&mut whole);
+        whole
+    }
+
+    fn read(commit: &Commit) -> Vec<Vec<u8>> {
+        let bytes = commit.records();
+        records(&bytes).map(|record| record.unwrap().1.to_vec()).collect()
+    }
+
+    #[test]
+    fn lengths_of_one_to_three_bytes_stand_before_their_records() {
+        let mut pending = Pending::new(1, JobId(1));
+        let sizes = [(5, 0), (300, 0), (127, 0), (128, 2_000), (7, 9_000), (20_000, 0), (1, 1), (100, 100), (1, 0)];
+        let expected: Vec<_> = (1..).zip(sizes).map(|(id, (inline, tail))| put(&mut pending, id, inline, tail)).collect();
+        let commit = pending.close(JobId(100));
+        assert_eq!(read(&commit), expected);
+        assert_eq!(commit.runs.len(), 5, "a run ends with a tail, or with the commit");
+    }
+
+    #[test]
+    fn records_without_tails_are_one_run() {
+        let mut pending = Pending::new(1, JobId(1));
+        let expected: Vec<_> = (1..50).map(|id| put(&mut pending, id, 90 + id as usize, 0)).collect();
+        let commit = pending.close(JobId(50));
+        assert_eq!((read(&commit), commit.runs.len()), (expected, 1));
+    }
+
+    #[test]
+    fn rewritten_and_cancelled_records_leave_no_trace() {
+        // Number, inline bytes and tail; no bytes: the job ends.
+        let steps = [(1, 200, 0), (2, 10, 0), (3, 10, 3_000), (1, 50, 0), (2, 500, 0), (4, 30, 0), (3, 12, 0), (4, 0, 0)];
+        let mut pending = Pending::new(1, JobId(1));
+        let mut expected = BTreeMap::new();
+        for (id, inline, tail) in steps {
+            if inline == 0 {
+                pending.gone(JobId(id));
+                expected.remove(&id);
+            } else {
+                expected.insert(id, put(&mut pending, id, inline, tail));
+            }
+        }
+        let sizes = |pending: &Pending| (pending.bytes(), pending.records.len());
+        assert_eq!(sizes(&pending).1, 4);
+        pending.tidy();
+        assert_eq!(sizes(&pending).1, 3);
+        put(&mut pending, 9, 40, 0);
+        pending.gone(JobId(9));
+        let expected: Vec<_> = expected.into_values().collect();
+        assert_eq!(read(&pending.close(JobId(10))), expected);
+        assert_eq!(read(&pending.close(JobId(10))), Vec::<Vec<u8>>::new(), "the next commit begins empty");
+    }
+
+    #[test]
+    fn buffers_are_used_again_while_commits_need_them() {
+        let mut pending = Pending::new(1, JobId(1));
+        put(&mut pending, 1, 5_000, 0);
+        let commit = pending.close(JobId(2));
+        let buffer = commit.arena.as_ptr();
+        pending.reuse(commit.arena);
+        let empty = pending.close(JobId(2));
+        put(&mut pending, 2, 4_000, 0);
+        let commit = pending.close(JobId(3));
+        assert_eq!((commit.arena.as_ptr(), read(&commit).len()), (buffer, 1));
+        put(&mut pending, 3, 10, 0);
+        pending.reuse(commit.arena);
+        assert_eq!(pending.spares.len(), 1);
+        pending.reuse(empty.arena);
+        assert_eq!(pending.spares.len(), 0, "a commit that needs no buffer gives one back");
     }
 }

@@ -5,27 +5,20 @@ use std::collections::VecDeque;
 use windlass_engine::JobId;
 
 use crate::codec::DecodeError;
-use crate::digest::Update;
-use crate::page::{Item, Large, PIECE_BYTES, items, page_key, put_large, put_record};
+use crate::digest::{Digest, Update};
+use crate::page::{Item, Large, PIECE_BYTES, items, put_large, put_record};
 use crate::record::{Effect, Subject, Tag};
 use crate::store::{Error, LogTail, Span, Table};
 
 /// Bytes of records that are read from the log at once: one record at least.
 const AHEAD_BYTES: usize = 1 << 20;
 
-/// The updates of each page, with its key.
-pub(super) fn pages(updates: &[Update]) -> impl Iterator<Item = (Vec<u8>, &[Update])> {
-    let key = |update: &Update| page_key(update.subject, update.number);
-    let groups = updates.chunk_by(move |one, two| key(one) == key(two));
-    groups.filter_map(move |group| Some((key(group.first()?), group)))
-}
-
 /// The records of updates, read from the log many at a time. They are needed in the order of the updates, but some may
 /// be left out.
 pub(super) struct Records<'a> {
     tail: &'a dyn LogTail,
     /// Not read yet.
-    updates: std::slice::Iter<'a, Update>,
+    updates: Box<dyn Iterator<Item = Update> + 'a>,
     /// Read and not needed yet: from `at` on, one after the other.
     ahead: VecDeque<Span>,
     bytes: Vec<u8>,
@@ -33,8 +26,8 @@ pub(super) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    pub(super) fn of(tail: &'a dyn LogTail, updates: &'a [Update]) -> Self {
-        Self { tail, updates: updates.iter(), ahead: VecDeque::new(), bytes: Vec::new(), at: 0 }
+    pub(super) fn of(tail: &'a dyn LogTail, digest: &'a Digest) -> Self {
+        Self { tail, updates: Box::new(digest.updates()), ahead: VecDeque::new(), bytes: Vec::new(), at: 0 }
     }
 
     fn get(&mut self, wanted: Span) -> Result<&[u8], Error> {
@@ -51,7 +44,9 @@ impl<'a> Records<'a> {
     }
 
     fn read_ahead(&mut self) -> Result<(), Error> {
-        (self.at, self.bytes) = (0, Vec::new());
+        self.at = 0;
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * AHEAD_BYTES);
         let mut len = 0;
         while len < AHEAD_BYTES
             && let Some(update) = self.updates.next()

@@ -21,11 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
-
 use super::entry::{ALIGNMENT, ENTRY_HEADER_BYTES, HEADER_BYTES, LogId, PADDING, SegmentHeader, entry_at, seal};
 use super::mark::Mark;
-use super::room::{allocate, create, open, put, remove, slices};
+use super::room::{allocate, create, open, put, remove};
 use super::scan::{MARK, SEGMENT, Scanned, Walked, place_of};
 use crate::commit::Commit;
 use crate::files::{at, sync, sync_data, sync_entry};
@@ -37,8 +35,6 @@ pub(crate) const SEGMENT_BYTES: u64 = 8 << 20;
 const SPARES_MAX: usize = 12;
 /// Segment files that are allocated in advance.
 const SPARES_MIN: usize = 2;
-/// A buffer larger than this is freed after the commit.
-const SCRATCH_BYTES_MAX: usize = 1 << 20;
 /// Bytes that [`LogTail::fetch`] reads at once.
 const WINDOW_BYTES: usize = 256 << 10;
 
@@ -49,8 +45,6 @@ pub(crate) struct FileLog {
     /// Where the next entry goes. `None`: the log has failed.
     open: Option<Open>,
     last: (u64, u32),
-    scratch: Vec<u8>,
-    tails: Vec<(usize, Bytes)>,
 }
 
 #[derive(Debug)]
@@ -173,8 +167,7 @@ impl FileLog {
             state: Mutex::new(state),
             window: Mutex::default(),
         });
-        let log =
-            Self { shared, mark, open: Some(open_at), last: scanned.last, scratch: Vec::new(), tails: Vec::new() };
+        let log = Self { shared, mark, open: Some(open_at), last: scanned.last };
         // The daemon runs from here on: clear the mark of a clean shutdown.
         log.write_mark(log.last.0, false, true)?;
         Ok(log)
@@ -182,64 +175,40 @@ impl FileLog {
 
     fn write(&mut self, commit: &Commit) -> Result<(), Error> {
         let mut open = self.open.take().ok_or(Error::Closed)?;
-        let payload = self.frame(commit)?;
-        let entry_bytes = ((ENTRY_HEADER_BYTES + payload).next_multiple_of(ALIGNMENT)) as u64;
-        let begins = open.file.is_none() || open.at + entry_bytes > open.bytes;
+        let mut parts: Vec<&[u8]> = commit.parts().collect();
+        let payload = self.payload(&parts)?;
+        let entry_bytes = (ENTRY_HEADER_BYTES + payload as usize).next_multiple_of(ALIGNMENT);
+        let begins = open.file.is_none() || open.at + entry_bytes as u64 > open.bytes;
         if begins {
-            open = self.shared.begin_segment(commit.seq(), self.last.1, entry_bytes + HEADER_BYTES as u64)?;
+            let bytes = (HEADER_BYTES + entry_bytes) as u64;
+            open = self.shared.begin_segment(commit.seq(), self.last.1, bytes)?;
         }
-        let checksum = self.seal(commit.seq(), payload)?;
-        let header = begins.then(|| self.shared.newest_header()).flatten();
+        let mut head = [0; ENTRY_HEADER_BYTES];
+        let checksum = seal(self.shared.id, commit.seq(), self.last.1, payload, &mut head, parts.iter().copied());
+        parts.insert(0, &head);
+        parts.push(PADDING.get(..entry_bytes - ENTRY_HEADER_BYTES - payload as usize).unwrap_or_default());
+        let header = begins.then(|| self.shared.newest_header()).flatten().map(|header| header.encode(self.shared.id));
+        if let Some(header) = &header {
+            parts.insert(0, header);
+        }
         let file = open.file.clone().ok_or(Error::Closed)?;
-        let from = if begins { 0 } else { open.at };
-        self.write_entry(&file, &open.path, from, header)?;
+        put(&file, &open.path, &parts, if begins { 0 } else { open.at })?;
         sync_data(&file, &open.path)?;
-        open.at += entry_bytes;
+        open.at += entry_bytes as u64;
         self.shared.appended(commit.seq(), open.at);
         self.write_mark(commit.seq(), false, begins)?;
         self.last = (commit.seq(), checksum);
         self.open = Some(open);
-        if self.scratch.capacity() > SCRATCH_BYTES_MAX {
-            self.scratch = Vec::new();
-        }
-        self.tails.clear();
         Ok(())
     }
 
-    /// Assembles an entry except for its header and large tails. Returns the length of its records.
-    fn frame(&mut self, commit: &Commit) -> Result<usize, Error> {
-        self.scratch.clear();
-        self.tails.clear();
-        self.scratch.resize(ENTRY_HEADER_BYTES, 0);
-        commit.write_records(&mut self.scratch, &mut self.tails);
-        let tails: usize = self.tails.iter().map(|(_, tail)| tail.len()).sum();
-        let payload = self.scratch.len() - ENTRY_HEADER_BYTES + tails;
-        if u32::try_from(payload).is_err() {
-            let why = io::Error::new(io::ErrorKind::FileTooLarge, "a commit is larger than 4 GiB");
-            return Err(at("writing", &self.shared.folder)(why));
-        }
-        Ok(payload)
-    }
-
-    fn seal(&mut self, seq: u64, payload: usize) -> Result<u32, Error> {
-        let mut header = [0; ENTRY_HEADER_BYTES];
-        let len = u32::try_from(payload).unwrap_or(u32::MAX);
-        let parts = slices(&self.scratch, ENTRY_HEADER_BYTES, &self.tails);
-        let sum = seal(self.shared.id, seq, self.last.1, len, &mut header, parts.into_iter());
-        self.scratch.get_mut(..ENTRY_HEADER_BYTES).ok_or(Error::Closed)?.copy_from_slice(&header);
-        Ok(sum)
-    }
-
-    fn write_entry(&self, file: &File, path: &Path, from: u64, header: Option<SegmentHeader>) -> Result<(), Error> {
-        let header = header.map(|header| header.encode(self.shared.id));
-        let head = header.as_ref().map_or(&[][..], |header| header.as_slice());
-        let mut parts = slices(&self.scratch, 0, &self.tails);
-        if !head.is_empty() {
-            parts.insert(0, head);
-        }
+    /// The length of an entry's records.
+    fn payload(&self, parts: &[&[u8]]) -> Result<u32, Error> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        parts.push(PADDING.get(..bytes.next_multiple_of(ALIGNMENT) - bytes).unwrap_or_default());
-        put(file, path, &parts, from)
+        u32::try_from(bytes).map_err(|_| {
+            let why = io::Error::new(io::ErrorKind::FileTooLarge, "a commit is larger than 4 GiB");
+            at("writing", &self.shared.folder)(why)
+        })
     }
 
     fn write_mark(&self, seq: u64, clean: bool, durable: bool) -> Result<(), Error> {

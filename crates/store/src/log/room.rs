@@ -5,7 +5,6 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 
-use bytes::Bytes;
 use rustix::fs::FallocateFlags;
 
 use crate::files::{FILE_MODE, Step, at, step, sync};
@@ -13,18 +12,6 @@ use crate::store::Error;
 
 /// Slices in one write, at most.
 const SLICES_MAX: usize = 1024;
-
-/// The bytes of an entry from `from` on, in order: the copied bytes, with the tails inserted at their offsets.
-pub(super) fn slices<'a>(scratch: &'a [u8], from: usize, tails: &'a [(usize, Bytes)]) -> Vec<&'a [u8]> {
-    let (mut parts, mut done) = (Vec::with_capacity(2 * tails.len() + 2), from);
-    for (at, tail) in tails {
-        parts.push(scratch.get(done..*at).unwrap_or_default());
-        parts.push(tail);
-        done = *at;
-    }
-    parts.push(scratch.get(done..).unwrap_or_default());
-    parts
-}
 
 /// Writes bytes, and reports the step to a test.
 pub(super) fn put(file: &File, path: &Path, parts: &[&[u8]], from: u64) -> Result<(), Error> {
