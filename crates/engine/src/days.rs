@@ -40,9 +40,9 @@ impl Days {
 
     /// Begins a day if this moment of the wall clock is on another one than the last.
     pub(crate) fn reach(&mut self, wall: Timestamp, totals: &Totals, changes: &mut Vec<Change>) {
-        let (day, last) = (wall.0 / DAY_MS, self.begun.back().copied().unwrap_or_default());
-        if day != last.day {
-            let number = last.number + 1;
+        let (day, (last, number)) = (wall.0 / DAY_MS, self.begun.back().map_or((0, 0), |last| (last.day, last.number)));
+        if day != last {
+            let number = number + 1;
             self.recall(DayBegin { number, day, totals: *totals });
             changes.push(Change::DayBegan(number));
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes, BytesMut};
 
 /// Pieces of at least this size are not copied.
-const LARGE_BYTES: usize = 64 * 1024;
+pub(crate) const LARGE_BYTES: usize = 64 * 1024;
 
 /// An empty buffer larger than this is freed.
 const KEPT_BYTES_MAX: usize = 4 * 1024;

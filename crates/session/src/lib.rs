@@ -350,9 +350,18 @@ impl Outbox {
         }
     }
 
-    /// Removes the bytes, if the outbox holds nothing else.
+    /// Removes the bytes, if the outbox holds nothing else. A driver that has copied them [returns](Outbox::reuse) the
+    /// buffer.
     pub fn take_bytes(&mut self) -> Option<BytesMut> {
-        (self.items.is_empty() && !self.bytes.is_empty()).then(|| self.split_bytes())
+        (self.items.is_empty() && !self.bytes.is_empty()).then(|| std::mem::take(&mut self.bytes))
+    }
+
+    /// Uses the buffer of earlier bytes for the next ones, unless it is large.
+    pub fn reuse(&mut self, mut buffer: BytesMut) {
+        if self.bytes.is_empty() && (self.bytes.capacity()..=Self::KEPT_BYTES_MAX).contains(&buffer.capacity()) {
+            buffer.clear();
+            self.bytes = buffer;
+        }
     }
 
     /// Removes the bytes before the first other item, if there are any.

@@ -13,7 +13,7 @@ use super::{Connection, WRITE_HIGH_BYTES};
 use crate::broker::{Batch, Visited};
 use crate::budget::SMALL_BYTES;
 use crate::mailbox::Mail;
-use crate::output::Output;
+use crate::output::{LARGE_BYTES, Output};
 
 /// Larger buffers for mail or items are freed when they are empty.
 const KEPT_MAX: usize = 1 << 10;
@@ -91,7 +91,7 @@ impl Connection {
         if self.mailbox.is_settled()
             && let Some(words) = self.outbox.take_bytes()
         {
-            self.say(words, Output::append);
+            self.say_own(words);
         } else if !self.outbox.is_empty() {
             self.outbox.move_behind(&mut self.items);
             self.is_new = true;
@@ -142,9 +142,21 @@ impl Connection {
     /// Moves the bytes that the session answers with at once to the output. They go ahead of the rest of the mail; only
     /// commands are new items.
     fn say_leading(&mut self) {
+        if let Some(words) = self.outbox.take_bytes() {
+            return self.say_own(words);
+        }
         while let Some(words) = self.outbox.take_leading_bytes() {
             self.say(words, Output::append_shared);
         }
+    }
+
+    /// Moves the outbox's bytes to the output. The outbox gets its buffer back if they were copied.
+    fn say_own(&mut self, words: BytesMut) {
+        if words.len() >= LARGE_BYTES {
+            return self.say(words, Output::append);
+        }
+        self.say(&*words, Output::copy);
+        self.outbox.reuse(words);
     }
 
     /// Moves bytes to the output. What the session encrypts leaves in another form.
