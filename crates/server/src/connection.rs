@@ -151,6 +151,8 @@ pub(crate) struct Connection {
     /// Reading is paused until the peer or the disk has caught up.
     paused: bool,
     now: Timestamp,
+    /// Bytes that the connection may read in this turn.
+    share_bytes: usize,
     heard_at: Timestamp,
     /// The message that has begun and not ended.
     pending: Pending,
@@ -158,11 +160,27 @@ pub(crate) struct Connection {
     guest: Guest,
 }
 
-/// The time of a turn, and the state of the daemon.
+/// The time of a turn, the state of the daemon, and what each connection may read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub(crate) reading: Reading,
     pub(crate) stopping: bool,
+    /// Bytes, except of a large message.
+    share_bytes: usize,
+}
+
+impl Turn {
+    /// What the connections of a turn read together, if each of them has much to say.
+    const BYTES: usize = 256 * 1024;
+    /// What one of them reads, at least and at most: less costs more turns, more makes the others wait.
+    const SHARE_BYTES_MIN: usize = 16 * 1024;
+    const SHARE_BYTES_MAX: usize = 128 * 1024;
+
+    /// A turn of so many connections.
+    pub(crate) fn of(connections: usize, reading: Reading, stopping: bool) -> Self {
+        let share_bytes = Self::BYTES / connections.max(1);
+        Self { reading, stopping, share_bytes: share_bytes.clamp(Self::SHARE_BYTES_MIN, Self::SHARE_BYTES_MAX) }
+    }
 }
 
 /// What a connection waits for after a turn.
@@ -236,6 +254,7 @@ impl Connection {
             waits: false,
             paused: false,
             now,
+            share_bytes: 0,
             heard_at: now,
             pending: Pending::default(),
             guest,
@@ -273,6 +292,7 @@ impl Connection {
     /// Begins a turn: learns what has happened since the last one, and lets the session make commands of it.
     pub(crate) fn hear(&mut self, turn: &Turn) {
         self.now = turn.reading.now;
+        self.share_bytes = turn.share_bytes;
         self.outbox.set_skew_ms(turn.reading.clock.skew_ms);
         self.mailbox.attend();
         (self.was_read, self.was_written) = (false, false);

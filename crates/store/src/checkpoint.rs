@@ -387,7 +387,8 @@ impl Build<'_, '_> {
                 self.old_census = self.old_census.wrapping_add(page.weight_at(self.old.generation));
                 let is_unfinished = page.generation > self.old.generation;
                 let older = if is_unfinished { Some(older(key, page.items, self.old.next_job)?) } else { None };
-                let updates = self.updates.next_if(|(first, _)| first == key).map_or_else(Vec::new, |(_, updates)| updates);
+                let updates =
+                    self.updates.next_if(|(first, _)| first == key).map_or_else(Vec::new, |(_, updates)| updates);
                 self.page(key, older.as_deref().unwrap_or(page.items), &updates)
             }
             Key::Piece { number, place, .. } => {

@@ -320,7 +320,8 @@ mod tests {
     fn lengths_of_one_to_three_bytes_stand_before_their_records() {
         let mut pending = Pending::new(1, JobId(1));
         let sizes = [(5, 0), (300, 0), (127, 0), (128, 2_000), (7, 9_000), (20_000, 0), (1, 1), (100, 100), (1, 0)];
-        let expected: Vec<_> = (1..).zip(sizes).map(|(id, (inline, tail))| put(&mut pending, id, inline, tail)).collect();
+        let expected: Vec<_> =
+            (1..).zip(sizes).map(|(id, (inline, tail))| put(&mut pending, id, inline, tail)).collect();
         let commit = pending.close(JobId(100));
         assert_eq!(read(&commit), expected);
         assert_eq!(commit.runs.len(), 5, "a run ends with a tail, or with the commit");
@@ -337,7 +338,8 @@ mod tests {
     #[test]
     fn rewritten_and_cancelled_records_leave_no_trace() {
         // Number, inline bytes and tail; no bytes: the job ends.
-        let steps = [(1, 200, 0), (2, 10, 0), (3, 10, 3_000), (1, 50, 0), (2, 500, 0), (4, 30, 0), (3, 12, 0), (4, 0, 0)];
+        let steps =
+            [(1, 200, 0), (2, 10, 0), (3, 10, 3_000), (1, 50, 0), (2, 500, 0), (4, 30, 0), (3, 12, 0), (4, 0, 0)];
         let mut pending = Pending::new(1, JobId(1));
         let mut expected = BTreeMap::new();
         for (id, inline, tail) in steps {

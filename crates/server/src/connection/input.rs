@@ -13,8 +13,7 @@ const RESERVE_MAX: usize = 1024 * 1024;
 
 const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// The most that one connection reads in a turn, and of a large message.
-const TURN_BYTES: usize = 128 * 1024;
+/// The most that a connection reads of a large message in a turn.
 const LARGE_TURN_BYTES: usize = 1024 * 1024;
 
 std::thread_local! {
@@ -30,7 +29,9 @@ impl Connection {
         if needs > SCRATCH_BYTES || (needs > 1 && self.input.len() > SCRATCH_BYTES) {
             return self.read_large(needs);
         }
+        let most = self.shared.bounds.read_bytes_max.min(self.share_bytes);
         SCRATCH.with_borrow_mut(|scratch| {
+            let scratch = scratch.get_mut(..most.min(SCRATCH_BYTES)).unwrap_or_default();
             let mut total = 0;
             loop {
                 let read = match self.read_once(scratch.len(), |stream| stream.read(scratch)) {
@@ -39,7 +40,7 @@ impl Connection {
                 };
                 self.input.extend_from_slice(scratch.get(..read).unwrap_or_default());
                 total += read;
-                if read == 0 || !self.readable || total >= self.shared.bounds.read_bytes_max.min(TURN_BYTES) {
+                if read == 0 || !self.readable || total >= most {
                     return Ok(total);
                 }
             }

@@ -108,3 +108,39 @@ fn a_visit_ends_when_it_has_lasted_long_enough() {
     }
     assert!((10..1_000).contains(&visits), "{visits}");
 }
+
+/// Records how many bytes it gets at once.
+#[derive(Debug)]
+struct Counting(Arc<Mutex<Vec<usize>>>);
+
+impl Session for Counting {
+    fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
+        out.command(Tag::NONE, ClientCommand::Open(windlass_engine::ClientInfo::default()));
+    }
+
+    fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, _: &mut Outbox) {
+        self.0.lock().unwrap().push(input.len());
+        input.clear();
+    }
+
+    fn on_event(&mut self, _: Timestamp, _: Event, _: &mut Outbox) {}
+}
+
+#[test]
+fn connections_that_have_much_to_say_share_a_turn() {
+    const BYTES: usize = 100 * 1024;
+    for (connections, share) in [(1, BYTES), (2, BYTES), (8, 32 * 1024), (40, 16 * 1024)] {
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let (mut thread, read) = (ByHand::new(shared(&hub)), Arc::<Mutex<Vec<usize>>>::default());
+        let connect = |_| {
+            let read = Arc::clone(&read);
+            let mut peer = thread.connect(move |_| Box::new(Counting(read)));
+            peer.write_all(&[7; BYTES]).unwrap();
+            peer
+        };
+        let _peers: Vec<UnixStream> = (0..connections).map(connect).collect();
+        thread.turns(1);
+        assert_eq!(*read.lock().unwrap(), vec![share; connections], "{connections} connections");
+        thread.until(|| read.lock().unwrap().iter().sum::<usize>() == connections * BYTES);
+    }
+}

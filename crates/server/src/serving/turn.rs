@@ -261,7 +261,7 @@ impl Serving {
         if self.ready.is_empty() {
             return;
         }
-        let turn = Turn { reading: *reading, stopping: self.shared.broker.health() == Health::Stopping };
+        let turn = Turn::of(self.ready.len(), *reading, self.shared.broker.health() == Health::Stopping);
         for index in self.ready.drain(..) {
             if let Some(mut member) = self.members.get_mut(index).and_then(Option::take) {
                 member.is_ready = false;
