@@ -5,8 +5,8 @@ mod common;
 
 use common::{Broker, Push, create, name, push, words};
 use windlass_engine::{
-    Clash, ClientId, Context, Holder, Job, JobId, JobState, KeyUntil, Lease, OnExpiry, QueueKind, Refusal, Timestamp,
-    Token,
+    Batch, BatchCommand, Clash, ClientId, Context, Holder, Job, JobId, JobState, KeyUntil, Lease, Member, NewBatch,
+    NewJob, OnExpiry, Protocol, QueueKind, Refusal, Role, Stage, Timestamp, Token,
 };
 
 /// A job of another engine with this number.
@@ -99,4 +99,141 @@ fn impossible_jobs_are_refused() {
     let mut broker = Broker::new();
     broker.says(1, create("q", QueueKind::Cycle), ["1 done"]);
     assert_eq!(adopt(&mut broker, job(5, push("q")), 1), Err(Refusal::WrongKind));
+}
+
+// ---- batches -------------------------------------------------------------------------------------------------------
+
+/// A batch of another engine with this number and this progress.
+fn batch(id: u64, change: impl FnOnce(&mut Batch)) -> Batch {
+    let mut other = Broker::new();
+    let callback = || Some(Box::new(NewJob::new(Protocol::FAKTORY, name("callbacks"), name("body"))));
+    let new = NewBatch {
+        protocol: Protocol::FAKTORY,
+        name: name("b"),
+        parent: None,
+        about: name("what for"),
+        meta: name(""),
+        complete: callback(),
+        success: callback(),
+        expires_ms: 1_800_000,
+    };
+    other.hear(1, BatchCommand::New(Box::new(new)));
+    let mut batch = Batch { id: JobId(id), ..other.engine.batches().next().unwrap().clone() };
+    (batch.progress.total, batch.progress.ran, batch.progress.succeeded) = (3, 2, 1);
+    batch.progress.committed = true;
+    change(&mut batch);
+    batch
+}
+
+fn adopt_batch(broker: &mut Broker, batch: Batch) -> Result<u64, Refusal> {
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    broker.engine.adopt_batch(batch, &mut context).map(|id| id.0)
+}
+
+#[test]
+fn impossible_batches_are_refused() {
+    type Case = (&'static str, fn(&mut Batch), bool);
+    let table: [Case; 15] = [
+        ("as it was", |_| {}, true),
+        ("all have run and succeeded", |b| (b.progress.ran, b.progress.succeeded) = (3, 3), true),
+        ("more ran than there are", |b| b.progress.ran = 4, false),
+        ("more succeeded than ran", |b| b.progress.succeeded = 3, false),
+        ("a callback stays that was pushed", |b| b.progress.complete = Stage::Enqueued, false),
+        (
+            "it was pushed",
+            |b| {
+                (b.progress.complete, b.complete) = (Stage::Enqueued, None);
+            },
+            true,
+        ),
+        (
+            "the other one stays that was pushed",
+            |b| (b.progress.complete, b.complete, b.progress.success) = (Stage::Passed, None, Stage::Enqueued),
+            false,
+        ),
+        (
+            "both were pushed",
+            |b| {
+                (b.progress.complete, b.complete) = (Stage::Succeeded, None);
+                (b.progress.success, b.success) = (Stage::Enqueued, None);
+            },
+            true,
+        ),
+        ("it succeeded before it was complete", |b| (b.progress.success, b.success) = (Stage::Enqueued, None), false),
+        ("it is held", |b| b.progress.held_until = Some(Timestamp(9_000)), true),
+        (
+            "it is held before its commit",
+            |b| (b.progress.held_until, b.progress.committed) = (Some(Timestamp(9_000)), false),
+            false,
+        ),
+        (
+            "nothing is left to hold",
+            |b| {
+                b.progress.held_until = Some(Timestamp(9_000));
+                (b.progress.complete, b.complete) = (Stage::Succeeded, None);
+                (b.progress.success, b.success) = (Stage::Enqueued, None);
+            },
+            false,
+        ),
+        (
+            "one callback is left to hold",
+            |b| {
+                b.progress.held_until = Some(Timestamp(9_000));
+                (b.progress.complete, b.complete) = (Stage::Succeeded, None);
+            },
+            true,
+        ),
+        ("it is not committed", |b| b.progress.committed = false, true),
+        ("its name is too long", |b| b.name = vec![b'x'; 1 << 20].into(), false),
+    ];
+    for (what, change, expected) in table {
+        let mut broker = Broker::new();
+        let adopted = adopt_batch(&mut broker, batch(5, change));
+        assert_eq!(adopted.is_ok(), expected, "{what}: {adopted:?}");
+        assert_eq!(broker.engine.batches().count(), usize::from(expected), "{what}");
+    }
+}
+
+#[test]
+fn a_batch_keeps_a_parent_that_is_there_and_older() {
+    for (parent, expected) in [(4, 4), (5, 0), (9, 0), (3, 0)] {
+        let mut broker = Broker::new();
+        let root = batch(4, |batch| batch.name = name("root"));
+        assert_eq!(adopt_batch(&mut broker, root), Ok(4));
+        let child = batch(5, |batch| batch.parent = Some(JobId(parent)));
+        assert_eq!(adopt_batch(&mut broker, child), Ok(5));
+        assert_eq!(broker.engine.batch(JobId(5)).unwrap().parent, Some(JobId(expected)), "{parent}");
+    }
+}
+
+#[test]
+fn a_job_keeps_the_role_that_its_batch_has_for_it() {
+    let waiting = |_: &mut Batch| {};
+    let pushed = |batch: &mut Batch| (batch.progress.complete, batch.complete) = (Stage::Enqueued, None);
+    let complete = |batch: &mut Batch| {
+        (batch.progress.complete, batch.complete) = (Stage::Succeeded, None);
+        (batch.progress.success, batch.success) = (Stage::Enqueued, None);
+    };
+    type Case = (fn(&mut Batch), u64, Role, bool);
+    let table: [Case; 8] = [
+        (waiting, 4, Role::Job, true),
+        (waiting, 9, Role::Job, false),
+        (waiting, 4, Role::Complete, false),
+        (waiting, 4, Role::Success, false),
+        (pushed, 4, Role::Complete, true),
+        (pushed, 4, Role::Success, false),
+        (complete, 4, Role::Success, true),
+        (complete, 9, Role::Success, false),
+    ];
+    for (change, called, role, expected) in table {
+        let mut broker = Broker::new();
+        assert_eq!(adopt_batch(&mut broker, batch(4, change)), Ok(4));
+        let mut job = job(6, push("q").named("j").unique("k", Clash::Keep));
+        job.extra.get_or_insert_default().member = Some(Member { batch: JobId(called), role, ran: false });
+        let rank = broker.engine.reserve_ranks(1);
+        let mut context = Context::new(Timestamp(broker.now), 1);
+        broker.engine.adopt_job(Job { rank, ..job }, &name("q"), JobId(1), &mut context).unwrap();
+        let member = broker.engine.job(JobId(6)).unwrap().extra.as_deref().and_then(|extra| extra.member);
+        assert_eq!(member.is_some(), expected, "{role:?} in {called}");
+    }
 }

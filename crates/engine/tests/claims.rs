@@ -293,3 +293,40 @@ fn numbers_that_no_earlier_engine_gave_are_not_claimed() {
     alone.engine.apply(ClientId(1), Tag(1), hears(7), &mut context);
     assert_eq!(words(&context.events), ["1 refused: out of place"]);
 }
+
+// ---- terms and bounds ----------------------------------------------------------------------------------------------
+
+/// The client serves two queues on different terms.
+#[test]
+fn a_claimed_lease_ends_by_the_client_s_terms_for_the_job_s_queue() {
+    for (queue, end) in [("q", "gone"), ("r", "ready"), ("s", "ready")] {
+        let mut broker = successor([push("q"), push("r"), push("s")]);
+        broker.says(1, serve_on("r", 0, timed(9_000, OnExpiry::Requeue)), []);
+        broker.says(1, serve_on("q", 0, timed(9_000, OnExpiry::Fail)), []);
+        let job = match queue {
+            "q" => 1,
+            "r" => 2,
+            _ => 3,
+        };
+        broker.says(1, claim(Claim::Holds { job: JobId(job), held: held(1, 4_000, "") }), []);
+        assert_eq!(broker.place(job), "leased until 4000");
+        broker.at(4_000, []);
+        assert_eq!(broker.place(job), end, "{queue}");
+    }
+}
+
+#[test]
+fn a_client_has_a_bounded_number_of_requests_in_the_grace() {
+    const MAX: usize = 1 << 16;
+    let mut broker = Broker::limited(|limits| limits.page_max = 1);
+    succeed(&mut broker);
+    let ask = |broker: &mut Broker| broker.hear(1, take(["q"])).len();
+    assert_eq!((0..MAX).map(|_| ask(&mut broker)).sum::<usize>(), 0);
+    assert_eq!(words(&broker.hear(1, take(["q"]))), ["1 refused: out of place"]);
+    assert_eq!(broker.hear(2, take(["q"])).len(), 0, "another client has its own bound");
+    // One page, one request: it leaves room for one more.
+    broker.at(3_000, ["1 empty"]);
+    broker.engine.end_grace_at(Timestamp(9_000));
+    assert_eq!(ask(&mut broker), 0);
+    assert_eq!(words(&broker.hear(1, take(["q"]))), ["1 refused: out of place"]);
+}

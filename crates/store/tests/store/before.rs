@@ -57,6 +57,88 @@ fn an_old_journal_is_taken_over_and_stays_until_the_first_checkpoint() {
     }
 }
 
+/// A backup as version 0.1.0 made it: the log's length, and pieces of files.
+fn backup(length: u64, pieces: &[(&str, usize, &[u8])]) -> Vec<u8> {
+    let mut rest = length.to_le_bytes().to_vec();
+    for (name, offset, bytes) in pieces {
+        for number in [name.len(), *offset, bytes.len()] {
+            rest.extend_from_slice(&(number as u64).to_le_bytes());
+        }
+        rest.extend_from_slice(name.as_bytes());
+        rest.extend_from_slice(bytes);
+    }
+    let mut backup = crc32fast::hash(&rest).to_le_bytes().to_vec();
+    backup.extend_from_slice(&rest);
+    backup
+}
+
+/// sled wrote over the log's end and its snapshot when version 0.1.0 opened the journal, and was interrupted.
+#[test]
+fn an_interrupted_opening_is_undone_from_its_backup() {
+    let home = home();
+    let path = home.path().join("data");
+    let prints = make(&mut Rng(3), &path);
+    let expected = prints.last().unwrap();
+    let (journal, kept) = (path.join("journal"), path.join("opening"));
+    fs::write(journal.join("snap.00000000000000AA"), b"a snapshot").unwrap();
+    let old = image_of(&journal);
+    let log = fs::read(journal.join("db")).unwrap();
+    let used = log.iter().rposition(|byte| *byte != 0).unwrap();
+    let (from, middle) = (used / 2, used / 2 + 100);
+    let backup = backup(
+        log.len() as u64,
+        &[
+            ("db", from, &log[from..middle]),
+            ("db", middle, &log[middle..]),
+            ("snap.00000000000000AA", 0, b"a snapshot"),
+        ],
+    );
+
+    let interrupt = |backup: &[u8]| {
+        let mut written = log.clone();
+        written[from..].fill(0x55);
+        written.extend_from_slice(&[0x66; 1_000]);
+        fs::write(journal.join("db"), written).unwrap();
+        fs::remove_file(journal.join("snap.00000000000000AA")).unwrap();
+        fs::write(journal.join("snap.00000000000000BB"), b"a newer snapshot").unwrap();
+        fs::write(journal.join("snap.00000000000000CC.generating"), b"half").unwrap();
+        fs::write(&kept, backup).unwrap();
+    };
+    let config = small(&path);
+    interrupt(&backup);
+    let interrupted = image_of(&journal);
+    let Err(OpenError::Damaged(damage)) = verify(&config, Limits::default()) else { panic!("verify sees it") };
+    assert!(damage.to_string().contains("interrupted"), "{damage}");
+    assert!(image_of(&journal) == interrupted, "verify changes nothing");
+    let daemon = Daemon::start(&config, 3, Timestamp(0)).unwrap();
+    assert_eq!(daemon.print().differs_from(expected), None);
+    assert!(image_of(&journal) == old, "the journal is as it was before");
+    drop(daemon);
+    fs::remove_dir_all(&path).unwrap();
+}
+
+/// It was written before sled changed anything: one that is incomplete was never needed.
+#[test]
+fn an_incomplete_backup_is_ignored() {
+    let home = home();
+    let path = home.path().join("data");
+    let prints = make(&mut Rng(4), &path);
+    let expected = prints.last().unwrap();
+    let journal = path.join("journal");
+    let old = image_of(&journal);
+    let whole = backup(0, &[("db", 0, b"nonsense")]);
+    let mut flipped = whole.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    for backup in [&whole[..whole.len() - 1], &whole[..5], &whole[..4], &[0; 4], &[], &flipped] {
+        fs::write(path.join("opening"), backup).unwrap();
+        let verdict = verify(&small(&path), Limits::default()).unwrap();
+        assert_eq!(verdict.report.jobs, expected.jobs.len() as u64, "{backup:02x?}");
+        let daemon = Daemon::start(&small(&path), 4, Timestamp(0)).unwrap();
+        assert_eq!(daemon.print().differs_from(expected), None, "{backup:02x?}");
+        assert!(image_of(&journal) == old, "{backup:02x?}");
+    }
+}
+
 /// An upgrade: prints how long the first start and the first checkpoint take.
 #[test]
 fn many_jobs_of_an_old_journal_are_taken_over() {

@@ -12,6 +12,7 @@ mod golden;
 mod jobs;
 mod journal;
 mod old;
+mod parts;
 mod picture;
 mod power_cut;
 mod record;
