@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn records_without_tails_are_one_run() {
         let mut pending = Pending::new(1, JobId(1));
-        let expected: Vec<_> = (1..50).map(|id| put(&mut pending, id, 90 + id as usize, 0)).collect();
+        let expected: Vec<_> = (1..50).zip(90..).map(|(id, inline)| put(&mut pending, id, inline, 0)).collect();
         let commit = pending.close(JobId(50));
         assert_eq!((read(&commit), commit.runs.len()), (expected, 1));
     }
