@@ -3,7 +3,7 @@
 //! The index is in memory, read once when the store is opened: the log has one writer.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_store::{Entry, Error, LogTail, Position, Span};
@@ -15,6 +15,8 @@ use crate::schema::{LOG_TABLES, Names};
 
 /// The bytes of the log are known to this many.
 const MARK_BYTES: u64 = 64 << 10;
+/// Records of a commit that are no further apart are read together.
+const GAP_BYTES: u64 = 64 << 10;
 /// How long a trim waits for a reader of a table, for instance a dump of the database.
 const LOCK_TIMEOUT: &str = "3s";
 const READING: &str = "reading the log in";
@@ -31,6 +33,8 @@ pub(crate) struct Tail {
     index: Mutex<Index>,
     /// Where the commits are that were read last, in order of their places.
     rows: Mutex<Vec<Place>>,
+    /// The connection of the last fetch; a checkpoint makes many.
+    reader: Mutex<Option<Link>>,
 }
 
 /// What is in which table.
@@ -111,8 +115,8 @@ impl Tail {
             }
             index.current = table;
         }
-        let (index, rows) = (Mutex::new(index), Mutex::default());
-        Ok(Arc::new(Self { target, lease: lease.cloned(), names, table_bytes, index, rows }))
+        let (index, rows, reader) = (Mutex::new(index), Mutex::default(), Mutex::default());
+        Ok(Arc::new(Self { target, lease: lease.cloned(), names, table_bytes, index, rows, reader }))
     }
 
     /// Where a commit of this many bytes goes. It stays there until [`Tail::appended`], however often it is tried.
@@ -142,6 +146,10 @@ impl Tail {
 
     fn rows(&self) -> MutexGuard<'_, Vec<Place>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reader(&self) -> MutexGuard<'_, Option<Link>> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Truncates a table whose commits are all up to this one.
@@ -222,6 +230,40 @@ impl Index {
     }
 }
 
+impl Tail {
+    /// Shows the bytes from the beginning of each span to the end of its stretch, in any order.
+    fn fetch_stretches(
+        &self,
+        link: &Link,
+        table: usize,
+        stretches: &[Stretch],
+        show: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<(), Error> {
+        let (mut seqs, mut offsets, mut lens) = (Vec::new(), Vec::new(), Vec::new());
+        for Stretch { seq, bytes, .. } in stretches {
+            seqs.push(signed(*seq));
+            offsets.push(signed(bytes.start + 1)); // the database counts bytes from 1
+            lens.push(signed(bytes.end - bytes.start));
+        }
+        let select = format!(
+            "SELECT wanted.i, substring(log.records FROM wanted.at::int FOR wanted.len::int)
+             FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS wanted (seq, at, len, i)
+             JOIN {} log ON log.seq = wanted.seq",
+            self.names.log(table)
+        );
+        let mut rows = link.rows(READING, &select, &[&seqs, &offsets, &lens])?;
+        while let Some(row) = rows.next(READING)? {
+            let (number, bytes): (i64, &[u8]) = (row.get(0), row.get(1));
+            let found = usize::try_from(number - 1).ok().and_then(|at| stretches.get(at));
+            for (index, begin) in found.into_iter().flat_map(|found| &found.spans) {
+                let bytes = usize::try_from(*begin).ok().and_then(|begin| bytes.get(begin..));
+                show(*index, bytes.unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+}
+
 impl LogTail for Tail {
     fn newest(&self) -> u64 {
         self.index().newest
@@ -258,29 +300,22 @@ impl LogTail for Tail {
     }
 
     fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error> {
-        let link = Link::open(&self.target)?;
+        let kept = self.reader().take().filter(|link| !link.is_closed());
+        let link = kept.map_or_else(|| Link::open(&self.target), Ok)?;
         let mut parts: Vec<Option<Vec<u8>>> = vec![None; spans.len()];
         for table in 0..LOG_TABLES {
-            let wanted = Wanted::of(&self.rows(), table, spans);
-            if wanted.indexes.is_empty() {
-                continue;
-            }
-            let select = format!(
-                "SELECT wanted.i, substring(log.records FROM wanted.at FOR wanted.len)
-                 FROM unnest($1::int[], $2::bigint[], $3::int[], $4::int[]) AS wanted (i, seq, at, len)
-                 JOIN {} log ON log.seq = wanted.seq",
-                self.names.log(table)
-            );
-            let Wanted { indexes, seqs, offsets, lens } = &wanted;
-            for row in link.query(READING, &select, &[indexes, seqs, offsets, lens])? {
-                let index: i32 = row.get(0);
-                if let Some(part) = usize::try_from(index).ok().and_then(|index| parts.get_mut(index)) {
-                    *part = Some(row.get(1));
-                }
+            let stretches = stretches(&self.rows(), table, spans);
+            if !stretches.is_empty() {
+                self.fetch_stretches(&link, table, &stretches, &mut |index, bytes| {
+                    if let (Some(span), Some(part)) = (spans.get(index), parts.get_mut(index)) {
+                        *part = bytes.get(..span.len).map(<[u8]>::to_vec);
+                    }
+                })?;
             }
         }
-        for (part, span) in parts.into_iter().zip(spans) {
-            match part.filter(|part| part.len() == span.len) {
+        *self.reader() = Some(link);
+        for part in parts {
+            match part {
                 Some(part) => into.extend_from_slice(&part),
                 None => return Err(Error::damaged(&self.target.place, "a record of the log is missing")),
             }
@@ -289,6 +324,7 @@ impl LogTail for Tail {
     }
 
     fn forget(&self, upto: u64) -> Result<(), Error> {
+        drop(self.reader().take()); // a checkpoint ends here
         let (tables, place) = {
             let mut index = self.index();
             (index.superfluous(upto), index.place)
@@ -352,31 +388,36 @@ pub(crate) fn read_rows(
     Ok(())
 }
 
-/// The parts of records that are wanted of one table.
-#[derive(Debug, Default)]
-struct Wanted {
-    indexes: Vec<i32>,
-    seqs: Vec<i64>,
-    offsets: Vec<i32>,
-    lens: Vec<i32>,
+/// Bytes of a commit that are read at once.
+#[derive(Debug, PartialEq)]
+struct Stretch {
+    seq: u64,
+    /// Where it begins and ends in the commit's records.
+    bytes: Range<u64>,
+    /// The spans in it: their indexes, and where each begins in the stretch.
+    spans: Vec<(usize, u64)>,
 }
 
-impl Wanted {
-    fn of(rows: &[Place], table: usize, spans: &[Span]) -> Self {
-        let mut wanted = Self::default();
-        for (index, span) in (0..).zip(spans) {
-            let behind = rows.partition_point(|row| row.place <= span.place.0);
-            let row = behind.checked_sub(1).and_then(|at| rows.get(at)).filter(|row| row.table == table);
-            // Offsets of the database begin at 1.
-            let offset = row.and_then(|row| i32::try_from(span.place.0 - row.place + 1).ok());
-            let (Some(row), Some(offset), Ok(len)) = (row, offset, i32::try_from(span.len)) else { continue };
-            wanted.indexes.push(index);
-            wanted.seqs.push(signed(row.seq));
-            wanted.offsets.push(offset);
-            wanted.lens.push(len);
+/// Where the spans are whose commits are in this table. The database decompresses a commit from its first byte for each
+/// stretch, so spans share one unless they are far apart.
+fn stretches(rows: &[Place], table: usize, spans: &[Span]) -> Vec<Stretch> {
+    let mut order: Vec<(usize, &Span)> = spans.iter().enumerate().collect();
+    order.sort_unstable_by_key(|(_, span)| span.place.0);
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for (index, span) in order {
+        let behind = rows.partition_point(|row| row.place <= span.place.0);
+        let row = behind.checked_sub(1).and_then(|at| rows.get(at)).filter(|row| row.table == table);
+        let Some(&Place { place, seq, .. }) = row else { continue };
+        let (begin, end) = (span.place.0 - place, span.place.0 - place + span.len as u64);
+        match stretches.last_mut() {
+            Some(last) if last.seq == seq && begin <= last.bytes.end + GAP_BYTES => {
+                last.spans.push((index, begin - last.bytes.start));
+                last.bytes.end = last.bytes.end.max(end);
+            }
+            _ => stretches.push(Stretch { seq, bytes: begin..end, spans: vec![(index, 0)] }),
         }
-        wanted
     }
+    stretches
 }
 
 #[cfg(test)]
@@ -428,12 +469,24 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_records_are_found_by_their_places() {
+    fn records_are_found_by_their_places() {
         let rows = [Place { place: 0, seq: 1, table: 0 }, Place { place: 101, seq: 2, table: 1 }];
         let span = |place: u64, len: usize| Span { place: Position(place), len };
-        let spans = [span(5, 10), span(101, 7), span(150, 3)];
-        let of = |table: usize| Wanted::of(&rows, table, &spans);
-        assert_eq!((of(0).indexes, of(0).seqs, of(0).offsets, of(0).lens), (vec![0], vec![1], vec![6], vec![10]));
-        assert_eq!((of(1).indexes, of(1).seqs, of(1).offsets), (vec![1, 2], vec![2, 2], vec![1, 50]));
+        let spans = [span(150, 3), span(5, 10), span(101, 7)];
+        assert_eq!(stretches(&rows, 0, &spans), [Stretch { seq: 1, bytes: 5..15, spans: vec![(1, 0)] }]);
+        assert_eq!(stretches(&rows, 1, &spans), [Stretch { seq: 2, bytes: 0..52, spans: vec![(2, 0), (0, 49)] }]);
+        assert_eq!(stretches(&rows, 2, &spans), []);
+    }
+
+    #[test]
+    fn records_far_apart_are_read_one_by_one() {
+        let rows = [Place { place: 10, seq: 7, table: 0 }];
+        let near = Span { place: Position(10), len: 100 };
+        for (gap, expected) in [(GAP_BYTES, 1), (GAP_BYTES + 1, 2)] {
+            let far = Span { place: Position(110 + gap), len: 5 };
+            let found = stretches(&rows, 0, &[near, far]);
+            assert_eq!(found.len(), expected, "{gap}");
+            assert_eq!(found.last().map(|last| last.bytes.end), Some(100 + gap + 5));
+        }
     }
 }
