@@ -393,3 +393,14 @@ fn free_name(config: &StoreConfig, name: &str) -> PathBuf {
     let name = |n: u32| config.path.join(format!("{name}-{n}"));
     (1..=u32::MAX).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_logs_differ() {
+        let numbers: std::collections::BTreeSet<u64> = (0..50).map(|_| random(1)).collect();
+        assert!(numbers.len() == 50 && !numbers.contains(&0), "{numbers:?}");
+    }
+}

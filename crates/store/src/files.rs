@@ -227,3 +227,26 @@ pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     };
     entries.map(|entry| entry.map(|entry| entry.path()).map_err(at("reading", folder))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_does_not_exist_is_empty() {
+        let home = tempfile::tempdir().unwrap();
+        let [none, folder, file] = ["none", "folder", "folder/file"].map(|name| home.path().join(name));
+        assert_eq!((entries(&none).unwrap(), bytes(&none)), (Vec::new(), 0));
+        remove_folder(&none).unwrap();
+        make_folder(&folder).unwrap();
+        fs::write(&file, [0; 300]).unwrap();
+        make_folder(&folder.join("below")).unwrap();
+        fs::write(folder.join("below/file"), [0; 20]).unwrap();
+        assert_eq!((entries(&folder).unwrap().len(), bytes(&folder)), (2, 320));
+        assert!(entries(&file).is_err(), "a file is no folder");
+        assert!(remove_folder(&file).is_err());
+        sync_folder(&folder).unwrap();
+        remove_folder(&folder).unwrap();
+        assert!(!folder.exists());
+    }
+}

@@ -155,3 +155,99 @@ impl Loader<'_> {
         Err(format!("some of its {} records are missing or outdated ({pages} pages can be read)", point.records))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use windlass_engine::JobId;
+
+    use super::*;
+    use crate::page::{PIECE_BYTES, POINT_KEY, page_key, put_large, put_record, seal_page};
+    use crate::record::{Subject, Tag, encode_gone};
+    use crate::store::Table as _;
+    use crate::table::memory::MemoryTable;
+
+    /// Two pages and a large record in pieces, at checkpoint 3.
+    fn values() -> (BTreeMap<Vec<u8>, Vec<u8>>, Large) {
+        let (mut values, mut census, mut records) = (BTreeMap::new(), 0_u64, 0);
+        let mut large = vec![0xee; 2 * PIECE_BYTES + 1];
+        large[..2].copy_from_slice(&[3, 40]);
+        let large_of = Large::of(&large, Tag::of(&large).unwrap(), 77);
+        for number in [5, 40, 70] {
+            let (mut items, key) = (Vec::new(), page_key(Subject::Entity, number));
+            if number == 40 {
+                put_large(&mut items, large_of);
+                values.extend(large_of.keys().zip(large.chunks(PIECE_BYTES).map(<[u8]>::to_vec)));
+            }
+            let mut record = Vec::new();
+            encode_gone(JobId(number + 1), &mut record);
+            put_record(&mut items, &record);
+            let (value, weight) = seal_page(&key, 3, 0, &items);
+            values.insert(key, value);
+            census = census.wrapping_add(weight);
+            records += 1;
+        }
+        let point = Point { generation: 3, census, records, ..Point::start(9) };
+        values.insert(POINT_KEY.to_vec(), point.encode());
+        (values, large_of)
+    }
+
+    fn loaded(values: BTreeMap<Vec<u8>, Vec<u8>>) -> (Result<u64, String>, Vec<usize>) {
+        let mut sizes = Vec::new();
+        let scan = MemoryTable::with(values).scan().unwrap();
+        let loaded = load(&*scan, 0, &mut |record| {
+            sizes.push(record.len());
+            Ok(())
+        });
+        assert!(matches!(load(&*scan, 1, &mut |_| Ok(())), Ok(Loaded::None)), "there is one candidate");
+        match loaded.unwrap() {
+            Loaded::Whole(point) => (Ok(point.generation), sizes),
+            Loaded::Damaged(why) => (Err(why), sizes),
+            Loaded::None => panic!("it exists"),
+        }
+    }
+
+    #[test]
+    fn records_are_shown_in_order_with_those_in_pieces() {
+        let (values, large) = values();
+        assert_eq!(loaded(values), (Ok(3), vec![2, large.bytes, 2, 2]));
+    }
+
+    #[test]
+    fn a_table_that_is_not_complete_is_named() {
+        type Change = fn(&mut BTreeMap<Vec<u8>, Vec<u8>>, Large);
+        const LAST: fn() -> Vec<u8> = || page_key(Subject::Entity, 70);
+        let table: [(&str, Change); 7] = [
+            ("it has no point", |values, _| drop(values.remove(POINT_KEY))),
+            ("some of its 3 records are missing or outdated (2 pages can be read)", |values, _| {
+                values.remove(&LAST());
+            }),
+            ("a piece of the record of number 40 is missing", |values, large| {
+                values.remove(&large.keys().nth(1).unwrap());
+            }),
+            ("a piece of the record of number 40 is missing", |values, large| {
+                values.remove(&large.keys().nth(2).unwrap());
+            }),
+            ("the large record of number 40 is damaged", |values, large| {
+                values.get_mut(&large.keys().nth(2).unwrap()).unwrap()[0] ^= 1;
+            }),
+            ("a value has the unknown key [09]", |values, _| drop(values.insert(vec![9], Vec::new()))),
+            ("page [02, 00, 00, 00, 00, 00, 00, 00, 02, 00] is of checkpoint 5, the table of 3", |values, _| {
+                values.insert(LAST(), seal_page(&LAST(), 5, 0, &[]).0);
+            }),
+        ];
+        for (expected, change) in table {
+            let (mut values, large) = values();
+            change(&mut values, large);
+            assert_eq!(loaded(values).0, Err(expected.to_owned()));
+        }
+        // Of a checkpoint that did not end, a page counts as the one that it replaced. A piece without a page is left over.
+        let (mut values, large) = values();
+        let old = Page::open(&LAST(), &values[&LAST()]).unwrap().weight_at(3);
+        values.insert(LAST(), seal_page(&LAST(), 4, old, &[]).0);
+        let left = Large::of(&[3, 40], Tag::of(&[3, 40]).unwrap(), 78);
+        values.insert(left.keys().next().unwrap(), b"left".to_vec());
+        assert_eq!(loaded(values), (Ok(3), vec![2, large.bytes, 2]));
+    }
+}

@@ -378,4 +378,35 @@ mod tests {
         pending.reuse(empty.arena);
         assert_eq!(pending.spares.len(), 0, "a commit that needs no buffer gives one back");
     }
+
+    #[test]
+    fn records_are_compacted_once_more_than_half_of_them_is_unused() {
+        const HOLES: usize = HOLES_BYTES_MAX + 1;
+        const VOIDS: usize = VOIDS_MAX + 1;
+        // Unused bytes, all bytes, cancelled records, all records.
+        let table = [
+            (HOLES, 2 * HOLES - 1, 0, 0, true),
+            (HOLES, 2 * HOLES, 0, 0, false),
+            (HOLES - 1, HOLES, 0, 0, false),
+            (0, 0, VOIDS, 2 * VOIDS - 1, true),
+            (0, 0, VOIDS, 2 * VOIDS, false),
+            (0, 0, VOIDS - 1, VOIDS, false),
+            (HOLES, 2 * HOLES, VOIDS, 2 * VOIDS, false),
+            (0, HOLES, 0, VOIDS, false),
+        ];
+        for (holes, bytes, voids, records, is_compacted) in table {
+            let mut pending = Pending::new(1, JobId(1));
+            (0..records).for_each(|_| {
+                pending.records.push(Written { id: JobId(0), kind: Kind::Other, at: 0, len: 0, tail: None })
+            });
+            (pending.holes, pending.voids, pending.arena) = (holes, voids, vec![0; bytes]);
+            pending.tidy_if_cluttered();
+            let left = (if is_compacted { 0 } else { bytes }, if is_compacted { 0 } else { holes + voids });
+            assert_eq!(
+                (pending.arena.len(), pending.holes + pending.voids),
+                left,
+                "{holes} of {bytes}, {voids} of {records}"
+            );
+        }
+    }
 }

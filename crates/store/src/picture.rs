@@ -110,3 +110,27 @@ impl Entities<'_> {
         self.lines.end()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::Timestamp;
+
+    use super::*;
+    use crate::page::POINT_KEY;
+    use crate::store::Table as _;
+    use crate::table::memory::MemoryTable;
+
+    #[test]
+    fn a_picture_is_written_only_of_its_own_commit() {
+        let about = About { daemon: "0.1.0", written_at: Timestamp(1) };
+        for (seq, expected) in [(5, None), (6, Some("table is damaged: it is at commit 6 now"))] {
+            let point = Point { seq, ..Point::start(1) };
+            let scan = MemoryTable::with([(POINT_KEY.to_vec(), point.encode())].into()).scan().unwrap();
+            let picture = Picture { scan, point: Point { seq: 5, ..point }, _pin: Arc::default() };
+            let mut out = Vec::new();
+            let why = picture.export(about, &mut out).map_err(|why| why.to_string()).err();
+            assert_eq!((picture.commit(), why.as_deref()), (5, expected));
+            assert_eq!(String::from_utf8(out).unwrap().contains("export_end"), expected.is_none());
+        }
+    }
+}

@@ -330,6 +330,23 @@ fn check_queues(queues: &BTreeMap<QueueId, QueueImage>, queues_max: u32) -> Resu
 
 /// An engine with the salvaged contents. Contradictory parts are left out.
 pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
+    let (engine, left_out) = rebuilt(found, limits, seed);
+    warn_of_parts_left_out(left_out, found.batches.len());
+    engine
+}
+
+fn warn_of_parts_left_out(left_out: u64, batches: usize) {
+    if left_out > 0 || batches > 0 {
+        tracing::warn!(
+            jobs = left_out,
+            batches,
+            "some readable records could not be restored: see the directory set aside"
+        );
+    }
+}
+
+/// Also returns the number of jobs and schedules that are left out.
+fn rebuilt(found: &Salvage, limits: Limits, seed: u64) -> (Engine, u64) {
     let mut engine = Engine::new(limits, seed);
     if let Some(meta) = found.meta() {
         engine.recall_meta(meta.meta.clone(), false);
@@ -366,13 +383,82 @@ pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
         }
     }
     engine.wake_up();
-    if left_out > 0 || !found.batches.is_empty() {
-        let batches = found.batches.len();
-        tracing::warn!(
-            jobs = left_out,
-            batches,
-            "some readable records could not be restored: see the directory set aside"
-        );
+    (engine, left_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A salvage of these records.
+    fn salvaged(records: &[Vec<u8>]) -> Salvage {
+        let mut found = Salvage::default();
+        for bytes in records {
+            let record = Record::decode(&mut Reader::new(bytes)).unwrap();
+            if let Record::Put(job) = record {
+                found.jobs.insert(job.id, job);
+            } else if let Record::QueueSet(image) = record {
+                found.queues.insert(image.id, image);
+            } else if let Record::Schedule(schedule) = record {
+                found.schedules.insert(schedule.id, *schedule);
+            } else if let Record::Day(day) = record {
+                found.days.insert(day.number, day);
+            } else {
+                panic!("{record:?}");
+            }
+        }
+        found
     }
-    engine
+
+    fn queue(id: u8, name: u8, kind: u8) -> Vec<u8> {
+        [&[4, id, 1, name, kind, 1][..], &[0; 9], &[1]].concat()
+    }
+
+    /// A job with this rank, above the middle one, and with optional fields.
+    fn job(id: u8, queue: u8, rank: u8, bits: &[u8], extra: &[u8]) -> Vec<u8> {
+        [&[1, id, queue], bits, &[2, 5, 0, 2 * rank, 1, 0, 0, 0, 0, 0], extra, &[0]].concat()
+    }
+
+    fn schedule(id: u8, key: Option<u8>) -> Vec<u8> {
+        let key = key.map_or(vec![], |key| vec![1, key]);
+        [&[7, id, u8::from(!key.is_empty()), 2, 5, 1, b'a', 0, 0, 0][..], &key, &[0, 60, 1, 1, 0, 0]].concat()
+    }
+
+    #[test]
+    fn contradictory_parts_of_a_salvage_are_left_out() {
+        let (cycle, member) = (&[0x20][..], &[0x80, 0x10][..]);
+        let found = salvaged(&[
+            queue(0, b'a', 0),
+            queue(1, b'b', 1),
+            queue(2, b'a', 0),
+            job(1, 2, 5, &[0], &[]),
+            job(2, 2, 5, &[0], &[]),
+            job(3, 0, 1, &[0], &[]),
+            job(4, 1, 2, cycle, &[0, 0]),
+            job(5, 1, 3, &[0], &[]),
+            job(6, 9, 4, &[0], &[]),
+            job(7, 2, 6, member, &[70, 0]),
+            job(8, 2, 9, cycle, &[0, 0]),
+            schedule(1, Some(b'x')),
+            schedule(10, Some(b'k')),
+            schedule(11, Some(b'k')),
+            schedule(12, None),
+            schedule(13, None),
+            [&[13, 4, 4][..], &[9; 14]].concat(),
+        ]);
+        let (engine, left_out) = rebuilt(&found, Limits::default(), 1);
+        engine.check();
+        assert_eq!(left_out, 4, "two of a cycle that is none or the reverse, two of a queue that is none");
+        let mut jobs: Vec<_> = engine.jobs().map(|job| (job.id.0, job.rank - (1 << 62))).collect();
+        jobs.sort_unstable();
+        assert_eq!(jobs, [(1, 5), (2, 6), (4, 2), (7, 7)], "with ranks of their own");
+        assert!(engine.jobs().all(|job| job.extra.as_deref().is_none_or(|extra| extra.member.is_none())));
+        let mut queues: Vec<_> = engine.queues().map(|queue| queue.image().id.0).collect();
+        queues.sort_unstable();
+        assert_eq!(queues, [1, 2], "of two queues with a name the younger");
+        let mut schedules: Vec<_> = engine.schedules().map(|schedule| schedule.id.0).collect();
+        schedules.sort_unstable();
+        assert_eq!(schedules, [10, 12, 13]);
+        assert_eq!(engine.days().map(|day| day.totals.pushed).collect::<Vec<_>>(), [9]);
+    }
 }

@@ -301,6 +301,7 @@ impl Salvage {
             found.take_all(&pages);
             pages.point.map_or(0, |point| point.seq)
         };
+        found.commit = after;
         let mut last = after;
         log(after, &mut |seq, records| found.take_commit(&mut last, seq, records))?;
         found.forget_queues();
@@ -318,6 +319,7 @@ impl Salvage {
         match records {
             Ok(bytes) => {
                 self.commits += 1;
+                self.commit = seq;
                 records_of(bytes).for_each(|record| self.take_bytes(record));
             }
             Err(why) => {

@@ -90,13 +90,13 @@ fn checksum(key: u64, value: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     /// Fills in the header, for which `value` has space.
-    fn seal(key: u64, seq: u64, (part, parts): (u32, u32), starts_at: u32, value: &mut [u8]) {
+    pub(in crate::before) fn seal(key: u64, seq: u64, (part, parts): (u32, u32), starts_at: u32, value: &mut [u8]) {
         let mut header = [0; HEADER_BYTES];
         let fields = [VERSION]
             .into_iter()

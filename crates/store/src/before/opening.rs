@@ -91,3 +91,64 @@ fn snapshot(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?;
     (name.starts_with(SNAPSHOT) && !name.ends_with(HALF_WRITTEN)).then_some(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// A backup: the length of the log, and pieces of files.
+    fn backup(length: u64, pieces: &[(&str, u64, &str)]) -> Vec<u8> {
+        let mut kept = [&[0; CHECKSUM_BYTES][..], &length.to_le_bytes()].concat();
+        for (name, offset, bytes) in pieces {
+            [name.len() as u64, *offset, bytes.len() as u64].iter().for_each(|n| kept.extend(n.to_le_bytes()));
+            kept.extend([name.as_bytes(), bytes.as_bytes()].concat());
+        }
+        let sum = checksum(&kept);
+        kept[..CHECKSUM_BYTES].copy_from_slice(&sum);
+        kept
+    }
+
+    /// The files of a journal after it was mended; empty if the backup is not complete.
+    fn mended(kept: Option<&[u8]>) -> BTreeMap<String, String> {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("journal");
+        fs::create_dir(&folder).unwrap();
+        for name in ["db", "snap.1", "snap.2.generating", "conf"] {
+            fs::write(folder.join(name), "abcdefgh").unwrap();
+        }
+        kept.into_iter().for_each(|kept| fs::write(home.path().join(KEPT), kept).unwrap());
+        let was_cut_short = was_cut_short(&folder).unwrap();
+        mend(&folder).unwrap();
+        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let files = entries(&folder).unwrap().into_iter();
+        let files: BTreeMap<_, _> = files.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect();
+        let is_unchanged = files.len() == 4 && files.values().all(|text| text == "abcdefgh");
+        assert_eq!(is_unchanged, !was_cut_short);
+        if is_unchanged { BTreeMap::new() } else { files }
+    }
+
+    #[test]
+    fn a_complete_backup_is_put_back() {
+        let of = |files: &[(&str, &str)]| -> BTreeMap<String, String> {
+            files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+        };
+        let kept = backup(6, &[("db", 2, "XY"), ("snap.0", 0, "old"), ("conf", 8, "z")]);
+        let expected = of(&[("db", "abXYef"), ("snap.0", "old"), ("conf", "abcdefghz")]);
+        assert_eq!(mended(Some(&kept)), expected);
+        let log_alone = of(&[("db", "abcdefgh"), ("conf", "abcdefgh")]);
+        assert_eq!(mended(Some(&backup(0, &[]))), log_alone, "the log had no length");
+        assert_eq!(mended(Some(&backup(8, &[]))), log_alone);
+        assert_eq!(mended(Some(&backup(1, &[]))), of(&[("db", "a"), ("conf", "abcdefgh")]));
+    }
+
+    #[test]
+    fn an_incomplete_backup_was_never_needed() {
+        let whole = backup(6, &[("db", 2, "XY")]);
+        for kept in [&[][..], &[0; CHECKSUM_BYTES], &whole[..whole.len() - 1], &[&whole[..], &[0]].concat()] {
+            assert_eq!(mended(Some(kept)), BTreeMap::new(), "{kept:?}");
+        }
+        assert_eq!(mended(None), BTreeMap::new());
+    }
+}

@@ -204,3 +204,6 @@ impl Open {
         (self.seq, self.parts, self.next_part, here) == (frame.seq, frame.parts, frame.part, Some(key))
     }
 }
+
+#[cfg(test)]
+mod tests;

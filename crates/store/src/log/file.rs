@@ -475,3 +475,6 @@ impl State {
         folder.join(format!("{SEGMENT}{}", self.next_name - 1))
     }
 }
+
+#[cfg(test)]
+mod tests;

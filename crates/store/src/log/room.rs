@@ -92,3 +92,46 @@ pub(super) fn remove(path: &Path) -> Result<(), Error> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_parts_are_written_one_after_the_other() {
+        let file = tempfile::tempfile().unwrap();
+        let parts: Vec<Vec<u8>> = (0..2 * SLICES_MAX + 7).map(|n| vec![n.to_le_bytes()[0]; n % 5]).collect();
+        let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        write_all_at(&file, &[b"before"], 0).unwrap();
+        write_all_at(&file, &slices, 6).unwrap();
+        let expected = [b"before".as_slice(), &parts.concat()].concat();
+        let mut written = vec![0; expected.len()];
+        file.read_exact_at(&mut written, 0).unwrap();
+        assert!(written == expected && file.metadata().unwrap().len() == expected.len() as u64);
+    }
+
+    #[test]
+    fn zeros_are_written_to_the_last_byte() {
+        for bytes in [0, 1, 1 << 18, (1 << 18) + 1, 3 << 18] {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(&[7; 9], 0).unwrap();
+            write_zeros(&file, bytes).unwrap();
+            assert_eq!(file.metadata().unwrap().len(), bytes.max(9));
+            let mut first = [1; 9];
+            file.read_exact_at(&mut first, 0).unwrap();
+            assert_eq!(first.iter().filter(|byte| **byte == 0).count() as u64, bytes.min(9));
+        }
+    }
+
+    #[test]
+    fn a_file_may_be_gone_already_when_it_is_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("file");
+        drop(allocate(&path, 5_000).unwrap());
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 5_000);
+        remove(&path).unwrap();
+        assert!(!path.exists());
+        remove(&path).unwrap();
+        assert!(remove(home.path()).is_err(), "a folder");
+    }
+}

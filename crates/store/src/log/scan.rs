@@ -407,3 +407,6 @@ pub(crate) fn read_file(path: &Path, buffer: &mut Vec<u8>) -> Result<(), Error> 
 fn lost(path: &Path, first: u64, last: u64, why: &str) -> OpenError {
     Damage { place: path.display().to_string(), what: why.to_owned(), loss: Some(Loss { first, last }) }.into()
 }
+
+#[cfg(test)]
+mod tests;

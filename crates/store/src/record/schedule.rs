@@ -161,3 +161,31 @@ fn read_minutes(from: &mut Reader<'_>, cron: Cron) -> Result<Cron, DecodeError> 
     let months = u16::try_from(from.below("months", 1 << 16)?).unwrap_or_default();
     Ok(Cron { minutes, hours, days, months, weekdays: from.u64()?, ..cron })
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::Protocol;
+
+    use super::*;
+
+    #[test]
+    fn a_body_that_is_not_copied_is_the_record_s_end() {
+        let schedule = |body: &'static [u8]| Schedule {
+            id: JobId(1),
+            key: None,
+            job: NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from_static(body)),
+            recurrence: Recurrence::Every { interval_ms: 1 },
+            anchor: Timestamp(0),
+            next_at: Timestamp(1),
+            runs_left: None,
+        };
+        for (body, shared) in [(&b""[..], 0), (b"123", 0), (b"1234", 0), (b"12345", 5), (b"123456", 6)] {
+            let (mut whole, mut out) = (Vec::new(), Vec::new());
+            assert_eq!(encode_schedule(&schedule(body), usize::MAX, &mut whole).len(), 0);
+            let tail = encode_schedule(&schedule(body), 4, &mut out);
+            assert_eq!(tail.len(), shared, "{body:?}");
+            tail.append_to(&mut out);
+            assert_eq!(out, whole);
+        }
+    }
+}

@@ -342,3 +342,99 @@ fn guarded<T>(doing: &'static str, folder: &Path, call: impl FnOnce() -> sled::R
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(folder: &Path) -> SledTableConfig {
+        SledTableConfig { folder: folder.to_owned(), segment_bytes: 512 << 10, cache_bytes: 1 << 20 }
+    }
+
+    fn shown(table: &SledTable) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        let each = &mut |key: &[u8], _: &[u8]| {
+            keys.push(key.to_vec());
+            ControlFlow::Continue(())
+        };
+        assert!(table.scan().unwrap().each(0, each).unwrap());
+        keys
+    }
+
+    #[test]
+    fn a_table_is_written_only_by_the_process_that_has_completed_it() {
+        let home = tempfile::tempdir().unwrap();
+        let config = config(home.path());
+        assert!(SledTable::open(config.clone()).unwrap().is_none());
+        SledTable::create(&config, b"point").unwrap();
+        let mut table = SledTable::open(config.clone()).unwrap().unwrap();
+        assert_eq!((table.folder(), table.is_writable()), (home.path().join("table-1"), false));
+        assert!(matches!(table.set(b"key", b"value"), Err(Error::Closed)));
+        assert!(matches!(table.get(b"key"), Err(Error::Closed)));
+
+        table.begin_anew().unwrap();
+        assert!(!table.is_writable() && home.path().join(BUILDING).exists());
+        table.set(b"key", b"value").unwrap();
+        assert_eq!(table.get(b"key").unwrap().as_deref(), Some(&b"value"[..]), "it waits to be written");
+        table.sync().unwrap();
+        assert_eq!(shown(&table), [POINT_KEY], "the old table is not replaced yet");
+        table.end_anew().unwrap();
+        assert_eq!((table.folder(), table.is_writable()), (home.path().join("table-2"), true));
+        assert_eq!(shown(&table), [b"key"]);
+        assert_eq!(numbers(home.path()).unwrap(), [2]);
+        assert!(table.disk_bytes() > 0);
+
+        table.remove(b"key").unwrap();
+        assert_eq!(table.get(b"key").unwrap(), None);
+        table.abandon();
+        assert!(!table.is_writable());
+        assert!(matches!(table.set(b"key", b"value"), Err(Error::Closed)));
+    }
+
+    #[test]
+    fn an_abandoned_table_leaves_the_one_before_it() {
+        let home = tempfile::tempdir().unwrap();
+        let config = config(home.path());
+        SledTable::create(&config, b"point").unwrap();
+        let mut table = SledTable::open(config).unwrap().unwrap();
+        table.begin_anew().unwrap();
+        table.set(b"key", b"value").unwrap();
+        table.abandon();
+        assert!(!table.is_writable() && !home.path().join(BUILDING).exists());
+        assert_eq!((table.folder(), shown(&table)), (home.path().join("table-1"), vec![POINT_KEY.to_vec()]));
+        table.begin_anew().unwrap();
+        table.end_anew().unwrap();
+        assert!(table.is_writable(), "the next one is complete");
+    }
+
+    #[test]
+    fn tables_that_do_not_count_are_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let config = config(home.path());
+        SledTable::create(&config, b"point").unwrap();
+        let old = home.path().join("journal");
+        for folder in [&home.path().join("table-0"), &home.path().join(BUILDING), &old, &home.path().join("table-x")] {
+            fs::create_dir(folder).unwrap();
+        }
+        let mut table = SledTable::open(config).unwrap().unwrap();
+        table.tidy().unwrap();
+        let exist = |names: [&str; 5]| names.map(|name| home.path().join(name).exists());
+        let names = ["table-0", "table-1", BUILDING, "journal", "table-x"];
+        assert_eq!(exist(names), [false, true, false, true, true]);
+        table.supersede(old);
+        table.begin_anew().unwrap();
+        table.end_anew().unwrap();
+        assert_eq!(exist(names), [false, false, false, false, true]);
+    }
+
+    #[test]
+    fn the_files_of_a_table_are_private() {
+        let home = tempfile::tempdir().unwrap();
+        let config = config(home.path());
+        SledTable::create(&config, b"point").unwrap();
+        for path in entries(&home.path().join("table-1")).unwrap() {
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, if path.is_dir() { FOLDER_MODE } else { FILE_MODE }, "{}", path.display());
+        }
+    }
+}

@@ -243,3 +243,22 @@ fn a_damaged_old_journal_is_refused_except_for_its_last_commit() {
     println!("{damages} damages, {refused} refused");
     assert!(refused > damages / 4, "{refused} of {damages} refused");
 }
+
+/// A commit was begun only after the previous one was acknowledged: traces of two later commits are damage.
+#[test]
+fn an_old_journal_that_ends_before_acknowledged_commits_is_refused() {
+    for (removed, loss) in [(0, None), (1, None), (2, Some((5, 5))), (4, Some((3, 5)))] {
+        let home = home();
+        let path = home.path().join("data");
+        let mut daemon = crate::daemon::Daemon::new();
+        let commits: Vec<_> = (0..6).map(|n| (daemon.push(&[n; 10]), daemon.commit()).1).collect();
+        // Each commit is one value.
+        old::write_without(&path, 512 << 10, &commits, removed);
+        let is = match verify(&small(&path), Limits::default()) {
+            Ok(verdict) => Ok(verdict.report.jobs),
+            Err(OpenError::Damaged(damage)) => Err(damage.loss.map(|loss| (loss.first, loss.last))),
+            Err(why) => panic!("{why}"),
+        };
+        assert_eq!(is, loss.map_or(Ok(6 - removed), |loss| Err(Some(loss))), "without the last {removed}");
+    }
+}

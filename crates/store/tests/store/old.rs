@@ -10,8 +10,13 @@ use crate::rng::Rng;
 const VALUE_BYTES_MAX: usize = 4096;
 const HEADER_BYTES: usize = 25;
 
-/// Writes a journal of version 0.1.0 with these commits. Returns the number of its values.
-pub(crate) fn write(path: &Path, segment_bytes: usize, commits: &[Commit]) -> u64 {
+/// Writes a journal of version 0.1.0 with these commits.
+pub(crate) fn write(path: &Path, segment_bytes: usize, commits: &[Commit]) {
+    write_without(path, segment_bytes, commits, 0);
+}
+
+/// The same, and then removes the last values.
+pub(crate) fn write_without(path: &Path, segment_bytes: usize, commits: &[Commit], removed: u64) {
     let folder = path.join("journal");
     std::fs::create_dir_all(&folder).unwrap();
     let config = sled::Config::new().path(&folder).segment_size(segment_bytes).flush_every_ms(None);
@@ -24,8 +29,9 @@ pub(crate) fn write(path: &Path, segment_bytes: usize, commits: &[Commit]) -> u6
         }
         db.flush().unwrap();
     }
+    (key - removed..key).for_each(|key: u64| drop(tree.remove(key.to_be_bytes()).unwrap()));
+    db.flush().unwrap();
     std::fs::write(path.join("lock"), "process 1\n").unwrap();
-    key
 }
 
 /// The values of a commit. They are added to `count`.

@@ -8,12 +8,12 @@ use std::process::Command as Process;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Batch, BatchProgress, DayBegin, EngineMeta, Extra, Job, JobCommand, JobId, Limits, Member, NewJob, Protocol,
-    Protocols, QueueId, QueueImage, QueueKind, Role, Schedule, Stage, Timestamp, Totals,
+    Batch, BatchProgress, DayBegin, EngineMeta, Extra, Job, JobCommand, JobId, JobState, Limits, Member, NewJob,
+    Protocol, Protocols, QueueId, QueueImage, QueueKind, Role, Schedule, Stage, Timestamp, Totals,
 };
 use windlass_store::{
-    BatchMoved, Error, Fingerprint, Log as _, Loss, MemoryLog, MemoryTable, MetaRecord, Moved, NextRun, OpenError,
-    Record, Recovered, open, verify,
+    BatchMoved, CheckpointLimits, Error, Fingerprint, Found, Log as _, Loss, MemoryLog, MemoryTable, MetaRecord, Moved,
+    NextRun, OpenError, Record, Recovered, Table as _, new_table, open, open_found, point_key, verify, verify_parts,
 };
 
 use crate::daemon::{Daemon, opened, recovered};
@@ -135,49 +135,51 @@ proptest! {
     }
 }
 
+fn queue(id: u32, name: &'static str, kind: QueueKind) -> Record {
+    let (name, jobs_max) = (Bytes::from_static(name.as_bytes()), [None; 9]);
+    let (known, paused) = (Protocols::ALL, Protocols::NONE);
+    let (paused_at, jobs_max_of, throttle, rules) = (None, None, None, None);
+    Record::QueueSet(QueueImage {
+        id: QueueId(id),
+        name,
+        kind,
+        known,
+        paused,
+        paused_at,
+        jobs_max,
+        jobs_max_of,
+        throttle,
+        rules,
+        serial: 1,
+    })
+}
+
+fn batch(id: u64, name: &'static str, change: impl FnOnce(&mut Batch)) -> Record {
+    let mut batch = Batch {
+        id: JobId(id),
+        name: Bytes::from_static(name.as_bytes()),
+        protocol: Protocol::FAKTORY,
+        parent: None,
+        parent_name: None,
+        depth: 0,
+        about: Bytes::new(),
+        meta: Bytes::new(),
+        created_at: Timestamp(0),
+        complete: None,
+        success: None,
+        progress: BatchProgress::new(Timestamp(0)),
+    };
+    change(&mut batch);
+    Record::Batch(Box::new(batch))
+}
+
 #[test]
 fn contradictions_are_named() {
-    let queue = |id: u32, name: &'static str, kind| {
-        let (name, jobs_max) = (Bytes::from_static(name.as_bytes()), [None; 9]);
-        let (known, paused) = (Protocols::ALL, Protocols::NONE);
-        let (paused_at, jobs_max_of, throttle, rules) = (None, None, None, None);
-        Record::QueueSet(QueueImage {
-            id: QueueId(id),
-            name,
-            kind,
-            known,
-            paused,
-            paused_at,
-            jobs_max,
-            jobs_max_of,
-            throttle,
-            rules,
-            serial: 1,
-        })
-    };
     let work = || queue(0, "q", QueueKind::Work);
     let schedule = |id: u64| {
         let mut daemon = Daemon::new();
         let set = daemon.schedule(b"");
         Record::Schedule(Box::new(Schedule { id: JobId(id), ..daemon.engine.schedule(set).unwrap().clone() }))
-    };
-    let batch = |id: u64, name: &'static str, change: fn(&mut Batch)| {
-        let mut batch = Batch {
-            id: JobId(id),
-            name: Bytes::from_static(name.as_bytes()),
-            protocol: Protocol::FAKTORY,
-            parent: None,
-            parent_name: None,
-            depth: 0,
-            about: Bytes::new(),
-            meta: Bytes::new(),
-            created_at: Timestamp(0),
-            complete: None,
-            success: None,
-            progress: BatchProgress::new(Timestamp(0)),
-        };
-        change(&mut batch);
-        Record::Batch(Box::new(batch))
     };
     let put = |id: u64, rank: u64| Record::Put(Job { id: JobId(id), rank, ..jobs::plain() });
     let member = |id: u64, batch: u64| {
@@ -215,6 +217,37 @@ fn contradictions_are_named() {
     assert_eq!(recovered(&framed(&[vec![work(), put(1, 5), put(2, 6)]]), &MemoryTable::new()).unwrap().report.jobs, 2);
 }
 
+/// A job that has run can no longer add to the batch's count of jobs that ran, nor one that is done to that of successes.
+#[test]
+fn a_batch_counts_at_least_its_jobs() {
+    // How many jobs the batch counts, how many of them ran and succeeded; whether its one job ran, and is done.
+    let table = [
+        ((1, 0, 0), false, false, true),
+        ((2, 1, 0), false, false, true),
+        ((1, 1, 0), true, false, true),
+        ((1, 1, 1), true, true, true),
+        ((2, 1, 1), false, false, true),
+        ((0, 0, 0), false, false, false),
+        ((0, 0, 0), true, false, false),
+        ((1, 1, 0), false, false, false),
+        ((1, 1, 1), true, false, false),
+        ((2, 2, 1), false, true, false),
+    ];
+    for ((total, ran, succeeded), has_run, is_done, is_right) in table {
+        let member = Member { batch: JobId(2), role: Role::Job, ran: has_run };
+        let extra = Some(Box::new(Extra { member: Some(member), ..Extra::default() }));
+        let state = if is_done { JobState::Done(Timestamp::NEVER) } else { JobState::Ready };
+        let job = Job { id: JobId(1), state, extra, ..jobs::plain() };
+        let counted = batch(2, "b", |batch| {
+            batch.progress = BatchProgress { total, ran, succeeded, ..batch.progress };
+        });
+        let records = vec![queue(0, "q", QueueKind::Work), counted, Record::Put(job)];
+        let is = recovered(&framed(&[records]), &MemoryTable::new()).map_err(|why| why.to_string());
+        let expected = "the store is inconsistent: JobId(2) has more jobs than it counts";
+        assert_eq!(is.as_ref().map(drop).map_err(String::as_str), if is_right { Ok(()) } else { Err(expected) });
+    }
+}
+
 #[test]
 fn an_empty_store_is_an_empty_engine() {
     let found = recovered(&MemoryLog::new(), &MemoryTable::new()).unwrap();
@@ -250,6 +283,54 @@ fn a_commit_that_cannot_be_read_is_damage() {
     let why = recovered(&daemon.log, &daemon.table).unwrap_err();
     assert_eq!(why.to_string(), "commit 1 cannot be read: unknown record kind 77");
     assert!(daemon.checkpointer.run(true).is_err(), "nor is it taken to the table");
+}
+
+/// As a daemon that stands by does.
+#[test]
+fn a_store_in_use_is_read_ahead_and_opened_later() {
+    let mut daemon = Daemon::new();
+    daemon.push(b"in the table");
+    daemon.commit();
+    daemon.checkpoint();
+    let point = |daemon: &Daemon| daemon.table.values()[point_key()].clone();
+    let mut found = Found::of_table(&*daemon.table.scan().unwrap()).unwrap();
+    assert!(found.is_of(&point(&daemon)) && !found.is_of(&new_table().1));
+    for body in [b"one", b"two"] {
+        daemon.push(body);
+        daemon.commit();
+        found.follow(&*daemon.log.tail()).unwrap();
+    }
+    daemon.log.tail().forget(2).unwrap();
+    daemon.push(b"last");
+    daemon.commit();
+    let table = Box::new(daemon.table.clone());
+    let limits = CheckpointLimits::default();
+    let (_, opened) = open_found(found, &daemon.log, table, &limits, Limits::default(), 3).unwrap();
+    assert_eq!(Fingerprint::of(&opened.engine).differs_from(&Fingerprint::of(&daemon.engine)), None);
+    assert_eq!((opened.report.table_seq, opened.report.last_seq, opened.report.jobs), (1, 4, 4));
+
+    let found = Found::of_table(&*daemon.table.scan().unwrap()).unwrap();
+    assert!(open_found(found, &daemon.log, Box::new(daemon.table.clone()), &limits, Limits::default(), 3).is_err());
+    let mut later = Found::of_table(&*daemon.table.scan().unwrap()).unwrap();
+    assert!(later.follow(&*daemon.log.tail()).is_err(), "a commit after the table's is missing");
+}
+
+#[test]
+fn the_parts_of_a_store_are_verified_as_they_are_opened() {
+    let mut daemon = Daemon::new();
+    let (key, value) = new_table();
+    assert_eq!(MemoryTable::new().values(), [(key.to_vec(), value)].into());
+    daemon.push(b"in the table");
+    daemon.commit();
+    daemon.checkpoint();
+    daemon.push(b"in the log");
+    daemon.commit();
+    let scan = daemon.table.scan().unwrap();
+    let report = verify_parts(&*daemon.log.tail(), &*scan, Limits::default()).unwrap();
+    assert_eq!((report.table_seq, report.last_seq, report.jobs, report.queues), (1, 2, 2, 1));
+    daemon.log.tail().forget(2).unwrap();
+    let why = verify_parts(&*daemon.log.tail(), &*scan, Limits::default()).unwrap_err();
+    assert_eq!(why.to_string(), "log: commits are missing (commit 2 is missing)");
 }
 
 // ---- a directory ----------------------------------------------------------------------------------------------------

@@ -194,13 +194,21 @@ fn string(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn message(kind: u8, page: u64, body: &[u8]) -> Vec<u8> {
-    let header = [vec![kind], number(body.len() as u64), number(0), number(page)].concat();
+    message_of(0, kind, page, body)
+}
+
+fn message_of(segment: u64, kind: u8, page: u64, body: &[u8]) -> Vec<u8> {
+    let header = [vec![kind], number(body.len() as u64), number(segment), number(page)].concat();
     let sum = !crc32fast::hash(&[body, &header].concat());
     [&sum.to_le_bytes()[..], &header, body].concat()
 }
 
 fn segment(messages: &[Vec<u8>]) -> Vec<u8> {
-    let header = [i64::MAX.to_le_bytes(), (!i64::MAX).to_le_bytes()].concat();
+    segment_at(0, -1, messages)
+}
+
+fn segment_at(lsn: i64, stable: i64, messages: &[Vec<u8>]) -> Vec<u8> {
+    let header = [lsn, stable].map(|at| (at ^ i64::MAX).to_le_bytes()).concat();
     let sum = !crc32fast::hash(&header);
     [&sum.to_le_bytes()[..], &header, &messages.concat()].concat()
 }
@@ -294,4 +302,133 @@ fn a_made_up_log_reads_as_a_log() {
         assert_eq!(walk.gap.map_or(Ok(entries.len()), Err), expected, "{name}");
     }
     assert_eq!(Message::read(&set).unwrap().kind, Kind::Link);
+}
+
+/// A leaf that is the whole tree, with one entry.
+fn only_leaf() -> Vec<u8> {
+    let head = [number(0), number(0), vec![0, 0], string(b""), string(b""), vec![0], number(1)].concat();
+    [head, string(b"key"), string(b"value")].concat()
+}
+
+fn written(bytes: &[u8]) -> (TempDir, SledFile) {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("db");
+    fs::write(&path, bytes).unwrap();
+    let file = SledFile::open(&path, SEGMENT_BYTES).unwrap();
+    (home, file)
+}
+
+#[test]
+fn large_contents_are_in_a_file_of_their_own() {
+    const TAG: u8 = 9;
+    let blob = |tag: u8| {
+        let rest = [&[tag][..], &only_leaf()].concat();
+        [&crc32fast::hash(&rest).to_le_bytes()[..], &rest].concat()
+    };
+    let damaged = |mut blob: Vec<u8>| {
+        *blob.last_mut().unwrap() ^= 1;
+        blob
+    };
+    let meta = message(6, 0, &[string(TREE), number(2)].concat());
+    let offset = 20 + meta.len() as u64;
+    let flaw = |flaw| Err(Gap::Unreadable { page: 2, offset, flaw });
+    let cases = [
+        ("whole", 77_i64, Some(blob(TAG)), Ok(1)),
+        ("damaged", 77, Some(damaged(blob(TAG))), flaw(Flaw::Blob)),
+        ("of another kind", 77, Some(blob(8)), flaw(Flaw::Blob)),
+        ("cut off", 77, Some(vec![1; 3]), flaw(Flaw::Blob)),
+        ("missing", 77, None, flaw(Flaw::Blob)),
+        ("of another name", 78, Some(blob(TAG)), flaw(Flaw::Blob)),
+        ("of no name", -1, Some(blob(TAG)), flaw(Flaw::Nonsense)),
+    ];
+    for (name, id, blob, expected) in cases {
+        let (home, file) = written(&segment(&[meta.clone(), message(TAG, 2, &id.to_le_bytes())]));
+        fs::create_dir(home.path().join(BLOBS)).unwrap();
+        blob.into_iter().for_each(|blob| fs::write(home.path().join(BLOBS).join("77"), blob).unwrap());
+        let (entries, walk) = read(&file, &file.index(None).unwrap());
+        assert_eq!(walk.gap.map_or(Ok(entries.len()), Err), expected, "{name}");
+        let (found, salvaged, _) = salvage_any(&file);
+        assert_eq!(
+            (found, salvaged.unreadable.total),
+            (expected.unwrap_or(0), 1 + u64::from(expected.is_err())),
+            "{name}"
+        );
+        let mut values = 0;
+        let each = &mut |value: &[u8]| {
+            assert_eq!(value, b"value");
+            values += 1;
+            ControlFlow::Continue(())
+        };
+        file.for_each_value(each).unwrap();
+        assert_eq!(values, expected.unwrap_or(0), "{name}");
+    }
+    let (home, file) = written(&segment(&[meta, message(TAG, 2, &77_i64.to_le_bytes())]));
+    fs::create_dir(home.path().join(BLOBS)).unwrap();
+    let blob = fs::File::create(home.path().join(BLOBS).join("77")).unwrap();
+    blob.set_len(PAGE_BYTES_MAX as u64 + 1).unwrap();
+    assert_eq!(read(&file, &file.index(None).unwrap()).1.gap, flaw(Flaw::Large).err());
+}
+
+/// The number of entries, whatever their values; the totals; and the number of intact messages.
+fn salvage_any(file: &SledFile) -> (usize, Salvaged, u64) {
+    let mut entries = 0;
+    let salvaged = file.for_each_leaf_entry(&mut |_, _, _| {
+        entries += 1;
+        ControlFlow::Continue(())
+    });
+    let salvaged = salvaged.unwrap();
+    assert_eq!(salvaged.entries, entries as u64);
+    (entries, salvaged.clone(), salvaged.messages)
+}
+
+#[test]
+fn a_page_has_as_many_changes_as_sled_can_note() {
+    for (links, flaws) in [(253, 0), (254, 0), (255, 1), (256, 2)] {
+        let mut messages = vec![message(6, 0, &[string(TREE), number(2)].concat()), message(8, 2, &only_leaf())];
+        let set = message(10, 2, &[vec![0], string(b"k"), string(b"v")].concat());
+        messages.extend(std::iter::repeat_n(set, links));
+        let (_home, file) = written(&segment(&messages));
+        let index = file.index(None).unwrap();
+        assert_eq!((index.unreadable.total, index.messages), (flaws, messages.len() as u64), "{links} changes");
+        let (entries, _, read) = salvage_any(&file);
+        assert_eq!((entries, read), (1 + links, messages.len() as u64), "{links} changes");
+    }
+}
+
+#[test]
+fn a_log_may_be_cut_where_a_segment_is_missing_or_ends_early() {
+    let step = i64::try_from(SEGMENT_BYTES).unwrap();
+    let filled = |n: i64, stable: i64, messages: &[Vec<u8>]| {
+        let mut bytes = segment_at(n * step, stable, messages);
+        bytes.resize(SEGMENT_BYTES, 0);
+        bytes
+    };
+    let cap = |n: i64| message_of(n.unsigned_abs(), 2, u64::MAX, &[]);
+    let table: [(&[i64], i64, &[i64]); 6] = [
+        (&[0, 1, 2], 0, &[]),
+        (&[0, 2], 0, &[step]),
+        (&[2, 4], 2 * step + 9, &[3 * step]),
+        (&[3, 4], 2 * step + 9, &[2 * step]),
+        (&[0, 1, 3], 3 * step, &[]),
+        (&[0, 2, 4], step + 100, &[3 * step, step]),
+    ];
+    for (numbers, stable, tears) in table {
+        let segments: Vec<_> = numbers.iter().map(|n| filled(*n, stable, &[cap(*n)])).collect();
+        let index = written(&segments.concat()).1.index(None).unwrap();
+        let is: Vec<i64> = index.tears().iter().map(|lsn| (*lsn).try_into().unwrap()).collect();
+        assert_eq!((is, index.unreadable.total), (tears.to_vec(), 0), "{numbers:?}, stable to {stable}");
+    }
+
+    // sled leaves the last 32 bytes of a segment blank, if no message fits. More is a tear, unless it is the last one.
+    for (left, is_torn) in [(34, true), (33, true), (32, false), (31, false), (0, false)] {
+        let filler = message(1, 0, &vec![1; SEGMENT_BYTES - 20 - 32 - left]);
+        let bytes = [filled(0, -1, &[filler]), filled(1, 0, &[cap(1)])].concat();
+        let index = written(&bytes).1.index(None).unwrap();
+        let tears = if is_torn { vec![(SEGMENT_BYTES - left) as u64] } else { vec![] };
+        assert_eq!(index.tears(), tears, "{left} bytes are left");
+        assert_eq!(index.unreadable.total, u64::from(is_torn), "{left} bytes are left");
+        assert_eq!(index.end, 2 * SEGMENT_BYTES as u64);
+        let cut = written(&bytes).1.index(Some(SEGMENT_BYTES as u64)).unwrap();
+        assert_eq!((cut.segments, cut.unreadable.total), (1, 0), "a cut before the second segment");
+    }
 }
