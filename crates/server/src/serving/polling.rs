@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_after_so_many_polls() {
+    fn it_looks_after_a_number_of_polls() {
         let (now, mut idle) = (Instant::now(), Idle::new(Polling::Auto));
         assert_eq!(polls(&mut idle, now, LOOK_POLLS - 1), LOOK_POLLS - 1);
         assert!(idle.looked.is_none());

@@ -83,7 +83,7 @@ fn done(client: u64, gate: u64) -> Say {
 }
 
 #[test]
-fn so_many_items_of_a_client_are_on_their_way() {
+fn the_items_of_a_client_on_their_way_are_bounded() {
     let (edge, mailboxes) = edge(1);
     let mut items: VecDeque<Item> = (0..ITEMS_MAX + 2).map(|_| open()).collect();
     assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
@@ -103,7 +103,7 @@ fn so_many_items_of_a_client_are_on_their_way() {
 }
 
 #[test]
-fn so_many_bytes_of_a_client_and_of_all_are_on_their_way() {
+fn the_bytes_on_their_way_are_bounded_by_client_and_for_all() {
     const PART: usize = BYTES_MAX / 4;
     let (edge, mailboxes) = edge(6);
     let mut all: Vec<VecDeque<Item>> = (0..6).map(|_| (0..5).map(|_| push(PART)).collect()).collect();
