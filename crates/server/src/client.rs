@@ -210,3 +210,92 @@ impl Drop for Client {
         self.shared.budget.leave(self.id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{Engine, Limits, Query};
+    use windlass_store::Journal;
+
+    use super::*;
+    use crate::connection::tests::shared;
+    use crate::hub::{Durability, Hub};
+
+    fn client() -> (Arc<Hub>, Client) {
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let clients = Clients::new(shared(&hub), Arc::new(AtomicU64::new(1)), CancellationToken::new());
+        let client = clients.open(ClientInfo::default());
+        (hub, client)
+    }
+
+    #[test]
+    fn a_reply_has_the_tag_of_its_command() {
+        let (hub, client) = client();
+        let reply = |tag, reply| Mail::Event(Event::Reply(Tag(tag), reply));
+        let mailbox = hub.mailboxes().pop().unwrap();
+        mailbox.push(0, reply(1, Reply::Done), None);
+        mailbox.push(0, reply(2, Reply::Refused(Refusal::InUse)), None);
+        assert!(client.reply_to(Tag(3)).is_none());
+        mailbox.push(0, reply(1, Reply::Refused(Refusal::InUse)), None);
+        mailbox.push(0, reply(3, Reply::Done), None);
+        assert!(matches!(client.reply_to(Tag(3)), Some(Ok(Reply::Done))));
+        mailbox.push(0, reply(4, Reply::Done), None);
+        mailbox.push(0, reply(5, Reply::Refused(Refusal::InUse)), None);
+        assert!(matches!(client.reply_to(Tag(5)), Some(Err(Refusal::InUse))));
+        mailbox.push(0, Mail::Event(Event::Notice(Notice::Close)), None);
+        assert!(matches!(client.reply_to(Tag(6)), Some(Err(Refusal::Unavailable))), "an operator closed it");
+    }
+
+    #[tokio::test]
+    async fn a_client_asks_and_is_gone_when_it_is_dropped() {
+        let (hub, mut client) = client();
+        for _ in 0..2 {
+            assert!(matches!(client.ask(Query::Stats).await, Ok(Reply::Stats(_))));
+        }
+        drop(client);
+        assert!(hub.mailboxes().is_empty());
+    }
+
+    #[test]
+    fn readiness_has_its_reasons() {
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let closed = CancellationToken::new();
+        let clients = Clients::new(shared(&hub), Arc::default(), closed.clone());
+        assert_eq!(clients.readiness(), Readiness::Ready);
+        closed.cancel();
+        assert_eq!(clients.readiness(), Readiness::Draining);
+        hub.set_failed(true);
+        assert_eq!(clients.readiness(), Readiness::StoreFailed);
+        crate::broker::Broker::stop(&*hub);
+        assert_eq!(clients.readiness(), Readiness::Stopping);
+    }
+
+    #[tokio::test]
+    async fn a_client_watches_jobs_until_the_daemon_stops() {
+        use windlass_engine::{JobCommand, NewJob, Protocol};
+
+        let (hub, mut client) = client();
+        let push = |queue: &'static str| {
+            let job = NewJob::new(Protocol::GEARMAN, queue.into(), Bytes::new());
+            let open = ClientCommand::Open(ClientInfo::default()).into();
+            let commands: [Command; 2] = [open, JobCommand::Push(Box::new(job)).into()];
+            let mut items = commands.map(|command| Item::Command(Tag(1), command)).into();
+            assert!(hub.visit_all(ClientId(99), &clock::read(), &mut items));
+        };
+        let what = || (Some(Bytes::from_static(b"q")), Bytes::new());
+        let (watched, ()) = tokio::join!(client.watch(what(), 9), async {
+            ["other", "q"].into_iter().for_each(push);
+        });
+        assert_eq!(watched.unwrap().len(), 1);
+        let (watched, ()) = tokio::join!(client.watch(what(), 9), async { crate::broker::Broker::stop(&*hub) });
+        assert!(watched.is_none());
+        // An operator closes it.
+        let (hub, mut client) = self::client();
+        let mailbox = hub.mailboxes().pop().unwrap();
+        let close = async { _ = mailbox.push(0, Mail::Event(Event::Notice(Notice::Close)), None) };
+        assert!(tokio::join!(client.watch(what(), 9), close).0.is_none());
+        let (hub, mut client) = self::client();
+        let mailbox = hub.mailboxes().pop().unwrap();
+        let evict = async { mailbox.evict(windlass_session::Reason::ClosedByServer) };
+        assert!(tokio::join!(client.watch(what(), 9), evict).0.is_none());
+    }
+}

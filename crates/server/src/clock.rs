@@ -167,12 +167,11 @@ fn boot() -> u64 {
     }
     let Ok(id) = std::fs::read("/proc/sys/kernel/random/boot_id") else { return 0 };
     let offsets = std::fs::read("/proc/self/timens_offsets").unwrap_or_default();
-    // FNV-1a.
-    let hash = id
-        .iter()
-        .chain(&offsets)
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    hash.max(1)
+    fnv_1a(id.iter().chain(&offsets)).max(1)
+}
+
+fn fnv_1a<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -197,5 +196,34 @@ mod tests {
         assert!(since_boot_ms() > 0);
         assert_eq!(boot(), boot());
         assert_ne!(boot(), 0);
+        // Of the function's authors.
+        assert_eq!(fnv_1a(b"foobar".iter()), 0x8594_4171_f739_67e8);
+    }
+
+    const MACHINE: simulated::Machine = simulated::Machine { boot: 1, since_boot_ms: 1_000_000, wall_ms: 9_000_000 };
+
+    #[test]
+    fn a_followed_time_does_not_change_by_the_way_of_its_messages() {
+        simulated::on(MACHINE, &mut Clocks::new(), || {
+            let mut clocks = Clocks::new();
+            let mut follow = |now_ms: u64| {
+                clocks.follow(&Reading { now: Timestamp(now_ms), clock: Clock::default(), pause_ms: None });
+                clocks.read(since_boot_ms()).now.0
+            };
+            let (near, far) = (5000 + WAY_MS, 5001 + WAY_MS);
+            assert_eq!([5000, near, 5000 - WAY_MS, far, far - 1].map(&mut follow), [5000, 5000, 5000, far, far]);
+            assert_eq!(follow(2_000_000), 2_000_000, "ahead of the time since boot");
+        });
+    }
+
+    #[test]
+    fn the_time_until_a_moment_ends_with_it() {
+        simulated::on(MACHINE, &mut Clocks::new(), || {
+            let at = now();
+            let left = [0, 1, 500].map(|ms| until(at.after_ms(ms)).as_millis());
+            assert_eq!(left, [0, 1, 500]);
+            assert_eq!(until(Timestamp(at.0 - 1)), Duration::ZERO);
+            assert_eq!(after(at, Duration::from_secs(2)), at.after_ms(2000));
+        });
     }
 }

@@ -36,10 +36,16 @@ use crate::serving::{Ringer, Seat};
 use crate::stream::Stream;
 use crate::traffic::{Counts, NO_HANDSHAKE, Traffic};
 
+#[cfg(test)]
+mod amounts;
 mod deadlines;
+#[cfg(test)]
+mod in_hand;
 mod input;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod times;
 #[cfg(test)]
 mod turns;
 mod work;
@@ -472,7 +478,7 @@ impl Connection {
         let held = own + to_do;
         self.mailbox.set_unsent(self.output.allocated());
         let before = self.mailbox.buffers().bytes();
-        if held.abs_diff(before) >= SMALL_BYTES || (held < SMALL_BYTES && before > 0) {
+        if held.abs_diff(before) >= SMALL_BYTES || (held < SMALL_BYTES && before != 0) {
             self.shared.budget.report(self.mailbox.buffers(), held);
         }
         self.shared.budget.relieve();

@@ -30,6 +30,8 @@ impl DropsTold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Log;
+    use crate::logging::tests::captured;
 
     #[test]
     fn each_drop_is_logged_once() {
@@ -39,5 +41,16 @@ mod tests {
         assert!(!told.tell(DeadDropped { full: 3, made_way: 0 }));
         assert!(told.tell(DeadDropped { full: 3, made_way: 1 }));
         assert_eq!(told.0.total(), 4);
+    }
+
+    #[test]
+    fn each_reason_has_its_line() {
+        let lines = |dropped| {
+            let text = captured(&Log::default(), || _ = DropsTold::default().tell(dropped));
+            ["queue is full", "to make room"].map(|reason| text.matches(reason).count())
+        };
+        assert_eq!(lines(DeadDropped::default()), [0, 0]);
+        assert_eq!(lines(DeadDropped { full: 3, made_way: 0 }), [1, 0]);
+        assert_eq!(lines(DeadDropped { full: 0, made_way: 3 }), [0, 1]);
     }
 }

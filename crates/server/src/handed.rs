@@ -56,3 +56,24 @@ fn take(sockets: &mut ListenFd, index: usize, server: &Server) -> io::Result<(Ad
     listen::keep_alive(&listener, server)?;
     Ok((Address::Tcp(listener.local_addr()?), Bound::Tcp(TcpListener::from_std(listener)?)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_recognized_by_its_address() {
+        let (mut handed, mut addresses) = (Handed::default(), Vec::new());
+        for _ in 0..2 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = Address::Tcp(listener.local_addr().unwrap());
+            addresses.push(address.clone());
+            handed.0.push((address, Bound::Tcp(listener)));
+        }
+        assert!(handed.take(&Address::Unix("/run/windlass/none".into())).is_none());
+        let found = handed.take(&addresses[1]);
+        assert!(matches!(found, Some(Bound::Tcp(it)) if Address::Tcp(it.local_addr().unwrap()) == addresses[1]));
+        assert!(handed.take(&addresses[1]).is_none());
+        assert_eq!(handed.0.len(), 1);
+    }
+}

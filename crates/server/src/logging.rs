@@ -196,7 +196,7 @@ pub(crate) fn captured(run: impl FnOnce()) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 
@@ -216,7 +216,7 @@ mod tests {
     }
 
     /// The text written while `run` runs.
-    pub(super) fn captured(log: &Log, run: impl FnOnce()) -> String {
+    pub(crate) fn captured(log: &Log, run: impl FnOnce()) -> String {
         let lines = Lines::default();
         let to = lines.clone();
         let (subscriber, _) = subscriber(log, filter(&log.level).unwrap(), move || to.clone(), false);

@@ -21,6 +21,9 @@ use crate::connection::POSTED_ROOM_BYTES;
 use crate::published::{Publication, Published};
 use crate::serving::{Ringer, Seat};
 
+#[cfg(test)]
+mod counts;
+
 /// One thing for a client.
 #[derive(Debug)]
 pub(crate) enum Mail {
@@ -253,7 +256,8 @@ impl Mailbox {
         self.len.store(inner.mail.len(), Ordering::Release);
         self.weight.store(inner.bytes, Ordering::Release);
         let own = inner.own_bytes();
-        if own.abs_diff(self.share.bytes()) >= SMALL_BYTES || own == 0 && self.share.bytes() > 0 {
+        // A share is 0 or at least `SMALL_BYTES`: that of an empty mailbox ends, too.
+        if own.abs_diff(self.share.bytes()) >= SMALL_BYTES {
             self.budget.report(&self.share, own);
         }
     }
@@ -321,7 +325,7 @@ impl Mailbox {
         if bytes == 0 || self.taken.fetch_add(bytes, Ordering::AcqRel) + bytes < step {
             return None;
         }
-        Some(self.taken.swap(0, Ordering::AcqRel)).filter(|bytes| *bytes > 0)
+        Some(self.taken.swap(0, Ordering::AcqRel)).filter(|bytes| *bytes != 0)
     }
 
     /// The owner's number.

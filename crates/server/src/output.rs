@@ -193,4 +193,47 @@ mod tests {
         output.copy(b"small");
         assert_eq!((output.len(), output.next().len()), ((1 << 20) + 5, 1 << 20));
     }
+
+    #[test]
+    fn small_pieces_are_gathered_up_to_a_large_one() {
+        let first_chunk = |first: usize, second: usize| {
+            let mut output = Output::default();
+            output.copy(&vec![1; first]);
+            output.copy(&vec![2; second]);
+            output.next().len()
+        };
+        assert_eq!(first_chunk(LARGE_BYTES - 10, 10), LARGE_BYTES);
+        assert_eq!(first_chunk(LARGE_BYTES - 10, 11), LARGE_BYTES - 10);
+    }
+
+    #[test]
+    fn pieces_from_a_size_on_are_not_copied() {
+        for (bytes, is_copied) in [(LARGE_BYTES - 1, true), (LARGE_BYTES, false), (LARGE_BYTES + 1, false)] {
+            let (own, shared) = (BytesMut::from(&vec![7; bytes][..]), Bytes::from(vec![7; bytes]));
+            let places = [own.as_ptr(), shared.as_ptr()];
+            let mut outputs = [Output::default(), Output::default()];
+            outputs[0].append(own);
+            outputs[1].append_shared(shared.clone());
+            for (output, place) in outputs.iter().zip(places) {
+                assert_eq!(output.next().as_ptr() != place, is_copied, "{bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_empty_buffer_is_kept() {
+        for (allocated, kept) in [(KEPT_BYTES_MAX, KEPT_BYTES_MAX), (KEPT_BYTES_MAX + 1, 0)] {
+            let mut output = Output::default();
+            output.push(allocated, Words::Own(BytesMut::from("x")));
+            output.len = 1;
+            output.advance(1);
+            assert_eq!(output.allocated(), kept);
+        }
+        let mut output = Output::default();
+        output.push(10, Words::Own(BytesMut::from("x")));
+        output.push(20, Words::Own(BytesMut::from("y")));
+        output.len = 2;
+        output.advance(1);
+        assert_eq!(output.allocated(), 20, "one of several");
+    }
 }

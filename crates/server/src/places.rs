@@ -303,6 +303,7 @@ impl Drop for Guest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serving::nowhere;
 
     const TEXT: IsAdmin = |byte| byte != 0;
     const NOBODY: IsAdmin = |_| false;
@@ -406,5 +407,34 @@ mod tests {
         assert_eq!(take("2001:db8:0:1::1"), Ok(()));
         places.limit(limits);
         assert_eq!(["192.0.2.1", "2001:db8::1"].map(take), [Ok(()); 2], "without limits");
+    }
+
+    #[test]
+    fn a_connection_that_gives_way_is_closed() {
+        let places = places(1, 0, 0);
+        let mailbox = || Arc::new(Mailbox::new(1000, Arc::default(), nowhere()));
+        let take = || places.take("gearman", "", NOBODY).unwrap();
+        let (with_mailbox, without) = (mailbox(), mailbox());
+        let first = take();
+        first.can_be_reached(&with_mailbox);
+        assert_eq!(with_mailbox.close_reason(), None);
+        let second = take();
+        assert_eq!(with_mailbox.close_reason(), Some(&Entry::WHY));
+        let third = take();
+        second.can_be_reached(&without);
+        assert_eq!(without.close_reason(), Some(&Entry::WHY), "it gave way before it could be reached");
+        drop((first, second, third));
+        let inner = places.lock();
+        assert_eq!((inner.open, inner.protocols["gearman"], inner.silent.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_doors_connections_have_the_rate_of_their_address() {
+        let places = places(1, 0, 0);
+        let admit = |address: [u8; 4]| places.admit(address.into());
+        assert!(admit([192, 0, 2, 1]) && admit([192, 0, 2, 1]), "without a limit");
+        let limits = **places.limits.load();
+        places.limit(PlaceLimits { rate: Allowance::per_minute(1), ..limits });
+        assert_eq!([[192, 0, 2, 1], [192, 0, 2, 1], [192, 0, 2, 2]].map(admit), [true, false, true]);
     }
 }

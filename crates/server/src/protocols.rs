@@ -148,6 +148,7 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
+    use crate::tls::tests::Files;
 
     #[test]
     fn patterns_of_failures_stand_under_the_protocols_names_of_queues() {
@@ -159,6 +160,22 @@ mod tests {
         };
         assert_eq!(failure_values(&config, "eventmq"), values("c"));
         assert_eq!(failure_values(&config, "gearman"), values("b"));
+    }
+
+    #[test]
+    fn certificates_guard_the_endpoints_of_a_protocol() {
+        let files = Files::new(2040);
+        let Tls { certificate, key, .. } = &files.1;
+        let certificates = format!("certificate = {certificate:?}\nkey = {key:?}\n");
+        let guarded = |text: &str| {
+            let served = all(&config(text)).unwrap();
+            let mut names: Vec<_> = served.iter().filter(|it| it.endpoint.guarded).map(|it| it.endpoint.name).collect();
+            names.dedup();
+            names
+        };
+        assert_eq!(guarded(&format!("[gearman.tls]\n{certificates}")), [""; 0]);
+        let demands = format!("[gearman.tls]\n{certificates}client_ca = {certificate:?}");
+        assert_eq!(guarded(&demands), ["gearman"]);
     }
 
     #[test]

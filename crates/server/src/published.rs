@@ -180,4 +180,25 @@ mod tests {
         assert!(publication(all + 1, &budget).admit(0).is_none());
         assert!(publication(all, &budget).admit(0).is_some(), "an empty mailbox may use all");
     }
+
+    #[test]
+    fn the_allowance_has_a_size() {
+        let budget = budget(1 << 20);
+        let counted = |weight: usize, holds: usize| {
+            let _published = publication(weight - PLACE_BYTES, &budget).admit(holds).unwrap();
+            held(&budget)
+        };
+        assert_eq!(counted(SMALL_BYTES, 0), 0);
+        assert_eq!(counted(SMALL_BYTES + 1, 0), SMALL_BYTES + 1);
+        assert_eq!(counted(SMALL_BYTES, 1), SMALL_BYTES);
+    }
+
+    #[test]
+    fn a_full_mailbox_misses_a_publication_and_others_do_not() {
+        let budget = budget(1 << 20);
+        let mailboxes = [1 << 20, 10, 1 << 20]
+            .map(|bytes_max| Arc::new(Mailbox::new(bytes_max, Arc::clone(&budget), crate::serving::nowhere())));
+        publication(100, &budget).post(&mailboxes);
+        assert_eq!(mailboxes.map(|mailbox| mailbox.len()), [1, 0, 1]);
+    }
 }

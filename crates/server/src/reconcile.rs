@@ -140,3 +140,19 @@ impl Reconciliation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Log;
+    use crate::logging::tests::captured;
+
+    #[test]
+    fn a_result_has_its_lines_unless_it_is_of_nothing() {
+        let lines = |done: Reconciliation| captured(&Log::default(), || done.report()).lines().count();
+        let new = || Reconciliation::new("queues");
+        assert_eq!(lines(new()), 0);
+        assert_eq!(lines(Reconciliation { same: 1, ..new() }), 1);
+        assert_eq!(lines(Reconciliation { refused: vec![("q".to_owned(), Refusal::InUse)], ..new() }), 2);
+    }
+}

@@ -139,6 +139,7 @@ mod tests {
         assert!(!SockRef::from(&stream).tcp_quickack().unwrap());
         stream.acknowledge();
         assert!(SockRef::from(&stream).tcp_quickack().unwrap());
+        assert!(!stream.has_unwritten(), "the kernel has all that it took");
     }
 
     /// Counts the calls of `acknowledge`.

@@ -23,6 +23,9 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::stream::Stream;
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 /// A record has no more plain bytes (RFC 8446, 5.1).
 const RECORD_BYTES: usize = 16 << 10;
 

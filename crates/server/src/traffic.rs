@@ -221,6 +221,7 @@ mod tests {
             let counts = thread.of("gearman");
             counts.opened();
             counts.received(10);
+            counts.sent(5);
             counts.commands(3);
             thread.of("gearman").closed(Reason::WrongPassword.code());
             thread.of("faktory").refused("a reason that is not known");
@@ -228,6 +229,7 @@ mod tests {
         let read = all.read();
         let [faktory, gearman] = ["faktory", "gearman"].map(|name| &read[name]);
         assert_eq!((gearman.opened, gearman.received_bytes, gearman.commands, gearman.auth_failures), (2, 20, 6, 2));
+        assert_eq!(gearman.sent_bytes, 10);
         assert_eq!((gearman.closed["wrong_password"], gearman.closed["peer_closed"]), (2, 0));
         assert_eq!((faktory.refused["other"], faktory.refused.values().sum::<u64>()), (2, 2));
     }

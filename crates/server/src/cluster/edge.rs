@@ -32,6 +32,9 @@ use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
 use crate::published::Publication;
 
+#[cfg(test)]
+mod tests;
+
 /// The numbers from here on belong to the daemon's own questions, each of which is a client of its own.
 const OURSELVES: u64 = 1 << 39;
 

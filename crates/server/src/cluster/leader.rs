@@ -23,6 +23,9 @@ use crate::hub::Hub;
 use crate::mailbox::{Mail, Mailbox};
 use crate::serving::{Due, Ringer, Seat};
 
+#[cfg(test)]
+mod tests;
+
 /// The bytes that one client's answers may have in a turn.
 const ROOM_BYTES: usize = 256 << 10;
 

@@ -29,6 +29,9 @@ use crate::clock;
 use crate::hub::Hub;
 use windlass_store::Holder;
 
+#[cfg(test)]
+mod numbers;
+
 /// How often a leader says something, if only the time.
 pub(super) const BEAT: Duration = Duration::from_millis(200);
 

@@ -145,4 +145,31 @@ mod tests {
         wait(&mut gather, true);
         assert!((0..100).all(|_| wait(&mut gather, true)));
     }
+
+    #[test]
+    fn each_wait_in_vain_doubles_the_commits_without_one() {
+        let (now, mut gather) = (Instant::now(), Gather::default());
+        gather.add(9, || now);
+        let mut commits_without = || {
+            let mut commits = 0;
+            loop {
+                commit(&mut gather, 1, now);
+                if gather.waits_until().is_some() {
+                    return commits;
+                }
+                commits += 1;
+            }
+        };
+        assert_eq!([(); 7].map(|()| commits_without()), [0, 1, 3, 7, 15, 31, 31]);
+    }
+
+    #[test]
+    fn a_wait_has_paid_if_half_of_the_missing_came() {
+        for (missing, came, paid) in [(8, 4, true), (8, 3, false), (7, 4, true), (7, 3, false), (1, 0, false)] {
+            let wait = Some((1, Instant::now()));
+            let mut gather = Gather { waiting: 1 + came, expected: 1 + missing, wait, ..Gather::default() };
+            gather.committed(TOOK);
+            assert_eq!(gather.failures == 0, paid, "{came} of {missing}");
+        }
+    }
 }

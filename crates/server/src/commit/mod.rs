@@ -339,4 +339,86 @@ mod tests {
         assert!(log.commits() > 3, "more than one commit: {}", log.commits());
         assert!(committer.finish());
     }
+
+    #[test]
+    fn a_commit_that_takes_too_long_fails_the_store_and_then_ends_the_daemon() {
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let mut outbox = Outbox::default();
+        outbox.command(Tag::NONE, ClientCommand::Open(Default::default()));
+        let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::new());
+        outbox.command(Tag(1), JobCommand::Push(Box::new(job)));
+        assert!(hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
+        let hour = Duration::from_secs(3600);
+        let pace = Pace { interval: Some(hour), retry: hour };
+        let committer = Committer::start(Arc::clone(&hub), Box::new(MemoryLog::new()), None, pace).unwrap();
+        // Now the committing thread sleeps.
+        while hub.durable() == 0 || hub.with_journal(|_, journal| journal.is_behind()) {
+            thread::yield_now();
+        }
+        let timeouts = CommitTimeouts { timeout: Duration::from_secs(100), abort: Duration::from_secs(1000) };
+        let watch = |writes_for_s: Option<u64>| {
+            let since = writes_for_s.map_or(0, |seconds| clock::now().0 - 1000 * seconds);
+            committer.commits.writing_since.store(since, Ordering::Release);
+            (committer.watch(timeouts), hub.failed())
+        };
+        assert_eq!(watch(None), (None, false));
+        assert_eq!(watch(Some(10)), (None, false));
+        assert_eq!(watch(Some(500)), (None, true));
+        assert_eq!(watch(Some(500)), (None, true));
+        hub.set_failed(false);
+        assert_eq!(
+            watch(Some(5000)),
+            (Some("the store has not completed a commit for longer than store.commit_abort"), false)
+        );
+        assert_eq!(watch(None), (None, false));
+        assert!(committer.finish());
+    }
+
+    /// A log during whose first commits a client pushes a job.
+    struct Busy(MemoryLog, Arc<Hub>);
+
+    fn push(hub: &Hub) {
+        let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::new());
+        let mut outbox = Outbox::default();
+        outbox.command(Tag(1), JobCommand::Push(Box::new(job)));
+        assert!(hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
+    }
+
+    impl Log for Busy {
+        fn append(&mut self, commit: &windlass_store::Commit) -> Result<(), windlass_store::Error> {
+            if self.0.commits() < 5 {
+                push(&self.1);
+            }
+            self.0.append(commit)
+        }
+        fn tail(&self) -> Arc<dyn windlass_store::LogTail> {
+            self.0.tail()
+        }
+        fn reopen(&mut self) -> Result<(), windlass_store::Error> {
+            self.0.reopen()
+        }
+        fn close(&mut self) -> Result<(), windlass_store::Error> {
+            self.0.close()
+        }
+    }
+
+    #[test]
+    fn changes_that_come_during_a_commit_wait_for_the_next_interval() {
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let mut outbox = Outbox::default();
+        outbox.command(Tag::NONE, ClientCommand::Open(Default::default()));
+        assert!(hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
+        push(&hub);
+        let (log, hour) = (MemoryLog::new(), Duration::from_secs(3600));
+        let pace = Pace { interval: Some(hour), retry: hour };
+        let busy = Box::new(Busy(log.clone(), Arc::clone(&hub)));
+        let committer = Committer::start(Arc::clone(&hub), busy, None, pace).unwrap();
+        while hub.durable() == 0 {
+            thread::yield_now();
+        }
+        // Time for a commit that must not come.
+        (0..1000).for_each(|_| thread::yield_now());
+        assert_eq!(log.commits(), 1);
+        assert!(committer.finish());
+    }
 }

@@ -183,4 +183,24 @@ mod tests {
         let turns = turns.count();
         assert!((10..50).contains(&turns), "{turns}");
     }
+
+    /// The committing thread had taken over while a serving thread wrote.
+    #[test]
+    fn a_late_commit_of_a_serving_thread_does_not_end_the_row() {
+        let mut policy = Policy::default();
+        (1..RUN_MIN).for_each(|_| policy.committed(QUICK, 1));
+        policy.committed_in_turn(0, usize::MAX);
+        policy.committed(QUICK, 1);
+        assert!(policy.in_turns());
+    }
+
+    #[test]
+    fn the_credit_of_serving_threads_has_a_limit() {
+        for (held_up, in_turns) in [(CREDIT_MAX, true), (CREDIT_MAX + 1, false)] {
+            let mut policy = self::in_turns();
+            (0..CREDIT_MAX).for_each(|_| policy.committed_in_turn(1, 0));
+            policy.committed_in_turn(0, held_up);
+            assert_eq!(policy.in_turns(), in_turns, "{held_up}");
+        }
+    }
 }

@@ -192,6 +192,7 @@ mod tests {
     use crate::commit::{Committer, Pace};
     use crate::connection::tests::shared;
     use crate::hub::{Durability, Hub};
+    use crate::serving::nowhere;
     use crate::serving::tests::ByHand;
 
     /// A log that records which threads wrote to it.
@@ -302,5 +303,38 @@ mod tests {
                 thread.until(|| hub.durable() >= pending || hub.with_journal(|_, journal| journal.is_empty()));
             }
         });
+    }
+
+    #[test]
+    fn a_duty_is_done_at_the_end_of_the_next_turn_or_gathers() {
+        let turn_commits = || TurnCommits::new(Arc::default(), nowhere().0);
+        let mut commits = turn_commits();
+        commits.add(CommitDuty::None);
+        assert_eq!((commits.is_due(), commits.due_in()), (false, None));
+        let before = Instant::now();
+        commits.add(CommitDuty::Later);
+        assert!(commits.gathers_until.unwrap() >= before + GATHER);
+        assert!(!commits.is_due());
+        for make_due in [TurnCommits::make_due as fn(&mut TurnCommits), |it: &mut TurnCommits| {
+            it.add(CommitDuty::Now { acknowledgements: 1 })
+        }] {
+            let mut commits = turn_commits();
+            make_due(&mut commits);
+            assert_eq!((commits.is_due(), commits.due_in()), (true, None));
+            commits.begin_turn(0);
+            assert_eq!((commits.is_due(), commits.ends_turn), (false, true));
+            commits.begin_turn(0);
+            assert!(!commits.ends_turn, "once");
+        }
+    }
+
+    #[test]
+    fn a_thread_sleeps_no_longer_than_changes_gather() {
+        let hour = Duration::from_secs(3600);
+        let mut commits = TurnCommits::new(Arc::default(), nowhere().0);
+        commits.gathers_until = Some(Instant::now() + hour);
+        assert!(commits.due_in().is_some_and(|time| !time.is_zero() && time <= hour));
+        commits.gathers_until = Some(Instant::now());
+        assert_eq!(commits.due_in(), Some(Duration::ZERO));
     }
 }

@@ -9,12 +9,12 @@ use super::Connection;
 use crate::stream::Stream;
 
 /// The most that a declared length reserves at once. Beyond it, memory grows with the bytes that have really arrived.
-const RESERVE_MAX: usize = 1024 * 1024;
+pub(super) const RESERVE_MAX: usize = 1024 * 1024;
 
-const SCRATCH_BYTES: usize = 64 * 1024;
+pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// The most that a connection reads of a large message in a turn.
-const LARGE_TURN_BYTES: usize = 1024 * 1024;
+pub(super) const LARGE_TURN_BYTES: usize = 1024 * 1024;
 
 std::thread_local! {
     static SCRATCH: std::cell::RefCell<Box<[u8]>> = std::cell::RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice());
@@ -84,7 +84,7 @@ impl Connection {
 
 /// Makes room for more of a message that needs this many bytes. The final size is exact, because the message may keep
 /// this memory. Before that, the room at most doubles, because the peer has shown no more than that.
-fn grow(input: &mut Vec<u8>, needs: usize) {
+pub(super) fn grow(input: &mut Vec<u8>, needs: usize) {
     let held = input.len();
     if input.capacity() == held {
         // Not less than a fraction, or many small steps would copy the message many times.

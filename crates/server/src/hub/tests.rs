@@ -196,6 +196,9 @@ fn all_clients_of_a_visit_get_their_next_jobs_when_their_ends_are_durable() {
     assert_eq!(handed_out(), [0, 0], "the ends are not on the disk");
     commit(&hub);
     assert_eq!(handed_out(), [1, 1]);
+    assert_eq!(hub.lock().ends.gates.len(), 2);
+    while !hub.close(ClientId(1)) {}
+    assert_eq!(hub.lock().ends.gates.len(), 1, "a client that has gone is forgotten");
 }
 
 /// The simulator of clusters found this (seed 433): the client's thread looks only when the store responds again.
@@ -267,4 +270,49 @@ fn while_the_store_is_not_certainly_its_own_a_daemon_neither_visits_nor_sends() 
         visits.join().unwrap();
     });
     assert_eq!(jobs(), 2);
+}
+
+#[test]
+fn a_client_with_large_jobs_waits_from_its_first_visit_on() {
+    let (hub, _) = hub(Durability::Durable, 1);
+    while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
+    let mut pushes = items([push(LARGE), push(LARGE)]);
+    let visited = hub.visit_one(ClientId(1), &clock::read(), &mut pushes, usize::MAX);
+    assert_eq!((visited, pushes.len()), (Visited::UntilRung, 1));
+}
+
+/// The clients' mail is there when the visit has ended.
+#[test]
+fn a_visit_goes_on_to_the_next_client_unless_it_has_cost_enough() {
+    let (hub, mailboxes) = hub(Durability::Soon, 2);
+    let stats = |many: usize| items((0..many).map(|_| Command::Query(Query::Stats)));
+    let ended_before_the_next = |many: usize| {
+        acknowledged(&hub, &mailboxes[0]);
+        let mut all = [(1, stats(many)), (2, stats(1))];
+        let (mut visited, mut mail) = ([Visited::All; 2], Vec::new());
+        let mut batches = all.iter_mut().zip(&mut visited).map(|((client, items), visited)| {
+            mail.push(mailboxes[0].len());
+            Batch { client: ClientId(*client), items, room: usize::MAX, visited }
+        });
+        hub.visit(&clock::read(), &mut batches);
+        assert_eq!(visited, [if all[0].1.is_empty() { Visited::All } else { Visited::Part }, Visited::All]);
+        mail[1] > 0
+    };
+    assert!(!ended_before_the_next(1));
+    assert!(ended_before_the_next(100_000));
+}
+
+#[test]
+fn only_pending_changes_are_urgent_and_those_that_no_client_waits_for_may_gather() {
+    let (hub, _) = hub(Durability::Durable, 1);
+    while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
+    let state = |gathers: bool| {
+        hub.lock().gathers = gathers;
+        (hub.is_urgent(), hub.is_gathering())
+    };
+    assert_eq!([state(false), state(true)], [(false, false), (false, true)]);
+    visit(&hub, 1, &mut [Item::Command(Tag::NONE, push(10))].into());
+    assert_eq!([state(false), state(true)], [(true, false), (false, true)]);
+    visit(&hub, 1, &mut items([push(10)]));
+    assert_eq!([state(false), state(true)], [(true, false), (true, false)]);
 }

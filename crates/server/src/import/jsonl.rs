@@ -322,3 +322,18 @@ impl Ranks {
         Some((first, last - first + 1)).filter(|(_, many)| *many < Self::MANY)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_sort_keys_has_a_length() {
+        let span = |range| Ranks(range).span();
+        assert_eq!(span(None), None);
+        assert_eq!(span(Some((5, 5))), Some((5, 1)));
+        assert_eq!(span(Some((5, 9))), Some((5, 5)));
+        assert_eq!(span(Some((1, Ranks::MANY - 1))), Some((1, Ranks::MANY - 1)));
+        assert_eq!(span(Some((0, Ranks::MANY - 1))), None, "corrupt");
+    }
+}

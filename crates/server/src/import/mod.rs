@@ -15,6 +15,8 @@ mod jsonl;
 mod record;
 mod restore;
 #[cfg(test)]
+mod resumed;
+#[cfg(test)]
 mod round;
 #[cfg(test)]
 mod round_restore;

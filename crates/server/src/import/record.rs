@@ -152,4 +152,10 @@ mod tests {
         let said = Record::open(dir.path(), &source, false).unwrap_err().to_string();
         assert!(said.ends_with("`windlass-import 2 test` is not understood"), "{said}");
     }
+
+    #[test]
+    fn adjacent_places_are_a_range() {
+        assert_eq!(ranges(&[0, 1, 2, 4, 6, 7].into()), [(0, 2), (4, 4), (6, 7)]);
+        assert_eq!(ranges(&[].into()), []);
+    }
 }

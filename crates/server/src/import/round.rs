@@ -24,7 +24,7 @@ pub(super) fn read(line: &[u8]) -> Result<Line, LineError> {
     Line::read(line, &ORIGINS)
 }
 
-const HOUR_MS: u64 = 3_600_000;
+pub(super) const HOUR_MS: u64 = 3_600_000;
 pub(super) const CLIENT: ClientId = ClientId(1);
 
 /// A time so far ahead that nothing becomes due during a test.
@@ -168,12 +168,16 @@ pub(super) fn any_command(context: &mut Context, engine: &Engine) -> Command {
 }
 
 /// Creates a directory with the result of `commands` random commands.
-fn live(config: &Config, seed: u64, commands: u64) {
+pub(super) fn live(config: &Config, seed: u64, commands: u64) {
     run(config, seed, (0..commands).map(|_| any_command));
 }
 
 /// Creates a directory with the result of these commands.
-fn run<C: FnOnce(&mut Context, &Engine) -> Command>(config: &Config, seed: u64, commands: impl Iterator<Item = C>) {
+pub(super) fn run<C: FnOnce(&mut Context, &Engine) -> Command>(
+    config: &Config,
+    seed: u64,
+    commands: impl Iterator<Item = C>,
+) {
     let Opened { mut log, recovered, .. } = data::open(config).unwrap();
     let (mut engine, mut journal) = (recovered.engine, recovered.journal);
     let mut context = Context::new(clock::now(), seed);
@@ -198,7 +202,7 @@ pub(super) fn export(dir: &Path) -> Vec<u8> {
 }
 
 /// Imports lines. Returns the lines that were refused or imported in part.
-fn take(config: &Config, lines: &[Vec<u8>], most: usize) -> Vec<(usize, Adopted)> {
+pub(super) fn take(config: &Config, lines: &[Vec<u8>], most: usize) -> Vec<(usize, Adopted)> {
     let lines: Vec<Line> = lines.iter().filter_map(|line| read(line).ok()).collect();
     let mut importer = Importer::open(config, &source(), false).unwrap();
     let mut ranks = Ranks::default();
@@ -222,7 +226,7 @@ fn take(config: &Config, lines: &[Vec<u8>], most: usize) -> Vec<(usize, Adopted)
     odd
 }
 
-fn source() -> Source {
+pub(super) fn source() -> Source {
     Source { kind: "jsonl", digest: "00ff".to_owned() }
 }
 
@@ -232,18 +236,18 @@ pub(super) fn config(dir: &Path) -> Config {
 
 /// The content of a directory, in an order and with names that do not depend on the directory.
 #[derive(Debug, PartialEq)]
-struct Contents {
+pub(super) struct Contents {
     /// Without queue and sort key, with the queue's name.
-    jobs: Vec<(Job, Bytes)>,
+    pub(super) jobs: Vec<(Job, Bytes)>,
     /// The jobs' numbers, in the order of their sort keys.
     order: Vec<JobId>,
     schedules: Vec<Schedule>,
     batches: Vec<Batch>,
     queues: Vec<QueueImage>,
-    next: u64,
+    pub(super) next: u64,
 }
 
-fn contents(config: &Config) -> Contents {
+pub(super) fn contents(config: &Config) -> Contents {
     let engine = data::open(config).unwrap().recovered.engine;
     engine.check();
     let mut jobs: Vec<Job> = engine.jobs().cloned().collect();

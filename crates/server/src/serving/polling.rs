@@ -174,6 +174,16 @@ mod tests {
     }
 
     #[test]
+    fn it_looks_after_a_number_of_polls() {
+        let (now, mut idle) = (Instant::now(), Idle::new(Polling::Auto));
+        assert_eq!(polls(&mut idle, now, LOOK_POLLS - 1), LOOK_POLLS - 1);
+        assert!(idle.looked.is_none());
+        idle.begin(now);
+        assert!(idle.looked.is_some());
+        assert_eq!(idle.polls, 0);
+    }
+
+    #[test]
     fn it_leaves_the_core_to_others_for_longer_and_longer() {
         let (mut now, mut idle) = (Instant::now(), Idle::new(Polling::Auto));
         let mut delay = Duration::ZERO;

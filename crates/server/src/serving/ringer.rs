@@ -199,4 +199,21 @@ mod tests {
         }
         rings.join().unwrap();
     }
+
+    /// The task of a mailbox looks there, that of a link at what is due.
+    #[test]
+    fn a_task_is_notified_of_its_mail() {
+        let is_notified = |notify: &Notify| {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            std::pin::pin!(notify.notified()).poll(&mut context).is_ready()
+        };
+        for (make, due) in [(Ringer::for_task as fn(_) -> Ringer, 0), (Ringer::for_link, 1)] {
+            let notify = Arc::new(Notify::new());
+            let ringer = make(Arc::clone(&notify));
+            assert!(!is_notified(&notify));
+            ringer.ring(SEAT);
+            assert!(is_notified(&notify));
+            assert_eq!(taken(&ringer), due);
+        }
+    }
 }

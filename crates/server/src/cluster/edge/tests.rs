@@ -1,0 +1,272 @@
+//! What an edge asks for its clients, and how much of it is on its way at once.
+
+use std::pin::pin;
+use std::task::Waker;
+use std::thread;
+
+use windlass_engine::{JobCommand, NewJob, Protocol, QueueCommand, QueueKind, Taken};
+
+use super::*;
+use crate::serving::nowhere;
+use crate::stall_tests;
+
+const NUMBER: u32 = 7;
+
+fn open_way(edge: &Edge) {
+    edge.open_way(&Welcome {
+        epoch: 1,
+        edge: EdgeNumber::new(NUMBER).unwrap(),
+        reaches: 0,
+        durable: 5,
+        same_settings: true,
+        clock: clock::read(),
+        frame_bytes_max: 1 << 20,
+    });
+}
+
+/// An edge with a way to its leader, and this many clients, from 1 on.
+fn edge(clients: u64) -> (Edge, Vec<Arc<Mailbox>>) {
+    let edge = Edge::new(Arc::new(Budget::new(1 << 30)));
+    open_way(&edge);
+    let mailboxes = (1..=clients).map(|client| {
+        let mailbox = Arc::new(Mailbox::new(1 << 30, Arc::clone(&edge.budget), nowhere()));
+        edge.open(ClientId(client), Arc::clone(&mailbox));
+        mailbox
+    });
+    let mailboxes = mailboxes.collect();
+    // That nothing is claimed.
+    assert!(matches!(asks(&edge)[..], [Ask::Claimed]));
+    (edge, mailboxes)
+}
+
+/// The leader's number of a client.
+fn there(client: u64) -> ClientId {
+    ClientId(EdgeNumber::new(NUMBER).unwrap().first_client().0 | client)
+}
+
+fn visit(edge: &Edge, client: u64, items: &mut VecDeque<Item>) -> Visited {
+    let mut visited = Visited::All;
+    let batch = Batch { client: ClientId(client), items, room: usize::MAX, visited: &mut visited };
+    edge.visit(&clock::read(), &mut std::iter::once(batch));
+    visited
+}
+
+/// Pushes a job that counts as so many bytes.
+fn push(bytes: usize) -> Item {
+    let body = Bytes::from(vec![7; bytes - ITEM_BYTES]);
+    let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), body);
+    Item::Command(Tag(1), JobCommand::Push(Box::new(job)).into())
+}
+
+fn open() -> Item {
+    Item::Command(Tag(1), ClientCommand::Open(ClientInfo::default()).into())
+}
+
+fn asks(edge: &Edge) -> Vec<Ask> {
+    let mut asks = Vec::new();
+    edge.take_asks(&mut asks);
+    asks
+}
+
+fn is_notified(edge: &Edge) -> bool {
+    pin!(edge.to_send.notified()).poll(&mut std::task::Context::from_waker(Waker::noop())).is_ready()
+}
+
+fn mail(edge: &Edge, mailbox: &Mailbox) -> usize {
+    let mut mail = Vec::new();
+    edge.mail(mailbox, usize::MAX, &mut mail);
+    mail.len()
+}
+
+fn done(client: u64, gate: u64) -> Say {
+    Say::Event { client: there(client), gate, event: Event::Reply(Tag(1), Reply::Done) }
+}
+
+#[test]
+fn the_items_of_a_client_on_their_way_are_bounded() {
+    let (edge, mailboxes) = edge(1);
+    let mut items: VecDeque<Item> = (0..ITEMS_MAX + 2).map(|_| open()).collect();
+    assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
+    assert_eq!((items.len(), mailboxes[0].unanswered()), (2, ITEMS_MAX));
+    assert_eq!(asks(&edge).len(), ITEMS_MAX + 1, "and the client");
+    mailboxes[0].begin_look();
+    edge.hear([Say::Applied { client: there(1), count: 1 }]);
+    assert!(mailboxes[0].begin_look(), "it may go on");
+    assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
+    assert_eq!(items.len(), 1);
+    edge.hear([Say::Applied { client: there(1), count: u32::MAX }]);
+    assert!(mailboxes[0].begin_look());
+    assert_eq!(mailboxes[0].unanswered(), 0);
+    assert_eq!(visit(&edge, 1, &mut items), Visited::All);
+    edge.hear([Say::Applied { client: there(1), count: 1 }]);
+    assert!(!mailboxes[0].begin_look(), "it has nothing that waits");
+}
+
+#[test]
+fn the_bytes_on_their_way_are_bounded_by_client_and_for_all() {
+    const PART: usize = BYTES_MAX / 4;
+    let (edge, mailboxes) = edge(6);
+    let mut all: Vec<VecDeque<Item>> = (0..6).map(|_| (0..5).map(|_| push(PART)).collect()).collect();
+    let left: Vec<usize> =
+        (1..).zip(&mut all).map(|(client, items)| (visit(&edge, client, items), items.len()).1).collect();
+    assert_eq!(left, [1, 1, 1, 1, 5, 5]);
+    assert_eq!(edge.lock().under_way_bytes, UNDER_WAY_MAX);
+    let rung = || mailboxes.iter().map(|mailbox| u8::from(mailbox.begin_look())).collect::<Vec<_>>();
+    rung();
+    edge.hear([Say::Applied { client: there(1), count: 1 }]);
+    assert_eq!(rung(), [1; 6], "all clients were blocked");
+    assert_eq!(visit(&edge, 5, &mut all[4]), Visited::UntilRung);
+    assert_eq!(all[4].len(), 4);
+    // Below the limit of all, each client has its own.
+    edge.hear([Say::Applied { client: there(2), count: 4 }]);
+    rung();
+    assert_eq!(visit(&edge, 5, &mut all[4]), Visited::UntilRung);
+    assert_eq!(all[4].len(), 1);
+    edge.hear([Say::Applied { client: there(2), count: 4 }, Say::Applied { client: there(1), count: 3 }]);
+    rung();
+    edge.hear([Say::Applied { client: there(5), count: 1 }]);
+    assert_eq!(rung(), [0, 0, 0, 0, 1, 0]);
+    while !edge.close(ClientId(3)) {}
+    assert_eq!(edge.lock().under_way_bytes, 7 * PART, "nothing more comes for a client that has gone");
+}
+
+#[test]
+fn bytes_for_a_peer_stand_behind_the_answers_before_them() {
+    let (edge, mailboxes) = edge(1);
+    let words = || Item::Bytes(Bytes::from_static(b"words"));
+    assert_eq!(visit(&edge, 1, &mut [words()].into()), Visited::All);
+    assert_eq!(mail(&edge, &mailboxes[0]), 1, "nothing is before them");
+    visit(&edge, 1, &mut [open(), words(), words()].into());
+    assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (0, 3));
+    edge.hear([Say::Applied { client: there(1), count: 1 }, done(1, 0)]);
+    assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (1, 2));
+    visit(&edge, 1, &mut [words()].into());
+    assert_eq!(mail(&edge, &mailboxes[0]), 0, "others are before them");
+    edge.hear([Say::Words { client: there(1), count: 2 }]);
+    assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (2, 1));
+    edge.hear([Say::Words { client: there(1), count: 9 }]);
+    assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (1, 0));
+}
+
+#[test]
+fn mail_waits_for_its_commit() {
+    let (edge, mailboxes) = edge(1);
+    edge.hear([done(1, 5)]);
+    assert!(edge.lock().waiting.is_empty(), "commit 5 is durable");
+    assert_eq!(mail(&edge, &mailboxes[0]), 1);
+    edge.hear([done(1, 6), done(1, 7)]);
+    assert_eq!(mail(&edge, &mailboxes[0]), 0);
+    mailboxes[0].begin_look();
+    edge.hear([Say::Durable { commit: 6 }]);
+    assert!(mailboxes[0].begin_look());
+    assert_eq!((mail(&edge, &mailboxes[0]), edge.lock().waiting.len()), (1, 1));
+    edge.hear([Say::Failed(true)]);
+    assert!(mailboxes[0].begin_look(), "its outcome is unknown");
+    assert_eq!(mail(&edge, &mailboxes[0]), 1);
+}
+
+#[test]
+fn the_link_is_told_once_when_there_is_something_to_send() {
+    let (edge, _) = edge(1);
+    visit(&edge, 1, &mut VecDeque::new());
+    assert!(!is_notified(&edge));
+    visit(&edge, 1, &mut [open()].into());
+    assert!(is_notified(&edge));
+    visit(&edge, 1, &mut [open()].into());
+    assert!(!is_notified(&edge), "it has not taken all");
+    assert_eq!(asks(&edge).len(), 3);
+    let (mut items, mut visited) = ([open()].into(), Visited::Part);
+    let batch = Batch { client: ClientId(1), items: &mut items, room: 1, visited: &mut visited };
+    edge.visit_apart(&clock::read(), batch);
+    assert!(is_notified(&edge));
+    assert_eq!((asks(&edge).len(), visited), (1, Visited::All));
+}
+
+/// The leader learns of the room that a session makes.
+#[test]
+fn room_is_told_in_steps() {
+    let (edge, mailboxes) = edge(1);
+    visit(&edge, 1, &mut [open()].into());
+    asks(&edge);
+    let taken = Taken { body: Bytes::from(vec![7; 1000]), ..stall_tests::taken() };
+    let event = Event::Reply(Tag(1), Reply::Taken(Box::new(taken)));
+    let bytes = event.bytes();
+    let one = Say::Event { client: there(1), gate: 0, event };
+    let many = ROOM_STEP.div_ceil(bytes);
+    edge.hear((1..many).map(|_| one.clone()));
+    assert_eq!(mail(&edge, &mailboxes[0]), many - 1);
+    assert!(asks(&edge).is_empty());
+    edge.hear([one.clone()]);
+    assert_eq!(mail(&edge, &mailboxes[0]), 1);
+    let told = asks(&edge);
+    assert!(
+        matches!(told[..], [Ask::Room { client, bytes: room }] if client == there(1) && room == (many * bytes) as u64)
+    );
+    edge.hear([one]);
+    assert_eq!(mail(&edge, &mailboxes[0]), 1);
+    assert!(asks(&edge).is_empty());
+}
+
+#[test]
+fn the_daemons_own_questions_are_clients_of_their_own() {
+    let (edge, mailboxes) = edge(1);
+    let question = || QueueCommand::Create { queue: Bytes::from_static(b"q"), kind: QueueKind::Work };
+    let mut clients = HashSet::default();
+    for reply in [Reply::Done, Reply::Refused(Refusal::InUse)] {
+        let answer = thread::scope(|scope| {
+            let asks_it = scope.spawn(|| edge.ask(question().into()));
+            let mut asked = Vec::new();
+            while asked.len() < 4 {
+                edge.take_asks(&mut asked);
+                thread::yield_now();
+            }
+            assert!(matches!(
+                asked[..],
+                [Ask::Open { .. }, Ask::Command { .. }, Ask::Command { .. }, Ask::Close { .. }]
+            ));
+            let client = asked[0].client().unwrap();
+            assert!(client.0 & (OURSELVES * 2 - 1) > OURSELVES);
+            clients.insert(client);
+            edge.hear([Say::Event { client, gate: 0, event: Event::Reply(ASKED, reply.clone()) }]);
+            asks_it.join().unwrap()
+        });
+        if let Reply::Refused(why) = reply {
+            assert_eq!(answer.unwrap_err(), why);
+        } else {
+            assert!(matches!(answer, Ok(Reply::Done)));
+        }
+    }
+    assert_eq!((clients.len(), mailboxes[0].len()), (2, 0));
+    assert!(edge.lock().questions.is_empty());
+    edge.close_way();
+    assert_eq!(edge.ask(question().into()).unwrap_err(), Refusal::Unavailable);
+}
+
+#[test]
+fn an_edge_serves_while_it_has_a_way_and_the_store_responds() {
+    let (edge, _) = edge(0);
+    assert_eq!(edge.health(), Health::Serving);
+    edge.hear([Say::Failed(true)]);
+    assert_eq!(edge.health(), Health::StoreFailed);
+    edge.hear([Say::Failed(false)]);
+    assert_eq!(edge.health(), Health::Serving);
+    edge.close_way();
+    assert_eq!(edge.health(), Health::StoreFailed);
+    edge.stop();
+    assert_eq!(edge.health(), Health::Stopping);
+}
+
+#[test]
+fn a_client_that_goes_on_leaves_others_waiting() {
+    let (edge, mailboxes) = edge(2);
+    for client in [1, 2] {
+        let mut items: VecDeque<Item> = (0..=ITEMS_MAX).map(|_| open()).collect();
+        assert_eq!(visit(&edge, client, &mut items), Visited::UntilRung);
+    }
+    edge.hear([Say::Applied { client: there(1), count: 1 }]);
+    assert_eq!(edge.lock().blocked, [ClientId(2)]);
+    edge.close_way();
+    mailboxes[1].begin_look();
+    open_way(&edge);
+    assert!(mailboxes[1].begin_look(), "it goes on when there is a way again");
+}

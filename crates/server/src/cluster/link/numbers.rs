@@ -1,0 +1,82 @@
+//! Which numbers edges get.
+
+use super::*;
+
+#[test]
+fn a_number_has_the_epoch_and_the_link() {
+    const LAST: u64 = (EdgeNumber::MAX / LINKS_MAX) as u64;
+    let table = [
+        (0, 0, None),
+        (0, 1, Some(1)),
+        (3, 5, Some(3 * LINKS_MAX + 5)),
+        (3, LINKS_MAX + 5, Some(3 * LINKS_MAX + 5)),
+        (LAST - 1, 5, Some((EdgeNumber::MAX / LINKS_MAX - 1) * LINKS_MAX + 5)),
+        (LAST, 5, Some(5)),
+        (LAST + 3, 5, Some(3 * LINKS_MAX + 5)),
+    ];
+    for (epoch, link, expected) in table {
+        assert_eq!(number(epoch, link).map(EdgeNumber::number), expected, "{epoch} {link}");
+    }
+}
+
+/// A right to the store that lasts.
+#[derive(Debug)]
+struct Lasting;
+
+impl windlass_store::Tenure for Lasting {
+    fn holds(&self) -> bool {
+        true
+    }
+
+    fn wait(&self, _: Duration) {}
+
+    fn lost(&self) -> Option<windlass_store::Error> {
+        None
+    }
+
+    fn epoch(&self) -> u64 {
+        5
+    }
+
+    fn length(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+}
+
+#[test]
+fn an_edge_of_an_earlier_leader_keeps_its_number() {
+    use windlass_engine::{Engine, Limits, QueueCommand, QueueKind};
+    use windlass_store::{CheckpointLimits, Journal, Log as _, MemoryLog, MemoryTable, open_parts};
+
+    use crate::broker::Broker as _;
+    use crate::hub::Durability;
+
+    // A journal with commits.
+    let mut log = MemoryLog::new();
+    let before = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7);
+    before.ask(QueueCommand::Create { queue: "q".into(), kind: QueueKind::Work }.into()).unwrap();
+    while let Some(cut) = before.cut() {
+        log.append(&cut.commit).unwrap();
+        before.committed(cut.commit);
+    }
+    let (_, recovered) =
+        open_parts(&log, Box::new(MemoryTable::new()), &CheckpointLimits::default(), Limits::default(), 7).unwrap();
+    let hub = Hub::new(recovered.engine, recovered.journal, Durability::Durable, 7);
+    let hub = hub.under(Some(Arc::new(Lasting)));
+    assert!(hub.recovered() > 0);
+    let [old, new] = [7, 8].map(|number| EdgeNumber::new(number).unwrap());
+    let welcomed = |epoch: Option<u64>| {
+        let known = epoch.map(|epoch| windlass_link::Known { edge: old, epoch, commit: 1 });
+        let hello = Hello { cluster: "c".into(), name: "n".into(), settings: [7; 32], known };
+        let welcome = welcome(&hello, || Some(new), &hub, [7; 32]).unwrap();
+        assert!(welcome.same_settings);
+        (welcome.edge, welcome.reaches)
+    };
+    assert_eq!(welcomed(None), (new, 0));
+    assert_eq!(welcomed(Some(4)), (old, hub.recovered()), "of the leader before");
+    assert_eq!(welcomed(Some(3)), (old, 0), "of one before that");
+    assert_eq!(welcomed(Some(5)), (new, 0), "of this one");
+    let other = Hello { cluster: "c".into(), name: "n".into(), settings: [8; 32], known: None };
+    assert!(!welcome(&other, || Some(new), &hub, [7; 32]).unwrap().same_settings);
+    assert!(welcome(&other, || None, &hub, [7; 32]).is_none());
+}

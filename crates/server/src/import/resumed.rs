@@ -1,0 +1,75 @@
+//! An import that goes on where another one ended, and the jobs of a batch.
+
+use bytes::Bytes;
+use windlass_engine::{
+    BatchCommand, Clock, Command, Context, Engine, From, Job, JobCommand, JobId, JobRef, JobState, LeaseCommand,
+    LeaseTerms, NewBatch, NewJob, OnExpiry, Proof, Protocol, Select, Take, TakeCommand, Wait,
+};
+
+use super::round::{HOUR_MS, config, contents, export, lines, live, run, source, take};
+use super::*;
+use crate::config::fixture;
+
+#[test]
+fn a_resumed_import_knows_the_jobs_that_were_there_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = config(&dir.path().join("to"));
+    live(&to, 1, 20);
+    let first = JobId(contents(&to).next);
+    let line = br#"{"queue":"q","body":"hi"}"#.to_vec();
+    take(&to, &[line.clone(), line], 1);
+    assert!(contents(&to).next > first.0);
+    assert_eq!(Importer::open(&to, &source(), false).unwrap().first, first);
+}
+
+#[test]
+fn imported_times_are_the_engines() {
+    let mut importer = Importer::rehearse(&fixture::config(""));
+    importer.context.clock = Clock::skewed(-5000);
+    assert_eq!(importer.ahead_ms(), 5000);
+}
+
+#[test]
+fn jobs_of_a_batch_stay_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
+    let name = || Bytes::from_static(b"b");
+    let new = NewBatch {
+        protocol: Protocol::FAKTORY,
+        name: name(),
+        parent: None,
+        about: Bytes::new(),
+        meta: Bytes::new(),
+        complete: None,
+        success: None,
+        expires_ms: HOUR_MS,
+    };
+    let job = || NewJob {
+        batch: Some(name()),
+        result_keep_ms: HOUR_MS,
+        ..NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"mail"), Bytes::new())
+    };
+    let lease = LeaseTerms { connection_bound: false, lease_ms: Some(HOUR_MS), on_expiry: OnExpiry::Fail, wish: None };
+    let queues = vec![Bytes::from_static(b"mail")];
+    let take_one = Take {
+        from: From::Listed { queues, lease },
+        select: Select::BestPriority,
+        wait: Wait::No,
+        worker: Bytes::new(),
+    };
+    let end = LeaseCommand::Finish { job: JobRef::Id(JobId(2)), proof: Proof::AnyLease, result: Bytes::new() };
+    let commands: [Command; 5] = [
+        BatchCommand::New(Box::new(new)).into(),
+        JobCommand::Push(Box::new(job())).into(),
+        JobCommand::Push(Box::new(job())).into(),
+        TakeCommand::Take(take_one).into(),
+        end.into(),
+    ];
+    run(&from, 1, commands.into_iter().map(|command| move |_: &mut Context, _: &Engine| command));
+    assert_eq!(take(&to, &lines(&export(&from.data_dir)), usize::MAX), vec![]);
+    let before = contents(&from);
+    assert!(before.jobs.iter().any(|(job, _)| matches!(job.state, JobState::Done(_))));
+    let members = |(job, _): &(Job, Bytes)| job.extra.as_deref().is_some_and(|extra| extra.member.is_some());
+    assert_eq!(before.jobs.iter().filter(|job| members(job)).count(), 2);
+    assert_eq!(before, contents(&to));
+}
