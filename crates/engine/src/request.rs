@@ -406,3 +406,42 @@ pub enum WorkerState {
     /// Finish current jobs and disconnect.
     Terminate,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_counts_the_bytes_of_its_texts() {
+        let text = || Bytes::from_static(b"a text of 21 bytes...");
+        let unique = || Unique { key: text(), clash: Clash::Keep, until: KeyUntil::End };
+        let plain = || NewJob::new(Protocol::GEARMAN, Bytes::new(), Bytes::new());
+        let table = [
+            ("queue", NewJob { queue: text(), ..plain() }),
+            ("name", NewJob { name: Some(text()), ..plain() }),
+            ("meta", NewJob { meta: text(), ..plain() }),
+            ("body", NewJob { body: text(), ..plain() }),
+            ("key", NewJob { unique: Some(unique()), ..plain() }),
+        ];
+        for (what, job) in table {
+            assert_eq!(job.weight_bytes() - plain().weight_bytes(), 21, "{what}");
+        }
+        assert!(plain().weight_bytes() >= size_of::<NewJob>() as u64, "{}", size_of::<NewJob>());
+    }
+
+    #[test]
+    fn only_a_filter_of_all_ready_jobs_clears_a_queue() {
+        let all = || Filter { state: Some(JobStateKind::Ready), queue: Some("q".into()), ..Filter::default() };
+        assert_eq!(all().cleared_queue(), Some(&"q".into()));
+        let others = [
+            Filter { state: None, ..all() },
+            Filter { state: Some(JobStateKind::Dead), ..all() },
+            Filter { queue: None, ..all() },
+            Filter { protocol: Some(Protocol::GEARMAN), ..all() },
+            Filter { ids: vec![JobId(1)], ..all() },
+            Filter { names: vec!["j".into()], ..all() },
+            Filter { conditions: vec![Condition::Unnamed], ..all() },
+        ];
+        others.iter().for_each(|filter| assert_eq!(filter.cleared_queue(), None, "{filter:?}"));
+    }
+}

@@ -237,3 +237,24 @@ fn a_job_keeps_the_role_that_its_batch_has_for_it() {
         assert_eq!(member.is_some(), expected, "{role:?} in {called}");
     }
 }
+
+#[test]
+fn recovery_refuses_a_batch_whose_number_or_name_is_used() {
+    let mut broker = Broker::new();
+    let named = |id, text: &'static str| batch(id, |batch| batch.name = name(text));
+    assert!(broker.engine.recall_batch(named(5, "a")));
+    assert!(!broker.engine.recall_batch(named(5, "b")), "its number is used");
+    assert!(!broker.engine.recall_batch(named(6, "a")), "its name is used");
+    assert!(broker.engine.recall_batch(named(6, "b")));
+    broker.engine.wake_up();
+    broker.says(1, push("q"), ["1 new j7"]);
+}
+
+#[test]
+fn an_orderly_stop_releases_the_reserved_job_numbers() {
+    let mut broker = Broker::new();
+    broker.says(1, push("q"), ["1 new j1"]);
+    assert!(broker.engine.meta().reserved > broker.engine.meta().next_job, "{:?}", broker.engine.meta());
+    broker.engine.finish_meta();
+    assert_eq!(broker.engine.meta().reserved, broker.engine.meta().next_job);
+}

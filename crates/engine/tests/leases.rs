@@ -6,8 +6,8 @@ use common::{
     Broker, data, extend, fail, fail_by, finish, finish_by, push, release, serve_on, take, tell, timed, token,
 };
 use windlass_engine::{
-    Backoff, ClientCommand, Command, JobCommand, JobId, LeaseCommand, LeaseTerms, Mutation, Note, OnExpiry, Proof,
-    Timestamp,
+    Backoff, ClientCommand, Command, Event, JobCommand, JobId, LeaseCommand, LeaseTerms, Mutation, Note, OnExpiry,
+    Proof, Reply, Timestamp,
 };
 
 const FAIL: OnExpiry = OnExpiry::Fail;
@@ -377,4 +377,16 @@ fn a_stop_interrupts_connection_bound_leases_and_listeners() {
     assert!(!broker.engine.work_left(0).is_at_rest, "waited for");
     broker.hear(4, ClientCommand::Close);
     assert!(broker.engine.work_left(0).is_at_rest);
+}
+
+#[test]
+fn a_taken_job_shows_whether_a_client_listens_to_it() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("q"));
+    broker.hear(1, push("q").listen());
+    for heard in [false, true] {
+        let events = broker.hear(2, take(["q"]));
+        let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!(job.heard, heard, "{:?}", job.id);
+    }
 }

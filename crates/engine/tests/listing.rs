@@ -366,7 +366,9 @@ fn a_watcher_sees_changes_as_far_as_it_has_room() {
     broker.says(1, push("other"), ["1 new j2", "3 sees j2 Ready", "2 sees j2 Ready"]);
     broker.says(1, common::finish(1), ["1 finished j1"]);
     broker.says(1, push("q"), ["1 new j3"]);
+    broker.says(2, watch(None, 0), []);
     broker.says(2, watch(None, 2), ["2 missed 2"]);
+    broker.says(2, watch(None, 0), []);
     broker.says(1, Command::Job(JobCommand::Cancel(common::id(3))), ["1 done", "2 sees j3 gone"]);
     broker.hear(2, ClientCommand::Close);
     broker.says(1, push("q"), ["1 new j4"]);

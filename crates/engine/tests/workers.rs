@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{Broker, beat, credit, enlist, push, serve, signal, take, take_served};
+use common::{Broker, beat, credit, enlist, push, serve, signal, take, take_round, take_served};
 use windlass_engine::{
-    ClientCommand, ClientId, Command, OnExpiry, Query, QueueCommand, TakeCommand, WorkerCommand, WorkerState,
+    Clash, ClientCommand, ClientId, ClientInfo, Command, OnExpiry, Protocol, Query, QueueCommand, TakeCommand,
+    WorkerCommand, WorkerState,
 };
 
 const BEAT_MS: u64 = 60_000;
@@ -276,4 +277,22 @@ fn jobs_of_other_protocols_come_back_with_the_end_of_a_named_worker() {
     broker.hear(1, Query::Stats);
     assert!(broker.place(1).starts_with("leased"), "its own runs on");
     assert_eq!(broker.place(2), "ready");
+}
+
+#[test]
+fn a_drain_waits_for_lent_entries_while_a_client_of_spiderq_is_connected() {
+    let mut broker = Broker::new();
+    let left = |broker: &Broker| broker.engine.work_left(0).jobs;
+    let spiderq = ClientInfo { protocol: Some(Protocol::SPIDERQ), ..ClientInfo::default() };
+    broker.hear(7, ClientCommand::Open(spiderq));
+    for key in ["a", "b"] {
+        broker.hear(7, push("cycle").cycle().unique(key, Clash::Keep));
+    }
+    assert_eq!(left(&broker), [], "no entry is lent");
+    broker.hear(7, take_round("cycle").for_ms(500, OnExpiry::Front));
+    assert_eq!(left(&broker), [(Some(Protocol::SPIDERQ), 1)]);
+    broker.hear(7, take_round("cycle").for_ms(500, OnExpiry::Front));
+    assert_eq!(left(&broker), [(Some(Protocol::SPIDERQ), 2)]);
+    broker.hear(7, ClientCommand::Close);
+    assert_eq!(left(&broker), [], "its client is gone");
 }

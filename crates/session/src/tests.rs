@@ -74,8 +74,11 @@ fn buffers_are_kept_up_to_their_limits() {
     for (capacity, kept) in [(Outbox::KEPT_BYTES_MAX, true), (Outbox::KEPT_BYTES_MAX + 1, false)] {
         let mut out = Outbox { bytes: BytesMut::with_capacity(capacity), ..Outbox::default() };
         out.bytes().extend_from_slice(b"some");
-        assert_eq!(out.take_bytes().as_deref(), Some(&b"some"[..]));
+        let taken = out.take_bytes().unwrap();
+        assert_eq!((&taken[..], out.bytes().capacity()), (&b"some"[..], 0));
+        out.reuse(taken);
         assert_eq!(out.bytes().capacity() > 0, kept, "{capacity} bytes");
+        assert!(out.is_empty(), "the buffer comes back empty");
     }
     for (capacity, kept) in [(Outbox::KEPT_ITEMS_MAX, true), (2 * Outbox::KEPT_ITEMS_MAX, false)] {
         let mut out = Outbox { items: VecDeque::with_capacity(capacity), ..Outbox::default() };

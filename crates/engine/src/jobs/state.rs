@@ -129,3 +129,30 @@ impl JobState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_times_of_the_engine_move_and_those_of_the_wall_clock_stay() {
+        let at = Timestamp;
+        let lease = |taken_at, until, alarm_at| {
+            let lease = Lease::new(Holder::Named(Box::default()), Token(1), at(taken_at), at(until), OnExpiry::Fail);
+            JobState::Leased(Box::new(Lease { alarm_at: at(alarm_at), ..lease }))
+        };
+        let table = [
+            (lease(10, 20, 30), lease(15, 25, 35)),
+            (JobState::Retrying(at(10)), JobState::Retrying(at(15))),
+            (JobState::Dead(at(10)), JobState::Dead(at(15))),
+            (JobState::Done(at(10)), JobState::Done(at(15))),
+            (JobState::Scheduled(at(10)), JobState::Scheduled(at(10))),
+            (JobState::Ready, JobState::Ready),
+            (JobState::Parked, JobState::Parked),
+        ];
+        for (mut state, expected) in table {
+            state.shift(5);
+            assert_eq!(state, expected);
+        }
+    }
+}

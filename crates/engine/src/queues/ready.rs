@@ -372,6 +372,32 @@ mod tests {
     use crate::context::Context;
     use crate::ids::Timestamp;
 
+    /// The ring has a 32-bit distance from its base.
+    #[test]
+    fn jobs_stay_in_order_however_far_apart_their_ranks_are() {
+        const LAST: u64 = u32::MAX as u64;
+        for base in [0, 1, 1_000] {
+            for apart in [1, LAST - 1, LAST, LAST + 1, 5 * LAST] {
+                let mut lane = Lane::default();
+                let ranks = [base, base + apart, base + apart + 1];
+                for (rank, slot) in ranks.into_iter().zip(0..) {
+                    lane.insert(rank, Slot(slot));
+                }
+                let walk = std::iter::successors(lane.first(), |(rank, _)| lane.after(Some(*rank)));
+                assert_eq!(walk.map(|(rank, _)| rank).collect::<Vec<_>>(), ranks, "{apart} after {base}");
+                assert!(ranks.into_iter().all(|rank| lane.remove(rank)), "{apart} after {base}");
+                assert_eq!(lane.len(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn jobs_that_join_at_the_back_are_in_the_ring() {
+        let mut lane = Lane::default();
+        (10..20).for_each(|rank| lane.insert(rank, Slot(0)));
+        assert_eq!((lane.ring.len(), lane.tree.len()), (10, 0));
+    }
+
     /// Random operations on a lane, compared with a sorted map.
     #[test]
     fn a_lane_is_a_sorted_map() {

@@ -229,6 +229,7 @@ mod tests {
             ("large steps", "*/100 */99999999999999999999 * * *", "0 0 * * *"),
             ("ranges of nth weekdays", "0 0 * * 1-5/2#2", "0 0 * * 1#2,3#2,5#2"),
             ("* of nth weekdays", "0 0 * * *#1", "0 0 * * 0#1,1#1,2#1,3#1,4#1,5#1,6#1"),
+            ("Sunday at both ends", "0 0 13 * 0-7/7", "0 0 13 * 0"),
             ("Sunday is one day", "0 0 * * 6-7#1", "0 0 * * 0#1,6#1"),
             ("nth weekdays go before others", "0 0 * * mon,fri#2", "0 0 * * 5#2"),
             ("… and before days", "0 0 13 * fri#2", "0 0 * * 5#2"),
