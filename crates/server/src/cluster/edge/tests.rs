@@ -166,7 +166,7 @@ fn mail_waits_for_its_commit() {
 }
 
 #[test]
-fn the_link_is_told_once_when_there_is_something_to_send() {
+fn the_link_is_notified_once_when_there_is_something_to_send() {
     let (edge, _) = edge(1);
     visit(&edge, 1, &mut VecDeque::new());
     assert!(!is_notified(&edge));
@@ -184,7 +184,7 @@ fn the_link_is_told_once_when_there_is_something_to_send() {
 
 /// The leader learns of the room that a session makes.
 #[test]
-fn room_is_told_in_steps() {
+fn room_is_reported_to_the_leader_in_steps() {
     let (edge, mailboxes) = edge(1);
     visit(&edge, 1, &mut [open()].into());
     asks(&edge);
@@ -257,7 +257,7 @@ fn an_edge_serves_while_it_has_a_way_and_the_store_responds() {
 }
 
 #[test]
-fn a_client_that_goes_on_leaves_others_waiting() {
+fn clients_without_an_answer_stay_blocked_until_there_is_a_way_again() {
     let (edge, mailboxes) = edge(2);
     for client in [1, 2] {
         let mut items: VecDeque<Item> = (0..=ITEMS_MAX).map(|_| open()).collect();
