@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_has_its_reasons() {
+    fn the_store_that_fails_and_the_stop_come_before_draining() {
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
         let closed = CancellationToken::new();
         let clients = Clients::new(shared(&hub), Arc::default(), closed.clone());

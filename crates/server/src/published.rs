@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_allowance_has_a_size() {
+    fn publications_beyond_the_allowance_count_in_the_budget() {
         let budget = budget(1 << 20);
         let counted = |weight: usize, holds: usize| {
             let _published = publication(weight - PLACE_BYTES, &budget).admit(holds).unwrap();

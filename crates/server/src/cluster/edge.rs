@@ -33,6 +33,8 @@ use crate::mailbox::{Mail, Mailbox};
 use crate::published::Publication;
 
 #[cfg(test)]
+mod leaders;
+#[cfg(test)]
 mod tests;
 
 /// The numbers from here on belong to the daemon's own questions, each of which is a client of its own.

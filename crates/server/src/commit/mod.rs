@@ -351,10 +351,11 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let pace = Pace { interval: Some(hour), retry: hour };
         let committer = Committer::start(Arc::clone(&hub), Box::new(MemoryLog::new()), None, pace).unwrap();
-        // Now the committing thread sleeps.
         while hub.durable() == 0 || hub.with_journal(|_, journal| journal.is_behind()) {
             thread::yield_now();
         }
+        // The committing thread holds the writer until the end of its commit.
+        drop(committer.commits.writer());
         let timeouts = CommitTimeouts { timeout: Duration::from_secs(100), abort: Duration::from_secs(1000) };
         let watch = |writes_for_s: Option<u64>| {
             let since = writes_for_s.map_or(0, |seconds| clock::now().0 - 1000 * seconds);

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duty_is_done_at_the_end_of_the_next_turn_or_gathers() {
+    fn changes_are_committed_in_the_next_turn_or_gather() {
         let turn_commits = || TurnCommits::new(Arc::default(), nowhere().0);
         let mut commits = turn_commits();
         commits.add(CommitDuty::None);

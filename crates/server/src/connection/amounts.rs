@@ -185,7 +185,7 @@ fn what_a_connection_holds_is_counted_when_it_has_changed_much() {
 
 /// Requests that are not done yet count with the bytes that they were made of.
 #[test]
-fn outstanding_items_count() {
+fn commands_that_have_not_been_done_count_as_held_bytes() {
     const ITEMS: usize = 1000;
     const BYTES: usize = 5000;
     let mut it = InHand::open(Script { commands: ITEMS, ..Script::default() });
@@ -245,7 +245,7 @@ fn reading_stops_while_too_much_waits() {
 }
 
 #[test]
-fn room_that_something_waited_for_gives_another_turn() {
+fn room_after_a_write_gives_another_turn_to_what_waited() {
     let item = || VecDeque::from([Item::Forbidden(windlass_engine::Tag(1))]);
     let table = [
         (true, None, VecDeque::new(), "", false),

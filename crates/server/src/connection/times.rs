@@ -15,7 +15,7 @@ fn open(bounds: Bounds, script: Script) -> InHand {
 }
 
 #[test]
-fn a_silent_peer_is_idle() {
+fn a_silent_peer_is_disconnected_after_idle_max() {
     let idle_max = Some(Duration::from_secs(60));
     let mut it = open(Bounds { idle_max, ..PATIENT }, Script::default());
     assert_eq!(it.turn(1000), "61000");
@@ -29,7 +29,7 @@ fn a_silent_peer_is_idle() {
 }
 
 #[test]
-fn the_sessions_deadline_counts() {
+fn a_session_ticks_at_its_deadline_until_the_connection_ends() {
     let idle_max = Some(Duration::from_secs(60));
     let ticks = || Script { ticks_at: Some(Timestamp(5000)), ..Script::default() };
     let mut it = open(Bounds { idle_max, ..PATIENT }, ticks());

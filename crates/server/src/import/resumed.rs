@@ -23,7 +23,7 @@ fn a_resumed_import_knows_the_jobs_that_were_there_before_it() {
 }
 
 #[test]
-fn imported_times_are_the_engines() {
+fn an_import_reads_the_clock_of_the_engine() {
     let mut importer = Importer::rehearse(&fixture::config(""));
     importer.context.clock = Clock::skewed(-5000);
     assert_eq!(importer.ahead_ms(), 5000);

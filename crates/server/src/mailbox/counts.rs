@@ -33,7 +33,7 @@ fn the_budget_learns_of_mail_when_it_has_changed_much() {
 }
 
 #[test]
-fn answers_are_what_is_not_posted() {
+fn answer_bytes_leave_out_publications() {
     let mailbox = mailbox();
     assert_eq!(mailbox.answer_bytes(), 0);
     mailbox.push(0, words(1000), None);
@@ -44,9 +44,8 @@ fn answers_are_what_is_not_posted() {
     assert!((answers - Mail::FIXED_BYTES..=answers).contains(&mailbox.answer_bytes()));
 }
 
-/// Bytes that the peer does not take count fourfold.
 #[test]
-fn blame_is_for_what_is_not_taken() {
+fn bytes_that_the_peer_does_not_take_count_fourfold_as_blame() {
     let mailbox = mailbox();
     mailbox.push(0, words(1000), None);
     mailbox.set_unsent(500);
@@ -56,7 +55,7 @@ fn blame_is_for_what_is_not_taken() {
 }
 
 #[test]
-fn room_is_told_in_steps() {
+fn room_is_reported_in_steps() {
     let mailbox = mailbox();
     let told = [0, 9, 1, 0, 25, 5, 4, 0, 3].map(|bytes| mailbox.made_room(bytes, 10));
     assert_eq!(told, [None, None, Some(10), None, Some(25), None, None, None, Some(12)]);
@@ -75,7 +74,7 @@ fn a_closed_mailbox_accepts_nothing() {
 }
 
 #[test]
-fn its_owner_is_rung_once_until_it_looks() {
+fn an_owner_is_rung_once_until_it_looks() {
     let (ringer, seat) = nowhere();
     let mailbox = Mailbox::new(1 << 20, Arc::default(), (Arc::clone(&ringer), seat));
     let rings = || {

@@ -216,7 +216,7 @@ fn a_stream_ends_with_a_notice_after_a_complete_handshake() {
 }
 
 #[test]
-fn a_handshake_fails_for_a_reason() {
+fn a_failed_handshake_has_the_kind_of_its_cause() {
     let kind = |files: &Files, act: fn(Peer) -> Option<Peer>| {
         let (mut ours, peer) = pair(files);
         let mut peer = act(peer);

@@ -12,8 +12,8 @@ use crate::stall_tests;
 
 const NUMBER: u32 = 7;
 
-fn open_way(edge: &Edge) {
-    edge.open_way(&Welcome {
+pub(super) fn welcome() -> Welcome {
+    Welcome {
         epoch: 1,
         edge: EdgeNumber::new(NUMBER).unwrap(),
         reaches: 0,
@@ -21,11 +21,15 @@ fn open_way(edge: &Edge) {
         same_settings: true,
         clock: clock::read(),
         frame_bytes_max: 1 << 20,
-    });
+    }
+}
+
+fn open_way(edge: &Edge) {
+    edge.open_way(&welcome());
 }
 
 /// An edge with a way to its leader, and this many clients, from 1 on.
-fn edge(clients: u64) -> (Edge, Vec<Arc<Mailbox>>) {
+pub(super) fn edge(clients: u64) -> (Edge, Vec<Arc<Mailbox>>) {
     let edge = Edge::new(Arc::new(Budget::new(1 << 30)));
     open_way(&edge);
     let mailboxes = (1..=clients).map(|client| {
@@ -40,11 +44,11 @@ fn edge(clients: u64) -> (Edge, Vec<Arc<Mailbox>>) {
 }
 
 /// The leader's number of a client.
-fn there(client: u64) -> ClientId {
+pub(super) fn there(client: u64) -> ClientId {
     ClientId(EdgeNumber::new(NUMBER).unwrap().first_client().0 | client)
 }
 
-fn visit(edge: &Edge, client: u64, items: &mut VecDeque<Item>) -> Visited {
+pub(super) fn visit(edge: &Edge, client: u64, items: &mut VecDeque<Item>) -> Visited {
     let mut visited = Visited::All;
     let batch = Batch { client: ClientId(client), items, room: usize::MAX, visited: &mut visited };
     edge.visit(&clock::read(), &mut std::iter::once(batch));
@@ -58,11 +62,11 @@ fn push(bytes: usize) -> Item {
     Item::Command(Tag(1), JobCommand::Push(Box::new(job)).into())
 }
 
-fn open() -> Item {
+pub(super) fn open() -> Item {
     Item::Command(Tag(1), ClientCommand::Open(ClientInfo::default()).into())
 }
 
-fn asks(edge: &Edge) -> Vec<Ask> {
+pub(super) fn asks(edge: &Edge) -> Vec<Ask> {
     let mut asks = Vec::new();
     edge.take_asks(&mut asks);
     asks
@@ -72,13 +76,13 @@ fn is_notified(edge: &Edge) -> bool {
     pin!(edge.to_send.notified()).poll(&mut std::task::Context::from_waker(Waker::noop())).is_ready()
 }
 
-fn mail(edge: &Edge, mailbox: &Mailbox) -> usize {
+pub(super) fn mail(edge: &Edge, mailbox: &Mailbox) -> usize {
     let mut mail = Vec::new();
     edge.mail(mailbox, usize::MAX, &mut mail);
     mail.len()
 }
 
-fn done(client: u64, gate: u64) -> Say {
+pub(super) fn done(client: u64, gate: u64) -> Say {
     Say::Event { client: there(client), gate, event: Event::Reply(Tag(1), Reply::Done) }
 }
 
@@ -166,7 +170,7 @@ fn mail_waits_for_its_commit() {
 }
 
 #[test]
-fn the_link_is_told_once_when_there_is_something_to_send() {
+fn the_link_is_notified_once_when_there_is_something_to_send() {
     let (edge, _) = edge(1);
     visit(&edge, 1, &mut VecDeque::new());
     assert!(!is_notified(&edge));
@@ -184,7 +188,7 @@ fn the_link_is_told_once_when_there_is_something_to_send() {
 
 /// The leader learns of the room that a session makes.
 #[test]
-fn room_is_told_in_steps() {
+fn room_is_reported_to_the_leader_in_steps() {
     let (edge, mailboxes) = edge(1);
     visit(&edge, 1, &mut [open()].into());
     asks(&edge);
@@ -257,7 +261,7 @@ fn an_edge_serves_while_it_has_a_way_and_the_store_responds() {
 }
 
 #[test]
-fn a_client_that_goes_on_leaves_others_waiting() {
+fn clients_without_an_answer_stay_blocked_until_there_is_a_way_again() {
     let (edge, mailboxes) = edge(2);
     for client in [1, 2] {
         let mut items: VecDeque<Item> = (0..=ITEMS_MAX).map(|_| open()).collect();

@@ -138,7 +138,7 @@ fn a_client_that_closes_has_its_commands_done_first() {
 }
 
 #[test]
-fn no_edge_asks_that() {
+fn an_edge_may_not_act_for_clients_of_another_edge() {
     let mut led = Led::new(ROOM);
     let others = ClientId(EdgeNumber::new(8).unwrap().first_client().0 | 1);
     for ask in [Ask::Open { client: others, room: 1 }, Ask::Close { client: others }, Ask::Bye] {

@@ -1,0 +1,102 @@
+//! How an edge goes from one leader to the next, or becomes the leader.
+
+use super::tests::{asks, done, edge, mail, open, there, visit, welcome};
+use super::*;
+
+/// Opens a way to the same leader, or to one that gives the edge another number.
+fn open_way(edge: &Edge, number: u32) {
+    edge.open_way(&Welcome { edge: EdgeNumber::new(number).unwrap(), ..welcome() });
+}
+
+fn is_closed(mailbox: &Mailbox) -> bool {
+    mailbox.close_reason().is_some()
+}
+
+#[test]
+fn an_edge_knows_its_number_and_the_newest_commit_of_its_leader() {
+    let (edge, _) = edge(0);
+    let known = Known { edge: welcome().edge, epoch: 1, commit: 5 };
+    assert_eq!(edge.known(), Some(known));
+    edge.hear([Say::Durable { commit: 6 }]);
+    edge.close_way();
+    assert_eq!(edge.known(), Some(Known { commit: 6, ..known }));
+    assert_eq!(Edge::new(Arc::default()).known(), None);
+}
+
+#[test]
+fn clients_that_have_spoken_are_closed_if_the_edge_gets_another_number() {
+    for (number, closed) in [(7, false), (8, true)] {
+        let (edge, mailboxes) = edge(2);
+        visit(&edge, 1, &mut [open()].into());
+        edge.close_way();
+        open_way(&edge, number);
+        assert_eq!(mailboxes.iter().map(|it| is_closed(it)).collect::<Vec<_>>(), [closed, false]);
+    }
+}
+
+#[test]
+fn waiting_clients_are_closed_when_an_edge_gives_up() {
+    let (edge, mailboxes) = edge(2);
+    edge.give_up();
+    assert_eq!(visit(&edge, 1, &mut [open()].into()), Visited::All, "it has a way");
+    edge.close_way();
+    assert_eq!(visit(&edge, 1, &mut [open()].into()), Visited::UntilRung);
+    assert!(!is_closed(&mailboxes[0]));
+    edge.give_up();
+    assert_eq!([&mailboxes[0], &mailboxes[1]].map(|it| is_closed(it)), [true, false]);
+    assert_eq!(visit(&edge, 2, &mut [open()].into()), Visited::UntilRung);
+    assert!(is_closed(&mailboxes[1]), "as are those that come later");
+}
+
+#[test]
+fn a_daemon_that_begins_to_lead_takes_its_clients_over() {
+    let (edge, mailboxes) = edge(3);
+    visit(&edge, 1, &mut [open()].into());
+    mailboxes[2].evict(Reason::ClosedByServer);
+    let handover = edge.hand_over(2, 9);
+    let mut clients: Vec<_> = handover.mailboxes.iter().map(|(client, _)| client.0).collect();
+    clients.sort_unstable();
+    assert_eq!(clients, [1, 2], "without the one that ends");
+    assert!(matches!(handover.commands[..], [(ClientId(1), Tag::NONE, Command::Client(ClientCommand::Open(_)))]));
+    open_way(&edge, 7);
+    assert_eq!(edge.health(), Health::StoreFailed, "a leader has no way to another one");
+    edge.begin();
+    open_way(&edge, 7);
+    assert_eq!(edge.health(), Health::Serving);
+}
+
+#[test]
+fn answers_that_the_new_leaders_journal_has_are_acknowledged() {
+    for (epoch, refused) in [(2, [false, true]), (1, [true, true]), (3, [true, true])] {
+        let (edge, mailboxes) = edge(1);
+        edge.hear([done(1, 8), done(1, 9)]);
+        edge.hand_over(epoch, 8);
+        let mut mail = Vec::new();
+        mailboxes[0].take(0, false, usize::MAX, &mut mail);
+        let is_refused = |mail: &Mail| matches!(mail, Mail::Event(Event::Reply(_, Reply::Refused(Refusal::Unknown))));
+        assert_eq!(mail.iter().map(is_refused).collect::<Vec<_>>(), refused, "{epoch}");
+    }
+}
+
+#[test]
+fn publications_go_to_the_listed_clients() {
+    let (edge, mailboxes) = edge(2);
+    edge.publish_to(&[ClientId(2), ClientId(99)], Bytes::from_static(b"news"));
+    assert_eq!([&mailboxes[0], &mailboxes[1]].map(|it| mail(&edge, it)), [0, 1]);
+    visit(&edge, 1, &mut [Item::Publish([ClientId(1)].into_iter().collect(), Bytes::from_static(b"news"))].into());
+    assert_eq!([&mailboxes[0], &mailboxes[1]].map(|it| mail(&edge, it)), [1, 0]);
+}
+
+#[test]
+fn the_leader_learns_of_clients_that_go_unless_the_edge_stops() {
+    let (edge, _) = edge(3);
+    for client in [1, 2] {
+        visit(&edge, client, &mut [open()].into());
+    }
+    asks(&edge);
+    assert!(edge.close(ClientId(3)) && asks(&edge).is_empty(), "the leader does not know it");
+    assert!(edge.close(ClientId(1)));
+    assert!(matches!(asks(&edge)[..], [Ask::Close { client }] if client == there(1)));
+    edge.stop();
+    assert!(edge.close(ClientId(2)) && asks(&edge).is_empty());
+}
