@@ -152,6 +152,39 @@ impl Tail {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reads stretches of one table. Shows the bytes from the beginning of each span to the end of its stretch, in any
+    /// order.
+    fn fetch_stretches(
+        &self,
+        link: &Link,
+        stretches: &[Stretch],
+        show: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<(), Error> {
+        let Some(&Stretch { table, .. }) = stretches.first() else { return Ok(()) };
+        let (mut seqs, mut offsets, mut lens) = (Vec::new(), Vec::new(), Vec::new());
+        for Stretch { seq, bytes, .. } in stretches {
+            seqs.push(signed(*seq));
+            offsets.push(signed(bytes.start + 1)); // the database counts bytes from 1
+            lens.push(signed(bytes.end - bytes.start));
+        }
+        let select = format!(
+            "SELECT wanted.i, substring(log.records FROM wanted.at::int FOR wanted.len::int)
+             FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS wanted (seq, at, len, i)
+             JOIN {} log ON log.seq = wanted.seq",
+            self.names.log(table)
+        );
+        let mut rows = link.rows(READING, &select, &[&seqs, &offsets, &lens])?;
+        while let Some(row) = rows.next(READING)? {
+            let (number, bytes): (i64, &[u8]) = (row.get(0), row.get(1));
+            let found = usize::try_from(number - 1).ok().and_then(|at| stretches.get(at));
+            for (index, begin) in found.into_iter().flat_map(|found| &found.spans) {
+                let bytes = usize::try_from(*begin).ok().and_then(|begin| bytes.get(begin..));
+                show(*index, bytes.unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
     /// Truncates a table whose commits are all up to this one.
     fn truncate(&self, link: &Link, table: usize, upto: u64, place: u64) -> Result<(), Error> {
         let (lease, name) = (self.lease.as_ref().ok_or(Error::Closed)?, self.names.log(table));
@@ -230,40 +263,6 @@ impl Index {
     }
 }
 
-impl Tail {
-    /// Shows the bytes from the beginning of each span to the end of its stretch, in any order.
-    fn fetch_stretches(
-        &self,
-        link: &Link,
-        table: usize,
-        stretches: &[Stretch],
-        show: &mut dyn FnMut(usize, &[u8]),
-    ) -> Result<(), Error> {
-        let (mut seqs, mut offsets, mut lens) = (Vec::new(), Vec::new(), Vec::new());
-        for Stretch { seq, bytes, .. } in stretches {
-            seqs.push(signed(*seq));
-            offsets.push(signed(bytes.start + 1)); // the database counts bytes from 1
-            lens.push(signed(bytes.end - bytes.start));
-        }
-        let select = format!(
-            "SELECT wanted.i, substring(log.records FROM wanted.at::int FOR wanted.len::int)
-             FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS wanted (seq, at, len, i)
-             JOIN {} log ON log.seq = wanted.seq",
-            self.names.log(table)
-        );
-        let mut rows = link.rows(READING, &select, &[&seqs, &offsets, &lens])?;
-        while let Some(row) = rows.next(READING)? {
-            let (number, bytes): (i64, &[u8]) = (row.get(0), row.get(1));
-            let found = usize::try_from(number - 1).ok().and_then(|at| stretches.get(at));
-            for (index, begin) in found.into_iter().flat_map(|found| &found.spans) {
-                let bytes = usize::try_from(*begin).ok().and_then(|begin| bytes.get(begin..));
-                show(*index, bytes.unwrap_or_default());
-            }
-        }
-        Ok(())
-    }
-}
-
 impl LogTail for Tail {
     fn newest(&self) -> u64 {
         self.index().newest
@@ -303,15 +302,13 @@ impl LogTail for Tail {
         let kept = self.reader().take().filter(|link| !link.is_closed());
         let link = kept.map_or_else(|| Link::open(&self.target), Ok)?;
         let mut parts: Vec<Option<Vec<u8>>> = vec![None; spans.len()];
-        for table in 0..LOG_TABLES {
-            let stretches = stretches(&self.rows(), table, spans);
-            if !stretches.is_empty() {
-                self.fetch_stretches(&link, table, &stretches, &mut |index, bytes| {
-                    if let (Some(span), Some(part)) = (spans.get(index), parts.get_mut(index)) {
-                        *part = bytes.get(..span.len).map(<[u8]>::to_vec);
-                    }
-                })?;
-            }
+        let stretches = stretches(&self.rows(), spans);
+        for of_a_table in stretches.chunk_by(|one, next| one.table == next.table) {
+            self.fetch_stretches(&link, of_a_table, &mut |index, bytes| {
+                if let (Some(span), Some(part)) = (spans.get(index), parts.get_mut(index)) {
+                    *part = bytes.get(..span.len).map(<[u8]>::to_vec);
+                }
+            })?;
         }
         *self.reader() = Some(link);
         for part in parts {
@@ -391,6 +388,7 @@ pub(crate) fn read_rows(
 /// Bytes of a commit that are read at once.
 #[derive(Debug, PartialEq)]
 struct Stretch {
+    table: usize,
     seq: u64,
     /// Where it begins and ends in the commit's records.
     bytes: Range<u64>,
@@ -398,23 +396,22 @@ struct Stretch {
     spans: Vec<(usize, u64)>,
 }
 
-/// Where the spans are whose commits are in this table. The database decompresses a commit from its first byte for each
+/// Where the spans are, in the order of their places. The database decompresses a commit from its first byte for each
 /// stretch, so spans share one unless they are far apart.
-fn stretches(rows: &[Place], table: usize, spans: &[Span]) -> Vec<Stretch> {
+fn stretches(rows: &[Place], spans: &[Span]) -> Vec<Stretch> {
     let mut order: Vec<(usize, &Span)> = spans.iter().enumerate().collect();
     order.sort_unstable_by_key(|(_, span)| span.place.0);
     let mut stretches: Vec<Stretch> = Vec::new();
     for (index, span) in order {
         let behind = rows.partition_point(|row| row.place <= span.place.0);
-        let row = behind.checked_sub(1).and_then(|at| rows.get(at)).filter(|row| row.table == table);
-        let Some(&Place { place, seq, .. }) = row else { continue };
+        let Some(&Place { place, seq, table }) = behind.checked_sub(1).and_then(|at| rows.get(at)) else { continue };
         let (begin, end) = (span.place.0 - place, span.place.0 - place + span.len as u64);
         match stretches.last_mut() {
             Some(last) if last.seq == seq && begin <= last.bytes.end + GAP_BYTES => {
                 last.spans.push((index, begin - last.bytes.start));
                 last.bytes.end = last.bytes.end.max(end);
             }
-            _ => stretches.push(Stretch { seq, bytes: begin..end, spans: vec![(index, 0)] }),
+            _ => stretches.push(Stretch { table, seq, bytes: begin..end, spans: vec![(index, 0)] }),
         }
     }
     stretches
@@ -473,9 +470,12 @@ mod tests {
         let rows = [Place { place: 0, seq: 1, table: 0 }, Place { place: 101, seq: 2, table: 1 }];
         let span = |place: u64, len: usize| Span { place: Position(place), len };
         let spans = [span(150, 3), span(5, 10), span(101, 7)];
-        assert_eq!(stretches(&rows, 0, &spans), [Stretch { seq: 1, bytes: 5..15, spans: vec![(1, 0)] }]);
-        assert_eq!(stretches(&rows, 1, &spans), [Stretch { seq: 2, bytes: 0..52, spans: vec![(2, 0), (0, 49)] }]);
-        assert_eq!(stretches(&rows, 2, &spans), []);
+        let expected = [
+            Stretch { table: 0, seq: 1, bytes: 5..15, spans: vec![(1, 0)] },
+            Stretch { table: 1, seq: 2, bytes: 0..52, spans: vec![(2, 0), (0, 49)] },
+        ];
+        assert_eq!(stretches(&rows, &spans), expected);
+        assert_eq!(stretches(&[], &spans), []);
     }
 
     #[test]
@@ -484,7 +484,7 @@ mod tests {
         let near = Span { place: Position(10), len: 100 };
         for (gap, expected) in [(GAP_BYTES, 1), (GAP_BYTES + 1, 2)] {
             let far = Span { place: Position(110 + gap), len: 5 };
-            let found = stretches(&rows, 0, &[near, far]);
+            let found = stretches(&rows, &[near, far]);
             assert_eq!(found.len(), expected, "{gap}");
             assert_eq!(found.last().map(|last| last.bytes.end), Some(100 + gap + 5));
         }
