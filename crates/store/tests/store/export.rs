@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, BatchProgress, DayBegin, Holder, Job, JobId, JobState, Lease, NewJob, OnExpiry, Protocol, Recurrence,
-    Schedule, Timestamp, Token, Totals,
+    DayBegin, Holder, Job, JobId, JobState, Lease, NewJob, OnExpiry, Protocol, Recurrence, Schedule, Timestamp, Token,
+    Totals,
 };
 use windlass_store::{About, Exported, Salvage};
 
@@ -60,21 +60,7 @@ fn entities_are_in_the_order_of_their_numbers_and_counted() {
         found.schedules.insert(id, Schedule { id, key: None, job, recurrence, anchor, next_at, runs_left: None });
     }
     for id in [5, 11].map(JobId) {
-        let batch = Batch {
-            id,
-            name: Bytes::from_static(b"b"),
-            protocol: Protocol::FAKTORY,
-            parent: None,
-            parent_name: None,
-            depth: 0,
-            about: Bytes::new(),
-            meta: Bytes::new(),
-            created_at: Timestamp(0),
-            complete: None,
-            success: None,
-            progress: BatchProgress::new(Timestamp(0)),
-        };
-        found.batches.insert(id, batch);
+        found.batches.insert(id, jobs::plain_batch(id, "b", Timestamp(0)));
     }
     for number in 3..7 {
         found.days.insert(number, DayBegin { number, day: 20_000 + number, totals: Totals::default() });

@@ -29,6 +29,24 @@ pub(crate) fn plain() -> Job {
     }
 }
 
+/// The plainest batch: open, and without a job.
+pub(crate) fn plain_batch(id: JobId, name: &'static str, created_at: Timestamp) -> Batch {
+    Batch {
+        id,
+        name: Bytes::from_static(name.as_bytes()),
+        protocol: Protocol::FAKTORY,
+        parent: None,
+        parent_name: None,
+        depth: 0,
+        about: Bytes::new(),
+        meta: Bytes::new(),
+        created_at,
+        complete: None,
+        success: None,
+        progress: BatchProgress::new(created_at),
+    }
+}
+
 /// A job that an engine could have, without any connection-bound state.
 pub(crate) fn any_job() -> impl Strategy<Value = Job> {
     let number = prop_oneof![0u64..200, 0..1u64 << 63];

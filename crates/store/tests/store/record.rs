@@ -320,20 +320,7 @@ fn golden() -> Vec<(&'static str, Record)> {
     let zoned_schedule = Schedule { recurrence: Recurrence::Zoned(cron, berlin), ..plain_schedule.clone() };
     let to_the_second = Cron { seconds: 1 | 1 << 59, ..Cron::ALWAYS };
     let to_the_second = Schedule { recurrence: Recurrence::Cron(to_the_second), ..plain_schedule.clone() };
-    let plain_batch = Batch {
-        id: JobId(9),
-        name: Bytes::from_static(b"b-1"),
-        protocol: Protocol::FAKTORY,
-        parent: None,
-        parent_name: None,
-        depth: 0,
-        about: Bytes::new(),
-        meta: Bytes::new(),
-        created_at: at,
-        complete: None,
-        success: None,
-        progress: BatchProgress::new(at),
-    };
+    let plain_batch = jobs::plain_batch(JobId(9), "b-1", at);
     let over = BatchProgress {
         committed: true,
         total: 3,

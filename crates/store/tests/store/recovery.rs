@@ -155,20 +155,7 @@ fn queue(id: u32, name: &'static str, kind: QueueKind) -> Record {
 }
 
 fn batch(id: u64, name: &'static str, change: impl FnOnce(&mut Batch)) -> Record {
-    let mut batch = Batch {
-        id: JobId(id),
-        name: Bytes::from_static(name.as_bytes()),
-        protocol: Protocol::FAKTORY,
-        parent: None,
-        parent_name: None,
-        depth: 0,
-        about: Bytes::new(),
-        meta: Bytes::new(),
-        created_at: Timestamp(0),
-        complete: None,
-        success: None,
-        progress: BatchProgress::new(Timestamp(0)),
-    };
+    let mut batch = jobs::plain_batch(JobId(id), name, Timestamp(0));
     change(&mut batch);
     Record::Batch(Box::new(batch))
 }
