@@ -70,3 +70,23 @@ impl Context {
         self.changes.push(change);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The outputs for this seed that the authors of splitmix64 publish.
+    #[test]
+    fn random_numbers_are_those_of_splitmix64() {
+        let mut context = Context::new(Timestamp(0), 1_234_567);
+        let known: [u64; 5] = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+            16_408_922_859_458_223_821,
+        ];
+        assert_eq!(known.map(|_| context.roll(u64::MAX)), known);
+        assert_eq!((Context::new(Timestamp(0), 1_234_567).roll(6), context.roll(0)), (known[0] % 6, 0));
+    }
+}

@@ -160,3 +160,36 @@ impl Grace {
         self.expected.pop_first().map(|(_, expected)| expected)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{Protocol, Token};
+
+    fn held(token: u64) -> Held {
+        let names = bytes::Bytes::new;
+        let (token, until, protocol) = (Token(token), Timestamp::NEVER, Protocol::GEARMAN);
+        Held { token, until, protocol, queue: names(), name: names(), key: names() }
+    }
+
+    #[test]
+    fn an_engine_without_predecessor_has_no_grace() {
+        let mut grace = Grace::default();
+        grace.end_at(Timestamp(9));
+        assert!(!grace.lasts(Timestamp(8)));
+        grace.begin(1);
+        grace.end_at(Timestamp(9));
+        assert_eq!([8, 9].map(|now| grace.lasts(Timestamp(now))), [true, false]);
+    }
+
+    #[test]
+    fn a_lease_that_is_claimed_twice_keeps_its_first_client_and_a_later_lease_takes_its_place() {
+        let job = JobId(7);
+        for (second, expected) in [(4, 1), (5, 1), (6, 2)] {
+            let mut grace = Grace::default();
+            grace.expect(job, ClientId(1), held(5));
+            grace.expect(job, ClientId(2), held(second));
+            assert_eq!(grace.arrived(job).map(|claimed| claimed.client), Some(ClientId(expected)), "{second}");
+        }
+    }
+}

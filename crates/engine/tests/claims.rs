@@ -143,6 +143,15 @@ fn of_two_claims_the_higher_token_counts() {
     }
 }
 
+#[test]
+fn a_claimed_lease_needs_a_delivery() {
+    for (token, place) in [(Token::of(3, 0).0, "ready"), (Token::of(3, 1).0, "leased")] {
+        let mut broker = successor([push("q")]);
+        broker.says(2, holds(1, token), []);
+        assert_eq!(broker.place(1), place, "{token}");
+    }
+}
+
 /// The end of an earlier lease may have been on its way to the journal. The journal has a lease for a time.
 #[test]
 fn a_claim_counts_if_its_lease_was_granted_after_that_in_the_journal() {

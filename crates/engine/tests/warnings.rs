@@ -4,7 +4,10 @@ mod common;
 
 use bytes::Bytes;
 use common::*;
-use windlass_engine::{Backoff, Capacity, Clash, ClientCommand, LeaseCommand, Proof, Refusal, WarningKind};
+use windlass_engine::{
+    Backoff, Capacity, Clash, ClientCommand, ClientId, Context, LeaseCommand, Proof, Refusal, Tag, Timestamp,
+    WarningKind,
+};
 
 /// The warnings since the last call: the kind, the count, and the first one's queue, name and failure.
 fn noticed(broker: &mut Broker) -> Vec<(WarningKind, u64, String)> {
@@ -86,6 +89,21 @@ fn refused_jobs_give_notices() {
     broker.hear(1, push("other").unique("k", Clash::Refuse));
     broker.says(1, push("other").unique("k", Clash::Refuse), ["1 refused: job not unique"]);
     assert_eq!(noticed(&mut broker), []);
+}
+
+#[test]
+fn refusals_of_one_turn_are_counted_by_what_they_exceed() {
+    let mut broker = Broker::limited(|limits| limits.name_bytes_max = 8);
+    broker.hear(1, limit("mail", 1));
+    broker.hear(1, push("mail"));
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    for queue in ["mail", "a name of 18 bytes", "mail", "a name of 21 bytes..."] {
+        broker.engine.apply(ClientId(1), Tag(1), push(queue), &mut context);
+    }
+    let counted: Vec<_> = context.warnings.into_iter().map(|warning| (warning.kind, warning.times)).collect();
+    let full = WarningKind::Refused(Capacity::QueueJobs.exceeded(1_u32, 1_u32));
+    let too_long = WarningKind::Refused(Capacity::NameBytes.exceeded(18_u32, 8_u32));
+    assert_eq!(counted, [(full, 2), (too_long, 2)]);
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Broker, Push, credit, fail, finish, pause, push, serve, take, throttle};
 use windlass_engine::{
-    Backoff, ClientCommand, ClientInfo, Cursor, Event, FiguresRow, Histogram, JobId, JobRef, LeaseHolder, OnExpiry,
-    Protocol, Query, Reply, Timestamp, Why,
+    Backoff, Bridge, ClientCommand, ClientInfo, Cursor, Event, FiguresRow, Histogram, JobId, JobRef, LeaseCommand,
+    LeaseHolder, OnExpiry, Proof, Protocol, Query, QueueCommand, Reply, Timestamp, Why,
 };
 
 #[track_caller]
@@ -90,6 +90,20 @@ fn only_clients_that_see_the_job_serve_it() {
     assert_eq!(why(&mut broker, 1), Why::Unserved { others: vec![Protocol::FAKTORY] });
     broker.hear(1, faktory("q"));
     assert_eq!(why(&mut broker, 2), behind(0), "jobs of another protocol are not before it");
+}
+
+#[test]
+fn clients_of_a_bridged_queue_serve_the_jobs_that_can_be_converted() {
+    let mut broker = Broker::new();
+    broker.hear(5, ClientCommand::Open(ClientInfo { protocol: Some(Protocol::FAKTORY), ..ClientInfo::default() }));
+    broker.hear(1, QueueCommand::Bridge(Box::new(Bridge::all())));
+    broker.hear(1, push("q"));
+    broker.hear(5, serve("q"));
+    assert_eq!(why(&mut broker, 1), behind(0));
+    broker.hear(5, take(["q"]));
+    let why_not = "base64: not one string".into();
+    broker.hear(5, LeaseCommand::Unconvertible { job: JobRef::Id(JobId(1)), proof: Proof::Connection, why: why_not });
+    assert_eq!(why(&mut broker, 1), Why::Unserved { others: vec![Protocol::FAKTORY] });
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Broker, all, in_queue, placed, push, remove_queue, serve, take};
+use common::{Broker, all, in_queue, placed, push, remove_queue, serve, take, take_served};
 use windlass_engine::{
     Backoff, BulkCommand, ClientCommand, Command, Condition, Cursor, Event, Filter, JobCommand, JobStateKind, Mutation,
     NewJob, Protocol, Query, QueueCommand, QueueKind, Reply, TakeCommand,
@@ -251,6 +251,7 @@ fn a_busy_connection_closes_in_parts() {
             if !more {
                 break;
             }
+            assert!(work >= 10 * PAGE, "{command:?}, part {parts}: {work}");
             parts += 1;
         }
         let each = MANY.div_ceil(PAGE) - 1;
@@ -267,6 +268,32 @@ fn a_busy_connection_closes_in_parts() {
         assert_eq!(u64::from(count(JobStateKind::Ready)), MANY + followed, "{command:?}");
         assert!(broker.engine.queues().all(|queue| queue.image().is_known()));
     }
+}
+
+#[test]
+fn waiting_takes_end_a_page_at_a_time() {
+    for (takes, parts) in [(1, 0), (2, 1), (3, 2)] {
+        let mut broker = Broker::limited(|limits| limits.page_max = 1);
+        (0..takes).for_each(|_| assert_eq!(broker.hear(3, take(["q"]).forever()), []));
+        let close = Command::Client(ClientCommand::Close);
+        let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
+        let ran =
+            std::iter::repeat_with(|| broker.engine.apply_in_part(windlass_engine::ClientId(3), &close, &mut context));
+        assert_eq!(ran.take_while(|more| *more).count(), parts, "{takes}");
+    }
+}
+
+#[test]
+fn a_client_that_closes_in_parts_gets_no_job_between_two() {
+    let mut broker = Broker::limited(|limits| limits.page_max = 1);
+    broker.hear(3, serve("q"));
+    broker.hear(3, serve("r"));
+    broker.says(3, take_served().forever(), []);
+    let close = Command::Client(ClientCommand::Close);
+    let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
+    assert!(broker.engine.apply_in_part(windlass_engine::ClientId(3), &close, &mut context));
+    broker.says(1, push("q"), ["1 new j1"]);
+    broker.says(1, push("r"), ["1 new j2"]);
 }
 
 #[test]

@@ -238,4 +238,23 @@ mod tests {
         assert_eq!((map.pages.len(), map.dense, map.len() as u64), (1, 1, 3 * PAGE + 1));
         assert_eq!(map.get(JobId(u64::MAX / 2)), Some(3));
     }
+
+    #[test]
+    fn the_hash_table_gives_memory_back_when_a_sixteenth_is_used_and_keeps_room_for_four_times_that() {
+        const PAGE: u64 = Numbered::<u64>::PAGE as u64;
+        let mut map = Numbered::new(0_u64);
+        // One value a page, so all pages but the last move to the hash table.
+        (0..60_000).for_each(|page| assert_eq!(map.set(JobId(page * PAGE), 1), None));
+        let full = map.sparse.capacity();
+        let mut pages = 0_u64..;
+        let mut leave = |map: &mut Numbered<u64>, values: usize| {
+            while map.sparse.len() > values {
+                pages.next().and_then(|page| map.remove(JobId(page * PAGE)));
+            }
+            map.sparse.capacity()
+        };
+        assert!(leave(&mut map, full / 15) > full / 2);
+        let kept = leave(&mut map, full / 17);
+        assert!((full / 5..full / 2).contains(&kept), "{full}, {kept}");
+    }
 }
