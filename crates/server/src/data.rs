@@ -358,3 +358,32 @@ fn is_there(data_dir: &Path) -> Result<(), Failure> {
         Err(why) => refuse(&why),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::fixture;
+
+    #[test]
+    fn the_store_has_the_limits_of_the_configuration() {
+        let mut config = fixture::config("");
+        config.store.checkpoint.0 = 1 << 20;
+        config.store.compact_floor.0 = 3 << 20;
+        let CheckpointLimits { log_bytes, table_floor_bytes, keep_bytes, .. } = store_config(&config).checkpoints;
+        assert_eq!((log_bytes, table_floor_bytes, keep_bytes), (1 << 20, 3 << 20, 1 << 18));
+    }
+
+    #[test]
+    fn a_salvage_lists_some_places_and_counts_the_rest() {
+        for (unreadable, lines, rest) in
+            [(0, 1, ""), (NAMED_MAX, NAMED_MAX + 1, ""), (NAMED_MAX + 2, NAMED_MAX + 2, "2")]
+        {
+            let place = |number| format!("place {number}");
+            let mut found = Salvage::default();
+            found.unreadable = (0..unreadable).map(place).collect();
+            let said = in_words(&found);
+            assert_eq!(said.lines().count(), lines, "{said}");
+            assert_eq!(said.ends_with(&format!("and {rest} more")), !rest.is_empty(), "{said}");
+        }
+    }
+}

@@ -189,3 +189,20 @@ impl Write for Chunks {
         self.to.blocking_send(Ok(chunk)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_begins_at_the_daemon_that_has_the_store() {
+        let exports = Exports::default();
+        let (requests, _requested) = std_mpsc::channel();
+        assert!(matches!(exports.begin(), Err(NoExport::Elsewhere)));
+        exports.come_from(requests, std::thread::current());
+        let first = exports.begin().unwrap();
+        assert!(matches!(exports.begin(), Err(NoExport::Busy)), "{first:?}");
+        exports.end();
+        assert!(matches!(exports.begin(), Err(NoExport::Elsewhere)));
+    }
+}

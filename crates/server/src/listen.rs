@@ -450,6 +450,33 @@ mod tests {
         assert!(!path.exists());
     }
 
+    #[test]
+    fn addresses_of_other_machines_and_of_missing_families_may_be_left_out() {
+        let family = io::Error::from_raw_os_error(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
+        let table = [
+            (family, true),
+            (io::ErrorKind::AddrNotAvailable.into(), true),
+            (io::ErrorKind::AddrInUse.into(), false),
+            (io::ErrorKind::PermissionDenied.into(), false),
+        ];
+        for (error, expected) in table {
+            assert_eq!(is_not_ours(&error), expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_socket_whose_backlog_is_full_is_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ipc");
+        let listening = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listening.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        listening.listen(1).unwrap();
+        for _ in 0..8 {
+            assert_eq!(clear_stale(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        }
+        assert!(path.exists());
+    }
+
     #[tokio::test]
     async fn only_a_stale_socket_is_replaced() {
         let dir = tempfile::tempdir().unwrap();

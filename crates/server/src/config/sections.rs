@@ -453,3 +453,19 @@ impl Server {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_daemons_reach_this_one_at_its_first_address_unless_another_is_configured() {
+        let listen = || "127.0.0.1:7".parse().unwrap();
+        let table =
+            [(vec![], "", ""), (vec![listen()], "", "127.0.0.1:7"), (vec![listen()], "a.example:9", "a.example:9")];
+        for (listen, address, expected) in table {
+            let cluster = Cluster { listen, address: address.to_owned(), ..Cluster::default() };
+            assert_eq!(cluster.address(), expected);
+        }
+    }
+}

@@ -122,3 +122,24 @@ impl Control {
         *self.draining.lock().unwrap_or_else(PoisonError::into_inner) = Some(draining);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_to_stop_is_reported_if_it_is_harder_than_those_before() {
+        let requests = StopRequests::default();
+        let mut reported = requests.subscribe();
+        for (how, is_reported, asked) in [
+            (Stop::Gracefully, true, Stop::Gracefully),
+            (Stop::Gracefully, false, Stop::Gracefully),
+            (Stop::Now, true, Stop::Now),
+            (Stop::Gracefully, false, Stop::Now),
+        ] {
+            requests.ask(how);
+            assert_eq!(reported.has_changed().unwrap(), is_reported, "{how:?}");
+            assert_eq!(*reported.borrow_and_update(), Some(asked), "{how:?}");
+        }
+    }
+}

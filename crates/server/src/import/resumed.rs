@@ -72,4 +72,12 @@ fn jobs_of_a_batch_stay_in_it() {
     let members = |(job, _): &(Job, Bytes)| job.extra.as_deref().is_some_and(|extra| extra.member.is_some());
     assert_eq!(before.jobs.iter().filter(|job| members(job)).count(), 2);
     assert_eq!(before, contents(&to));
+    // The second import begins behind the first lines of the export, and knows the batch from the engine.
+    let exported = lines(&export(&from.data_dir));
+    for cut in 1..exported.len() {
+        let to = config(&dir.path().join(format!("cut-{cut}")));
+        take(&to, &exported, cut);
+        assert_eq!(take(&to, &exported, usize::MAX), vec![], "{cut}");
+        assert_eq!(before, contents(&to), "{cut}");
+    }
 }

@@ -232,5 +232,8 @@ mod tests {
         }
         let wide = "é".repeat(SHOWN_CHARS_MAX);
         assert_eq!(shown(wide.as_bytes()), wide);
+        let widest = "\u{1f600}".repeat(SHOWN_CHARS_MAX);
+        assert_eq!(shown(widest.as_bytes()), widest);
+        assert_eq!(shown(format!("{widest}x").as_bytes()), format!("{widest}…"));
     }
 }
