@@ -102,6 +102,16 @@ fn a_busy_port_and_a_busy_directory_are_reported_in_one_line() {
             format!("127.0.0.1:{port}"),
         ),
         (
+            "port of another key of the protocol",
+            3,
+            format!(
+                "data_dir = {other:?}\nfaktory.listen = []\nspiderq.listen = []\ngearman.listen = []\n[eventmq]\n\
+                 listen = [\"127.0.0.1:0\"]\nadmin_listen = [\"127.0.0.1:{port}\"]\n\
+                 publish_listen = []\nsubscribe_listen = []\n"
+            ),
+            "the address is in use (eventmq.admin_listen)".to_owned(),
+        ),
+        (
             "directory",
             4,
             format!(
