@@ -262,7 +262,7 @@ fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Tas
 impl Follower {
     /// Links this daemon to the leader, again and again.
     async fn follow(&self) {
-        let mut without_since = Instant::now();
+        let mut leaderless = Leaderless::since(Instant::now());
         loop {
             if let Some(leader) = self.find_leader().await {
                 let begun = Instant::now();
@@ -270,11 +270,9 @@ impl Follower {
                 self.view.lost_link();
                 let Holder { name, link: address, .. } = leader;
                 warn_limited!("link", leader = name, address, %why, "the link to the leader has ended");
-                if begun.elapsed() > LOOK_EVERY {
-                    without_since = Instant::now();
-                }
+                leaderless.was_linked(begun, Instant::now());
             }
-            if without_since.elapsed() > self.hold {
+            if leaderless.lasts(Instant::now()) > self.hold {
                 self.edge.give_up();
             }
             sleep(LOOK_EVERY).await;
@@ -286,7 +284,34 @@ impl Follower {
         let remote = Arc::clone(self.remote.as_ref()?);
         let found = tokio::task::spawn_blocking(move || remote.holder()).await.ok()?;
         let found = found.inspect_err(|why| warn_limited!("leader", %why, "cannot look for the leader")).ok()?;
-        found.filter(|holder| !holder.link.is_empty() && holder.link != self.own)
+        found.filter(|holder| can_follow(&self.own, &holder.link))
+    }
+}
+
+/// Whether a daemon whose own links have the address `own` can link itself to a leader at `link`: the leader must have
+/// one, and be another daemon.
+fn can_follow(own: &str, link: &str) -> bool {
+    !link.is_empty() && link != own
+}
+
+/// Since when an edge has been without a leader.
+#[derive(Debug)]
+struct Leaderless(Instant);
+
+impl Leaderless {
+    const fn since(begun: Instant) -> Self {
+        Self(begun)
+    }
+
+    /// A link has ended. One that ended at once had no leader behind it.
+    fn was_linked(&mut self, begun: Instant, ended: Instant) {
+        if ended - begun > LOOK_EVERY {
+            self.0 = ended;
+        }
+    }
+
+    fn lasts(&self, now: Instant) -> Duration {
+        now - self.0
     }
 }
 
@@ -332,4 +357,29 @@ async fn accept_any(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketA
         accepted.map_or(Poll::Pending, Poll::Ready)
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_is_without_a_leader_since_its_last_link_that_lasted() {
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let mut leaderless = Leaderless::since(begun);
+        for (from, to, since) in [(100, 150, 0), (200, 251, 251), (300, 301, 251), (400, 9_000, 9_000)] {
+            leaderless.was_linked(at(from), at(to));
+            assert_eq!(leaderless.lasts(at(10_000)), at(10_000) - at(since), "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_follows_another_one_with_an_address() {
+        for (own, link, expected) in
+            [("a:1", "b:1", true), ("", "b:1", true), ("a:1", "a:1", false), ("a:1", "", false), ("", "", false)]
+        {
+            assert_eq!(can_follow(own, link), expected, "{own} {link}");
+        }
+    }
 }
