@@ -271,6 +271,20 @@ impl Connection {
         self.seat
     }
 
+    /// Another thread serves the connection from now on, and counts what it does. Its first turn there looks at
+    /// everything.
+    pub(crate) fn move_to(&mut self, ringer: Arc<Ringer>, seat: Seat, counts: Arc<Counts>) {
+        self.mailbox.move_to(ringer, seat);
+        (self.seat, self.counts) = (seat, counts);
+        self.notice(true, true, false);
+        self.rung();
+    }
+
+    /// How many commands wait for the engine.
+    pub(crate) fn commands(&self) -> usize {
+        self.items.len()
+    }
+
     /// What the thread waits for on behalf of this connection.
     pub(crate) fn source(&mut self) -> &mut dyn Source {
         self.stream.source()

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use windlass_engine::{ClientId, Event, Refusal, Reply};
 use windlass_session::{Closer, Reason};
@@ -79,9 +80,10 @@ pub(crate) struct Mailbox {
     buffers: Share,
     /// Bytes of the owner's buffers that the peer must take.
     unsent: AtomicUsize,
-    /// The owner's thread, and its place there.
-    ringer: Arc<Ringer>,
-    seat: Seat,
+    /// The owner's number.
+    client: ClientId,
+    /// The owner's thread, and its place there. Another thread may take the owner over.
+    owner: ArcSwap<(Arc<Ringer>, Seat)>,
     /// So many items of the owner are on their way to another daemon.
     under_way: AtomicUsize,
     /// Bytes that the owner has taken, and the other daemon has not been told of.
@@ -137,7 +139,7 @@ impl Mailbox {
         Self::of(bytes_max, budget, owner, true)
     }
 
-    fn of(bytes_max: usize, budget: Arc<Budget>, (ringer, seat): (Arc<Ringer>, Seat), takes_early: bool) -> Self {
+    fn of(bytes_max: usize, budget: Arc<Budget>, owner: (Arc<Ringer>, Seat), takes_early: bool) -> Self {
         Self {
             inner: Mutex::default(),
             bell: AtomicU8::new(0),
@@ -150,8 +152,8 @@ impl Mailbox {
             share: Share::default(),
             buffers: Share::default(),
             unsent: AtomicUsize::new(0),
-            ringer,
-            seat,
+            client: owner.1.client,
+            owner: ArcSwap::from_pointee(owner),
             under_way: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
             takes_early,
@@ -330,7 +332,7 @@ impl Mailbox {
 
     /// The owner's number.
     pub(crate) const fn client(&self) -> ClientId {
-        self.seat.client
+        self.client
     }
 
     /// Sets how many items of the owner are on their way to another daemon.
@@ -351,7 +353,8 @@ impl Mailbox {
     /// Makes the owner's thread look here.
     pub(crate) fn ring(&self) {
         if self.bell.fetch_or(RUNG, Ordering::AcqRel) == 0 {
-            self.ringer.ring(self.seat);
+            let owner = self.owner.load();
+            owner.0.ring(owner.1);
         }
     }
 
@@ -368,7 +371,12 @@ impl Mailbox {
 
     /// Whether the owner is on this thread.
     pub(crate) fn is_on(&self, ringer: &Arc<Ringer>) -> bool {
-        Arc::ptr_eq(&self.ringer, ringer)
+        Arc::ptr_eq(&self.owner.load().0, ringer)
+    }
+
+    /// The owner has moved to this thread, and will look here next: a ring before that may have gone to the old one.
+    pub(crate) fn move_to(&self, ringer: Arc<Ringer>, seat: Seat) {
+        self.owner.store(Arc::new((ringer, seat)));
     }
 
     /// Adds one piece of mail, as [`Filling::push`] does.

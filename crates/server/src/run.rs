@@ -107,7 +107,7 @@ async fn serve(
     let roles = Roles::new(place, config, &budget, &sockets.served);
     let shared = Shared::new(roles.broker(), budget, bounds(config));
     let Server { poll, .. } = config.server;
-    let wanted_threads = config.server.threads_or_default();
+    let wanted_threads = (config.server.threads_or_default(), config.server.helpers(config.durability));
     let (threads, thread_slots) = Threads::start(wanted_threads, &shared, poll).map_err(no_threads)?;
     let names = ProtocolNames::of(config);
     let acceptor = Arc::new(Acceptor::new(names, thread_slots, shared, places(config)));

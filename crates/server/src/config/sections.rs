@@ -452,6 +452,16 @@ impl Server {
             threads => threads,
         }
     }
+
+    /// The number of threads that help them when turns are deep. Not if replies wait for the disk: two threads commit
+    /// more often, and less at a time.
+    #[must_use]
+    pub fn helpers(&self, durability: Durability) -> usize {
+        match (self.threads, durability) {
+            (0, Durability::Interval) => thread::available_parallelism().map_or(1, usize::from) / 2,
+            (0, Durability::Sync) | (1.., _) => 0,
+        }
+    }
 }
 
 #[cfg(test)]

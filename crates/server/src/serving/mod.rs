@@ -1,19 +1,24 @@
 //! The threads that serve connections. Each keeps its connections: no thread wakes another to share its work, which
-//! with small messages would cost more than the work.
+//! with small messages would cost more than the work. Only deep turns are shared (`sharing`).
 //!
 //! A thread serves in turns (`turn`). Other threads reach it through its `ringer`. Measured in `../README.md`.
 
 mod alarm;
 mod arrival;
+mod load;
+mod member;
+#[cfg(test)]
+mod moves;
 mod polling;
 mod ringer;
+mod sharing;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timers;
 mod turn;
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -23,6 +28,7 @@ pub(crate) use self::arrival::{Arrival, Label};
 #[cfg(test)]
 pub(crate) use self::ringer::nowhere;
 pub(crate) use self::ringer::{Due, Ringer, Seat};
+use self::sharing::{Partner, Role};
 use self::turn::Serving;
 use crate::commit::Commits;
 use crate::config::Polling;
@@ -42,7 +48,9 @@ pub(crate) struct Threads(Vec<(Arc<Ringer>, JoinHandle<()>)>);
 /// The serving threads, for new connections.
 #[derive(Debug)]
 pub(crate) struct ThreadSlots {
+    /// Helpers come last. New connections do not go to them.
     threads: Vec<ServingThread>,
+    mains: usize,
     commits: Arc<OnceLock<Arc<Commits>>>,
 }
 
@@ -53,23 +61,44 @@ struct ServingThread {
     taken: Arc<AtomicUsize>,
 }
 
+impl ServingThread {
+    fn partner(&self, role: Role, is_helper_full: &Arc<AtomicBool>) -> Partner {
+        let (ringer, taken) = (Arc::clone(&self.ringer), Arc::clone(&self.taken));
+        Partner { ringer, taken, role, is_helper_full: Arc::clone(is_helper_full) }
+    }
+}
+
 impl Threads {
-    /// Starts this many threads.
-    pub(crate) fn start(wanted: usize, shared: &Shared, polling: Polling) -> io::Result<(Self, ThreadSlots)> {
-        let (mut threads, mut slots) = (Vec::new(), Vec::new());
+    /// Starts this many threads, and this many helpers, at most one for each thread.
+    pub(crate) fn start(
+        (wanted, helpers): (usize, usize),
+        shared: &Shared,
+        polling: Polling,
+    ) -> io::Result<(Self, ThreadSlots)> {
         let commits = Arc::<OnceLock<_>>::default();
-        for number in 0..wanted {
-            let serving = Serving::new(shared.clone(), polling, Arc::clone(&commits))?;
+        let new = |_| Serving::new(shared.clone(), polling, Arc::clone(&commits));
+        let mut all: Vec<Serving> = (0..wanted + helpers).map(new).collect::<Result<_, _>>()?;
+        let of = |serving: &Serving| ServingThread { ringer: Arc::clone(serving.ringer()), taken: Arc::default() };
+        let slots: Vec<_> = all.iter().map(of).collect();
+        let (mains, others) = all.split_at_mut(wanted);
+        for ((main, helper), (main_slot, helper_slot)) in
+            mains.iter_mut().zip(others).zip(slots.iter().zip(slots.iter().skip(wanted)))
+        {
+            let is_helper_full = Arc::default();
+            main.share_with(helper_slot.partner(Role::Helper, &is_helper_full));
+            helper.share_with(main_slot.partner(Role::Helped, &is_helper_full));
+        }
+        let start = |(number, serving): (usize, Serving)| {
             let ringer = Arc::clone(serving.ringer());
             let serve = move || {
                 shorten_slices();
                 serving.run();
             };
             let thread = thread::Builder::new().name(format!("serve-{number}")).spawn(serve)?;
-            slots.push(ServingThread { ringer: Arc::clone(&ringer), taken: Arc::default() });
-            threads.push((ringer, thread));
-        }
-        Ok((Self(threads), ThreadSlots { threads: slots, commits }))
+            Ok((ringer, thread))
+        };
+        let threads = all.into_iter().enumerate().map(start).collect::<io::Result<_>>()?;
+        Ok((Self(threads), ThreadSlots { threads: slots, mains: wanted, commits }))
     }
 }
 
@@ -95,7 +124,7 @@ impl ThreadSlots {
 
     /// Serves a connection on the thread that has the fewest.
     pub(crate) fn serve(&self, arrival: Arrival) {
-        let fewest = self.threads.iter().min_by_key(|thread| thread.taken.load(Ordering::Relaxed));
+        let fewest = self.threads.iter().take(self.mains).min_by_key(|thread| thread.taken.load(Ordering::Relaxed));
         if let Some(ServingThread { ringer, taken }) = fewest {
             ringer.arrive(arrival, Place::take(taken));
         }

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use windlass_engine::ClientId;
 
 use super::arrival::{Arrival, Place};
+use super::member::Member;
 
 /// The token of the waker among a thread's sockets.
 pub(super) const WAKER: Token = Token(usize::MAX);
@@ -30,6 +31,8 @@ pub(crate) struct Ringer {
     /// `due` holds something.
     is_due: AtomicBool,
     asleep: AtomicBool,
+    /// The thread takes no more connections.
+    stopped: AtomicBool,
     wake: Option<Wake>,
 }
 
@@ -51,6 +54,9 @@ pub(crate) struct Due {
     pub(crate) mail: Vec<Seat>,
     /// New connections.
     pub(super) arrivals: Vec<(Arrival, Place)>,
+    /// Connections of another thread that this one serves from now on.
+    #[expect(clippy::vec_box, reason = "they move from thread to thread, and are large")]
+    pub(super) moved: Vec<Box<Member>>,
     /// The thread may commit now: another thread has finished its commit.
     pub(super) commit: bool,
     /// The thread ends.
@@ -89,13 +95,27 @@ impl Ringer {
         self.add(|due| due.arrivals.push((arrival, place)));
     }
 
+    /// Another thread's connection is to be served here, unless the thread ends.
+    pub(super) fn take_over(&self, member: Box<Member>) -> Result<(), Box<Member>> {
+        let mut kept = Some(member);
+        self.add(|due| {
+            if !self.stopped.load(Ordering::SeqCst) {
+                due.moved.extend(kept.take());
+            }
+        });
+        kept.map_or(Ok(()), Err)
+    }
+
     /// The thread may commit.
     pub(crate) fn commit(&self) {
         self.add(|due| due.commit = true);
     }
 
     pub(super) fn stop(&self) {
-        self.add(|due| due.stop = true);
+        self.add(|due| {
+            due.stop = true;
+            self.stopped.store(true, Ordering::SeqCst);
+        });
     }
 
     fn add(&self, add: impl FnOnce(&mut Due)) {

@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio_util::task::TaskTracker;
@@ -10,6 +10,8 @@ use windlass_engine::{ClientId, Rights};
 use windlass_session::{Closer, Session};
 
 use super::arrival::Place;
+use super::load::Kind;
+use super::sharing::{Partner, Role};
 use super::turn::Serving;
 use super::{Arrival, Label};
 use crate::commit::Commits;
@@ -44,6 +46,40 @@ impl ByHand {
         let commits = Arc::new(Arc::clone(commits).into());
         let serving = Serving::new(shared, Polling::Off, commits).unwrap();
         Self { serving, tasks: TaskTracker::new(), taken: Arc::default(), clients: 0 }
+    }
+
+    /// A thread and its helper.
+    pub(crate) fn with_helper(shared: &Shared) -> [Self; 2] {
+        let [mut main, mut helper] = [(); 2].map(|()| Self::new(shared.clone()));
+        helper.clients = 1 << 20;
+        let is_helper_full = Arc::default();
+        let partner = |of: &Self, role| {
+            let (ringer, taken) = (Arc::clone(of.serving.ringer()), Arc::clone(&of.taken));
+            Partner { ringer, taken, role, is_helper_full: Arc::clone(&is_helper_full) }
+        };
+        main.serving.share_with(partner(&helper, Role::Helper));
+        helper.serving.share_with(partner(&main, Role::Helped));
+        for thread in [&mut main, &mut helper] {
+            thread.serving.pretend(None);
+        }
+        [main, helper]
+    }
+
+    /// Has a turn at whose end it finds that its load was of this kind.
+    pub(crate) fn turn_as(&mut self, kind: Kind) {
+        self.serving.pretend(Some(kind));
+        self.turns(1);
+        self.serving.pretend(None);
+    }
+
+    /// The number of connections of the thread.
+    pub(crate) fn connections(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// The thread takes no more connections.
+    pub(crate) fn stop(&self) {
+        self.serving.ringer().stop();
     }
 
     /// A connection and the peer's end of its socket, of which the kernel holds few bytes. Clients count from 1.

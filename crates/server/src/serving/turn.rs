@@ -7,6 +7,8 @@
 //! A connection that has mail from another one's commands joins the turn after the visit. At the end of the turn the
 //! thread commits, if its clients wait for that and the disk is quick (`commit`).
 //!
+//! With many commands a turn the thread may leave some of its connections to a helper for a while (`sharing`).
+//!
 //! Here and not in tokio: a task for each connection costs 1 to 2 µs of CPU a job more, and cannot share a visit.
 //!
 //! Invariants: a connection is in `members`, or in `turn` with its place in `members` empty. It is in `ready` at most
@@ -20,14 +22,15 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 use windlass_engine::{ClientId, Reading};
 use windlass_session::Reason;
 
 use super::alarm::{ALARM, Alarm};
-use super::arrival::{Arrival, Label, Place};
+use super::arrival::{Arrival, Place};
+use super::member::Member;
 use super::polling::{self, Idle};
 use super::ringer::{Due, Ringer, Seat, WAKER};
+use super::sharing::{Partner, Sharing};
 use super::timers::{Timer, Timers};
 use crate::broker::Health;
 use crate::clock;
@@ -62,19 +65,7 @@ pub(super) struct Serving {
     due: Due,
     /// Clients whose end takes the engine several visits.
     leaving: Vec<ClientId>,
-}
-
-/// A connection of this thread.
-#[derive(Debug)]
-struct Member {
-    connection: Connection,
-    timer: Timer,
-    is_ready: bool,
-    /// The kernel is asked to tell when the socket takes bytes.
-    waits_to_write: bool,
-    label: Label,
-    _place: Place,
-    _token: TaskTrackerToken,
+    sharing: Option<Sharing>,
 }
 
 impl Serving {
@@ -97,11 +88,23 @@ impl Serving {
             turn: Vec::new(),
             due: Due::default(),
             leaving: Vec::new(),
+            sharing: None,
         })
     }
 
     pub(super) const fn ringer(&self) -> &Arc<Ringer> {
         &self.ringer
+    }
+
+    /// From now on connections may move to and from this thread.
+    pub(super) fn share_with(&mut self, partner: Partner) {
+        self.sharing = Some(Sharing::new(partner));
+    }
+
+    /// The load of the thread, as [`Sharing::pretend`] has it.
+    #[cfg(test)]
+    pub(super) fn pretend(&mut self, kind: Option<super::load::Kind>) {
+        self.sharing.iter_mut().for_each(|sharing| sharing.pretend(kind));
     }
 
     /// Serves until the thread must end.
@@ -126,13 +129,22 @@ impl Serving {
     // ---- what is ready ---------------------------------------------------------------------------------------------
 
     fn wait(&mut self, most: Duration) -> io::Result<()> {
+        let begun = Instant::now();
+        let waited = self.wait_for_work(begun, most);
+        if let Some(sharing) = &mut self.sharing {
+            sharing.add_wait(begun.elapsed());
+        }
+        waited
+    }
+
+    fn wait_for_work(&mut self, begun: Instant, most: Duration) -> io::Result<()> {
         let Self { poll, events, ringer, idle, alarm, .. } = self;
         let has_more = !self.ready.is_empty() || !self.leaving.is_empty() || ringer.is_due();
         let commits_in = self.commits.waits_for();
         if has_more || (self.commits.is_due() && commits_in.is_none()) {
             return poll.poll(events, Some(Duration::ZERO));
         }
-        if let Some(limit) = idle.begin(Instant::now()) {
+        if let Some(limit) = idle.begin(begun) {
             let mut looked = Ok(());
             let found = polling::poll(commits_in.map_or(limit, |time| limit.min(time)), || {
                 looked = poll.poll(events, Some(Duration::ZERO));
@@ -196,6 +208,9 @@ impl Serving {
         for (arrival, place) in due.arrivals.drain(..) {
             self.enter(arrival, place);
         }
+        for member in due.moved.drain(..) {
+            self.enter_from_partner(member);
+        }
         if mem::take(&mut due.commit) {
             self.commits.make_due();
         }
@@ -226,8 +241,10 @@ impl Serving {
             timer: Timer::default(),
             is_ready: true,
             waits_to_write: false,
+            worked_in: 0,
+            leaves: false,
             label,
-            _place: place,
+            place,
             _token: token,
         })));
         self.ready.push(seat.index);
@@ -238,6 +255,9 @@ impl Serving {
     fn turn(&mut self, reading: &Reading) {
         self.hear(reading);
         self.commits.begin_turn(self.turn.iter().filter(|member| member.connection.has_read()).count());
+        if let Some(sharing) = &mut self.sharing {
+            sharing.add_turn(&mut self.turn);
+        }
         let mut batches = self.turn.iter_mut().filter_map(|member| member.connection.batch()).peekable();
         if batches.peek().is_some() {
             let duty = self.shared.broker.visit(reading, &mut batches);
@@ -252,6 +272,7 @@ impl Serving {
         turn.drain(..).for_each(|member| self.end_turn(member));
         self.turn = turn;
         self.commits.end_turn();
+        self.share();
         let leaving = mem::take(&mut self.leaving);
         leaving.into_iter().for_each(|client| self.leave(client));
     }
@@ -289,6 +310,9 @@ impl Serving {
                 return self.remove(member, &End::Closed(Reason::PeerClosed));
             }
         }
+        if member.leaves {
+            return self.send_to_partner(member);
+        }
         if let Some(place) = self.members.get_mut(seat.index) {
             *place = Some(member);
         }
@@ -311,6 +335,49 @@ impl Serving {
         }
     }
 
+    // ---- connections that move -------------------------------------------------------------------------------------
+
+    /// Leaves connections to the partner. Those that are in the next turn move after it.
+    fn share(&mut self) {
+        let members = self.members.iter_mut().filter_map(|(_, member)| member.as_mut());
+        if !self.sharing.as_mut().is_some_and(|sharing| sharing.choose(Instant::now(), members)) {
+            return;
+        }
+        let members = self.members.iter_mut();
+        let leaving = members.filter_map(|(_, member)| member.take_if(|member| member.leaves && !member.is_ready));
+        let leaving: Vec<_> = leaving.collect();
+        leaving.into_iter().for_each(|member| self.send_to_partner(member));
+    }
+
+    fn send_to_partner(&mut self, mut member: Box<Member>) {
+        let seat = member.connection.seat();
+        self.timers.clear(seat, &mut member.timer);
+        self.members.try_remove(seat.index);
+        if let Err(error) = self.poll.registry().deregister(member.connection.source()) {
+            tracing::error!(%error, "cannot leave a socket to another thread");
+        }
+        let given = self.sharing.as_ref().map_or(Ok(()), |sharing| sharing.give(member));
+        if let Err(member) = given {
+            self.remove(member, &End::Closed(Reason::Shutdown));
+        }
+    }
+
+    /// A connection of the partner: its first turn here is the next one.
+    fn enter_from_partner(&mut self, mut member: Box<Member>) {
+        let entry = self.members.vacant_entry();
+        let seat = Seat { index: entry.key(), client: member.connection.seat().client };
+        let counts = self.traffic.of(member.label.protocol);
+        member.connection.move_to(Arc::clone(&self.ringer), seat, counts);
+        (member.leaves, member.worked_in, member.waits_to_write, member.is_ready) = (false, 0, false, true);
+        let (registry, token) = (self.poll.registry(), Token(seat.index));
+        if let Err(error) = registry.register(member.connection.source(), token, Interest::READABLE) {
+            tracing::error!(%error, "cannot wait for a socket");
+            return self.remove(member, &End::Closed(Reason::PeerClosed));
+        }
+        entry.insert(Some(member));
+        self.ready.push(seat.index);
+    }
+
     /// Closes a client in the engine. A large client takes several turns.
     fn leave(&mut self, client: ClientId) {
         if !self.shared.broker.close(client) {
@@ -323,27 +390,11 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         let members = mem::take(&mut self.members);
+        self.ringer.take(&mut self.due);
+        self.leaving.extend(self.due.moved.drain(..).map(|member| member.connection.seat().client));
         self.leaving.extend(members.into_iter().filter_map(|(_, member)| Some(member?.connection.seat().client)));
         while let Some(client) = self.leaving.pop() {
             while !self.shared.broker.close(client) {}
-        }
-    }
-}
-
-impl Member {
-    fn make_ready(&mut self, ready: &mut Vec<usize>) {
-        if !mem::replace(&mut self.is_ready, true) {
-            ready.push(self.connection.seat().index);
-        }
-    }
-
-    /// Calls the connection. A bug in one connection ends that connection, not the daemon.
-    fn guard(&mut self, act: impl FnOnce(&mut Connection)) {
-        let Self { connection, label, .. } = self;
-        let _inside = label.span.enter();
-        if catch_unwind(AssertUnwindSafe(|| act(connection))).is_err() {
-            tracing::error!(protocol = label.protocol, "a connection panicked: closed it");
-            connection.end(Reason::Ended);
         }
     }
 }

@@ -180,7 +180,7 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<(Arc<Hub>, 
     let hub = Hub::new(engine, journal, durability, 7).hand_out_after_commit(config.server.hand_out_after_commit);
     let hub = Arc::new(hub);
     let shared = Shared::new(Arc::<Hub>::clone(&hub), Arc::clone(&hub.budget), BOUNDS);
-    let (threads, thread_slots) = Threads::start(1, &shared, Polling::Auto).unwrap();
+    let (threads, thread_slots) = Threads::start((1, 0), &shared, Polling::Auto).unwrap();
     let acceptor = Arc::new(Acceptor::new(ProtocolNames::default(), thread_slots, shared, PLACES));
     let pace = Pace { interval, retry: PATIENCE };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
