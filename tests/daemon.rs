@@ -8,12 +8,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use common::{Peer, daemon, submission};
+use bytes::{Bytes, BytesMut};
+use common::{Peer, daemon, submission, wait_until};
 use windlass_gearman::wire::{Request, Response, Schedule, Status, Submission};
-use windlass_testkit::daemon::EVENTMQ_OFF;
+use windlass_testkit::daemon::{Daemon, EVENTMQ_OFF};
 
 // ---- start and stop -------------------------------------------------------------------------------------------------
 
@@ -138,6 +139,86 @@ fn a_busy_port_and_a_busy_directory_are_reported_in_one_line() {
         assert!(reason.is_some() && said.contains(&named), "{case}: {said}");
     }
     assert_eq!(std::fs::read(&file).unwrap(), b"years of work");
+}
+
+/// How many connections each serving thread has, as SIGTTIN logs it.
+fn connections_by_thread(daemon: &Daemon, reports: &mut usize) -> Vec<u64> {
+    daemon.signal("TTIN");
+    *reports += 1;
+    wait_until("the report", || daemon.log_text().matches("SIGTTIN: the report ends").count() == *reports);
+    let log = daemon.log_text();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let lines: Vec<_> = lines.filter(|line| line["message"] == "serving thread").collect();
+    let threads = lines.len() / *reports;
+    lines[lines.len() - threads..].iter().map(|line| line["connections"].as_u64().unwrap()).collect()
+}
+
+/// A thread that is full leaves connections to its helper, and takes them back later. All requests are answered in order,
+/// and the connections keep what they have told the daemon.
+#[test]
+fn connections_that_pipeline_move_to_a_helper_and_back() {
+    const CONNECTIONS: usize = 8;
+    const DEPTH: usize = 128;
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return; // No thread has a helper then.
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).set("durability = \"interval\"").start();
+    let address = daemon.address("gearman");
+    let is_deep = AtomicBool::new(true);
+    let stop = AtomicBool::new(false);
+    let client = |number: usize| {
+        let function = format!("f{number}");
+        let mut peer = Peer::connect(address).unwrap();
+        peer.can_do(&function).unwrap();
+        let (mut submits, mut last, mut jobs) = (BytesMut::new(), 0, 0);
+        let submit = submission(&function, "", "x", true);
+        (0..DEPTH).for_each(|_| submit.encode(&mut submits));
+        let mut answered = |peer: &mut Peer, many: usize| {
+            for _ in 0..many {
+                let packet = peer.packet().unwrap();
+                let Ok(Response::JobCreated { handle }) = Response::parse(&packet) else { panic!("{packet:?}") };
+                let number: u64 = String::from_utf8_lossy(handle).rsplit(':').next().unwrap().parse().unwrap();
+                assert!(number > last, "{number} after {last}");
+                last = number;
+            }
+            jobs += many;
+        };
+        while !stop.load(Ordering::Relaxed) {
+            if is_deep.load(Ordering::Relaxed) {
+                peer.send_raw(&submits).unwrap();
+                answered(&mut peer, DEPTH);
+            } else {
+                peer.send(&submit).unwrap();
+                answered(&mut peer, 1);
+            }
+        }
+        for _ in 0..jobs {
+            let job = peer.grab().unwrap().unwrap();
+            peer.complete(&job.handle).unwrap();
+        }
+        assert!(peer.grab().unwrap().is_none());
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CONNECTIONS)
+            .map(|number| {
+                scope.spawn({
+                    let client = &client;
+                    move || client(number)
+                })
+            })
+            .collect();
+        let mut reports = 0;
+        for (deep, helped) in [(true, true), (false, false), (true, true)] {
+            is_deep.store(deep, Ordering::Relaxed);
+            wait_until("the connections move", || {
+                let threads = connections_by_thread(&daemon, &mut reports);
+                assert!(clients.iter().all(|client| !client.is_finished()), "a client has failed");
+                threads.iter().sum::<u64>() == CONNECTIONS as u64 && (threads.last() > Some(&0)) == helped
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]
