@@ -152,6 +152,31 @@ fn a_claimed_lease_needs_a_delivery() {
     }
 }
 
+/// The journal has one delivery of the job, and its end.
+#[test]
+fn during_the_grace_the_last_delivery_of_the_journal_may_be_claimed_and_later_only_a_higher_one() {
+    for (now, token, place) in [(1_500, 1, "leased"), (1_500, 2, "leased"), (3_000, 1, "ready"), (3_000, 2, "leased")] {
+        let mut broker = Broker::new();
+        broker.hear(4, push("q"));
+        broker.says(3, take(["q"]), ["3 took j1.1"]);
+        broker.hear(3, release(1, false));
+        succeed(&mut broker);
+        broker.at(now, []);
+        broker.says(2, holds(1, token), []);
+        assert_eq!(broker.place(1), place, "{now} {token}");
+    }
+}
+
+#[test]
+fn an_entry_is_claimed_during_the_grace_only() {
+    for (now, place) in [(1_500, "leased"), (3_000, "ready")] {
+        let mut broker = successor([push("q").cycle()]);
+        broker.at(now, []);
+        broker.says(2, holds(1, 5), []);
+        assert_eq!(broker.place(1), place, "{now}");
+    }
+}
+
 /// The end of an earlier lease may have been on its way to the journal. The journal has a lease for a time.
 #[test]
 fn a_claim_counts_if_its_lease_was_granted_after_that_in_the_journal() {
@@ -287,6 +312,31 @@ fn a_worker_s_claim_and_its_result_wait_for_the_job() {
     broker.at(3_000, ["2 refused: job unknown"]);
     broker.says(1, pushed(8, foreground().named("eight")), []);
     broker.says(2, finish(), ["2 refused: lease not held"]);
+}
+
+#[test]
+fn a_worker_that_leaves_does_not_get_the_job_that_it_has_claimed() {
+    let mut broker = successor([]);
+    broker.says(2, holds(7, 1), []);
+    broker.says(3, holds(8, 1), []);
+    broker.says(2, ClientCommand::Close, []);
+    broker.says(1, pushed(7, foreground()), []);
+    broker.says(1, pushed(8, foreground()), []);
+    assert_eq!((broker.place(7).as_str(), broker.place(8).as_str()), ("ready", "leased"));
+}
+
+#[test]
+fn a_job_is_brought_back_once_and_after_the_grace_no_claim_of_it_waits() {
+    let mut broker = successor([]);
+    broker.says(1, pushed(7, foreground()), []);
+    broker.says(2, holds(7, 1), []);
+    broker.says(2, finish(7), ["1 ended j7 succeeded result", "2 finished j7"]);
+    // It was here: a late claim of another worker is not kept for it.
+    broker.says(3, holds(7, 2), []);
+    broker.says(3, finish(7), ["3 refused: job unknown"]);
+    broker.at(3_000, []);
+    broker.says(3, holds(8, 1), []);
+    broker.says(3, finish(8), ["3 refused: job unknown"]);
 }
 
 #[test]

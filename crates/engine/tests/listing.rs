@@ -372,6 +372,12 @@ fn a_watcher_sees_changes_as_far_as_it_has_room() {
     broker.says(1, Command::Job(JobCommand::Cancel(common::id(3))), ["1 done", "2 sees j3 gone"]);
     broker.hear(2, ClientCommand::Close);
     broker.says(1, push("q"), ["1 new j4"]);
+    // It has missed changes and has no room when it leaves; another one takes its number.
+    broker.says(3, watch(Some("q"), 0), []);
+    broker.hear(3, ClientCommand::Close);
+    broker.open(3);
+    broker.says(1, push("q"), ["1 new j5"]);
+    broker.says(3, watch(Some("q"), 9), []);
 }
 
 #[test]

@@ -142,6 +142,8 @@ fn a_glob_is_its_pattern() {
 fn priorities_are_listed_by_urgency() {
     let all: Vec<u8> = Priority::all().map(Priority::value).collect();
     assert_eq!(all, [9, 8, 7, 6, 5, 4, 3, 2, 1]);
+    let numbers = [0, 1, 9, 10, u8::MAX].map(|number| Priority::try_from(number).ok().map(u8::from));
+    assert_eq!(numbers, [None, Some(1), Some(9), None, None]);
     assert_eq!(Priority::all().map(Priority::lane).collect::<Vec<_>>(), (0..Priority::COUNT).collect::<Vec<_>>());
 }
 
