@@ -200,14 +200,8 @@ fn connections_that_pipeline_move_to_a_helper_and_back() {
         assert!(peer.grab().unwrap().is_none());
     };
     std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..CONNECTIONS)
-            .map(|number| {
-                scope.spawn({
-                    let client = &client;
-                    move || client(number)
-                })
-            })
-            .collect();
+        let client = &client;
+        let clients: Vec<_> = (0..CONNECTIONS).map(|number| scope.spawn(move || client(number))).collect();
         let mut reports = 0;
         for (deep, helped) in [(true, true), (false, false), (true, true)] {
             is_deep.store(deep, Ordering::Relaxed);

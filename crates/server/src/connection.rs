@@ -280,7 +280,7 @@ impl Connection {
         self.rung();
     }
 
-    /// How many commands wait for the engine.
+    /// How many items, nearly all of them commands, wait for the engine.
     pub(crate) fn commands(&self) -> usize {
         self.items.len()
     }

@@ -448,7 +448,7 @@ impl Server {
     #[must_use]
     pub fn threads_or_default(&self) -> usize {
         match self.threads {
-            0 => thread::available_parallelism().map_or(1, usize::from).div_ceil(2),
+            0 => cores().div_ceil(2),
             threads => threads,
         }
     }
@@ -458,10 +458,14 @@ impl Server {
     #[must_use]
     pub fn helpers(&self, durability: Durability) -> usize {
         match (self.threads, durability) {
-            (0, Durability::Interval) => thread::available_parallelism().map_or(1, usize::from) / 2,
+            (0, Durability::Interval) => cores() / 2,
             (0, Durability::Sync) | (1.., _) => 0,
         }
     }
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]

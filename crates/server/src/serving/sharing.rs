@@ -71,10 +71,11 @@ impl Sharing {
         let (mut any, mut working) = (false, 0);
         if self.partner.shares(kind) {
             for member in members {
-                working += usize::from(member.worked_in + 1 == self.window);
+                let has_worked = member.worked_in + 1 == self.window;
+                working += usize::from(has_worked);
                 member.leaves = match self.partner.role {
                     Role::Helped => true,
-                    Role::Helper => member.worked_in + 1 == self.window && working % 2 == 0,
+                    Role::Helper => has_worked && working % 2 == 0,
                 };
                 any |= member.leaves;
             }

@@ -356,7 +356,10 @@ impl Serving {
         if let Err(error) = self.poll.registry().deregister(member.connection.source()) {
             tracing::error!(%error, "cannot leave a socket to another thread");
         }
-        let given = self.sharing.as_ref().map_or(Ok(()), |sharing| sharing.give(member));
+        let given = match &self.sharing {
+            Some(sharing) => sharing.give(member),
+            None => Err(member),
+        };
         if let Err(member) = given {
             self.remove(member, &End::Closed(Reason::Shutdown));
         }
