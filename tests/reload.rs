@@ -179,6 +179,18 @@ fn what_needs_a_restart_is_named_until_then() {
 }
 
 #[test]
+fn names_of_queues_stay_until_the_next_start() {
+    let rules = "[queues.images]\naliases.gearman = \"resize\"\n[http]\nlisten = [\"127.0.0.1:0\"]\n";
+    let scene = Scene::with(|_| rules.to_owned());
+    scene.edit("aliases.gearman = \"resize\"", "aliases.gearman = \"shrink\"");
+    scene.edit("[gearman]\n", "[gearman]\njob_retries = 3\n");
+    scene.says("gearman.job_retries: applied\nqueues.images.aliases.gearman: needs a restart\n");
+    scene.gearman(0).submit("resize", "", "x").unwrap();
+    let queue: Value = Http(scene.daemon.address("http")).get("/api/v1/queues/images").json();
+    assert_eq!(queue["states"]["ready"], 1, "{queue}");
+}
+
+#[test]
 fn each_section_of_spiderq_says_what_applies_to_it() {
     let sections = |dir: &Path| {
         fs::write(dir.join("more"), "before").unwrap();

@@ -98,23 +98,23 @@ fn threads(acceptor: &Acceptor) {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
     for task in tasks {
         let Ok(text) = fs::read_to_string(task.path().join("stat")) else { continue };
-        if let Some((name, state, ticks)) = thread(&text) {
+        if let Some((name, state, cpu_ms)) = thread(&text, rustix::param::clock_ticks_per_second()) {
             let tid = task.file_name().to_string_lossy().into_owned();
-            let cpu_ms = ticks.saturating_mul(1_000) / rustix::param::clock_ticks_per_second();
             tracing::info!(name, tid, state, cpu_ms, "thread");
         }
     }
 }
 
-/// A thread's name, its state and the clock ticks it has run, from its line in `/proc` (proc(5)).
-fn thread(stat: &str) -> Option<(&str, &str, u64)> {
+/// A thread's name, its state and the milliseconds it has run, from its line in `/proc` (proc(5)).
+fn thread(stat: &str, ticks_per_second: u64) -> Option<(&str, &str, u64)> {
     // The name is in brackets and may contain brackets.
     let (head, rest) = stat.rsplit_once(") ")?;
     let (_, name) = head.split_once('(')?;
     let mut fields = rest.split(' ');
     let state = fields.next()?;
     let ticks: Vec<u64> = fields.skip(10).take(2).map_while(|field| field.parse().ok()).collect();
-    Some((name, state, ticks.iter().sum()))
+    let ticks: u64 = ticks.iter().sum();
+    Some((name, state, ticks.saturating_mul(1_000) / ticks_per_second))
 }
 
 #[cfg(test)]
@@ -125,9 +125,9 @@ mod tests {
     fn the_systems_line_about_a_thread() {
         let line =
             "4711 (a (b) c) S 1 4711 4711 0 -1 4194624 900 0 3 0 17 25 0 0 20 0 4 0 100 1 1 18446744073709551615\n";
-        assert_eq!(thread(line), Some(("a (b) c", "S", 42)));
-        assert_eq!(thread("no line"), None);
+        assert_eq!(thread(line, 100), Some(("a (b) c", "S", 420)));
+        assert_eq!(thread("no line", 100), None);
         let own = fs::read_to_string("/proc/thread-self/stat").unwrap();
-        assert!(thread(&own).is_some_and(|(_, state, _)| state == "R"), "{own}");
+        assert!(thread(&own, 100).is_some_and(|(_, state, _)| state == "R"), "{own}");
     }
 }

@@ -364,6 +364,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn daemons_of_a_cluster_agree_on_what_counts_whichever_leads() {
+        let digest = |key: &str, value: &str| {
+            agreed(&Config { values: [(key.to_owned(), value.to_owned())].into(), ..Config::default() })
+        };
+        let none = agreed(&Config::default());
+        let table = [
+            ("durability", true),
+            ("limits.jobs_max", true),
+            ("bridge.rules", true),
+            ("queues.mail.ttl", true),
+            ("faktory.cron", true),
+            ("gearman.throttles.mail", true),
+            ("data_dir", false),
+            ("gearman.listen", false),
+            ("server.threads", false),
+        ];
+        for (key, counts) in table {
+            assert_eq!(digest(key, "1") != digest(key, "2"), counts, "{key}");
+            assert_eq!(digest(key, "1") != none, counts, "{key}");
+        }
+    }
+
+    #[test]
     fn an_edge_is_without_a_leader_since_its_last_link_that_lasted() {
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);

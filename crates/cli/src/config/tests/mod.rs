@@ -196,6 +196,7 @@ fn values_at_their_bounds_are_taken() {
         "gearman.frame_bytes_max = \"1GiB\"\nserver.outbound_bytes_max = \"2GiB\"\nserver.buffer_bytes_max = \"2GiB\"",
         "server.outbound_bytes_max = \"65600KiB\"",
         "server.idle_timeout = 0\nserver.threads = 0",
+        "server.keepalive_idle = \"32767s\"\nserver.keepalive_interval = \"32767s\"\nserver.keepalive_count = 127",
         "server.message_timeout = 0\nserver.message_rate_min = 0\nserver.connections_reserved = 0",
         "zmtp.ping_idle = 0\nzmtp.parts_max = 2",
         "[eventmq]\nheartbeat_timeout = 0\nnudge = 0\nnudge_max = 0\nlease = 0\ntimeout_grace = 0\nfallback = \"\"",
