@@ -9,18 +9,13 @@ use std::time::{Duration, Instant};
 
 use windlass_store::Checkpointer;
 
+use self::pace::{Pace, Scope, Seen};
 use crate::export::{Exports, Request};
+
+mod pace;
 
 /// How often the thread checks whether there is something to do.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Pause after a failure: the first time, and at most.
-const RETRY: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(10);
-/// With less free disk space than this, the log must shrink soon, so that new jobs can be taken. How long the daemon
-/// must be idle then, and the longest pause after a failure.
-const PRESSED_BYTES: u64 = 64 << 20;
-const PRESSED_QUIET: Duration = Duration::from_secs(1);
-const PRESSED_RETRY: Duration = Duration::from_secs(5);
 
 /// The handle on the thread.
 #[derive(Debug)]
@@ -76,42 +71,39 @@ impl Work {
         if let Err(error) = windlass_sched::shorten_slices(Duration::ZERO) {
             tracing::debug!(%error, "cannot reset the time slices of the checkpoint thread");
         }
-        let (mut newest, mut since) = (self.checkpointer.tail().newest(), Instant::now());
-        let mut retry = RETRY;
+        let mut pace = Pace::new(self.quiet, self.checkpointer.tail().newest(), Instant::now());
         while !self.stop.load(Ordering::Acquire) {
             thread::park_timeout(LOOK_EVERY);
             while let Ok(request) = self.requested.try_recv() {
                 request.serve(&mut self.checkpointer);
             }
-            let tail = self.checkpointer.tail();
-            if tail.newest() != newest {
-                (newest, since) = (tail.newest(), Instant::now());
-            }
             // The committing thread handles a full disk.
-            let _ = tail.make_room();
-            let pressed = tail.free_bytes() < PRESSED_BYTES;
-            let (quiet, retry_max) =
-                if pressed { (self.quiet.min(PRESSED_QUIET), PRESSED_RETRY) } else { (self.quiet, RETRY_MAX) };
-            // The log keeps some segments only for safety. When the disk is almost full, room for new jobs comes first.
-            let frees = pressed && self.checkpointer.holds_back();
-            let is_quiet = since.elapsed() >= quiet && (frees || self.checkpointer.is_worth_while());
-            if !is_quiet && !self.checkpointer.is_due() {
-                continue;
-            }
-            match self.make(is_quiet) {
-                true => retry = RETRY,
-                false => {
-                    self.rest(retry.min(retry_max));
-                    retry = (retry * 2).min(retry_max);
-                }
+            let _ = self.checkpointer.tail().make_room();
+            let seen = self.look();
+            let Some(scope) = pace.due(Instant::now(), &seen) else { continue };
+            if self.make(scope) {
+                pace.succeeded();
+            } else {
+                rest(pace.failed(&seen), &self.stop);
             }
         }
     }
 
+    fn look(&self) -> Seen {
+        let tail = self.checkpointer.tail();
+        Seen {
+            newest: tail.newest(),
+            free_bytes: tail.free_bytes(),
+            holds_back: self.checkpointer.holds_back(),
+            is_worth_while: self.checkpointer.is_worth_while(),
+            is_due: self.checkpointer.is_due(),
+        }
+    }
+
     /// Makes a checkpoint, if there is something for it to take. Returns `false` if it failed.
-    fn make(&mut self, all: bool) -> bool {
+    fn make(&mut self, scope: Scope) -> bool {
         let started = Instant::now();
-        let made = self.checkpointer.run(all);
+        let made = self.checkpointer.run(scope == Scope::Everything);
         let figures = self.checkpointer.figures();
         let log_bytes = self.checkpointer.tail().disk_bytes();
         let figure = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
@@ -136,11 +128,27 @@ impl Work {
         }
         true
     }
+}
 
-    fn rest(&self, time: Duration) {
-        let end = Instant::now() + time;
-        while !self.stop.load(Ordering::Acquire) && Instant::now() < end {
-            thread::park_timeout(end.saturating_duration_since(Instant::now()));
-        }
+/// Waits, unless the thread must end.
+fn rest(time: Duration, stop: &AtomicBool) {
+    let end = Instant::now() + time;
+    while !stop.load(Ordering::Acquire) && Instant::now() < end {
+        thread::park_timeout(end.saturating_duration_since(Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_lasts_unless_the_daemon_stops() {
+        let (pause, begun) = (Duration::from_millis(20), Instant::now());
+        rest(pause, &AtomicBool::new(false));
+        assert!(begun.elapsed() >= pause);
+        let hour = Duration::from_secs(3_600);
+        rest(hour, &AtomicBool::new(true));
+        assert!(begun.elapsed() < hour);
     }
 }
