@@ -182,6 +182,20 @@ mod tests {
     }
 
     #[test]
+    fn a_lower_limit_closes_the_largest_connections() {
+        let budget = Arc::new(Budget::new(1_000_000));
+        let members = [1, 2].map(|client| member(&budget, client));
+        for (member, bytes) in members.iter().zip([300_000, 400_000]) {
+            budget.report(member.buffers(), bytes);
+        }
+        budget.limit(700_000);
+        assert!(members.iter().all(|member| member.close_reason().is_none()));
+        budget.limit(699_999);
+        assert_eq!(members.map(|member| member.close_reason().is_some()), [false, true]);
+        assert_eq!(budget.used(), (300_000, 699_999));
+    }
+
+    #[test]
     fn the_largest_connections_are_closed_until_the_rest_fits() {
         let budget = Arc::new(Budget::new(1_000_000));
         let members = [1, 2, 3, 4].map(|client| member(&budget, client));

@@ -154,6 +154,16 @@ mod tests {
         assert_eq!(held(&budget), 0);
     }
 
+    #[test]
+    fn a_new_limit_holds_for_new_publications() {
+        let budget = budget(1 << 20);
+        let fits = |bytes| publication(bytes - PLACE_BYTES, &budget).admit(0).is_some();
+        for bytes_max in [2 * LARGE, LARGE] {
+            budget.limit(2 * bytes_max);
+            assert!(fits(bytes_max) && !fits(bytes_max + 1), "{bytes_max}");
+        }
+    }
+
     /// As many parcels of a kilobyte as one mailbox may hold.
     fn hoard(budget: &Arc<Budget>) -> Vec<Published> {
         let mut holds = 0;
