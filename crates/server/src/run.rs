@@ -240,3 +240,32 @@ pub(crate) fn places(config: &Config) -> PlaceLimits {
         failures: Allowance::per_minute(config.server.failed_logins_per_address_per_minute),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Resource, getrlimit};
+
+    use super::*;
+    use crate::config::fixture;
+
+    #[test]
+    fn the_limit_on_open_files_is_raised_and_never_lowered() {
+        let open_files = || getrlimit(Resource::Nofile);
+        let Some(current) = open_files().current else { return };
+        allow_open_files(usize::try_from(current).unwrap());
+        // As far as the system permits.
+        let wanted = current + 256;
+        let maximum = open_files().maximum.unwrap_or(wanted);
+        assert_eq!(open_files().current, Some(wanted.min(maximum)));
+        allow_open_files(0);
+        assert_eq!(open_files().current, Some(wanted.min(maximum)));
+    }
+
+    #[test]
+    fn no_timeout_means_that_connections_may_be_idle_for_ever() {
+        for (text, expected) in [("0", None), ("\"7s\"", Some(Duration::from_secs(7)))] {
+            let config = fixture::config(&format!("server.idle_timeout = {text}"));
+            assert_eq!(bounds(&config).idle_max, expected, "{text}");
+        }
+    }
+}

@@ -110,7 +110,7 @@ impl Stream for UnixStream {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -128,6 +128,46 @@ mod tests {
     use crate::connection::tests::shared;
     use crate::hub::{Durability, Hub};
     use crate::serving::tests::ByHand;
+
+    /// Tries again until the kernel has passed the bytes on.
+    fn when_there(mut read: impl FnMut() -> io::Result<usize>) -> usize {
+        loop {
+            match read() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read.unwrap(),
+            }
+        }
+    }
+
+    fn exchange(mut stream: impl Stream, mut peer: impl Read + Write) {
+        let (mut some, mut behind) = ([0; 5], Vec::with_capacity(8));
+        behind.extend_from_slice(b"> ");
+        assert_eq!(stream.read(&mut some).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        peer.write_all(b"hello").unwrap();
+        assert_eq!((when_there(|| stream.read(&mut some)), &some), (5, b"hello"));
+        peer.write_all(b"world").unwrap();
+        assert_eq!(when_there(|| stream.read_behind(&mut behind)), 5);
+        assert_eq!(behind, b"> world");
+        assert_eq!(stream.write(b"answer").unwrap(), 6);
+        let mut answer = [0; 6];
+        peer.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"answer");
+        drop(peer);
+        assert_eq!(when_there(|| stream.read(&mut some)), 0);
+        assert!(stream.is_drained_by_short_reads() && !stream.has_unwritten());
+    }
+
+    #[test]
+    fn sockets_pass_bytes_on_and_never_block() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = listener.accept().unwrap().0;
+        stream.set_nonblocking(true).unwrap();
+        exchange(TcpStream::from_std(stream), peer);
+        let (stream, peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        exchange(UnixStream::from_std(stream), peer);
+    }
 
     #[test]
     fn tcp_acknowledges_when_it_is_asked_to() {
