@@ -31,6 +31,8 @@ use windlass_store::Holder;
 
 #[cfg(test)]
 mod numbers;
+#[cfg(test)]
+mod served;
 
 /// How often a leader says something, if only the time.
 pub(super) const BEAT: Duration = Duration::from_millis(200);
