@@ -131,3 +131,35 @@ impl fmt::Debug for Figures {
         f.debug_struct("Figures").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{Engine, Limits};
+    use windlass_store::{Journal, Log as _, MemoryLog};
+
+    use super::*;
+    use crate::hub::Durability;
+
+    #[test]
+    fn figures_of_the_engine_room() {
+        let store = StoreFigures::default();
+        store.checkpoints.store(3, Ordering::Relaxed);
+        store.live_bytes.store(50, Ordering::Relaxed);
+        store.table_bytes.store(100, Ordering::Relaxed);
+        let store = Arc::new(store);
+        for (limit, shown) in [(7_000, Some(7_000)), (u64::MAX, None)] {
+            let limits = Limits { jobs_max: 70, jobs_bytes_max: limit, ..Limits::default() };
+            let room = RoomFigures {
+                hub: Arc::new(Hub::new(Engine::new(limits, 7), Journal::new(), Durability::Durable, 7)),
+                commits: Arc::default(),
+                store: Arc::clone(&store),
+                tail: MemoryLog::with(vec![vec![0; 10]]).tail(),
+            };
+            let snapshot = room.read(Snapshot { buffers_bytes: (1, 2), ..Snapshot::default() });
+            assert_eq!((snapshot.checkpoints, snapshot.live_bytes, snapshot.store_bytes), (3, 50, 110));
+            assert_eq!((snapshot.jobs_max, snapshot.jobs_bytes_max), (70, shown));
+            assert_eq!(snapshot.free_bytes, None, "it is in memory");
+            assert_eq!(snapshot.buffers_bytes, (1, 2));
+        }
+    }
+}
