@@ -9,6 +9,7 @@ mod peer;
 mod spiderq;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -179,6 +180,21 @@ fn what_needs_a_restart_is_named_until_then() {
 }
 
 #[test]
+fn tls_and_addresses_change_with_a_restart() {
+    let scene = Scene::with(|_| "[http]\nlisten = [\"127.0.0.1:0\"]\n".to_owned());
+    let files = format!("certificate = {:?}\nkey = {:?}\n", scene.file("chain.pem"), scene.file("key.pem"));
+    scene.edit("[gearman]\n", &format!("[faktory.tls]\n{files}[gearman]\n"));
+    scene.says("faktory.tls.certificate: needs a restart\nfaktory.tls.key: needs a restart\n");
+    scene.edit(&format!("[faktory.tls]\n{files}"), "");
+    scene.edit(&format!("[gearman.tls]\n{files}"), "");
+    scene.says("gearman.tls.certificate: needs a restart\ngearman.tls.key: needs a restart\n");
+    scene.edit("[gearman]\n", &format!("[gearman.tls]\n{files}[gearman]\n"));
+    scene.edit("[http]\nlisten = [\"127.0.0.1:0\"]", "[http]\nlisten = [\"127.0.0.1:1\"]");
+    scene.says("http.listen: needs a restart\n");
+    scene.gearman(0);
+}
+
+#[test]
 fn names_of_queues_stay_until_the_next_start() {
     let rules = "[queues.images]\naliases.gearman = \"resize\"\n[http]\nlisten = [\"127.0.0.1:0\"]\n";
     let scene = Scene::with(|_| rules.to_owned());
@@ -225,7 +241,10 @@ fn connections_of_operators_get_more_places() {
     let section = "[http]\nlisten = [\"127.0.0.1:0\"]\nconnections_max = 1\nsession_idle = \"1h\"\n";
     let scene = Scene::with(|_| section.to_owned());
     let http = Http(scene.daemon.address("http"));
-    let _first = TcpStream::connect(http.0).unwrap();
+    // It stays until the test ends.
+    let mut first = TcpStream::connect(http.0).unwrap();
+    first.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    first.read_exact(&mut [0]).unwrap();
     let waits = thread::spawn(move || http.get("/livez").status);
     scene.edit("connections_max = 1\nsession_idle = \"1h\"", "connections_max = 2\nsession_idle = \"2h\"");
     scene.daemon.signal("HUP");

@@ -69,12 +69,16 @@ impl From<Polling> for String {
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize as _;
+
     use super::*;
 
     #[test]
     fn ways_to_wait_read_and_written() {
         for text in ["auto", "off", "1us", "50us", "1000us"] {
             assert_eq!(text.parse::<Polling>().map(|polling| polling.to_string()).as_deref(), Ok(text));
+            let value = serde_json::Value::from(text);
+            assert_eq!(serde_json::to_value(Polling::deserialize(&value).unwrap()).unwrap(), value);
         }
         for text in ["", "on", "Auto", "0us", "1001us", "50", "50ms", "-1us", "1e2us", "99999999999999999999us"] {
             assert_eq!(text.parse::<Polling>(), Err(PollingError(text.to_owned())));
