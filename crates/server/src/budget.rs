@@ -182,6 +182,18 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_has_left_is_not_the_one_to_close() {
+        let budget = Arc::new(Budget::new(1_000_000));
+        let members = [1, 2].map(|client| member(&budget, client));
+        for (member, bytes) in members.iter().zip([300_000, 600_000]) {
+            budget.report(member.buffers(), bytes);
+        }
+        budget.leave(ClientId(2));
+        budget.limit(800_000);
+        assert_eq!(members.map(|member| member.close_reason().is_some()), [true, false]);
+    }
+
+    #[test]
     fn a_lower_limit_closes_the_largest_connections() {
         let budget = Arc::new(Budget::new(1_000_000));
         let members = [1, 2].map(|client| member(&budget, client));

@@ -542,6 +542,40 @@ mod tests {
     }
 
     #[test]
+    fn a_mailbox_may_be_full() {
+        let mail = || Mail::Bytes(Bytes::from_static(b"echo"));
+        let mailbox = mailbox(mail().weight());
+        mailbox.push(0, mail(), None);
+        assert!(!mailbox.overflowed());
+        let mut weight = 0;
+        let publication = published(100);
+        assert!((0..1_000).any(|bytes_max| {
+            weight = bytes_max;
+            self::mailbox(bytes_max).post(&publication)
+        }));
+        assert_eq!(weight, publication.admit(0).unwrap().weight(), "as many bytes as it weighs");
+    }
+
+    #[test]
+    fn its_memory_is_counted_until_it_is_dropped() {
+        let budget = Arc::new(Budget::new(2 << 20));
+        let mailbox = Mailbox::new(1 << 20, Arc::clone(&budget), nowhere());
+        mailbox.push(0, Mail::Bytes(Bytes::from(vec![0; 100_000])), None);
+        assert!(budget.used().0 >= 100_000);
+        drop(mailbox);
+        assert_eq!(budget.used().0, 0);
+    }
+
+    #[test]
+    fn its_owner_is_on_one_thread() {
+        let (mailbox, [old, new]) = (mailbox(1), [nowhere(), nowhere()]);
+        mailbox.move_to(Arc::clone(&old.0), old.1);
+        assert!(mailbox.is_on(&old.0) && !mailbox.is_on(&new.0));
+        mailbox.move_to(Arc::clone(&new.0), new.1);
+        assert!(!mailbox.is_on(&old.0) && mailbox.is_on(&new.0));
+    }
+
+    #[test]
     fn posts_wait_in_order_until_there_is_room() {
         let mailbox = mailbox(1 << 20);
         let post = |bytes: usize| mailbox.post(&published(bytes));

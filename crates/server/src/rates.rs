@@ -86,6 +86,9 @@ mod tests {
         (0..10_000).for_each(|source| rates.count(source, now, ten));
         assert_eq!(rates.0.len(), ADDRESSES_MAX);
         assert!(!rates.admit(u128::MAX, now, ten), "the one that does most stays");
+        let is_there = |rates: &Rates| (0..10_000).filter(|source| rates.0.contains_key(source)).count();
+        rates.count(u128::MAX, now, ten);
+        assert_eq!(is_there(&rates), ADDRESSES_MAX - 1, "one that is there needs no room");
     }
 
     #[test]

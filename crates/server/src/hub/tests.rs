@@ -216,6 +216,37 @@ fn a_reply_that_waits_for_a_commit_behind_a_failed_one_is_rung_for_its_own() {
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 1);
 }
 
+#[test]
+fn mailboxes_are_rung_when_their_commits_are_durable() {
+    let (hub, _) = hub(Durability::Durable, 1);
+    let mut cut = hub.cut().unwrap();
+    let newest = cut.commit.seq();
+    let mailboxes = [2, 0, 1, 0].map(|behind| {
+        let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), nowhere()));
+        hub.ring_when_durable(newest + behind, &mailbox);
+        mailbox
+    });
+    let [last, first, second, other] = &mailboxes;
+    let is_rung = |mailbox: &Arc<Mailbox>| mailbox.begin_look();
+    assert!(!mailboxes.iter().any(is_rung));
+    for expected in [vec![first, other], vec![second], vec![last]] {
+        let rung = hub.committed(cut.commit);
+        let ours: Vec<_> = rung.iter().filter(|it| mailboxes.iter().any(|mailbox| Arc::ptr_eq(it, mailbox))).collect();
+        assert_eq!(ours.len(), expected.len());
+        assert!(expected.iter().all(|mailbox| ours.iter().any(|it| Arc::ptr_eq(it, mailbox))));
+        visit(&hub, 1, &mut items([push(10)]));
+        cut = hub.cut().unwrap();
+    }
+    // What is durable, and what a failed store will not make durable, rings at once.
+    hub.ring_when_durable(newest + 2, first);
+    assert!(is_rung(first));
+    hub.ring_when_durable(newest + 3, first);
+    assert!(!is_rung(first));
+    hub.set_failed(true);
+    hub.ring_when_durable(newest + 3, second);
+    assert!(is_rung(second));
+}
+
 /// A right to the store that a test gives and takes.
 #[derive(Debug)]
 struct Given {

@@ -174,6 +174,16 @@ mod tests {
     }
 
     #[test]
+    fn each_poll_in_vain_is_followed_by_more_waits_without_one() {
+        let (now, mut idle) = (Instant::now(), Idle::new(Polling::Auto));
+        for expected in [1, 3, 7, 15, 31, 63, 127, 255, 255] {
+            idle.end(false);
+            let without = (0..).take_while(|_| idle.begin(now).is_none()).count();
+            assert_eq!(without, expected);
+        }
+    }
+
+    #[test]
     fn it_looks_after_a_number_of_polls() {
         let (now, mut idle) = (Instant::now(), Idle::new(Polling::Auto));
         assert_eq!(polls(&mut idle, now, LOOK_POLLS - 1), LOOK_POLLS - 1);

@@ -54,16 +54,21 @@ fn an_edge_of_an_earlier_leader_keeps_its_number() {
     // A journal with commits.
     let mut log = MemoryLog::new();
     let before = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7);
-    before.ask(QueueCommand::Create { queue: "q".into(), kind: QueueKind::Work }.into()).unwrap();
-    while let Some(cut) = before.cut() {
-        log.append(&cut.commit).unwrap();
-        before.committed(cut.commit);
+    let mut newest = 0;
+    for queue in ["q", "r", "s"] {
+        before.ask(QueueCommand::Create { queue: queue.into(), kind: QueueKind::Work }.into()).unwrap();
+        while let Some(cut) = before.cut() {
+            log.append(&cut.commit).unwrap();
+            newest = cut.commit.seq();
+            before.committed(cut.commit);
+        }
     }
     let (_, recovered) =
         open_parts(&log, Box::new(MemoryTable::new()), &CheckpointLimits::default(), Limits::default(), 7).unwrap();
     let hub = Hub::new(recovered.engine, recovered.journal, Durability::Durable, 7);
     let hub = hub.under(Some(Arc::new(Lasting)));
-    assert!(hub.recovered() > 0);
+    assert_eq!(hub.recovered(), newest);
+    assert!(newest > 1);
     let [old, new] = [7, 8].map(|number| EdgeNumber::new(number).unwrap());
     let welcomed = |epoch: Option<u64>| {
         let known = epoch.map(|epoch| windlass_link::Known { edge: old, epoch, commit: 1 });

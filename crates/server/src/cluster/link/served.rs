@@ -23,10 +23,8 @@ fn leading() -> Leading {
 }
 
 fn edges(leading: &Leading) -> Vec<String> {
-    match leading.view.read() {
-        Role::Leading { edges, .. } => edges.into_iter().map(|edge| edge.link).collect(),
-        other => panic!("{other:?}"),
-    }
+    let Role::Leading { edges, .. } = leading.view.read() else { panic!("it leads") };
+    edges.into_iter().map(|edge| edge.link).collect()
 }
 
 #[tokio::test]
@@ -38,11 +36,10 @@ async fn operators_see_an_edge_while_it_is_linked() {
     let edge = async {
         let mut wire = Wire::<Say, Ask>::new(Box::new(far));
         let welcome = loop {
-            match wire.next().unwrap() {
-                Some(Say::Welcome(welcome)) => break welcome,
-                Some(other) => panic!("{other:?}"),
-                None => wire.step(std::future::pending()).await.unwrap(),
-            };
+            if let Some(Say::Welcome(welcome)) = wire.next().unwrap() {
+                break welcome;
+            }
+            wire.step(std::future::pending()).await.unwrap();
         };
         assert!(leading.view.is_linked(welcome.edge.number()));
         assert_eq!(edges(&leading), ["edge:1"]);
