@@ -198,9 +198,16 @@ pub(crate) fn captured(run: impl FnOnce()) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::io::Write;
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, LazyLock, Mutex};
+
+    use tracing::Dispatch;
+    use tracing::subscriber::NoSubscriber;
 
     use super::*;
+
+    /// Beside a single subscriber, a thread that has none would turn off the lines that it reaches first, for all
+    /// threads.
+    static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -217,6 +224,7 @@ pub(crate) mod tests {
 
     /// The text written while `run` runs.
     pub(crate) fn captured(log: &Log, run: impl FnOnce()) -> String {
+        LazyLock::force(&SECOND);
         let lines = Lines::default();
         let to = lines.clone();
         let (subscriber, _) = subscriber(log, filter(&log.level).unwrap(), move || to.clone(), false);
