@@ -92,6 +92,33 @@ fn the_end_is_read_behind_the_last_bytes() {
 }
 
 #[test]
+fn bytes_count_as_received_although_a_later_read_finds_nothing() {
+    let idle_max = Some(Duration::from_secs(60));
+    let mut it = InHand::new(Bounds { idle_max, ..BOUNDS }, keeps());
+    it.turn(1000);
+    it.wire().is_drained_by_short_reads = false;
+    it.arrives("hello");
+    assert_eq!(it.turn(2000), "62000");
+    assert!(it.connection.has_read());
+    assert_eq!(it.traffic().received_bytes, 5);
+    assert_eq!(it.turn(3000), "62000");
+    assert!(!it.connection.has_read(), "nothing came in this turn");
+    assert_eq!(it.traffic().received_bytes, 5);
+}
+
+/// The kernel does not tell again of bytes that are in the socket already.
+#[test]
+fn a_message_that_fills_its_memory_may_have_others_behind_it() {
+    const BYTES: usize = SCRATCH_BYTES + 1;
+    let mut it = InHand::open(Script { needs_bytes: BYTES, ..keeps() });
+    it.wire().reads.clear();
+    it.arrives(vec![7; BYTES]);
+    it.arrives("x");
+    assert_eq!(it.turn(2000), "a turn");
+    assert_eq!((it.connection.input.len(), &it.wire().reads[..]), (BYTES, &["own"][..]), "one read, until it is full");
+}
+
+#[test]
 fn a_turn_reads_a_bounded_part_of_a_large_message() {
     const PIECE: usize = LARGE_TURN_BYTES / 2;
     let mut it =
@@ -186,7 +213,7 @@ fn what_a_connection_holds_is_counted_when_it_has_changed_much() {
 /// Requests that are not done yet count with the bytes that they were made of.
 #[test]
 fn commands_that_have_not_been_done_count_as_held_bytes() {
-    const ITEMS: usize = 1000;
+    const ITEMS: usize = 2000;
     const BYTES: usize = 5000;
     let mut it = InHand::open(Script { commands: ITEMS, ..Script::default() });
     *it.desk.goes.lock().unwrap() = Visited::Part;
@@ -287,6 +314,74 @@ fn bytes_of_the_session_stand_behind_its_commands() {
     it.desk.durable.store(7, std::sync::atomic::Ordering::Relaxed);
     it.turn(4000);
     assert_eq!(it.wire().written, b"now!tick\0\0tick");
+}
+
+#[test]
+fn answers_do_not_wait_for_commands_that_follow_from_other_mail() {
+    let mut it = InHand::open(Script { asks: 1, ..Script::default() });
+    *it.desk.goes.lock().unwrap() = Visited::Part;
+    (0..2).for_each(|_| it.tells_of_a_reply());
+    it.turn(2000);
+    assert_eq!((it.connection.commands(), &it.wire().written[..]), (1, &b"!"[..]));
+}
+
+#[test]
+fn input_is_offered_again_while_the_session_consumes_some() {
+    let mut it = InHand::open(Script { sips: true, ..Script::default() });
+    it.arrives("abcd");
+    assert_eq!(it.turn(2000), "no time");
+    assert_eq!(it.script().told, ["open", "bytes", "bytes", "bytes", "bytes"]);
+    assert!(it.connection.input.is_empty());
+}
+
+#[test]
+fn writes_go_on_after_an_interruption_and_end_with_an_error() {
+    let mut it = InHand::open(Script { answer: b"a".to_vec(), ..Script::default() });
+    it.wire().fails = [io::ErrorKind::Interrupted].into();
+    it.arrives("x");
+    assert_eq!(it.turn(2000), "a turn");
+    assert_eq!(it.turn(2000), "no time");
+    assert_eq!(it.wire().written, b"a");
+    it.wire().fails = [io::ErrorKind::BrokenPipe].into();
+    it.arrives("x");
+    assert_eq!(it.turn(3000), "peer closed");
+}
+
+#[test]
+fn bytes_of_tls_alone_are_no_answer() {
+    let mut it = InHand::open(keeps());
+    it.wire().has_unwritten = true;
+    it.arrives("x");
+    assert_eq!(it.turn(2000), "no time", "the peer has taken no answer");
+}
+
+#[test]
+fn every_end_is_counted_by_its_reason() {
+    let table = [
+        (End::Closed(Reason::WrongPassword), "wrong_password"),
+        (End::Closed(Reason::Shutdown), "shutdown"),
+        (End::NoHandshake(io::ErrorKind::TimedOut.into()), NO_HANDSHAKE),
+    ];
+    for (end, reason) in table {
+        let it = InHand::open(Script::default());
+        it.connection.count_end(&end);
+        let closed = it.traffic().closed.into_iter().filter(|(_, ends)| *ends > 0);
+        assert_eq!(closed.collect::<Vec<_>>(), [(reason, 1)]);
+    }
+}
+
+#[test]
+fn items_that_wait_to_be_rung_are_done_after_that() {
+    let mut it = InHand::open(Script { commands: 1, ..Script::default() });
+    *it.desk.goes.lock().unwrap() = Visited::UntilRung;
+    it.arrives("x");
+    it.turn(2000);
+    *it.desk.goes.lock().unwrap() = Visited::All;
+    it.turn(2000);
+    assert_eq!(it.connection.commands(), 1, "not before");
+    it.connection.rung();
+    it.turn(2000);
+    assert_eq!((it.connection.commands(), &it.wire().written[..]), (0, &b"!"[..]));
 }
 
 /// An idle connection holds no more than it must, and a busy one keeps its buffers.

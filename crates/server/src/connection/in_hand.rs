@@ -18,6 +18,8 @@ pub(super) struct Wire {
     pub(super) arrives: VecDeque<io::Result<Vec<u8>>>,
     /// So many bytes are still taken.
     pub(super) takes: usize,
+    /// How the next writes fail.
+    pub(super) fails: VecDeque<io::ErrorKind>,
     pub(super) written: Vec<u8>,
     /// Where each read put its bytes: in the thread's buffer, or behind those of the message.
     pub(super) reads: Vec<&'static str>,
@@ -72,8 +74,11 @@ impl Stream for Socket {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut wire = self.0.lock().unwrap();
+        if let Some(kind) = wire.fails.pop_front() {
+            return Err(kind.into());
+        }
         let taken = bytes.len().min(wire.takes);
-        if taken == 0 {
+        if taken == 0 && !bytes.is_empty() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         wire.takes -= taken;
@@ -101,6 +106,10 @@ pub(super) struct Script {
     pub(super) ends: bool,
     /// It leaves its input unread.
     pub(super) keeps: bool,
+    /// It consumes one byte at a time, and answers nothing.
+    pub(super) sips: bool,
+    /// Its answer to so many events is a command.
+    pub(super) asks: usize,
     pub(super) needs_bytes: usize,
     pub(super) held_bytes: usize,
     pub(super) ticks_at: Option<Timestamp>,
@@ -124,6 +133,9 @@ impl Session for Scripted {
             return;
         }
         script.told.push("bytes");
+        if script.sips {
+            return drop(input.split_to(1));
+        }
         drop(input.split());
         out.bytes().extend_from_slice(&script.answer);
         (0..script.commands).for_each(|_| out.command(Tag(1), ClientCommand::Open(ClientInfo::default())));
@@ -133,6 +145,11 @@ impl Session for Scripted {
     }
 
     fn on_event(&mut self, _: Timestamp, _: Event, out: &mut Outbox) {
+        let mut script = self.0.lock().unwrap();
+        if script.asks > 0 {
+            script.asks -= 1;
+            return out.command(Tag(1), ClientCommand::Open(ClientInfo::default()));
+        }
         out.bytes().extend_from_slice(b"!");
     }
 
@@ -237,6 +254,7 @@ pub(super) struct InHand {
     pub(super) script: Arc<Mutex<Script>>,
     pub(super) desk: Arc<Desk>,
     pub(super) budget: Arc<Budget>,
+    traffic: Arc<Traffic>,
     /// The daemon stops.
     pub(super) stopping: bool,
 }
@@ -246,6 +264,7 @@ impl InHand {
         let wire = Wire {
             arrives: VecDeque::new(),
             takes: usize::MAX,
+            fails: VecDeque::new(),
             written: Vec::new(),
             reads: Vec::new(),
             shakes: VecDeque::new(),
@@ -258,17 +277,18 @@ impl InHand {
         let desk = Arc::new(Desk { mailbox, goes, rooms, durable });
         let budget = Arc::new(Budget::new(1 << 30));
         let shared = Shared::new(Arc::<Desk>::clone(&desk), Arc::clone(&budget), bounds);
+        let traffic = Arc::<Traffic>::default();
         let session = Box::new(Scripted(Arc::clone(&script)));
         let connection = Connection::new(
             Box::new(Socket(Arc::clone(&wire))),
             Duration::from_secs(5),
             Box::new(|_| session),
             nowhere(),
-            (&shared, Arc::default()),
+            (&shared, traffic.counts("any")),
             (guest(), Rights::ALL),
             Timestamp(1000),
         );
-        Self { connection, wire, script, desk, budget, stopping: false }
+        Self { connection, wire, script, desk, budget, traffic, stopping: false }
     }
 
     /// With the usual bounds, and after its first turn.
@@ -319,6 +339,16 @@ impl InHand {
             Next::Over(End::Closed(why)) => why.to_string(),
             Next::Over(End::NoHandshake(error)) => format!("no handshake: {:?}", error.kind()),
         }
+    }
+
+    /// A reply of the engine is in the mailbox.
+    pub(super) fn tells_of_a_reply(&self) {
+        self.desk.mailbox().push(0, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None);
+    }
+
+    /// What the connection has counted.
+    pub(super) fn traffic(&self) -> crate::traffic::ProtocolTraffic {
+        self.traffic.read().remove("any").unwrap_or_default()
     }
 
     /// Bytes of the engine's answers wait for this commit.
