@@ -213,7 +213,10 @@ impl Drop for Client {
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::{Engine, Limits, Query};
+    use windlass_engine::{
+        Engine, From, JobCommand, JobState, LeaseTerms, Limits, NewJob, OnExpiry, Protocol, Query, Select, Take,
+        TakeCommand, Wait,
+    };
     use windlass_store::Journal;
 
     use super::*;
@@ -225,6 +228,23 @@ mod tests {
         let clients = Clients::new(shared(&hub), Arc::new(AtomicU64::new(1)), CancellationToken::new());
         let client = clients.open(ClientInfo::default());
         (hub, client)
+    }
+
+    /// Another client submits a job.
+    fn push(hub: &Hub, queue: &'static str) {
+        let job = NewJob::new(Protocol::GEARMAN, queue.into(), Bytes::new());
+        let open = ClientCommand::Open(ClientInfo::default()).into();
+        let commands: [Command; 2] = [open, JobCommand::Push(Box::new(job)).into()];
+        let mut items = commands.map(|command| Item::Command(Tag(1), command)).into();
+        assert!(hub.visit_all(ClientId(99), &clock::read(), &mut items));
+    }
+
+    /// Waits for a job of `q`, under a lease that outlives the client.
+    fn take() -> TakeCommand {
+        let lease =
+            LeaseTerms { connection_bound: false, lease_ms: Some(3_600_000), on_expiry: OnExpiry::Fail, wish: None };
+        let from = From::Listed { queues: vec![Bytes::from_static(b"q")], lease };
+        TakeCommand::Take(Take { from, select: Select::BestPriority, wait: Wait::Forever, worker: Bytes::new() })
     }
 
     #[test]
@@ -270,20 +290,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_watches_jobs_until_the_daemon_stops() {
-        use windlass_engine::{JobCommand, NewJob, Protocol};
-
+    async fn a_client_waits_for_a_job_until_the_daemon_stops() {
         let (hub, mut client) = client();
-        let push = |queue: &'static str| {
-            let job = NewJob::new(Protocol::GEARMAN, queue.into(), Bytes::new());
-            let open = ClientCommand::Open(ClientInfo::default()).into();
-            let commands: [Command; 2] = [open, JobCommand::Push(Box::new(job)).into()];
-            let mut items = commands.map(|command| Item::Command(Tag(1), command)).into();
-            assert!(hub.visit_all(ClientId(99), &clock::read(), &mut items));
-        };
+        let (given, ()) = tokio::join!(client.ask(take()), async { push(&hub, "q") });
+        assert!(matches!(given, Ok(Reply::Taken(_))), "{given:?}");
+        let (given, ()) = tokio::join!(client.ask(take()), async { crate::broker::Broker::stop(&*hub) });
+        assert!(matches!(given, Err(Refusal::Unavailable)), "{given:?}");
+    }
+
+    #[tokio::test]
+    async fn a_job_that_nobody_has_read_returns_to_its_queue() {
+        let (hub, mut client) = client();
+        tokio::select! {
+            biased;
+            given = client.ask(take()) => panic!("{given:?}"),
+            () = async {} => push(&hub, "q"),
+        }
+        let is_ready = || hub.with_journal(|engine, _| engine.jobs().all(|job| job.state == JobState::Ready));
+        assert!(!is_ready(), "the client has got it");
+        drop(client);
+        assert!(is_ready());
+    }
+
+    #[tokio::test]
+    async fn a_client_watches_jobs_until_the_daemon_stops() {
+        let (hub, mut client) = client();
         let what = || (Some(Bytes::from_static(b"q")), Bytes::new());
         let (watched, ()) = tokio::join!(client.watch(what(), 9), async {
-            ["other", "q"].into_iter().for_each(push);
+            ["other", "q"].into_iter().for_each(|queue| push(&hub, queue));
         });
         assert_eq!(watched.unwrap().len(), 1);
         let (watched, ()) = tokio::join!(client.watch(what(), 9), async { crate::broker::Broker::stop(&*hub) });
