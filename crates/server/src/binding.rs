@@ -139,3 +139,31 @@ impl Wanted {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_config::Period;
+
+    use super::*;
+    use crate::config::fixture;
+
+    /// The addresses that are bound, if the only one is free from the second attempt on.
+    async fn bind_busy(in_use_timeout: Period) -> Result<Vec<String>, Failure> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("gearman");
+        let busy = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let mut config = fixture::config(&format!("gearman.listen = [\"unix:{}\"]", path.display()));
+        config.protocols.retain(|protocol| protocol.name() == "gearman");
+        config.server.in_use_timeout = in_use_timeout;
+        let (sockets, ()) = tokio::join!(Sockets::bind(&config), async { drop(busy) });
+        Ok(sockets?.bound.iter().map(|(bound, ..)| bound.address().unwrap().to_string()).collect())
+    }
+
+    #[tokio::test]
+    async fn an_address_in_use_is_tried_again_for_a_while() {
+        let failure = bind_busy(Period::from_secs(0)).await.unwrap_err().to_string();
+        assert!(failure.contains("gearman.listen"), "{failure}");
+        let bound = bind_busy(Period::from_secs(3_600)).await.unwrap();
+        assert!(bound.len() == 1 && bound[0].ends_with("/gearman"), "{bound:?}");
+    }
+}

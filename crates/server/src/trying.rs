@@ -31,3 +31,23 @@ impl Trying {
         since.elapsed() < self.timeout
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_config::Period;
+
+    use super::*;
+    use crate::config::fixture;
+    use crate::logging::captured;
+
+    #[test]
+    fn it_tries_again_until_the_timeout_and_says_so_once() {
+        for (seconds, goes_on, lines) in [(0, false, 0), (3_600, true, 1)] {
+            let mut config = fixture::config("");
+            config.server.in_use_timeout = Period::from_secs(seconds);
+            let mut trying = Trying::new(&config);
+            let said = captured(|| assert_eq!([(); 3].map(|()| trying.goes_on(&"the address")), [goes_on; 3]));
+            assert_eq!(said.matches("in use: trying again").count(), lines, "{said}");
+        }
+    }
+}
