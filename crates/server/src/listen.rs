@@ -194,8 +194,17 @@ impl Acceptor {
 /// Binds every socket address that `listen` stands for and that was not handed over. Skips addresses that this machine
 /// does not have, unless that leaves none: `localhost` often has an IPv6 address where there is no IPv6.
 pub(crate) fn bind(listen: &ListenAddress, server: &Server, handed: &mut Handed) -> io::Result<Vec<Bound>> {
+    bind_all(listen, listen.resolve()?, server, handed)
+}
+
+fn bind_all(
+    listen: &ListenAddress,
+    addresses: Vec<Address>,
+    server: &Server,
+    handed: &mut Handed,
+) -> io::Result<Vec<Bound>> {
     let (mut bound, mut missing) = (Vec::new(), None);
-    for address in listen.resolve()? {
+    for address in addresses {
         match handed.take(&address).map_or_else(|| bind_one(&address, server), Ok) {
             Ok(listener) => bound.push(listener),
             Err(error) if is_not_ours(&error) => {
@@ -395,11 +404,62 @@ fn client_info(fd: i32, address: String) -> ClientInfo {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::net::SocketAddr;
 
     use super::*;
+    use crate::config::Polling;
+    use crate::connection::tests::shared;
+    use crate::serving::Threads;
     use windlass_config::Period;
+
+    /// Serves no connection.
+    pub(crate) fn acceptor(hub: &Arc<Hub>) -> Arc<Acceptor> {
+        let shared = shared(hub);
+        let (_, thread_slots) = Threads::start((0, 0), &shared, Polling::Off).unwrap();
+        let places = PlaceLimits { connections_max: 1, reserved: 0, per_address_max: 0, rate: None, failures: None };
+        Arc::new(Acceptor::new(ProtocolNames::default(), thread_slots, shared, places))
+    }
+
+    /// A name may have several addresses.
+    #[tokio::test]
+    async fn only_addresses_of_other_machines_are_left_out_beside_others() {
+        let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (own, busy) = ("127.0.0.1:0".parse().unwrap(), busy.local_addr().unwrap());
+        // TEST-NET-1 of RFC 5737: no machine has it.
+        let other: SocketAddr = "192.0.2.1:0".parse().unwrap();
+        let bound = |addresses: &[SocketAddr]| {
+            let addresses = addresses.iter().copied().map(Address::Tcp).collect();
+            let listen = "localhost:0".parse().unwrap();
+            let bound = bind_all(&listen, addresses, &Server::default(), &mut Handed::default());
+            bound.map(|bound| bound.len()).map_err(|error| error.kind())
+        };
+        assert_eq!(bound(&[own, own]), Ok(2));
+        assert_eq!(bound(&[other, own]), Ok(1));
+        assert_eq!(bound(&[other]), Err(io::ErrorKind::AddrNotAvailable));
+        assert_eq!(bound(&[busy, own]), Err(io::ErrorKind::AddrInUse));
+    }
+
+    #[tokio::test]
+    async fn a_client_has_the_number_of_its_socket_and_over_tcp_its_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ipc");
+        let listens = ["127.0.0.1:0".to_owned(), format!("unix:{}", path.display())];
+        for (listen, address) in listens.into_iter().zip(["127.0.0.1", ""]) {
+            let listen = listen.parse().unwrap();
+            let bound = bind(&listen, &Server::default(), &mut Handed::default()).unwrap().remove(0);
+            let _peer: Box<dyn std::any::Any> = match bound.address().unwrap() {
+                Address::Tcp(address) => Box::new(std::net::TcpStream::connect(address).unwrap()),
+                Address::Unix(path) => Box::new(std::os::unix::net::UnixStream::connect(path).unwrap()),
+            };
+            let (accepted, info) = bound.next(&KeepAlive::default()).await.unwrap();
+            let fd = match &accepted {
+                Accepted::Tcp(socket) => socket.as_raw_fd(),
+                Accepted::Unix(socket) => socket.as_raw_fd(),
+            };
+            assert_eq!((&*info.address, i64::from(info.number)), (address, i64::from(fd)));
+        }
+    }
 
     #[tokio::test]
     async fn accepted_sockets_have_the_configured_keepalive() {
@@ -492,6 +552,7 @@ mod tests {
             assert!(std::fs::symlink_metadata(path(name)).is_ok(), "{name}");
         }
         assert_eq!(std::fs::read(path("file")).unwrap(), b"precious");
+        assert_eq!(clear_stale(&path("file").join("ipc")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
         // A socket of another type is in use too, and so is one with a full backlog.
         let _datagrams = std::os::unix::net::UnixDatagram::bind(path("datagrams")).unwrap();
         let full = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();

@@ -244,9 +244,16 @@ pub(crate) fn places(config: &Config) -> PlaceLimits {
 #[cfg(test)]
 mod tests {
     use rustix::process::{Resource, getrlimit};
+    use windlass_config::Tls;
+    use windlass_engine::{Engine, Limits};
+    use windlass_store::Journal;
 
     use super::*;
     use crate::config::fixture;
+    use crate::hub::{Durability, Hub};
+    use crate::listen::tests::acceptor;
+    use crate::logging::captured;
+    use crate::tls::tests::Files;
 
     #[test]
     fn the_limit_on_open_files_is_raised_and_never_lowered() {
@@ -266,6 +273,29 @@ mod tests {
         for (text, expected) in [("0", None), ("\"7s\"", Some(Duration::from_secs(7)))] {
             let config = fixture::config(&format!("server.idle_timeout = {text}"));
             assert_eq!(bounds(&config).idle_max, expected, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn addresses_are_logged_with_their_encryption() {
+        let (dir, files) = (tempfile::tempdir().unwrap(), Files::new(2040));
+        let Tls { certificate, key, .. } = &files.1;
+        let unix = dir.path().join("gearman");
+        let mut config = fixture::config(&format!(
+            "faktory.listen = [\"127.0.0.1:0\"]\ngearman.listen = [\"127.0.0.1:0\", \"unix:{}\"]\n\
+             [gearman.tls]\ncertificate = {certificate:?}\nkey = {key:?}\n",
+            unix.display()
+        ));
+        config.protocols.retain(|protocol| ["faktory", "gearman"].contains(&protocol.name()));
+        let bound = Sockets::bind(&config).await.unwrap().bound;
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let said = captured(|| drop(accept_all(bound, &acceptor(&hub))));
+        for (protocol, place, tls) in
+            [("faktory", "127.0.0.1:", false), ("gearman", "127.0.0.1:", true), ("gearman", "/gearman", false)]
+        {
+            let protocol = format!("protocol=\"{protocol}\"");
+            let line = said.lines().find(|line| line.contains(&protocol) && line.contains(place)).unwrap();
+            assert!(line.ends_with(&format!("tls={tls}")), "{line}");
         }
     }
 }

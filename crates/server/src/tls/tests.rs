@@ -165,8 +165,26 @@ fn the_end_is_read_with_and_without_a_notice() {
         drop(peer);
         let mut buffer = [0; 100];
         assert_eq!(until(|| ours.read(&mut buffer).map(Some)).unwrap(), 1, "{is_noticed}");
-        assert_eq!(until(|| ours.read(&mut buffer).map(Some)).unwrap(), 0, "{is_noticed}");
+        for _ in 0..2 {
+            assert_eq!(until(|| ours.read(&mut buffer).map(Some)).unwrap(), 0, "{is_noticed}");
+        }
     }
+}
+
+#[test]
+fn the_socket_acknowledges_when_the_stream_is_asked_to() {
+    let (_files, ours, _peer) = shaken();
+    socket2::SockRef::from(&ours.socket).set_tcp_quickack(false).unwrap();
+    ours.acknowledge();
+    assert!(socket2::SockRef::from(&ours.socket).tcp_quickack().unwrap());
+}
+
+#[test]
+fn a_file_without_a_certificate_is_refused() {
+    let files = Files::new(2040);
+    assert_eq!(certificates("client_ca", &files.1.certificate).unwrap().len(), 1);
+    let error = certificates("client_ca", &files.1.key).unwrap_err().to_string();
+    assert!(error.contains("client_ca") && error.ends_with("no certificate in it (PEM)"), "{error}");
 }
 
 /// The writer offers the same bytes until they are with the kernel.
