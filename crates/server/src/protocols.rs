@@ -145,9 +145,12 @@ pub(crate) fn make_queues(broker: &dyn Broker, config: &Config) -> Result<(), Fa
 #[cfg(test)]
 mod tests {
     use windlass_config::ListenAddress;
+    use windlass_engine::{Engine, Limits, QueueKind};
+    use windlass_store::Journal;
 
     use super::*;
     use crate::config::fixture::config;
+    use crate::hub::{Durability, Hub};
     use crate::tls::tests::Files;
 
     #[test]
@@ -167,15 +170,60 @@ mod tests {
         let files = Files::new(2040);
         let Tls { certificate, key, .. } = &files.1;
         let certificates = format!("certificate = {certificate:?}\nkey = {key:?}\n");
-        let guarded = |text: &str| {
+        let names = |text: &str, is_meant: fn(&Served) -> bool| {
             let served = all(&config(text)).unwrap();
-            let mut names: Vec<_> = served.iter().filter(|it| it.endpoint.guarded).map(|it| it.endpoint.name).collect();
+            let mut names: Vec<_> = served.iter().filter(|it| is_meant(it)).map(|it| it.endpoint.name).collect();
             names.dedup();
             names
         };
-        assert_eq!(guarded(&format!("[gearman.tls]\n{certificates}")), [""; 0]);
-        let demands = format!("[gearman.tls]\n{certificates}client_ca = {certificate:?}");
-        assert_eq!(guarded(&demands), ["gearman"]);
+        let (guarded, encrypted) = (|it: &Served| it.endpoint.guarded, |it: &Served| it.tls.is_some());
+        let encrypts = format!("[gearman.tls]\n{certificates}");
+        assert_eq!((names(&encrypts, guarded), names(&encrypts, encrypted)), (vec![], vec!["gearman"]));
+        let demands = format!("{encrypts}client_ca = {certificate:?}");
+        assert_eq!((names(&demands, guarded), names(&demands, encrypted)), (vec!["gearman"], vec!["gearman"]));
+        assert_eq!(names("", encrypted), [""; 0]);
+    }
+
+    #[test]
+    fn a_daemon_has_the_name_of_its_machine_or_of_its_cluster() {
+        let mut config = config("");
+        let machine = rustix::system::uname();
+        assert_eq!(daemon(&config, "gearman").unwrap().host, machine.nodename().to_bytes());
+        (config.cluster.listen, config.cluster.name) = (vec!["127.0.0.1:7".parse().unwrap()], "ours".to_owned());
+        assert_eq!(daemon(&config, "gearman").unwrap().host, "ours");
+    }
+
+    #[test]
+    fn jobs_can_cross_to_every_configured_protocol() {
+        let config = config("");
+        let bridge = daemon(&config, "gearman").unwrap().bridge;
+        for protocol in &config.protocols {
+            assert_eq!(bridge.protocol(protocol.name()), Some(protocol.id()));
+        }
+    }
+
+    #[test]
+    fn resident_memory_is_counted_in_mebibytes() {
+        const MIB: u64 = 32;
+        let held = std::hint::black_box(vec![7_u8; usize::try_from(MIB << 20).unwrap()]);
+        let memory_mb = (daemon(&config(""), "gearman").unwrap().memory_mb)();
+        assert!((MIB..1 << 20).contains(&memory_mb), "{memory_mb}");
+        drop(std::hint::black_box(held));
+    }
+
+    #[test]
+    fn listeners_have_their_queues_before_a_client_can_make_others_of_these_names() {
+        let hub = || Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
+        let make = |hub: &Hub, kind| hub.ask(QueueCommand::Create { queue: "ring".into(), kind }.into());
+        let config = config("spiderq.queue = \"ring\"");
+        let first = hub();
+        make_queues(&first, &config).unwrap();
+        assert!(make(&first, QueueKind::Work).is_err() && make(&first, QueueKind::Cycle).is_ok());
+        make_queues(&first, &config).unwrap();
+        let second = hub();
+        make(&second, QueueKind::Work).unwrap();
+        let failure = make_queues(&second, &config).unwrap_err().to_string();
+        assert!(failure.contains("spiderq.queue") && failure.contains("ring"), "{failure}");
     }
 
     #[test]

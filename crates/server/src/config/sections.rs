@@ -479,7 +479,16 @@ mod tests {
             [(vec![], "", ""), (vec![listen()], "", "127.0.0.1:7"), (vec![listen()], "a.example:9", "a.example:9")];
         for (listen, address, expected) in table {
             let cluster = Cluster { listen, address: address.to_owned(), ..Cluster::default() };
-            assert_eq!(cluster.address(), expected);
+            assert_eq!((cluster.address(), cluster.is_on()), (expected.to_owned(), !expected.is_empty()));
+        }
+    }
+
+    #[test]
+    fn dead_jobs_may_take_up_a_quarter_of_all_bytes_unless_another_limit_is_configured() {
+        for (configured, expected) in [(0, 1_000), (70, 70)] {
+            let mut config = Config::default();
+            (config.limits.jobs_bytes_max.0, config.limits.dead_bytes_max.0) = (4_000, configured);
+            assert_eq!(config.engine_limits().dead_bytes_max, expected);
         }
     }
 }
