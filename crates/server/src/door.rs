@@ -191,3 +191,56 @@ impl BoundDoor {
         Ok((files, Renewable { name: door.name(), keys: door.renewable(), shared }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// A door of this name, whose connections share the number of its values.
+    #[derive(Debug)]
+    struct Named(&'static str);
+
+    impl Door for Named {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn listen(&self) -> &[ListenAddress] {
+            &[]
+        }
+
+        fn may_be_left_out(&self) -> bool {
+            false
+        }
+
+        fn private_socket(&self) -> &'static str {
+            "socket"
+        }
+
+        fn open(&self, _: Vec<Socket>, _: Inside) -> io::Result<OpenDoor> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn renewable(&self) -> &'static [&'static str] {
+            &["key"]
+        }
+
+        fn renew(&self, shared: &(dyn Any + Send + Sync)) {
+            shared.downcast_ref::<AtomicUsize>().unwrap().fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_door_takes_new_values_of_its_own_section() {
+        let renewed = Arc::new(AtomicUsize::new(0));
+        let door =
+            Renewable { name: "http", keys: Named("http").renewable(), shared: Arc::<AtomicUsize>::clone(&renewed) };
+        for (section, times) in [("metrics", 0), ("http", 1)] {
+            door.renew(&Named(section));
+            assert_eq!(renewed.load(Ordering::Relaxed), times, "{section}");
+        }
+        assert_eq!(["key", "other"].map(|key| door.applies(key)), [true, false]);
+    }
+}

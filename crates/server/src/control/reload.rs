@@ -262,3 +262,32 @@ fn changed_late(old: &BTreeMap<String, Queue>, new: &BTreeMap<String, Queue>) ->
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     names.into_iter().filter(|queue| late(old, *queue) != late(new, *queue)).cloned().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{Engine, Limits};
+    use windlass_store::Journal;
+
+    use super::*;
+    use crate::config::fixture::config;
+    use crate::hub::{Durability, Hub};
+    use crate::listen::tests::acceptor;
+    use crate::tls::tests::Files;
+
+    #[test]
+    fn certificates_are_read_again_while_tls_stays_on() {
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let (acceptor, files) = (acceptor(&hub), Files::new(2040));
+        let Tls { certificate, key, .. } = &files.1;
+        let [off, on] = [String::new(), format!("[gearman.tls]\ncertificate = {certificate:?}\nkey = {key:?}\n")]
+            .map(|text| config(&text));
+        for (before, after, read) in [(&on, &on, 1), (&on, &off, 0), (&off, &on, 0), (&off, &off, 0)] {
+            let (served, in_force) = (protocols::all(before).unwrap(), ArcSwap::from_pointee(before.clone()));
+            let reread = || Ok(after.clone());
+            let current = (before, &in_force, Values::of(before));
+            let reloader = Reloader::new(current, (&served, &[]), &acceptor, &reread);
+            let prepared = reloader.prepare(after.clone()).unwrap();
+            assert_eq!(prepared.terms.iter().flatten().count(), read);
+        }
+    }
+}
