@@ -41,6 +41,8 @@ mod tests {
         assert!(!told.tell(DeadDropped { full: 3, made_way: 0 }));
         assert!(told.tell(DeadDropped { full: 3, made_way: 1 }));
         assert_eq!(told.0.total(), 4);
+        let said = captured(&Log::default(), || _ = told.tell(DeadDropped { full: 5, made_way: 4 }));
+        assert!(said.contains("jobs=2") && said.contains("jobs=3"), "how many more: {said}");
     }
 
     #[test]

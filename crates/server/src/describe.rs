@@ -119,7 +119,37 @@ fn thread(stat: &str, ticks_per_second: u64) -> Option<(&str, &str, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use windlass_engine::{Engine, JobCommand, Limits, NewJob, Protocol, QueueCommand, QueueKind};
+    use windlass_store::Journal;
+
     use super::*;
+    use crate::broker::Broker as _;
+    use crate::hub::{Durability, Hub};
+    use crate::listen::tests::acceptor;
+    use crate::logging::captured;
+
+    #[test]
+    fn the_queues_with_the_most_jobs_are_listed_and_the_others_counted() {
+        for (number, listed, more) in [(1, 1, ""), (ROWS_MAX, 100, ""), (ROWS_MAX + 2, 100, "more=2")] {
+            let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+            for n in 1..=number {
+                let queue = Bytes::from(format!("q{n}"));
+                hub.ask(QueueCommand::Create { queue, kind: QueueKind::Work }.into()).unwrap();
+            }
+            let fullest = format!("q{number}");
+            let job = NewJob::new(Protocol::GEARMAN, fullest.clone().into(), Bytes::new());
+            hub.ask(JobCommand::Push(Box::new(job)).into()).unwrap();
+            let said = captured(|| queues(&acceptor(&hub)));
+            assert_eq!(said.matches("queue queue=").count(), listed, "{said}");
+            let first = said.lines().next().unwrap();
+            assert!(first.contains(&format!("queue=\"{fullest}\" ready=1 ")), "{first}");
+            assert_eq!(said.contains("are not shown"), !more.is_empty(), "{said}");
+            assert!(said.contains(more), "{said}");
+        }
+    }
 
     #[test]
     fn the_systems_line_about_a_thread() {

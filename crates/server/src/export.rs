@@ -195,6 +195,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn lines_pass_in_chunks() {
+        let (to, mut chunks) = mpsc::channel(CHUNKS_MAX);
+        let mut lines = Chunks { to, chunk: BytesMut::new() };
+        let mut passed = || chunks.try_recv().map(|chunk| chunk.unwrap().len()).ok();
+        lines.write_all(&[b'x'; CHUNK_BYTES - 1]).unwrap();
+        assert_eq!(passed(), None);
+        lines.write_all(b"yz").unwrap();
+        assert_eq!(passed(), Some(CHUNK_BYTES + 1));
+        lines.write_all(b"rest").unwrap();
+        assert_eq!(passed(), None);
+        lines.flush().unwrap();
+        assert_eq!(passed(), Some(4));
+        lines.flush().unwrap();
+        assert_eq!(passed(), None, "an empty chunk is the end of an export");
+        drop(chunks);
+        lines.write_all(b"more").unwrap();
+        assert_eq!(lines.flush().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
     fn an_export_begins_at_the_daemon_that_has_the_store() {
         let exports = Exports::default();
         let (requests, _requested) = std_mpsc::channel();

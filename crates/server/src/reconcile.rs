@@ -149,10 +149,13 @@ mod tests {
 
     #[test]
     fn a_result_has_its_lines_unless_it_is_of_nothing() {
-        let lines = |done: Reconciliation| captured(&Log::default(), || done.report()).lines().count();
+        let said = |done: Reconciliation| captured(&Log::default(), || done.report());
         let new = || Reconciliation::new("queues");
-        assert_eq!(lines(new()), 0);
-        assert_eq!(lines(Reconciliation { same: 1, ..new() }), 1);
-        assert_eq!(lines(Reconciliation { refused: vec![("q".to_owned(), Refusal::InUse)], ..new() }), 2);
+        assert_eq!(said(new()), "");
+        let counts = said(Reconciliation { new: 1, changed: 2, removed: 3, same: 4, ..new() });
+        assert!(counts.ends_with("queues: 1 new, 2 changed, 3 removed, 4 unchanged\n"), "{counts}");
+        assert_eq!(said(Reconciliation { same: 1, ..new() }).lines().count(), 1);
+        let refused = said(Reconciliation { refused: vec![("q".to_owned(), Refusal::InUse)], ..new() });
+        assert_eq!(refused.lines().count(), 2, "{refused}");
     }
 }

@@ -144,6 +144,17 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_of_refusal_has_its_line() {
+        let names = ProtocolNames::default();
+        let refused = |refusal| warn(WarningKind::Refused(refusal), 1);
+        let said = captured(|| {
+            let full = [7, 8].map(|limit: u32| refused(Capacity::QueueJobs.exceeded(limit, limit)));
+            tell(full.into_iter().chain([refused(Refusal::NotUnique)]).collect(), &names);
+        });
+        assert_eq!(said.lines().count(), 2, "the figures do not matter: {said}");
+    }
+
+    #[test]
     fn every_notice_has_its_line() {
         let unserved = WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
         let full = Capacity::QueueJobs.exceeded(7_u32, 7_u32);

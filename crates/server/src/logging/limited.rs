@@ -193,6 +193,14 @@ mod tests {
     }
 
     #[test]
+    fn flush_leaves_reasons_within_their_second() {
+        let (mut limiter, now) = (Limiter::new(), Instant::now());
+        limiter.admit(now, "a".into(), 1);
+        assert_eq!(limiter.flush(now), NOTHING);
+        assert_eq!(limiter.admit(now, "a".into(), 1), None);
+    }
+
+    #[test]
     fn finish_logs_all_counts() {
         let (mut limiter, now) = (Limiter::new(), Instant::now());
         limiter.admit(now, "a".into(), 1);
