@@ -355,6 +355,25 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_was_left_is_wanted_by_the_next_import() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path());
+        assert!(!was_taken(&config, &source(), 3), "there is no record");
+        let mut importer = Importer::open(&config, &source(), false).unwrap();
+        importer.take(0, job("", "x")).unwrap();
+        importer.leave(1);
+        importer.take(2, job("", "x")).unwrap();
+        importer.finish().unwrap();
+        assert!(!was_taken(&config, &source(), 3));
+        let mut importer = Importer::open(&config, &source(), false).unwrap();
+        assert_eq!([0, 1, 2].map(|place| importer.wants(place)), [false, true, false]);
+        importer.take(1, job("", "x")).unwrap();
+        importer.finish().unwrap();
+        assert!(was_taken(&config, &source(), 3));
+        assert!(!was_taken(&config, &source(), 4));
+    }
+
+    #[test]
     fn a_name_is_imported_once_unless_jobs_of_one_source_share_it() {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path());

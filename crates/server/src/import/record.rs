@@ -141,16 +141,21 @@ mod tests {
         [0, 1, 2, 9].into_iter().for_each(|place| record.took(place));
         [3, 4, 5, 7].into_iter().for_each(|place| record.left(place));
         record.took(4);
+        record.left(11);
         record.save().unwrap();
         let path = dir.path().join("imports/00ff");
-        let text = "windlass-import 1 test\ndone 10\nleft 3-3\nleft 5-5\nleft 7-7\n";
+        let text = "windlass-import 1 test\ndone 12\nleft 3-3\nleft 5-5\nleft 7-7\nleft 11-11\n";
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         let again = Record::open(dir.path(), &source, false).unwrap();
-        assert_eq!((again.done, &again.left), (10, &record.left));
+        assert_eq!((again.done, &again.left), (12, &record.left));
         assert_eq!(Record::open(dir.path(), &source, true).unwrap().done, 0);
         fs::write(&path, "windlass-import 2 test\n").unwrap();
         let said = Record::open(dir.path(), &source, false).unwrap_err().to_string();
         assert!(said.ends_with("`windlass-import 2 test` is not understood"), "{said}");
+        fs::remove_file(&path).unwrap();
+        assert_eq!(Record::open(dir.path(), &source, false).unwrap().done, 0);
+        fs::create_dir(&path).unwrap();
+        assert!(Record::open(dir.path(), &source, false).is_err(), "it is there, but cannot be read");
     }
 
     #[test]
