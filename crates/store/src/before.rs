@@ -169,8 +169,7 @@ pub(crate) fn salvage(folder: &Path, show: &mut ShowCommit<'_>) -> Result<u64, E
                 continue;
             }
         };
-        let goes_on = frame.part > 0 && at == Some((frame.seq, frame.part));
-        if frame.part > 0 && !goes_on {
+        if frame.part > 0 && at != Some((frame.seq, frame.part)) {
             at = None;
             continue;
         }
@@ -190,4 +189,81 @@ pub(crate) fn salvage(folder: &Path, show: &mut ShowCommit<'_>) -> Result<u64, E
         }
     }
     Ok(expected.unwrap_or(0).saturating_sub(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use windlass_engine::EngineMeta;
+
+    use super::*;
+    use crate::record::MetaRecord;
+
+    const SEGMENT_BYTES: usize = 64 << 10;
+
+    /// The engine meta of a commit, as the last of so many.
+    fn meta(commits: u64) -> Vec<u8> {
+        let census = (1..=commits).fold(0_u64, |sum, seq| sum.wrapping_add(census_share(seq)));
+        let counted = Some(Counted { commits, census });
+        let mut bytes = Vec::new();
+        Record::Meta(MetaRecord { meta: EngineMeta::default(), clean: false, counted }).encode(&mut bytes);
+        bytes
+    }
+
+    /// A journal with these values: a key, a commit, its part and number of parts, and the part's bytes.
+    fn journal(values: &[(u64, u64, (u32, u32), &[u8])]) -> TempDir {
+        let home = tempfile::tempdir().unwrap();
+        let config = sled::Config::new().path(home.path()).segment_size(SEGMENT_BYTES).flush_every_ms(None);
+        let db = config.open().unwrap();
+        let tree = db.open_tree(TREE).unwrap();
+        for (key, seq, parts, slice) in values {
+            let mut value = [&[0; 25][..], slice].concat();
+            frame::tests::seal(*key, *seq, *parts, 0, &mut value);
+            tree.insert(key.to_be_bytes(), value).unwrap();
+        }
+        db.flush().unwrap();
+        drop((tree, db));
+        home
+    }
+
+    #[test]
+    fn salvage_shows_whole_commits_and_counts_the_others() {
+        let last = meta(6);
+        let home = journal(&[
+            (1, 1, (0, 1), b"one"),
+            (3, 2, (1, 3), b"without"),
+            (4, 2, (2, 3), b"its first"),
+            (5, 3, (0, 2), b"two "),
+            (6, 3, (1, 2), b"parts"),
+            (7, 4, (0, 3), b"without"),
+            (9, 4, (2, 3), b"its second"),
+            (10, 5, (0, 2), b"another"),
+            (11, 4, (1, 2), b"commit's"),
+            (12, 6, (0, 1), &last),
+        ]);
+        let mut shown = Vec::new();
+        let missing = salvage(home.path(), &mut |commit| shown.push(commit.unwrap().to_vec())).unwrap();
+        assert_eq!(shown, [b"one".to_vec(), b"two parts".to_vec(), last]);
+        assert_eq!(missing, 3);
+    }
+
+    #[test]
+    fn a_journal_with_fewer_commits_than_its_last_one_counts_is_refused() {
+        let metas = [1, 2, 3].map(meta);
+        let values = [(1, 1, (0, 1), &metas[0][..]), (2, 2, (0, 1), &metas[1]), (3, 3, (0, 1), &metas[2])];
+        assert_eq!(load(journal(&values).path()).map(|(_, last)| last).unwrap(), 3);
+        let Err(OpenError::Damaged(damage)) = load(journal(&[values[0], values[2]]).path()) else {
+            panic!("the second one is missing")
+        };
+        assert!(damage.what.contains("found 2 of 3"), "{damage}");
+    }
+
+    #[test]
+    fn an_invalid_record_is_reported_after_the_last_whole_commit() {
+        let commit = Whole { seq: 7, first_key: 9, records: &[77] };
+        let Err(Refusal::Damaged { key, after, .. }) = take(&mut Replay::new(), &commit) else {
+            panic!("kind 77 does not exist")
+        };
+        assert_eq!((key, after), (9, 6));
+    }
 }

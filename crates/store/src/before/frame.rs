@@ -122,6 +122,35 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_commit_s_number_is_read_from_a_whole_header_of_this_version() {
+        let value = |version: u8, seq: u64| [&[0; 4][..], &[version], &seq.to_le_bytes(), &[0; 12]].concat();
+        let last = COUNT_MAX - 1;
+        let table = [
+            (value(VERSION, 77), Some(77)),
+            (value(VERSION, last), Some(last)),
+            (value(VERSION, COUNT_MAX), None),
+            (value(VERSION + 1, 77), None),
+            (value(VERSION, 77)[..HEADER_BYTES - 1].to_vec(), None),
+            (value(VERSION + 1, 77)[..HEADER_BYTES - 1].to_vec(), None),
+            (value(VERSION, 77)[..5].to_vec(), None),
+        ];
+        for (value, expected) in table {
+            assert_eq!(seq(&value), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_commit_s_number_has_a_limit() {
+        let opened = |seq: u64| {
+            let mut value = vec![0; HEADER_BYTES];
+            seal(9, seq, (0, 1), 0, &mut value);
+            open(9, &value).map(|frame| frame.seq)
+        };
+        assert_eq!(opened(COUNT_MAX - 1), Ok(COUNT_MAX - 1));
+        assert_eq!(opened(COUNT_MAX), Err(FrameError::Nonsense));
+    }
+
+    #[test]
     fn a_later_version_is_distinguished_from_damage() {
         let mut value = sealed(9, b"records");
         value[4] = 2;

@@ -151,4 +151,11 @@ mod tests {
         }
         assert_eq!(mended(None), BTreeMap::new());
     }
+
+    #[test]
+    fn a_backup_that_cannot_be_read_is_an_error() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join(KEPT)).unwrap();
+        assert!(was_cut_short(&home.path().join("journal")).is_err(), "a folder is in its place");
+    }
 }
