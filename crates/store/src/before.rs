@@ -210,8 +210,11 @@ mod tests {
         bytes
     }
 
-    /// A journal with these values: a key, a commit, its part and number of parts, and the part's bytes.
-    fn journal(values: &[(u64, u64, (u32, u32), &[u8])]) -> TempDir {
+    /// A key, a commit, its part and number of parts, and the part's bytes.
+    type Value<'a> = (u64, u64, (u32, u32), &'a [u8]);
+
+    /// A journal with these values.
+    fn journal(values: &[Value<'_>]) -> TempDir {
         let home = tempfile::tempdir().unwrap();
         let config = sled::Config::new().path(home.path()).segment_size(SEGMENT_BYTES).flush_every_ms(None);
         let db = config.open().unwrap();

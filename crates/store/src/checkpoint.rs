@@ -422,3 +422,6 @@ impl Build<'_, '_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

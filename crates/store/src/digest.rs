@@ -139,3 +139,74 @@ fn next_job(meta: &[u8]) -> Option<JobId> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{DAYS_KEPT, DayBegin, Totals};
+
+    use super::*;
+
+    /// What records at the places 1, 2, … come to: the number, whether the earlier state is deleted, and the places of
+    /// the whole record and of the changed part.
+    type Folded = (u64, bool, Option<u64>, Option<u64>);
+
+    fn folded(subject: Subject, born_from: u64, records: &[(u64, Effect)]) -> Vec<Folded> {
+        let seen = |(place, (number, effect)): (u64, &(u64, Effect))| Seen {
+            number: *number,
+            place: Position(place),
+            len: 1,
+            subject,
+            effect: *effect,
+        };
+        let seen: Vec<Seen> = (1..).zip(records).map(seen).collect();
+        let place = |span: Option<Span>| span.map(|span| span.place.0);
+        let shown = |update: Update| (update.number, update.gone, place(update.whole), place(update.part));
+        updates(&seen, JobId(born_from)).map(shown).collect()
+    }
+
+    #[test]
+    fn the_last_records_of_a_subject_count() {
+        use Effect::{Gone, Part, Whole};
+        let table: [(&[Effect], _); 9] = [
+            (&[Whole], (false, Some(1), None)),
+            (&[Whole, Part], (false, Some(1), Some(2))),
+            (&[Part, Whole], (false, Some(2), None)),
+            (&[Part, Part], (false, None, Some(2))),
+            (&[Gone], (true, None, None)),
+            (&[Part, Gone], (true, None, None)),
+            (&[Gone, Part], (true, None, None)),
+            (&[Gone, Whole], (true, Some(2), None)),
+            (&[Gone, Whole, Part], (true, Some(2), Some(3))),
+        ];
+        for (effects, (gone, whole, part)) in table {
+            let records: Vec<_> = effects.iter().map(|effect| (5, *effect)).collect();
+            assert_eq!(folded(Subject::Entity, 9, &records), [(5, gone, whole, part)], "{effects:?}");
+        }
+    }
+
+    #[test]
+    fn an_entity_that_came_and_went_leaves_nothing() {
+        let table = [
+            (Subject::Entity, 9, true),
+            (Subject::Entity, 10, false),
+            (Subject::Entity, 11, false),
+            (Subject::Queue, 9, true),
+            (Subject::Queue, 10, true),
+        ];
+        for (subject, number, leaves) in table {
+            let left = folded(subject, 10, &[(number, Effect::Gone)]);
+            assert_eq!(left.len(), usize::from(leaves), "{subject:?} {number}");
+        }
+    }
+
+    #[test]
+    fn a_day_replaces_the_one_that_is_no_longer_kept() {
+        let tag = |number: u64| {
+            let mut bytes = Vec::new();
+            Record::Day(DayBegin { number, day: 20_000, totals: Totals::default() }).encode(&mut bytes);
+            Tag::of(&bytes).unwrap()
+        };
+        assert_eq!(tag(3), tag(3 + DAYS_KEPT));
+        assert_ne!(tag(3), tag(4));
+    }
+}

@@ -396,7 +396,40 @@ fn free_name(config: &StoreConfig, name: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    /// A right that does not end.
+    #[derive(Debug)]
+    struct Forever;
+
+    impl Tenure for Forever {
+        fn holds(&self) -> bool {
+            true
+        }
+
+        fn wait(&self, _: Duration) {}
+
+        fn lost(&self) -> Option<Error> {
+            None
+        }
+
+        fn epoch(&self) -> u64 {
+            17
+        }
+
+        fn length(&self) -> Duration {
+            Duration::MAX
+        }
+    }
+
+    #[test]
+    fn a_guard_has_the_right_that_it_was_given() {
+        let epoch = |guard: &Guard| guard.tenure().map(|tenure| tenure.epoch());
+        assert_eq!(epoch(&Guard::new((), Some(Arc::new(Forever)))), Some(17));
+        assert_eq!(epoch(&Guard::new((), None)), None);
+    }
 
     #[test]
     fn the_numbers_of_logs_differ() {

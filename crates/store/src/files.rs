@@ -230,6 +230,8 @@ pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
 
     #[test]
@@ -248,5 +250,33 @@ mod tests {
         sync_folder(&folder).unwrap();
         remove_folder(&folder).unwrap();
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_new_directory_is_made_durable_in_its_parent() {
+        let synced = |path: &Path| {
+            let synced = Rc::new(RefCell::new(Vec::new()));
+            let seen = Rc::clone(&synced);
+            watch_steps(Some(Box::new(move |step, path| {
+                seen.borrow_mut().extend((step == Step::Synced).then(|| path.to_owned()));
+                Ok(())
+            })));
+            Lock::take(path).unwrap();
+            watch_steps(None);
+            synced.take()
+        };
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("data");
+        assert_eq!(synced(&path), [home.path()]);
+        assert_eq!(synced(&path), Vec::<PathBuf>::new(), "it exists");
+    }
+
+    #[test]
+    fn a_lock_that_cannot_be_read_is_not_a_missing_one() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(Lock::look(home.path()).unwrap().is_none());
+        let file = home.path().join("file");
+        fs::write(&file, []).unwrap();
+        assert!(Lock::look(&file).is_err(), "a file is no directory");
     }
 }

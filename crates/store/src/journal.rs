@@ -309,3 +309,47 @@ fn put_tail(what: &impl Entity, out: &mut Vec<u8>) -> Option<Box<Tail>> {
 pub(crate) fn is_worth_remembering(queue: &Queue) -> bool {
     queue.image().is_known() || JobStateKind::ALL.iter().any(|place| queue.jobs(*place) > 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::Limits;
+
+    use super::*;
+    use crate::codec::{Reader, put_bytes};
+    use crate::record::Record;
+
+    /// A plain job with a body of this size.
+    fn job(body: usize) -> Job {
+        let mut bytes = vec![1, 5, 0, 0, 2, 5, 0, 0, 1, 0, 0, 0, 0, 0];
+        put_bytes(&mut bytes, &vec![7; body]);
+        match Record::decode(&mut Reader::new(&bytes)) {
+            Ok(Record::Put(job)) => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_body_is_copied_up_to_a_size_and_shared_beyond() {
+        let table = [(0, None), (INLINE_BYTES_MAX, None), (INLINE_BYTES_MAX + 1, Some(INLINE_BYTES_MAX + 1))];
+        for (bytes, shared) in table {
+            let tail = put_tail(&job(bytes), &mut Vec::new());
+            assert_eq!(tail.map(|tail| tail.len()), shared, "a body of {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn the_buffer_of_a_written_commit_is_used_again() {
+        let (engine, mut journal) = (Engine::new(Limits::default(), 1), Journal::new());
+        let mut commit = || {
+            journal.stop_in_order();
+            let commit = journal.cut(&engine).unwrap();
+            journal.committed(commit.seq());
+            let buffer = commit.arena.as_ptr();
+            journal.reuse(commit);
+            buffer
+        };
+        let first = commit();
+        commit();
+        assert_eq!(commit(), first);
+    }
+}

@@ -338,8 +338,18 @@ mod tests {
     #[test]
     fn rewritten_and_cancelled_records_leave_no_trace() {
         // Number, inline bytes and tail; no bytes: the job ends.
-        let steps =
-            [(1, 200, 0), (2, 10, 0), (3, 10, 3_000), (1, 50, 0), (2, 500, 0), (4, 30, 0), (3, 12, 0), (4, 0, 0)];
+        let steps = [
+            (8, 20, 2_000),
+            (1, 200, 0),
+            (2, 10, 0),
+            (3, 10, 3_000),
+            (1, 50, 0),
+            (2, 500, 0),
+            (4, 30, 0),
+            (3, 12, 0),
+            (4, 0, 0),
+            (8, 0, 0),
+        ];
         let mut pending = Pending::new(1, JobId(1));
         let mut expected = BTreeMap::new();
         for (id, inline, tail) in steps {
@@ -350,15 +360,48 @@ mod tests {
                 expected.insert(id, put(&mut pending, id, inline, tail));
             }
         }
-        let sizes = |pending: &Pending| (pending.bytes(), pending.records.len());
-        assert_eq!(sizes(&pending).1, 4);
+        let used = |pending: &Pending| pending.records.iter().map(|record| record.len).sum::<usize>();
+        assert_eq!((pending.records.len(), pending.voids), (5, 2));
+        assert_eq!(pending.arena.len() - pending.holes, used(&pending));
         pending.tidy();
-        assert_eq!(sizes(&pending).1, 3);
+        assert_eq!((pending.records.len(), pending.arena.len()), (3, used(&pending)));
+        expected.insert(2, put(&mut pending, 2, 700, 0));
         put(&mut pending, 9, 40, 0);
         pending.gone(JobId(9));
-        let expected: Vec<_> = expected.into_values().collect();
-        assert_eq!(read(&pending.close(JobId(10))), expected);
+        let commit = pending.close(JobId(10));
+        assert_eq!(read(&commit), expected.into_values().collect::<Vec<_>>());
+        assert_eq!(commit.bytes, commit.records().len() as u64);
         assert_eq!(read(&pending.close(JobId(10))), Vec::<Vec<u8>>::new(), "the next commit begins empty");
+    }
+
+    #[test]
+    fn a_cancelled_record_behind_a_tail_is_no_run() {
+        let mut pending = Pending::new(1, JobId(1));
+        let expected = put(&mut pending, 1, 10, 2_000);
+        put(&mut pending, 2, 10, 0);
+        pending.gone(JobId(2));
+        let commit = pending.close(JobId(3));
+        assert_eq!((read(&commit), commit.runs.len()), (vec![expected], 1));
+    }
+
+    #[test]
+    fn cancelled_records_are_compacted_once_there_are_many() {
+        let mut pending = Pending::new(1, JobId(1));
+        for id in 1..=VOIDS_MAX as u64 + 1 {
+            put(&mut pending, id, 1, 0);
+            pending.gone(JobId(id));
+            pending.tidy_if_cluttered();
+        }
+        assert!(pending.records.is_empty() && pending.arena.is_empty());
+    }
+
+    #[test]
+    fn no_more_buffers_are_kept_than_commits_are_on_their_way() {
+        let mut pending = Pending::new(1, JobId(1));
+        for _ in 0..5 {
+            pending.reuse(vec![0; 100]);
+            assert!(pending.spares.len() <= SPARES_MAX);
+        }
     }
 
     #[test]

@@ -133,4 +133,31 @@ mod tests {
             assert_eq!(String::from_utf8(out).unwrap().contains("export_end"), expected.is_none());
         }
     }
+
+    /// The lines of these records, in the order of the table.
+    fn lines(records: &[Vec<u8>]) -> String {
+        let (about, mut out) = (About { daemon: "0.1.0", written_at: Timestamp(1) }, Vec::new());
+        let lines = Lines::begin(&mut out, about, Shown { commit: 1, records: 1, whole: true }).unwrap();
+        let mut entities = Entities { lines, open: None };
+        for bytes in records {
+            entities.take(Record::decode(&mut Reader::new(bytes)).unwrap()).unwrap();
+        }
+        entities.end().unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_changed_part_is_that_of_the_entity_with_its_number() {
+        type Encoded = fn(u8) -> Vec<u8>;
+        let table: [(Encoded, Encoded); 3] = [
+            (|id| vec![1, id, 0, 0, 2, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0], |id| vec![2, id, 0, 0, 0, 1, 9, 0]),
+            (|id| vec![7, id, 0, 2, 5, 1, b'q', 0, 0, 0, 0, 60, 1, 1, 0, 0], |id| vec![8, id, 50, 0]),
+            (|id| vec![9, id, 0, 2, 0, 1, b'b', 0, 0, 1, 0, 1, 0, 0, 0, 0, 0], |id| vec![10, id, 0, 1, 3, 2, 1, 0, 0]),
+        ];
+        for (whole, part) in table {
+            let alone = lines(&[whole(5)]);
+            assert_ne!(lines(&[whole(5), part(5)]), alone);
+            assert_eq!(lines(&[whole(5), part(6)]), alone, "number 6 was deleted");
+        }
+    }
 }

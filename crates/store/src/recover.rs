@@ -425,6 +425,17 @@ mod tests {
     }
 
     #[test]
+    fn a_deletion_finds_its_job_in_every_chunk() {
+        let found = salvaged(&[job(1, 0, 0, &[0], &[])]);
+        let (job, last) = (&found.jobs[&JobId(1)], 2 * PAGE as u64 + 1);
+        let mut replay = Replay::new();
+        (1..=last).for_each(|id| replay.apply(Record::Put(Job { id: JobId(id), ..job.clone() })));
+        (2..=last).step_by(2).for_each(|id| replay.apply(Record::Gone(JobId(id))));
+        let left: Vec<u64> = replay.jobs.iter().flatten().flatten().map(|job| job.id.0).collect();
+        assert_eq!(left, (1..=last).step_by(2).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn contradictory_parts_of_a_salvage_are_left_out() {
         let (cycle, member) = (&[0x20][..], &[0x80, 0x10][..]);
         let found = salvaged(&[

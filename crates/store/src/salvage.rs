@@ -452,3 +452,6 @@ impl Salvage {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

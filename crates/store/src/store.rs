@@ -299,3 +299,22 @@ impl Error {
         Self::Damaged { place: place.to_string(), what: what.into() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::memory::MemoryLog;
+
+    #[test]
+    fn a_process_is_deposed_once_another_has_taken_the_store_over() {
+        let place = || "a store".to_owned();
+        assert!(Error::Deposed { place: place(), holder: "another".to_owned() }.is_deposed());
+        let others = [Error::InUse { place: place(), holder: String::new() }, Error::Closed];
+        assert!(!others.iter().any(Error::is_deposed));
+    }
+
+    #[test]
+    fn a_log_without_a_disk_is_never_full() {
+        assert_eq!(MemoryLog::new().tail().free_bytes(), u64::MAX);
+    }
+}

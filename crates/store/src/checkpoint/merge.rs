@@ -162,7 +162,7 @@ pub(super) fn merge(key: &[u8], old: &[u8], updates: &[Update], fetch: &mut Fetc
                 Effect::Part => !update.gone && update.whole.is_none() && update.part.is_none(),
                 Effect::Whole | Effect::Gone => !update.gone && update.whole.is_none(),
             });
-            is_there |= stays && tag.effect == Effect::Whole;
+            is_there |= tag.effect == Effect::Whole;
             match item {
                 _ if stays => merged.keep(tag, item, raw),
                 Item::Large(large) => merged.dropped.push(large),
@@ -185,4 +185,68 @@ pub(super) fn merge(key: &[u8], old: &[u8], updates: &[Update], fetch: &mut Fetc
 
 pub(super) fn damaged(key: &[u8], why: &dyn std::fmt::Display) -> Error {
     Error::damaged("table", format!("page {key:02x?} cannot be read: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::put_bytes;
+    use crate::log::memory::MemoryLog;
+    use crate::store::Log as _;
+    use crate::table::memory::MemoryTable;
+
+    /// A whole record of a job, as far as its tag tells.
+    fn record(number: u8, bytes: usize) -> Vec<u8> {
+        let mut record = vec![1, number];
+        record.resize(bytes, 7);
+        record
+    }
+
+    /// The log of one commit.
+    fn tail(records: impl IntoIterator<Item = Vec<u8>>) -> std::sync::Arc<dyn LogTail> {
+        let mut commit = Vec::new();
+        records.into_iter().for_each(|record| put_bytes(&mut commit, &record));
+        MemoryLog::with(vec![commit]).tail()
+    }
+
+    #[test]
+    fn records_are_read_ahead_by_the_megabyte() {
+        let tail = tail((1..=9).map(|number| record(number, AHEAD_BYTES / 4)));
+        let digest = Digest::read(&*tail, 0, 1, JobId(1)).unwrap();
+        let spans: Vec<Span> = digest.updates().filter_map(|update| update.whole).collect();
+        let mut records = Records::of(&*tail, &digest);
+        for (n, span) in (1..).zip(spans) {
+            assert_eq!(records.get(span).unwrap(), record(n, AHEAD_BYTES / 4));
+            let expected = if n == 9 { AHEAD_BYTES / 4 } else { AHEAD_BYTES };
+            assert_eq!(records.bytes.len(), expected, "record {n}");
+        }
+    }
+
+    #[test]
+    fn of_an_unfinished_page_what_existed_before_it_is_kept() {
+        let mut page = Vec::new();
+        (3..=6).for_each(|number| put_record(&mut page, &record(number, 9)));
+        let older = older(b"key", &page, JobId(5)).unwrap();
+        let numbers: Vec<u64> = items(&older).map(|item| item.unwrap().0.number).collect();
+        assert_eq!(numbers, [3, 4]);
+    }
+
+    #[test]
+    fn a_replaced_large_record_is_dropped_unless_it_is_the_same() {
+        let record = record(5, 3_000);
+        let tail = tail([record.clone()]);
+        let digest = Digest::read(&*tail, 0, 1, JobId(1)).unwrap();
+        let update = digest.updates().next().unwrap();
+        let place = update.whole.unwrap().place.0;
+        for (before, dropped) in [(place, vec![]), (place + 1, vec![place + 1])] {
+            let mut page = Vec::new();
+            put_large(&mut page, Large::of(&record, Tag::of(&record).unwrap(), before));
+            let (mut records, mut table) = (Records::of(&*tail, &digest), MemoryTable::new());
+            table.begin_anew().unwrap();
+            let mut fetch = Fetch { records: &mut records, table: &mut table };
+            let merged = merge(b"key", &page, &[update], &mut fetch).unwrap();
+            let places = |large: Vec<Large>| large.iter().map(|large| large.place).collect::<Vec<_>>();
+            assert_eq!((places(merged.kept), places(merged.dropped)), (vec![place], dropped));
+        }
+    }
 }

@@ -202,6 +202,13 @@ mod tests {
         assert_eq!(SegmentHeader::decode(ID, &bytes), Some(header));
         assert_eq!(SegmentHeader::decode(LogId(1), &bytes), None, "another log's");
         assert_eq!(SegmentHeader::decode(ID, &bytes[..63]), None);
+        let (mut flipped, mut later) = (bytes, bytes);
+        flipped[16] ^= 1;
+        assert_eq!(SegmentHeader::decode(ID, &flipped), None, "a bit has flipped");
+        later[7] = b'2';
+        let sum = ID.checksum(&later[4..]);
+        later[..4].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(SegmentHeader::decode(ID, &later), None, "of a later version");
     }
 
     #[test]
@@ -214,6 +221,17 @@ mod tests {
         let end = found.end();
         assert_eq!((entry_at(ID, &bytes, 0), end), (Some(found), 40));
         assert_eq!(entry_at(LogId(1), &bytes, 0), None, "another log's");
+    }
+
+    #[test]
+    fn an_entry_of_a_later_version_is_not_read() {
+        let (mut bytes, _) = entry(1, 0, b"records!");
+        bytes[7] = b'2';
+        let head = ID.checksum(&bytes[4..24]);
+        bytes[24..28].copy_from_slice(&head.to_le_bytes());
+        let sum = ID.checksum(&bytes[4..]);
+        bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(entry_at(ID, &bytes, 0), None);
     }
 
     #[test]

@@ -345,11 +345,10 @@ pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>)) -> R
             continue;
         }
         let number = segment.header.map_or(0, |header| header.number);
-        let (mut at, mut least) = (if segment.header.is_some() { HEADER_BYTES } else { 0 }, 0);
-        while let Some((_, found)) = next_entry(files.id, &buffer, at, least) {
+        let mut at = if segment.header.is_some() { HEADER_BYTES } else { 0 };
+        while let Some((_, found)) = next_entry(files.id, &buffer, at, 0) {
             at = found.end();
-            // A reused segment file holds older entries after its last one.
-            least = found.seq + 1;
+            // A reused segment file holds older entries after its last one, and a commit may be written twice.
             if last.is_some_and(|last| found.seq <= last) {
                 continue;
             }

@@ -330,4 +330,17 @@ mod tests {
             assert_eq!(Cursor(bytes).number(), number, "{bytes:?}");
         }
     }
+
+    #[test]
+    fn fewer_bytes_than_a_header_are_short() {
+        let table = [
+            (0, Flaw::Short),
+            (HEADER_BYTES_MAX - 1, Flaw::Short),
+            (HEADER_BYTES_MAX, Flaw::NoMessage),
+            (HEADER_BYTES_MAX + 1, Flaw::NoMessage),
+        ];
+        for (bytes, flaw) in table {
+            assert_eq!(Message::read(&vec![0; bytes]).err(), Some(flaw), "{bytes} bytes");
+        }
+    }
 }

@@ -1,6 +1,7 @@
-//! A file written by sled, read beside it. `damage`: cut, mixed with an older one, damaged, made up.
+//! A file written by sled, read beside it. `damage`: cut, mixed with an older one, damaged. `made_up`.
 
 mod damage;
+mod made_up;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -16,8 +16,6 @@ const LEVELS_MAX: usize = 32;
 /// The extent of a walk.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
-    /// Leaves that were read.
-    pub(crate) leaves: u64,
     /// Entries that were shown.
     pub(crate) entries: u64,
     /// Why it ended before the end of the tree, unless `each` broke.
@@ -116,7 +114,6 @@ impl SledFile {
             if ![leaf.0.first(), leaf.0.last()].into_iter().flatten().all(|(key, _)| node.holds(key)) {
                 return Err(Gap::UnclaimedJob(pid).into());
             }
-            walk.leaves += 1;
             for (suffix, value) in &leaf.0 {
                 key.clear();
                 key.extend_from_slice(node.prefix);

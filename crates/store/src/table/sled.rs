@@ -345,7 +345,11 @@ fn guarded<T>(doing: &'static str, folder: &Path, call: impl FnOnce() -> sled::R
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
     use super::*;
+    use crate::files::{Step, watch_steps};
 
     fn config(folder: &Path) -> SledTableConfig {
         SledTableConfig { folder: folder.to_owned(), segment_bytes: 512 << 10, cache_bytes: 1 << 20 }
@@ -382,7 +386,8 @@ mod tests {
         assert_eq!((table.folder(), table.is_writable()), (home.path().join("table-2"), true));
         assert_eq!(shown(&table), [b"key"]);
         assert_eq!(numbers(home.path()).unwrap(), [2]);
-        assert!(table.disk_bytes() > 0);
+        let file = fs::metadata(table.folder().join(DB)).unwrap().len();
+        assert!(file > 1 && table.disk_bytes() >= file, "{file} bytes");
 
         table.remove(b"key").unwrap();
         assert_eq!(table.get(b"key").unwrap(), None);
@@ -435,6 +440,75 @@ mod tests {
         for path in entries(&home.path().join("table-1")).unwrap() {
             let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
             assert_eq!(mode, if path.is_dir() { FOLDER_MODE } else { FILE_MODE }, "{}", path.display());
+        }
+    }
+
+    /// How often the file of a table is made durable.
+    fn syncs(work: impl FnOnce()) -> usize {
+        let syncs = Rc::new(Cell::new(0));
+        let seen = Rc::clone(&syncs);
+        watch_steps(Some(Box::new(move |step, path| {
+            seen.set(seen.get() + usize::from(step == Step::Synced && path.ends_with(DB)));
+            Ok(())
+        })));
+        work();
+        watch_steps(None);
+        syncs.get()
+    }
+
+    #[test]
+    fn less_than_a_segment_of_log_is_written_between_two_syncs() {
+        let home = tempfile::tempdir().unwrap();
+        let config = config(home.path());
+        assert_eq!(config.segment_bytes, 8 * LOG_PER_VALUE);
+        SledTable::create(&config, b"point").unwrap();
+        let mut table = SledTable::open(config).unwrap().unwrap();
+        for (changes, bytes, expected) in
+            [(8, 0, 0), (9, 0, 1), (16, 0, 1), (17, 0, 2), (1, 1 << 20, 0), (2, 1 << 20, 1)]
+        {
+            table.begin_anew().unwrap();
+            let synced = syncs(|| (0..changes).for_each(|_| table.change(bytes, |_| Ok(())).unwrap()));
+            assert_eq!(synced, expected, "{changes} changes of {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn values_wait_until_they_are_some_megabytes() {
+        let home = tempfile::tempdir().unwrap();
+        let config = config(home.path());
+        SledTable::create(&config, b"point").unwrap();
+        let mut table = SledTable::open(config).unwrap().unwrap();
+        table.begin_anew().unwrap();
+        let (value, waiting) = (vec![7; 64 << 10], |table: &SledTable| table.writer.as_ref().unwrap().waiting.len());
+        for _ in 0..WAITING_BYTES_MAX / value.len() {
+            table.set(b"key", &value).unwrap();
+            assert_eq!(waiting(&table), 1);
+        }
+        table.set(b"other", b"v").unwrap();
+        assert_eq!(waiting(&table), 0);
+    }
+
+    #[test]
+    fn the_file_up_to_each_tear_is_a_candidate() {
+        let home = tempfile::tempdir().unwrap();
+        let config = config(home.path());
+        SledTable::create(&config, b"point").unwrap();
+        let table = SledTable::open(config.clone()).unwrap().unwrap();
+        let path = table.folder().join(DB);
+        // A later segment behind one that is missing.
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.resize(bytes.len().next_multiple_of(config.segment_bytes), 0);
+        let place = i64::try_from(bytes.len() + config.segment_bytes).unwrap();
+        let header = [place, 0].map(|at| (at ^ i64::MAX).to_le_bytes()).concat();
+        bytes.extend((!crc32fast::hash(&header)).to_le_bytes());
+        bytes.extend(header);
+        fs::write(&path, bytes).unwrap();
+        let tears = SledFile::open(&path, config.segment_bytes).unwrap().index(None).unwrap().tears().len();
+        assert!(tears >= 2, "{tears}");
+        let scan = table.scan().unwrap();
+        for candidate in 0..tears + 3 {
+            let exists = scan.each(candidate, &mut |_, _| ControlFlow::Continue(())).unwrap();
+            assert_eq!(exists, candidate <= tears, "candidate {candidate} with {tears} tears");
         }
     }
 }

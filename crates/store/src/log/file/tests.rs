@@ -1,10 +1,13 @@
 //! A log in files: how far it is read, what it forgets, and the space it keeps.
 
+use std::fs;
+
 use tempfile::TempDir;
 
 use super::super::scan::scan;
 use super::*;
 use crate::commit::Run;
+use crate::files::{Step, watch_steps};
 use crate::store::Position;
 
 const ID: LogId = LogId(7);
@@ -107,7 +110,8 @@ fn spare_segments_are_kept_up_to_a_limit_or_what_is_reserved() {
 
 #[test]
 fn no_more_than_the_reserved_space_is_allocated() {
-    for (bytes, files) in [(0, 1), (SEGMENT, 2), (3 * SEGMENT, 4)] {
+    let left = SEGMENT - (HEADER_BYTES as u64 + 3 * ENTRY);
+    for (bytes, files) in [(0, 1), (left, 1), (left + 1, 2), (SEGMENT, 2), (left + SEGMENT, 2), (3 * SEGMENT, 4)] {
         let (home, log) = log(SEGMENT, [BYTES; 3]);
         log.tail().reserve(bytes).unwrap();
         assert_eq!(segment_files(&home), files, "{bytes} bytes are reserved");
@@ -170,4 +174,43 @@ fn records_are_fetched_from_any_place() {
     assert_eq!(fetch(first), Ok(()));
     tail.forget(8).unwrap();
     assert_eq!(fetch(first), damaged("segment 1 of the log is missing"), "it is forgotten");
+}
+
+#[test]
+fn a_segment_is_kept_until_a_commit_of_the_next_is_durable() {
+    let (_home, mut log) = log(SEGMENT, [BYTES; 3]);
+    log.tail().make_room().unwrap();
+    watch_steps(Some(Box::new(
+        |step, _| {
+            if step == Step::Syncing { Err(io::Error::other("a failed disk")) } else { Ok(()) }
+        },
+    )));
+    assert!(log.append(&commit(4, BYTES)).is_err());
+    watch_steps(None);
+    log.tail().forget(3).unwrap();
+    assert_eq!(read(&*log.tail(), 0).len(), 3, "the last segments have no durable commit");
+    log.reopen().unwrap();
+    log.append(&commit(4, BYTES)).unwrap();
+    log.tail().forget(3).unwrap();
+    assert_eq!(read(&*log.tail(), 0)[0].0, 4);
+}
+
+#[test]
+fn a_clean_stop_is_marked_until_the_log_is_opened_again() {
+    let (home, mut log) = log(SEGMENT, [BYTES; 2]);
+    let mark = || Mark::decode(&fs::read(home.path().join(MARK)).unwrap()).map(|mark| (mark.seq, mark.clean));
+    assert_eq!(mark(), Some((2, false)));
+    log.close().unwrap();
+    assert_eq!(mark(), Some((2, true)));
+    let scanned = scan(home.path(), 0, 0, &mut |_| Ok(())).unwrap();
+    let _log = FileLog::resume(home.path(), scanned, SEGMENT).unwrap();
+    assert_eq!(mark(), Some((2, false)));
+}
+
+#[test]
+fn the_free_bytes_are_those_of_the_disk() {
+    let (home, log) = log(SEGMENT, []);
+    let disk = rustix::fs::statvfs(home.path()).unwrap();
+    let free = log.tail().free_bytes();
+    assert!((SEGMENT..=disk.f_blocks * disk.f_frsize).contains(&free), "{free} bytes");
 }

@@ -162,7 +162,8 @@ fn damage_is_harmless_in_the_table_s_commits_and_named_beyond() {
 /// If the damage reaches the end of the log, no later commit may be in any file, in use or not.
 #[test]
 fn commits_in_unused_files_count_if_they_follow_the_table_s_last() {
-    for (seq, expected) in [(9, Ok(())), (10, Err(Some(Loss { first: 10, last: 10 })))] {
+    let lost = |last: u64| Err(Some(Loss { first: 10, last }));
+    for (seq, expected) in [(9, Ok(())), (10, lost(10)), (11, lost(10)), (13, lost(12))] {
         let made = Made::new(9);
         made.damage(9);
         made.write(4, &[vec![0; HEADER_BYTES], entry(seq, 0).0].concat());
@@ -250,6 +251,27 @@ fn a_commit_that_was_written_again_continues_the_one_before_it() {
     assert_eq!(written(4, 9, last), Err(Some(Loss { first: 10, last: 10 })), "after another commit");
     assert_eq!(written(4, 10, sums[8]), Err(Some(Loss { first: 10, last: 10 })), "after another commit");
     assert_eq!(written(3, 10, last), Err(Some(Loss { first: 10, last: 10 })), "of the same number");
+}
+
+#[test]
+fn a_segment_that_does_not_continue_the_one_before_it_is_damage_even_without_entries() {
+    let sums: Vec<u32> = (1..=9).scan(0, |last, seq| Some(std::mem::replace(last, entry(seq, *last).1))).collect();
+    let (before, last) = (sums[8], entry(9, sums[8]).1);
+    let table = [
+        (4, 10, last, true),
+        (4, 9, before, true),
+        (4, 10, before, false),
+        (4, 9, last, false),
+        (4, 11, last, false),
+        (3, 10, last, false),
+    ];
+    for (number, first_seq, before, continues) in table {
+        let made = Made::new(8);
+        let mut bytes = SegmentHeader { number, first_seq, before }.encode(ID).to_vec();
+        bytes.resize(512, 0);
+        made.write(4, &bytes);
+        assert_eq!(made.scan(0, 0).is_ok(), continues, "segment {number} from commit {first_seq}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::super::message::Kind;
 use super::*;
 
-const SEGMENT_BYTES: usize = 16 << 10;
+pub(super) const SEGMENT_BYTES: usize = 16 << 10;
 
 impl Beside {
     /// Sets and removes a few hundred random keys.
@@ -185,29 +185,29 @@ fn segments_without_a_header_are_salvaged() {
 }
 
 /// A number in its longest encoding.
-fn number(number: u64) -> Vec<u8> {
+pub(super) fn number(number: u64) -> Vec<u8> {
     [vec![255], number.to_le_bytes().to_vec()].concat()
 }
 
-fn string(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn string(bytes: &[u8]) -> Vec<u8> {
     [number(bytes.len() as u64), bytes.to_vec()].concat()
 }
 
-fn message(kind: u8, page: u64, body: &[u8]) -> Vec<u8> {
+pub(super) fn message(kind: u8, page: u64, body: &[u8]) -> Vec<u8> {
     message_of(0, kind, page, body)
 }
 
-fn message_of(segment: u64, kind: u8, page: u64, body: &[u8]) -> Vec<u8> {
+pub(super) fn message_of(segment: u64, kind: u8, page: u64, body: &[u8]) -> Vec<u8> {
     let header = [vec![kind], number(body.len() as u64), number(segment), number(page)].concat();
     let sum = !crc32fast::hash(&[body, &header].concat());
     [&sum.to_le_bytes()[..], &header, body].concat()
 }
 
-fn segment(messages: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn segment(messages: &[Vec<u8>]) -> Vec<u8> {
     segment_at(0, -1, messages)
 }
 
-fn segment_at(lsn: i64, stable: i64, messages: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn segment_at(lsn: i64, stable: i64, messages: &[Vec<u8>]) -> Vec<u8> {
     let header = [lsn, stable].map(|at| (at ^ i64::MAX).to_le_bytes()).concat();
     let sum = !crc32fast::hash(&header);
     [&sum.to_le_bytes()[..], &header, &messages.concat()].concat()
@@ -282,12 +282,19 @@ fn a_made_up_log_reads_as_a_log() {
     };
     let meta = message(6, 0, &[string(TREE), number(2)].concat());
     let set = message(10, 3, &[vec![0], string(b"m"), string(b"new")].concat());
+    let nonsense = Gap::Unreadable { page: 2, offset: 20 + meta.len() as u64, flaw: Flaw::Nonsense };
     let cases = [
         ("one leaf", vec![meta.clone(), leaf(0, b"", b"", &[b"a"])], Ok(1)),
         ("two", vec![meta.clone(), leaf(3, b"", b"k", &[b"a"]), leaf(0, b"k", b"", &[b"k"])], Ok(2)),
         ("and a change", vec![meta.clone(), leaf(3, b"", b"k", &[]), leaf(0, b"k", b"", &[b"k"]), set.clone()], Ok(2)),
         ("round and round", vec![meta.clone(), leaf(2, b"", b"k", &[b"a"])], Err(Gap::Misplaced(2))),
         ("no neighbour", vec![meta.clone(), leaf(3, b"", b"k", &[b"a"])], Err(Gap::Lost(3))),
+        (
+            "an empty range",
+            vec![meta.clone(), leaf(3, b"", b"k", &[]), leaf(9, b"k", b"k", &[])],
+            Err(Gap::Misplaced(3)),
+        ),
+        ("no node", vec![meta.clone(), message(5, 2, &[])], Err(nonsense)),
         ("freed", vec![meta.clone(), leaf(0, b"", b"", &[]), message(4, 2, &[])], Err(Gap::Lost(2))),
         ("a key too high", vec![meta, leaf(3, b"", b"k", &[b"x"]), leaf(0, b"k", b"", &[])], Err(Gap::UnclaimedJob(2))),
     ];
@@ -305,12 +312,12 @@ fn a_made_up_log_reads_as_a_log() {
 }
 
 /// A leaf that is the whole tree, with one entry.
-fn only_leaf() -> Vec<u8> {
+pub(super) fn only_leaf() -> Vec<u8> {
     let head = [number(0), number(0), vec![0, 0], string(b""), string(b""), vec![0], number(1)].concat();
     [head, string(b"key"), string(b"value")].concat()
 }
 
-fn written(bytes: &[u8]) -> (TempDir, SledFile) {
+pub(super) fn written(bytes: &[u8]) -> (TempDir, SledFile) {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("db");
     fs::write(&path, bytes).unwrap();
@@ -370,7 +377,7 @@ fn large_contents_are_in_a_file_of_their_own() {
 }
 
 /// The number of entries, whatever their values; the totals; and the number of intact messages.
-fn salvage_any(file: &SledFile) -> (usize, Salvaged, u64) {
+pub(super) fn salvage_any(file: &SledFile) -> (usize, Salvaged, u64) {
     let mut entries = 0;
     let salvaged = file.for_each_leaf_entry(&mut |_, _, _| {
         entries += 1;
