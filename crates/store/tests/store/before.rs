@@ -7,7 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use windlass_engine::{Limits, Timestamp};
+use bytes::Bytes;
+use windlass_engine::{JobCommand, Limits, NewJob, Protocol, Timestamp};
 use windlass_store::{Fingerprint, OpenError, accept_loss, salvage, verify};
 
 use crate::disk::{Image, image_of, restore};
@@ -38,7 +39,9 @@ fn an_old_journal_is_taken_over_and_stays_until_the_first_checkpoint() {
         assert!(verdict.before, "seed {seed}: the journal is an old one");
         assert_eq!(verdict.report.jobs, expected.jobs.len() as u64, "seed {seed}");
         assert!(!path.join("store").exists() && image_of(&journal) == old, "seed {seed}: verify changes nothing");
-        assert_eq!(salvage(&config).unwrap().jobs.len(), expected.jobs.len(), "seed {seed}");
+        let found = salvage(&config).unwrap();
+        assert_eq!((found.jobs.len(), found.commits), (expected.jobs.len(), prints.len() as u64), "seed {seed}");
+        assert!(found.is_whole(), "seed {seed}: {:?}", found.unreadable);
 
         for start in 0..2 {
             let daemon = Daemon::start(&config, seed, Timestamp(0)).unwrap();
@@ -46,6 +49,20 @@ fn an_old_journal_is_taken_over_and_stays_until_the_first_checkpoint() {
             assert!(image_of(&journal) == old, "seed {seed}: it is unchanged");
             drop(daemon);
         }
+        assert!(!verify(&config, Limits::default()).unwrap().before, "seed {seed}: the store has its place");
+        fs::rename(path.join("store"), path.join("away")).unwrap();
+        let verdict = verify(&config, Limits::default());
+        assert!(matches!(verdict, Err(OpenError::Damaged(_))), "seed {seed}: not taken over again, but {verdict:?}");
+        fs::rename(path.join("away"), path.join("store")).unwrap();
+
+        let mut daemon = Daemon::start(&config, seed, Timestamp(0)).unwrap();
+        daemon.open_clients();
+        let job = NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"new"), Bytes::new());
+        daemon.apply(JobCommand::Push(Box::new(job)));
+        daemon.commit();
+        let print = daemon.print();
+        drop(daemon);
+        assert_eq!(salvage(&config).unwrap().jobs.len(), print.jobs.len(), "seed {seed}: of the store");
         let mut daemon = Daemon::start(&config, seed, Timestamp(0)).unwrap();
         daemon.commit();
         let print = daemon.print();

@@ -142,3 +142,19 @@ fn the_figures_of_a_store_are_those_after_its_last_checkpoint() {
     daemon.checkpoint();
     assert_eq!((counts(), read(&figures.live_bytes)), ([4, 2, 3, 3], with_second), "the new table has the same");
 }
+
+#[test]
+fn a_picture_is_of_a_table_of_this_process_and_takes_one_checkpoint_at_most() {
+    let mut daemon = daemon(1, 0);
+    commit(&mut daemon, 100);
+    let made = |daemon: &mut Daemon| {
+        let figures = daemon.checkpointer.figures();
+        drop(daemon.checkpointer.picture().unwrap());
+        [&figures.checkpoints, &figures.rebuilds].map(|figure| figure.load(Ordering::Relaxed))
+    };
+    assert_eq!(made(&mut daemon), [1, 1]);
+    assert_eq!(made(&mut daemon), [1, 1], "nothing has changed");
+    daemon.checkpointer.ask_for_rebuild();
+    assert_eq!(made(&mut daemon), [2, 2], "a new table was asked for");
+    assert_eq!(made(&mut daemon.again()), [1, 1], "another process wrote the table");
+}

@@ -492,6 +492,9 @@ fn the_deletion_of_an_uncommitted_queue_is_not_written() {
     let there = Bytes::from_static(b"there");
     daemon.apply(QueueCommand::Create { queue: QUEUE, kind: QueueKind::Work });
     daemon.apply(QueueCommand::Remove { queue: QUEUE, only_idle: false });
+    assert_eq!(words(&daemon.commit()), [""; 0]);
+    daemon.apply(QueueCommand::Create { queue: QUEUE, kind: QueueKind::Work });
+    daemon.apply(QueueCommand::Remove { queue: QUEUE, only_idle: false });
     daemon.apply(QueueCommand::Create { queue: there.clone(), kind: QueueKind::Work });
     assert_eq!(words(&daemon.commit()), ["queue there"]);
     let mut daemon = daemon.again();

@@ -10,6 +10,7 @@ mod disk;
 mod due;
 mod export;
 mod files;
+mod filled;
 mod golden;
 mod jobs;
 mod journal;

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use windlass_engine::{JobId, Limits};
+use bytes::Bytes;
+use windlass_engine::{JobId, Limits, QueueCommand, QueueKind};
 use windlass_store::{
     Entry, Error, Found, Log as _, LogTail, Loss, MemoryLog, MemoryTable, OpenError, Salvage, Span, Table as _,
     new_table, point_key, verify_parts,
@@ -148,6 +149,40 @@ fn salvage_of_a_damaged_table_reads_its_other_pages() {
     assert!(salvage.unreadable.iter().any(|why| why.starts_with("the table: ")), "{:?}", salvage.unreadable);
     assert_eq!((salvage.commits, salvage.commits_missing), (3, 0), "the log follows the table's point");
     assert!(salvage.jobs.contains_key(&JobId(5)));
+}
+
+#[test]
+fn salvage_puts_the_pieces_of_a_large_record_together() {
+    let mut daemon = Daemon::new();
+    let job = daemon.push(&[7; 40_000]);
+    daemon.commit();
+    assert!(daemon.checkpoint());
+    let values = daemon.table.values();
+    // The queue's page, which damages the table, and a piece.
+    let queue = values.keys().find(|key| key[0] == 1).unwrap();
+    let piece = values.keys().find(|key| key.len() > queue.len()).unwrap();
+    for (lost, body) in [(queue, Some(40_000)), (piece, None)] {
+        let mut values = values.clone();
+        values.remove(lost);
+        let found = Salvage::of_parts(&*MemoryTable::with(values).scan().unwrap(), |_, _| Ok(())).unwrap();
+        assert_eq!(found.jobs.get(&job).map(|job| job.body().len()), body, "without {lost:?}");
+        let why = format!("a piece of the record of number {} is missing", job.0);
+        assert_eq!(found.unreadable.contains(&why), body.is_none(), "{:?}", found.unreadable);
+    }
+}
+
+#[test]
+fn salvage_forgets_deleted_queues() {
+    let mut daemon = Daemon::new();
+    let [kept, deleted] = ["kept", "deleted"].map(|name| Bytes::from_static(name.as_bytes()));
+    for queue in [&kept, &deleted] {
+        daemon.apply(QueueCommand::Create { queue: queue.clone(), kind: QueueKind::Work });
+    }
+    daemon.commit();
+    daemon.apply(QueueCommand::Remove { queue: deleted, only_idle: false });
+    daemon.commit();
+    let names: Vec<Bytes> = salvaged(&daemon, &[], &[]).queues.into_values().map(|image| image.name).collect();
+    assert_eq!(names, [kept]);
 }
 
 #[test]

@@ -148,6 +148,17 @@ proptest! {
 }
 
 #[test]
+fn a_total_of_one_protocol_is_written_without_one_of_all() {
+    let misfits = |misfits| Totals { misfits, ..Totals::default() };
+    for (all, of_one) in [(0, 0), (0, 3), (3, 0), (3, 3)] {
+        let protocols = vec![(Protocol::FAKTORY, misfits(of_one))];
+        let meta = EngineMeta { totals: misfits(all), protocols, ..EngineMeta::default() };
+        let record = Record::Meta(MetaRecord { meta, clean: false, counted: None });
+        assert_eq!(one(&bytes_of(&record)), Ok(record), "{all} of all, {of_one} of one");
+    }
+}
+
+#[test]
 fn connection_bound_state_is_not_written() {
     let lease = |holder| Lease::new(holder, Token(3), Timestamp(50), Timestamp(90), OnExpiry::Requeue);
     let extra = Extra {

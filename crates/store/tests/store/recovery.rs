@@ -435,6 +435,12 @@ fn missing_parts_of_a_directory_are_detected() {
         }
         fs::remove_dir_all(&path).unwrap();
     }
+    restore(&image, &path);
+    fs::remove_dir_all(path.join("store/table-1")).unwrap();
+    fs::write(path.join("store/table-1"), []).unwrap();
+    let refused = open(&small(&path), Limits::default(), 1).unwrap_err();
+    assert!(matches!(refused, OpenError::Store(_)), "it is there, and cannot be opened: {refused}");
+    fs::remove_dir_all(&path).unwrap();
     // The line that names the holder is not required.
     restore(&image, &path);
     fs::remove_file(path.join("lock")).unwrap();

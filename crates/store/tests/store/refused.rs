@@ -139,6 +139,7 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
         progress(1 | 1 << 3 | 32, &[1], [0; 3]),
         queue(1, 0, &number((1 << 33) - 1), &[]),
         queue(0, 4, &[0], &[7, 1, 1, 1]),
+        queue(0, 16, &[0], &[1]),
         queue(0, 8, &[0], &[2, 6, 0, 0, 0, 1]),
         queue(0, 32, &[0], &[&[0, 0][..], &number(256)].concat()),
         meta(12, 0, &two(2, 3)),

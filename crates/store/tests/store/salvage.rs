@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use windlass_engine::{JobCommand, NewJob, Protocol, Timestamp};
-use windlass_store::{Salvage, Table as _, salvage};
+use windlass_engine::{DAYS_KEPT, DayBegin, JobCommand, NewJob, Protocol, Timestamp, Totals};
+use windlass_store::{MemoryTable, Record, Salvage, Table as _, salvage};
 
 use crate::disk::{Image, image_of, restore};
 use crate::files::{Daemon, home, small};
@@ -107,6 +107,7 @@ fn each_missing_part_is_named() {
     let found = made.without(Path::new("store/log/mark"));
     assert!(found.unreadable.iter().any(|text| text.ends_with("log: its mark is missing or damaged")), "{found:?}");
     assert_eq!((jobs(&found), found.commits_missing), (5, 0));
+    assert_eq!(found.unreadable.len(), 2, "the mark, and why the store is refused: {:?}", found.unreadable);
     let table = made.image.keys().find(|name| name.ends_with("db")).unwrap();
     let found = made.without(table);
     assert_eq!((jobs(&found), found.commits, found.commit), (5, made.last, made.last), "all are in the log");
@@ -145,4 +146,24 @@ fn parts_elsewhere_are_read_with_the_commits_that_can_be() {
     assert_eq!(of(&[4, 5], &[]), (5, 3, 7, 2, named(&["commits 4 to 5 of the log are missing"])));
     assert_eq!(of(&[], &[4, 7]), (5, 3, 6, 2, named(&["commit 4 is damaged", "commit 7 is damaged"])));
     assert_eq!(of(&[3, 4, 5, 6, 7], &[]), (2, 0, 2, 0, named(&[])), "the table's commits");
+}
+
+#[test]
+fn the_beginnings_of_the_last_days_are_kept() {
+    let (mut bytes, last) = (Vec::new(), DAYS_KEPT + 2);
+    for number in 1..=last {
+        let mut record = Vec::new();
+        Record::Day(DayBegin { number, day: 20_000 + number, totals: Totals::default() }).encode(&mut record);
+        bytes.push(u8::try_from(record.len()).unwrap());
+        bytes.extend(record);
+    }
+    let scan = MemoryTable::new().scan().unwrap();
+    let found = Salvage::of_parts(&*scan, |_, show| {
+        show(1, Ok(&bytes));
+        Ok(())
+    });
+    let found = found.unwrap();
+    let mut days: Vec<u64> = found.days.values().map(|begin| begin.number).collect();
+    days.sort_unstable();
+    assert_eq!((days, found.unreadable), ((3..=last).collect(), Vec::new()));
 }
