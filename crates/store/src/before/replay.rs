@@ -184,9 +184,8 @@ impl Assembler {
     fn push_behind_tear(&mut self, key: u64, frame: &Frame<'_>) -> Result<(), Refusal> {
         let Some(torn) = &mut self.torn else { return Ok(()) };
         let first_torn = torn.keys.first().copied().unwrap_or(key);
-        // Never a first part: its key is behind the tear.
         let same = key - u64::from(frame.part) <= first_torn && torn.seq.is_none_or(|seq| seq == frame.seq);
-        if same {
+        if frame.part > 0 && same {
             torn.seq = Some(frame.seq);
             torn.keys.push(key);
             return Ok(());

@@ -400,7 +400,7 @@ impl LogTail for Shared {
         let mut buffer = Vec::new();
         // A commit that was written again after a failure may be in two segments.
         let mut newest = after;
-        for segment in &self.segments_behind(after) {
+        for segment in self.segments_behind(after).iter().filter(|segment| segment.used > 0) {
             let before = newest;
             let mut show = |entry: &Entry<'_>| {
                 newest = entry.seq;
