@@ -12,6 +12,8 @@
 mod adopt;
 mod complete;
 mod jsonl;
+#[cfg(test)]
+mod merged;
 mod record;
 mod restore;
 #[cfg(test)]

@@ -240,9 +240,9 @@ pub(super) struct Contents {
     /// Without queue and sort key, with the queue's name.
     pub(super) jobs: Vec<(Job, Bytes)>,
     /// The jobs' numbers, in the order of their sort keys.
-    order: Vec<JobId>,
+    pub(super) order: Vec<JobId>,
     schedules: Vec<Schedule>,
-    batches: Vec<Batch>,
+    pub(super) batches: Vec<Batch>,
     queues: Vec<QueueImage>,
     pub(super) next: u64,
 }
