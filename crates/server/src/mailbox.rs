@@ -244,7 +244,7 @@ impl Mailbox {
     pub(crate) fn begin_epoch(&self, reached: u64) {
         let mut inner = self.lock();
         inner.registered = 0;
-        for letter in inner.mail.iter_mut().filter(|letter| letter.gate > 0) {
+        for letter in &mut inner.mail {
             if std::mem::take(&mut letter.gate) > reached {
                 disclaim(&mut letter.mail);
             }
@@ -542,37 +542,40 @@ mod tests {
     }
 
     #[test]
-    fn a_mailbox_may_be_full() {
-        let mail = || Mail::Bytes(Bytes::from_static(b"echo"));
-        let mailbox = mailbox(mail().weight());
-        mailbox.push(0, mail(), None);
-        assert!(!mailbox.overflowed());
-        let mut weight = 0;
-        let publication = published(100);
-        assert!((0..1_000).any(|bytes_max| {
-            weight = bytes_max;
-            self::mailbox(bytes_max).post(&publication)
-        }));
-        assert_eq!(weight, publication.admit(0).unwrap().weight(), "as many bytes as it weighs");
+    fn mail_and_posts_may_fill_it_exactly() {
+        let bytes = || Mail::Bytes(Bytes::from_static(&[0; 900]));
+        for (missing, overflows) in [(0, false), (1, true)] {
+            let mailbox = mailbox(bytes().weight() - missing);
+            mailbox.push(0, bytes(), None);
+            assert_eq!(mailbox.overflowed(), overflows, "{missing} bytes short");
+        }
+        let post = published(900);
+        let weight = post.admit(0).unwrap().weight();
+        assert_eq!([0, 1].map(|missing| mailbox(weight - missing).post(&post)), [true, false]);
     }
 
     #[test]
-    fn its_memory_is_counted_until_it_is_dropped() {
+    fn the_budget_counts_mail_without_posts_until_the_mailbox_is_gone() {
         let budget = Arc::new(Budget::new(2 << 20));
-        let mailbox = Mailbox::new(1 << 20, Arc::clone(&budget), nowhere());
-        mailbox.push(0, Mail::Bytes(Bytes::from(vec![0; 100_000])), None);
-        assert!(budget.used().0 >= 100_000);
+        let mailbox = Mailbox::new(usize::MAX, Arc::clone(&budget), nowhere());
+        for _ in 0..10 {
+            assert!(mailbox.post(&Publication::new(Bytes::from_static(&[0; 900]), &budget)));
+        }
+        assert_eq!(budget.held(), 0, "posts have a budget of their own");
+        let mail = || Mail::Bytes(Bytes::from_static(&[0; SMALL_BYTES]));
+        mailbox.push(0, mail(), None);
+        assert_eq!(budget.held(), mail().weight());
         drop(mailbox);
-        assert_eq!(budget.used().0, 0);
+        assert_eq!(budget.held(), 0);
     }
 
     #[test]
-    fn its_owner_is_on_one_thread() {
-        let (mailbox, [old, new]) = (mailbox(1), [nowhere(), nowhere()]);
-        mailbox.move_to(Arc::clone(&old.0), old.1);
-        assert!(mailbox.is_on(&old.0) && !mailbox.is_on(&new.0));
-        mailbox.move_to(Arc::clone(&new.0), new.1);
-        assert!(!mailbox.is_on(&old.0) && mailbox.is_on(&new.0));
+    fn its_owner_is_on_one_thread_at_a_time() {
+        let [(old, seat), (new, _)] = [nowhere(), nowhere()];
+        let mailbox = Mailbox::new(1000, Arc::default(), (Arc::clone(&old), seat));
+        assert_eq!([&old, &new].map(|ringer| mailbox.is_on(ringer)), [true, false]);
+        mailbox.move_to(Arc::clone(&new), seat);
+        assert_eq!([&old, &new].map(|ringer| mailbox.is_on(ringer)), [false, true]);
     }
 
     #[test]

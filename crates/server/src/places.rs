@@ -357,6 +357,22 @@ mod tests {
     }
 
     #[test]
+    fn a_protocols_own_silent_connections_give_way_first_and_reserved_places_stay() {
+        let places = places(4, 1, 0);
+        let silent = ["faktory", "faktory", "gearman", "gearman"].map(|it| places.take(it, "", NOBODY).unwrap());
+        let _newest = spoken(&places, "gearman", NOBODY).unwrap();
+        assert_eq!(
+            silent.each_ref().map(|guest| guest.entry.evicted.load(Ordering::Acquire)),
+            [false, false, true, false]
+        );
+        let places = self::places(4, 1, 0);
+        let silent = places.take("faktory", "", NOBODY).unwrap();
+        let _spoken = [(); 3].map(|()| spoken(&places, "gearman", NOBODY).unwrap());
+        assert_eq!(spoken(&places, "gearman", NOBODY).unwrap_err(), "connections_max");
+        assert!(!silent.entry.evicted.load(Ordering::Acquire), "the place is reserved for its protocol");
+    }
+
+    #[test]
     fn an_administrator_is_let_in_when_no_connection_is_silent() {
         let places = places(4, 1, 0);
         let guests: Vec<Guest> = (0..3).map(|_| spoken(&places, "gearman", TEXT).unwrap()).collect();

@@ -173,6 +173,22 @@ mod tests {
     }
 
     #[test]
+    fn an_attempt_goes_well_if_it_lasts_long_enough() {
+        for (commits, next_row) in [(RUN_GOOD - 1, 4 * RUN_MIN), (RUN_GOOD, RUN_MIN)] {
+            let mut policy = in_turns();
+            policy.committed_in_turn(0, usize::MAX);
+            (0..4 * RUN_MIN).for_each(|_| policy.committed(QUICK, 1));
+            assert!(policy.in_turns());
+            (0..commits).for_each(|_| policy.committed(QUICK, 1));
+            policy.failed();
+            (1..next_row).for_each(|_| policy.committed(QUICK, 1));
+            assert!(!policy.in_turns(), "after {commits} commits");
+            policy.committed(QUICK, 1);
+            assert!(policy.in_turns(), "after {commits} commits");
+        }
+    }
+
+    #[test]
     fn clients_with_large_commits_again_and_again_are_left_to_the_committing_thread() {
         let mut policy = Policy::default();
         let turns = (0..10_000).filter(|_| {

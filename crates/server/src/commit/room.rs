@@ -147,4 +147,23 @@ mod tests {
         }
         assert!(!hub.full(), "the disk is not full");
     }
+
+    #[test]
+    fn each_job_has_room_reserved_for_its_end() {
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let mut outbox = Outbox::default();
+        outbox.command(Tag::NONE, ClientCommand::Open(Default::default()));
+        for _ in 0..10 {
+            let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"small"), Bytes::new());
+            outbox.command(Tag(1), JobCommand::Push(Box::new(job)));
+        }
+        assert!(hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
+        let log = MemoryLog::new();
+        let needed = log.tail().disk_bytes() + RESERVE_BYTES + 10 * RESERVE_PER_JOB + SLACK_BYTES;
+        let is_full = |bytes| {
+            Room::new(Arc::clone(&hub), Arc::new(SmallDisk { log: log.clone(), bytes })).look();
+            hub.full()
+        };
+        assert_eq!([needed + 1, needed].map(is_full), [false, true]);
+    }
 }

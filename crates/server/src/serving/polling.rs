@@ -174,13 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn each_poll_in_vain_is_followed_by_more_waits_without_one() {
+    fn each_poll_in_vain_doubles_the_waits_without_one() {
         let (now, mut idle) = (Instant::now(), Idle::new(Polling::Auto));
-        for expected in [1, 3, 7, 15, 31, 63, 127, 255, 255] {
+        let mut waits_without = || {
+            let waits = std::iter::repeat_with(|| idle.begin(now)).take_while(Option::is_none).count();
             idle.end(false);
-            let without = (0..).take_while(|_| idle.begin(now).is_none()).count();
-            assert_eq!(without, expected);
-        }
+            waits
+        };
+        assert_eq!([(); 10].map(|()| waits_without()), [0, 1, 3, 7, 15, 31, 63, 127, 255, 255]);
     }
 
     #[test]
@@ -220,6 +221,20 @@ mod tests {
         idle.look(now, delay + LOOK_MIN);
         assert_eq!(polls(&mut idle, now, 1), 0);
         assert_eq!(polls(&mut idle, now + BARRED_MIN, 1), 1);
+    }
+
+    #[test]
+    fn a_moment_without_delays_does_not_shorten_the_next_time() {
+        let (begun, mut idle) = (Instant::now(), Idle::new(Polling::Auto));
+        idle.look(begun, Duration::ZERO);
+        let delayed = begun + LOOK_MIN;
+        idle.look(delayed, LOOK_MIN);
+        let over = delayed + BARRED_MIN + LOOK_MIN;
+        // The first look comes after the time in which it did not poll, and the second finds no delay.
+        idle.look(over, LOOK_MIN);
+        idle.look(over + LOOK_MIN, LOOK_MIN);
+        idle.look(over + 2 * LOOK_MIN, 2 * LOOK_MIN);
+        assert_eq!(idle.barred_until, Some(over + 2 * LOOK_MIN + 2 * BARRED_MIN));
     }
 
     #[test]

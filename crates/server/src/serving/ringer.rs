@@ -198,6 +198,10 @@ mod tests {
         assert_eq!(woken(Duration::from_secs(20)), 1);
         assert_eq!(woken(Duration::ZERO), 0, "the first ring woke it");
         assert_eq!((taken(&ringer), taken(&ringer)), (3, 0));
+        assert!(ringer.fall_asleep());
+        ringer.wake_up();
+        ringer.ring(SEAT);
+        assert_eq!(woken(Duration::ZERO), 0, "it runs again");
     }
 
     #[test]
