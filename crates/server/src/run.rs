@@ -243,7 +243,7 @@ pub(crate) fn places(config: &Config) -> PlaceLimits {
 
 #[cfg(test)]
 mod tests {
-    use rustix::process::{Resource, getrlimit};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use windlass_config::Tls;
     use windlass_engine::{Engine, Limits};
     use windlass_store::Journal;
@@ -256,16 +256,17 @@ mod tests {
     use crate::tls::tests::Files;
 
     #[test]
-    fn the_limit_on_open_files_is_raised_and_never_lowered() {
+    fn the_limit_on_open_files_is_raised_for_connections_and_never_lowered() {
         let open_files = || getrlimit(Resource::Nofile);
-        let Some(current) = open_files().current else { return };
-        allow_open_files(usize::try_from(current).unwrap());
-        // As far as the system permits.
-        let wanted = current + 256;
-        let maximum = open_files().maximum.unwrap_or(wanted);
-        assert_eq!(open_files().current, Some(wanted.min(maximum)));
+        let before = open_files();
+        let enough = before.current.unwrap_or(1 << 20);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(enough - 1), ..before.clone() }).unwrap();
+        // The daemon needs 256 besides.
         allow_open_files(0);
-        assert_eq!(open_files().current, Some(wanted.min(maximum)));
+        assert_eq!(open_files().current, Some(enough - 1));
+        allow_open_files(usize::try_from(enough - 256).unwrap());
+        assert_eq!(open_files().current, Some(enough));
+        setrlimit(Resource::Nofile, before).unwrap();
     }
 
     #[test]

@@ -473,6 +473,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_serving_thread_and_a_helper_share_two_cores_unless_threads_are_set() {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let server = |threads| Server { threads, ..Server::default() };
+        assert_eq!(server(0).threads_or_default(), cores.div_ceil(2));
+        assert_eq!(server(0).helpers(Durability::Interval), cores / 2);
+        assert_eq!(server(0).helpers(Durability::Sync), 0);
+        assert_eq!((server(7).threads_or_default(), server(7).helpers(Durability::Interval)), (7, 0));
+    }
+
+    #[test]
     fn other_daemons_reach_this_one_at_its_first_address_unless_another_is_configured() {
         let listen = || "127.0.0.1:7".parse().unwrap();
         let table =

@@ -12,6 +12,7 @@ use windlass_session::Item;
 use super::visit::LARGE_BYTES;
 use super::*;
 use crate::broker::{Batch, Broker as _, Visited};
+use crate::config::fixture;
 use crate::mailbox::Mail;
 use crate::serving::nowhere;
 
@@ -214,6 +215,33 @@ fn a_reply_that_waits_for_a_commit_behind_a_failed_one_is_rung_for_its_own() {
     let second = hub.cut().unwrap();
     assert_eq!(hub.committed(second.commit).len(), 1);
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 1);
+}
+
+#[test]
+fn a_hub_shares_the_budget_of_its_daemon_and_knows_the_protocols_names() {
+    let budget = Arc::new(Budget::new(7));
+    let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
+    let hub = hub.sharing(Arc::clone(&budget)).naming(ProtocolNames::of(&fixture::config("")));
+    assert!(Arc::ptr_eq(&hub.budget, &budget));
+    assert_eq!(hub.names.name(Protocol::GEARMAN), "gearman");
+}
+
+#[test]
+fn an_earlier_deadline_moves_the_next_tick_and_a_later_one_does_not() {
+    let (hub, _) = hub(Durability::Soon, 1);
+    let now = clock::now();
+    let moved = |seconds: u64| {
+        let Command::Job(JobCommand::Push(mut job)) = push(10) else { panic!("a push") };
+        job.not_before = Some(now.after_ms(seconds * 1_000));
+        let before = hub.lock().ticks_at;
+        visit(&hub, 1, &mut items([Command::Job(JobCommand::Push(job))]));
+        let after = hub.lock().ticks_at;
+        (after < before, after)
+    };
+    let at = |seconds: u64| now.after_ms(seconds * 1_000);
+    assert_eq!(moved(3_000), (true, at(3_000)));
+    assert_eq!(moved(4_000), (false, at(3_000)));
+    assert_eq!(moved(2_000), (true, at(2_000)));
 }
 
 #[test]

@@ -90,11 +90,11 @@ impl Load {
 mod tests {
     use super::*;
 
-    /// Windows in which the thread waits for so many parts of ten, and has turns of so many commands a connection.
+    /// Windows in which the thread waits for so many parts of forty, and has turns of so many commands a connection.
     fn looks(load: &mut Load, now: &mut Instant, windows: u32, waited: u32, commands: usize) -> Vec<Kind> {
         let mut look = |_| {
-            load.add_wait(WINDOW * waited / 10);
-            (0..2).for_each(|_| load.add_batch(commands));
+            load.add_wait(WINDOW * waited / 40);
+            (0..10).for_each(|_| load.add_batch(commands));
             assert_eq!(load.look(*now + WINDOW / 2), None, "in the window");
             *now += WINDOW;
             load.look(*now).unwrap()
@@ -106,13 +106,14 @@ mod tests {
     fn a_thread_is_full_if_it_has_no_time_left_and_its_turns_are_deep() {
         let table = [
             (0, 8, Kind::Full),
-            (1, 100, Kind::Full),
+            (4, 100, Kind::Full),
             (0, 7, Kind::Other),
-            (2, 100, Kind::Other),
+            (5, 100, Kind::Other),
             (0, 3, Kind::Other),
             (0, 2, Kind::Light),
-            (6, 100, Kind::Light),
-            (10, 0, Kind::Light),
+            (20, 100, Kind::Other),
+            (21, 100, Kind::Light),
+            (40, 0, Kind::Light),
         ];
         for (waited, commands, expected) in table {
             let mut now = Instant::now();
