@@ -62,8 +62,9 @@ impl Room {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::ops::ControlFlow;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use bytes::Bytes;
     use windlass_engine::{ClientCommand, ClientId, Engine, JobCommand, Limits, NewJob, Protocol, Tag};
@@ -75,9 +76,19 @@ mod tests {
     use crate::hub::{Cut, Durability};
 
     /// A log on a disk of this many bytes.
-    struct SmallDisk {
+    pub(in crate::commit) struct SmallDisk {
         log: MemoryLog,
-        bytes: u64,
+        bytes: AtomicU64,
+    }
+
+    impl SmallDisk {
+        pub(in crate::commit) fn new(log: MemoryLog, bytes: u64) -> Self {
+            Self { log, bytes: AtomicU64::new(bytes) }
+        }
+
+        pub(in crate::commit) fn resize(&self, bytes: u64) {
+            self.bytes.store(bytes, Ordering::Relaxed);
+        }
     }
 
     impl LogTail for SmallDisk {
@@ -106,7 +117,7 @@ mod tests {
             0
         }
         fn free_bytes(&self) -> u64 {
-            self.bytes.saturating_sub(self.disk_bytes())
+            self.bytes.load(Ordering::Relaxed).saturating_sub(self.disk_bytes())
         }
         fn make_room(&self) -> Result<(), Error> {
             Ok(())
@@ -120,7 +131,7 @@ mod tests {
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
         let mut log = MemoryLog::new();
         let bytes = RESERVE_BYTES + SLACK_BYTES + 11 * BODY_BYTES / 4;
-        let room = Room::new(Arc::clone(&hub), Arc::new(SmallDisk { log: log.clone(), bytes }));
+        let room = Room::new(Arc::clone(&hub), Arc::new(SmallDisk::new(log.clone(), bytes)));
         let mut outbox = Outbox::default();
         outbox.command(Tag::NONE, ClientCommand::Open(Default::default()));
         let jobs = || hub.with_journal(|engine, _| engine.job_count());
@@ -161,7 +172,7 @@ mod tests {
         let log = MemoryLog::new();
         let needed = log.tail().disk_bytes() + RESERVE_BYTES + 10 * RESERVE_PER_JOB + SLACK_BYTES;
         let is_full = |bytes| {
-            Room::new(Arc::clone(&hub), Arc::new(SmallDisk { log: log.clone(), bytes })).look();
+            Room::new(Arc::clone(&hub), Arc::new(SmallDisk::new(log.clone(), bytes))).look();
             hub.full()
         };
         assert_eq!([needed + 1, needed].map(is_full), [false, true]);

@@ -179,6 +179,7 @@ mod tests {
     use std::io::Write as _;
     use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
+    use std::sync::atomic::Ordering;
     use std::thread;
 
     use bytes::{Bytes, BytesMut};
@@ -189,7 +190,7 @@ mod tests {
     use windlass_store::{Commit, Error, Journal, Log, LogTail, MemoryLog};
 
     use super::*;
-    use crate::commit::{Committer, Pace};
+    use crate::commit::{Committer, Pace, tests as commit_tests};
     use crate::connection::tests::shared;
     use crate::hub::{Durability, Hub};
     use crate::serving::nowhere;
@@ -326,6 +327,103 @@ mod tests {
             commits.begin_turn(0);
             assert!(!commits.ends_turn, "once");
         }
+    }
+
+    /// The parts of a serving thread, and where it commits. No other thread commits.
+    fn alone(log: &MemoryLog) -> (Arc<Hub>, Arc<Commits>, TurnCommits) {
+        let hub = commit_tests::hub(Durability::Durable);
+        let commits = commit_tests::commits(&hub, Box::new(log.clone()), None);
+        commits.leave_to_turns();
+        hub.set_commit_in_turns(true);
+        let turn = TurnCommits::new(Arc::new(Arc::clone(&commits).into()), nowhere().0);
+        (hub, commits, turn)
+    }
+
+    #[test]
+    fn a_serving_thread_leaves_large_commits_and_those_of_a_slow_or_failed_store_to_the_committing_thread() {
+        let fail = |commits: &Commits| {
+            let cut = commits.hub.cut();
+            commits.writer().failed = cut;
+            commit_tests::push_bytes(&commits.hub, 10);
+        };
+        let large = |commits: &Commits| commit_tests::push_bytes(&commits.hub, usize::try_from(BYTES_MAX).unwrap());
+        let table: [(&str, &dyn Fn(&Commits), u64); 5] = [
+            ("nothing else", &|_| (), 1),
+            ("large", &large, 0),
+            ("failed", &fail, 0),
+            ("slow", &|commits| commits.hub.set_commit_in_turns(false), 0),
+            ("stopping", &|commits| commits.stop.store(true, Ordering::Release), 0),
+        ];
+        for (name, happens, written) in table {
+            let log = MemoryLog::new();
+            let (hub, commits, mut turn) = alone(&log);
+            let before = log.commits();
+            commit_tests::push_bytes(&hub, 10);
+            happens(&commits);
+            assert_eq!((turn.commit(&commits), log.commits() - before), (written > 0, written), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_commit_that_a_serving_thread_leaves_wakes_the_committing_thread() {
+        let (hub, _commits, mut turn) = alone(&MemoryLog::new());
+        commit_tests::push_bytes(&hub, 10);
+        let committing = thread::spawn(thread::park);
+        hub.set_committer(committing.thread().clone());
+        hub.committer_is_idle();
+        hub.set_commit_in_turns(false);
+        turn.ends_turn = true;
+        turn.end_turn();
+        let end = Instant::now() + Duration::from_secs(20);
+        while !committing.is_finished() {
+            assert!(Instant::now() < end, "it still sleeps");
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn changes_that_gathered_during_a_commit_go_to_a_thread_that_waits() {
+        let (hub, commits, _) = alone(&MemoryLog::new());
+        assert!(commits.pass_on(), "there is nothing to commit");
+        commit_tests::push_bytes(&hub, 10);
+        assert!(!commits.pass_on(), "no thread waits");
+        commits.queue().push(nowhere().0);
+        assert!(commits.pass_on());
+        assert!(!commits.pass_on(), "it waits no more");
+        commits.queue().push(nowhere().0);
+        hub.set_commit_in_turns(false);
+        assert!(!commits.pass_on(), "serving threads do not commit now");
+    }
+
+    #[test]
+    fn changes_gather_until_their_time_has_come() {
+        let (_hub, _commits, mut turn) = alone(&MemoryLog::new());
+        let later = Some(Instant::now() + Duration::from_secs(3600));
+        turn.gathers_until = later;
+        turn.end_turn();
+        assert_eq!(turn.gathers_until, later);
+        turn.gathers_until = Some(Instant::now());
+        turn.end_turn();
+        assert_eq!(turn.gathers_until, None);
+    }
+
+    #[test]
+    fn a_commit_that_is_due_waits_for_the_clients_of_the_last_one() {
+        let later = Instant::now() + Duration::from_secs(3600);
+        let mut commits = TurnCommits::new(Arc::default(), nowhere().0);
+        commits.gather.add(2, || later);
+        commits.gather.committed(Duration::from_secs(1));
+        commits.gather.add(1, || later);
+        commits.gather.replied(later);
+        assert_eq!(commits.waits_for(), None, "it is not due");
+        commits.make_due();
+        assert!(commits.waits_for().is_some());
+        commits.begin_turn(0);
+        assert_eq!((commits.is_due(), commits.ends_turn), (true, false));
+        commits.gather.add(3, || later);
+        assert_eq!(commits.waits_for(), None, "all have come back");
+        commits.begin_turn(0);
+        assert!(commits.ends_turn);
     }
 
     #[test]
