@@ -5,7 +5,7 @@ use std::thread;
 
 use windlass_engine::{
     ClientCommand, ClientInfo, Command, From, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms, Limits, NewJob,
-    OnExpiry, Proof, Protocol, Query, Select, Take, TakeCommand, Wait,
+    OnExpiry, Proof, Protocol, Query, Select, Subscription, Take, TakeCommand, Wait,
 };
 use windlass_session::Item;
 
@@ -13,6 +13,7 @@ use super::visit::LARGE_BYTES;
 use super::*;
 use crate::broker::{Batch, Broker as _, Visited};
 use crate::config::fixture;
+use crate::logging::captured;
 use crate::mailbox::Mail;
 use crate::serving::nowhere;
 
@@ -374,4 +375,168 @@ fn only_pending_changes_are_urgent_and_those_that_no_client_waits_for_may_gather
     assert_eq!([state(false), state(true)], [(true, false), (false, true)]);
     visit(&hub, 1, &mut items([push(10)]));
     assert_eq!([state(false), state(true)], [(true, false), (true, false)]);
+}
+
+/// All that is pending is on the disk.
+fn settled_hub(clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
+    let (hub, mailboxes) = hub(Durability::Durable, clients);
+    while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
+    (hub, mailboxes)
+}
+
+#[test]
+fn answers_count_in_the_budget_of_all_connections() {
+    let budget = Arc::new(Budget::new(1 << 30));
+    let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
+    let hub = hub.sharing(Arc::clone(&budget));
+    hub.open(ClientId(1), Arc::new(Mailbox::new(usize::MAX, Arc::clone(&budget), nowhere())));
+    visit(&hub, 1, &mut items([Command::Client(ClientCommand::Open(ClientInfo::default())), push(100_000)]));
+    let before = budget.held();
+    visit(&hub, 1, &mut items([Command::Query(Query::Job(JobRef::Id(JobId(1))))]));
+    assert!(budget.held() >= before + 100_000, "{}", budget.held());
+}
+
+#[test]
+fn the_ticker_is_notified_when_something_is_due_earlier() {
+    let (hub, _) = settled_hub(1);
+    let is_notified = || {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        std::pin::pin!(hub.deadline_moved.notified()).poll(&mut context).is_ready()
+    };
+    hub.tick();
+    is_notified();
+    let begin = clock::now();
+    let push_at = |after_ms: u64| {
+        let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::new());
+        let job = NewJob { not_before: Some(begin.after_ms(after_ms)), ..job };
+        visit(&hub, 1, &mut items([Command::Job(JobCommand::Push(Box::new(job)))]));
+        is_notified()
+    };
+    const HOUR_MS: u64 = 3_600_000;
+    assert_eq!([2, 3, 2, 1].map(|hours| push_at(hours * HOUR_MS)), [true, false, false, true]);
+}
+
+#[test]
+fn a_serving_thread_commits_what_is_pending_if_commits_are_left_to_turns() {
+    let duty = |durability, in_turns: bool, item: Item| {
+        let (hub, _) = hub(durability, 1);
+        while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
+        hub.leave_commits_to_turns();
+        hub.set_commit_in_turns(in_turns);
+        let (mut items, mut visited) = ([item].into(), Visited::All);
+        let batch = Batch { client: ClientId(1), items: &mut items, room: usize::MAX, visited: &mut visited };
+        hub.visit(&clock::read(), &mut std::iter::once(batch))
+    };
+    let query = || Item::Command(Tag(1), Command::Query(Query::Stats));
+    let waits = || Item::Command(Tag(1), push(10));
+    let table = [
+        (Durability::Durable, true, waits(), CommitDuty::Now { acknowledgements: 1 }),
+        (Durability::Durable, true, Item::Command(Tag::NONE, push(10)), CommitDuty::Later),
+        (Durability::Durable, true, query(), CommitDuty::None),
+        (Durability::Durable, false, waits(), CommitDuty::None),
+        (Durability::Soon, true, waits(), CommitDuty::None),
+    ];
+    for (durability, in_turns, item, expected) in table {
+        let name = format!("{durability:?} {in_turns} {item:?}");
+        assert_eq!(duty(durability, in_turns, item), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_mailbox_is_rung_for_its_commit_or_at_once_if_there_is_nothing_to_wait_for() {
+    let (hub, mailboxes) = settled_hub(3);
+    let durable = hub.durable();
+    let rung = || mailboxes.iter().map(|mailbox| u8::from(mailbox.begin_look())).collect::<Vec<_>>();
+    rung();
+    hub.ring_when_durable(durable, &mailboxes[0]);
+    assert_eq!(rung(), [1, 0, 0], "it is durable");
+    hub.ring_when_durable(durable + 2, &mailboxes[0]);
+    hub.ring_when_durable(durable + 1, &mailboxes[1]);
+    assert_eq!(rung(), [0, 0, 0]);
+    visit(&hub, 3, &mut [Item::Command(Tag::NONE, push(10))].into());
+    commit(&hub);
+    assert_eq!(rung(), [0, 1, 0], "in the order of commits");
+    hub.set_failed(true);
+    rung();
+    hub.ring_when_durable(durable + 3, &mailboxes[2]);
+    assert_eq!(rung(), [0, 0, 1], "the store does not respond");
+}
+
+#[test]
+fn a_run_has_begun_when_its_first_commit_is_on_the_disk() {
+    let (hub, _) = hub(Durability::Durable, 1);
+    assert_eq!((hub.recovered(), hub.durable(), hub.has_begun()), (0, 0, false));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            () = hub.first_commit() => panic!("nothing is on the disk"),
+            () = tokio::task::yield_now() => {}
+        }
+        commit(&hub);
+        hub.first_commit().await;
+    });
+    assert_eq!((hub.recovered(), hub.durable(), hub.has_begun()), (0, 1, true));
+}
+
+/// Of the leases that end with their connection no other daemon needs to know.
+#[test]
+fn a_lease_that_outlives_its_connection_waits_for_the_disk_if_another_daemon_may_succeed() {
+    let (hub, mailboxes) = settled_hub(1);
+    let given = Arc::new(Given { holds: AtomicBool::new(true), waiting: Mutex::default() });
+    let hub = hub.under(Some(given as Arc<dyn Tenure>));
+    visit(&hub, 1, &mut items([push(10), push(10)]));
+    commit(&hub);
+    acknowledged(&hub, &mailboxes[0]);
+    let take = |connection_bound| {
+        let lease = LeaseTerms { connection_bound, lease_ms: Some(60_000), on_expiry: OnExpiry::Fail, wish: None };
+        let from = From::Listed { queues: vec![Bytes::from_static(b"f")], lease };
+        let take = Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() };
+        visit(&hub, 1, &mut items([TakeCommand::Take(take).into()]));
+        acknowledged(&hub, &mailboxes[0])
+    };
+    assert_eq!(take(true), 1);
+    assert_eq!(take(false), 0);
+    while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
+    assert_eq!(acknowledged(&hub, &mailboxes[0]), 1);
+}
+
+#[test]
+fn a_job_is_large_above_a_limit() {
+    for (bytes, waits) in [(LARGE_BYTES, false), (LARGE_BYTES + 1, true)] {
+        let (hub, _) = settled_hub(1);
+        assert_eq!(visit(&hub, 1, &mut items([push(bytes), push(bytes)])), waits, "{bytes}");
+        let (hub, _) = self::hub(Durability::Soon, 1);
+        hub.set_room(LARGE_BYTES as u64);
+        visit(&hub, 1, &mut items([push(bytes), push(bytes)]));
+        assert_eq!(hub.with_journal(|engine, _| engine.job_count()), if waits { 0 } else { 2 }, "{bytes}");
+    }
+}
+
+#[test]
+fn a_client_with_many_queues_leaves_them_a_part_at_a_time() {
+    const QUEUES: usize = 20_000;
+    let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
+    hub.open(ClientId(1), Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), nowhere())));
+    visit(&hub, 1, &mut items([Command::Client(ClientCommand::Open(ClientInfo::default()))]));
+    let serve = |number: usize| {
+        let (queue, lease) = (Bytes::from(format!("queue {number}")), LeaseTerms::CONNECTION);
+        ClientCommand::Serve(Subscription { queue, weight: 0, lease, unclaimed: None }).into()
+    };
+    visit(&hub, 1, &mut items((0..QUEUES).map(serve)));
+    let mut leaves = items([ClientCommand::UnserveAll { requeue: false }.into()]);
+    assert_eq!(hub.visit_one(ClientId(1), &clock::read(), &mut leaves, usize::MAX), Visited::Part);
+    assert_eq!(leaves.len(), 1);
+    visit(&hub, 1, &mut leaves);
+    visit(&hub, 1, &mut items((0..QUEUES).map(serve)));
+    assert!(!hub.close(ClientId(1)), "other clients have a turn before the rest");
+    while !hub.close(ClientId(1)) {}
+}
+
+#[test]
+fn a_job_that_the_store_cannot_take_is_a_warning() {
+    let (hub, _) = settled_hub(1);
+    hub.set_full(true);
+    let logged = captured(|| _ = visit(&hub, 1, &mut items([push(10), Command::Query(Query::Stats)])));
+    assert_eq!(logged.matches("a job was refused").count(), 1, "{logged}");
 }
