@@ -104,3 +104,16 @@ impl Broker for ClusterBroker {
         self.at_present(Broker::stop);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_stops_tells_so_without_a_leader() {
+        let broker = ClusterBroker::new(Arc::default());
+        assert_eq!(broker.health(), Health::StoreFailed);
+        broker.stop();
+        assert_eq!(broker.health(), Health::Stopping);
+    }
+}

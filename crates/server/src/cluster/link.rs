@@ -423,7 +423,42 @@ pub(super) fn set_up(socket: &TcpStream) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
+    use tokio::runtime::Builder;
+
     use super::*;
+
+    #[test]
+    fn bytes_that_the_socket_has_not_taken_are_unsent() {
+        const TAKES_BYTES: usize = 16;
+        let (ours, _theirs) = tokio::io::duplex(TAKES_BYTES);
+        let mut wire = Wire::<Ask, Say>::new(Box::new(ours));
+        let more = |wire: &mut Wire<Ask, Say>| {
+            let text = Box::from("a cluster's name that does not fit into the socket");
+            say(wire, &Say::Refused(Rejection::Cluster(text))).unwrap();
+            wire.encoder.len()
+        };
+        let first = more(&mut wire);
+        assert_eq!(wire.unsent(), first);
+        let step = pin!(wire.step(std::future::pending())).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        assert!(!step, "the socket is full");
+        assert_eq!(wire.unsent(), first - TAKES_BYTES);
+        let second = more(&mut wire);
+        assert_eq!(wire.unsent(), first - TAKES_BYTES + second);
+    }
+
+    #[test]
+    fn a_links_socket_sends_small_pieces_at_once_and_notices_that_a_machine_is_gone() {
+        let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        runtime.block_on(async {
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            set_up(&socket).unwrap();
+            assert!(socket.nodelay().unwrap());
+            assert_eq!(SockRef::from(&socket).tcp_user_timeout().unwrap(), Some(UNANSWERED_MAX));
+        });
+    }
 
     #[test]
     fn links_of_one_epoch_and_of_the_next_have_different_numbers() {

@@ -34,6 +34,20 @@ fn clients_that_have_spoken_are_closed_if_the_edge_gets_another_number() {
     }
 }
 
+/// Bytes of the client's that come next stand behind it.
+#[test]
+fn what_a_new_leader_gets_of_a_client_is_on_its_way_until_it_is_applied() {
+    let (edge, mailboxes) = edge(1);
+    visit(&edge, 1, &mut [open()].into());
+    edge.hear([Say::Applied { client: there(1), count: 1 }]);
+    edge.close_way();
+    assert_eq!(mailboxes[0].unanswered(), 0);
+    open_way(&edge, 7);
+    assert_eq!(mailboxes[0].unanswered(), 1);
+    edge.hear([Say::Applied { client: there(1), count: 1 }]);
+    assert_eq!(mailboxes[0].unanswered(), 0);
+}
+
 #[test]
 fn waiting_clients_are_closed_when_an_edge_gives_up() {
     let (edge, mailboxes) = edge(2);

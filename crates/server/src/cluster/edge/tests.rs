@@ -117,6 +117,8 @@ fn the_bytes_on_their_way_are_bounded_by_client_and_for_all() {
     assert_eq!(edge.lock().under_way_bytes, UNDER_WAY_MAX);
     let rung = || mailboxes.iter().map(|mailbox| u8::from(mailbox.begin_look())).collect::<Vec<_>>();
     rung();
+    edge.hear([Say::Applied { client: there(5), count: 1 }]);
+    assert_eq!(rung(), [0; 6], "the way is still full");
     edge.hear([Say::Applied { client: there(1), count: 1 }]);
     assert_eq!(rung(), [1; 6], "all clients were blocked");
     assert_eq!(visit(&edge, 5, &mut all[4]), Visited::UntilRung);

@@ -4,10 +4,11 @@ use std::pin::pin;
 use std::task::Waker;
 
 use bytes::Bytes;
-use windlass_engine::{ClientCommand, ClientInfo, Engine, JobCommand, Limits, NewJob, Protocol};
+use windlass_engine::{ClientCommand, ClientInfo, Engine, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Query};
 use windlass_store::Journal;
 
 use super::*;
+use crate::clock::simulated;
 use crate::hub::Durability;
 
 const ROOM: u64 = 1 << 20;
@@ -67,7 +68,75 @@ fn open() -> ClientCommand {
 }
 
 fn push() -> JobCommand {
-    JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::new())))
+    push_bytes(0)
+}
+
+fn push_bytes(bytes: usize) -> JobCommand {
+    let body = Bytes::from(vec![7; bytes]);
+    JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), body)))
+}
+
+/// The large job before it is on its way to the disk, and the client's room is used up meanwhile.
+#[test]
+fn a_client_that_waits_for_the_disk_goes_on_when_it_has_room_too() {
+    const LARGE_BYTES: usize = 3 << 20;
+    let mut led = Led::new(ROOM);
+    led.hear(open());
+    led.hear(push_bytes(LARGE_BYTES));
+    led.hear(push_bytes(LARGE_BYTES));
+    while led.edge.turn(&mut Vec::new()) {}
+    let jobs = |led: &Led| led.hub.with_journal(|engine, _| engine.job_count());
+    assert_eq!(jobs(&led), 1);
+    led.edge.clients.values_mut().for_each(|member| member.room = 0);
+    while led.hub.cut().map(|cut| led.hub.committed(cut.commit).iter().for_each(|it| it.ring())).is_some() {}
+    led.turn();
+    assert!(led.edge.ready.is_empty(), "it has no room");
+    led.edge.hear(Ask::Room { client: client(), bytes: ROOM }).unwrap();
+    assert_eq!(led.edge.ready.len(), 1);
+    led.turn();
+    assert_eq!(jobs(&led), 2);
+}
+
+#[test]
+fn a_turn_says_how_much_of_a_clients_commands_is_done_and_whether_there_is_more() {
+    let (mut led, body_bytes) = (Led::new(ROOM), ROOM_BYTES / 2);
+    led.hear(open());
+    led.hear(push_bytes(body_bytes));
+    let mut says = Vec::new();
+    assert!(!led.edge.turn(&mut says), "all is done");
+    (0..5).for_each(|_| led.hear(Query::Job(JobRef::Id(JobId(1)))));
+    let mut turn = || {
+        says.clear();
+        let more = led.edge.turn(&mut says);
+        let done = says.iter().filter_map(|say| if let Say::Applied { count, .. } = say { Some(*count) } else { None });
+        (more, done.sum::<u32>())
+    };
+    assert_eq!([turn(), turn(), turn()], [(true, 2), (true, 2), (false, 1)]);
+}
+
+#[test]
+fn an_edge_learns_the_time_with_all_that_it_takes_at_once_and_from_time_to_time() {
+    let beat_ms = u64::try_from(BEAT.as_millis()).unwrap();
+    let (mut clocks, mut led) = (clock::Clocks::new(), None::<Led>);
+    let mut turn = |after_ms: u64, asks: bool| {
+        let machine =
+            simulated::Machine { boot: 1, since_boot_ms: 1_000_000 + after_ms, wall_ms: 9_000_000 + after_ms };
+        simulated::on(machine, &mut clocks, || {
+            let led = led.get_or_insert_with(|| Led::new(ROOM));
+            if asks {
+                led.hear(open());
+            }
+            let mut says = Vec::new();
+            led.edge.turn(&mut says);
+            let times = says.iter().filter(|say| matches!(say, Say::Clock(_))).count();
+            (times, matches!(says.last(), Some(Say::Clock(_))))
+        })
+    };
+    assert_eq!(turn(0, false), (0, false));
+    assert_eq!(turn(1, true), (1, true));
+    assert_eq!(turn(beat_ms, false), (0, false));
+    assert_eq!(turn(1 + beat_ms, false), (1, true));
+    assert_eq!(turn(2 + beat_ms, false), (0, false));
 }
 
 #[test]
@@ -88,6 +157,7 @@ fn a_client_without_room_waits_for_it() {
     led.hear(open());
     led.hear(push());
     assert!(led.turn().is_empty());
+    assert!(led.edge.ready.is_empty(), "no turn can do anything");
     assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), 0);
     led.edge.hear(Ask::Room { client: client(), bytes: 1 << 20 }).unwrap();
     assert_eq!(led.edge.ready.len(), 1);
