@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientCommand, Command, Engine, Event, Limits, Query, Tag, Timestamp};
-use windlass_session::{Outbox, Session};
+use windlass_session::{Outbox, Reason, Session};
 use windlass_store::Journal;
 
+use super::Threads;
 use super::load::Kind;
 use super::tests::ByHand;
+use crate::config::Polling;
 use crate::connection::tests::shared;
 use crate::hub::{Durability, Hub};
+use crate::logging::captured;
 use crate::mailbox::Mail;
 
 /// Asks the engine for each byte, and answers with the byte.
@@ -102,6 +105,34 @@ fn half_of_the_connections_move_to_a_helper_and_come_back() {
     daemon.peers.clear();
     daemon.main.until_closed();
     assert_eq!(daemon.hub.mailboxes().len(), 0);
+    assert_eq!(daemon.connections(), [0, 0]);
+    assert!(daemon.main.is_idle(), "the clients have left the engine");
+}
+
+#[test]
+fn the_connections_of_a_thread_that_ends_leave_the_engine() {
+    let daemon = Daemon::new(3);
+    let Daemon { hub, main, .. } = daemon;
+    assert_eq!(hub.mailboxes().len(), 3);
+    drop(main);
+    assert_eq!(hub.mailboxes().len(), 0);
+}
+
+#[test]
+fn the_log_has_the_reason_why_the_daemon_closed_a_connection() {
+    let mut daemon = Daemon::new(1);
+    daemon.hub.mailboxes()[0].evict(Reason::Limit("buffer_bytes_max"));
+    let logged = captured(|| daemon.main.until_closed());
+    assert!(logged.contains("closed a connection") && logged.contains("buffer_bytes_max"), "{logged}");
+}
+
+#[test]
+fn dropping_the_threads_ends_their_connections() {
+    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+    let (threads, _slots) = Threads::start((1, 0), &shared(&hub), Polling::Off).unwrap();
+    let ringer = Arc::downgrade(&threads.0[0].0);
+    drop((threads, _slots));
+    assert!(ringer.upgrade().is_none(), "the thread has ended");
 }
 
 #[test]

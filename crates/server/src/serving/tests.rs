@@ -77,6 +77,11 @@ impl ByHand {
         self.taken.load(Ordering::Relaxed)
     }
 
+    /// Whether the thread would sleep now.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.serving.is_idle()
+    }
+
     /// The thread takes no more connections.
     pub(crate) fn stop(&self) {
         self.serving.ringer().stop();

@@ -138,10 +138,10 @@ impl Serving {
     }
 
     fn wait_for_work(&mut self, begun: Instant, most: Duration) -> io::Result<()> {
-        let Self { poll, events, ringer, idle, alarm, .. } = self;
-        let has_more = !self.ready.is_empty() || !self.leaving.is_empty() || ringer.is_due();
         let commits_in = self.commits.waits_for();
-        if has_more || (self.commits.is_due() && commits_in.is_none()) {
+        let has_work = self.has_work(commits_in);
+        let Self { poll, events, ringer, idle, alarm, .. } = self;
+        if has_work {
             return poll.poll(events, Some(Duration::ZERO));
         }
         if let Some(limit) = idle.begin(begun) {
@@ -165,6 +165,17 @@ impl Serving {
         let waited = poll.poll(events, if sleeps { timeout } else { Some(Duration::ZERO) });
         ringer.wake_up();
         waited
+    }
+
+    /// Whether there is something to do without an event of a socket. `commits_in`: how long a commit that is due waits.
+    fn has_work(&self, commits_in: Option<Duration>) -> bool {
+        let has_more = !self.ready.is_empty() || !self.leaving.is_empty() || self.ringer.is_due();
+        has_more || (self.commits.is_due() && commits_in.is_none())
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        !self.has_work(self.commits.waits_for())
     }
 
     /// Notes which sockets are ready, and which timers are due.
@@ -398,6 +409,34 @@ impl Drop for Serving {
         self.leaving.extend(members.into_iter().filter_map(|(_, member)| Some(member?.connection.seat().client)));
         while let Some(client) = self.leaving.pop() {
             while !self.shared.broker.close(client) {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{Engine, Limits};
+    use windlass_store::Journal;
+
+    use super::*;
+    use crate::connection::tests::shared;
+    use crate::hub::{Durability, Hub};
+
+    #[test]
+    fn a_thread_with_something_to_do_does_not_sleep() {
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let soon = Some(Duration::from_micros(100));
+        let table: [(&str, fn(&mut Serving), [bool; 2]); 5] = [
+            ("nothing", |_| (), [false, false]),
+            ("a connection is ready", |serving| serving.ready.push(0), [true, true]),
+            ("a client ends", |serving| serving.leaving.push(ClientId(1)), [true, true]),
+            ("another thread has rung", |serving| serving.ringer.commit(), [true, true]),
+            ("a commit is due", |serving| serving.commits.make_due(), [true, false]),
+        ];
+        for (name, happens, expected) in table {
+            let mut serving = Serving::new(shared(&hub), Polling::Off, Arc::default()).unwrap();
+            happens(&mut serving);
+            assert_eq!([None, soon].map(|commits_in| serving.has_work(commits_in)), expected, "{name}");
         }
     }
 }
