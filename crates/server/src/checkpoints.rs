@@ -152,3 +152,50 @@ mod tests {
         assert!(begun.elapsed() < hour);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{Engine, Limits};
+    use windlass_store::{CheckpointLimits, Journal, Log as _, MemoryLog, MemoryTable};
+
+    use super::*;
+    use crate::hub::{Durability, Hub};
+    use crate::logging::captured;
+
+    /// The checkpointer of a store with one commit, which is in the log alone.
+    fn checkpointer(table: &MemoryTable) -> Checkpointer {
+        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7);
+        let mut log = MemoryLog::new();
+        log.append(&hub.cut().unwrap().commit).unwrap();
+        let limits = CheckpointLimits::default();
+        windlass_store::open_parts(&log, Box::new(table.clone()), &limits, Limits::default(), 7).unwrap().0
+    }
+
+    #[test]
+    fn a_store_without_new_commits_gets_a_checkpoint() {
+        let checkpointer = checkpointer(&MemoryTable::new());
+        let figures = checkpointer.figures();
+        let quiet = Duration::from_millis(50);
+        let checkpoints = Checkpoints::start(checkpointer, quiet, u64::MAX, &Exports::default()).unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while figures.point.load(Ordering::Relaxed) == 0 {
+            assert!(Instant::now() < end, "no checkpoint");
+            thread::yield_now();
+        }
+        checkpoints.finish();
+    }
+
+    #[test]
+    fn a_checkpoint_that_fails_is_a_warning_unless_the_daemon_stops() {
+        for (stops, warnings) in [(false, 1), (true, 0)] {
+            let table = MemoryTable::new();
+            let checkpointer = checkpointer(&table);
+            let (_, requested) = mpsc::channel();
+            let stop = Arc::new(AtomicBool::new(stops));
+            let mut work = Work { checkpointer, quiet: Duration::ZERO, log_max: u64::MAX, requested, stop };
+            table.fail(0);
+            let logged = captured(|| assert!(!work.make(true)));
+            assert_eq!(logged.matches("a checkpoint failed").count(), warnings, "{logged}");
+        }
+    }
+}
