@@ -140,21 +140,6 @@ fn rest(time: Duration, stop: &AtomicBool) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pause_lasts_unless_the_daemon_stops() {
-        let (pause, begun) = (Duration::from_millis(20), Instant::now());
-        rest(pause, &AtomicBool::new(false));
-        assert!(begun.elapsed() >= pause);
-        let hour = Duration::from_secs(3_600);
-        rest(hour, &AtomicBool::new(true));
-        assert!(begun.elapsed() < hour);
-    }
-}
-
-#[cfg(test)]
-mod tests {
     use windlass_engine::{Engine, Limits};
     use windlass_store::{CheckpointLimits, Journal, Log as _, MemoryLog, MemoryTable};
 
@@ -194,8 +179,18 @@ mod tests {
             let stop = Arc::new(AtomicBool::new(stops));
             let mut work = Work { checkpointer, quiet: Duration::ZERO, log_max: u64::MAX, requested, stop };
             table.fail(0);
-            let logged = captured(|| assert!(!work.make(true)));
+            let logged = captured(|| assert!(!work.make(Scope::Everything)));
             assert_eq!(logged.matches("a checkpoint failed").count(), warnings, "{logged}");
         }
+    }
+
+    #[test]
+    fn a_pause_lasts_unless_the_daemon_stops() {
+        let (pause, begun) = (Duration::from_millis(20), Instant::now());
+        rest(pause, &AtomicBool::new(false));
+        assert!(begun.elapsed() >= pause);
+        let hour = Duration::from_secs(3_600);
+        rest(hour, &AtomicBool::new(true));
+        assert!(begun.elapsed() < hour);
     }
 }

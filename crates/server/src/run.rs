@@ -260,7 +260,7 @@ mod tests {
         let open_files = || getrlimit(Resource::Nofile);
         let before = open_files();
         let enough = before.current.unwrap_or(1 << 20);
-        setrlimit(Resource::Nofile, Rlimit { current: Some(enough - 1), ..before.clone() }).unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(enough - 1), ..before }).unwrap();
         // The daemon needs 256 besides.
         allow_open_files(0);
         assert_eq!(open_files().current, Some(enough - 1));

@@ -468,29 +468,4 @@ mod tests {
         assert_eq!(numbers.len(), 49 * 99);
         assert!(numbers.iter().all(Option::is_some), "{numbers:?}");
     }
-
-    /// Ready once the task has been polled often, with everything that could be done at once done.
-    async fn later() {
-        for _ in 0..8 {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    #[tokio::test]
-    async fn what_the_socket_has_not_taken_counts_as_unsent() {
-        const ROOM: usize = 10;
-        let (socket, _peer) = tokio::io::duplex(ROOM);
-        let mut wire = Wire::<Say, Ask>::new(Box::new(socket));
-        let push = |wire: &mut Wire<Say, Ask>| {
-            let before = wire.unsent();
-            ask(wire, &Ask::Publish { protocol: windlass_engine::Protocol(1), message: vec![7; 100].into() }).unwrap();
-            assert!(wire.unsent() >= before + 100);
-        };
-        push(&mut wire);
-        let all = wire.unsent();
-        assert!(!wire.step(later()).await.unwrap());
-        assert_eq!(wire.unsent(), all - ROOM);
-        push(&mut wire);
-        assert_eq!(wire.unsent(), 2 * all - ROOM);
-    }
 }

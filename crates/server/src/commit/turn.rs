@@ -347,7 +347,8 @@ mod tests {
             commit_tests::push_bytes(&commits.hub, 10);
         };
         let large = |commits: &Commits| commit_tests::push_bytes(&commits.hub, usize::try_from(BYTES_MAX).unwrap());
-        let table: [(&str, &dyn Fn(&Commits), u64); 5] = [
+        type Case<'a> = (&'a str, &'a dyn Fn(&Commits), u64);
+        let table: [Case<'_>; 5] = [
             ("nothing else", &|_| (), 1),
             ("large", &large, 0),
             ("failed", &fail, 0),

@@ -426,7 +426,8 @@ mod tests {
     fn a_thread_with_something_to_do_does_not_sleep() {
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
         let soon = Some(Duration::from_micros(100));
-        let table: [(&str, fn(&mut Serving), [bool; 2]); 5] = [
+        type Case = (&'static str, fn(&mut Serving), [bool; 2]);
+        let table: [Case; 5] = [
             ("nothing", |_| (), [false, false]),
             ("a connection is ready", |serving| serving.ready.push(0), [true, true]),
             ("a client ends", |serving| serving.leaving.push(ClientId(1)), [true, true]),
