@@ -36,14 +36,16 @@ pub struct EngineMeta {
 #[derive(Debug)]
 pub(crate) struct Meta {
     kept: EngineMeta,
+    /// No job has this rank or a higher one.
     rank_back: u64,
+    /// No job has a lower rank.
     rank_front: u64,
 }
 
 impl Meta {
     pub(crate) fn new() -> Self {
         let kept = EngineMeta { next_job: 1, reserved: 1, ..EngineMeta::default() };
-        Self { kept, rank_back: RANK_MIDDLE, rank_front: RANK_MIDDLE - 1 }
+        Self { kept, rank_back: RANK_MIDDLE, rank_front: RANK_MIDDLE }
     }
 
     pub(crate) const fn kept(&self) -> &EngineMeta {
@@ -115,7 +117,7 @@ impl Meta {
     pub(crate) const fn rank(&mut self, front: bool) -> u64 {
         if front {
             self.rank_front -= 1;
-            self.rank_front + 1
+            self.rank_front
         } else {
             self.rank_back += 1;
             self.rank_back - 1
@@ -131,7 +133,7 @@ impl Meta {
     /// A job has this rank.
     pub(crate) fn recall_rank(&mut self, rank: u64) {
         self.rank_back = self.rank_back.max(rank + 1);
-        self.rank_front = self.rank_front.min(rank.saturating_sub(1));
+        self.rank_front = self.rank_front.min(rank);
     }
 
     // ---- counters --------------------------------------------------------------------------------------------------

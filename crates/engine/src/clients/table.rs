@@ -16,13 +16,13 @@ pub(crate) struct Clients {
     by_id: HashMap<ClientId, Client, FixedState>,
     /// The keys of `by_id`, in order.
     order: BTreeSet<ClientId>,
-    next_turn: u64,
+    last_turn: u64,
 }
 
 impl Clients {
     pub(crate) fn new(seed: u64) -> Self {
         let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
-        Self { by_id, order: BTreeSet::new(), next_turn: 1 }
+        Self { by_id, order: BTreeSet::new(), last_turn: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -83,8 +83,8 @@ impl Clients {
 
     /// The next place in the order of arrival.
     pub(super) const fn next_turn(&mut self) -> u64 {
-        self.next_turn += 1;
-        self.next_turn - 1
+        self.last_turn += 1;
+        self.last_turn
     }
 
     /// Whether a client's timer that was set for this time is still live.

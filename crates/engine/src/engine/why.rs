@@ -5,7 +5,7 @@ use super::checks::find;
 use super::state::State;
 use crate::clients::Client;
 use crate::event::Reply;
-use crate::jobs::{Holder, Job, JobState, JobStateKind, Slot};
+use crate::jobs::{Holder, Job, JobState, JobStateKind};
 use crate::query::{LeaseHolder, ThrottleRow, Why};
 use crate::queues::{Consumers, Queue, SortKey};
 use crate::refusal::{Refusal, Thing};
@@ -23,7 +23,7 @@ pub(super) fn explain(state: &State, job: &JobRef, call: &mut Call<'_>) -> Resul
     let job = state.jobs.at(slot).ok_or(Refusal::NotFound(Thing::Job))?;
     let why = match &job.state {
         JobState::Leased(lease) => Why::Leased(Box::new(holder(state, &lease.holder))),
-        JobState::Ready => waits(state, slot, job),
+        JobState::Ready => waits(state, job),
         JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) | JobState::Parked | JobState::Done(_) => {
             Why::NotReady
         }
@@ -77,7 +77,7 @@ fn holder(state: &State, holder: &Holder) -> LeaseHolder {
     }
 }
 
-fn waits(state: &State, slot: Slot, job: &Job) -> Why {
+fn waits(state: &State, job: &Job) -> Why {
     let Some(queue) = state.queues.at(job.queue) else { return Why::NotReady };
     if queue.image().paused.has(job.protocol) {
         return Why::Paused { since: queue.image().paused_at };
@@ -90,7 +90,7 @@ fn waits(state: &State, slot: Slot, job: &Job) -> Why {
     if seeing.is_empty() && !state.queues.takes_unclaimed(job.protocol) {
         return Why::Unserved { others: others.into_iter().filter_map(Consumers::protocol).collect() };
     }
-    behind(state, queue, slot, job)
+    behind(state, queue, job)
 }
 
 /// Whether these clients see a job of the queue.
@@ -102,12 +102,12 @@ fn sees(consumers: &Consumers, queue: &Queue, job: &Job) -> bool {
 }
 
 /// How many jobs are taken before it.
-fn behind(state: &State, queue: &Queue, slot: Slot, job: &Job) -> Why {
+fn behind(state: &State, queue: &Queue, job: &Job) -> Why {
     let (own, mut at, mut jobs) = (SortKey::of(job), None, 0);
     for _ in 0..BEHIND_MAX {
         state.work.spend(LOOKED_UP);
         match queue.ready().after(at) {
-            Some((key, before)) if key < own && before != slot => {
+            Some((key, before)) if key < own => {
                 let is_other = |other: &Job| !queue.is_bridged() && other.protocol != job.protocol;
                 jobs += u32::from(!state.jobs.at(before).is_some_and(is_other));
                 at = Some(key);

@@ -84,8 +84,8 @@ impl Cron {
         let (minute, second) = (second / MINUTE_SECONDS, second % MINUTE_SECONDS);
         let (minute, second) = match (self.first_minute_from(minute)?, self.second_from(second)) {
             (found, Some(second)) if found == minute => (found, second),
-            (found, None) if found == minute => (self.first_minute_from(minute + 1)?, self.second_from(0)?),
-            (found, _) => (found, self.second_from(0)?),
+            (found, Some(_)) => (found, self.second_from(0)?),
+            (_, None) => (self.first_minute_from(minute + 1)?, self.second_from(0)?),
         };
         minute.checked_mul(MINUTE_SECONDS)?.checked_add(second)?.checked_mul(SECOND_MS).map(Timestamp)
     }
