@@ -155,6 +155,22 @@ mod tests {
     }
 
     #[test]
+    fn a_small_change_of_the_skew_is_ignored() {
+        for (change, skew_ms) in [(5, 0), (6, 6), (-5, 0), (-6, -6)] {
+            let reading = keeper().read(50_010, WALL.after_ms(10).shifted(change));
+            assert_eq!(reading.clock.skew_ms, skew_ms, "{change}");
+        }
+    }
+
+    #[test]
+    fn the_journal_records_a_change_of_the_skew_beyond_a_second() {
+        let before = Clock::skewed(500);
+        for (skew_ms, differs) in [(500, false), (1_500, false), (1_501, true), (-500, false), (-501, true)] {
+            assert_eq!(Clock::skewed(skew_ms).differs(&before), differs, "{skew_ms}");
+        }
+    }
+
+    #[test]
     fn a_pause_does_not_count_and_neither_does_the_moment_after_it() {
         let mut keeper = keeper();
         let at = |keeper: &mut Timekeeper, ms| {

@@ -165,6 +165,7 @@ impl Grace {
 mod tests {
     use super::*;
     use crate::ids::{Protocol, Token};
+    use crate::request::Proof;
 
     fn held(token: u64) -> Held {
         let names = bytes::Bytes::new;
@@ -191,5 +192,14 @@ mod tests {
             grace.expect(job, ClientId(2), held(second));
             assert_eq!(grace.arrived(job).map(|claimed| claimed.client), Some(ClientId(expected)), "{second}");
         }
+    }
+
+    #[test]
+    fn a_bounded_number_of_reports_waits_for_a_job() {
+        let mut grace = Grace::default();
+        grace.expect(JobId(7), ClientId(1), held(5));
+        let report = LeaseCommand::Release { job: JobRef::Id(JobId(7)), proof: Proof::Connection, front: false };
+        let kept = (0..=REPORTS_MAX).filter(|_| grace.keep_report(JobId(7), Tag(1), report.clone()));
+        assert_eq!(kept.count(), REPORTS_MAX);
     }
 }

@@ -226,3 +226,20 @@ impl Client {
 fn index_of(turn: u64, takes: &VecDeque<Blocked>) -> Option<usize> {
     takes.binary_search_by_key(&turn, |blocked| blocked.turn).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_has_a_bounded_number_of_blocked_takes() {
+        let mut client = Client::default();
+        let (sources, worker, until) = (Vec::new(), Bytes::new(), Timestamp::NEVER);
+        let take = Blocked { tag: Tag::NONE, sources, worker, until, turn: 0 };
+        for turn in (0..).take(BLOCKED_MAX) {
+            assert!(client.may_block_more(), "{turn}");
+            client.block(Blocked { turn, ..take.clone() });
+        }
+        assert!(!client.may_block_more());
+    }
+}

@@ -257,6 +257,16 @@ impl Job {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_job_can_be_unfit_for_eight_protocols() {
+        for number in 0..8 {
+            let unfit = Unfit::NONE.and(Protocol(number)).unwrap();
+            assert!(unfit.has(Protocol(number)) && !unfit.has(Protocol(7 - number)), "{number}");
+        }
+        assert_eq!(Unfit::NONE.and(Protocol(8)), None);
+        assert!(!Unfit::NONE.has(Protocol(8)));
+    }
+
     /// A million jobs take a hundred megabytes here: growth of the type must be deliberate.
     #[test]
     fn a_job_takes_96_bytes() {
