@@ -39,3 +39,18 @@ impl Counts {
         assert_eq!(some(self), some(&actual), "jobs by protocol and state, left: counted, right: actual");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_are_counted_in_their_order() {
+        let (mut counts, mut expected) = (Counts::default(), [Protocol::EVENTMQ, Protocol::FAKTORY, Protocol::GEARMAN]);
+        for protocol in expected {
+            counts.count(protocol, JobStateKind::Ready, 1);
+        }
+        expected.sort_unstable();
+        assert!(counts.iter().map(|(protocol, _)| protocol).eq(expected));
+    }
+}

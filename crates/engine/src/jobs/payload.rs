@@ -239,6 +239,15 @@ mod tests {
     }
 
     #[test]
+    fn payloads_are_equal_in_key_name_and_body() {
+        let payload = |key: &[u8], name: &[u8], body: &[u8]| Payload::copy(Some(key), name, body);
+        assert_eq!(payload(b"k", b"n", b"b"), payload(b"k", b"n", b"b"));
+        for other in [payload(b"l", b"n", b"b"), payload(b"k", b"m", b"b"), payload(b"k", b"n", b"c")] {
+            assert_ne!(payload(b"k", b"n", b"b"), other);
+        }
+    }
+
+    #[test]
     fn a_name_in_the_body_costs_four_bytes() {
         let bytes = |payload: Payload| match payload.0 {
             Form::Small(bytes) => bytes.len(),
