@@ -5,7 +5,7 @@ mod common;
 use common::{Broker, cron, every, finish, list_schedules, look, push, remove_keyed, remove_schedule, take};
 use windlass_engine::{
     Clash, Command, Cron, Cursor, JobCommand, JobId, JobRef, KeyUntil, Priority, Protocol, Query, QueueCommand,
-    QueueKind, ScheduleCommand, ScheduleRef, Timestamp,
+    QueueKind, Recurrence, ScheduleCommand, ScheduleRef, Timestamp, Zone,
 };
 
 #[test]
@@ -201,6 +201,17 @@ fn impossible_schedules_are_refused() {
     broker.says(1, every(5_000, push("ring")).key("k"), ["1 refused: queue of the other kind"]);
     broker.says(1, look(1), ["1 sees s1 in q at 6000"]);
     broker.says(1, remove_schedule(7), ["1 refused: schedule unknown"]);
+}
+
+#[test]
+fn a_recurrence_in_a_zone_needs_a_time_that_comes_and_a_known_zone() {
+    let never = Cron { days: 1 << 31, months: 1 << 2, ..Cron::ALWAYS };
+    let berlin = Zone::named("Europe/Berlin").unwrap();
+    for (cron, zone, happens) in
+        [(Cron::ALWAYS, berlin, true), (never, berlin, false), (Cron::ALWAYS, Zone::UNKNOWN, false)]
+    {
+        assert_eq!(Recurrence::Zoned(cron, zone).happens(), happens, "{cron} in {zone:?}");
+    }
 }
 
 #[test]

@@ -163,6 +163,8 @@ mod tests {
         comes("Europe/Berlin", &nine, &["2090-07-01T07:00:00Z", "2090-07-02T07:00:00Z"]);
         let leap = Cron { days: 1 << 29, months: 1 << 2, ..nine };
         comes("Europe/Berlin", &leap, &["2096-02-29T08:00:00Z", "2104-02-29T08:00:00Z"]);
+        let july = Cron { days: 1 << 1, months: 1 << 7, ..nine };
+        comes("Europe/London", &july, &["2026-01-15T00:00:00Z", "2026-07-01T08:00:00Z", "2027-07-01T08:00:00Z"]);
     }
 
     #[test]
