@@ -8,7 +8,7 @@ use bytes::Bytes;
 use common::*;
 use windlass_engine::{
     Backoff, BatchCommand, CallbackState, ClientCommand, Command, Cursor, Event, JobCommand, JobRef, JobStateKind,
-    Mutation, NewBatch, NewJob, Protocol, Query, Reply,
+    Limits, Mutation, NewBatch, NewJob, Protocol, Query, Reply,
 };
 
 const CALLBACKS: &str = "callbacks";
@@ -210,6 +210,26 @@ fn a_parent_waits_for_the_callbacks_of_its_children() {
 }
 
 #[test]
+fn a_forgotten_child_that_has_not_succeeded_keeps_its_parent_from_success() {
+    let mut broker = Broker::limited(|limits| limits.batch_keep_ms = 500);
+    broker.says(1, make(both("parent")), ["1 done"]);
+    broker.says(1, make(NewBatch { parent: Some(name("parent")), ..both("child") }), ["1 done"]);
+    broker.says(1, push("work").batch("parent"), ["1 new j3"]);
+    broker.says(1, push("fails").batch("child"), ["1 new j4"]);
+    broker.says(1, commit("parent"), ["1 done"]);
+    broker.says(1, commit("child"), ["1 done"]);
+    broker.says(2, take(["fails"]), ["2 took j4.1"]);
+    broker.says(2, fail(4), ["2 failed j4, discarded"]);
+    call_back(&mut broker);
+    assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/1/0 --", "1/1/1 2-"]);
+    broker.at(1_500, []);
+    assert_eq!(state(&mut broker, "child"), "batch unknown");
+    assert_eq!(broker.drain("work"), [3]);
+    call_back(&mut broker);
+    assert_eq!(state(&mut broker, "parent"), "1/0/0 2-");
+}
+
+#[test]
 fn a_parent_waits_for_an_uncommitted_child_until_it_expires() {
     let mut broker = Broker::new();
     broker.says(1, make(both("parent")), ["1 done"]);
@@ -390,6 +410,19 @@ fn a_new_batch_evicts_the_one_longest_at_rest() {
     broker.says(1, make(batch("c")), ["1 done"]);
     assert_eq!(state(&mut broker, "b"), "batch unknown");
     assert_eq!(state(&mut broker, "a"), "1/1/0 --");
+}
+
+#[test]
+fn batches_beyond_a_lower_limit_make_room_one_by_one() {
+    let mut broker = Broker::new();
+    for text in ["a", "b", "c"] {
+        broker.says(1, make(batch(text)), ["1 done"]);
+        broker.says(1, commit(text), ["1 done"]);
+    }
+    broker.engine.set_limits(Limits { batches_max: 2, ..broker.engine.limits().clone() });
+    broker.says(1, make(batch("d")), ["1 refused: daemon keeps 2 batches, the limit"]);
+    broker.says(1, make(batch("d")), ["1 done"]);
+    assert_eq!(["a", "b"].map(|text| state(&mut broker, text)), ["batch unknown"; 2]);
 }
 
 #[test]
