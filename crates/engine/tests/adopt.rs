@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{Broker, Push, create, name, push, words};
+use common::{Broker, Push, create, every, name, push, take_round, words};
 use windlass_engine::{
-    Batch, BatchCommand, Clash, ClientId, Context, Holder, Job, JobId, JobState, KeyUntil, Lease, Member, NewBatch,
-    NewJob, OnExpiry, Protocol, QueueKind, Refusal, Role, Stage, Timestamp, Token,
+    Batch, BatchCommand, Clash, ClientId, Context, Cycle, Holder, Job, JobId, JobState, KeyUntil, Lease, Member,
+    NewBatch, NewJob, OnExpiry, Protocol, QueueId, QueueKind, Refusal, Role, Schedule, Stage, Timestamp, Token,
 };
 
 /// A job of another engine with this number.
@@ -38,6 +38,34 @@ fn a_job_keeps_its_number_if_that_was_never_given_here() {
         broker.engine.adopt_numbers(next, &mut Context::new(Timestamp(1_000), 1));
         broker.says(1, push("q"), [expected]);
     }
+}
+
+#[test]
+fn a_job_that_is_taken_over_counts_as_pushed() {
+    let mut broker = Broker::new();
+    assert_eq!(adopt(&mut broker, job(5, push("q")), 1), Ok(5));
+    assert_eq!(broker.engine.meta().totals.pushed, 1);
+}
+
+#[test]
+fn a_job_with_a_reserved_rank_is_before_later_jobs() {
+    let mut broker = Broker::new();
+    let rank = broker.engine.reserve_ranks(1);
+    broker.says(1, push("q"), ["1 new j1"]);
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    let taken_over = Job { rank, ..job(5, push("q")) };
+    broker.engine.adopt_job(taken_over, &name("q"), JobId(1), &mut context).unwrap();
+    assert_eq!(broker.drain("q"), [5, 1]);
+}
+
+#[test]
+fn a_new_entry_is_behind_those_that_are_taken_over() {
+    let mut broker = Broker::new();
+    let mut entry = job(5, push("q").cycle());
+    entry.extra.get_or_insert_default().cycle = Some(Cycle { priority: 10, boost: 0 });
+    assert_eq!(adopt(&mut broker, entry, 1), Ok(5));
+    broker.says(1, push("q").cycle(), ["1 new j6"]);
+    broker.says(2, take_round("q"), ["2 took j5.11"]);
 }
 
 #[test]
@@ -236,6 +264,22 @@ fn a_job_keeps_the_role_that_its_batch_has_for_it() {
         let member = broker.engine.job(JobId(6)).unwrap().extra.as_deref().and_then(|extra| extra.member);
         assert_eq!(member.is_some(), expected, "{role:?} in {called}");
     }
+}
+
+#[test]
+fn recovery_refuses_a_job_without_its_queue_and_a_number_that_is_used() {
+    let mut broker = Broker::new();
+    broker.says(1, create("q", QueueKind::Work), ["1 done"]);
+    let queue = broker.engine.queues().next().unwrap().image().id;
+    let entry = Job { queue, ..job(5, push("q")) };
+    assert!(!broker.engine.recall_job(Job { queue: QueueId(queue.0 + 1), ..entry.clone() }), "its queue is not there");
+    assert!(broker.engine.recall_job(entry.clone()));
+    assert!(!broker.engine.recall_job(entry), "a job has its number");
+    let mut other = Broker::new();
+    other.hear(1, every(1_000, push("q")));
+    let schedule = other.engine.schedules().next().unwrap().clone();
+    assert!(!broker.engine.recall_schedule(Schedule { id: JobId(5), ..schedule }), "a job has its number");
+    assert_eq!(broker.engine.job_count(), 1);
 }
 
 #[test]

@@ -115,3 +115,16 @@ fn a_queue_number_is_reused_once_its_jobs_are_gone() {
     let names: Vec<_> = broker.engine.queues().map(|queue| (queue.image().id, queue.image().name.clone())).collect();
     assert_eq!(names[0], (number, "c".into()), "{names:?}");
 }
+
+#[test]
+fn queues_are_recalled_in_any_order_and_their_numbers_are_not_given_again() {
+    let mut broker = Broker::new();
+    ["a", "b", "c"].into_iter().for_each(|queue| drop(broker.hear(1, push(queue))));
+    let mut after = Broker::new();
+    // The second queue takes a number that was free after the first.
+    for queue in broker.engine.queues().skip(1).collect::<Vec<_>>().into_iter().rev() {
+        after.engine.recall_queue(queue.image().clone());
+    }
+    after.hear(1, push("d"));
+    after.says(1, list_queues(), ["1 queues d b c"]);
+}
