@@ -64,7 +64,7 @@ fn the_oldest_dead_are_dropped_when_there_are_too_many() {
 
 #[test]
 fn the_oldest_dead_are_dropped_when_they_have_too_many_bytes() {
-    let mut broker = Broker::limited(|limits| limits.dead_bytes_max = 3_000);
+    let mut broker = Broker::limited(|limits| limits.dead_bytes_max = 3 * 950);
     die(&mut broker, 5, 500);
     // Each counts as 250 and 200 bytes in addition to its body, because it has failed.
     assert_eq!(dead(&mut broker), [3, 4, 5]);
@@ -106,6 +106,26 @@ fn dead_jobs_make_room_for_a_push() {
     assert_eq!(dead(&mut broker), [0; 0]);
     let said = common::words(&broker.hear(1, mortal(500)));
     assert!(said[0].starts_with("1 refused: daemon holds"), "{said:?}");
+}
+
+#[test]
+fn dead_jobs_stay_until_all_jobs_exceed_their_bytes() {
+    for (bytes_max, kept, made_way) in [(2 * 950, vec![1, 2], 0), (2 * 950 - 1, vec![2], 1)] {
+        let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = bytes_max);
+        die(&mut broker, 2, 500);
+        assert_eq!(dead(&mut broker), kept, "{bytes_max}");
+        assert_eq!(broker.engine.dead_dropped(), DeadDropped { full: 0, made_way }, "{bytes_max}");
+    }
+}
+
+#[test]
+fn live_jobs_beyond_a_lower_limit_stay() {
+    let mut broker = Broker::new();
+    (0..2).for_each(|_| drop(broker.hear(1, push("q"))));
+    broker.engine.set_limits(Limits { jobs_max: 1, ..broker.engine.limits().clone() });
+    assert_eq!((broker.engine.has_dead_to_drop(), broker.engine.next_deadline()), (false, None));
+    broker.at(2_000, []);
+    assert_eq!((broker.engine.job_count(), broker.engine.dead_dropped()), (2, DeadDropped::default()));
 }
 
 #[test]
