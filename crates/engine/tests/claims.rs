@@ -343,7 +343,11 @@ fn a_job_is_brought_back_once_and_after_the_grace_no_claim_of_it_waits() {
 fn numbers_that_no_earlier_engine_gave_are_not_claimed() {
     let mut broker = successor([]);
     broker.says(1, pushed(FIRST, foreground()), ["1 ended j1048577 lost"]);
-    broker.says(1, pushed(7, push("q")), ["1 ended j7 lost"]);
+    for job in [push("q"), push("q").listen(), push("q").with(|job| job.durable = false)] {
+        broker.says(1, pushed(7, job), ["1 ended j7 lost"]);
+    }
+    broker.says(2, holds(FIRST, 1), []);
+    broker.says(2, finish(FIRST), ["2 refused: job unknown"]);
     broker.says(1, foreground(), ["1 new j1048577"]);
     let mut alone = Broker::new();
     alone.says(1, pushed(7, foreground()), ["1 ended j7 lost"]);

@@ -203,6 +203,16 @@ fn a_dropped_entry_is_out_of_the_queue_and_still_there() {
 }
 
 #[test]
+fn a_dropped_entry_is_removed_if_it_lived_for_its_listeners_only() {
+    let mut broker = Broker::new();
+    broker.says(1, push("c").cycle().foreground(), ["1 new j1"]);
+    broker.says(2, lend(), ["2 took j1.2 until 2000"]);
+    broker.says(1, ClientCommand::Close, []);
+    broker.says(2, repay(1, 2, RepayTo::Drop), ["2 done"]);
+    assert_eq!(broker.place(1), "gone");
+}
+
+#[test]
 fn the_value_repaid_is_the_value_lent_next() {
     let mut broker = Broker::new();
     broker.says(1, push("c").cycle(), ["1 new j1"]);
