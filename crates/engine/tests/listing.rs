@@ -10,8 +10,8 @@ use common::{
 };
 use windlass_engine::{
     Backoff, BulkCommand, ClientCommand, ClientId, Command, Condition, Cursor, Event, Filter, JobCommand, JobId,
-    JobRef, JobStateKind, Mutation, Notice, OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply, Timestamp, Watched,
-    WorkerCommand, WorkerState,
+    JobRef, JobStateKind, LeaseTerms, Mutation, Notice, OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply,
+    Subscription, Timestamp, Watched, WorkerCommand, WorkerState,
 };
 
 /// j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved (queue c), j7 and j8 ready.
@@ -214,7 +214,20 @@ fn queues_and_their_figures() {
     assert_eq!((q.kind, q.places, q.live(), q.workers), (QueueKind::Work, [1, 1, 1, 1, 1, 0, 1], 4, 1));
     assert_eq!((c.kind, c.places, c.live(), c.workers), (QueueKind::Cycle, [0, 0, 0, 0, 0, 1, 0], 0, 0));
     assert_eq!((q.ready[4], q.oldest_ready_at.map(|at| at.0), c.oldest_ready_at), (1, Some(1_000), None));
-    broker.says(1, Command::Query(Query::Queues { after: Cursor::default(), limit: 1 }), ["1 queues q and more"]);
+}
+
+#[test]
+fn the_pages_after_the_first_omit_queues_that_are_younger() {
+    let mut broker = one_everywhere();
+    let page = |after, limit| Query::Queues { after, limit };
+    let events = broker.hear(1, page(Cursor::default(), 1));
+    let [(_, Event::Reply(_, Reply::Queues { rows, next: Some(next) }))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    assert_eq!(rows.iter().map(|row| &row.name[..]).collect::<Vec<_>>(), [b"q"]);
+    broker.hear(1, push("late"));
+    broker.says(1, page(*next, 9), ["1 queues c r"]);
+    broker.says(1, page(Cursor::default(), 9), ["1 queues q c r late"]);
 }
 
 #[test]
@@ -271,6 +284,19 @@ fn clients_in_order_of_their_numbers() {
         ["1 clients one two three four"],
     );
     broker.says(1, Command::Query(Query::Clients { after: Cursor(2, 0), limit: 2 }), ["1 clients two three and more"]);
+}
+
+#[test]
+fn a_page_of_clients_names_16_queues_for_each_of_its_rows() {
+    let mut broker = Broker::new();
+    for (client, queue) in (1..=2).flat_map(|client| (0..20).map(move |queue| (client, queue))) {
+        let (queue, lease) = (format!("q{queue}").into(), LeaseTerms::CONNECTION);
+        broker.hear(client, ClientCommand::Serve(Subscription { queue, weight: 0, lease, unclaimed: None }));
+    }
+    let events = broker.hear(1, Query::Clients { after: Cursor::default(), limit: 2 });
+    let [(_, Event::Reply(_, Reply::Clients { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    let named: Vec<_> = rows.iter().map(|row| (row.subscriptions.len(), row.goes_on)).collect();
+    assert_eq!(named, [(20, false), (12, true)]);
 }
 
 #[test]
@@ -341,6 +367,8 @@ fn a_watcher_sees_what_happens_to_queues_and_workers() {
     };
     let seen = broker.hear(1, clear(&all, Cursor::default()));
     assert!(common::words(&seen).contains(&"2 sees q Cleared".to_owned()), "{seen:?}");
+    broker.says(1, clear(&all, Cursor(1, 0)), ["1 mutated 0"]);
+    broker.says(1, mutate(all.clone(), Mutation::Requeue), ["1 mutated 0"]);
     let some = Filter { protocol: Some(Protocol::FAKTORY), ..all };
     broker.says(1, clear(&some, Cursor::default()), ["1 mutated 0"]);
     broker.says(1, remove_queue("q", false), ["1 done", "3 sees q Removed", "2 sees q Removed"]);
@@ -350,6 +378,11 @@ fn a_watcher_sees_what_happens_to_queues_and_workers() {
     broker.says(1, signal("w", WorkerState::Terminate), ["1 done", "2 sees w Stopping"]);
     broker.says(1, ClientCommand::Close, []);
     broker.says(4, ClientCommand::Close, ["2 sees w Gone"]);
+    [1, 4].into_iter().for_each(|client| broker.open(client));
+    broker.says(1, enlist("v"), ["1 done", "2 sees v Registered"]);
+    broker.says(4, enlist("w"), ["4 done", "2 sees w Registered"]);
+    broker.says(1, signal("v", WorkerState::Quiet), ["1 done", "2 sees v Quiet"]);
+    broker.says(4, WorkerCommand::Drain, ["4 done", "2 sees w Quiet"]);
 }
 
 #[test]
@@ -370,14 +403,15 @@ fn a_watcher_sees_changes_as_far_as_it_has_room() {
     broker.says(2, watch(None, 2), ["2 missed 2"]);
     broker.says(2, watch(None, 0), []);
     broker.says(1, Command::Job(JobCommand::Cancel(common::id(3))), ["1 done", "2 sees j3 gone"]);
-    broker.hear(2, ClientCommand::Close);
+    // The count took the other place.
     broker.says(1, push("q"), ["1 new j4"]);
-    // It has missed changes and has no room when it leaves; another one takes its number.
-    broker.says(3, watch(Some("q"), 0), []);
-    broker.hear(3, ClientCommand::Close);
-    broker.open(3);
-    broker.says(1, push("q"), ["1 new j5"]);
-    broker.says(3, watch(Some("q"), 9), []);
+    // It has missed a change when it leaves; another one takes its number.
+    broker.hear(2, ClientCommand::Close);
+    broker.open(2);
+    broker.says(2, watch(Some("q"), 9), []);
+    broker.says(1, push("q"), ["1 new j5", "2 sees j5 Ready"]);
+    broker.hear(2, ClientCommand::Close);
+    broker.says(1, push("q"), ["1 new j6"]);
 }
 
 #[test]
