@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Broker, all, in_queue, placed, push, remove_queue, serve, take, take_served};
+use common::{Broker, all, credit, in_queue, placed, push, remove_queue, serve, take, take_served};
 use windlass_engine::{
     Backoff, BulkCommand, ClientCommand, Command, Condition, Cursor, Event, Filter, JobCommand, JobStateKind, Mutation,
     NewJob, Protocol, Query, QueueCommand, QueueKind, Reply, TakeCommand,
@@ -271,16 +271,41 @@ fn a_busy_connection_closes_in_parts() {
 }
 
 #[test]
-fn waiting_takes_end_a_page_at_a_time() {
-    for (takes, parts) in [(1, 0), (2, 1), (3, 2)] {
-        let mut broker = Broker::limited(|limits| limits.page_max = 1);
-        (0..takes).for_each(|_| assert_eq!(broker.hear(3, take(["q"]).forever()), []));
-        let close = Command::Client(ClientCommand::Close);
-        let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
-        let ran =
-            std::iter::repeat_with(|| broker.engine.apply_in_part(windlass_engine::ClientId(3), &close, &mut context));
-        assert_eq!(ran.take_while(|more| *more).count(), parts, "{takes}");
+fn all_that_a_connection_has_ends_a_page_at_a_time() {
+    type OneMore = fn(&mut Broker, &'static str);
+    let table: [(&str, OneMore); 3] = [
+        ("takes that wait", |broker, queue| drop(broker.hear(3, take([queue]).forever()))),
+        ("queues that it serves", |broker, queue| drop(broker.hear(3, serve(queue)))),
+        ("jobs that it holds", |broker, queue| {
+            broker.hear(1, push(queue));
+            broker.hear(3, take([queue]));
+        }),
+    ];
+    for (what, one_more) in table {
+        for (many, parts) in [(1, 0), (2, 1), (3, 2)] {
+            let mut broker = Broker::limited(|limits| limits.page_max = 1);
+            ["q", "r", "s"].into_iter().take(many).for_each(|queue| one_more(&mut broker, queue));
+            let close = Command::Client(ClientCommand::Close);
+            let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
+            let ran = std::iter::repeat_with(|| {
+                broker.engine.apply_in_part(windlass_engine::ClientId(3), &close, &mut context)
+            });
+            assert_eq!(ran.take_while(|more| *more).count(), parts, "{many} {what}");
+        }
     }
+}
+
+#[test]
+fn a_client_that_stops_to_serve_in_parts_keeps_its_credits() {
+    let mut broker = Broker::limited(|limits| limits.page_max = 1);
+    ["q", "r"].into_iter().for_each(|queue| broker.says(3, serve(queue), []));
+    broker.says(3, credit(1), []);
+    let command = Command::Client(ClientCommand::UnserveAll { requeue: false });
+    let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
+    assert!(broker.engine.apply_in_part(windlass_engine::ClientId(3), &command, &mut context));
+    broker.says(3, command, []);
+    broker.says(3, serve("q"), []);
+    broker.says(1, push("q"), ["3 took j1.1", "1 new j1"]);
 }
 
 #[test]
