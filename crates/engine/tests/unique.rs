@@ -138,6 +138,26 @@ fn a_dead_job_that_is_requeued_takes_its_key_back_if_it_is_free() {
 }
 
 #[test]
+fn a_requeued_job_loses_a_key_whose_time_is_over() {
+    let table = [
+        (KeyUntil::EndOr(Timestamp(1_500)), 1_499, true),
+        (KeyUntil::EndOr(Timestamp(1_500)), 1_500, false),
+        // It has released its key, and is still known by it.
+        (KeyUntil::Start, 1_500, true),
+    ];
+    for (until, now, has_key) in table {
+        let mut broker = Broker::new();
+        broker.hear(1, push("q").unique_until("k", Clash::Keep, until).retry(-1, Backoff::None));
+        broker.hear(2, take(["q"]));
+        broker.hear(2, fail(1));
+        broker.at(now, []);
+        broker.says(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
+        let key = broker.engine.job(JobId(1)).unwrap().key();
+        assert_eq!(key.is_some(), has_key, "{until:?} at {now}");
+    }
+}
+
+#[test]
 fn each_attach_adds_a_listener() {
     let mut broker = Broker::new();
     let job = || push("q").unique("k", Clash::Attach).foreground();
