@@ -103,7 +103,18 @@ fn a_stray_keeps_its_queue_and_is_leased_on_the_terms_of_the_ability() {
     broker.says(2, finish(1), ["2 finished j1"]);
 }
 
-/// However the first job goes away, the next one becomes the stray.
+#[test]
+fn a_stray_is_leased_on_the_terms_of_an_ability_that_takes_strays() {
+    let mut broker = Broker::new();
+    broker.hear(1, serve_on("own", 0, timed(500, OnExpiry::Requeue)));
+    broker.hear(1, default("default"));
+    broker.hear(1, credit(2));
+    broker.says(4, push("q"), ["4 new j1", "1 took j1.1"]);
+    // The other ability takes none.
+    broker.says(1, unserve("default", false), []);
+    broker.says(4, push("q"), ["4 new j2"]);
+}
+
 #[test]
 fn a_stray_is_handed_out_when_new_terms_of_a_subscription_allow_it() {
     let mut broker = Broker::new();
@@ -118,6 +129,7 @@ fn a_stray_is_handed_out_when_new_terms_of_a_subscription_allow_it() {
     broker.says(1, Command::Client(ClientCommand::Serve(renewed)), ["1 took j2.1 until 1500"]);
 }
 
+/// However the first job goes away, the next one becomes the stray.
 #[test]
 fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
     type Away = fn(&mut Broker) -> Vec<(ClientId, Event)>;

@@ -6,7 +6,7 @@ mod common;
 use common::{Broker, Push, credit, fail, finish, pause, push, serve, take, throttle};
 use windlass_engine::{
     Backoff, Bridge, ClientCommand, ClientInfo, Cursor, Event, FiguresRow, Histogram, JobId, JobRef, LeaseCommand,
-    LeaseHolder, OnExpiry, Proof, Protocol, Query, QueueCommand, Reply, Timestamp, Why,
+    LeaseHolder, LeaseTerms, OnExpiry, Proof, Protocol, Query, QueueCommand, Reply, Subscription, Timestamp, Why,
 };
 
 #[track_caller]
@@ -90,6 +90,18 @@ fn only_clients_that_see_the_job_serve_it() {
     assert_eq!(why(&mut broker, 1), Why::Unserved { others: vec![Protocol::FAKTORY] });
     broker.hear(1, faktory("q"));
     assert_eq!(why(&mut broker, 2), behind(0), "jobs of another protocol are not before it");
+}
+
+#[test]
+fn clients_that_take_unclaimed_jobs_serve_every_queue() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("q"));
+    assert_eq!(why(&mut broker, 1), Why::Unserved { others: vec![] });
+    let (queue, lease, unclaimed) = ("other".into(), LeaseTerms::CONNECTION, Some(Protocol::GEARMAN));
+    broker.hear(2, ClientCommand::Serve(Subscription { queue, weight: 0, lease, unclaimed }));
+    assert_eq!(why(&mut broker, 1), behind(0));
+    broker.hear(1, faktory("q"));
+    assert_eq!(why(&mut broker, 2), Why::Unserved { others: vec![] }, "they take jobs of one protocol");
 }
 
 #[test]
