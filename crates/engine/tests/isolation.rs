@@ -407,6 +407,18 @@ fn unserved_jobs_beside_other_protocols_workers_are_noticed_once_a_minute() {
 }
 
 #[test]
+fn unserved_jobs_of_several_queues_are_noticed_in_one_turn() {
+    let mut broker = broker();
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    for queue in ["q", "r"] {
+        broker.hear(11, serve(queue));
+        broker.engine.apply(ClientId(1), Tag::NONE, faktory(queue), &mut context);
+    }
+    let unserved = || WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
+    assert_eq!(context.warnings, ["q", "r"].map(|queue| warn(queue, unserved())));
+}
+
+#[test]
 fn a_conversion_error_gives_a_notice() {
     let mut broker = broker();
     broker.hear(1, faktory("b"));

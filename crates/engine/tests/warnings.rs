@@ -92,7 +92,7 @@ fn refused_jobs_give_notices() {
 }
 
 #[test]
-fn refusals_of_one_turn_are_counted_by_what_they_exceed() {
+fn refusals_of_one_turn_are_counted_by_their_reason() {
     let mut broker = Broker::limited(|limits| limits.name_bytes_max = 8);
     broker.hear(1, limit("mail", 1));
     broker.hear(1, push("mail"));
@@ -100,10 +100,14 @@ fn refusals_of_one_turn_are_counted_by_what_they_exceed() {
     for queue in ["mail", "a name of 18 bytes", "mail", "a name of 21 bytes..."] {
         broker.engine.apply(ClientId(1), Tag(1), push(queue), &mut context);
     }
+    for job in [push("mail").cycle(), push("mail").with(|job| job.durable = false), push("mail").cycle()] {
+        broker.engine.apply(ClientId(1), Tag(1), job, &mut context);
+    }
     let counted: Vec<_> = context.warnings.into_iter().map(|warning| (warning.kind, warning.times)).collect();
     let full = WarningKind::Refused(Capacity::QueueJobs.exceeded(1_u32, 1_u32));
     let too_long = WarningKind::Refused(Capacity::NameBytes.exceeded(18_u32, 8_u32));
-    assert_eq!(counted, [(full, 2), (too_long, 2)]);
+    let [wrong_kind, out_of_place] = [Refusal::WrongKind, Refusal::OutOfPlace].map(WarningKind::Refused);
+    assert_eq!(counted, [(full, 2), (too_long, 2), (wrong_kind, 2), (out_of_place, 1)]);
 }
 
 #[test]
