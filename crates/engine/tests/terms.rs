@@ -10,8 +10,8 @@ use common::{
     mutate, name, pause, push, release, remove_queue, remove_schedule, repay, serve, take, tell,
 };
 use windlass_engine::{
-    BatchCommand, ClientCommand, ClientInfo, Command, JobCommand, JobId, JobRef, Mutation, NewBatch, Protocol,
-    QueueKind, RepayTo, ScheduleCommand, ScheduleRef, Tag, TakeCommand,
+    BatchCommand, ClientCommand, ClientId, ClientInfo, Command, JobCommand, JobId, JobRef, Mutation, NewBatch,
+    Protocol, Pushed, QueueKind, Refusal, RepayTo, Reply, ScheduleCommand, ScheduleRef, Tag, TakeCommand,
 };
 
 const SILENT: Tag = Tag::NONE;
@@ -107,7 +107,10 @@ fn only_reports_end_a_job_and_only_requests_wait_for_work() {
 
 #[test]
 fn a_command_without_a_tag_is_answered_only_if_its_answer_is_its_purpose() {
-    let table: [(Command, bool, bool); 8] = [
+    let table: [(Command, bool, bool); 11] = [
+        (serve("q"), false, false),
+        (ClientCommand::Close.into(), false, false),
+        (ClientCommand::Disconnect(ClientId(1)).into(), false, true),
         (push("q").into(), false, true),
         (finish(1), false, true),
         (take(["q"]).into(), true, true),
@@ -119,5 +122,22 @@ fn a_command_without_a_tag_is_answered_only_if_its_answer_is_its_purpose() {
     ];
     for (command, silent, asked) in table {
         assert_eq!([SILENT, ASKED].map(|tag| command.is_answered(tag)), [silent, asked], "{command:?}");
+    }
+}
+
+#[test]
+fn a_reply_answers_a_command_of_its_kind_and_a_refusal_answers_all() {
+    let table: [(Command, Reply, bool); 8] = [
+        (push("q").into(), Reply::Pushed { job: JobId(1), how: Pushed::New, durable: true }, true),
+        (push("q").into(), Reply::Done, false),
+        (push("q").into(), Reply::Refused(Refusal::NotUnique), true),
+        (finish(1), Reply::Finished(JobId(1)), true),
+        (finish(1), Reply::Done, false),
+        (take(["q"]).into(), Reply::Empty, true),
+        (credit(1), Reply::Empty, false),
+        (credit(1), Reply::Refused(Refusal::OutOfPlace), true),
+    ];
+    for (command, reply, expected) in table {
+        assert_eq!(command.is_answered_by(&reply), expected, "{command:?} {reply:?}");
     }
 }

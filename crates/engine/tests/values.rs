@@ -5,11 +5,11 @@ mod common;
 
 use bytes::Bytes;
 use common::{
-    Broker, all, data, enlist, every, list_jobs, list_queues, list_schedules, look, name, push, take, throttle,
+    Broker, all, cron, data, enlist, every, list_jobs, list_queues, list_schedules, look, name, push, take, throttle,
 };
 use windlass_engine::{
-    BatchCommand, Cursor, End, Event, Failure, Glob, Held, JobId, JobRef, Limits, NewBatch, Notice, Priority, Protocol,
-    Query, QueueKey, Timestamp, Token,
+    BatchCommand, Clash, Cron, Cursor, End, Event, Failure, Glob, Held, JobId, JobRef, JobState, KeyUntil, Limits,
+    NewBatch, Notice, Priority, Protocol, Query, QueueKey, Timestamp, Token,
 };
 
 #[test]
@@ -127,6 +127,42 @@ fn a_notice_counts_its_body_and_a_failure_all_of_its_texts() {
     for (notice, expected) in table {
         assert_eq!(Event::Notice(notice.clone()).bytes(), expected, "{notice:?}");
     }
+}
+
+#[test]
+fn an_event_shares_its_body_from_a_size_on() {
+    let mut broker = busy();
+    let end = End::Succeeded { result: name("0123456789"), by: None };
+    let mut events = vec![Event::Notice(Notice::Ended { job: JobId(1), end })];
+    events.push(Event::Notice(Notice::Progress { job: JobId(1), note: data("0123456789") }));
+    for command in [look(1), take(["q"]).into()] {
+        events.extend(broker.hear(1, command).into_iter().map(|(_, event)| event));
+    }
+    for event in &events {
+        assert_eq!([10, 11].map(|min| event.large_body(min)), [Some(name("0123456789")), None], "{event:?}");
+    }
+    assert_eq!((events.len(), Event::Notice(Notice::WorkAvailable).large_body(0)), (4, None));
+}
+
+#[test]
+fn what_moves_to_another_engine_takes_the_times_of_the_engine_with_it() {
+    let mut broker = busy();
+    broker.hear(1, push("q").unique_until("k", Clash::Keep, KeyUntil::EndOr(Timestamp(9_000))));
+    broker.hear(1, cron(Cron::ALWAYS, push("s")));
+    let mut job = broker.engine.jobs().find(|job| job.key().is_some()).unwrap().clone();
+    job.state = JobState::Retrying(Timestamp(8_000));
+    job.shift(500);
+    let key_until = job.extra.map(|extra| extra.key_until);
+    assert_eq!((job.state, key_until), (JobState::Retrying(Timestamp(8_500)), Some(KeyUntil::EndOr(Timestamp(9_500)))));
+    let mut batch = broker.engine.batches().next().unwrap().clone();
+    batch.shift(-500);
+    assert_eq!(batch.progress.since, Timestamp(1_500));
+    let moved = broker.engine.schedules().map(|schedule| {
+        let mut moved = schedule.clone();
+        moved.shift(500);
+        (moved.anchor.ms_since(schedule.anchor), moved.next_at.ms_since(schedule.next_at))
+    });
+    assert_eq!(moved.collect::<Vec<_>>(), [(500, 500), (0, 0)], "an interval, and a time of the calendar");
 }
 
 #[test]
