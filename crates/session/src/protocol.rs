@@ -334,11 +334,23 @@ mod tests {
         }
     }
 
+    impl Publications for Plain {
+        fn protocol(&self) -> windlass_engine::Protocol {
+            windlass_engine::Protocol::GEARMAN
+        }
+
+        fn receive(&self, message: &Bytes) -> (Vec<ClientId>, Bytes) {
+            (Vec::new(), message.clone())
+        }
+
+        fn forward(&self, _: Box<dyn Fn(Bytes) + Send + Sync>) {}
+    }
+
     #[test]
     fn a_protocol_has_no_extras_by_default() {
         assert!(Plain.origin().is_none() && Plain.tls().is_none() && Plain.alias_rule().is_none());
         assert!(Plain.queues().is_empty() && Plain.schedules().unwrap().is_none() && Plain.throttles().is_none());
-        assert!(Plain.check_text("").is_ok());
+        assert!(Plain.check_text("").is_ok() && Plain.announce().is_none());
     }
 
     #[test]
