@@ -1,0 +1,166 @@
+//! A table in files: its only writer, the folders that it replaces, its syncs, and its candidates after a tear.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::*;
+use crate::files::{Step, watch_steps};
+
+fn config(folder: &Path) -> SledTableConfig {
+    SledTableConfig { folder: folder.to_owned(), segment_bytes: 512 << 10, cache_bytes: 1 << 20 }
+}
+
+fn shown(table: &SledTable) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    let each = &mut |key: &[u8], _: &[u8]| {
+        keys.push(key.to_vec());
+        ControlFlow::Continue(())
+    };
+    assert!(table.scan().unwrap().each(0, each).unwrap());
+    keys
+}
+
+#[test]
+fn a_table_is_written_only_by_the_process_that_has_completed_it() {
+    let home = tempfile::tempdir().unwrap();
+    let config = config(home.path());
+    assert!(SledTable::open(config.clone()).unwrap().is_none());
+    SledTable::create(&config, b"point").unwrap();
+    let mut table = SledTable::open(config.clone()).unwrap().unwrap();
+    assert_eq!((table.folder(), table.is_writable()), (home.path().join("table-1"), false));
+    assert!(matches!(table.set(b"key", b"value"), Err(Error::Closed)));
+    assert!(matches!(table.get(b"key"), Err(Error::Closed)));
+
+    table.begin_anew().unwrap();
+    assert!(!table.is_writable() && home.path().join(BUILDING).exists());
+    table.set(b"key", b"value").unwrap();
+    assert_eq!(table.get(b"key").unwrap().as_deref(), Some(&b"value"[..]), "it waits to be written");
+    table.sync().unwrap();
+    assert_eq!(shown(&table), [POINT_KEY], "the old table is not replaced yet");
+    table.end_anew().unwrap();
+    assert_eq!((table.folder(), table.is_writable()), (home.path().join("table-2"), true));
+    assert_eq!(shown(&table), [b"key"]);
+    assert_eq!(numbers(home.path()).unwrap(), [2]);
+    let file = fs::metadata(table.folder().join(DB)).unwrap().len();
+    assert!(file > 1 && table.disk_bytes() >= file, "{file} bytes");
+
+    table.remove(b"key").unwrap();
+    assert_eq!(table.get(b"key").unwrap(), None);
+    table.abandon();
+    assert!(!table.is_writable());
+    assert!(matches!(table.set(b"key", b"value"), Err(Error::Closed)));
+}
+
+#[test]
+fn an_abandoned_table_leaves_the_one_before_it() {
+    let home = tempfile::tempdir().unwrap();
+    let config = config(home.path());
+    SledTable::create(&config, b"point").unwrap();
+    let mut table = SledTable::open(config).unwrap().unwrap();
+    table.begin_anew().unwrap();
+    table.set(b"key", b"value").unwrap();
+    table.abandon();
+    assert!(!table.is_writable() && !home.path().join(BUILDING).exists());
+    assert_eq!((table.folder(), shown(&table)), (home.path().join("table-1"), vec![POINT_KEY.to_vec()]));
+    table.begin_anew().unwrap();
+    table.end_anew().unwrap();
+    assert!(table.is_writable(), "the next one is complete");
+}
+
+#[test]
+fn tables_that_do_not_count_are_removed() {
+    let home = tempfile::tempdir().unwrap();
+    let config = config(home.path());
+    SledTable::create(&config, b"point").unwrap();
+    let old = home.path().join("journal");
+    for folder in [&home.path().join("table-0"), &home.path().join(BUILDING), &old, &home.path().join("table-x")] {
+        fs::create_dir(folder).unwrap();
+    }
+    let mut table = SledTable::open(config).unwrap().unwrap();
+    table.tidy().unwrap();
+    let exist = |names: [&str; 5]| names.map(|name| home.path().join(name).exists());
+    let names = ["table-0", "table-1", BUILDING, "journal", "table-x"];
+    assert_eq!(exist(names), [false, true, false, true, true]);
+    table.supersede(old);
+    table.begin_anew().unwrap();
+    table.end_anew().unwrap();
+    assert_eq!(exist(names), [false, false, false, false, true]);
+}
+
+#[test]
+fn the_files_of_a_table_are_private() {
+    let home = tempfile::tempdir().unwrap();
+    let config = config(home.path());
+    SledTable::create(&config, b"point").unwrap();
+    for path in entries(&home.path().join("table-1")).unwrap() {
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, if path.is_dir() { FOLDER_MODE } else { FILE_MODE }, "{}", path.display());
+    }
+}
+
+/// How often the file of a table is made durable.
+fn syncs(work: impl FnOnce()) -> usize {
+    let syncs = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&syncs);
+    watch_steps(Some(Box::new(move |step, path| {
+        seen.set(seen.get() + usize::from(step == Step::Synced && path.ends_with(DB)));
+        Ok(())
+    })));
+    work();
+    watch_steps(None);
+    syncs.get()
+}
+
+#[test]
+fn less_than_a_segment_of_log_is_written_between_two_syncs() {
+    let home = tempfile::tempdir().unwrap();
+    let config = config(home.path());
+    assert_eq!(config.segment_bytes, 8 * LOG_PER_VALUE);
+    SledTable::create(&config, b"point").unwrap();
+    let mut table = SledTable::open(config).unwrap().unwrap();
+    for (changes, bytes, expected) in [(8, 0, 0), (9, 0, 1), (16, 0, 1), (17, 0, 2), (1, 1 << 20, 0), (2, 1 << 20, 1)] {
+        table.begin_anew().unwrap();
+        let synced = syncs(|| (0..changes).for_each(|_| table.change(bytes, |_| Ok(())).unwrap()));
+        assert_eq!(synced, expected, "{changes} changes of {bytes} bytes");
+    }
+}
+
+#[test]
+fn values_wait_until_they_are_some_megabytes() {
+    let home = tempfile::tempdir().unwrap();
+    let config = config(home.path());
+    SledTable::create(&config, b"point").unwrap();
+    let mut table = SledTable::open(config).unwrap().unwrap();
+    table.begin_anew().unwrap();
+    let (value, waiting) = (vec![7; 64 << 10], |table: &SledTable| table.writer.as_ref().unwrap().waiting.len());
+    for _ in 0..WAITING_BYTES_MAX / value.len() {
+        table.set(b"key", &value).unwrap();
+        assert_eq!(waiting(&table), 1);
+    }
+    table.set(b"other", b"v").unwrap();
+    assert_eq!(waiting(&table), 0);
+}
+
+#[test]
+fn the_file_up_to_each_tear_is_a_candidate() {
+    let home = tempfile::tempdir().unwrap();
+    let config = config(home.path());
+    SledTable::create(&config, b"point").unwrap();
+    let table = SledTable::open(config.clone()).unwrap().unwrap();
+    let path = table.folder().join(DB);
+    // A later segment behind one that is missing.
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.resize(bytes.len().next_multiple_of(config.segment_bytes), 0);
+    let place = i64::try_from(bytes.len() + config.segment_bytes).unwrap();
+    let header = [place, 0].map(|at| (at ^ i64::MAX).to_le_bytes()).concat();
+    bytes.extend((!crc32fast::hash(&header)).to_le_bytes());
+    bytes.extend(header);
+    fs::write(&path, bytes).unwrap();
+    let tears = SledFile::open(&path, config.segment_bytes).unwrap().index(None).unwrap().tears().len();
+    assert!(tears >= 2, "{tears}");
+    let scan = table.scan().unwrap();
+    for candidate in 0..tears + 3 {
+        let exists = scan.each(candidate, &mut |_, _| ControlFlow::Continue(())).unwrap();
+        assert_eq!(exists, candidate <= tears, "candidate {candidate} with {tears} tears");
+    }
+}
