@@ -339,6 +339,9 @@ mod tests {
         (hub, commits, turn)
     }
 
+    /// What happens before a commit, by its name, and how many commits the serving thread writes then.
+    type Case<'a> = (&'a str, &'a dyn Fn(&Commits), u64);
+
     #[test]
     fn a_serving_thread_leaves_large_commits_and_those_of_a_slow_or_failed_store_to_the_committing_thread() {
         let fail = |commits: &Commits| {
@@ -347,7 +350,6 @@ mod tests {
             commit_tests::push_bytes(&commits.hub, 10);
         };
         let large = |commits: &Commits| commit_tests::push_bytes(&commits.hub, usize::try_from(BYTES_MAX).unwrap());
-        type Case<'a> = (&'a str, &'a dyn Fn(&Commits), u64);
         let table: [Case<'_>; 5] = [
             ("nothing else", &|_| (), 1),
             ("large", &large, 0),

@@ -422,11 +422,13 @@ mod tests {
     use crate::connection::tests::shared;
     use crate::hub::{Durability, Hub};
 
+    /// What happens, by its name, and whether that is work, without a commit that waits and with one.
+    type Case = (&'static str, fn(&mut Serving), [bool; 2]);
+
     #[test]
     fn a_thread_with_something_to_do_does_not_sleep() {
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
         let soon = Some(Duration::from_micros(100));
-        type Case = (&'static str, fn(&mut Serving), [bool; 2]);
         let table: [Case; 5] = [
             ("nothing", |_| (), [false, false]),
             ("a connection is ready", |serving| serving.ready.push(0), [true, true]),
