@@ -98,6 +98,17 @@ fn a_client_that_waits_for_the_disk_goes_on_when_it_has_room_too() {
 }
 
 #[test]
+fn commands_without_answers_are_done_turn_after_turn() {
+    let mut led = Led::new(ROOM);
+    led.hear(open());
+    for jobs in 1..=3 {
+        led.edge.hear(Ask::Command { client: client(), tag: Tag::NONE, command: push().into() }).unwrap();
+        led.turn();
+        assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), jobs);
+    }
+}
+
+#[test]
 fn a_turn_says_how_much_of_a_clients_commands_is_done_and_whether_there_is_more() {
     let (mut led, body_bytes) = (Led::new(ROOM), ROOM_BYTES / 2);
     led.hear(open());
