@@ -303,6 +303,7 @@ impl Drop for Guest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logging::captured;
     use crate::serving::nowhere;
 
     const TEXT: IsAdmin = |byte| byte != 0;
@@ -451,6 +452,10 @@ mod tests {
         assert!(admit([192, 0, 2, 1]) && admit([192, 0, 2, 1]), "without a limit");
         let limits = **places.limits.load();
         places.limit(PlaceLimits { rate: Allowance::per_minute(1), ..limits });
-        assert_eq!([[192, 0, 2, 1], [192, 0, 2, 1], [192, 0, 2, 2]].map(admit), [true, false, true]);
+        let logged = captured(|| {
+            assert_eq!([[192, 0, 2, 1], [192, 0, 2, 1], [192, 0, 2, 2]].map(admit), [true, false, true]);
+        });
+        assert_eq!(logged.lines().count(), 1, "{logged}");
+        assert!(logged.contains("peer=192.0.2.1 limit=\"connections_per_address_per_minute\""), "{logged}");
     }
 }

@@ -124,6 +124,8 @@ impl Drop for Published {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Log;
+    use crate::logging::tests::captured;
 
     const LARGE: usize = 2 * SMALL_BYTES;
 
@@ -208,7 +210,10 @@ mod tests {
         let budget = budget(1 << 20);
         let mailboxes = [1 << 20, 10, 1 << 20]
             .map(|bytes_max| Arc::new(Mailbox::new(bytes_max, Arc::clone(&budget), crate::serving::nowhere())));
-        publication(100, &budget).post(&mailboxes);
-        assert_eq!(mailboxes.map(|mailbox| mailbox.len()), [1, 0, 1]);
+        let log = Log { level: "debug".to_owned(), ..Log::default() };
+        let logged = |to: &[Arc<Mailbox>]| captured(&log, || publication(100, &budget).post(to));
+        assert!(logged(&mailboxes).contains("missed=1"));
+        assert_eq!(logged(&mailboxes[..1]), "", "no connection misses it");
+        assert_eq!(mailboxes.map(|mailbox| mailbox.len()), [2, 0, 1]);
     }
 }

@@ -89,7 +89,7 @@ fn a_client_that_waits_for_the_disk_goes_on_when_it_has_room_too() {
     assert_eq!(jobs(&led), 1);
     led.edge.clients.values_mut().for_each(|member| member.room = 0);
     while led.hub.cut().map(|cut| led.hub.committed(cut.commit).iter().for_each(|it| it.ring())).is_some() {}
-    led.turn();
+    led.edge.collect(&mut Vec::new());
     assert!(led.edge.ready.is_empty(), "it has no room");
     led.edge.hear(Ask::Room { client: client(), bytes: ROOM }).unwrap();
     assert_eq!(led.edge.ready.len(), 1);
