@@ -167,6 +167,13 @@ mod tests {
         comes("Europe/London", &july, &["2026-01-15T00:00:00Z", "2026-07-01T08:00:00Z", "2027-07-01T08:00:00Z"]);
     }
 
+    /// In Gaza the clock changes up to four times a year, because of Ramadan: 110 times in these 40 years.
+    #[test]
+    fn a_match_is_found_behind_more_than_a_hundred_clock_changes() {
+        let monday = Cron { days: 1 << 29, months: 1 << 2, weekdays: Cron::weekday(1), ..cron(1, 1 << 9) };
+        comes("Asia/Gaza", &monday, &["2072-02-29T07:00:00Z", "2112-02-29T07:00:00Z"]);
+    }
+
     #[test]
     fn skipped_times_come_due_at_the_change() {
         let half_past_two = cron(1 << 30, 1 << 2);
