@@ -172,3 +172,18 @@ impl Meta {
         changes.push(Change::Meta);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_journal_reserves_numbers_in_blocks() {
+        let (mut meta, mut changes) = (Meta::new(), Vec::new());
+        let mut next = || (meta.new_job_id(&mut changes).0, meta.kept().reserved, changes.len());
+        assert_eq!(next(), (1, ID_BLOCK + 2, 1));
+        let last = (0..ID_BLOCK).map(|_| next()).last();
+        assert_eq!(last, Some((ID_BLOCK + 1, ID_BLOCK + 2, 1)));
+        assert_eq!(next(), (ID_BLOCK + 2, 2 * ID_BLOCK + 3, 2));
+    }
+}

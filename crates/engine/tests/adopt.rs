@@ -41,6 +41,17 @@ fn a_job_keeps_its_number_if_that_was_never_given_here() {
 }
 
 #[test]
+fn what_the_journal_has_is_not_written_again() {
+    let mut broker = Broker::new();
+    broker.says(1, push("q").cycle(), ["1 new j1"]);
+    let image = broker.engine.queues().next().unwrap().image().clone();
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    broker.engine.adopt_numbers(2, &mut context);
+    assert_eq!(broker.engine.adopt_queue(image, &mut context), Ok(false));
+    assert_eq!(context.changes, []);
+}
+
+#[test]
 fn a_job_that_is_taken_over_counts_as_pushed() {
     let mut broker = Broker::new();
     assert_eq!(adopt(&mut broker, job(5, push("q")), 1), Ok(5));

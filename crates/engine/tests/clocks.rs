@@ -4,7 +4,7 @@ mod common;
 
 use common::{Broker, cron, every, finish_by, look, push, take};
 use windlass_engine::{
-    Backoff, Clock, Context, Cron, Engine, JobId, KeyUntil, Limits, OnExpiry, Proof, Schedule, Timestamp,
+    Backoff, Change, Clock, Context, Cron, Engine, JobId, KeyUntil, Limits, OnExpiry, Proof, Schedule, Timestamp,
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -107,6 +107,17 @@ fn a_clock_set_back_repeats_no_single_time_and_stops_nothing() {
         assert_eq!(common::words(&broker.hear(1, look(1))), [format!("1 sees s1 in q at {expected}")], "{name}");
         broker.is_due_at(expected + 3_600_000);
     }
+}
+
+/// At ten past noon the clock goes back half an hour. The second time after that is the one for which it waits.
+#[test]
+fn a_clock_set_back_journals_no_schedule_that_waits_no_longer_than_it_may() {
+    let mut broker = noon();
+    broker.hear(1, cron(Cron { minutes: 1 | 1 << 30, ..Cron::ALWAYS }, push("q")));
+    let mut context = Context::new(Timestamp(broker.now + 600_000), 1);
+    context.clock = Clock::skewed(-HOUR_MS / 2);
+    broker.engine.tick(&mut context);
+    assert_eq!(context.changes, [Change::Meta]);
 }
 
 #[test]
