@@ -155,8 +155,9 @@ fn what_moves_to_another_engine_takes_the_times_of_the_engine_with_it() {
     let key_until = job.extra.map(|extra| extra.key_until);
     assert_eq!((job.state, key_until), (JobState::Retrying(Timestamp(8_500)), Some(KeyUntil::EndOr(Timestamp(9_500)))));
     let mut batch = broker.engine.batches().next().unwrap().clone();
+    batch.progress.held_until = Some(Timestamp(7_000));
     batch.shift(-500);
-    assert_eq!(batch.progress.since, Timestamp(1_500));
+    assert_eq!((batch.progress.since, batch.progress.held_until), (Timestamp(1_500), Some(Timestamp(6_500))));
     let moved = broker.engine.schedules().map(|schedule| {
         let mut moved = schedule.clone();
         moved.shift(500);

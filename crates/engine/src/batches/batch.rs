@@ -146,8 +146,9 @@ impl BatchProgress {
 
 impl Batch {
     /// Moves all times that use the engine's time, for a move to another engine.
-    pub const fn shift(&mut self, ms: i64) {
+    pub fn shift(&mut self, ms: i64) {
         self.progress.since = self.progress.since.shifted(ms);
+        self.progress.held_until = self.progress.held_until.map(|until| until.shifted(ms));
     }
 
     /// Bytes counted for it in memory limits.
