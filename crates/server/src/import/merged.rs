@@ -64,6 +64,18 @@ fn new_jobs_stand_behind_those_that_keep_their_order() {
     assert_eq!(bodies(&to), ["a", "b", "c", "new"]);
 }
 
+#[test]
+fn a_new_job_has_the_name_of_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = config(&dir.path().join("to"));
+    let lines = ["", "named"].map(|name| format!(r#"{{"queue":"q","body":"b","name":"{name}"}}"#).into_bytes());
+    assert_eq!(take(&to, &lines, usize::MAX), vec![]);
+    let mut names: Vec<Bytes> = contents(&to).jobs.iter().map(|(job, _)| Bytes::copy_from_slice(job.name())).collect();
+    names.sort_unstable();
+    assert_eq!(names.last(), Some(&bytes("named")));
+    assert_eq!(names.len(), 2);
+}
+
 /// An interruption between a commit and its record repeats lines.
 #[test]
 fn a_repeated_job_has_a_place_of_its_own() {
