@@ -80,7 +80,8 @@ impl Work {
             // The committing thread handles a full disk.
             let _ = self.checkpointer.tail().make_room();
             let seen = self.look();
-            let Some(scope) = pace.due(Instant::now(), &seen) else { continue };
+            let is_worth_while = || self.checkpointer.is_worth_while();
+            let Some(scope) = pace.due(Instant::now(), &seen, is_worth_while) else { continue };
             if self.make(scope) {
                 pace.succeeded();
             } else {
@@ -95,7 +96,6 @@ impl Work {
             newest: tail.newest(),
             free_bytes: tail.free_bytes(),
             holds_back: self.checkpointer.holds_back(),
-            is_worth_while: self.checkpointer.is_worth_while(),
             is_due: self.checkpointer.is_due(),
         }
     }

@@ -12,15 +12,14 @@ const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// What the thread sees of the store.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// The newest commit.
     pub(super) newest: u64,
     pub(super) free_bytes: u64,
     /// Whether the log keeps commits that one more checkpoint lets it forget.
     pub(super) holds_back: bool,
-    /// Whether a checkpoint is worthwhile while the daemon is idle, and whether one is due in any case.
-    pub(super) is_worth_while: bool,
+    /// Whether a checkpoint is due although the daemon is busy.
     pub(super) is_due: bool,
 }
 
@@ -32,6 +31,7 @@ pub(super) enum Scope {
     Oldest,
 }
 
+/// How long the thread waits for a quiet daemon, and after failures.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// How long nothing must have been committed before a checkpoint of everything.
@@ -47,16 +47,17 @@ impl Pace {
         Self { quiet, newest, since: now, retry: RETRY }
     }
 
-    /// The checkpoint that is due, if any.
-    pub(super) fn due(&mut self, now: Instant, seen: &Seen) -> Option<Scope> {
+    /// The checkpoint that is due, if any. Asks only of an idle daemon whether one is worthwhile: it may read the size of
+    /// the table.
+    pub(super) fn due(&mut self, now: Instant, seen: &Seen, is_worth_while: impl FnOnce() -> bool) -> Option<Scope> {
         if seen.newest != self.newest {
             (self.newest, self.since) = (seen.newest, now);
         }
         let pressed = is_pressed(seen);
         let quiet = if pressed { self.quiet.min(PRESSED_QUIET) } else { self.quiet };
         // The log keeps some segments only for safety. When the disk is almost full, room for new jobs comes first.
-        let is_worth_while = seen.is_worth_while || pressed && seen.holds_back;
-        if now.duration_since(self.since) >= quiet && is_worth_while {
+        let frees = pressed && seen.holds_back;
+        if now.duration_since(self.since) >= quiet && (frees || is_worth_while()) {
             Some(Scope::Everything)
         } else {
             seen.is_due.then_some(Scope::Oldest)
@@ -71,7 +72,7 @@ impl Pace {
     pub(super) fn failed(&mut self, seen: &Seen) -> Duration {
         let most = if is_pressed(seen) { PRESSED_RETRY } else { RETRY_MAX };
         let pause = self.retry.min(most);
-        self.retry = pause * 2;
+        self.retry = (pause * 2).min(most);
         pause
     }
 }
@@ -84,36 +85,43 @@ const fn is_pressed(seen: &Seen) -> bool {
 mod tests {
     use super::*;
 
-    const SEEN: Seen =
-        Seen { newest: 7, free_bytes: PRESSED_BYTES, holds_back: false, is_worth_while: false, is_due: false };
+    const SEEN: Seen = Seen { newest: 7, free_bytes: PRESSED_BYTES, holds_back: false, is_due: false };
     const FULL: Seen = Seen { free_bytes: PRESSED_BYTES - 1, ..SEEN };
     const QUIET: Duration = Duration::from_secs(3);
 
     #[test]
     fn a_checkpoint_of_everything_waits_until_the_daemon_is_idle() {
         let (none, all, oldest) = (None, Some(Scope::Everything), Some(Scope::Oldest));
-        let worth = |seen| Seen { is_worth_while: true, ..seen };
         let due = |seen| Seen { is_due: true, ..seen };
         let holds = |seen| Seen { holds_back: true, ..seen };
+        // Milliseconds without a commit, what is seen, and whether a checkpoint is worthwhile.
         let table = [
-            (9_000, SEEN, none),
-            (2_999, worth(SEEN), none),
-            (3_000, worth(SEEN), all),
-            (2_999, worth(due(SEEN)), oldest),
-            (3_000, worth(due(SEEN)), all),
-            (9_000, due(SEEN), oldest),
-            (9_000, holds(SEEN), none),
-            (9_000, FULL, none),
-            (999, worth(FULL), none),
-            (1_000, worth(FULL), all),
-            (999, holds(FULL), none),
-            (1_000, holds(FULL), all),
+            (9_000, SEEN, false, none),
+            (2_999, SEEN, true, none),
+            (3_000, SEEN, true, all),
+            (2_999, due(SEEN), true, oldest),
+            (3_000, due(SEEN), true, all),
+            (9_000, due(SEEN), false, oldest),
+            (9_000, holds(SEEN), false, none),
+            (9_000, FULL, false, none),
+            (999, FULL, true, none),
+            (1_000, FULL, true, all),
+            (999, holds(FULL), false, none),
+            (1_000, holds(FULL), false, all),
         ];
         let begun = Instant::now();
-        for (ms, seen, expected) in table {
+        for (ms, seen, is_worth_while, expected) in table {
             let mut pace = Pace::new(QUIET, 7, begun);
-            assert_eq!(pace.due(begun + Duration::from_millis(ms), &seen), expected, "{ms} ms: {seen:?}");
+            let due = pace.due(begun + Duration::from_millis(ms), &seen, || is_worth_while);
+            assert_eq!(due, expected, "{ms} ms, {is_worth_while}: {seen:?}");
         }
+    }
+
+    #[test]
+    fn a_busy_daemon_is_not_asked_whether_a_checkpoint_is_worthwhile() {
+        let begun = Instant::now();
+        let mut pace = Pace::new(QUIET, 7, begun);
+        assert_eq!(pace.due(begun + QUIET / 2, &SEEN, || panic!("it is busy")), None);
     }
 
     #[test]
@@ -121,10 +129,8 @@ mod tests {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let mut pace = Pace::new(QUIET, 7, begun);
-        let seen = |newest| Seen { newest, is_worth_while: true, ..SEEN };
-        assert_eq!(pace.due(at(2), &seen(8)), None);
-        assert_eq!(pace.due(at(4), &seen(8)), None);
-        assert_eq!(pace.due(at(5), &seen(8)), Some(Scope::Everything));
+        let mut due = |seconds| pace.due(at(seconds), &Seen { newest: 8, ..SEEN }, || true);
+        assert_eq!([2, 4, 5].map(&mut due), [None, None, Some(Scope::Everything)]);
     }
 
     #[test]
