@@ -121,37 +121,6 @@ fn sigttin_logs_the_state_and_disturbs_no_client() {
     assert_stopped(&mut daemon);
 }
 
-#[test]
-fn sigttin_logs_the_hundred_fullest_queues() {
-    let dir = tempfile::tempdir().unwrap();
-    let daemon = daemon(dir.path()).start();
-    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
-    let report = |round: usize| -> Vec<serde_json::Value> {
-        daemon.signal("TTIN");
-        let ends = || daemon.log_text().matches("SIGTTIN: the report ends").count();
-        wait_until("everything is logged", || ends() == round);
-        let text = daemon.log_text();
-        let lines = text.rsplit("SIGTTIN: the report begins").next().unwrap().lines();
-        lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
-    };
-    let queues = |report: &[serde_json::Value]| -> Vec<String> {
-        let queues = report.iter().filter(|line| line["message"] == "queue");
-        queues.map(|line| line["queue"].as_str().unwrap().to_owned()).collect()
-    };
-    let left_out = |report: &[serde_json::Value]| {
-        report.iter().find(|line| line["message"] == "more queues, with fewer jobs, are not shown").cloned()
-    };
-    // The daemon has a queue of its own.
-    (1..100).for_each(|queue| drop(peer.submit(&format!("q{queue:03}"), "", "x").unwrap()));
-    let all = report(1);
-    assert_eq!((queues(&all).len(), left_out(&all)), (100, None));
-    (0..4).for_each(|_| drop(peer.submit("q100", "", "x").unwrap()));
-    (0..2).for_each(|_| drop(peer.submit("q050", "", "x").unwrap()));
-    let fullest = report(2);
-    assert_eq!(queues(&fullest)[..2], ["q100", "q050"]);
-    assert_eq!((queues(&fullest).len(), &left_out(&fullest).unwrap()["more"]), (100, &1.into()));
-}
-
 // ---- SIGUSR1 --------------------------------------------------------------------------------------------------------
 
 #[test]

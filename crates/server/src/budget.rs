@@ -162,6 +162,17 @@ mod tests {
         mailbox
     }
 
+    /// Connections that hold so many bytes each.
+    fn members<const MANY: usize>(budget: &Arc<Budget>, bytes: [usize; MANY]) -> [Arc<Mailbox>; MANY] {
+        let mut client = 0;
+        bytes.map(|bytes| {
+            client += 1;
+            let member = member(budget, client);
+            budget.report(member.buffers(), bytes);
+            member
+        })
+    }
+
     fn said(bytes: &Bytes) -> Event {
         Event::Notice(Notice::Progress { job: JobId(1), note: Note::Data(bytes.clone()) })
     }
@@ -184,10 +195,7 @@ mod tests {
     #[test]
     fn a_connection_that_has_left_is_not_the_one_to_close() {
         let budget = Arc::new(Budget::new(1_000_000));
-        let members = [1, 2].map(|client| member(&budget, client));
-        for (member, bytes) in members.iter().zip([300_000, 600_000]) {
-            budget.report(member.buffers(), bytes);
-        }
+        let members = members(&budget, [300_000, 600_000]);
         budget.leave(ClientId(2));
         budget.limit(800_000);
         assert_eq!(members.map(|member| member.close_reason().is_some()), [true, false]);
@@ -196,10 +204,7 @@ mod tests {
     #[test]
     fn a_lower_limit_closes_the_largest_connections() {
         let budget = Arc::new(Budget::new(1_000_000));
-        let members = [1, 2].map(|client| member(&budget, client));
-        for (member, bytes) in members.iter().zip([300_000, 400_000]) {
-            budget.report(member.buffers(), bytes);
-        }
+        let members = members(&budget, [300_000, 400_000]);
         budget.limit(700_000);
         assert!(members.iter().all(|member| member.close_reason().is_none()));
         budget.limit(699_999);
@@ -210,10 +215,7 @@ mod tests {
     #[test]
     fn the_largest_connections_are_closed_until_the_rest_fits() {
         let budget = Arc::new(Budget::new(1_000_000));
-        let members = [1, 2, 3, 4].map(|client| member(&budget, client));
-        for (member, bytes) in members.iter().zip([300_000, 200_000, 400_000, 100_000]) {
-            budget.report(member.buffers(), bytes);
-        }
+        let members = members(&budget, [300_000, 200_000, 400_000, 100_000]);
         budget.relieve();
         assert!(members.iter().all(|member| member.close_reason().is_none()), "exactly at the limit");
         // The connection that asks for more is not the one that is closed.

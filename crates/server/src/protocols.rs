@@ -168,8 +168,6 @@ mod tests {
     #[test]
     fn certificates_guard_the_endpoints_of_a_protocol() {
         let files = Files::new(2040);
-        let Tls { certificate, key, .. } = &files.1;
-        let certificates = format!("certificate = {certificate:?}\nkey = {key:?}\n");
         let names = |text: &str, is_meant: fn(&Served) -> bool| {
             let served = all(&config(text)).unwrap();
             let mut names: Vec<_> = served.iter().filter(|it| is_meant(it)).map(|it| it.endpoint.name).collect();
@@ -177,9 +175,9 @@ mod tests {
             names
         };
         let (guarded, encrypted) = (|it: &Served| it.endpoint.guarded, |it: &Served| it.tls.is_some());
-        let encrypts = format!("[gearman.tls]\n{certificates}");
+        let encrypts = format!("[gearman.tls]\n{}", files.toml());
         assert_eq!((names(&encrypts, guarded), names(&encrypts, encrypted)), (vec![], vec!["gearman"]));
-        let demands = format!("{encrypts}client_ca = {certificate:?}");
+        let demands = format!("{encrypts}client_ca = {:?}", files.1.certificate);
         assert_eq!((names(&demands, guarded), names(&demands, encrypted)), (vec!["gearman"], vec!["gearman"]));
         assert_eq!(names("", encrypted), [""; 0]);
     }

@@ -244,7 +244,6 @@ pub(crate) fn places(config: &Config) -> PlaceLimits {
 #[cfg(test)]
 mod tests {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    use windlass_config::Tls;
     use windlass_engine::{Engine, Limits};
     use windlass_store::Journal;
 
@@ -280,12 +279,12 @@ mod tests {
     #[tokio::test]
     async fn addresses_are_logged_with_their_encryption() {
         let (dir, files) = (tempfile::tempdir().unwrap(), Files::new(2040));
-        let Tls { certificate, key, .. } = &files.1;
         let unix = dir.path().join("gearman");
         let mut config = fixture::config(&format!(
             "faktory.listen = [\"127.0.0.1:0\"]\ngearman.listen = [\"127.0.0.1:0\", \"unix:{}\"]\n\
-             [gearman.tls]\ncertificate = {certificate:?}\nkey = {key:?}\n",
-            unix.display()
+             [gearman.tls]\n{}",
+            unix.display(),
+            files.toml()
         ));
         config.protocols.retain(|protocol| ["faktory", "gearman"].contains(&protocol.name()));
         let bound = Sockets::bind(&config).await.unwrap().bound;

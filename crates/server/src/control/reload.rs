@@ -278,9 +278,7 @@ mod tests {
     fn certificates_are_read_again_while_tls_stays_on() {
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
         let (acceptor, files) = (acceptor(&hub), Files::new(2040));
-        let Tls { certificate, key, .. } = &files.1;
-        let [off, on] = [String::new(), format!("[gearman.tls]\ncertificate = {certificate:?}\nkey = {key:?}\n")]
-            .map(|text| config(&text));
+        let [off, on] = [String::new(), format!("[gearman.tls]\n{}", files.toml())].map(|text| config(&text));
         for (before, after, read) in [(&on, &on, 1), (&on, &off, 0), (&off, &on, 0), (&off, &off, 0)] {
             let (served, in_force) = (protocols::all(before).unwrap(), ArcSwap::from_pointee(before.clone()));
             let reread = || Ok(after.clone());

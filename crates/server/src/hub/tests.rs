@@ -218,64 +218,6 @@ fn a_reply_that_waits_for_a_commit_behind_a_failed_one_is_rung_for_its_own() {
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 1);
 }
 
-#[test]
-fn a_hub_shares_the_budget_of_its_daemon_and_knows_the_protocols_names() {
-    let budget = Arc::new(Budget::new(7));
-    let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
-    let hub = hub.sharing(Arc::clone(&budget)).naming(ProtocolNames::of(&fixture::config("")));
-    assert!(Arc::ptr_eq(&hub.budget, &budget));
-    assert_eq!(hub.names.name(Protocol::GEARMAN), "gearman");
-}
-
-#[test]
-fn an_earlier_deadline_moves_the_next_tick_and_a_later_one_does_not() {
-    let (hub, _) = hub(Durability::Soon, 1);
-    let now = clock::now();
-    let moved = |seconds: u64| {
-        let Command::Job(JobCommand::Push(mut job)) = push(10) else { panic!("a push") };
-        job.not_before = Some(now.after_ms(seconds * 1_000));
-        let before = hub.lock().ticks_at;
-        visit(&hub, 1, &mut items([Command::Job(JobCommand::Push(job))]));
-        let after = hub.lock().ticks_at;
-        (after < before, after)
-    };
-    let at = |seconds: u64| now.after_ms(seconds * 1_000);
-    assert_eq!(moved(3_000), (true, at(3_000)));
-    assert_eq!(moved(4_000), (false, at(3_000)));
-    assert_eq!(moved(2_000), (true, at(2_000)));
-}
-
-#[test]
-fn mailboxes_are_rung_when_their_commits_are_durable() {
-    let (hub, _) = hub(Durability::Durable, 1);
-    let mut cut = hub.cut().unwrap();
-    let newest = cut.commit.seq();
-    let mailboxes = [2, 0, 1, 0].map(|behind| {
-        let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), nowhere()));
-        hub.ring_when_durable(newest + behind, &mailbox);
-        mailbox
-    });
-    let [last, first, second, other] = &mailboxes;
-    let is_rung = |mailbox: &Arc<Mailbox>| mailbox.begin_look();
-    assert!(!mailboxes.iter().any(is_rung));
-    for expected in [vec![first, other], vec![second], vec![last]] {
-        let rung = hub.committed(cut.commit);
-        let ours: Vec<_> = rung.iter().filter(|it| mailboxes.iter().any(|mailbox| Arc::ptr_eq(it, mailbox))).collect();
-        assert_eq!(ours.len(), expected.len());
-        assert!(expected.iter().all(|mailbox| ours.iter().any(|it| Arc::ptr_eq(it, mailbox))));
-        visit(&hub, 1, &mut items([push(10)]));
-        cut = hub.cut().unwrap();
-    }
-    // What is durable, and what a failed store will not make durable, rings at once.
-    hub.ring_when_durable(newest + 2, first);
-    assert!(is_rung(first));
-    hub.ring_when_durable(newest + 3, first);
-    assert!(!is_rung(first));
-    hub.set_failed(true);
-    hub.ring_when_durable(newest + 3, second);
-    assert!(is_rung(second));
-}
-
 /// A right to the store that a test gives and takes.
 #[derive(Debug)]
 struct Given {
@@ -377,18 +319,23 @@ fn only_pending_changes_are_urgent_and_those_that_no_client_waits_for_may_gather
     assert_eq!([state(false), state(true)], [(true, false), (true, false)]);
 }
 
-/// All that is pending is on the disk.
+/// Writes all that is pending to the disk.
+fn settle(hub: &Hub) {
+    while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
+}
+
 fn settled_hub(clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
     let (hub, mailboxes) = hub(Durability::Durable, clients);
-    while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
+    settle(&hub);
     (hub, mailboxes)
 }
 
 #[test]
-fn answers_count_in_the_budget_of_all_connections() {
+fn a_hub_knows_the_protocols_names_and_counts_answers_in_the_budget_of_all_connections() {
     let budget = Arc::new(Budget::new(1 << 30));
     let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
-    let hub = hub.sharing(Arc::clone(&budget));
+    let hub = hub.sharing(Arc::clone(&budget)).naming(ProtocolNames::of(&fixture::config("")));
+    assert_eq!(hub.names.name(Protocol::GEARMAN), "gearman");
     hub.open(ClientId(1), Arc::new(Mailbox::new(usize::MAX, Arc::clone(&budget), nowhere())));
     visit(&hub, 1, &mut items([Command::Client(ClientCommand::Open(ClientInfo::default())), push(100_000)]));
     let before = budget.held();
@@ -410,17 +357,19 @@ fn the_ticker_is_notified_when_something_is_due_earlier() {
         let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::new());
         let job = NewJob { not_before: Some(begin.after_ms(after_ms)), ..job };
         visit(&hub, 1, &mut items([Command::Job(JobCommand::Push(Box::new(job)))]));
-        is_notified()
+        (is_notified(), hub.lock().ticks_at.ms_since(begin))
     };
     const HOUR_MS: u64 = 3_600_000;
-    assert_eq!([2, 3, 2, 1].map(|hours| push_at(hours * HOUR_MS)), [true, false, false, true]);
+    for (hours, notified, next) in [(2, true, 2), (3, false, 2), (2, false, 2), (1, true, 1)] {
+        assert_eq!(push_at(hours * HOUR_MS), (notified, next * HOUR_MS), "{hours}");
+    }
 }
 
 #[test]
 fn a_serving_thread_commits_what_is_pending_if_commits_are_left_to_turns() {
     let duty = |durability, in_turns: bool, item: Item| {
         let (hub, _) = hub(durability, 1);
-        while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
+        settle(&hub);
         hub.leave_commits_to_turns();
         hub.set_commit_in_turns(in_turns);
         let (mut items, mut visited) = ([item].into(), Visited::All);
@@ -444,22 +393,26 @@ fn a_serving_thread_commits_what_is_pending_if_commits_are_left_to_turns() {
 
 #[test]
 fn a_mailbox_is_rung_for_its_commit_or_at_once_if_there_is_nothing_to_wait_for() {
-    let (hub, mailboxes) = settled_hub(3);
+    let (hub, mailboxes) = settled_hub(4);
     let durable = hub.durable();
     let rung = || mailboxes.iter().map(|mailbox| u8::from(mailbox.begin_look())).collect::<Vec<_>>();
     rung();
     hub.ring_when_durable(durable, &mailboxes[0]);
-    assert_eq!(rung(), [1, 0, 0], "it is durable");
-    hub.ring_when_durable(durable + 2, &mailboxes[0]);
-    hub.ring_when_durable(durable + 1, &mailboxes[1]);
-    assert_eq!(rung(), [0, 0, 0]);
+    assert_eq!(rung(), [1, 0, 0, 0], "it is durable");
+    for (behind, mailbox) in [(2, 0), (1, 1), (1, 3)] {
+        hub.ring_when_durable(durable + behind, &mailboxes[mailbox]);
+    }
+    assert_eq!(rung(), [0; 4]);
     visit(&hub, 3, &mut [Item::Command(Tag::NONE, push(10))].into());
     commit(&hub);
-    assert_eq!(rung(), [0, 1, 0], "in the order of commits");
+    assert_eq!(rung(), [0, 1, 0, 1], "in the order of commits");
+    visit(&hub, 3, &mut [Item::Command(Tag::NONE, push(10))].into());
+    commit(&hub);
+    assert_eq!(rung(), [1, 0, 0, 0]);
     hub.set_failed(true);
     rung();
     hub.ring_when_durable(durable + 3, &mailboxes[2]);
-    assert_eq!(rung(), [0, 0, 1], "the store does not respond");
+    assert_eq!(rung(), [0, 0, 1, 0], "the store does not respond");
 }
 
 #[test]
@@ -497,7 +450,7 @@ fn a_lease_that_outlives_its_connection_waits_for_the_disk_if_another_daemon_may
     };
     assert_eq!(take(true), 1);
     assert_eq!(take(false), 0);
-    while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
+    settle(&hub);
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 1);
 }
 

@@ -5,12 +5,11 @@ use std::path::Path;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, BatchCommand, Clash, Command, Context, Engine, From, Job, JobCommand, JobId, JobRef, JobState, KeyUntil,
-    LeaseCommand, LeaseTerms, NewBatch, NewJob, OnExpiry, Proof, Protocol, QueueCommand, QueueKind, Select, Take,
-    TakeCommand, Unique, Wait,
+    Batch, Clash, Command, Context, Engine, Job, JobCommand, JobId, JobState, KeyUntil, NewJob, Protocol, QueueCommand,
+    QueueKind, Unique,
 };
 
-use super::round::{HOUR_MS, config, contents, export, lines, live, read, run, source, take};
+use super::round::{config, contents, export, half_done_batch, lines, live, read, run, source, take};
 use super::*;
 use crate::config::fixture;
 
@@ -163,25 +162,8 @@ fn an_existing_job_of_the_same_name_or_key_counts_where_it_is_the_same_job() {
 
 /// A batch of two jobs of which one has run and succeeded, that job, and the open one.
 fn half_done() -> (Batch, Job, Job) {
-    let new = NewBatch {
-        protocol: Protocol::FAKTORY,
-        name: bytes("b"),
-        parent: None,
-        about: Bytes::new(),
-        meta: Bytes::new(),
-        complete: None,
-        success: None,
-        expires_ms: HOUR_MS,
-    };
-    let member = || NewJob { batch: Some(bytes("b")), result_keep_ms: HOUR_MS, ..job(Protocol::FAKTORY, "") };
-    let lease = LeaseTerms { connection_bound: false, lease_ms: Some(HOUR_MS), on_expiry: OnExpiry::Fail, wish: None };
-    let from = From::Listed { queues: vec![bytes("q")], lease };
-    let take = Take { from, select: Select::BestPriority, wait: Wait::No, worker: Bytes::new() };
-    let end = LeaseCommand::Finish { job: JobRef::Id(JobId(2)), proof: Proof::AnyLease, result: Bytes::new() };
-    let new = BatchCommand::New(Box::new(new)).into();
-    let commands = vec![new, push(member()), push(member()), TakeCommand::Take(take).into(), end.into()];
     let dir = tempfile::tempdir().unwrap();
-    let contents = contents(&made(dir.path(), "from", commands));
+    let contents = contents(&made(dir.path(), "from", half_done_batch()));
     let mut jobs = contents.jobs.into_iter().map(|(job, _)| job);
     let [done, open] = [(); 2].map(|()| jobs.next().unwrap());
     assert!(matches!((&done.state, &open.state), (JobState::Done(_), JobState::Ready)));

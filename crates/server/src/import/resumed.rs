@@ -1,12 +1,9 @@
 //! An import that goes on where another one ended, and the jobs of a batch.
 
 use bytes::Bytes;
-use windlass_engine::{
-    BatchCommand, Clock, Command, Context, Engine, From, Job, JobCommand, JobId, JobRef, JobState, LeaseCommand,
-    LeaseTerms, NewBatch, NewJob, OnExpiry, Proof, Protocol, Select, Take, TakeCommand, Wait,
-};
+use windlass_engine::{Clock, Context, Engine, Job, JobId, JobState};
 
-use super::round::{HOUR_MS, config, contents, export, lines, live, run, source, take};
+use super::round::{config, contents, export, half_done_batch, lines, live, run, source, take};
 use super::*;
 use crate::config::fixture;
 
@@ -33,39 +30,7 @@ fn an_import_reads_the_clock_of_the_engine() {
 fn jobs_of_a_batch_stay_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
-    let name = || Bytes::from_static(b"b");
-    let new = NewBatch {
-        protocol: Protocol::FAKTORY,
-        name: name(),
-        parent: None,
-        about: Bytes::new(),
-        meta: Bytes::new(),
-        complete: None,
-        success: None,
-        expires_ms: HOUR_MS,
-    };
-    let job = || NewJob {
-        batch: Some(name()),
-        result_keep_ms: HOUR_MS,
-        ..NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"mail"), Bytes::new())
-    };
-    let lease = LeaseTerms { connection_bound: false, lease_ms: Some(HOUR_MS), on_expiry: OnExpiry::Fail, wish: None };
-    let queues = vec![Bytes::from_static(b"mail")];
-    let take_one = Take {
-        from: From::Listed { queues, lease },
-        select: Select::BestPriority,
-        wait: Wait::No,
-        worker: Bytes::new(),
-    };
-    let end = LeaseCommand::Finish { job: JobRef::Id(JobId(2)), proof: Proof::AnyLease, result: Bytes::new() };
-    let commands: [Command; 5] = [
-        BatchCommand::New(Box::new(new)).into(),
-        JobCommand::Push(Box::new(job())).into(),
-        JobCommand::Push(Box::new(job())).into(),
-        TakeCommand::Take(take_one).into(),
-        end.into(),
-    ];
-    run(&from, 1, commands.into_iter().map(|command| move |_: &mut Context, _: &Engine| command));
+    run(&from, 1, half_done_batch().into_iter().map(|command| move |_: &mut Context, _: &Engine| command));
     assert_eq!(take(&to, &lines(&export(&from.data_dir)), usize::MAX), vec![]);
     let before = contents(&from);
     assert!(before.jobs.iter().any(|(job, _)| matches!(job.state, JobState::Done(_))));

@@ -234,6 +234,31 @@ pub(super) fn config(dir: &Path) -> Config {
     Config { data_dir: dir.to_owned(), ..fixture::config("") }
 }
 
+/// A batch `b` of two jobs of the queue `q`, of which the first one has run and succeeded.
+pub(super) fn half_done_batch() -> Vec<Command> {
+    let name = || Bytes::from_static(b"b");
+    let queue = || Bytes::from_static(b"q");
+    let new = NewBatch {
+        protocol: Protocol::FAKTORY,
+        name: name(),
+        parent: None,
+        about: Bytes::new(),
+        meta: Bytes::new(),
+        complete: None,
+        success: None,
+        expires_ms: HOUR_MS,
+    };
+    let member = || {
+        let job = NewJob::new(Protocol::FAKTORY, queue(), Bytes::new());
+        JobCommand::Push(Box::new(NewJob { batch: Some(name()), result_keep_ms: HOUR_MS, ..job })).into()
+    };
+    let lease = LeaseTerms { connection_bound: false, lease_ms: Some(HOUR_MS), on_expiry: OnExpiry::Fail, wish: None };
+    let from = From::Listed { queues: vec![queue()], lease };
+    let take = Take { from, select: Select::BestPriority, wait: Wait::No, worker: Bytes::new() };
+    let end = LeaseCommand::Finish { job: JobRef::Id(JobId(2)), proof: Proof::AnyLease, result: Bytes::new() };
+    vec![BatchCommand::New(Box::new(new)).into(), member(), member(), TakeCommand::Take(take).into(), end.into()]
+}
+
 /// The content of a directory, in an order and with names that do not depend on the directory.
 #[derive(Debug, PartialEq)]
 pub(super) struct Contents {

@@ -28,6 +28,12 @@ impl Files {
         Self(dir, Tls { certificate, key, client_ca: PathBuf::new() })
     }
 
+    /// The lines of a section of TLS.
+    pub(crate) fn toml(&self) -> String {
+        let Tls { certificate, key, .. } = &self.1;
+        format!("certificate = {certificate:?}\nkey = {key:?}\n")
+    }
+
     fn handshaker(&self) -> Handshaker {
         Handshaker::new(&self.1, Duration::from_secs(5)).unwrap().unwrap()
     }

@@ -10,6 +10,15 @@ fn config(folder: &Path) -> SledTableConfig {
     SledTableConfig { folder: folder.to_owned(), segment_bytes: 512 << 10, cache_bytes: 1 << 20 }
 }
 
+/// A new table in the place of one that has only its point.
+fn begun_anew(home: &Path) -> SledTable {
+    let config = config(home);
+    SledTable::create(&config, b"point").unwrap();
+    let mut table = SledTable::open(config).unwrap().unwrap();
+    table.begin_anew().unwrap();
+    table
+}
+
 fn shown(table: &SledTable) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     let each = &mut |key: &[u8], _: &[u8]| {
@@ -54,10 +63,7 @@ fn a_table_is_written_only_by_the_process_that_has_completed_it() {
 #[test]
 fn an_abandoned_table_leaves_the_one_before_it() {
     let home = tempfile::tempdir().unwrap();
-    let config = config(home.path());
-    SledTable::create(&config, b"point").unwrap();
-    let mut table = SledTable::open(config).unwrap().unwrap();
-    table.begin_anew().unwrap();
+    let mut table = begun_anew(home.path());
     table.set(b"key", b"value").unwrap();
     table.abandon();
     assert!(!table.is_writable() && !home.path().join(BUILDING).exists());
@@ -128,10 +134,7 @@ fn less_than_a_segment_of_log_is_written_between_two_syncs() {
 #[test]
 fn values_wait_until_they_are_some_megabytes() {
     let home = tempfile::tempdir().unwrap();
-    let config = config(home.path());
-    SledTable::create(&config, b"point").unwrap();
-    let mut table = SledTable::open(config).unwrap().unwrap();
-    table.begin_anew().unwrap();
+    let mut table = begun_anew(home.path());
     let (value, waiting) = (vec![7; 64 << 10], |table: &SledTable| table.writer.as_ref().unwrap().waiting.len());
     for _ in 0..WAITING_BYTES_MAX / value.len() {
         table.set(b"key", &value).unwrap();
