@@ -24,6 +24,7 @@ use mio::event::Source;
 use windlass_engine::{Reading, Rights, Timestamp};
 use windlass_session::{Closer, Item, Outbox, Reason, Session};
 
+use self::unhurried::Unhurried;
 use crate::broker::{Broker, Visited};
 use crate::budget::{Budget, SMALL_BYTES};
 use crate::clock;
@@ -48,6 +49,7 @@ pub(crate) mod tests;
 mod times;
 #[cfg(test)]
 mod turns;
+mod unhurried;
 mod work;
 
 /// Limits for one connection.
@@ -63,6 +65,8 @@ pub(crate) struct Bounds {
     pub(crate) idle_max: Option<Duration>,
     /// How long a whole message may take to arrive.
     pub(crate) patience: Patience,
+    /// How long bytes in no hurry wait for others; 0 = not at all.
+    pub(crate) hold_max: Duration,
 }
 
 /// Reading stops while more than this waits to be written: the peer must take its answers first.
@@ -121,6 +125,7 @@ pub(crate) struct Connection {
     mailbox: Arc<Mailbox>,
     input: BytesMut,
     output: Output,
+    unhurried: Unhurried,
     outbox: Outbox,
     /// The peer's requests that are not done yet.
     items: VecDeque<Item>,
@@ -240,6 +245,7 @@ impl Connection {
             mailbox,
             input: BytesMut::new(),
             output: Output::default(),
+            unhurried: Unhurried::default(),
             outbox: Outbox::new(seat.client).with_rights(rights),
             items: VecDeque::new(),
             is_new: false,
@@ -402,8 +408,23 @@ impl Connection {
         }
     }
 
+    /// For how long, from now on, the connection holds all its output back in case more follows.
+    pub(crate) fn holds_back(&self) -> Option<Duration> {
+        let holds = self.unhurried.is_all_of(self.output.len()) && !self.eof && !self.stopping && self.ending.is_none();
+        holds.then_some(self.shared.bounds.hold_max).filter(|time| !time.is_zero())
+    }
+
+    /// What the connection holds back has waited long enough.
+    pub(crate) fn hold_no_longer(&mut self) {
+        self.unhurried.end();
+    }
+
     /// Writes once, as much as one turn may.
     fn write(&mut self) {
+        if self.holds_back().is_some() {
+            return;
+        }
+        let waiting = self.output.len();
         let output = self.output.next();
         let output = output.get(..WRITE_HIGH_BYTES).unwrap_or(output);
         if !self.writable || (output.is_empty() && !self.stream.has_unwritten()) {
@@ -415,6 +436,7 @@ impl Connection {
                 self.counts.sent(written);
                 self.was_written = written > 0;
                 self.output.advance(written);
+                self.unhurried.written(waiting);
                 if self.stopping {
                     self.heard_at = self.now;
                 }
@@ -466,7 +488,7 @@ impl Connection {
             return Next::Over(End::Closed(why));
         }
         let reading = self.begin_reading();
-        let may_write = self.writable && !self.output.is_empty();
+        let may_write = self.writable && !self.output.is_empty() && self.holds_back().is_none();
         if (reading && self.readable) || may_write || self.may_visit() || self.has_got_room() {
             return Next::Turn;
         }

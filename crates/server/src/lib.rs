@@ -66,6 +66,7 @@ mod stream;
 mod throttles;
 mod tls;
 mod traffic;
+mod tries;
 mod trying;
 mod warnings;
 

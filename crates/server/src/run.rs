@@ -30,6 +30,9 @@ use crate::role::{Place, Roles};
 use crate::serving::Threads;
 use crate::warnings;
 
+/// How long the handle of a foreground job waits for the job's result, so that both leave together.
+const HOLD_MAX: Duration = Duration::from_millis(2);
+
 /// Runs the daemon until it is asked to stop, then drains it. `reread` reads the configuration again from its source:
 /// SIGHUP applies the settings that may change while the daemon runs. `run` calls `ready` once it has its data and its
 /// addresses; an error from `ready` ends the daemon.
@@ -227,6 +230,7 @@ pub(crate) fn bounds(config: &Config) -> Bounds {
             timeout_ms: config.server.message_timeout.as_ms(),
             bytes_per_s: config.server.message_rate_min.0,
         },
+        hold_max: HOLD_MAX,
     }
 }
 

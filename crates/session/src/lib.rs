@@ -116,6 +116,8 @@ pub struct Outbox {
     items: VecDeque<Item>,
     /// Bytes for the peer that are not an item yet; they become one item when something else follows.
     bytes: BytesMut,
+    /// So many of them are in no hurry.
+    unhurried: usize,
     hang_up: Option<Reason>,
     stop: Option<Stop>,
     /// The wall clock minus the time that sessions receive.
@@ -271,6 +273,19 @@ impl Outbox {
         &mut self.bytes
     }
 
+    /// Puts bytes for the peer that may leave a moment later than they could, together with what follows: the peer waits
+    /// for that.
+    pub fn put_unhurried(&mut self, put: impl FnOnce(&mut BytesMut)) {
+        let before = self.bytes.len();
+        put(&mut self.bytes);
+        self.unhurried += self.bytes.len().saturating_sub(before);
+    }
+
+    /// How many of the bytes put out since the last call are in no hurry.
+    pub const fn take_unhurried(&mut self) -> usize {
+        std::mem::replace(&mut self.unhurried, 0)
+    }
+
     /// Appends bytes for the peer without a copy: for large bodies.
     pub fn share(&mut self, bytes: Bytes) {
         if self.hang_up.is_none() {
@@ -344,7 +359,11 @@ impl Outbox {
             self.bytes.clear();
         }
         self.flush_bytes();
-        items.append(&mut self.items);
+        if items.is_empty() {
+            std::mem::swap(items, &mut self.items);
+        } else {
+            items.append(&mut self.items);
+        }
         if self.items.capacity() > Self::KEPT_ITEMS_MAX {
             self.items = VecDeque::new();
         }

@@ -97,6 +97,11 @@ impl<Q: Question> Talk<'_, Q> {
         self.out.bytes()
     }
 
+    /// See [`Outbox::put_unhurried`].
+    pub fn put_unhurried(&mut self, put: impl FnOnce(&mut BytesMut)) {
+        self.out.put_unhurried(put);
+    }
+
     /// Sends bytes to the peer behind those of [`Talk::bytes`], without a copy: for bodies of at least [`LARGE_BYTES`].
     /// Not for a protocol with a transport, which frames its bytes.
     pub fn share(&mut self, bytes: Bytes) {

@@ -70,6 +70,16 @@ fn bytes_are_taken_alone() {
 }
 
 #[test]
+fn bytes_in_no_hurry_are_counted_once() {
+    let mut out = Outbox::default();
+    out.bytes().extend_from_slice(b"now");
+    out.put_unhurried(|bytes| bytes.extend_from_slice(b"later"));
+    out.put_unhurried(|bytes| bytes.extend_from_slice(b"or soon"));
+    assert_eq!((out.take_unhurried(), out.take_unhurried()), (12, 0));
+    assert_eq!(out.take_bytes().unwrap(), &b"nowlateror soon"[..]);
+}
+
+#[test]
 fn buffers_are_kept_up_to_their_limits() {
     for (capacity, kept) in [(Outbox::KEPT_BYTES_MAX, true), (Outbox::KEPT_BYTES_MAX + 1, false)] {
         let mut out = Outbox { bytes: BytesMut::with_capacity(capacity), ..Outbox::default() };
@@ -84,7 +94,7 @@ fn buffers_are_kept_up_to_their_limits() {
         let mut out = Outbox { items: VecDeque::with_capacity(capacity), ..Outbox::default() };
         assert_eq!(out.items.capacity(), capacity);
         out.command(Tag(1), Query::Stats);
-        out.move_behind(&mut VecDeque::new());
+        out.move_behind(&mut VecDeque::from([Item::Forbidden(Tag(1))]));
         assert_eq!(out.items.capacity() > 0, kept, "{capacity} items");
     }
 }
@@ -125,6 +135,15 @@ fn moving_items_keeps_their_order_and_frees_large_buffers() {
     assert_eq!(items.len(), 4 + Outbox::KEPT_ITEMS_MAX);
     let first: Vec<_> = items.drain(..4).map(name).collect();
     assert_eq!(first, ["5 bytes", "command 1", "1048576 bytes", "command 2"]);
+}
+
+#[test]
+fn items_behind_nothing_are_not_copied() {
+    let mut out = Outbox::default();
+    out.command(Tag(1), Query::Stats);
+    let (place, mut items) = (out.items.as_slices().0.as_ptr(), VecDeque::new());
+    out.move_behind(&mut items);
+    assert_eq!((items.as_slices().0.as_ptr(), items.len(), out.is_empty()), (place, 1, true));
 }
 
 #[test]

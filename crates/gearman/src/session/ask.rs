@@ -22,7 +22,10 @@ pub(super) const EXCEPTION: u64 = 4;
 #[derive(Debug)]
 pub enum Ask {
     /// SUBMIT_JOB and its variants.
-    Submit,
+    Submit {
+        /// The client waits for the result.
+        foreground: bool,
+    },
     /// GRAB_JOB and its variants.
     Grab(AssignForm),
     /// A step of a text command. The session's state contains which one.
@@ -40,7 +43,7 @@ impl Question for Ask {
 
     fn weight(&self) -> usize {
         match self {
-            Self::Submit | Self::Status(_) => 0,
+            Self::Submit { .. } | Self::Status(_) => 0,
             // Replies carry workloads, so a few bytes of requests must not release all of them at once. Ids are kept
             // meanwhile.
             Self::Grab(_) | Self::StatusUnique(_) => 1,

@@ -418,3 +418,19 @@ fn a_large_result_is_sent_without_a_copy() {
         assert_eq!(pieces.iter().any(|piece| piece.as_ptr() == result.as_ptr()), bytes == LARGE_BYTES);
     }
 }
+
+#[test]
+fn only_the_handle_of_a_foreground_job_is_in_no_hurry() {
+    for background in [true, false] {
+        let mut bench = Bench::new();
+        let job = Submission { function: Bytes::from_static(b"f"), unique: Bytes::new(), workload: Bytes::new() };
+        bench.request(&Request::Submit { job, priority: Urgency::Normal, background });
+        let (tag, _) = bench.command();
+        let how = windlass_engine::Pushed::New;
+        bench.event(Event::Reply(tag, Reply::Pushed { job: JobId(3), how, durable: background }));
+        let unhurried = bench.out.take_unhurried();
+        let said = bench.out.take_bytes().unwrap();
+        assert_eq!(unhurried, if background { 0 } else { said.len() }, "background {background}");
+        assert_eq!(said.escape_ascii().to_string(), response(&Response::JobCreated { handle: b"H:here:3" }));
+    }
+}

@@ -108,6 +108,8 @@ pub(super) struct Script {
     pub(super) keeps: bool,
     /// It consumes one byte at a time, and answers nothing.
     pub(super) sips: bool,
+    /// Its answer to so many events is in no hurry.
+    pub(super) unhurried: usize,
     /// Its answer to so many events is a command.
     pub(super) asks: usize,
     pub(super) needs_bytes: usize,
@@ -149,6 +151,10 @@ impl Session for Scripted {
         if script.asks > 0 {
             script.asks -= 1;
             return out.command(Tag(1), ClientCommand::Open(ClientInfo::default()));
+        }
+        if script.unhurried > 0 {
+            script.unhurried -= 1;
+            return out.put_unhurried(|bytes| bytes.extend_from_slice(b"?"));
         }
         out.bytes().extend_from_slice(b"!");
     }

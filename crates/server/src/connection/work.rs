@@ -125,7 +125,10 @@ impl Connection {
                         self.counts.refused(why.code());
                     }
                     self.session.on_event(self.now, event, &mut self.outbox);
-                    if !self.outbox.is_empty_but_bytes() {
+                    let unhurried = self.outbox.take_unhurried();
+                    if self.outbox.is_empty_but_bytes() {
+                        self.unhurried.add(unhurried);
+                    } else {
                         self.say_leading();
                         self.send_outbox();
                     }

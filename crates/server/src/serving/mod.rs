@@ -5,6 +5,7 @@
 
 mod alarm;
 mod arrival;
+mod held;
 mod load;
 mod member;
 #[cfg(test)]

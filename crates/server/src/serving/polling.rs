@@ -10,12 +10,10 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use crate::config::Polling;
+use crate::tries::Tries;
 
 /// How long a thread polls with [`Polling::Auto`]: waking a core takes about as long.
 const AUTO: Duration = Duration::from_micros(50);
-
-/// After a poll without success the next 1, 3, 7, ... waits have none, up to this power of two.
-const FAILURES_MAX: u32 = 8;
 
 /// After this many polls, and this much time, the thread looks how long it has waited for its core.
 const LOOK_POLLS: u32 = 64;
@@ -32,10 +30,7 @@ const BARRED_MAX: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Idle {
     mode: Polling,
-    /// Polls in a row that found nothing.
-    failures: u32,
-    /// How many waits to come have no poll.
-    skipped: u32,
+    tries: Tries,
     /// Polls since the last look.
     polls: u32,
     /// The thread's line in `/proc`, once it has looked; `None` inside if the kernel has none.
@@ -48,11 +43,10 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    pub(super) const fn new(mode: Polling) -> Self {
+    pub(super) fn new(mode: Polling) -> Self {
         Self {
             mode,
-            failures: 0,
-            skipped: 0,
+            tries: Tries::default(),
             polls: 0,
             schedstat: None,
             looked: None,
@@ -68,8 +62,7 @@ impl Idle {
             Polling::For(duration) => return Some(duration),
             Polling::Auto => {}
         }
-        if let Some(left) = self.skipped.checked_sub(1) {
-            self.skipped = left;
+        if !self.tries.begin() {
             return None;
         }
         if self.barred_until.is_some_and(|until| now < until) {
@@ -87,12 +80,7 @@ impl Idle {
 
     /// Records whether a poll has found work.
     pub(super) fn end(&mut self, found: bool) {
-        if found {
-            self.failures = 0;
-        } else {
-            self.failures = (self.failures + 1).min(FAILURES_MAX);
-            self.skipped = (1 << self.failures) - 1;
-        }
+        self.tries.end(found);
     }
 
     /// How long the calling thread has waited for its core so far.
@@ -171,17 +159,6 @@ mod tests {
         while idle.begin(now).is_none() {}
         idle.end(true);
         assert_eq!(polls(&mut idle, now, 10), 10);
-    }
-
-    #[test]
-    fn each_poll_in_vain_doubles_the_waits_without_one() {
-        let (now, mut idle) = (Instant::now(), Idle::new(Polling::Auto));
-        let mut waits_without = || {
-            let waits = std::iter::repeat_with(|| idle.begin(now)).take_while(Option::is_none).count();
-            idle.end(false);
-            waits
-        };
-        assert_eq!([(); 10].map(|()| waits_without()), [0, 1, 3, 7, 15, 31, 63, 127, 255, 255]);
     }
 
     #[test]

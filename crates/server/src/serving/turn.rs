@@ -27,6 +27,7 @@ use windlass_session::Reason;
 
 use super::alarm::{ALARM, Alarm};
 use super::arrival::{Arrival, Place};
+use super::held::Held;
 use super::member::Member;
 use super::polling::{self, Idle};
 use super::ringer::{Due, Ringer, Seat, WAKER};
@@ -55,6 +56,7 @@ pub(super) struct Serving {
     idle: Idle,
     alarm: Alarm,
     timers: Timers,
+    held: Held,
     /// All connections; `None` while one is in `turn`.
     members: Slab<Option<Box<Member>>>,
     /// The places of connections in the next turn.
@@ -83,6 +85,7 @@ impl Serving {
             idle: Idle::new(polling),
             alarm,
             timers: Timers::default(),
+            held: Held::default(),
             members: Slab::new(),
             ready: Vec::new(),
             turn: Vec::new(),
@@ -123,6 +126,7 @@ impl Serving {
         }
         self.take_events();
         self.take_due();
+        self.take_held();
         self.turn(&clock::read());
     }
 
@@ -140,7 +144,7 @@ impl Serving {
     fn wait_for_work(&mut self, begun: Instant, most: Duration) -> io::Result<()> {
         let commits_in = self.commits.waits_for();
         let has_work = self.has_work(commits_in);
-        let Self { poll, events, ringer, idle, alarm, .. } = self;
+        let Self { poll, events, ringer, idle, .. } = self;
         if has_work {
             return poll.poll(events, Some(Duration::ZERO));
         }
@@ -156,14 +160,15 @@ impl Serving {
             }
         }
         let timer = self.timers.next().map(clock::until);
-        let timeout = [timer, self.commits.due_in()].into_iter().flatten().fold(most, Duration::min);
+        let held = self.held.due_in(Instant::now());
+        let timeout = [timer, held, self.commits.due_in()].into_iter().flatten().fold(most, Duration::min);
         let timeout = Some(timeout).filter(|timeout| *timeout < Duration::MAX);
         if let Some(time) = commits_in {
-            alarm.set(time)?;
+            self.alarm.set(time)?;
         }
-        let sleeps = ringer.fall_asleep();
-        let waited = poll.poll(events, if sleeps { timeout } else { Some(Duration::ZERO) });
-        ringer.wake_up();
+        let sleeps = self.ringer.fall_asleep();
+        let waited = self.poll.poll(&mut self.events, if sleeps { timeout } else { Some(Duration::ZERO) });
+        self.ringer.wake_up();
         waited
     }
 
@@ -228,6 +233,22 @@ impl Serving {
         self.due = due;
     }
 
+    /// Connections that have held bytes back for long enough have a turn.
+    fn take_held(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some((until, seat)) = self.held.take_due(now) {
+            if let Some(Some(member)) = self.members.get_mut(seat.index)
+                && member.held_until == Some(until)
+            {
+                member.connection.hold_no_longer();
+                member.make_ready(&mut self.ready);
+            }
+        }
+    }
+
     /// A new connection: its first turn is the next one.
     fn enter(&mut self, arrival: Arrival, place: Place) {
         let Arrival { stream, handshake_max, greet, client, guest, rights, label, token } = arrival;
@@ -253,6 +274,7 @@ impl Serving {
             is_ready: true,
             waits_to_write: false,
             worked_in: 0,
+            held_until: None,
             leaves: false,
             label,
             place,
@@ -311,6 +333,7 @@ impl Serving {
             Next::Turn => member.make_ready(&mut self.ready),
             Next::Wait(deadline) => self.timers.set(seat, &mut member.timer, deadline),
         }
+        self.note_held(&mut member);
         let waits_to_write = member.connection.waits_to_write();
         if member.waits_to_write != waits_to_write {
             member.waits_to_write = waits_to_write;
@@ -326,6 +349,16 @@ impl Serving {
         }
         if let Some(place) = self.members.get_mut(seat.index) {
             *place = Some(member);
+        }
+    }
+
+    /// Notes until when the connection holds bytes back.
+    fn note_held(&mut self, member: &mut Member) {
+        let Some(time) = member.connection.holds_back() else { return member.held_until = None };
+        if member.held_until.is_none() {
+            let until = Instant::now() + time;
+            member.held_until = Some(until);
+            self.held.add(until, member.connection.seat());
         }
     }
 
@@ -383,6 +416,7 @@ impl Serving {
         let counts = self.traffic.of(member.label.protocol);
         member.connection.move_to(Arc::clone(&self.ringer), seat, counts);
         (member.leaves, member.worked_in, member.waits_to_write, member.is_ready) = (false, 0, false, true);
+        member.held_until = None;
         let (registry, token) = (self.poll.registry(), Token(seat.index));
         if let Err(error) = registry.register(member.connection.source(), token, Interest::READABLE) {
             tracing::error!(%error, "cannot wait for a socket");

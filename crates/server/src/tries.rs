@@ -1,0 +1,63 @@
+//! What pays only if it succeeds is tried less and less often while it fails.
+
+/// After each failure in a row the next 1, 3, 7, ... times have no try, up to this power of two.
+const FAILURES_MAX: u32 = 8;
+
+/// Decides from the last tries whether there is one this time.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    /// Failures in a row.
+    failures: u32,
+    /// How many times to come have no try.
+    skipped: u32,
+}
+
+impl Tries {
+    /// Whether to try this time.
+    pub(crate) const fn begin(&mut self) -> bool {
+        match self.skipped.checked_sub(1) {
+            Some(left) => {
+                self.skipped = left;
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// A try has ended.
+    pub(crate) fn end(&mut self, success: bool) {
+        if success {
+            self.failures = 0;
+        } else {
+            self.failures = (self.failures + 1).min(FAILURES_MAX);
+            self.skipped = (1 << self.failures) - 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_doubles_the_times_without_a_try() {
+        let mut tries = Tries::default();
+        let mut times_without = || {
+            let times = std::iter::repeat_with(|| tries.begin()).take_while(|begins| !begins).count();
+            tries.end(false);
+            times
+        };
+        assert_eq!([(); 10].map(|()| times_without()), [0, 1, 3, 7, 15, 31, 63, 127, 255, 255]);
+    }
+
+    #[test]
+    fn after_a_success_there_is_a_try_each_time() {
+        let mut tries = Tries::default();
+        (0..3).for_each(|_| tries.end(false));
+        while !tries.begin() {}
+        tries.end(true);
+        assert_eq!([(); 3].map(|()| tries.begin()), [true; 3]);
+        tries.end(false);
+        assert_eq!([(); 3].map(|()| tries.begin()), [false, true, true], "the failures before do not count");
+    }
+}
