@@ -407,6 +407,18 @@ fn unserved_jobs_beside_other_protocols_workers_are_noticed_once_a_minute() {
 }
 
 #[test]
+fn unserved_jobs_are_noticed_unless_a_client_takes_unclaimed_jobs() {
+    let mut broker = broker();
+    let (lease, unclaimed) = (LeaseTerms::CONNECTION, Some(Protocol::FAKTORY));
+    broker.hear(3, ClientCommand::Serve(Subscription { queue: "other".into(), weight: 0, lease, unclaimed }));
+    broker.hear(11, serve("q"));
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
+    broker.hear(3, ClientCommand::Close);
+    let unserved = WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), [warn("q", unserved)]);
+}
+
+#[test]
 fn unserved_jobs_of_several_queues_are_noticed_in_one_turn() {
     let mut broker = broker();
     let mut context = Context::new(Timestamp(broker.now), 1);

@@ -105,6 +105,25 @@ fn clients_that_take_unclaimed_jobs_serve_every_queue() {
 }
 
 #[test]
+fn a_job_is_unserved_again_when_the_last_client_that_takes_unclaimed_jobs_has_gone() {
+    let (lease, unclaimed) = (LeaseTerms::CONNECTION, Some(Protocol::GEARMAN));
+    let serve = |queue: &'static str| Subscription { queue: queue.into(), weight: 0, lease, unclaimed };
+    let ends = [ClientCommand::Unserve { queue: "other".into(), requeue: false }, ClientCommand::Close];
+    for end in ends {
+        let mut broker = Broker::new();
+        broker.hear(1, push("q"));
+        for client in [2, 3] {
+            broker.hear(client, ClientCommand::Serve(serve("other")));
+        }
+        assert_eq!(why(&mut broker, 1), behind(0));
+        broker.hear(2, end.clone());
+        assert_eq!(why(&mut broker, 1), behind(0), "{end:?} of one");
+        broker.hear(3, end.clone());
+        assert_eq!(why(&mut broker, 1), Why::Unserved { others: vec![] }, "{end:?} of both");
+    }
+}
+
+#[test]
 fn clients_of_a_bridged_queue_serve_the_jobs_that_can_be_converted() {
     let mut broker = Broker::new();
     broker.hear(5, ClientCommand::Open(ClientInfo { protocol: Some(Protocol::FAKTORY), ..ClientInfo::default() }));

@@ -9,7 +9,7 @@ use super::serve::{admits_waiter, next_served, next_unclaimed};
 use super::state::State;
 use crate::clients::check_waiters;
 use crate::ids::{ClientId, JobId, Protocol, QueueId};
-use crate::jobs::Job;
+use crate::jobs::{Job, Unfit};
 use crate::queues::{Consumers, Queue, WaitKey, WaitsAs};
 
 /// By queue and protocol: how many subscriptions there are, and how many sleepers were woken for it.
@@ -52,6 +52,11 @@ pub(super) fn check(state: &State) {
     for queue in state.queues.iter() {
         check_consumers(queue, &hands);
         check_served(state, queue);
+    }
+    for protocol in Unfit::SHARING.into_iter().chain([Protocol::SPIDERQ]) {
+        let served = state.clients.iter().flat_map(|(_, client)| client.subscriptions());
+        let takes = served.filter(|served| served.unclaimed == Some(protocol)).count();
+        assert_eq!(state.queues.unclaimed_subscriptions(protocol), takes, "subscriptions of unclaimed {protocol:?}");
     }
     assert!(next_unclaimed(state).is_none(), "an unclaimed job waits, and so does a client that takes it");
     let due_at_once = next_deadline(state).is_some_and(|at| at <= state.now);

@@ -10,7 +10,7 @@ use hashbrown::HashSet;
 use super::claims;
 use super::failures::lose_job;
 use super::state::State;
-use super::subscriptions::{forget_served, stop_listening};
+use super::subscriptions::{count_out, forget_served, stop_listening};
 use super::take::unwait;
 use crate::command::{ClientCommand, Command};
 use crate::context::Context;
@@ -79,6 +79,6 @@ fn forget_last_subscriptions(state: &mut State, id: ClientId, limit: usize, cont
         }
     }
     let (still, gone): (Vec<_>, Vec<_>) = gone.into_iter().partition(|served| queues.contains(&served.queue));
-    still.iter().for_each(|served| state.queues.count_workers(served.queue, own, -1));
+    still.into_iter().for_each(|served| count_out(state, own, served));
     forget_served(state, id, gone, context);
 }

@@ -12,7 +12,7 @@ use super::workers::forget_worker;
 use crate::clients::Served;
 use crate::context::Context;
 use crate::event::Notice;
-use crate::ids::{ClientId, JobId, QueueId};
+use crate::ids::{ClientId, JobId, Protocol, QueueId};
 use crate::refusal::{Capacity, Refusal, Thing};
 use crate::request::{QueueKind, Subscription};
 use crate::work::{LOOKED_UP, STEP};
@@ -155,12 +155,20 @@ fn subscriptions_of(state: &State, id: ClientId) -> u64 {
 pub(super) fn forget_served(state: &mut State, id: ClientId, gone: Vec<Served>, context: &mut Context) {
     let own = state.clients.protocol_of(id);
     for served in gone {
-        state.queues.count_workers(served.queue, own, -1);
+        count_out(state, own, served);
         state.queues.note_unclaimed(served.queue);
         if state.waiters().unwake(id, served.queue) {
             serve(state, served.queue, context);
         }
         state.queues.drop_if_unknown(served.queue);
+    }
+}
+
+/// Counts a subscription out that a client of this protocol had.
+pub(super) fn count_out(state: &mut State, own: Option<Protocol>, served: Served) {
+    state.queues.count_workers(served.queue, own, -1);
+    if let Some(protocol) = served.unclaimed {
+        state.queues.watch_unclaimed_no_more(protocol);
     }
 }
 

@@ -87,7 +87,7 @@ fn waits(state: &State, job: &Job) -> Why {
     }
     let serving = queue.consumers().filter(|consumers| consumers.are_there());
     let (seeing, others): (Vec<_>, Vec<_>) = serving.partition(|consumers| sees(consumers, queue, job));
-    if seeing.is_empty() && !state.queues.takes_unclaimed(job.protocol) {
+    if seeing.is_empty() && state.queues.unclaimed_subscriptions(job.protocol) == 0 {
         return Why::Unserved { others: others.into_iter().filter_map(Consumers::protocol).collect() };
     }
     behind(state, queue, job)

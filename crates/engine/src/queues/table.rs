@@ -374,11 +374,6 @@ impl Queues {
         self.at_mut(id).map(|queue| &mut **queue.figures.get_or_insert_default())
     }
 
-    /// Whether clients take unclaimed jobs of this protocol.
-    pub(crate) fn takes_unclaimed(&self, protocol: Protocol) -> bool {
-        self.unclaimed.watched.contains_key(&protocol)
-    }
-
     /// Records that clients of this protocol take from a queue. Returns the queue's birth number.
     pub(crate) fn add_protocol(&mut self, id: QueueId, own: Option<Protocol>) -> Option<u64> {
         let queue = self.at_mut(id)?;
@@ -391,7 +386,7 @@ impl Queues {
     /// each queue.
     pub(crate) fn take_unserved(&mut self, id: QueueId, now: Timestamp) -> Option<(Bytes, Protocol, Vec<Protocol>)> {
         let (jobs, workers) = self.at(id)?.unserved_beside_others()?;
-        if self.unclaimed.watched.contains_key(&jobs) {
+        if self.unclaimed_subscriptions(jobs) > 0 {
             return None;
         }
         let queue = self.at_mut(id)?;

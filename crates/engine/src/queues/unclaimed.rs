@@ -32,6 +32,8 @@ pub(super) struct Unclaimed {
 /// The unclaimed jobs of one protocol.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
+    /// Subscriptions that take them.
+    subscriptions: usize,
     /// By the sort key of the first job.
     queues: BTreeSet<(SortKey, QueueId)>,
     /// Clients with credits, each with the weight of its subscription that takes unclaimed jobs.
@@ -87,12 +89,27 @@ impl Queue {
 }
 
 impl Queues {
-    /// Starts to keep the unclaimed queues of this protocol. Looks at all queues the first time.
+    /// One more subscription takes unclaimed jobs of this protocol. Looks at all queues the first time.
     pub(crate) fn watch_unclaimed(&mut self, protocol: Protocol) {
-        if let Entry::Vacant(entry) = self.unclaimed.watched.entry(protocol) {
-            entry.insert(Watch::default());
-            (0..self.numbers()).for_each(|id| self.note_unclaimed(QueueId(id)));
+        match self.unclaimed.watched.entry(protocol) {
+            Entry::Occupied(entry) => entry.into_mut().subscriptions += 1,
+            Entry::Vacant(entry) => {
+                entry.insert(Watch { subscriptions: 1, ..Watch::default() });
+                (0..self.numbers()).for_each(|id| self.note_unclaimed(QueueId(id)));
+            }
         }
+    }
+
+    /// One subscription less takes unclaimed jobs of this protocol.
+    pub(crate) fn watch_unclaimed_no_more(&mut self, protocol: Protocol) {
+        if let Some(watch) = self.unclaimed.watched.get_mut(&protocol) {
+            watch.subscriptions -= 1;
+        }
+    }
+
+    /// How many subscriptions take unclaimed jobs of this protocol.
+    pub(crate) fn unclaimed_subscriptions(&self, protocol: Protocol) -> usize {
+        self.unclaimed.watched.get(&protocol).map_or(0, |watch| watch.subscriptions)
     }
 
     /// Whether any subscription has ever taken unclaimed jobs.
