@@ -461,7 +461,7 @@ mod tests {
         ]);
         let (engine, left_out) = rebuilt(&found, Limits::default(), 1);
         engine.check();
-        assert_eq!(left_out, 6, "two of a cycle that is none or the reverse, two of a queue that is none, two schedules");
+        assert_eq!(left_out, 6, "two of a cycle that is none or the reverse, of a queue that is none, schedules");
         let mut jobs: Vec<_> = engine.jobs().map(|job| (job.id.0, job.rank - (1 << 62))).collect();
         jobs.sort_unstable();
         assert_eq!(jobs, [(1, 5), (2, 6), (4, 2), (7, 7)], "with ranks of their own");

@@ -63,7 +63,8 @@ impl Files {
             SegmentFile { path, header, bytes }
         };
         let mut segments: Vec<_> = heads.into_iter().map(segment).collect();
-        segments.sort_by_key(|segment| segment.header.map_or((u64::MAX, 0), |header| (header.number, header.first_seq)));
+        let place = |header: SegmentHeader| (header.number, header.first_seq);
+        segments.sort_by_key(|segment| segment.header.map_or((u64::MAX, 0), place));
         Ok(Self { mark, id, segments })
     }
 
