@@ -1,18 +1,16 @@
 //! What pays only if it succeeds is tried less and less often while it fails.
 
-/// After each failure in a row the next 1, 3, 7, ... times have no try, up to this power of two.
-const FAILURES_MAX: u32 = 8;
-
-/// Decides from the last tries whether there is one this time.
+/// Decides from the last tries whether there is one this time. After each failure in a row the next 1, 3, 7, ... times
+/// have no try, up to the power of two `FAILURES_MAX`.
 #[derive(Debug, Default)]
-pub(crate) struct Tries {
+pub(crate) struct Tries<const FAILURES_MAX: u32> {
     /// Failures in a row.
     failures: u32,
     /// How many times to come have no try.
     skipped: u32,
 }
 
-impl Tries {
+impl<const FAILURES_MAX: u32> Tries<FAILURES_MAX> {
     /// Whether to try this time.
     pub(crate) const fn begin(&mut self) -> bool {
         match self.skipped.checked_sub(1) {
@@ -33,6 +31,12 @@ impl Tries {
             self.skipped = (1 << self.failures) - 1;
         }
     }
+
+    /// Failures in a row.
+    #[cfg(test)]
+    pub(crate) const fn failures(&self) -> u32 {
+        self.failures
+    }
 }
 
 #[cfg(test)]
@@ -41,7 +45,7 @@ mod tests {
 
     #[test]
     fn each_failure_doubles_the_times_without_a_try() {
-        let mut tries = Tries::default();
+        let mut tries = Tries::<8>::default();
         let mut times_without = || {
             let times = std::iter::repeat_with(|| tries.begin()).take_while(|begins| !begins).count();
             tries.end(false);
@@ -52,7 +56,7 @@ mod tests {
 
     #[test]
     fn after_a_success_there_is_a_try_each_time() {
-        let mut tries = Tries::default();
+        let mut tries = Tries::<8>::default();
         (0..3).for_each(|_| tries.end(false));
         while !tries.begin() {}
         tries.end(true);

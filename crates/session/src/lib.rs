@@ -273,8 +273,8 @@ impl Outbox {
         &mut self.bytes
     }
 
-    /// Puts bytes for the peer that may leave a moment later than they could, together with what follows: the peer waits
-    /// for that.
+    /// Puts bytes for the peer, in [`Session::on_event`], that may leave a moment later than they could, together with
+    /// what follows: the peer waits for that.
     pub fn put_unhurried(&mut self, put: impl FnOnce(&mut BytesMut)) {
         let before = self.bytes.len();
         put(&mut self.bytes);

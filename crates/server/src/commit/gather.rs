@@ -7,11 +7,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::tries::Tries;
+
 /// The longest wait. It is never longer than the last commit took.
 const WAIT_MAX: Duration = Duration::from_micros(150);
-
-/// After a wait in vain the next 1, 3, 7, ... commits have none, up to this power of two.
-const FAILURES_MAX: u32 = 5;
 
 /// Decides from how the last waits ended.
 #[derive(Debug, Default)]
@@ -26,10 +25,7 @@ pub(super) struct Gather {
     is_open: bool,
     /// The wait in progress: how many acknowledgements there were when it began, and when it ends.
     wait: Option<(usize, Instant)>,
-    /// Waits in vain in a row.
-    failures: u32,
-    /// How many commits to come have no wait.
-    skipped: u32,
+    tries: Tries<5>,
 }
 
 impl Gather {
@@ -43,7 +39,7 @@ impl Gather {
     pub(super) fn committed(&mut self, took: Duration) {
         if let Some((begun_with, _)) = self.wait.take() {
             let (came, missing) = (self.waiting.saturating_sub(begun_with), self.expected.saturating_sub(begun_with));
-            self.judge(2 * came >= missing);
+            self.tries.end(2 * came >= missing);
         }
         (self.expected, self.waiting, self.took, self.is_open) = (self.waiting, 0, took, false);
     }
@@ -51,12 +47,10 @@ impl Gather {
     /// The acknowledgements of the last commit have left.
     pub(super) fn replied(&mut self, now: Instant) {
         self.expected = self.expected.saturating_add(self.waiting);
-        if let Some(left) = self.skipped.checked_sub(1) {
-            self.skipped = left;
-            return;
+        if self.tries.begin() {
+            self.is_open = true;
+            self.begin(|| now);
         }
-        self.is_open = true;
-        self.begin(|| now);
     }
 
     /// The wait begins with the first request that would have been committed without it.
@@ -69,15 +63,6 @@ impl Gather {
     /// Until when the next commit waits.
     pub(super) fn waits_until(&self) -> Option<Instant> {
         self.wait.filter(|_| self.waiting < self.expected).map(|(_, until)| until)
-    }
-
-    fn judge(&mut self, paid: bool) {
-        if paid {
-            self.failures = 0;
-        } else {
-            self.failures = (self.failures + 1).min(FAILURES_MAX);
-            self.skipped = (1 << self.failures) - 1;
-        }
     }
 }
 
@@ -169,7 +154,7 @@ mod tests {
             let wait = Some((1, Instant::now()));
             let mut gather = Gather { waiting: 1 + came, expected: 1 + missing, wait, ..Gather::default() };
             gather.committed(TOOK);
-            assert_eq!(gather.failures == 0, paid, "{came} of {missing}");
+            assert_eq!(gather.tries.failures() == 0, paid, "{came} of {missing}");
         }
     }
 }

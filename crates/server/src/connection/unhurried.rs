@@ -9,7 +9,7 @@ use crate::tries::Tries;
 #[derive(Debug, Default)]
 pub(super) struct Unhurried {
     bytes: usize,
-    tries: Tries,
+    tries: Tries<8>,
 }
 
 impl Unhurried {

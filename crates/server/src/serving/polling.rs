@@ -30,7 +30,7 @@ const BARRED_MAX: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Idle {
     mode: Polling,
-    tries: Tries,
+    tries: Tries<8>,
     /// Polls since the last look.
     polls: u32,
     /// The thread's line in `/proc`, once it has looked; `None` inside if the kernel has none.
@@ -159,6 +159,17 @@ mod tests {
         while idle.begin(now).is_none() {}
         idle.end(true);
         assert_eq!(polls(&mut idle, now, 10), 10);
+    }
+
+    #[test]
+    fn each_poll_in_vain_doubles_the_waits_without_one() {
+        let (now, mut idle) = (Instant::now(), Idle::new(Polling::Auto));
+        let mut waits_without = || {
+            let waits = std::iter::repeat_with(|| idle.begin(now)).take_while(Option::is_none).count();
+            idle.end(false);
+            waits
+        };
+        assert_eq!([(); 10].map(|()| waits_without()), [0, 1, 3, 7, 15, 31, 63, 127, 255, 255]);
     }
 
     #[test]

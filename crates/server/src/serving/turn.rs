@@ -144,7 +144,7 @@ impl Serving {
     fn wait_for_work(&mut self, begun: Instant, most: Duration) -> io::Result<()> {
         let commits_in = self.commits.waits_for();
         let has_work = self.has_work(commits_in);
-        let Self { poll, events, ringer, idle, .. } = self;
+        let Self { poll, events, ringer, idle, alarm, .. } = self;
         if has_work {
             return poll.poll(events, Some(Duration::ZERO));
         }
@@ -160,15 +160,15 @@ impl Serving {
             }
         }
         let timer = self.timers.next().map(clock::until);
-        let held = self.held.due_in(Instant::now());
+        let held = self.held.due_in(begun);
         let timeout = [timer, held, self.commits.due_in()].into_iter().flatten().fold(most, Duration::min);
         let timeout = Some(timeout).filter(|timeout| *timeout < Duration::MAX);
         if let Some(time) = commits_in {
-            self.alarm.set(time)?;
+            alarm.set(time)?;
         }
-        let sleeps = self.ringer.fall_asleep();
-        let waited = self.poll.poll(&mut self.events, if sleeps { timeout } else { Some(Duration::ZERO) });
-        self.ringer.wake_up();
+        let sleeps = ringer.fall_asleep();
+        let waited = poll.poll(events, if sleeps { timeout } else { Some(Duration::ZERO) });
+        ringer.wake_up();
         waited
     }
 
