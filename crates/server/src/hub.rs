@@ -289,8 +289,11 @@ impl Hub {
         }
         let publications = std::mem::take(&mut core.publications);
         let noticed = std::mem::take(&mut core.context.warnings);
-        let durable = self.durability == Durability::Durable;
-        let duty = if to_commit && durable { self.duty(&mut core, in_turn) } else { CommitDuty::None };
+        let duty = match self.durability {
+            Durability::Durable if to_commit => self.duty(&mut core, in_turn),
+            Durability::Durable => CommitDuty::None,
+            Durability::Soon => self.duty_by_intervals(&core),
+        };
         drop(core);
         warnings::tell(noticed, &self.names);
         publications.into_iter().for_each(|(words, to)| Publication::new(words, &self.budget).post(&to));
@@ -320,6 +323,14 @@ impl Hub {
             self.wake_committer();
             CommitDuty::None
         }
+    }
+
+    /// The same where commits come at intervals: the committing thread does everything.
+    fn duty_by_intervals(&self, core: &Core) -> CommitDuty {
+        if core.journal.is_behind() {
+            self.wake_committer();
+        }
+        CommitDuty::None
     }
 
     /// Whether there is something to commit now, without waiting for more.

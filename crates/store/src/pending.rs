@@ -189,14 +189,14 @@ impl Pending {
         runs
     }
 
-    /// Uses the buffer of a commit that is on the disk again, if the commit has needed it.
+    /// Uses a buffer again whose records are elsewhere, if they have needed it.
     pub(crate) fn reuse(&mut self, mut arena: Vec<u8>) {
         let is_needed = arena.len() >= arena.capacity() / SPARE_PART;
-        if is_needed && arena.capacity() > 0 && self.spares.len() < SPARES_MAX {
+        if !is_needed {
+            self.spares.pop();
+        } else if arena.capacity() > 0 && self.spares.len() < SPARES_MAX {
             arena.clear();
             self.spares.push(arena);
-        } else {
-            self.spares.pop();
         }
     }
 
@@ -275,7 +275,8 @@ impl Pending {
 
     /// Compacts the records.
     fn tidy(&mut self) {
-        let mut arena = Vec::with_capacity(self.arena.len() - self.holes);
+        let mut arena = self.spares.pop().unwrap_or_default();
+        arena.reserve(self.arena.len() - self.holes);
         self.records.retain(|record| record.kind != Kind::Void);
         for (index, record) in (0..).zip(&mut self.records) {
             let bytes = self.arena.get(record.at..record.at + record.len).unwrap_or_default();
@@ -285,7 +286,8 @@ impl Pending {
                 self.index.set(record.id, index);
             }
         }
-        self.arena = arena;
+        let cluttered = std::mem::replace(&mut self.arena, arena);
+        self.reuse(cluttered);
         (self.holes, self.voids) = (0, 0);
     }
 }
@@ -398,9 +400,9 @@ mod tests {
     #[test]
     fn no_more_buffers_are_kept_than_commits_are_on_their_way() {
         let mut pending = Pending::new(1, JobId(1));
-        for _ in 0..5 {
+        for buffers in 1..5 {
             pending.reuse(vec![0; 100]);
-            assert!(pending.spares.len() <= SPARES_MAX);
+            assert_eq!(pending.spares.len(), buffers.min(SPARES_MAX));
         }
     }
 

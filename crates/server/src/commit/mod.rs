@@ -166,9 +166,8 @@ impl Commits {
         }
         while !self.stopping() && self.hub.deposed().is_none() {
             if let Some(interval) = self.pace.interval {
-                // The changes of this interval may need more than one commit.
-                while self.commit() && self.hub.with_journal(|_, journal| journal.is_behind()) {}
-                self.sleep(interval);
+                while self.commit() && self.is_behind() {}
+                self.rest_for(interval);
             } else {
                 self.rest();
                 self.commit();
@@ -198,6 +197,23 @@ impl Commits {
         if !self.hub.is_urgent() && !self.stopping() {
             thread::park();
         }
+    }
+
+    /// Waits for the next interval. A complete commit does not wait that long, so its memory is soon free for another.
+    fn rest_for(&self, interval: Duration) {
+        let end = Instant::now() + interval;
+        loop {
+            self.hub.committer_is_idle();
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.is_behind() || self.stopping() {
+                return;
+            }
+            thread::park_timeout(left);
+        }
+    }
+
+    fn is_behind(&self) -> bool {
+        self.hub.with_journal(|_, journal| journal.is_behind())
     }
 
     /// Commits the pending changes, with as many tries as it takes. Returns `false` if there are none, or if the daemon

@@ -175,6 +175,24 @@ fn all_that_was_gathered_in_an_interval_is_committed_after_it() {
 }
 
 #[test]
+fn a_complete_commit_does_not_wait_for_the_next_interval() {
+    let (hub, log, hour) = (hub(Durability::Soon), MemoryLog::new(), Duration::from_secs(3600));
+    let pace = Pace { interval: Some(hour), retry: hour };
+    let committer = Committer::start(Arc::clone(&hub), Box::new(log.clone()), None, pace).unwrap();
+    for _ in 0..3 {
+        while hub.durable() + 1 < hub.with_journal(|_, journal| journal.pending_seq()) {
+            thread::yield_now();
+        }
+        let before = log.commits();
+        push_bytes(&hub, 5 << 20);
+        while log.commits() == before {
+            thread::yield_now();
+        }
+    }
+    assert!(committer.finish());
+}
+
+#[test]
 fn a_commit_that_takes_too_long_fails_the_store_and_then_ends_the_daemon() {
     let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
     let mut outbox = Outbox::default();
