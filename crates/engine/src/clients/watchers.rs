@@ -73,7 +73,10 @@ impl Watchers {
 
     /// Sends the notices of this visit.
     pub(crate) fn notify(&mut self, context: &mut Context) {
-        self.noted.drain(..).for_each(|(client, watched)| context.notify(client, Notice::Watched(watched)));
+        // Nearly always there is none, and to drain nothing takes longer than to look.
+        if !self.noted.is_empty() {
+            self.noted.drain(..).for_each(|(client, watched)| context.notify(client, Notice::Watched(watched)));
+        }
     }
 }
 

@@ -28,13 +28,10 @@ enum Due {
 
 /// Advances the engine to `context.now`. A time in the past is ignored.
 pub(super) fn catch_up(state: &mut State, context: &mut Context) {
-    state.now = state.now.max(context.now);
-    context.now = state.now;
-    state.skew_ms = context.clock.skew_ms;
-    if state.meta.set_clock(context.clock, state.now, &mut context.changes) {
-        state.schedules.rewind(state.wall(), &mut context.changes);
+    if state.is_behind(context) {
+        reach(state, context);
     }
-    state.days.reach(state.wall(), &state.meta.kept().totals, &mut context.changes);
+    context.now = state.now;
     let came = |id: ClientId, turn: u64| !state.clients.get(id).is_some_and(|client| client.is_awake(turn));
     state.timers.drop_wakes(came);
     while let (at, Some(due)) = next_due(state)
@@ -61,6 +58,16 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
     if state.timers.is_cluttered() {
         sweep_timers(state);
     }
+}
+
+/// Takes over the time of a context, and begins the day.
+fn reach(state: &mut State, context: &mut Context) {
+    state.now = state.now.max(context.now);
+    state.skew_ms = context.clock.skew_ms;
+    if state.meta.set_clock(context.clock, state.now, &mut context.changes) {
+        state.schedules.rewind(state.wall(), &mut context.changes);
+    }
+    state.days.reach(state.wall(), &state.meta.kept().totals, &mut context.changes);
 }
 
 /// Does the remaining work at the end of a visit. Nearly always there is none.

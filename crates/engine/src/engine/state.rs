@@ -12,6 +12,7 @@ use bytes::Bytes;
 use crate::batches::Batches;
 use crate::clients::{Clients, Waiters, Watchers, Workers};
 use crate::condition::JobReader;
+use crate::context::Context;
 use crate::days::Days;
 use crate::grace::Grace;
 use crate::ids::{ClientId, Timestamp};
@@ -76,6 +77,12 @@ impl State {
     /// The wall clock's time.
     pub(super) const fn wall(&self) -> Timestamp {
         self.now.shifted(self.skew_ms)
+    }
+
+    /// Whether the context's clocks are ahead, or another pair of clocks.
+    pub(super) fn is_behind(&self, context: &Context) -> bool {
+        let clock = &context.clock;
+        context.now > self.now || clock.skew_ms != self.skew_ms || clock.differs(&self.meta.kept().clock)
     }
 
     /// Bytes counted for jobs, schedules and batches.

@@ -184,7 +184,13 @@ impl Payload {
 
     /// Bytes of all three, including a name that is stored in the body.
     pub(crate) fn len(&self) -> usize {
-        self.key().map_or(0, <[u8]>::len) + self.name().len() + self.body().len()
+        match &self.0 {
+            Form::Small(bytes) => {
+                let head = Head::read(bytes);
+                bytes.len() - head.len() - head.name_bytes() + usize::from(head.name)
+            }
+            Form::Large(large) => large.key.as_deref().map_or(0, <[u8]>::len) + large.name.len() + large.body.len(),
+        }
     }
 }
 

@@ -224,8 +224,8 @@ impl Queues {
 
     /// Removes dropped queues from the journal too.
     pub(crate) fn remember_dropped(&mut self, changes: &mut Vec<Change>) {
-        for queue in std::mem::take(&mut self.dropped) {
-            changes.push(Change::QueueGone(queue));
+        if !self.dropped.is_empty() {
+            changes.extend(self.dropped.drain(..).map(Change::QueueGone));
         }
     }
 
