@@ -1,4 +1,4 @@
-//! The cost of the engine at depth: nanoseconds per command and resident bytes per job.
+//! The cost of the engine with few jobs and at depth: nanoseconds per command and resident bytes per job.
 //!
 //! `cargo bench -p windlass-engine --bench cost -- [JOBS]`. Prints one line per measurement, and compares nothing. Each
 //! case runs in a process of its own, so that none uses memory that another has freed. Jobs that do not stay come first:

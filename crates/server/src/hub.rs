@@ -289,11 +289,7 @@ impl Hub {
         }
         let publications = std::mem::take(&mut core.publications);
         let noticed = std::mem::take(&mut core.context.warnings);
-        let duty = match self.durability {
-            Durability::Durable if to_commit => self.duty(&mut core, in_turn),
-            Durability::Durable => CommitDuty::None,
-            Durability::Soon => self.duty_by_intervals(&core),
-        };
+        let duty = if to_commit { self.duty(&mut core, in_turn) } else { CommitDuty::None };
         drop(core);
         warnings::tell(noticed, &self.names);
         publications.into_iter().for_each(|(words, to)| Publication::new(words, &self.budget).post(&to));
@@ -313,7 +309,13 @@ impl Hub {
 
     /// What a serving thread must do about the pending changes. The committing thread does the rest.
     fn duty(&self, core: &mut Core, in_turn: bool) -> CommitDuty {
-        if in_turn && !core.is_urgent() {
+        if self.durability == Durability::Soon {
+            // The committing thread does everything, but a complete commit does not wait for its interval.
+            if core.journal.is_behind() {
+                self.wake_committer();
+            }
+            CommitDuty::None
+        } else if in_turn && !core.is_urgent() {
             let is_known = std::mem::replace(&mut core.gathers, true);
             if is_known { CommitDuty::None } else { CommitDuty::Later }
         } else if in_turn && self.commits_in_turns() {
@@ -323,14 +325,6 @@ impl Hub {
             self.wake_committer();
             CommitDuty::None
         }
-    }
-
-    /// The same where commits come at intervals: the committing thread does everything.
-    fn duty_by_intervals(&self, core: &Core) -> CommitDuty {
-        if core.journal.is_behind() {
-            self.wake_committer();
-        }
-        CommitDuty::None
     }
 
     /// Whether there is something to commit now, without waiting for more.

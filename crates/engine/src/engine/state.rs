@@ -79,7 +79,7 @@ impl State {
         self.now.shifted(self.skew_ms)
     }
 
-    /// Whether the context's clocks are ahead, or another pair of clocks.
+    /// Whether the context has a later time than the engine, or other clocks.
     pub(super) fn is_behind(&self, context: &Context) -> bool {
         let clock = &context.clock;
         context.now > self.now || clock.skew_ms != self.skew_ms || clock.differs(&self.meta.kept().clock)

@@ -166,7 +166,7 @@ impl Commits {
         }
         while !self.stopping() && self.hub.deposed().is_none() {
             if let Some(interval) = self.pace.interval {
-                while self.commit() && self.is_behind() {}
+                self.commit();
                 self.rest_for(interval);
             } else {
                 self.rest();
@@ -201,19 +201,10 @@ impl Commits {
 
     /// Waits for the next interval. A complete commit does not wait that long, so its memory is soon free for another.
     fn rest_for(&self, interval: Duration) {
-        let end = Instant::now() + interval;
-        loop {
+        self.sleep(interval, || {
             self.hub.committer_is_idle();
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.is_behind() || self.stopping() {
-                return;
-            }
-            thread::park_timeout(left);
-        }
-    }
-
-    fn is_behind(&self) -> bool {
-        self.hub.with_journal(|_, journal| journal.is_behind())
+            self.hub.with_journal(|_, journal| journal.is_behind())
+        });
     }
 
     /// Commits the pending changes, with as many tries as it takes. Returns `false` if there are none, or if the daemon
@@ -237,15 +228,16 @@ impl Commits {
                 tracing::error!("stopping with a commit the store did not take");
                 return false;
             }
-            self.sleep(self.pace.retry);
+            self.sleep(self.pace.retry, || false);
         }
         false
     }
 
-    /// Sleeps, but not past a stop.
-    fn sleep(&self, time: Duration) {
+    /// Sleeps for this time, or until the daemon stops or something is due: it looks before it sleeps and when it is
+    /// unparked.
+    fn sleep(&self, time: Duration, is_due: impl Fn() -> bool) {
         let end = Instant::now() + time;
-        while !self.stopping() {
+        while !self.stopping() && !is_due() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
