@@ -4,10 +4,14 @@
 
 pub mod authority;
 pub mod bystander;
+pub mod eventmq;
+pub mod fake_redis;
+pub mod faktory;
 pub mod http;
 pub mod load;
 pub mod pair;
 pub mod postgres;
+pub mod spiderq;
 pub mod zmtp;
 
 use std::collections::VecDeque;

@@ -7,9 +7,6 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use procfs::process::Process;
-use procfs::{CpuInfo, Current as _, CurrentSI as _, KernelStats, LoadAverage, ProcError};
-
 use crate::error::Error;
 
 /// Two thousand connections on either side, and a process's other files.
@@ -35,16 +32,17 @@ impl CpuTimes {
     /// Reads all three now; the server's is zero if its process is not known. [`Error::Io`] if the server has ended or
     /// `/proc` is missing.
     pub(crate) fn now(server_pid: Option<u32>) -> Result<Self, Error> {
-        let of = |process: Result<Process, ProcError>| {
-            let stat = process.and_then(|process| process.stat()).map_err(unread)?;
-            Ok(ticks(stat.utime + stat.stime))
-        };
-        let all = KernelStats::current().map_err(unread)?.total;
+        let server = server_pid.map_or(Ok(Duration::ZERO), |pid| used(&pid.to_string()))?;
+        let all = read("stat")?;
+        let all: Vec<u64> = all.lines().next().into_iter().flat_map(|line| numbers(line)).collect();
         // Not idle, not waiting for a disk, and not the guest time that is part of user.
-        let interrupts = [all.irq, all.softirq, all.steal].iter().flatten().sum::<u64>();
-        let machine = ticks(all.user + all.nice + all.system + interrupts);
-        let server = server_pid.map_or(Ok(Duration::ZERO), |pid| of(process(pid)))?;
-        Ok(Self { server, client: of(Process::myself())?, machine })
+        let machine = match all[..] {
+            [user, nice, system, _, _, interrupts, soft_interrupts, stolen, ..] => {
+                ticks(user + nice + system + interrupts + soft_interrupts + stolen)
+            }
+            _ => return Err(strange("stat")),
+        };
+        Ok(Self { server, client: used("self")?, machine })
     }
 
     /// The CPU time since `earlier`.
@@ -64,8 +62,9 @@ impl CpuTimes {
 
 /// Resident memory of a process, MiB. [`Error::Io`] if the process has ended.
 pub(crate) fn resident_mib(pid: u32) -> Result<f64, Error> {
-    let status = process(pid).and_then(|process| process.status()).map_err(unread)?;
-    Ok(status.vmrss.unwrap_or(0) as f64 / 1024.0)
+    let status = read(&format!("{pid}/status"))?;
+    let kib = status.lines().find_map(|line| numbers(line.strip_prefix("VmRSS:")?).next());
+    Ok(kib.unwrap_or(0) as f64 / 1024.0)
 }
 
 /// Resident memory of a process at rest, MiB: once it has not become less for [`AT_REST`]. Allocators give memory back
@@ -105,17 +104,25 @@ pub(crate) fn disk_bytes(folder: &Path) -> u64 {
 
 /// The type of the file system of `folder` (`ext4`, `tmpfs`…).
 pub(crate) fn file_system(folder: &Path) -> String {
-    let mounts = Process::myself().and_then(|process| process.mountinfo()).map(|mounts| mounts.0).unwrap_or_default();
+    let mounts = read("self/mountinfo").unwrap_or_default();
     let folder = folder.canonicalize().unwrap_or_default();
-    let around = mounts.into_iter().filter(|mount| folder.starts_with(&mount.mount_point));
-    around.max_by_key(|mount| mount.mount_point.as_os_str().len()).map_or("unknown".to_owned(), |mount| mount.fs_type)
+    // The fifth field is the mount point, and the type follows a lone dash. Later mounts hide earlier ones.
+    let around = mounts.lines().filter_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let point = mount.split(' ').nth(4).filter(|point| folder.starts_with(point))?;
+        Some((point.len(), kind.split(' ').next()?))
+    });
+    around.max_by_key(|(length, _)| *length).map_or("unknown", |(_, kind)| kind).to_owned()
 }
 
 /// Facts that figures depend on, as `(name, value)`: processor, cores, kernel, load.
 pub(crate) fn machine_facts() -> Vec<(String, String)> {
-    let model = CpuInfo::current().ok().and_then(|cpu| cpu.model_name(0).map(str::to_owned)).unwrap_or_default();
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
-    let load = LoadAverage::current().map(|load| load.one.to_string()).unwrap_or_default();
+    let first_word = |text: String| text.split_whitespace().next().unwrap_or_default().to_owned();
+    let cpus = read("cpuinfo").unwrap_or_default();
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or(String::new(), |(_, model)| model.to_owned());
+    let kernel = first_word(read("sys/kernel/osrelease").unwrap_or_default());
+    let load = first_word(read("loadavg").unwrap_or_default());
     [("processor", model), ("cores", cores().to_string()), ("kernel", kernel), ("load at the start", load)]
         .map(|(name, value)| (name.to_owned(), value))
         .to_vec()
@@ -135,12 +142,27 @@ pub(crate) fn raise_open_files() -> Result<(), Error> {
     })
 }
 
-fn process(pid: u32) -> Result<Process, ProcError> {
-    Process::new(i32::try_from(pid).unwrap_or(i32::MAX))
+fn read(name: &str) -> Result<String, Error> {
+    fs::read_to_string(Path::new("/proc").join(name)).map_err(Error::io("read /proc"))
 }
 
-fn unread(error: ProcError) -> Error {
-    Error::io("read /proc")(std::io::Error::other(error))
+fn strange(name: &str) -> Error {
+    Error::io("read /proc")(std::io::Error::other(format!("/proc/{name} has another form")))
+}
+
+fn numbers(line: &str) -> impl Iterator<Item = u64> {
+    line.split_whitespace().filter_map(|word| word.parse().ok())
+}
+
+/// User and system time of a process: fields 14 and 15 of its `stat`. The second is its name in parentheses, which may
+/// hold blanks and parentheses, and the third a letter.
+fn used(process: &str) -> Result<Duration, Error> {
+    let name = format!("{process}/stat");
+    let stat = read(&name)?;
+    let mut fields = stat.rsplit_once(')').into_iter().flat_map(|(_, rest)| rest.split_whitespace()).skip(11);
+    let mut field = || fields.next().and_then(|field| field.parse::<u64>().ok());
+    let (user, system) = field().zip(field()).ok_or_else(|| strange(&name))?;
+    Ok(ticks(user + system))
 }
 
 fn ticks(count: u64) -> Duration {
@@ -168,6 +190,6 @@ mod tests {
         fs::write(folder.path().join("inner/file"), vec![1; 10_000]).unwrap();
         assert!(disk_bytes(&folder.path().join("absent")) == 0);
         assert!(disk_bytes(folder.path()) >= 10_000);
-        assert_ne!(file_system(folder.path()), "");
+        assert_ne!(file_system(folder.path()), "unknown");
     }
 }

@@ -1,10 +1,10 @@
 //! Plays transcripts against a running server and prints one verdict for each scene: to find where another Gearman
-//! server differs. This crate's own test is `tests/transcripts.rs`.
+//! server differs. This crate's own test is `tests/gearman/transcripts.rs`.
 //!
 //! `cargo run -p windlass-gearman --example replay -- ADDRESS FILE [NUMBER]`: all scenes of the file, or the one with
 //! that number, from 1. A scene requires a server without functions and jobs.
 
-#[path = "../tests/speech/mod.rs"]
+#[path = "../tests/gearman/speech.rs"]
 mod speech;
 
 use std::net::SocketAddr;

@@ -19,12 +19,12 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, ServerConnection};
 use windlass_config::{Tls, TlsError};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::stream::Stream;
 
 #[cfg(test)]
 pub(crate) mod tests;
+mod validity;
 
 /// A record has no more plain bytes (RFC 8446, 5.1).
 const RECORD_BYTES: usize = 16 << 10;
@@ -96,8 +96,7 @@ impl Terms {
 
 /// When the first of these certificates ends, in seconds since 1970.
 fn first_end(chain: &[CertificateDer<'_>]) -> Option<u64> {
-    let read = chain.iter().filter_map(|der| X509Certificate::from_der(der).ok());
-    read.filter_map(|(_, it)| u64::try_from(it.validity().not_after.timestamp()).ok()).min()
+    chain.iter().filter_map(|der| validity::not_after(der)).min()
 }
 
 // ---- files ----------------------------------------------------------------------------------------------------------

@@ -6,11 +6,13 @@
 
 mod eventmq_redis;
 mod faktory_redis;
+#[cfg(feature = "sqlite")]
 mod gearmand_sqlite;
 mod jsonl;
 mod options;
 mod report;
 mod spiderq_snapshot;
+#[cfg(feature = "sqlite")]
 mod take_over;
 
 use clap::Subcommand;
@@ -18,9 +20,11 @@ use windlass_server::Failure;
 
 use self::eventmq_redis::EventmqRedis;
 use self::faktory_redis::FaktoryRedis;
+#[cfg(feature = "sqlite")]
 use self::gearmand_sqlite::GearmandSqlite;
 use self::jsonl::Jsonl;
 use self::spiderq_snapshot::SpiderqSnapshot;
+#[cfg(feature = "sqlite")]
 pub(crate) use self::take_over::take_over;
 
 /// The sources of an import.
@@ -31,6 +35,7 @@ pub(crate) enum Import {
     /// All jobs in a Faktory's Redis.
     FaktoryRedis(FaktoryRedis),
     /// The background jobs in gearmand's SQLite queue (gearmand -q libsqlite3).
+    #[cfg(feature = "sqlite")]
     GearmandSqlite(GearmandSqlite),
     /// The output of `windlass export` or `windlass salvage`, or jobs of your own, one line of JSON each.
     Jsonl(Jsonl),
@@ -42,8 +47,22 @@ pub(crate) fn run(import: &Import) -> Result<(), Failure> {
     match import {
         Import::EventmqRedis(import) => import.run(),
         Import::FaktoryRedis(import) => import.run(),
+        #[cfg(feature = "sqlite")]
         Import::GearmandSqlite(import) => import.run(),
         Import::Jsonl(import) => import.run(),
         Import::SpiderqSnapshot(import) => import.run(),
     }
+}
+
+/// This program has no part that could read gearmand's queue.
+///
+/// # Errors
+/// [`Failure::Source`], if there is one.
+#[cfg(not(feature = "sqlite"))]
+pub(crate) fn take_over(file: &std::path::Path, _table: &str, _config: &crate::config::Config) -> Result<(), Failure> {
+    if !file.exists() {
+        return Ok(());
+    }
+    let reason = "this program is built without SQLite (feature `sqlite`), and cannot take over the jobs in it";
+    Err(Failure::Source { file: file.to_owned(), reason: reason.to_owned() })
 }

@@ -39,6 +39,7 @@ pub(crate) enum Operate {
     /// Show the daemon as a whole: jobs by state, queues, connections.
     Status(Ask),
     /// Watch queues and workers on the terminal: figures, rates, and keys to pause and resume.
+    #[cfg(feature = "top")]
     Top(Top),
     /// List queues with their jobs, age and workers.
     Queues(Ask),
@@ -105,6 +106,7 @@ pub(crate) enum Operate {
 }
 
 /// How to watch.
+#[cfg(feature = "top")]
 #[derive(Debug, Args)]
 pub(crate) struct Top {
     /// How often to look at the daemon.

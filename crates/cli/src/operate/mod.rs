@@ -10,6 +10,7 @@ mod export;
 mod jobs;
 mod live;
 mod show;
+#[cfg(feature = "top")]
 mod top;
 
 use std::env;
@@ -21,9 +22,11 @@ use hyper::body::Bytes;
 use serde_json::Value;
 use windlass_server::Failure;
 
+#[cfg(feature = "top")]
+use self::arguments::Top;
 use self::arguments::{
     Ask, Cluster, ClusterAction, Done, Drain, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push,
-    ScheduleAction, SomeConnections, SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Top, Worker,
+    ScheduleAction, SomeConnections, SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Worker,
 };
 pub(crate) use self::arguments::{Check, Export, Operate};
 use self::client::{Answer, Client, Daemon, Files, encoded, failure};
@@ -75,6 +78,7 @@ impl Operate {
         let ask = self.ask();
         let client = &mut ask.connect().await?;
         match self {
+            #[cfg(feature = "top")]
             Self::Top(top) => top.run(client).await,
             Self::Status(_) => ask.show(&client.get("/status").await?, show::status),
             Self::Queues(_) => ask.rows(QUEUES, &pages(client, "/queues", "queues", usize::MAX).await?),
@@ -129,8 +133,9 @@ impl Operate {
             | Self::Batches(ask)
             | Self::Connections(ask)
             | Self::Reload(ask) => ask,
-            Self::Top(Top { ask, .. })
-            | Self::Jobs(Jobs { ask, .. })
+            #[cfg(feature = "top")]
+            Self::Top(Top { ask, .. }) => ask,
+            Self::Jobs(Jobs { ask, .. })
             | Self::Job(OneJob { ask, .. })
             | Self::Retry(SomeJobs { ask, .. })
             | Self::Kill(SomeJobs { ask, .. })

@@ -11,15 +11,15 @@
 //! `daemon` · `events`.
 
 mod daemon;
-#[path = "../../../eventmq/tests/speech/mod.rs"]
+#[path = "../../../eventmq/tests/eventmq/speech.rs"]
 #[allow(dead_code, reason = "transcripts in memory need all of it")]
 mod eventmq_speech;
 mod events;
-#[path = "../../../faktory/tests/speech/mod.rs"]
+#[path = "../../../faktory/tests/faktory/speech.rs"]
 mod faktory_speech;
-#[path = "../../../gearman/tests/speech/mod.rs"]
+#[path = "../../../gearman/tests/gearman/speech.rs"]
 mod gearman_speech;
-#[path = "../../../spiderq/tests/speech/mod.rs"]
+#[path = "../../../spiderq/tests/spiderq/speech.rs"]
 mod spiderq_speech;
 mod wire;
 

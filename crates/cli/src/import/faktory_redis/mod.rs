@@ -1,11 +1,12 @@
 //! `windlass import faktory-redis`: imports the jobs of a stopped Faktory from its Redis.
 //!
-//! Reading order: `layout` (what is where in Redis) · `redis` (queries) · here, the import · `report`.
+//! Reading order: `layout` (what is where in Redis) · `redis` (queries) · `resp` (its protocol) · here, the import · `report`.
 //! `windlass-faktory` interprets a job's text.
 
 mod layout;
 pub(super) mod redis;
 mod report;
+mod resp;
 
 use std::env;
 use std::io::Write;

@@ -1,13 +1,14 @@
 //! A Redis client that reads a page at a time.
 //!
-//! Not here: which keys exist and what they mean (`layout`).
+//! Not here: which keys exist and what they mean (`layout`), and the protocol (`resp`).
 
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError};
 use windlass_server::Failure;
+
+use super::resp::{Address, Commands, Connection, Error, Reply};
 
 /// The longest time for one answer. Redis processes one command at a time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -18,7 +19,7 @@ const PAGE_ENTRIES: usize = 1_000;
 
 /// One connection, and the server's name in messages.
 pub(in crate::import) struct Redis {
-    connection: redis::Connection,
+    connection: Connection,
     name: PathBuf,
 }
 
@@ -40,33 +41,41 @@ impl Redis {
     pub(in crate::import) fn connect(address: &str, password: Option<&str>) -> Result<Self, Failure> {
         let name = PathBuf::from(without_secret(address));
         let refuse = |reason: String| Failure::Source { file: name.clone(), reason };
-        let info = locate(address, password).map_err(&refuse)?;
+        let mut place = Address::parse(address).map_err(|why| refuse(format!("not an address of a Redis: {why}")))?;
+        place.password = place.password.or_else(|| password.map(str::to_owned));
         let open = || {
-            let connection = redis::Client::open(info)?.get_connection_with_timeout(PATIENCE)?;
-            connection.set_read_timeout(Some(PATIENCE))?;
-            connection.set_write_timeout(Some(PATIENCE))?;
+            let mut connection = Connection::open(&place, PATIENCE)?;
+            connection.ask(&[b"PING"])?;
             Ok(connection)
         };
-        let connection = open().map_err(|why: RedisError| refuse(format!("cannot connect: {why}")))?;
-        let mut redis = Self { connection, name };
-        let () = redis.ask(&redis::cmd("PING"))?;
-        Ok(redis)
+        let connection = open().map_err(|why: Error| refuse(format!("cannot connect: {why}")))?;
+        Ok(Self { connection, name })
     }
 
     pub(super) fn refuse(&self, reason: impl std::fmt::Display) -> Failure {
         Failure::Source { file: self.name.clone(), reason: reason.to_string() }
     }
 
-    fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, Failure> {
-        command.query(&mut self.connection).map_err(|why| self.refuse(why))
+    fn ask<T>(&mut self, words: &[&[u8]], read: impl FnOnce(Reply) -> Result<T, Error>) -> Result<T, Failure> {
+        self.connection.ask(words).and_then(read).map_err(|why| self.refuse(why))
     }
 
-    /// Sends many commands at once. An empty pipeline cannot be sent, so it returns no answers.
-    fn ask_all<T: FromRedisValue>(&mut self, commands: &Pipeline) -> Result<Vec<T>, Failure> {
-        if commands.is_empty() {
-            return Ok(Vec::new());
-        }
-        commands.query(&mut self.connection).map_err(|why| self.refuse(why))
+    /// Sends many commands at once.
+    fn ask_all<T>(
+        &mut self,
+        commands: &Commands,
+        read: impl FnMut(Reply) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Failure> {
+        let replies = self.connection.ask_all(commands);
+        replies.and_then(|replies| replies.into_iter().map(read).collect()).map_err(|why| self.refuse(why))
+    }
+
+    /// A page of `SCAN` or `SSCAN`: the next cursor, 0 at the end, and what was found.
+    fn scan(&mut self, words: &[&[u8]]) -> Result<(u64, Vec<Vec<u8>>), Failure> {
+        self.ask(words, |reply| match <[Reply; 2]>::try_from(reply.list()?) {
+            Ok([cursor, found]) => Ok((cursor.number()?, found.texts()?)),
+            Err(_) => Err(Error::Reply),
+        })
     }
 
     /// Another client of the same database, if one stays connected: its address and its last command. A connection that
@@ -83,8 +92,8 @@ impl Redis {
 
     /// `None` also if the server does not list its clients.
     fn other_client_now(&mut self) -> Option<String> {
-        let own: u64 = redis::cmd("CLIENT").arg("ID").query(&mut self.connection).ok()?;
-        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut self.connection).ok()?;
+        let own: u64 = self.connection.ask(&[b"CLIENT", b"ID"]).and_then(Reply::number).ok()?;
+        let list = self.connection.ask(&[b"CLIENT", b"LIST"]).and_then(Reply::text).ok()?;
         let field = |line: &str, key: &str| {
             line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned)
         };
@@ -106,13 +115,10 @@ impl Redis {
     ) -> Result<(), Failure> {
         let mut cursor = 0_u64;
         loop {
-            let (next, keys): (u64, Vec<Vec<u8>>) =
-                self.ask(redis::cmd("SCAN").arg(cursor).arg("COUNT").arg(PAGE_ENTRIES))?;
-            let mut ask = redis::pipe();
-            for key in &keys {
-                ask.cmd("TYPE").arg(key);
-            }
-            let kinds: Vec<String> = self.ask_all(&ask)?;
+            let (next, keys) = self.scan(&[b"SCAN", &word(cursor), b"COUNT", &word(PAGE_ENTRIES)])?;
+            let mut ask = Commands::default();
+            keys.iter().for_each(|key| ask.add(&[b"TYPE", key]));
+            let kinds = self.ask_all(&ask, Reply::text)?;
             keys.into_iter().zip(kinds).try_for_each(|(key, kind)| each(key, kind))?;
             cursor = next;
             if cursor == 0 {
@@ -125,8 +131,7 @@ impl Redis {
     pub(super) fn each_member(&mut self, key: &[u8], each: &mut dyn FnMut(Vec<u8>)) -> Result<(), Failure> {
         let mut cursor = 0_u64;
         loop {
-            let (next, members): (u64, Vec<Vec<u8>>) =
-                self.ask(redis::cmd("SSCAN").arg(key).arg(cursor).arg("COUNT").arg(PAGE_ENTRIES))?;
+            let (next, members) = self.scan(&[b"SSCAN", key, &word(cursor), b"COUNT", &word(PAGE_ENTRIES)])?;
             members.into_iter().for_each(&mut *each);
             cursor = next;
             if cursor == 0 {
@@ -143,8 +148,8 @@ impl Redis {
         page: &mut Page,
     ) -> Result<Vec<Vec<u8>>, Failure> {
         let (skip, count) = (to_index(skip), to_index(page.entries));
-        let mut entries: Vec<Vec<u8>> =
-            self.ask(redis::cmd("LRANGE").arg(key).arg(-(skip + count)).arg(-(skip + 1)))?;
+        let (first, last) = (word(-(skip + count)), word(-(skip + 1)));
+        let mut entries = self.ask(&[b"LRANGE", key, &first, &last], Reply::texts)?;
         entries.reverse();
         page.adapt(entries.iter().map(Vec::len).sum());
         Ok(entries)
@@ -152,29 +157,30 @@ impl Redis {
 
     /// The texts of these keys, if they exist.
     pub(in crate::import) fn texts(&mut self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, Failure> {
-        let mut ask = redis::pipe();
-        for key in keys {
-            ask.cmd("GET").arg(key);
-        }
-        self.ask_all(&ask)
+        let mut ask = Commands::default();
+        keys.iter().for_each(|key| ask.add(&[b"GET", key]));
+        self.ask_all(&ask, |reply| if reply == Reply::Null { Ok(None) } else { reply.bytes().map(Some) })
     }
 
     /// The entries of a sorted set after the first `skip`.
     pub(super) fn set_page(&mut self, key: &[u8], skip: usize, page: &mut Page) -> Result<Vec<Scored>, Failure> {
         let (skip, count) = (to_index(skip), to_index(page.entries));
-        let entries: Vec<Scored> =
-            self.ask(redis::cmd("ZRANGE").arg(key).arg(skip).arg(skip + count - 1).arg("WITHSCORES"))?;
+        let (first, last) = (word(skip), word(skip + count - 1));
+        let entries = self.ask(&[b"ZRANGE", key, &first, &last, b"WITHSCORES"], |reply| {
+            let mut words = reply.texts()?.into_iter();
+            let scored = std::iter::from_fn(|| Some((words.next()?, words.next())));
+            scored.map(|(entry, score)| score_of(score).map(|score| (entry, score)).ok_or(Error::Reply)).collect()
+        })?;
+        let entries: Vec<Scored> = entries;
         page.adapt(entries.iter().map(|(entry, _)| entry.len()).sum());
         Ok(entries)
     }
 
     /// Removes entries of a list, each once, searching from its end. Returns how many existed.
     pub(super) fn remove_from_list(&mut self, key: &[u8], entries: &[Vec<u8>]) -> Result<u64, Failure> {
-        let mut ask = redis::pipe();
-        for entry in entries {
-            ask.cmd("LREM").arg(key).arg(-1).arg(entry);
-        }
-        Ok(self.ask_all::<u64>(&ask)?.iter().sum())
+        let mut ask = Commands::default();
+        entries.iter().for_each(|entry| ask.add(&[b"LREM", key, b"-1", entry]));
+        Ok(self.ask_all(&ask, Reply::number::<u64>)?.iter().sum())
     }
 
     /// Removes entries of a sorted set. Returns how many existed.
@@ -182,7 +188,8 @@ impl Redis {
         if entries.is_empty() {
             return Ok(0);
         }
-        self.ask(redis::cmd("ZREM").arg(key).arg(entries))
+        let words: Vec<&[u8]> = [b"ZREM", key].into_iter().chain(entries.iter().map(Vec::as_slice)).collect();
+        self.ask(&words, Reply::number)
     }
 }
 
@@ -206,27 +213,12 @@ fn to_index(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX / 4)
 }
 
-fn locate(address: &str, password: Option<&str>) -> Result<ConnectionInfo, String> {
-    if address.starts_with("rediss:") || address.starts_with("valkeys:") {
-        return Err("TLS to Redis is not supported: use a tunnel, or start a Redis on a copy of the files".to_owned());
-    }
-    let no_redis = |why: RedisError| format!("not an address of a Redis: {why}");
-    let path = address.strip_prefix("unix:").filter(|rest| !rest.starts_with("//")).unwrap_or(address);
-    let info = if path.starts_with('/') {
-        ConnectionAddr::Unix(path.into()).into_connection_info().map_err(no_redis)?
-    } else if address.contains("://") {
-        address.into_connection_info().map_err(no_redis)?
-    } else {
-        let place = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
-        let (host, port) = place.ok_or("not an address of a Redis: a URL, a path or host:port expected")?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        (host, port).into_connection_info().map_err(no_redis)?
-    };
-    let settings = info.redis_settings().clone().set_skip_set_lib_name();
-    match password {
-        Some(password) if settings.password().is_none() => Ok(info.set_redis_settings(settings.set_password(password))),
-        Some(_) | None => Ok(info.set_redis_settings(settings)),
-    }
+fn word(number: impl std::fmt::Display) -> Vec<u8> {
+    number.to_string().into_bytes()
+}
+
+fn score_of(text: Option<Vec<u8>>) -> Option<f64> {
+    String::from_utf8(text?).ok()?.parse().ok()
 }
 
 /// For messages: an address without user and password.
@@ -242,32 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
-        let tcp = |host: &str, port| ConnectionAddr::Tcp(host.to_owned(), port);
-        let table = [
-            ("redis://127.0.0.1", tcp("127.0.0.1", 6379)),
-            ("redis://:secret@db:7000/3", tcp("db", 7000)),
-            ("localhost:6379", tcp("localhost", 6379)),
-            ("[::1]:6379", tcp("::1", 6379)),
-            ("unix:///run/redis.sock?db=1", ConnectionAddr::Unix("/run/redis.sock".into())),
-            ("unix:/run/redis.sock", ConnectionAddr::Unix("/run/redis.sock".into())),
-            ("/run/redis.sock", ConnectionAddr::Unix("/run/redis.sock".into())),
-        ];
-        for (text, expected) in table {
-            assert_eq!(locate(text, None).map(|info| info.addr().clone()), Ok(expected), "{text}");
-        }
-        for text in ["", "redis", "localhost", "http://x", "rediss://x", "localhost:x"] {
-            assert!(locate(text, None).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn passwords() {
-        let password =
-            |address, beside| locate(address, beside).unwrap().redis_settings().password().map(str::to_owned);
-        assert_eq!(password("redis://:in%20it@h", Some("beside")).as_deref(), Some("in it"));
-        assert_eq!(password("h:1", Some("beside")).as_deref(), Some("beside"));
-        assert_eq!(password("h:1", None), None);
+    fn addresses_in_messages_have_no_password() {
         assert_eq!(without_secret("redis://user:p@ss@host:1/2"), "redis://host:1/2");
         assert_eq!(without_secret("unix:///run/r?pass=x"), "unix:///run/r");
         assert_eq!(without_secret("h:1"), "h:1");

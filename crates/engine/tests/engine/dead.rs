@@ -1,0 +1,202 @@
+//! The bounds of the dead-letter queue: the oldest jobs are dropped first, and no dead job blocks a push.
+
+use crate::common;
+use crate::common::{Broker, all, fail, list_jobs, mutate, placed, push, take};
+use windlass_engine::{
+    Backoff, BulkCommand, Change, ClientId, Command, Context, DeadDropped, Engine, Event, JobCommand, JobId,
+    JobStateKind, Limits, Mutation, Reply, Tag, Timestamp,
+};
+
+fn mortal(bytes: usize) -> common::Push {
+    push("q").retry(-1, Backoff::None).with(|job| job.body = vec![7; bytes].into())
+}
+
+/// Pushes jobs with bodies of this size, one per millisecond, and lets them die.
+fn die(broker: &mut Broker, many: u64, bytes: usize) {
+    for _ in 0..many {
+        broker.hear(1, mortal(bytes));
+        let events = broker.hear(2, take(["q"]));
+        let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
+        broker.hear(2, fail(job.id.0));
+        broker.now += 1;
+    }
+}
+
+fn dead(broker: &mut Broker) -> Vec<u64> {
+    let events = broker.hear(1, list_jobs(placed(JobStateKind::Dead)));
+    let [(_, Event::Reply(_, Reply::Jobs { rows, next: None, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    rows.iter().map(|row| row.job.id.0).collect()
+}
+
+/// Ticks until nothing is due, and returns the changes of each tick.
+fn come_to_rest(engine: &mut Engine, now: u64) -> Vec<Vec<Change>> {
+    let mut changes = Vec::new();
+    while engine.next_deadline().is_some_and(|at| at <= Timestamp(now)) {
+        let mut context = Context::new(Timestamp(now), 1);
+        engine.tick(&mut context);
+        changes.push(context.changes);
+    }
+    engine.check();
+    changes
+}
+
+/// Runs a command, and returns its events and the number of changes.
+fn changes_of(broker: &mut Broker, command: impl Into<Command>) -> (Vec<Event>, usize) {
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    broker.engine.apply(ClientId(1), Tag(1), command, &mut context);
+    (context.events.into_iter().map(|(_, event)| event).collect(), context.changes.len())
+}
+
+#[test]
+fn the_oldest_dead_are_dropped_when_there_are_too_many() {
+    let mut broker = Broker::limited(|limits| limits.dead_max = 3);
+    die(&mut broker, 5, 10);
+    assert_eq!(dead(&mut broker), [3, 4, 5]);
+    assert_eq!(broker.engine.dead_dropped(), DeadDropped { full: 2, made_way: 0 });
+    // A requeued job is no longer dead, and leaves room for another.
+    broker.says(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue), ["1 mutated 3"]);
+    die(&mut broker, 1, 10);
+    broker.engine.check();
+    assert_eq!(dead(&mut broker).len(), 1);
+}
+
+#[test]
+fn the_oldest_dead_are_dropped_when_they_have_too_many_bytes() {
+    let mut broker = Broker::limited(|limits| limits.dead_bytes_max = 3 * 950);
+    die(&mut broker, 5, 500);
+    // Each counts as 250 and 200 bytes in addition to its body, because it has failed.
+    assert_eq!(dead(&mut broker), [3, 4, 5]);
+    // A job that alone exceeds the limit is not kept, nor is any older one.
+    die(&mut broker, 1, 4_000);
+    assert_eq!(dead(&mut broker), [0; 0]);
+    // A job that is replaced while dead counts with its new size.
+    die(&mut broker, 2, 100);
+    broker.hear(1, JobCommand::Replace { job: common::id(8), body: vec![7; 2_600].into() });
+    assert_eq!(dead(&mut broker), [0; 0]);
+    broker.engine.check();
+}
+
+#[test]
+fn no_dead_job_is_kept_with_a_limit_of_zero() {
+    let mut broker = Broker::limited(|limits| limits.dead_max = 0);
+    die(&mut broker, 1, 10);
+    assert_eq!(dead(&mut broker), [0; 0]);
+    assert_eq!(broker.engine.job_count(), 0);
+}
+
+#[test]
+fn dead_jobs_make_room_for_a_push() {
+    let mut broker = Broker::limited(|limits| limits.jobs_max = 4);
+    die(&mut broker, 4, 10);
+    broker.says(1, push("q"), ["1 new j5"]);
+    assert_eq!(dead(&mut broker), [2, 3, 4]);
+    for _ in 0..3 {
+        broker.hear(1, push("q"));
+    }
+    assert_eq!(dead(&mut broker), [0; 0]);
+    // Live jobs are not dropped.
+    broker.says(1, push("q"), ["1 refused: daemon holds 4 jobs, limit 4"]);
+    assert_eq!(broker.engine.dead_dropped(), DeadDropped { full: 0, made_way: 4 });
+
+    let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = 10_000);
+    die(&mut broker, 10, 500);
+    broker.says(1, mortal(9_500), ["1 new j11"]);
+    assert_eq!(dead(&mut broker), [0; 0]);
+    let said = common::words(&broker.hear(1, mortal(500)));
+    assert!(said[0].starts_with("1 refused: daemon holds"), "{said:?}");
+}
+
+#[test]
+fn dead_jobs_stay_until_all_jobs_exceed_their_bytes() {
+    for (bytes_max, kept, made_way) in [(2 * 950, vec![1, 2], 0), (2 * 950 - 1, vec![2], 1)] {
+        let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = bytes_max);
+        die(&mut broker, 2, 500);
+        assert_eq!(dead(&mut broker), kept, "{bytes_max}");
+        assert_eq!(broker.engine.dead_dropped(), DeadDropped { full: 0, made_way }, "{bytes_max}");
+    }
+}
+
+#[test]
+fn live_jobs_beyond_a_lower_limit_stay() {
+    let mut broker = Broker::new();
+    (0..2).for_each(|_| drop(broker.hear(1, push("q"))));
+    broker.engine.set_limits(Limits { jobs_max: 1, ..broker.engine.limits().clone() });
+    assert_eq!((broker.engine.has_dead_to_drop(), broker.engine.next_deadline()), (false, None));
+    broker.at(2_000, []);
+    assert_eq!((broker.engine.job_count(), broker.engine.dead_dropped()), (2, DeadDropped::default()));
+}
+
+#[test]
+fn dead_jobs_make_no_room_for_a_refused_push() {
+    let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = 5_000);
+    die(&mut broker, 3, 500);
+    // Without the dead jobs there is no room either, so they stay.
+    let said = common::words(&broker.hear(1, mortal(5_001)));
+    assert!(said[0].starts_with("1 refused"), "{said:?}");
+    broker.hear(1, common::limit("full", 0));
+    let said = common::words(&broker.hear(1, push("full").with(|job| job.body = vec![7; 4_000].into())));
+    assert_eq!(said, ["1 refused: queue holds 0 jobs, limit 0"]);
+    assert_eq!(dead(&mut broker), [1, 2, 3]);
+}
+
+#[test]
+fn a_push_may_drop_the_last_dead_job_of_its_queue() {
+    let mut broker = Broker::limited(|limits| limits.jobs_max = 1);
+    die(&mut broker, 1, 10);
+    broker.says(1, common::remove_queue("q", false), ["1 done"]);
+    broker.says(1, push("q"), ["1 new j2"]);
+    broker.engine.check();
+    assert_eq!(common::words(&broker.hear(1, common::list_queues())), ["1 queues q"]);
+}
+
+#[test]
+fn a_dropped_dead_job_is_removed_from_the_journal() {
+    let mut broker = Broker::limited(|limits| limits.dead_max = 1);
+    die(&mut broker, 2, 10);
+    assert_eq!(come_to_rest(&mut broker.engine, broker.now), [[Change::JobGone(JobId(1))]]);
+}
+
+#[test]
+fn many_deaths_at_once_are_dropped_a_page_at_a_time() {
+    const JOBS: u64 = 5_000;
+    const PAGE: usize = 100;
+    let mut broker = Broker::limited(|limits| (limits.dead_max, limits.page_max) = (10, 100));
+    for _ in 0..JOBS {
+        broker.hear(1, mortal(10));
+    }
+    let (mut left, mut after) = (JOBS, windlass_engine::Cursor::default());
+    while left > 0 {
+        let command =
+            Command::Bulk(BulkCommand::Mutate { filter: all().into(), action: Mutation::Kill, after, limit: 1_000 });
+        let (events, changes) = changes_of(&mut broker, command);
+        let [Event::Reply(_, Reply::Mutated { changed, next, .. })] = events.as_slice() else { panic!("{events:?}") };
+        // The jobs that it kills, and a page of the older excess.
+        assert!(changes <= 2 * PAGE, "{changes}");
+        left -= u64::from(*changed);
+        after = next.unwrap_or_default();
+    }
+    come_to_rest(&mut broker.engine, broker.now);
+    assert_eq!(broker.engine.job_count(), 10);
+    assert_eq!(broker.engine.dead_dropped().full, JOBS - 10);
+}
+
+#[test]
+fn a_journal_with_more_than_is_allowed_now_is_cut_down_a_page_at_a_time() {
+    let mut broker = Broker::new();
+    die(&mut broker, 1_000, 10);
+    let limits = Limits { dead_max: 5, page_max: 100, ..Limits::default() };
+    let mut engine = Engine::new(limits, 7);
+    engine.recall_meta(broker.engine.meta().clone(), true);
+    broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+    broker.engine.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
+    engine.wake_up();
+    assert_eq!((engine.job_count(), engine.has_dead_to_drop()), (1_000, true));
+    let ticks = come_to_rest(&mut engine, broker.now);
+    assert!(ticks.iter().all(|changes| changes.len() <= 100));
+    assert_eq!((engine.job_count(), engine.has_dead_to_drop(), ticks.len()), (5, false, 10));
+    let youngest: Vec<u64> = (996..=1_000).collect();
+    let mut left: Vec<u64> = engine.jobs().map(|job| job.id.0).collect();
+    left.sort_unstable();
+    assert_eq!(left, youngest);
+    assert!(engine.next_deadline() > Some(Timestamp(1)));
+}

@@ -1,0 +1,538 @@
+//! Which clients may take which jobs: in isolated queues, in bridged queues, and after conversion errors.
+
+use crate::common::*;
+use windlass_engine::{
+    Backoff, Bridge, ClientCommand, ClientId, ClientInfo, Codec, Command, Context, Event, JobCommand, JobStateKind,
+    LeaseCommand, LeaseTerms, MISFIT, Mutation, Proof, Protocol, QueueCommand, QueueKind, QueueRow, QueueRules, Reply,
+    Select, Subscription, Tag, TakeCommand, Timestamp, Warning, WarningKind,
+};
+
+fn bridge(queues: &[&'static str]) -> Command {
+    let patterns = queues.iter().map(|queue| name(queue)).collect();
+    Command::Queue(QueueCommand::Bridge(Box::new(Bridge { patterns, ..Bridge::default() })))
+}
+
+/// Clients 11 and 12 use Gearman's protocol, 21 and 22 Faktory's; 1 to 4 have no protocol. `b` and all queues that
+/// begin with `b-` are bridged.
+fn broker() -> Broker {
+    let mut broker = Broker::new();
+    for (client, protocol) in
+        [(11, Protocol::GEARMAN), (12, Protocol::GEARMAN), (21, Protocol::FAKTORY), (22, Protocol::FAKTORY)]
+    {
+        broker.hear(client, ClientCommand::Open(ClientInfo { protocol: Some(protocol), ..ClientInfo::default() }));
+    }
+    broker.says(1, bridge(&["b", "b-*"]), ["1 done"]);
+    broker
+}
+
+fn gearman(queue: &'static str) -> Push {
+    push(queue)
+}
+
+fn faktory(queue: &'static str) -> Push {
+    push(queue).with(|job| job.protocol = Protocol::FAKTORY)
+}
+
+#[test]
+fn each_protocol_has_its_own_jobs_in_their_own_order() {
+    let mut broker = broker();
+    broker.says(1, gearman("q"), ["1 new j1"]);
+    broker.says(1, faktory("q"), ["1 new j2"]);
+    broker.says(1, faktory("q").priority(9), ["1 new j3"]);
+    broker.says(1, gearman("q").front(), ["1 new j4"]);
+    broker.says(1, gearman("q"), ["1 new j5"]);
+    broker.says(21, take(["q"]), ["21 took j3.1"]);
+    broker.says(11, take(["q"]), ["11 took j4.1"]);
+    broker.says(11, take(["q"]), ["11 took j1.1"]);
+    // A job that comes back returns to its own position among the jobs of its protocol.
+    broker.says(11, release(1, false), ["11 done"]);
+    broker.says(11, take(["q"]), ["11 took j1.2"]);
+    broker.says(21, take(["q"]), ["21 took j2.1"]);
+    broker.says(21, take(["q"]), ["21 empty"]);
+    // A client without a protocol gets all jobs.
+    broker.says(21, release(3, false), ["21 done"]);
+    broker.says(4, take(["q"]), ["4 took j3.2"]);
+    broker.says(4, take(["q"]), ["4 took j5.1"]);
+}
+
+#[test]
+fn a_take_skips_queues_without_visible_jobs() {
+    let table = [Select::ListOrder, Select::BestPriority, Select::RoundRobin, Select::Weighted];
+    for select in table {
+        let mut broker = broker();
+        broker.says(1, gearman("q").priority(9), ["1 new j1"]);
+        broker.says(1, faktory("r"), ["1 new j2"]);
+        broker.says(21, take(["q", "r"]).select(select), ["21 took j2.1"]);
+    }
+}
+
+#[test]
+fn no_client_is_served_or_woken_for_jobs_it_does_not_see() {
+    // The way of waiting, and which client gets a Gearman job and then a Faktory one.
+    let served = |broker: &mut Broker, expected: [&str; 2]| {
+        for (job, expected) in [gearman("q"), faktory("q")].into_iter().zip(expected) {
+            let said: Vec<_> = broker.hear(1, job).into_iter().filter(|(client, _)| client.0 != 1).collect();
+            broker.engine.check();
+            assert_eq!(words(&said).join(", "), expected);
+        }
+    };
+    // Blocked: Faktory's client came first.
+    let mut waiting = broker();
+    waiting.says(21, take(["q"]).forever(), []);
+    waiting.says(11, take(["q"]).forever(), []);
+    served(&mut waiting, ["11 took j1.1", "21 took j2.1"]);
+    // Asleep.
+    let mut waiting = broker();
+    for client in [21, 22, 11] {
+        waiting.says(client, serve("q"), []);
+        waiting.says(client, Command::Take(TakeCommand::WaitForWork), []);
+    }
+    served(&mut waiting, ["11 woken", "21 woken"]);
+    waiting.says(11, Command::Take(TakeCommand::WaitForWork), ["11 woken"]);
+    waiting.says(12, serve("q"), []);
+    waiting.says(12, take_served(), ["12 took j1.1"]);
+    waiting.says(11, take_served(), ["11 empty"]);
+    waiting.says(11, Command::Take(TakeCommand::WaitForWork), []);
+    // On credit.
+    let mut waiting = broker();
+    for client in [21, 11] {
+        waiting.says(client, serve("q"), []);
+        waiting.says(client, credit(1), []);
+    }
+    served(&mut waiting, ["11 took j1.1", "21 took j2.1"]);
+    // A client that sees all jobs counts as on its way to any of them. The jobs that it leaves are for the others.
+    let mut waiting = broker();
+    for client in [4, 11] {
+        waiting.says(client, serve("q"), []);
+        waiting.says(client, Command::Take(TakeCommand::WaitForWork), []);
+    }
+    served(&mut waiting, ["4 woken", ""]);
+    waiting.says(1, gearman("q"), ["11 woken", "1 new j3"]);
+    waiting.says(4, take_served(), ["4 took j1.1"]);
+}
+
+#[test]
+fn strays_are_jobs_that_no_client_of_their_audience_serves() {
+    let unclaimed = |protocol| Subscription {
+        queue: name("default"),
+        weight: 0,
+        lease: LeaseTerms::CONNECTION,
+        unclaimed: Some(protocol),
+    };
+    let mut broker = broker();
+    // Gearman's jobs are served, by a worker that sees no others.
+    broker.says(11, serve("q"), []);
+    broker.says(1, gearman("q"), ["1 new j1"]);
+    broker.says(1, faktory("q"), ["1 new j2"]);
+    broker.says(1, faktory("q"), ["1 new j3"]);
+    broker.says(21, Command::Client(ClientCommand::Serve(unclaimed(Protocol::FAKTORY))), []);
+    broker.says(21, credit(1), ["21 took j2.1"]);
+    // A client of another protocol gets none of them.
+    broker.says(12, Command::Client(ClientCommand::Serve(unclaimed(Protocol::FAKTORY))), []);
+    broker.says(12, credit(1), []);
+    broker.says(21, credit(1), ["21 took j3.1"]);
+    // Now that no client serves Gearman's jobs, they are strays too, for clients that take them.
+    broker.says(11, unserve("q", false), []);
+    broker.says(21, credit(1), []);
+    broker.says(4, Command::Client(ClientCommand::Serve(unclaimed(Protocol::GEARMAN))), []);
+    broker.says(4, credit(1), ["4 took j1.1"]);
+    // Each protocol has its own first job; the other's first job does not matter.
+    broker.says(1, gearman("q"), ["1 new j4"]);
+    broker.says(1, faktory("q"), ["1 new j5", "21 took j5.1"]);
+    // When bridged again, the queue's strays have the protocol of the first job.
+    broker.says(1, bridge(&["q"]), ["1 done"]);
+    broker.says(1, faktory("q"), ["1 new j6"]);
+    broker.says(4, credit(1), ["4 took j4.1", "12 took j6.1"]);
+}
+
+#[test]
+fn a_queue_is_bridged_and_isolated_again_while_in_use() {
+    let mut broker = broker();
+    broker.says(21, take(["q"]).forever(), []);
+    broker.says(1, gearman("q"), ["1 new j1"]);
+    broker.says(1, gearman("q"), ["1 new j2"]);
+    // It waits for jobs of others; now there are none.
+    broker.says(1, bridge(&["q"]), ["21 took j1.1", "1 done"]);
+    broker.says(21, serve("q"), []);
+    broker.says(21, Command::Take(TakeCommand::WaitForWork), ["21 woken"]);
+    broker.says(11, serve("q"), []);
+    broker.says(11, Command::Take(TakeCommand::WaitForWork), ["11 woken"]);
+    broker.says(12, serve("q"), []);
+    broker.says(1, bridge(&[]), ["1 done"]);
+    // The client that was woken for jobs that it no longer sees.
+    broker.says(21, take_served(), ["21 empty"]);
+    broker.says(21, release(1, false), ["21 done"]);
+    broker.says(12, take_served(), ["12 took j1.2"]);
+    broker.says(11, take_served(), ["11 took j2.1"]);
+}
+
+/// The rows of a client's listing: name, jobs ready, workers, whether it is paused, and the limit of a normal job.
+#[expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
+fn rows(broker: &mut Broker, client: u64) -> Vec<(String, u32, u32, bool, Option<u32>)> {
+    let events = broker.hear(client, list_queues());
+    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    let row = |row: &QueueRow| {
+        assert_eq!(row.ready.iter().sum::<u32>(), row.jobs(JobStateKind::Ready), "{row:?}");
+        assert_eq!(row.oldest_ready_at.is_some(), row.jobs(JobStateKind::Ready) > 0, "{row:?}");
+        let name = String::from_utf8(row.name.to_vec()).unwrap();
+        (name, row.jobs(JobStateKind::Ready), row.workers, row.is_paused(), row.jobs_max[4])
+    };
+    rows.iter().map(row).collect()
+}
+
+#[test]
+fn a_listing_has_the_part_of_the_clients_protocol() {
+    let mut broker = broker();
+    broker.says(1, gearman("q"), ["1 new j1"]);
+    broker.says(1, faktory("q").priority(9), ["1 new j2"]);
+    broker.says(1, faktory("q"), ["1 new j3"]);
+    broker.says(1, faktory("f"), ["1 new j4"]);
+    broker.says(1, faktory("b"), ["1 new j5"]);
+    broker.says(11, serve("q"), []);
+    let row = |name: &str, ready, workers| (name.to_owned(), ready, workers, false, None);
+    assert_eq!(rows(&mut broker, 11), [row("q", 1, 1), row("b", 1, 0)]);
+    assert_eq!(rows(&mut broker, 21), [row("q", 2, 0), row("f", 1, 0), row("b", 1, 0)]);
+    assert_eq!(rows(&mut broker, 1), [row("q", 3, 1), row("f", 1, 0), row("b", 1, 0)]);
+    // Which queues a protocol has used outlasts its last job there.
+    broker.says(11, take(["q"]), ["11 took j1.1"]);
+    broker.says(11, finish(1), ["11 finished j1"]);
+    assert_eq!(rows(&mut broker, 11)[0], row("q", 0, 1));
+    // A listing of jobs has the jobs in the order of the whole queue, for any client.
+    broker.says(1, list_jobs(in_queue("q", JobStateKind::Ready)), ["1 jobs j2 j3"]);
+}
+
+#[test]
+fn a_pause_holds_back_the_jobs_of_the_clients_protocol() {
+    let mut broker = broker();
+    broker.says(1, faktory("q"), ["1 new j1"]);
+    broker.says(1, gearman("q"), ["1 new j2"]);
+    broker.says(21, pause("q", true), ["21 done"]);
+    broker.says(22, take(["q"]).forever(), []);
+    broker.says(11, take(["q"]), ["11 took j2.1"]);
+    broker.says(4, take(["q"]), ["4 empty"]);
+    let paused = |broker: &mut Broker| [11, 21, 1].map(|client| rows(broker, client)[0].3);
+    assert_eq!(paused(&mut broker), [false, true, true]);
+    // A client without a protocol pauses all, and each protocol resumes its own.
+    broker.says(1, pause("q", true), ["1 done"]);
+    assert_eq!(paused(&mut broker), [true, true, true]);
+    broker.says(21, pause("q", false), ["22 took j1.1", "21 done"]);
+    assert_eq!(paused(&mut broker), [true, false, true]);
+    broker.says(1, gearman("q"), ["1 new j3"]);
+    broker.says(11, take(["q"]), ["11 empty"]);
+    broker.says(1, pause("q", false), ["1 done"]);
+    broker.says(11, take(["q"]), ["11 took j3.1"]);
+}
+
+#[test]
+fn a_pause_of_a_bridged_queue_is_for_all() {
+    let mut broker = broker();
+    broker.says(21, pause("b", true), ["21 done"]);
+    broker.says(1, faktory("b"), ["1 new j1"]);
+    broker.says(21, pause("b", true), ["21 done"]);
+    broker.says(11, take(["b"]), ["11 empty"]);
+    broker.says(12, pause("b", false), ["12 done"]);
+    broker.says(11, take(["b"]), ["11 took j1.1"]);
+}
+
+#[test]
+fn a_limit_counts_the_jobs_of_the_clients_protocol() {
+    let mut broker = broker();
+    broker.says(11, limit("q", 1), ["11 done"]);
+    broker.says(1, faktory("q"), ["1 new j1"]);
+    broker.says(1, faktory("q"), ["1 new j2"]);
+    broker.says(1, gearman("q"), ["1 new j3"]);
+    broker.says(1, gearman("q"), ["1 refused: queue holds 1 jobs, limit 1"]);
+    let limits = |broker: &mut Broker| [11, 21, 1].map(|client| rows(broker, client)[0].4);
+    assert_eq!(limits(&mut broker), [Some(1), None, Some(1)]);
+    // The limit of a client without a protocol is for all.
+    broker.says(1, limit("q", 3), ["1 done"]);
+    assert_eq!(limits(&mut broker), [Some(3), Some(3), Some(3)]);
+    broker.says(1, faktory("q"), ["1 refused: queue holds 3 jobs, limit 3"]);
+    broker.says(1, remove_queue("q", false), ["1 done"]);
+    assert_eq!(broker.engine.job_count(), 0);
+}
+
+#[test]
+fn a_cycle_queue_is_never_bridged() {
+    let mut broker = Broker::new();
+    broker.says(1, create("c", QueueKind::Cycle), ["1 done"]);
+    broker.says(1, bridge(&["*"]), ["1 done"]);
+    broker.says(1, faktory("c").cycle(), ["1 new j1"]);
+    broker.hear(11, ClientCommand::Open(ClientInfo { protocol: Some(Protocol::GEARMAN), ..ClientInfo::default() }));
+    broker.says(11, take_round("c"), ["11 took j1.2"]);
+}
+
+// ---- conversion errors ---------------------------------------------------------------------------------------------
+
+fn misfit(job: u64, proof: Proof) -> Command {
+    Command::Lease(LeaseCommand::Unconvertible { job: id(job), proof, why: name("conversion: no") })
+}
+
+/// The state of a job, its deliveries, and its failures.
+#[expect(clippy::unwrap_used, reason = "that is how a test fails")]
+fn place(broker: &Broker, job: u64) -> (JobStateKind, u32, u32) {
+    let job = broker.engine.job(windlass_engine::JobId(job)).unwrap();
+    (job.state.kind(), job.attempts, job.failures)
+}
+
+#[test]
+fn after_a_conversion_error_a_job_waits_at_its_position_for_another_protocol() {
+    let mut broker = broker();
+    broker.says(1, faktory("b"), ["1 new j1"]);
+    broker.says(1, faktory("b"), ["1 new j2"]);
+    broker.says(11, take(["b"]), ["11 took j1.1"]);
+    broker.says(11, misfit(1, Proof::Connection), ["11 done"]);
+    assert_eq!(place(&broker, 1), (JobStateKind::Ready, 1, 0));
+    // That protocol never sees the job again, but gets the others.
+    broker.says(12, take(["b"]), ["12 took j2.1"]);
+    broker.says(11, take(["b"]).forever(), []);
+    broker.says(11, Command::Take(TakeCommand::Unwait), []);
+    broker.says(12, serve("b"), []);
+    broker.says(12, Command::Take(TakeCommand::WaitForWork), []);
+    broker.says(12, Command::Take(TakeCommand::Unwait), []);
+    broker.says(12, credit(1), []);
+    broker.says(12, Command::Take(TakeCommand::Unwait), []);
+    // For another protocol it is still the first.
+    broker.says(12, release(2, false), ["12 done"]);
+    broker.says(21, take(["b"]), ["21 took j1.2"]);
+    let totals = broker.engine.meta().totals;
+    assert_eq!((totals.misfits, totals.buried, totals.failed, totals.lost), (1, 0, 0, 0));
+}
+
+#[test]
+fn after_a_conversion_error_a_waiting_client_of_another_protocol_gets_the_job() {
+    let mut broker = broker();
+    for foreground in [false, true] {
+        broker.says(11, take(["b"]).forever(), []);
+        let job = if foreground { faktory("b").foreground() } else { faktory("b") };
+        let said = broker.hear(1, job);
+        assert_eq!(said.len(), 2, "{said:?}");
+        broker.says(21, take(["b"]).forever(), []);
+        let job = if foreground { 2 } else { 1 };
+        broker.says(11, misfit(job, Proof::Connection), [&*format!("21 took j{job}.2"), "11 done"]);
+    }
+}
+
+#[test]
+fn a_job_that_no_protocol_can_express_is_dead_lettered() {
+    // Isolated: there is only one protocol.
+    let mut broker = broker();
+    broker.says(1, faktory("q").retry(25, Backoff::None), ["1 new j1"]);
+    broker.says(21, take(["q"]), ["21 took j1.1"]);
+    broker.says(21, misfit(1, Proof::Connection), ["21 done"]);
+    assert_eq!(place(&broker, 1), (JobStateKind::Dead, 1, 0));
+    // Bridged: all protocols have tried.
+    broker.hear(31, ClientCommand::Open(ClientInfo { protocol: Some(Protocol::EVENTMQ), ..ClientInfo::default() }));
+    broker.says(1, gearman("b"), ["1 new j2"]);
+    for (round, (client, expected)) in
+        [(21, JobStateKind::Ready), (31, JobStateKind::Ready), (11, JobStateKind::Dead)].into_iter().enumerate()
+    {
+        broker.says(client, take(["b"]), [&*format!("{client} took j2.{}", round + 1)]);
+        broker.says(client, misfit(2, Proof::Connection), [&*format!("{client} done")]);
+        assert_eq!(place(&broker, 2).0, expected);
+    }
+    let failure = broker.engine.job(windlass_engine::JobId(2)).unwrap().extra.as_deref().unwrap().failure.clone();
+    assert_eq!(&*failure.unwrap().kind, MISFIT);
+    // A retry tries all protocols again.
+    broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
+    broker.says(21, take(["b"]), ["21 took j2.4"]);
+}
+
+#[test]
+fn a_new_body_or_codec_clears_conversion_errors() {
+    let changes: [fn() -> Command; 2] = [
+        || Command::Job(JobCommand::Replace { job: id(1), body: name("b") }),
+        || {
+            Command::Queue(QueueCommand::SetRules {
+                queue: name("b"),
+                rules: QueueRules { codec: Codec::Json, ..QueueRules::default() },
+            })
+        },
+    ];
+    for change in changes {
+        let mut broker = broker();
+        broker.says(1, faktory("b"), ["1 new j1"]);
+        broker.says(11, take(["b"]), ["11 took j1.1"]);
+        broker.says(11, misfit(1, Proof::Connection), ["11 done"]);
+        broker.says(11, take(["b"]).forever(), []);
+        broker.says(1, change(), ["11 took j1.2", "1 done"]);
+    }
+}
+
+#[test]
+fn after_the_bridge_is_removed_each_protocol_sees_its_own_jobs() {
+    let mut broker = broker();
+    broker.says(1, faktory("b-x"), ["1 new j1"]);
+    broker.says(11, take(["b-x"]), ["11 took j1.1"]);
+    broker.says(11, misfit(1, Proof::Connection), ["11 done"]);
+    broker.says(1, bridge(&[]), ["1 done"]);
+    broker.says(11, take(["b-x"]), ["11 empty"]);
+    broker.says(21, take(["b-x"]), ["21 took j1.2"]);
+}
+
+// ---- warnings -------------------------------------------------------------------------------------------------------
+
+fn warnings(broker: &mut Broker, client: u64, command: impl Into<Command>) -> Vec<Warning> {
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    broker.engine.apply(ClientId(client), Tag::NONE, command.into(), &mut context);
+    context.warnings
+}
+
+fn warn(queue: &'static str, kind: WarningKind) -> Warning {
+    Warning { kind, times: 1, queue: name(queue), name: Default::default(), why: Default::default() }
+}
+
+#[test]
+fn unserved_jobs_beside_other_protocols_workers_are_noticed_once_a_minute() {
+    let mut broker = broker();
+    let unserved = warn("q", WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] });
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
+    assert_eq!(warnings(&mut broker, 11, serve("q")), std::slice::from_ref(&unserved));
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
+    broker.now += 60_000;
+    assert_eq!(warnings(&mut broker, 1, gearman("q")), std::slice::from_ref(&unserved));
+    broker.now += 60_000;
+    // Once a client of their own protocol has come, there is no notice.
+    assert_eq!(warnings(&mut broker, 21, take(["q"])), []);
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
+    // A bridged queue never gets one.
+    assert_eq!(warnings(&mut broker, 11, serve("b")), []);
+    assert_eq!(warnings(&mut broker, 1, faktory("b")), []);
+    // A client that waits in FETCH counts as well.
+    assert_eq!(warnings(&mut broker, 1, gearman("r")), []);
+    let waits = warnings(&mut broker, 22, take(["r"]).forever());
+    assert_eq!(waits, [warn("r", WarningKind::Unserved { jobs: Protocol::GEARMAN, workers: vec![Protocol::FAKTORY] })]);
+}
+
+#[test]
+fn unserved_jobs_are_noticed_unless_a_client_takes_unclaimed_jobs() {
+    let mut broker = broker();
+    let (lease, unclaimed) = (LeaseTerms::CONNECTION, Some(Protocol::FAKTORY));
+    broker.hear(3, ClientCommand::Serve(Subscription { queue: "other".into(), weight: 0, lease, unclaimed }));
+    broker.hear(11, serve("q"));
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
+    broker.hear(3, ClientCommand::Close);
+    let unserved = WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), [warn("q", unserved)]);
+}
+
+#[test]
+fn unserved_jobs_of_several_queues_are_noticed_in_one_turn() {
+    let mut broker = broker();
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    for queue in ["q", "r"] {
+        broker.hear(11, serve(queue));
+        broker.engine.apply(ClientId(1), Tag::NONE, faktory(queue), &mut context);
+    }
+    let unserved = || WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
+    assert_eq!(context.warnings, ["q", "r"].map(|queue| warn(queue, unserved())));
+}
+
+#[test]
+fn a_conversion_error_gives_a_notice() {
+    let mut broker = broker();
+    broker.hear(1, faktory("b"));
+    broker.hear(11, take(["b"]));
+    let why = name("conversion: no");
+    let unfit = |queue, job, is_dead| Warning {
+        name: name(job),
+        why: why.clone(),
+        ..warn(queue, WarningKind::Unfit { is_dead })
+    };
+    assert_eq!(warnings(&mut broker, 11, misfit(1, Proof::Connection)), [unfit("b", "1", false)]);
+    broker.hear(1, faktory("q"));
+    broker.hear(21, take(["q"]));
+    assert_eq!(warnings(&mut broker, 21, misfit(2, Proof::Connection)), [unfit("q", "2", true)]);
+}
+
+#[test]
+fn a_client_removes_the_part_of_its_protocol_from_an_isolated_queue() {
+    for (queue, left) in [("q", vec![("q".to_owned(), 1, 0, false, Some(5))]), ("b", Vec::new())] {
+        let mut broker = broker();
+        broker.says(1, gearman(queue), ["1 new j1"]);
+        broker.says(1, faktory(queue), ["1 new j2"]);
+        broker.says(11, limit(queue, 5), ["11 done"]);
+        broker.says(21, pause(queue, true), ["21 done"]);
+        broker.says(21, remove_queue(queue, true), ["21 refused: queue in use"]);
+        broker.says(21, remove_queue(queue, false), ["21 done"]);
+        assert_eq!(rows(&mut broker, 11), left);
+        assert_eq!(rows(&mut broker, 21), []);
+        broker.says(21, remove_queue(queue, false), ["21 refused: queue unknown"]);
+    }
+    // Idle means: as the client sees it. The limit goes with the protocol that set it.
+    let mut broker = broker();
+    broker.says(11, serve("q"), []);
+    broker.says(11, limit("q", 5), ["11 done"]);
+    broker.says(1, faktory("q"), ["1 new j1"]);
+    broker.says(11, remove_queue("q", true), ["11 refused: queue in use"]);
+    broker.says(11, unserve("q", true), []);
+    broker.says(11, remove_queue("q", true), ["11 done"]);
+    assert_eq!(rows(&mut broker, 1), [("q".to_owned(), 1, 0, false, None)]);
+    broker.says(1, remove_queue("q", false), ["1 done"]);
+    assert_eq!(broker.engine.queues().count(), 0);
+}
+
+#[test]
+fn a_queue_that_no_protocol_has_made_its_own_goes_with_the_first_that_removes_it() {
+    let mut broker = broker();
+    broker.says(1, create("q", QueueKind::Work), ["1 done"]);
+    broker.says(21, remove_queue("q", false), ["21 done"]);
+    assert_eq!(broker.engine.queues().count(), 0);
+    broker.says(1, create("q", QueueKind::Work), ["1 done"]);
+    broker.says(11, serve("q"), []);
+    broker.says(21, remove_queue("q", false), ["21 done"]);
+    assert_eq!(rows(&mut broker, 11), [("q".to_owned(), 0, 1, false, None)]);
+}
+
+// ---- fairness between protocols ------------------------------------------------------------------------------------
+
+#[test]
+fn between_protocols_the_longest_wait_is_served_first_regardless_of_weights() {
+    let heavy = |weight| Subscription { queue: name("b"), weight, lease: LeaseTerms::CONNECTION, unclaimed: None };
+    let mut broker = broker();
+    for client in [31, 32] {
+        broker.hear(
+            client,
+            ClientCommand::Open(ClientInfo { protocol: Some(Protocol::EVENTMQ), ..ClientInfo::default() }),
+        );
+    }
+    broker.says(21, take(["b"]).forever(), []);
+    broker.says(31, Command::Client(ClientCommand::Serve(heavy(10))), []);
+    broker.says(31, credit(3), []);
+    broker.says(32, Command::Client(ClientCommand::Serve(heavy(20))), []);
+    broker.says(32, credit(1), []);
+    broker.says(22, take(["b"]).forever(), []);
+    let said = |broker: &mut Broker| {
+        let all = broker.hear(1, gearman("b"));
+        all.iter().filter(|(client, _)| client.0 != 1).map(|(client, _)| client.0).collect::<Vec<_>>()
+    };
+    // Faktory's client first; then EventMQ's heaviest; then Faktory's second, which waited before the next turn of
+    // EventMQ's other.
+    assert_eq!([21, 32, 31, 22, 31].map(|_| said(&mut broker)), [[21], [32], [31], [22], [31]]);
+}
+
+#[test]
+fn sleepers_have_their_turn_among_clients_of_other_protocols() {
+    let mut broker = broker();
+    broker.hear(31, ClientCommand::Open(ClientInfo { protocol: Some(Protocol::EVENTMQ), ..ClientInfo::default() }));
+    for client in [11, 31] {
+        broker.says(client, serve("b"), []);
+    }
+    broker.says(11, TakeCommand::WaitForWork, []);
+    broker.says(21, take(["b"]).forever(), []);
+    broker.says(31, credit(1), []);
+    // Each worker finishes its job and waits again, so they take turns.
+    for job in [1, 4, 7] {
+        let [first, second, third] = [job, job + 1, job + 2];
+        broker.says(1, gearman("b"), ["11 woken", &format!("1 new j{first}")]);
+        broker.says(11, take_served(), [&*format!("11 took j{first}.1")]);
+        broker.says(11, finish(first), [&*format!("11 finished j{first}")]);
+        broker.says(11, TakeCommand::WaitForWork, []);
+        broker.says(1, faktory("b"), [&*format!("21 took j{second}.1"), &format!("1 new j{second}")]);
+        broker.says(21, finish(second), [&*format!("21 finished j{second}")]);
+        broker.says(21, take(["b"]).forever(), []);
+        broker.says(1, gearman("b"), [&*format!("31 took j{third}.1"), &format!("1 new j{third}")]);
+        broker.says(31, finish(third), [&*format!("31 finished j{third}")]);
+        broker.says(31, credit(1), []);
+    }
+}

@@ -1,0 +1,138 @@
+//! Limits, checked before anything is done.
+
+use crate::common;
+use crate::common::{Broker, limit, pause, push, serve, take};
+use windlass_engine::{Clash, ClientCommand, Command, Event, JobCommand, Limits, Priority, Query, QueueCommand, Reply};
+
+#[test]
+fn pushes_beyond_a_limit_are_refused() {
+    type Case = (&'static str, fn(&mut Limits), fn() -> Command, &'static str);
+    let table: [Case; 8] = [
+        ("jobs", |l| l.jobs_max = 1, || push("q").into(), "1 refused: daemon holds 1 jobs, limit 1"),
+        ("queues", |l| l.queues_max = 1, || push("r").into(), "1 refused: daemon knows 1 queues, the limit"),
+        ("queues served", |l| l.abilities_max = 0, || serve("q"), "1 refused: client serves 0 queues, the limit"),
+        (
+            "queues listed",
+            |l| l.abilities_max = 1,
+            || take(["q", "r"]).into(),
+            "1 refused: client serves 1 queues, the limit",
+        ),
+        ("a queue's name", |l| l.name_bytes_max = 1, || push("qq").into(), "1 refused: name of 2 bytes, limit 1"),
+        (
+            "a job's name",
+            |l| l.name_bytes_max = 1,
+            || push("q").named("xyz").into(),
+            "1 refused: name of 3 bytes, limit 1",
+        ),
+        (
+            "a key",
+            |l| l.name_bytes_max = 1,
+            || push("q").unique("key", Clash::Keep).into(),
+            "1 refused: name of 3 bytes, limit 1",
+        ),
+        (
+            "a label",
+            |l| l.name_bytes_max = 1,
+            || Command::Client(ClientCommand::SetName("me".into())),
+            "1 refused: name of 2 bytes, limit 1",
+        ),
+    ];
+    for (name, change, command, expected) in table {
+        let mut broker = Broker::limited(change);
+        broker.says(1, push("q"), ["1 new j1"]);
+        assert_eq!(common::words(&broker.hear(1, command())), [expected], "{name}");
+        broker.engine.check();
+        assert_eq!(broker.engine.job_count(), 1, "{name}");
+        assert_eq!(broker.engine.queues().count(), 1, "{name}");
+    }
+}
+
+#[test]
+fn bytes_of_jobs() {
+    let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = 1_000);
+    let job = |bytes: usize| push("q").with(|job| job.body = vec![7; bytes].into());
+    assert_eq!(common::words(&broker.hear(1, job(100))), ["1 new j1"]);
+    let said = common::words(&broker.hear(1, job(900)));
+    assert!(said[0].starts_with("1 refused: daemon holds") && said[0].ends_with("limit 1000"), "{said:?}");
+    assert_eq!(common::words(&broker.hear(1, job(100))), ["1 new j2"]);
+    broker.engine.check();
+}
+
+#[test]
+fn listeners() {
+    let mut broker = Broker::limited(|limits| limits.listeners_max = 1);
+    let job = || push("q").unique("k", Clash::Attach).listen();
+    broker.says(1, job(), ["1 new j1"]);
+    broker.says(2, job(), ["2 refused: queue holds 1 jobs, limit 1"]);
+    broker.says(2, push("q").unique("k", Clash::Attach), ["2 attached j1"]);
+
+    let mut broker = Broker::limited(|limits| limits.listeners_max = 0);
+    broker.says(1, job(), ["1 refused: queue holds 0 jobs, limit 0"]);
+    assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
+}
+
+#[test]
+fn a_job_neither_durable_nor_listened_to_is_refused() {
+    let mut broker = Broker::new();
+    broker.says(1, push("q").with(|job| job.durable = false), ["1 refused: out of place"]);
+    assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
+}
+
+#[test]
+fn a_queue_may_be_full_at_one_priority_and_not_at_another() {
+    let mut broker = Broker::new();
+    let mut jobs_max = [None; Priority::COUNT];
+    jobs_max[Priority::NORMAL.lane()] = Some(2);
+    jobs_max[Priority::MIN.lane()] = Some(0);
+    broker.says(1, Command::Queue(QueueCommand::Limit { queue: "q".into(), jobs_max }), ["1 done"]);
+    broker.says(1, push("q").priority(1), ["1 refused: queue holds 0 jobs, limit 0"]);
+    broker.says(1, push("q"), ["1 new j1"]);
+    broker.says(1, push("q").priority(9), ["1 new j2"]);
+    // It holds two jobs, whatever their priority.
+    broker.says(1, push("q"), ["1 refused: queue holds 2 jobs, limit 2"]);
+    broker.says(1, push("q").priority(9), ["1 new j3"]);
+}
+
+#[test]
+fn dead_jobs_and_clashes_do_not_count_against_the_limit() {
+    let mut broker = Broker::new();
+    broker.says(1, limit("q", 3), ["1 done"]);
+    broker.hear(1, push("q").not_before(9_000));
+    broker.hear(1, push("q").retry(-1, windlass_engine::Backoff::None));
+    broker.hear(1, push("q"));
+    broker.says(2, take(["q"]), ["2 took j2.1"]);
+    broker.says(1, push("q"), ["1 refused: queue holds 3 jobs, limit 3"]);
+    // Dead jobs do not count.
+    broker.hear(2, common::fail(2));
+    broker.says(1, push("q"), ["1 new j4"]);
+    // A clash of keys needs no room either.
+    broker.hear(1, JobCommand::Cancel(common::id(4)));
+    broker.says(1, push("q").unique("k", Clash::Keep), ["1 new j5"]);
+    broker.says(1, push("q").unique("k", Clash::Keep), ["1 kept j5"]);
+}
+
+#[test]
+fn a_limit_on_an_unknown_queue_makes_it_known_and_a_pause_does_not() {
+    let mut broker = Broker::new();
+    broker.says(1, pause("p", true), ["1 done"]);
+    broker.says(1, limit("q", 3), ["1 done"]);
+    broker.says(1, common::list_queues(), ["1 queues q"]);
+}
+
+/// Some workers register their queues before each job, on one connection without end.
+#[test]
+fn a_queue_may_be_registered_any_number_of_times() {
+    let mut broker = Broker::limited(|limits| limits.abilities_max = 3);
+    for _ in 0..100 {
+        broker.says(1, serve("q"), []);
+    }
+    broker.says(1, serve("r"), ["1 refused: client serves 3 queues, the limit"]);
+    let mut broker = Broker::new();
+    (0..100).for_each(|_| broker.says(1, serve("q"), []));
+    let told = broker.hear(1, Query::Queue { queue: "q".into() });
+    assert!(
+        matches!(told.as_slice(), [(_, Event::Reply(_, Reply::Queues { rows, .. }))] if rows.iter().map(|row| row.workers).eq([8])),
+        "{told:?}"
+    );
+    broker.engine.check();
+}

@@ -1,0 +1,216 @@
+//! The rules of a queue, and jobs that their worker's protocol cannot express.
+
+use crate::common::*;
+use bytes::Bytes;
+use windlass_engine::{
+    Backoff, BatchCommand, ClientCommand, Codec, Command, Engine, Event, JobCommand, JobRef, JobStateKind,
+    LeaseCommand, Limits, MISFIT, Mutation, Notice, Proof, Protocol, Query, QueueCommand, QueueKind, QueueRow,
+    QueueRules, Reply, Retry, Token,
+};
+
+fn rule(queue: &'static str, rules: QueueRules) -> Command {
+    Command::Queue(QueueCommand::SetRules { queue: name(queue), rules })
+}
+
+fn misfit(job: u64, proof: Proof) -> Command {
+    Command::Lease(LeaseCommand::Unconvertible { job: id(job), proof, why: name("base64: not one string") })
+}
+
+fn rows(broker: &mut Broker) -> Vec<QueueRow> {
+    let events = broker.hear(1, list_queues());
+    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    rows.clone()
+}
+
+const JSON: QueueRules = QueueRules { codec: Codec::Json, retry: None, body_bytes_max: None };
+
+#[test]
+fn rules_are_kept_for_an_unknown_queue() {
+    let mut broker = Broker::new();
+    broker.says(1, rule("q", JSON), ["1 done"]);
+    assert_eq!(rows(&mut broker), [], "it is not made known");
+    broker.says(1, push("q"), ["1 new j1"]);
+    assert_eq!(rows(&mut broker).first().map(|row| row.rules), Some(JSON));
+    // Jobs are looked at and taken with the rule.
+    let events = broker.hear(1, look(1));
+    let [(_, Event::Reply(_, Reply::Looked { job: Some(view), .. }))] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(view.codec, Codec::Json);
+    let events = broker.hear(1, take(["q"]));
+    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(job.codec, Codec::Json);
+    broker.says(1, finish(1), ["1 finished j1"]);
+    // The rule outlasts the queue, as a throttle does, until it is removed.
+    broker.says(1, remove_queue("q", false), ["1 done"]);
+    assert_eq!(broker.engine.queues().next().map(|queue| queue.image().rules()), Some(JSON));
+    broker.says(1, rule("q", QueueRules::default()), ["1 done"]);
+    assert_eq!(broker.engine.queues().count(), 0);
+    broker.says(1, rule("q", QueueRules::default()), ["1 done"]);
+    assert_eq!(broker.engine.queues().count(), 0, "a queue without rules is dropped");
+}
+
+#[test]
+fn rules_for_an_invalid_name_or_beyond_the_queue_limit_are_refused() {
+    let mut broker = Broker::limited(|limits| (limits.name_bytes_max, limits.queues_max) = (3, 1));
+    broker.says(1, rule("long", JSON), ["1 refused: name of 4 bytes, limit 3"]);
+    broker.says(1, rule("q", JSON), ["1 done"]);
+    broker.says(1, rule("r", JSON), ["1 refused: daemon knows 1 queues, the limit"]);
+    broker.says(1, push("q").cycle(), ["1 refused: queue of the other kind"]);
+}
+
+#[test]
+fn a_body_that_is_too_long_is_refused_in_every_command() {
+    let refused = "1 refused: body of 4 bytes, limit of the queue 3";
+    let limit = |queue, most| rule(queue, QueueRules { body_bytes_max: Some(most), ..QueueRules::default() });
+    let mut broker = Broker::new();
+    broker.says(1, push("q"), ["1 new j1"]);
+    broker.says(1, create("c", QueueKind::Cycle), ["1 done"]);
+    broker.says(1, push("c").cycle().named("e"), ["1 new j2"]);
+    broker.hear(1, limit("q", 3));
+    broker.hear(1, limit("c", 4));
+    broker.says(1, push("q"), [refused]);
+    broker.says(1, push("q").with(|job| job.body = name("bod")), ["1 new j3"]);
+    broker.says(1, every(60_000, push("q")), [refused]);
+    // Existing jobs stay, but their bodies cannot be replaced.
+    broker.says(1, Command::Job(JobCommand::Replace { job: id(1), body: name("four") }), [refused]);
+    broker.says(1, Command::Job(JobCommand::Replace { job: id(1), body: name("") }), ["1 done"]);
+    broker.says(1, take_round("c"), ["1 took j2.2"]);
+    let repay = Command::Lease(LeaseCommand::Repay {
+        job: id(2),
+        proof: token(2),
+        body: name("value"),
+        to: windlass_engine::RepayTo::Front,
+    });
+    broker.says(1, repay, ["1 refused: body of 5 bytes, limit of the queue 4"]);
+    // Batches do not bypass the limit either.
+    let batch = windlass_engine::NewBatch {
+        protocol: Protocol::FAKTORY,
+        name: name("b"),
+        parent: None,
+        about: Bytes::new(),
+        meta: Bytes::new(),
+        complete: Some(Box::new(push("q").0)),
+        success: None,
+        expires_ms: 1_000,
+    };
+    broker.says(1, Command::Batch(BatchCommand::New(Box::new(batch))), [refused]);
+    broker.says(1, rule("q", QueueRules::default()), ["1 done"]);
+    broker.says(1, push("q"), ["1 new j4"]);
+}
+
+#[test]
+fn a_schedule_older_than_the_limit_runs_once_the_limit_allows() {
+    let mut broker = Broker::new();
+    broker.hear(1, every(1_000, push("q")));
+    broker.hear(1, rule("q", QueueRules { body_bytes_max: Some(3), ..QueueRules::default() }));
+    broker.at(2_000, []);
+    assert_eq!(broker.engine.job_count(), 0);
+    broker.hear(1, rule("q", QueueRules::default()));
+    broker.at(3_000, []);
+    assert_eq!(broker.engine.job_count(), 1);
+}
+
+#[test]
+fn the_queues_retry_policy_applies_if_the_producer_set_none() {
+    let twice = Retry { failures_max: 2, losses_max: 7, backoff: Backoff::Fixed(9) };
+    let own = Retry { failures_max: 5, losses_max: 0, backoff: Backoff::None };
+    let table = [
+        ("said nothing, and there is a rule", true, Some(twice), twice),
+        ("said nothing, and there is none", true, None, own),
+        ("said something", false, Some(twice), own),
+    ];
+    for (when, retry_default, retry, expected) in table {
+        let mut broker = Broker::new();
+        broker.hear(1, rule("q", QueueRules { retry, ..JSON }));
+        let job = || push("q").with(|job| (job.retry, job.retry_default) = (own, retry_default));
+        broker.says(1, job(), ["1 new j1"]);
+        assert_eq!(broker.engine.job(windlass_engine::JobId(1)).map(|job| job.retry), Some(expected), "{when}");
+        // A schedule's run takes the rule when it runs, not when it is set.
+        broker.hear(1, rule("q", QueueRules::default()));
+        broker.hear(1, every(1_000, job()));
+        broker.hear(1, rule("q", QueueRules { retry, ..JSON }));
+        broker.at(2_000, []);
+        let retries: Vec<_> = broker.engine.jobs().map(|job| job.retry).collect();
+        assert_eq!(retries, [expected, expected], "{when}");
+    }
+}
+
+#[test]
+fn a_job_with_a_conversion_error_is_dead_lettered() {
+    // This holds whatever the retry policy is, with or without listeners.
+    for failures_max in [0, 25, -1] {
+        let mut broker = Broker::new();
+        broker.says(1, push("q").listen().retry(failures_max, Backoff::None), ["1 new j1"]);
+        broker.says(2, take(["q"]), ["2 took j1.1"]);
+        let said = broker.hear(2, misfit(1, Proof::Connection));
+        let [(_, Event::Notice(Notice::Ended { end, .. })), (_, Event::Reply(_, Reply::Done))] = said.as_slice() else {
+            panic!("{said:?}")
+        };
+        let windlass_engine::End::Failed(failure) = end else { panic!("{end:?}") };
+        assert_eq!((&*failure.kind, &*failure.message), (MISFIT, &b"base64: not one string"[..]));
+        let job = broker.engine.job_named(b"").or_else(|| broker.engine.jobs().next()).unwrap();
+        assert_eq!((job.state.kind(), job.failures, job.attempts), (JobStateKind::Dead, 0, 1), "{failures_max}");
+        assert_eq!(job.extra.as_deref().and_then(|extra| extra.failure.clone()).as_ref(), Some(failure));
+        let totals = broker.engine.meta().totals;
+        assert_eq!((totals.misfits, totals.buried, totals.failed), (1, 1, 0));
+        assert_eq!(broker.engine.meta().protocols, [(Protocol::GEARMAN, totals)]);
+        // It can be tried again, by a worker that can take it.
+        broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
+        broker.says(3, take(["q"]), ["3 took j1.2"]);
+        broker.says(3, finish(1), ["3 finished j1"]);
+    }
+}
+
+#[test]
+fn a_foreground_job_with_a_conversion_error_is_removed() {
+    let mut broker = Broker::new();
+    broker.says(1, push("q").foreground(), ["1 new j1"]);
+    broker.says(2, take(["q"]), ["2 took j1.1"]);
+    let said = broker.hear(2, misfit(1, Proof::Connection));
+    assert!(
+        matches!(said.as_slice(), [(_, Event::Notice(Notice::Ended { .. })), (_, Event::Reply(_, Reply::Done))]),
+        "{said:?}"
+    );
+    assert_eq!(broker.engine.job_count(), 0);
+    broker.engine.check();
+}
+
+#[test]
+fn only_its_worker_may_report_a_conversion_error() {
+    let mut broker = Broker::new();
+    broker.says(1, push("q"), ["1 new j1"]);
+    broker.says(2, misfit(1, Proof::AnyLease), ["2 refused: lease not held"]);
+    broker.says(2, misfit(9, Proof::AnyLease), ["2 refused: job unknown"]);
+    broker.says(2, take(["q"]), ["2 took j1.1"]);
+    broker.says(3, misfit(1, Proof::Connection), ["3 refused: lease not held"]);
+    broker.says(3, misfit(1, token(7)), ["3 refused: lease not held"]);
+    broker.says(3, misfit(1, Proof::Late), ["3 refused: lease not held"]);
+    broker.says(3, misfit(1, token(1)), ["3 done"]);
+    broker.says(1, push("c").cycle(), ["1 new j2"]);
+    broker.says(2, take_round("c"), ["2 took j2.2"]);
+    broker.says(2, misfit(2, Proof::AnyLease), ["2 refused: queue of the other kind"]);
+}
+
+#[test]
+fn rules_and_their_effects_survive_a_restart() {
+    let mut broker = Broker::new();
+    broker.hear(1, rule("q", JSON));
+    for protocol in [Protocol::GEARMAN, Protocol::FAKTORY] {
+        broker.hear(1, push("q").with(|job| job.protocol = protocol));
+    }
+    let mut engine = Engine::new(Limits::default(), 1);
+    engine.recall_meta(broker.engine.meta().clone(), true);
+    broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+    broker.engine.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
+    engine.wake_up();
+    engine.check();
+    broker.engine = engine;
+    let info = windlass_engine::ClientInfo { protocol: Some(Protocol::FAKTORY), ..Default::default() };
+    broker.hear(1, ClientCommand::Open(info));
+    let token = Token::of(1, 1).0;
+    broker.says(1, take(["q"]), [format!("1 took j2.{token}").as_str()]);
+    broker.says(1, take(["q"]), ["1 empty"]);
+    let looked = broker.hear(1, Query::Job(JobRef::Id(windlass_engine::JobId(1))));
+    assert!(
+        matches!(looked.as_slice(), [(_, Event::Reply(_, Reply::Looked { job: Some(view), .. }))] if view.codec == Codec::Json)
+    );
+}

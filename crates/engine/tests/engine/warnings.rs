@@ -1,0 +1,119 @@
+//! Notices for an operator: one of each kind in a turn, with an example and a count.
+
+use crate::common::*;
+use bytes::Bytes;
+use windlass_engine::{
+    Backoff, Capacity, Clash, ClientCommand, ClientId, Context, LeaseCommand, Proof, Refusal, Tag, Timestamp,
+    WarningKind,
+};
+
+/// The warnings since the last call: the kind, the count, and the first one's queue, name and failure.
+fn noticed(broker: &mut Broker) -> Vec<(WarningKind, u64, String)> {
+    let shown = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    let rows = broker.warnings.drain(..);
+    let about = |notice: &windlass_engine::Warning| [&notice.queue, &notice.name, &notice.why].map(shown).join(" ");
+    rows.map(|notice| (notice.kind.clone(), notice.times, about(&notice))).collect()
+}
+
+#[test]
+fn a_dead_lettered_job_gives_a_notice() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("mail").named("first").retry(1, Backoff::None));
+    for failures in [0, 1] {
+        broker.hear(2, take(["mail"]));
+        assert_eq!(noticed(&mut broker), [], "{failures}: it is tried again");
+        broker.hear(2, fail(1));
+    }
+    assert_eq!(noticed(&mut broker), [(WarningKind::Buried, 1, "mail first oops".to_owned())]);
+    // A job without retries does not enter the dead-letter queue.
+    broker.hear(1, push("mail").retry(0, Backoff::None));
+    broker.hear(2, take(["mail"]));
+    broker.hear(2, fail(2));
+    assert_eq!(noticed(&mut broker), []);
+}
+
+#[test]
+fn a_job_whose_workers_were_lost_too_often_gives_a_notice() {
+    let table = [(3, WarningKind::Buried), (0, WarningKind::LostForGood)];
+    for (failures_max, kind) in table {
+        let mut broker = Broker::new();
+        broker.hear(1, push("mail").named("first").retry(failures_max, Backoff::None).losses(2));
+        for expected in [vec![], vec![(kind.clone(), 1, "mail first ".to_owned())]] {
+            broker.open(7);
+            broker.hear(7, take(["mail"]));
+            broker.hear(7, ClientCommand::Close);
+            assert_eq!(noticed(&mut broker), expected, "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn a_conversion_error_gives_a_notice() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("mail"));
+    broker.hear(2, take(["mail"]));
+    let why = name("base64: not one string");
+    broker.hear(2, LeaseCommand::Unconvertible { job: id(1), proof: Proof::Connection, why });
+    assert_eq!(
+        noticed(&mut broker),
+        [(WarningKind::Unfit { is_dead: true }, 1, "mail 1 base64: not one string".to_owned())]
+    );
+}
+
+#[test]
+fn jobs_that_expire_in_one_turn_give_one_notice() {
+    let mut broker = Broker::new();
+    for name in ["first", "second", "third"] {
+        broker.hear(1, push("mail").named(name).expires(2_000));
+    }
+    broker.at(2_000, []);
+    assert_eq!(noticed(&mut broker), [(WarningKind::Expired, 3, "mail first ".to_owned())]);
+}
+
+#[test]
+fn refused_jobs_give_notices() {
+    let mut broker = Broker::limited(|limits| limits.name_bytes_max = 8);
+    broker.hear(1, limit("mail", 1));
+    for _ in 0..3 {
+        broker.hear(1, push("mail"));
+    }
+    let full = WarningKind::Refused(Capacity::QueueJobs.exceeded(1_u32, 1_u32));
+    let expected = (full, 1, "mail  ".to_owned());
+    assert_eq!(noticed(&mut broker), [expected.clone(), expected], "each in its own turn");
+    broker.hear(1, push("much too long a name"));
+    let too_long = WarningKind::Refused(Capacity::NameBytes.exceeded(20_u32, 8_u32));
+    assert_eq!(noticed(&mut broker), [(too_long, 1, "much too long a name  ".to_owned())]);
+    // `NotUnique` is the answer that its producer asked for.
+    broker.hear(1, push("other").unique("k", Clash::Refuse));
+    broker.says(1, push("other").unique("k", Clash::Refuse), ["1 refused: job not unique"]);
+    assert_eq!(noticed(&mut broker), []);
+}
+
+#[test]
+fn refusals_of_one_turn_are_counted_by_their_reason() {
+    let mut broker = Broker::limited(|limits| limits.name_bytes_max = 8);
+    broker.hear(1, limit("mail", 1));
+    broker.hear(1, push("mail"));
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    for queue in ["mail", "a name of 18 bytes", "mail", "a name of 21 bytes..."] {
+        broker.engine.apply(ClientId(1), Tag(1), push(queue), &mut context);
+    }
+    for job in [push("mail").cycle(), push("mail").with(|job| job.durable = false), push("mail").cycle()] {
+        broker.engine.apply(ClientId(1), Tag(1), job, &mut context);
+    }
+    let counted: Vec<_> = context.warnings.into_iter().map(|warning| (warning.kind, warning.times)).collect();
+    let full = WarningKind::Refused(Capacity::QueueJobs.exceeded(1_u32, 1_u32));
+    let too_long = WarningKind::Refused(Capacity::NameBytes.exceeded(18_u32, 8_u32));
+    let [wrong_kind, out_of_place] = [Refusal::WrongKind, Refusal::OutOfPlace].map(WarningKind::Refused);
+    assert_eq!(counted, [(full, 2), (too_long, 2), (wrong_kind, 2), (out_of_place, 1)]);
+}
+
+#[test]
+fn refused_runs_of_a_schedule_give_notices() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("mail").unique("k", Clash::Refuse));
+    broker.hear(1, every(1_000, push("mail").unique("k", Clash::Refuse)).key("nightly"));
+    broker.at(2_000, []);
+    let expected = [(WarningKind::RunRefused(Refusal::NotUnique), 1, "mail nightly ".to_owned())];
+    assert_eq!(noticed(&mut broker), expected);
+}

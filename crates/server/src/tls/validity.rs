@@ -1,0 +1,106 @@
+//! When a certificate ends. Nothing else of it is read here: rustls reads certificates to verify them.
+//!
+//! Spec: RFC 5280, 4.1 (`Certificate`, `Validity`); X.690, 8 and 10 (DER).
+
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+
+const INTEGER: u8 = 0x02;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const SEQUENCE: u8 = 0x30;
+/// `[0]`, in which the version stands, if it is not 1.
+const VERSION: u8 = 0xa0;
+
+/// `notAfter` of a certificate in DER, in seconds since 1970. `None` if the bytes are not a certificate, or if it ends
+/// before 1970.
+pub(super) fn not_after(certificate: &[u8]) -> Option<u64> {
+    let (certificate, _) = expect(SEQUENCE, certificate)?;
+    let (tbs, _) = expect(SEQUENCE, certificate)?;
+    let tbs = expect(VERSION, tbs).map_or(tbs, |(_, rest)| rest);
+    let (_, rest) = expect(INTEGER, tbs)?; // serialNumber
+    let (_, rest) = expect(SEQUENCE, rest)?; // signature
+    let (_, rest) = expect(SEQUENCE, rest)?; // issuer
+    let (validity, _) = expect(SEQUENCE, rest)?;
+    let (_, _, rest) = element(validity)?; // notBefore
+    let (kind, time, _) = element(rest)?;
+    seconds(kind, time)
+}
+
+fn expect(kind: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    element(bytes).filter(|(found, ..)| *found == kind).map(|(_, content, rest)| (content, rest))
+}
+
+/// The first element: its tag, its content, and the bytes behind it.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[kind, length], rest) = bytes.split_first_chunk()?;
+    let (length, rest) = match length {
+        0..=0x7f => (usize::from(length), rest),
+        // The length has as many bytes; no certificate needs more than 4.
+        0x81..=0x84 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
+            (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
+        }
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((kind, content, rest))
+}
+
+/// `YYMMDDHHMMSSZ` with years from 1950 to 2049, or `YYYYMMDDHHMMSSZ` (RFC 5280, 4.1.2.5).
+fn seconds(kind: u8, time: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(time).ok()?.strip_suffix('Z')?;
+    let (year, rest) = match kind {
+        UTC_TIME => {
+            let (year, rest) = text.split_at_checked(2)?;
+            let year: i16 = year.parse().ok()?;
+            (if year < 50 { 2000 + year } else { 1900 + year }, rest)
+        }
+        GENERALIZED_TIME => {
+            let (year, rest) = text.split_at_checked(4)?;
+            (year.parse().ok()?, rest)
+        }
+        _ => return None,
+    };
+    let mut fields = [0_i8; 5];
+    for (at, field) in fields.iter_mut().enumerate() {
+        *field = rest.get(2 * at..2 * at + 2)?.parse().ok()?;
+    }
+    let [month, day, hour, minute, second] = fields;
+    let time = DateTime::new(year, month, day, hour, minute, second, 0).ok().filter(|_| rest.len() == 10)?;
+    u64::try_from(Offset::UTC.to_timestamp(time).ok()?.as_second()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        let table = [
+            (UTC_TIME, "700101000001Z", Some(1)),
+            (UTC_TIME, "491231235959Z", Some(2_524_607_999)),
+            (GENERALIZED_TIME, "20500101000000Z", Some(2_524_608_000)),
+            (GENERALIZED_TIME, "99991231235959Z", None), // beyond jiff's last day in UTC, but for offsets
+            (UTC_TIME, "500101000000Z", None),
+            (UTC_TIME, "700101000001", None),
+            (UTC_TIME, "7001010000Z", None),
+            (UTC_TIME, "701301000001Z", None),
+            (GENERALIZED_TIME, "205001010000000Z", None),
+            (INTEGER, "700101000001Z", None),
+        ];
+        for (kind, text, expected) in table {
+            assert_eq!(seconds(kind, text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_cut_anywhere_has_no_end() {
+        let made = rcgen::generate_simple_self_signed(["h".to_owned()]).unwrap();
+        let der = made.cert.der();
+        assert!(not_after(der).is_some());
+        for end in 0..der.len() {
+            assert_eq!(not_after(&der[..end]), None, "{end}");
+        }
+    }
+}

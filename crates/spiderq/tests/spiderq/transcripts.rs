@@ -1,0 +1,70 @@
+//! Plays every conversation in `tests/transcripts` in memory, with a clock that jumps: over ZMTP and bare, unless a
+//! scene is marked as ZMTP only.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use windlass_engine::{Limits, Timestamp};
+use windlass_spiderq::session::{Settings, SpiderqSpeaker};
+use windlass_spiderq::wire::Dialect;
+use windlass_testkit::memory::MemoryHub;
+use windlass_testkit::transcript::{Framing, MemoryWire, Scene, Transcript, ZmtpWire};
+use windlass_zmtp::ConnectionRegistry;
+
+windlass_testkit::transcripts! {
+    basics
+    blocking
+    dialects
+    flaws
+    leases
+    positions
+    remove
+    rights
+    terminate
+}
+
+fn play(name: &str) {
+    let transcript = Transcript::read(&folder().join(name).with_extension("txt")).unwrap_or_else(|e| panic!("{e}"));
+    assert!(!transcript.scenes.is_empty());
+    for scene in &transcript.scenes {
+        let mut wire = ZmtpWire::new(wire(scene), Framing::Enveloped);
+        scene
+            .play(&mut wire, &crate::speech::Spiderq)
+            .unwrap_or_else(|failure| panic!("{}, ZMTP: {failure}", scene.name));
+        if !scene.settings.iter().any(|(key, _)| key == "zmtp_only") {
+            let mut wire = self::wire(scene);
+            scene
+                .play(&mut wire, &crate::speech::Spiderq)
+                .unwrap_or_else(|failure| panic!("{}, bare: {failure}", scene.name));
+            wire.hub().engine().check();
+        }
+    }
+}
+
+fn wire(scene: &Scene) -> MemoryWire<'_> {
+    let settings = Arc::new(settings(scene));
+    let hub = MemoryHub::new(Limits::default(), Timestamp(1_700_000_000_000), 7);
+    let registry = ConnectionRegistry::new(9);
+    MemoryWire::new(hub, move |info| {
+        Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registry.enter(Arc::new(|_| ()))))
+    })
+    .for_scene(scene)
+}
+
+/// Keys and values as in the daemon's configuration.
+fn settings(scene: &Scene) -> Settings {
+    let mut settings = Settings::new(Bytes::from_static(b"tasks"));
+    for (key, value) in &scene.settings {
+        match (key.as_str(), value.as_str()) {
+            ("dialect", "\"1.4\"") => settings.dialect = Some(Dialect::V1_4),
+            ("dialect", "\"1.3\"") => settings.dialect = Some(Dialect::V1_3),
+            ("terminate", on) => settings.terminate = on.parse().unwrap(),
+            ("release_on_disconnect", on) => settings.release_on_disconnect = on.parse().unwrap(),
+            ("frame_bytes_max", bytes) => settings.frame_bytes_max = bytes.parse().unwrap(),
+            ("lends_max", lends) => settings.lends_max = lends.parse().unwrap(),
+            ("zmtp_only", "true") | ("rights", _) => {}
+            other => panic!("{}: unknown setting {other:?}", scene.name),
+        }
+    }
+    settings
+}

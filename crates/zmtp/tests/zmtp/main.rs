@@ -1,0 +1,6 @@
+//! ZMTP peers from outside.
+#![cfg(test)]
+
+mod curve;
+mod properties;
+mod transcripts;

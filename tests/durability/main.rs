@@ -1,0 +1,10 @@
+//! Kills, damage, full disks and clocks: no acknowledged job is lost.
+#![cfg(test)]
+#![allow(unreachable_pub, reason = "a test program is its own and only user")]
+
+mod clocks;
+#[path = "../common/mod.rs"]
+mod common;
+mod crash;
+mod damage;
+mod full_disk;

@@ -1,0 +1,29 @@
+//! What operators do: start, configure, watch, change, drain, stop, import and export.
+#![cfg(test)]
+#![allow(unreachable_pub, reason = "a test program is its own and only user")]
+
+mod bridge;
+mod bulk;
+mod cli;
+#[path = "../common/mod.rs"]
+mod common;
+mod daemon;
+mod draining;
+mod events;
+mod export;
+mod http;
+#[cfg(feature = "sqlite")]
+mod import;
+mod import_eventmq;
+mod import_faktory;
+mod import_spiderq;
+mod login;
+mod newcomer;
+mod operate;
+mod reload;
+mod starting;
+mod stopping;
+mod supervision;
+#[cfg(feature = "otlp")]
+mod telemetry;
+mod warnings;

@@ -1,0 +1,130 @@
+//! The daemon's warnings and their frequency: every problem is logged, and no client can fill the disk with log lines.
+
+use crate::common::faktory::Fwp;
+use crate::common::{Peer, daemon, wait_until};
+use serde_json::Value;
+use windlass_testkit::daemon::Daemon;
+
+/// The warnings so far.
+fn warnings(daemon: &Daemon) -> Vec<Value> {
+    let lines = daemon.log_text().lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>();
+    lines.into_iter().filter(|line| line["level"] == "WARN").collect()
+}
+
+/// How often an event was logged: single lines, the count of suppressed ones in a line, and later summaries.
+fn times(daemon: &Daemon, message: &str, reason: &str) -> u64 {
+    let count = |line: &Value| {
+        let more = line["more_like_it"].as_u64().unwrap_or_default();
+        match line["message"].as_str() {
+            Some(said) if said == message => 1 + more,
+            Some(said) if line["reason"] == reason => {
+                assert_eq!(said, format!("… and {more} more like it"));
+                more
+            }
+            _ => 0,
+        }
+    };
+    warnings(daemon).iter().map(count).sum()
+}
+
+fn wait_for(daemon: &Daemon, expected: u64, message: &str, reason: &str) {
+    wait_until(message, || times(daemon, message, reason) >= expected);
+    assert_eq!(times(daemon, message, reason), expected, "{}", daemon.log_text());
+}
+
+/// The first line with this message.
+fn first(daemon: &Daemon, message: &str) -> Value {
+    warnings(daemon).into_iter().find(|line| line["message"] == message).unwrap()
+}
+
+#[test]
+fn wrong_passwords_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).set("[faktory]\nlisten = [\"127.0.0.1:0\"]\npassword = \"secret\"").start();
+    for _ in 0..20 {
+        assert_eq!(Fwp::hello(daemon.address("faktory"), "guess").1, "-ERR Invalid password");
+    }
+    let message = "closed a connection: wrong password";
+    wait_for(&daemon, 20, message, "wrong password");
+    let line = first(&daemon, message);
+    assert_eq!((&line["protocol"], &line["peer"]), (&"faktory".into(), &"127.0.0.1".into()));
+    assert!(!daemon.log_text().contains("guess") && !daemon.log_text().contains("secret"));
+}
+
+#[test]
+fn refused_jobs_are_counted_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).set("limits.jobs_max = 1").start();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    peer.submit("resize", "", "x").unwrap();
+    for _ in 0..20 {
+        peer.submit("resize", "", "x").unwrap_err();
+    }
+    wait_for(&daemon, 20, "a job was refused", "refused: JobsFull");
+    let line = first(&daemon, "a job was refused");
+    assert_eq!((&line["queue"], &line["why"]), (&"resize".into(), &"daemon holds 1 jobs, limit 1".into()));
+}
+
+#[test]
+fn peers_that_are_hung_up_on_are_counted_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    for _ in 0..5 {
+        let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+        peer.send_raw(b"\0REQ\0\0\0\x07\xff\xff\xff\xff").unwrap();
+        while peer.receive().is_ok() {}
+        // A client that closes by itself causes no warning.
+        assert!(Peer::connect(daemon.address("gearman")).unwrap().line("version").unwrap().starts_with("OK "));
+    }
+    wait_for(&daemon, 5, "closed a connection", "closed: gearman: protocol error");
+    let line = first(&daemon, "closed a connection");
+    assert_eq!((&line["protocol"], &line["peer"]), (&"gearman".into(), &"127.0.0.1".into()));
+    assert!(line["why"].as_str().unwrap().starts_with("protocol error: "), "{line}");
+}
+
+#[test]
+fn deaths_and_expired_jobs_are_counted_with_an_example() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    for number in 0..10 {
+        let jid = format!("death000{number}");
+        let push =
+            format!(r#"PUSH {{"jid":"{jid}","jobtype":"Resize","queue":"images","args":["private"],"retry":-1}}"#);
+        assert_eq!(fwp.ask(&push), "+OK");
+        assert!(fwp.ask("FETCH images").contains(&jid));
+        assert_eq!(fwp.ask(&format!(r#"FAIL {{"jid":"{jid}","errtype":"IOError","message":"no\nroom"}}"#)), "+OK");
+    }
+    let message = "a job failed for good: it is in the dead-letter queue";
+    wait_for(&daemon, 10, message, "buried");
+    let line = first(&daemon, message);
+    assert_eq!((&line["queue"], &line["job"]), (&"images".into(), &"death0000".into()));
+    assert_eq!(line["why"], "IOError: no\u{fffd}room", "a peer's line breaks are removed");
+
+    let push = r#"PUSH {"jid":"late00001","jobtype":"Resize","queue":"q","args":[],"custom":{"expires_at":"2001-01-01T00:00:00Z"}}"#;
+    assert_eq!(fwp.ask(push), "+OK");
+    wait_for(&daemon, 1, "a job expired before a worker took it: dropped it", "expired");
+    assert!(!daemon.log_text().contains("private"), "never what is in a job");
+}
+
+#[test]
+fn an_open_address_is_logged_at_the_start() {
+    const MESSAGE: &str = "anyone who can reach this address can submit, take and remove jobs: it asks for neither a password \
+                           nor a certificate";
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("gearman.sock");
+    let keys = format!(
+        "[gearman]\nlisten = [\"127.0.0.1:0\", \"0.0.0.0:0\", \"unix:{}\"]\n\
+         [faktory]\nlisten = [\"0.0.0.0:0\"]\npassword = \"secret\"\n\
+         [spiderq]\nlisten = [\"0.0.0.0:0\"]\nuser = \"u\"\npassword = \"secret\"\n\
+         more = [{{listen = [\"0.0.0.0:0\"], queue = \"b\", user = \"\"}}]\n\
+         [eventmq]\nlisten = [\"0.0.0.0:0\"]\nadmin_listen = [\"127.0.0.1:0\"]\npublish_listen = []\nsubscribe_listen = []\n",
+        socket.display()
+    );
+    let daemon = daemon(dir.path()).set(&keys).start();
+    let told = warnings(&daemon);
+    let of = |line: &Value| (line["protocol"].as_str().unwrap().to_owned(), line["message"] == MESSAGE);
+    let mut told: Vec<(String, bool)> = told.iter().map(of).collect();
+    told.sort();
+    assert_eq!(told, ["eventmq", "gearman", "spiderq"].map(|name| (name.to_owned(), true)), "{}", daemon.log_text());
+}

@@ -1,0 +1,11 @@
+//! Protocols, and the command lines of the servers that Windlass replaces, on the real daemon.
+#![cfg(test)]
+#![allow(unreachable_pub, reason = "a test program is its own and only user")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod eventmq;
+mod faktory;
+mod gearmand;
+mod spiderq;
+mod tls;
