@@ -50,6 +50,6 @@ pub fn run(command: &mut Command) -> (bool, String) {
 /// A client of ours in Python.
 pub fn python(file: &str) -> Command {
     let mut command = Command::new(installed("python/bin/python"));
-    command.env("PYTHONDONTWRITEBYTECODE", "1").arg(top().join("tests/clients/interop").join(file));
+    command.env("PYTHONDONTWRITEBYTECODE", "1").arg(top().join("tests/clients").join(file));
     command
 }

@@ -7,9 +7,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use windlass_testkit::daemon::Daemon;
+
 use crate::client::{python, run};
 use crate::common::{daemon, wait_for_log};
-use windlass_testkit::daemon::Daemon;
 
 /// A pair of keys: public and secret.
 struct Pair([String; 2]);
@@ -52,7 +53,7 @@ fn curve(dir: &Path, server: &Pair, clients: &[String]) -> String {
 
 #[track_caller]
 fn play(daemon: &Daemon, scene: &str, words: &[String]) {
-    let mut client = python("curve_peer.py");
+    let mut client = python("interop/curve_peer.py");
     client.arg(scene).args(words);
     for (key, name) in [("spiderq", "spiderq"), ("eventmq", "eventmq"), ("subscribe", "eventmq-subscribe")] {
         client.arg(format!("{key}=tcp://{}", daemon.address(name)));

@@ -1,14 +1,15 @@
 //! Prometheus' own tool on `/metrics`, and on the alerts.
 
-use crate::common;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bytes::BytesMut;
+
+use crate::common;
 use crate::common::http::{Answer, Http};
 use crate::common::{Peer, submission};
-use bytes::BytesMut;
 
 fn promtool() -> Command {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../target/clients/promtool"].iter().collect();

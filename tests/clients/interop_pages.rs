@@ -2,18 +2,19 @@
 //!
 //! A missing browser is a failure, never a skip.
 
-use crate::common;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use windlass_testkit::daemon::Daemon;
+
 use crate::client::{python, run};
+use crate::common;
 use crate::common::Peer;
 use crate::common::http::Http;
-use windlass_testkit::daemon::Daemon;
 
 #[track_caller]
 fn plays(scene: &str, address: &str) {
-    let (succeeded, said) = run(python("pages_peer.py").args([scene, address]));
+    let (succeeded, said) = run(python("interop/pages_peer.py").args([scene, address]));
     assert!(succeeded, "{scene}: {said}");
 }
 

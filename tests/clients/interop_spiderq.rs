@@ -7,9 +7,10 @@
 
 use std::path::Path;
 
+use windlass_testkit::daemon::Daemon;
+
 use crate::client::{python, run};
 use crate::common::daemon;
-use windlass_testkit::daemon::Daemon;
 
 /// The daemon's transport, and the clients' dialect.
 struct Stage {
@@ -39,7 +40,7 @@ impl Stage {
         let dir = tempfile::tempdir().unwrap();
         let listen = format!("listen = [{:?}]", self.listen(dir.path()));
         let daemon = daemon(dir.path()).set(&format!("[spiderq]\n{listen}\n{}", self.keys)).start();
-        let mut client = python("spiderq_peer.py");
+        let mut client = python("interop/spiderq_peer.py");
         client.args([&self.address(&daemon, dir.path()), self.dialect, scene]).args(login);
         let (well, said) = run(&mut client);
         assert!(well, "{said}\n{}", daemon.log_text());

@@ -1,9 +1,9 @@
 //! A client that a stock generator makes of the OpenAPI document. `tests/install-clients` installs the generator.
 
-use crate::common;
 use std::process::Command;
 
 use crate::client::{installed, run, top};
+use crate::common;
 
 #[test]
 fn a_generated_client_plays_the_life_of_jobs() {

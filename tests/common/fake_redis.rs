@@ -33,6 +33,8 @@ enum Reply {
     Bulk(Bytes),
     List(Vec<Reply>),
     Null,
+    /// The answer to HELLO 3, which has to be a map: PyPI's client sends it.
+    Hello,
 }
 
 /// Sends one command to the Redis at an address or at a socket's path. Returns the texts and numbers of its answer, in
@@ -144,6 +146,7 @@ impl Reply {
                 out.extend_from_slice(bytes);
                 out.extend_from_slice(b"\r\n");
             }
+            Self::Hello => out.extend_from_slice(b"%1\r\n$5\r\nproto\r\n:3\r\n"),
             Self::Null => out.extend_from_slice(b"$-1\r\n"),
             Self::List(replies) => {
                 out.extend_from_slice(format!("*{}\r\n", replies.len()).as_bytes());
@@ -217,6 +220,7 @@ impl State {
                 list.extend(entries.iter().cloned());
                 Reply::Ok
             }
+            ("HELLO", _) => Reply::Hello,
             ("SAVE" | "BGSAVE", []) => Reply::Ok,
             ("LRANGE", [key, first, last]) => match self.keys.get(key) {
                 Some(Value::List(list)) => Reply::bulks(range(list, number(first), number(last)).iter().cloned()),

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use windlass_testkit::daemon::{Daemon, Plan};
+
 use crate::common::faktory::Fwp;
 use crate::common::http::Http;
 use crate::common::spiderq::{ADDED, Bare, EMPTY, Lease, REPAID, Status, add, lend, repay};
 use crate::common::{daemon, wait_for_log, wait_until};
-use windlass_testkit::daemon::{Daemon, Plan};
 
 const HOUR_S: i64 = 3_600;
 const DAY_S: i64 = 24 * HOUR_S;

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use windlass_engine::{Context, Timestamp};
+
 use crate::common::faktory::Fwp;
 use crate::common::{Peer, daemon, from_env};
-use windlass_engine::{Context, Timestamp};
 
 /// The combined records of all clients in all rounds.
 #[derive(Default)]

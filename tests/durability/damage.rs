@@ -1,15 +1,16 @@
 //! Damaged data directories: the daemon never starts from one without notice, and the readable part can be saved.
 
-use crate::common;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{Peer, daemon, wait_until};
 use serde_json::Value;
 use windlass_testkit::daemon::{Daemon, Plan};
+
+use crate::common;
+use crate::common::{Peer, daemon, wait_until};
 
 // ---- directories and messages ---------------------------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::faktory::Fwp;
-use crate::common::{Peer, daemon};
 use windlass_testkit::daemon::Daemon;
 use windlass_testkit::disk::SmallDisk;
+
+use crate::common::faktory::Fwp;
+use crate::common::{Peer, daemon};
 
 /// Submits until a submit is refused. Returns how many were acknowledged, and the refusal.
 fn submit_until_refused(address: SocketAddr, bytes: usize, most: u64) -> (u64, String) {

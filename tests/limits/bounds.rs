@@ -1,22 +1,23 @@
 //! Limits: peers that exceed their share of memory, connections or time; the daemon and the other clients continue.
 
-use crate::common;
-use crate::common::eventmq;
-use crate::common::spiderq;
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::faktory::Fwp;
-use crate::common::http::Http;
-use crate::common::zmtp::{Dealer, MORE, command, frame};
-use crate::common::{Peer, daemon, socket, submission, wait_until};
 use bytes::{Bytes, BytesMut};
 use windlass_gearman::wire::{AssignForm, Kind, Request, Response};
 use windlass_testkit::cgroup::MemoryGroup;
 use windlass_testkit::daemon::Daemon;
+
+use crate::common;
+use crate::common::eventmq;
+use crate::common::faktory::Fwp;
+use crate::common::http::Http;
+use crate::common::spiderq;
+use crate::common::zmtp::{Dealer, MORE, command, frame};
+use crate::common::{Peer, daemon, socket, submission, wait_until};
 
 const MIB: usize = 1 << 20;
 

@@ -1,12 +1,12 @@
 //! Who may connect, what they may do, and that secrets stay secret.
 
-use crate::common::eventmq;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
+use crate::common::eventmq;
 use crate::common::faktory::Fwp;
 use crate::common::zmtp::{Dealer, command, greeting, plain_login};
 use crate::common::{Peer, daemon, socket, wait_for_log, wait_until};

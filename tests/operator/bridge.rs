@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::common::eventmq::Peer as Emq;
-use crate::common::faktory::Fwp;
-use crate::common::{Peer, daemon, submission, wait_until};
 use bytes::Bytes;
 use tempfile::{TempDir, tempdir};
 use windlass_gearman::wire::Request;
 use windlass_testkit::daemon::Daemon;
+
+use crate::common::eventmq::Peer as Emq;
+use crate::common::faktory::Fwp;
+use crate::common::{Peer, daemon, submission, wait_until};
 
 /// Two daemons that serve all protocols.
 struct Stage {

@@ -1,15 +1,16 @@
 //! Changes of many jobs by filter, over HTTP and by command.
 
-use crate::common;
 use std::fmt::Write as _;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+use windlass_testkit::daemon::Daemon;
+
+use crate::common;
 use crate::common::Peer;
 use crate::common::faktory::Fwp;
 use crate::common::http::{Answer, Http};
-use serde_json::{Value, json};
-use windlass_testkit::daemon::Daemon;
 
 fn http(daemon: &Daemon) -> Http {
     Http(daemon.address("http"))

@@ -1,6 +1,5 @@
 //! The daemon from the view of its operator and of a hostile client: how it stops, what it refuses, what it survives.
 
-use crate::common;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -9,10 +8,12 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Peer, daemon, submission, wait_until};
 use bytes::{Bytes, BytesMut};
 use windlass_gearman::wire::{Request, Response, Schedule, Status, Submission};
 use windlass_testkit::daemon::{Daemon, EVENTMQ_OFF};
+
+use crate::common;
+use crate::common::{Peer, daemon, submission, wait_until};
 
 // ---- start and stop -------------------------------------------------------------------------------------------------
 

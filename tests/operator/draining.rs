@@ -1,17 +1,18 @@
 //! Drains: `windlass drain`, SIGUSR2, and the API's own, with busy workers of every protocol.
 
-use crate::common::eventmq;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use serde_json::{Value, json};
+use windlass_gearman::wire::Request;
+use windlass_testkit::daemon::Daemon;
+
+use crate::common::eventmq;
 use crate::common::faktory::Fwp;
 use crate::common::http::Http;
 use crate::common::spiderq::{ADDED, Bare, EMPTY, FOREVER_MS, REPAID, Status, add, lend, repay};
 use crate::common::{Peer, daemon, wait_for_log, wait_until};
-use serde_json::{Value, json};
-use windlass_gearman::wire::Request;
-use windlass_testkit::daemon::Daemon;
 
 const JOB: &str = r#"["run", {"callable": "report", "path": "tasks"}]"#;
 

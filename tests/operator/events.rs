@@ -1,15 +1,16 @@
 //! The stream of events at the HTTP door.
 
-use crate::common;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 
-use crate::common::faktory::Fwp;
-use crate::common::http::Http;
-use crate::common::wait_until;
 use serde_json::Value;
 use socket2::SockRef;
 use windlass_testkit::daemon::Daemon;
+
+use crate::common;
+use crate::common::faktory::Fwp;
+use crate::common::http::Http;
+use crate::common::wait_until;
 
 /// A reader of events.
 struct Events(BufReader<TcpStream>);

@@ -1,17 +1,18 @@
 //! The HTTP door of the real daemon: the API, Faktory's pages, and the requests that it refuses.
 
-use crate::common;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+use windlass_testkit::daemon::Daemon;
+
+use crate::common;
 use crate::common::faktory::Fwp;
 use crate::common::http::{Answer, Http};
 use crate::common::{Peer, wait_until};
-use serde_json::{Value, json};
-use windlass_testkit::daemon::Daemon;
 
 fn http(daemon: &Daemon) -> Http {
     Http(daemon.address("http"))

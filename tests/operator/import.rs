@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{Peer, daemon};
 use rusqlite::Connection;
+
+use crate::common::{Peer, daemon};
 
 /// The table as gearmand 1.1.20 creates it.
 const TABLE: &str = "CREATE TABLE gearman_queue ( unique_key TEXT, function_name TEXT, priority INTEGER, data BLOB, \

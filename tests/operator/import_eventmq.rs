@@ -3,13 +3,14 @@
 //!
 //! The Redis is a minimal one of our own.
 
-use crate::common::fake_redis;
 use std::net::SocketAddr;
 use std::process::{Command, Output};
 
-use crate::common::daemon;
 use serde_json::Value;
 use windlass_testkit::daemon::Daemon;
+
+use crate::common::daemon;
+use crate::common::fake_redis;
 
 /// The value of a schedule, as the released scheduler writes it.
 fn stored(queue: &str, headers: &str, interval: &str, argument: &str, cron: &str) -> String {

@@ -3,11 +3,11 @@
 //!
 //! The Redis is a minimal one of our own; with `WINDLASS_TEST_REDIS=/usr/bin/redis-server`, the real one.
 
-use crate::common::fake_redis;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::common::fake_redis;
 use crate::common::faktory::Fwp;
 use crate::common::{daemon, wait_until};
 

@@ -1,17 +1,18 @@
 //! Logins and roles at the HTTP door, and the audit log.
 
-use crate::common;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::common::http::{Answer, Http};
-use crate::common::wait_until;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use windlass_testkit::daemon::Daemon;
+
+use crate::common;
+use crate::common::http::{Answer, Http};
+use crate::common::wait_until;
 
 const ROLES: [&str; 3] = ["read", "operate", "admin"];
 

@@ -2,18 +2,19 @@
 //! each for another reason.
 
 #[allow(dead_code, unreachable_pub, reason = "a part of the tests of the protocol")]
-use crate::common;
-use crate::common::spiderq;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use crate::common::faktory::Fwp;
-use crate::common::http::{Answer, Http};
-use crate::common::{Peer, submission, wait_until};
 use bytes::BytesMut;
 use serde_json::Value;
 use windlass_testkit::daemon::{Daemon, Plan};
+
+use crate::common;
+use crate::common::faktory::Fwp;
+use crate::common::http::{Answer, Http};
+use crate::common::spiderq;
+use crate::common::{Peer, submission, wait_until};
 
 /// The jobs that do not run, by their numbers, and the code and the words of the reason.
 const STUCK: [(u64, &str, &str); 6] = [

@@ -1,7 +1,5 @@
 //! The commands for operators, as a person or a script runs them.
 
-use crate::common;
-use crate::common::faktory;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -9,6 +7,9 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use windlass_testkit::daemon::Daemon;
+
+use crate::common;
+use crate::common::faktory;
 
 /// An operator on the machine of the daemon whose data is in `dir`.
 struct Operator<'a>(&'a Path);

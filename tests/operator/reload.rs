@@ -8,18 +8,19 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread;
 
-use crate::common::bystander::Bystander;
-use crate::common::faktory::Fwp;
-use crate::common::http::Http;
-use crate::common::spiderq::{ADDED, Bare, add};
-use crate::common::zmtp::plain_login;
-use crate::common::{Peer, daemon, socket, wait_for_log, wait_until};
 use rcgen::{Certificate, CertificateParams, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 use windlass_testkit::daemon::Daemon;
+
+use crate::common::bystander::Bystander;
+use crate::common::faktory::Fwp;
+use crate::common::http::Http;
+use crate::common::spiderq::{ADDED, Bare, add};
+use crate::common::zmtp::plain_login;
+use crate::common::{Peer, daemon, socket, wait_for_log, wait_until};
 
 /// A daemon with TLS for Gearman and a password for Faktory, its files, and its operator.
 struct Scene {

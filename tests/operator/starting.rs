@@ -1,13 +1,14 @@
 //! The start: addresses before the journal, `--only`, and `check` before and after.
 
-use crate::common;
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::common::{Peer, daemon};
 use windlass_gearman::wire::Request;
+
+use crate::common;
+use crate::common::{Peer, daemon};
 
 fn windlass(dir: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));

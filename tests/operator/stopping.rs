@@ -1,16 +1,17 @@
 //! Graceful stops and other signals and commands to a running daemon: SIGUSR1, SIGHUP, `shutdown`.
 
-use crate::common;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::common::faktory::Fwp;
-use crate::common::{Peer, daemon, kind, submission, wait_for_log, wait_until};
 use windlass_gearman::wire::{Kind, Message, Request, Response};
 use windlass_testkit::daemon::{Daemon, EVENTMQ_OFF};
+
+use crate::common;
+use crate::common::faktory::Fwp;
+use crate::common::{Peer, daemon, kind, submission, wait_for_log, wait_until};
 
 /// Waits until no new connection is accepted.
 fn wait_until_closed(address: SocketAddr) {

@@ -1,11 +1,11 @@
 //! Jobs as spans, at a collector of this machine (feature `otlp`).
 
-use crate::common;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::common;
 use crate::common::faktory::Fwp;
 use crate::common::wait_until;
 

@@ -1,9 +1,10 @@
 //! The daemon's warnings and their frequency: every problem is logged, and no client can fill the disk with log lines.
 
-use crate::common::faktory::Fwp;
-use crate::common::{Peer, daemon, wait_until};
 use serde_json::Value;
 use windlass_testkit::daemon::Daemon;
+
+use crate::common::faktory::Fwp;
+use crate::common::{Peer, daemon, wait_until};
 
 /// The warnings so far.
 fn warnings(daemon: &Daemon) -> Vec<Value> {

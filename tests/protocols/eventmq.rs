@@ -1,14 +1,15 @@
 //! EventMQ on the real daemon: restarts, publications, and hostile peers.
 
-use crate::common;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use windlass_testkit::daemon::Daemon;
+
+use crate::common;
 use crate::common::bystander::Bystander;
 use crate::common::eventmq::{Peer, Subscriber};
 use crate::common::zmtp::{Dealer, command, greeting, half_open, impossible_frames, message};
 use crate::common::{daemon, wait_until};
-use windlass_testkit::daemon::Daemon;
 
 const JOB: &str = r#"["run", {"callable": "report", "path": "tasks"}]"#;
 

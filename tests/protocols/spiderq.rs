@@ -1,17 +1,18 @@
 //! spiderq on the real daemon: restarts, and hostile peers. Stock clients are in `interop_spiderq`.
 
-use crate::common;
 use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
+use windlass_testkit::daemon::Daemon;
+
+use crate::common;
 use crate::common::bystander::Bystander;
 use crate::common::spiderq::{
     ADDED, Bare, EMPTY, FLUSH, FLUSHED, FOREVER_MS, Lease, PING, PONG, REPAID, Status, add, lend, lookup, repay,
 };
 use crate::common::zmtp::{COMMAND, Dealer, LONG, MORE, command, frame, greeting, half_open, impossible_frames};
 use crate::common::{daemon, wait_until};
-use windlass_testkit::daemon::Daemon;
 
 // ---- restarts -------------------------------------------------------------------------------------------------------
 

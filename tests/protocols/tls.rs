@@ -9,10 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use crate::common::authority::{Authority, Identity};
-use crate::common::http::Http;
-use crate::common::zmtp::{greeting, message, ready};
-use crate::common::{Peer, daemon, socket, submission, wait_for_log};
 use bytes::{Bytes, BytesMut};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -22,6 +18,11 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned, SupportedProtocolVersion};
 use windlass_gearman::wire::{Request, Response};
 use windlass_testkit::daemon::{Daemon, Plan};
+
+use crate::common::authority::{Authority, Identity};
+use crate::common::http::Http;
+use crate::common::zmtp::{greeting, message, ready};
+use crate::common::{Peer, daemon, socket, submission, wait_for_log};
 
 // ---- certificates ---------------------------------------------------------------------------------------------------
 

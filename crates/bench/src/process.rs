@@ -34,7 +34,7 @@ impl CpuTimes {
     pub(crate) fn now(server_pid: Option<u32>) -> Result<Self, Error> {
         let server = server_pid.map_or(Ok(Duration::ZERO), |pid| used(&pid.to_string()))?;
         let all = read("stat")?;
-        let all: Vec<u64> = all.lines().next().into_iter().flat_map(|line| numbers(line)).collect();
+        let all: Vec<u64> = all.lines().next().into_iter().flat_map(numbers).collect();
         // Not idle, not waiting for a disk, and not the guest time that is part of user.
         let machine = match all[..] {
             [user, nice, system, _, _, interrupts, soft_interrupts, stolen, ..] => {

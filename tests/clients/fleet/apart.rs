@@ -3,9 +3,9 @@
 
 use std::thread;
 
-use super::fleet::{Fleet, Job, Producer, Stage};
 use super::payloads::{self, Payload, Seen};
 use super::peers::Protocol::{self, Eventmq, Faktory, Gearman};
+use super::stage::{Fleet, Job, Producer, Stage};
 use super::table::{GONE, done};
 use crate::common::Peer;
 use crate::common::spiderq::{ADDED, Bare, add};

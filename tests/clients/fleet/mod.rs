@@ -4,10 +4,10 @@
 //! A missing client is a failure, never a skip.
 
 mod apart;
-mod fleet;
 mod payloads;
 mod peers;
 mod scenes;
+mod stage;
 mod table;
 
 use std::collections::BTreeSet;
@@ -15,8 +15,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::thread;
 
-use fleet::{Fleet, Stage};
 use peers::Protocol;
+use stage::{Fleet, Stage};
 use table::{Cell, Condition, Row, rows};
 
 /// The number of rows played at the same time: each mostly waits.

@@ -1,8 +1,8 @@
 //! The steps that produce each condition.
 
-use super::fleet::{Job, Producer, Stage, Worker};
 use super::payloads::{self, Payload, Seen};
 use super::peers::{Protocol, Word};
+use super::stage::{Job, Producer, Stage, Worker};
 use super::table::{Cell, Condition, Row};
 
 const RESULT: &str = "three eggs";

@@ -4,8 +4,8 @@
 'use strict';
 
 // Only lines of ours may appear on standard output.
-require('../../target/clients/node/node_modules/winston').level = 'error';
-const gearmanode = require('../../target/clients/node/node_modules/gearmanode');
+require('../../../target/clients/node/node_modules/winston').level = 'error';
+const gearmanode = require('../../../target/clients/node/node_modules/gearmanode');
 gearmanode.Worker.logger.transports.console.level = 'error';
 
 const [host, port] = process.argv.slice(2);

@@ -29,7 +29,7 @@ struct Program {
 
 impl Peers {
     pub fn start() -> Self {
-        let mut command = python("eventmq/peer.py");
+        let mut command = python("interop_eventmq/peer.py");
         // Settings on this machine must not affect the test. The program's errors go to the test's own standard error.
         command.env("EVENTMQ_CONFIG_FILE", "/nonexistent").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{error}; tests/install-clients installs it"));

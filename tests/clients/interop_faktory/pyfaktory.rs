@@ -10,7 +10,7 @@ use crate::common::daemon;
 use crate::common::faktory::Fwp;
 
 fn play(scene: &str) {
-    Served::plainly().play(python("pyfaktory_peer.py"), scene);
+    Served::plainly().play(python("interop/pyfaktory_peer.py"), scene);
 }
 
 /// A test for every scene.
@@ -27,12 +27,12 @@ scenes! { push_fetch_ack bulk refused fail beat mutations queues scheduled info 
 
 #[test]
 fn password() {
-    Served::with_password("open-sesame").play(python("pyfaktory_peer.py"), "push_fetch_ack");
+    Served::with_password("open-sesame").play(python("interop/pyfaktory_peer.py"), "push_fetch_ack");
 }
 
 #[test]
 fn tls() {
-    Served::over_tls("open-sesame").play(python("pyfaktory_peer.py"), "push_fetch_ack");
+    Served::over_tls("open-sesame").play(python("interop/pyfaktory_peer.py"), "push_fetch_ack");
 }
 
 /// The number of concurrent producers in the scene `produce`.
@@ -43,7 +43,7 @@ fn acknowledged_jobs_survive_kill_9() {
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path()).start();
     let url = format!("tcp://{}", daemon.address("faktory"));
-    let mut producers: Command = python("pyfaktory_peer.py");
+    let mut producers: Command = python("interop/pyfaktory_peer.py");
     let mut producers = producers.args([&url, "produce"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(producers.stdout.take().unwrap()).lines().map(Result::unwrap);
     let mut acknowledged: HashSet<String> = lines.by_ref().take(200).collect();

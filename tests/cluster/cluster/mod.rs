@@ -7,19 +7,20 @@ mod lead;
 mod tls;
 mod work;
 
-use crate::common;
-use crate::common::eventmq;
-use crate::common::faktory;
-use crate::common::spiderq;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::load::Load;
-use crate::common::{Peer, kind, submission, wait_for_log, wait_until};
 use daemons::{Daemons, role};
 use windlass_gearman::wire::{AssignForm, Kind, Request, Response};
 use windlass_testkit::daemon::{Daemon, free_port};
+
+use crate::common;
+use crate::common::eventmq;
+use crate::common::faktory;
+use crate::common::load::Load;
+use crate::common::spiderq;
+use crate::common::{Peer, kind, submission, wait_for_log, wait_until};
 
 /// The log's line of a successor that was prepared.
 const READ_EARLY: &str = "the store was read before its lease was free";

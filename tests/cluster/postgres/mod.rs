@@ -3,19 +3,20 @@
 
 mod growth;
 
-use crate::common;
-use crate::common::eventmq;
-use crate::common::faktory;
-use crate::common::spiderq;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
 
-use crate::common::load::Load;
-use crate::common::postgres::Postgres;
-use crate::common::{Peer, submission, wait_for_log, wait_until};
 use windlass_gearman::wire::{AssignForm, Request};
 use windlass_testkit::daemon::{Daemon, Plan};
+
+use crate::common;
+use crate::common::eventmq;
+use crate::common::faktory;
+use crate::common::load::Load;
+use crate::common::postgres::Postgres;
+use crate::common::spiderq;
+use crate::common::{Peer, submission, wait_for_log, wait_until};
 
 /// A daemon with its store in a database, under a lease that a test need not wait long for.
 fn daemon(dir: &Path, postgres: &Postgres) -> Plan {

@@ -1,10 +1,7 @@
 //! Exports of the real daemon: while it serves, from its directory, and back.
 
-#[allow(dead_code, unreachable_pub, reason = "a part of the tests of the protocol")]
-#[allow(dead_code, unreachable_pub, reason = "a part of the tests of the protocol")]
 mod states;
 
-use crate::common;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,8 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::http::Http;
-use crate::common::{Peer, daemon, wait_until};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
@@ -25,6 +20,10 @@ use states::{fill, fill_much, lacking, started};
 use windlass_engine::{Limits, Protocol, Totals};
 use windlass_store::{Fingerprint, StoreConfig};
 use windlass_testkit::daemon::Daemon;
+
+use crate::common;
+use crate::common::http::Http;
+use crate::common::{Peer, daemon, wait_until};
 
 /// A directory with data, exports and copies.
 struct Home(tempfile::TempDir);
@@ -269,7 +268,7 @@ fn told(mut times: Vec<Duration>) -> String {
     format!("{} submits, p50 {} µs, p99 {} µs, longest {} µs", times.len(), at(500), at(990), at(1_000))
 }
 
-/// `WINDLASS_TEST_EXPORT_JOBS=1000000 cargo test --release -p windlass --test export many -- --nocapture` measures.
+/// `WINDLASS_TEST_EXPORT_JOBS=1000000 cargo test --release -p windlass --test operator export::many -- --nocapture` measures.
 #[test]
 fn many_jobs_in_all_states_are_equal_after_an_export_and_after_a_salvage() {
     let home = Home::new();

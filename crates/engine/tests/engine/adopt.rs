@@ -1,10 +1,11 @@
 //! Jobs, queues and numbers that are taken over from another engine.
 
-use crate::common::{Broker, Push, create, every, name, push, take_round, words};
 use windlass_engine::{
     Batch, BatchCommand, Clash, ClientId, Context, Cycle, Holder, Job, JobId, JobState, KeyUntil, Lease, Member,
     NewBatch, NewJob, OnExpiry, Protocol, QueueId, QueueKind, Refusal, Role, Schedule, Stage, Timestamp, Token,
 };
+
+use crate::common::{Broker, Push, create, every, name, push, take_round, words};
 
 /// A job of another engine with this number.
 fn job(id: u64, new: Push) -> Job {

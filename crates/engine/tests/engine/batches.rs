@@ -1,11 +1,12 @@
 //! Batches: jobs that belong together, and the callbacks pushed once all of them have run.
 
-use crate::common::*;
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, BatchCommand, CallbackState, ClientCommand, Command, Cursor, Event, JobCommand, JobRef, JobStateKind,
     Limits, Mutation, NewBatch, NewJob, Protocol, Query, Reply,
 };
+
+use crate::common::*;
 
 const CALLBACKS: &str = "callbacks";
 

@@ -1,12 +1,13 @@
 //! An engine that succeeds another one: nothing is handed out for a while, and clients claim what they had.
 
-use crate::common::{
-    Broker, Push, credit, finish, push, release, serve, serve_on, take, take_served, throttle, timed, words,
-};
 use bytes::Bytes;
 use windlass_engine::{
     Claim, Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Held, JobId, JobRef, LeaseCommand,
     Limits, NewJob, OnExpiry, Proof, Protocol, Tag, TakeCommand, Timestamp, Token,
+};
+
+use crate::common::{
+    Broker, Push, credit, finish, push, release, serve, serve_on, take, take_served, throttle, timed, words,
 };
 
 /// The first number that a successor without jobs gives.

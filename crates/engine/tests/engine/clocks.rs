@@ -1,10 +1,11 @@
 //! Two clocks: durations use the engine's time, calendar times use the wall clock, even when the wall clock is set.
 
-use crate::common;
-use crate::common::{Broker, cron, every, finish_by, look, push, take};
 use windlass_engine::{
     Backoff, Change, Clock, Context, Cron, Engine, JobId, KeyUntil, Limits, OnExpiry, Proof, Schedule, Timestamp,
 };
+
+use crate::common;
+use crate::common::{Broker, cron, every, finish_by, look, push, take};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: u64 = 24 * 3_600_000;

@@ -3,13 +3,14 @@
 //! Spec: spiderq protocol 1.4, "Lend" and "Repay". A heap of (key, priority, boost) where the smallest priority is lent
 //! first, and a serial number that counts changes and numbers the leases.
 
-use crate::common;
-use crate::common::{Broker, push, repay, take, take_round};
 use bytes::Bytes;
 use windlass_engine::{
     ClientCommand, ClientId, Command, Context, Event, From, JobCommand, JobId, LeaseTerms, OnExpiry, RepayTo, Reply,
     Select, Tag, Take, TakeCommand, Timestamp, Wait,
 };
+
+use crate::common;
+use crate::common::{Broker, push, repay, take, take_round};
 
 const LEASE_MS: u64 = 1_000;
 

@@ -1,11 +1,12 @@
 //! The bounds of the dead-letter queue: the oldest jobs are dropped first, and no dead job blocks a push.
 
-use crate::common;
-use crate::common::{Broker, all, fail, list_jobs, mutate, placed, push, take};
 use windlass_engine::{
     Backoff, BulkCommand, Change, ClientId, Command, Context, DeadDropped, Engine, Event, JobCommand, JobId,
     JobStateKind, Limits, Mutation, Reply, Tag, Timestamp,
 };
+
+use crate::common;
+use crate::common::{Broker, all, fail, list_jobs, mutate, placed, push, take};
 
 fn mortal(bytes: usize) -> common::Push {
     push("q").retry(-1, Backoff::None).with(|job| job.body = vec![7; bytes].into())

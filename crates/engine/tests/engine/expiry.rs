@@ -1,8 +1,9 @@
 //! Scheduled jobs, which must not be taken yet, and expired jobs, which must not be taken any more.
 
+use windlass_engine::Backoff;
+
 use crate::common;
 use crate::common::{Broker, finish, push, release, take};
-use windlass_engine::Backoff;
 
 #[test]
 fn a_scheduled_job_is_ready_at_its_time_behind_those_before_it() {

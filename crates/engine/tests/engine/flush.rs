@@ -1,11 +1,12 @@
 //! Flushing a protocol and removing large queues, a bounded amount at a time. The counters of a protocol.
 
-use crate::common::*;
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, BatchCommand, BulkCommand, ClientCommand, Command, Cursor, Event, JobStateKind, LeaseCommand, Limits,
     NewBatch, NewJob, OnExpiry, Proof, Protocol, ProtocolStats, Query, Reply, Totals,
 };
+
+use crate::common::*;
 
 /// Pushes as Faktory's protocol.
 fn faktory(queue: &'static str) -> Push {

@@ -1,11 +1,12 @@
 //! Which clients may take which jobs: in isolated queues, in bridged queues, and after conversion errors.
 
-use crate::common::*;
 use windlass_engine::{
     Backoff, Bridge, ClientCommand, ClientId, ClientInfo, Codec, Command, Context, Event, JobCommand, JobStateKind,
     LeaseCommand, LeaseTerms, MISFIT, Mutation, Proof, Protocol, QueueCommand, QueueKind, QueueRow, QueueRules, Reply,
     Select, Subscription, Tag, TakeCommand, Timestamp, Warning, WarningKind,
 };
+
+use crate::common::*;
 
 fn bridge(queues: &[&'static str]) -> Command {
     let patterns = queues.iter().map(|queue| name(queue)).collect();
@@ -167,7 +168,6 @@ fn a_queue_is_bridged_and_isolated_again_while_in_use() {
 }
 
 /// The rows of a client's listing: name, jobs ready, workers, whether it is paused, and the limit of a normal job.
-#[expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 fn rows(broker: &mut Broker, client: u64) -> Vec<(String, u32, u32, bool, Option<u32>)> {
     let events = broker.hear(client, list_queues());
     let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
@@ -269,7 +269,6 @@ fn misfit(job: u64, proof: Proof) -> Command {
 }
 
 /// The state of a job, its deliveries, and its failures.
-#[expect(clippy::unwrap_used, reason = "that is how a test fails")]
 fn place(broker: &Broker, job: u64) -> (JobStateKind, u32, u32) {
     let job = broker.engine.job(windlass_engine::JobId(job)).unwrap();
     (job.state.kind(), job.attempts, job.failures)

@@ -1,12 +1,13 @@
 //! Leases: which client holds a job, until when, and which may end the lease.
 
-use crate::common;
-use crate::common::{
-    Broker, data, extend, fail, fail_by, finish, finish_by, push, release, serve_on, take, tell, timed, token,
-};
 use windlass_engine::{
     Backoff, ClientCommand, Command, Event, JobCommand, JobId, LeaseCommand, LeaseTerms, Mutation, Note, OnExpiry,
     Proof, Reply, Timestamp,
+};
+
+use crate::common;
+use crate::common::{
+    Broker, data, extend, fail, fail_by, finish, finish_by, push, release, serve_on, take, tell, timed, token,
 };
 
 const FAIL: OnExpiry = OnExpiry::Fail;

@@ -1,8 +1,9 @@
 //! Limits, checked before anything is done.
 
+use windlass_engine::{Clash, ClientCommand, Command, Event, JobCommand, Limits, Priority, Query, QueueCommand, Reply};
+
 use crate::common;
 use crate::common::{Broker, limit, pause, push, serve, take};
-use windlass_engine::{Clash, ClientCommand, Command, Event, JobCommand, Limits, Priority, Query, QueueCommand, Reply};
 
 #[test]
 fn pushes_beyond_a_limit_are_refused() {

@@ -1,15 +1,16 @@
 //! Listings a page at a time, and bulk changes by filter.
 
-use crate::common;
-use crate::common::{
-    Broker, all, enlist, fail, in_queue, list_jobs, list_queues, mutate, pause, placed, push, remove_queue, signal,
-    take, take_round, with_names,
-};
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, BulkCommand, ClientCommand, ClientId, Command, Condition, Cursor, Event, Filter, JobCommand, JobId,
     JobRef, JobStateKind, LeaseTerms, Mutation, Notice, OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply,
     Subscription, Timestamp, Watched, WorkerCommand, WorkerState,
+};
+
+use crate::common;
+use crate::common::{
+    Broker, all, enlist, fail, in_queue, list_jobs, list_queues, mutate, pause, placed, push, remove_queue, signal,
+    take, take_round, with_names,
 };
 
 /// j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved (queue c), j7 and j8 ready.

@@ -1,8 +1,9 @@
 //! The order in which jobs are taken: within a queue, and among queues.
 
+use windlass_engine::{LeaseTerms, Select};
+
 use crate::common;
 use crate::common::{Broker, finish, push, release, serve, serve_on, take, take_served};
-use windlass_engine::{LeaseTerms, Select};
 
 #[test]
 fn jobs_of_a_queue_are_taken_by_priority_then_age() {

@@ -1,11 +1,12 @@
 //! Imported jobs: their state, their failures and their times come with them.
 
-use crate::common;
-use crate::common::{Broker, fail, push, take};
 use windlass_engine::{
     Backoff, ClientId, Command, Event, Fate, Holder, JobRef, JobState, Lease, LeaseCommand, OnExpiry, Past, Proof,
     Reply, Timestamp, Token,
 };
+
+use crate::common;
+use crate::common::{Broker, fail, push, take};
 
 const DEAD_MS: u64 = 180 * 86_400_000;
 

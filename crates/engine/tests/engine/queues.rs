@@ -1,8 +1,9 @@
 //! Queues: how they become known, pause, and are removed.
 
+use windlass_engine::{Backoff, Command, QueueKind, TakeCommand};
+
 use crate::common;
 use crate::common::{Broker, create, list_queues, pause, push, remove_queue, serve, take, take_served, unserve};
-use windlass_engine::{Backoff, Command, QueueKind, TakeCommand};
 
 #[test]
 fn how_a_queue_comes_to_be_known() {

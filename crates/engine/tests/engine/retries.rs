@@ -1,10 +1,11 @@
 //! Failures and lost workers: retries, back-off, the dead-letter queue.
 
-use crate::common;
-use crate::common::{Broker, by_name, fail, finish, list_jobs, mutate, placed, push, release, take};
 use windlass_engine::{
     Backoff, ClientCommand, Command, Event, Fate, JobStateKind, LOSSES, Limits, Mutation, Query, Reply,
 };
+
+use crate::common;
+use crate::common::{Broker, by_name, fail, finish, list_jobs, mutate, placed, push, release, take};
 
 const DEAD_MS: u64 = 180 * 86_400_000;
 

@@ -1,12 +1,13 @@
 //! The rules of a queue, and jobs that their worker's protocol cannot express.
 
-use crate::common::*;
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, BatchCommand, ClientCommand, Codec, Command, Engine, Event, JobCommand, JobRef, JobStateKind,
     LeaseCommand, Limits, MISFIT, Mutation, Notice, Proof, Protocol, Query, QueueCommand, QueueKind, QueueRow,
     QueueRules, Reply, Retry, Token,
 };
+
+use crate::common::*;
 
 fn rule(queue: &'static str, rules: QueueRules) -> Command {
     Command::Queue(QueueCommand::SetRules { queue: name(queue), rules })

@@ -1,13 +1,13 @@
 //! A million jobs, a hundred thousand queues, ten thousand waiting clients: shows which costs do not grow with them.
 
-use crate::common;
-use crate::common::{Broker, finish, push, remove_queue, serve, take};
-
 use bytes::Bytes;
 use windlass_engine::{
     ClientCommand, Command, Cursor, Event, Filter, JobCommand, JobStateKind, LeaseTerms, NewJob, Notice, Protocol,
     Query, QueueCommand, Reply, Subscription, TakeCommand, Timestamp,
 };
+
+use crate::common;
+use crate::common::{Broker, finish, push, remove_queue, serve, take};
 
 fn push_to(queue: String) -> Command {
     Command::Job(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, queue.into(), Bytes::from_static(b"body")))))

@@ -1,10 +1,11 @@
 //! Schedules: set, replaced, run on their grid, late, refused, and to their end.
 
-use crate::common::{Broker, cron, every, finish, list_schedules, look, push, remove_keyed, remove_schedule, take};
 use windlass_engine::{
     Clash, Command, Cron, Cursor, JobCommand, JobId, JobRef, KeyUntil, Priority, Protocol, Query, QueueCommand,
     QueueKind, Recurrence, ScheduleCommand, ScheduleRef, Timestamp, Zone,
 };
+
+use crate::common::{Broker, cron, every, finish, list_schedules, look, push, remove_keyed, remove_schedule, take};
 
 #[test]
 fn a_schedule_runs_on_its_grid() {

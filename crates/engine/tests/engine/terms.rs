@@ -1,14 +1,15 @@
 //! What a command needs of the store, and what it is: the server asks these questions while the store fails, when it
 //! drains, and when it counts.
 
-use crate::common::{
-    all, beat, by_name, create, credit, data, enlist, every, extend, fail, finish, list_jobs, list_queues, look,
-    mutate, name, pause, push, release, remove_queue, remove_schedule, repay, serve, take, tell,
-};
 use bytes::Bytes;
 use windlass_engine::{
     BatchCommand, ClientCommand, ClientId, ClientInfo, Command, JobCommand, JobId, JobRef, Mutation, NewBatch,
     Protocol, Pushed, QueueKind, Refusal, RepayTo, Reply, ScheduleCommand, ScheduleRef, Tag, TakeCommand,
+};
+
+use crate::common::{
+    all, beat, by_name, create, credit, data, enlist, every, extend, fail, finish, list_jobs, list_queues, look,
+    mutate, name, pause, push, release, remove_queue, remove_schedule, repay, serve, take, tell,
 };
 
 const SILENT: Tag = Tag::NONE;

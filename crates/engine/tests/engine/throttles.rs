@@ -1,10 +1,11 @@
 //! Throttled queues: how much may be worked on at once, and which client is served when a slot becomes free.
 
-use crate::common::*;
 use windlass_engine::{
     BulkCommand, ClientCommand, Command, Cursor, Engine, Event, From, JobCommand, JobStateKind, Limits, Mutation,
     OnExpiry, Proof, Protocol, Query, QueueKind, QueueRow, Reply, TakeCommand, Throttle,
 };
+
+use crate::common::*;
 
 /// A broker with a throttle on `q` and this many jobs in it.
 fn throttled(jobs: u64, leased_max: Option<u32>, per_worker_max: Option<u32>, timeout_ms: Option<u64>) -> Broker {

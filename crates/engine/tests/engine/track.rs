@@ -1,10 +1,11 @@
 //! Tracked jobs, and names that several jobs share.
 
-use crate::common::*;
 use windlass_engine::{
     Backoff, ClientCommand, Command, JobCommand, JobId, JobRef, JobStateKind, LeaseCommand, Mutation, OnExpiry,
     Progress, Proof, Timestamp,
 };
+
+use crate::common::*;
 
 const KEEP_MS: u64 = 1_800_000;
 

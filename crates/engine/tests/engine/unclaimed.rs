@@ -1,13 +1,14 @@
 //! Strays: jobs in queues that no client serves go to clients that take strays.
 
-use crate::common;
-use crate::common::{
-    Broker, create, credit, finish, name, pause, placed, push, serve, serve_on, take, throttle, timed, unserve,
-};
 use windlass_engine::{
     Bridge, Change, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobStateKind,
     LeaseTerms, Limits, Mutation, Notice, OnExpiry, Protocol, QueueCommand, QueueKind, Select, Subscription, Tag,
     TakeCommand, Timestamp, Token,
+};
+
+use crate::common;
+use crate::common::{
+    Broker, create, credit, finish, name, pause, placed, push, serve, serve_on, take, throttle, timed, unserve,
 };
 
 /// Serves a queue, and also takes Gearman's strays.

@@ -1,11 +1,12 @@
 //! Coalescing keys: the three answers to a clash, and when a key is released.
 
-use crate::common;
-use crate::common::{Broker, by_key, fail, finish, mutate, placed, push, take};
 use windlass_engine::{
     Backoff, Clash, ClientCommand, Command, Event, JobCommand, JobId, JobRef, JobStateKind, KeyUntil, Mutation,
     Protocol, Query, QueueKind, Reply, Timestamp,
 };
+
+use crate::common;
+use crate::common::{Broker, by_key, fail, finish, mutate, placed, push, take};
 
 #[test]
 fn a_clash_is_refused_kept_or_attached() {

@@ -1,12 +1,13 @@
 //! What values say of themselves: the names of a lease's job, the bytes of an event, patterns, priorities, limits.
 
-use crate::common::{
-    Broker, all, cron, data, enlist, every, list_jobs, list_queues, list_schedules, look, name, push, take, throttle,
-};
 use bytes::Bytes;
 use windlass_engine::{
     BatchCommand, Clash, Cron, Cursor, End, Event, Failure, Glob, Held, JobId, JobRef, JobState, KeyUntil, Limits,
     NewBatch, Notice, Priority, Protocol, Query, QueueKey, Timestamp, Token,
+};
+
+use crate::common::{
+    Broker, all, cron, data, enlist, every, list_jobs, list_queues, list_schedules, look, name, push, take, throttle,
 };
 
 #[test]

@@ -1,8 +1,9 @@
 //! Waiting for work in three ways, and which client is served when work arrives.
 
+use windlass_engine::{ClientCommand, Command, LeaseTerms, TakeCommand};
+
 use crate::common;
 use crate::common::{Broker, credit, finish, pause, push, release, serve, serve_on, take, take_served, unserve};
-use windlass_engine::{ClientCommand, Command, LeaseTerms, TakeCommand};
 
 // ---- blocked takes -------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,12 @@
 //! Notices for an operator: one of each kind in a turn, with an example and a count.
 
-use crate::common::*;
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, Capacity, Clash, ClientCommand, ClientId, Context, LeaseCommand, Proof, Refusal, Tag, Timestamp,
     WarningKind,
 };
+
+use crate::common::*;
 
 /// The warnings since the last call: the kind, the count, and the first one's queue, name and failure.
 fn noticed(broker: &mut Broker) -> Vec<(WarningKind, u64, String)> {

@@ -1,10 +1,11 @@
 //! Why a job does not run, and the figures of queues.
 
-use crate::common::{Broker, Push, credit, fail, finish, pause, push, serve, take, throttle};
 use windlass_engine::{
     Backoff, Bridge, ClientCommand, ClientInfo, Cursor, Event, FiguresRow, Histogram, JobId, JobRef, LeaseCommand,
     LeaseHolder, LeaseTerms, OnExpiry, Proof, Protocol, Query, QueueCommand, Reply, Subscription, Timestamp, Why,
 };
+
+use crate::common::{Broker, Push, credit, fail, finish, pause, push, serve, take, throttle};
 
 #[track_caller]
 fn why(broker: &mut Broker, job: u64) -> Why {

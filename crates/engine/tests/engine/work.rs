@@ -1,12 +1,13 @@
 //! The cost of a listing or a bulk change in one visit does not depend on how much there is. Counted, not timed.
 #![expect(clippy::wildcard_enum_match_arm, reason = "that is how a test fails")]
 
-use crate::common;
-use crate::common::{Broker, all, credit, in_queue, placed, push, remove_queue, serve, take, take_served};
 use windlass_engine::{
     Backoff, BulkCommand, ClientCommand, Command, Condition, Cursor, Event, Filter, JobCommand, JobStateKind, Mutation,
     NewJob, Protocol, Query, QueueCommand, QueueKind, Reply, TakeCommand,
 };
+
+use crate::common;
+use crate::common::{Broker, all, credit, in_queue, placed, push, remove_queue, serve, take, take_served};
 
 /// Rows and changes of one page.
 const PAGE: u64 = 100;

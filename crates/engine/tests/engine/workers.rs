@@ -1,11 +1,12 @@
 //! Workers known by name: they span connections, send heartbeats, and can be asked to terminate.
 
-use crate::common;
-use crate::common::{Broker, beat, credit, enlist, push, serve, signal, take, take_round, take_served};
 use windlass_engine::{
     Clash, ClientCommand, ClientId, ClientInfo, Command, OnExpiry, Protocol, Query, QueueCommand, TakeCommand,
     WorkerCommand, WorkerState,
 };
+
+use crate::common;
+use crate::common::{Broker, beat, credit, enlist, push, serve, signal, take, take_round, take_served};
 
 const BEAT_MS: u64 = 60_000;
 

@@ -1,5 +1,5 @@
 //! EventMQ's cron expressions against recorded answers of croniter to the same expressions;
-//! `tests/interop_croniter.rs` asks croniter anew.
+//! `interop_croniter` asks croniter anew.
 
 use crate::played::{Played, play};
 

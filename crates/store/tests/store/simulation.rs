@@ -3,8 +3,6 @@
 //!
 //! `WINDLASS_SEED=n` runs one seed, `WINDLASS_SEEDS=n` more of them.
 
-use crate::rng::Rng;
-use crate::world::{any_command, discard_all, open_clients, queue_names, unschedule};
 use windlass_engine::{
     ClientCommand, ClientId, Command, Context, Engine, Limits, QueueCommand, QueueKind, Tag, Timestamp,
 };
@@ -12,6 +10,9 @@ use windlass_store::{
     CheckpointLimits, Checkpointer, Commit, Error, Fault, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable,
     Recovered, open_parts,
 };
+
+use crate::rng::Rng;
+use crate::world::{any_command, discard_all, open_clients, queue_names, unschedule};
 
 const STEPS: u64 = 300;
 

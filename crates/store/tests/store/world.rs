@@ -8,7 +8,6 @@ use windlass_engine::{
     QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select, Tag, Take, TakeCommand, Throttle,
     Timestamp, Unique, Wait,
 };
-
 use windlass_store::{Commit, Fingerprint, Journal};
 
 use crate::rng::Rng;

@@ -41,8 +41,8 @@ impl Redis {
     pub(in crate::import) fn connect(address: &str, password: Option<&str>) -> Result<Self, Failure> {
         let name = PathBuf::from(without_secret(address));
         let refuse = |reason: String| Failure::Source { file: name.clone(), reason };
-        let mut place = Address::parse(address).map_err(|why| refuse(format!("not an address of a Redis: {why}")))?;
-        place.password = place.password.or_else(|| password.map(str::to_owned));
+        let place = Address::parse(address).map_err(|why| refuse(format!("not an address of a Redis: {why}")))?;
+        let place = place.or_password(password);
         let open = || {
             let mut connection = Connection::open(&place, PATIENCE)?;
             connection.ask(&[b"PING"])?;

@@ -65,6 +65,12 @@ impl Address {
         }
     }
 
+    /// The same, with this password if the address has none.
+    pub(super) fn or_password(mut self, password: Option<&str>) -> Self {
+        self.password = self.password.or_else(|| password.map(str::to_owned));
+        self
+    }
+
     fn of_socket(rest: &str) -> Result<Self, &'static str> {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let path = path.strip_prefix("//").unwrap_or(path);
@@ -94,7 +100,11 @@ impl Address {
             "" => Ok(None),
             text => decoded(text).map(|text| Some(text.into_owned())),
         };
-        let port = authority.port_u16().unwrap_or(DEFAULT_PORT);
+        let place = authority.as_str().rsplit('@').next().unwrap_or_default();
+        let port = match place.strip_prefix(authority.host()).unwrap_or_default().strip_prefix(':') {
+            Some(port) => port.parse().map_err(|_| "the port is not a number")?,
+            None => DEFAULT_PORT,
+        };
         let mut address = Self::from(Place::Tcp(bare(authority.host()).to_owned(), port));
         (address.user, address.password) = (part(user)?, part(password)?);
         address.database = part(url.path().trim_matches('/'))?;
@@ -334,5 +344,13 @@ mod tests {
         {
             assert!(Address::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn passwords() {
+        let password = |address, beside| Address::parse(address).unwrap().or_password(beside).password;
+        assert_eq!(password("redis://:in%20it@h", Some("beside")).as_deref(), Some("in it"));
+        assert_eq!(password("h:1", Some("beside")).as_deref(), Some("beside"));
+        assert_eq!(password("h:1", None), None);
     }
 }
