@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use socket2::{Domain, Socket, Type};
 use windlass_gearman::wire::{AssignForm, Kind, Request, Response};
 use windlass_testkit::cgroup::MemoryGroup;
 use windlass_testkit::daemon::Daemon;
@@ -385,4 +386,47 @@ fn a_machine_with_one_gib_survives_whatever_is_queued_and_not_read() {
     fill(&daemon, "small", 2000, usize::MAX);
     assert_polite(&daemon);
     println!("{said}");
+}
+
+/// As libgearman's own test does: with small buffers, both sides would wait for each other.
+#[test]
+fn clients_that_write_everything_before_they_read_are_read_on() {
+    const REQUESTS: usize = 3_000;
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let mut echo = b"\0REQ\0\0\0\x10\0\0\x08\0".to_vec();
+    echo.resize(12 + 2048, b'x');
+    let track = b"TRACK GET some-job\r\n".to_vec();
+    for (protocol, login, request) in [("gearman", &b""[..], echo), ("faktory", b"HELLO {\"v\":2}\r\n", track)] {
+        let small = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        small.set_send_buffer_size(32 << 10).unwrap();
+        small.set_recv_buffer_size(32 << 10).unwrap();
+        small.connect(&daemon.address(protocol).into()).unwrap();
+        let mut stream = TcpStream::from(small);
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut answer = vec![0; 1 << 16];
+        if !login.is_empty() {
+            stream.write_all(login).unwrap();
+            let mut greeted = 0;
+            while !answer[..greeted].ends_with(b"+OK\r\n") {
+                greeted += stream.read(&mut answer[greeted..]).unwrap();
+            }
+        }
+        // One answer shows how long each is.
+        stream.write_all(&request).unwrap();
+        let ends = |answer: &[u8]| match protocol {
+            "gearman" => answer.len() == request.len(),
+            _ => answer.ends_with(b"}\r\n"),
+        };
+        let mut length = 0;
+        while !ends(&answer[..length]) {
+            length += stream.read(&mut answer[length..]).unwrap();
+        }
+        let times = REQUESTS.max((3 << 20) / length);
+        stream.write_all(&request.repeat(times)).unwrap();
+        let mut all = vec![0; length * times];
+        stream.read_exact(&mut all).unwrap();
+        assert!(all.chunks(length).all(|one| one == &answer[..length]), "{protocol}");
+    }
 }

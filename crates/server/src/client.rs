@@ -156,7 +156,7 @@ impl Client {
     /// Begins to look at the mailbox, and visits with what is left of the items.
     fn visit(&self, items: &mut VecDeque<Item>) -> Visited {
         // What comes from here on is announced, also if it comes before it is read.
-        self.mailbox.begin_look();
+        let _ = self.mailbox.bell().look();
         let mut visited = Visited::All;
         if !items.is_empty() {
             let (client, room) = (self.id, self.shared.bounds.outbound_bytes_max);

@@ -6,7 +6,8 @@
 //!
 //! Back-pressure: while the peer has not taken its answers, the connection reads nothing more, does no more of the
 //! requests it has read, and leaves mail in the mailbox, where its bytes are shared with others. It also reads nothing
-//! while too many of the peer's commands wait for the disk (`unacknowledged_max`).
+//! while too many of the peer's commands wait for the disk (`unacknowledged_max`). A peer that takes nothing and sends
+//! on is read on, up to a limit (`ahead`).
 //!
 //! In one turn a connection visits the engine once, and reads and writes a bounded number of bytes. The rest waits for
 //! its next turn, so that other connections come first. A paged answer leaves page by page.
@@ -24,6 +25,7 @@ use mio::event::Source;
 use windlass_engine::{Reading, Rights, Timestamp};
 use windlass_session::{Closer, Item, Outbox, Reason, Session};
 
+use self::ahead::Ahead;
 use self::unhurried::Unhurried;
 use crate::broker::{Broker, Visited};
 use crate::budget::{Budget, SMALL_BYTES};
@@ -37,6 +39,7 @@ use crate::serving::{Ringer, Seat};
 use crate::stream::Stream;
 use crate::traffic::{Counts, NO_HANDSHAKE, Traffic};
 
+mod ahead;
 #[cfg(test)]
 mod amounts;
 mod deadlines;
@@ -125,6 +128,7 @@ pub(crate) struct Connection {
     mailbox: Arc<Mailbox>,
     input: BytesMut,
     output: Output,
+    ahead: Ahead,
     unhurried: Unhurried,
     outbox: Outbox,
     /// The peer's requests that are not done yet.
@@ -245,6 +249,7 @@ impl Connection {
             mailbox,
             input: BytesMut::new(),
             output: Output::default(),
+            ahead: Ahead::new(),
             unhurried: Unhurried::default(),
             outbox: Outbox::new(seat.client).with_rights(rights),
             items: VecDeque::new(),
@@ -320,8 +325,11 @@ impl Connection {
         self.now = turn.reading.now;
         self.share_bytes = turn.share_bytes;
         self.outbox.set_skew_ms(turn.reading.clock.skew_ms);
-        self.mailbox.attend();
+        if self.mailbox.bell().attend() {
+            self.rung();
+        }
         (self.was_read, self.was_written) = (false, false);
+        self.ahead.begin_turn(self.now);
         if self.shaking_until.is_some() && !self.shake_hands(turn.stopping) {
             return;
         }
@@ -436,6 +444,9 @@ impl Connection {
                 self.counts.sent(written);
                 self.was_written = written > 0;
                 self.output.advance(written);
+                if self.was_written {
+                    self.ahead.progress(self.output.len());
+                }
                 self.unhurried.written(waiting);
                 if self.stopping {
                     self.heard_at = self.now;
@@ -492,6 +503,8 @@ impl Connection {
         if (reading && self.readable) || may_write || self.may_visit() || self.has_got_room() {
             return Next::Turn;
         }
+        let is_stuck = self.paused && self.readable && !self.writable && self.room() == 0;
+        self.ahead.end_turn(is_stuck, self.now);
         Next::Wait(self.deadline(reading))
     }
 

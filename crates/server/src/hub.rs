@@ -18,6 +18,7 @@ use windlass_session::Reason;
 use windlass_store::{Commit, Error as StoreError, Journal, Tenure};
 
 use self::delivery::Gates;
+use self::waiting::Waiting;
 use crate::broker::CommitDuty;
 use crate::budget::Budget;
 use crate::clock;
@@ -30,6 +31,7 @@ mod delivery;
 #[cfg(test)]
 mod tests;
 mod visit;
+mod waiting;
 
 /// The daemon's own client number: connections begin at 1.
 const OURSELVES: ClientId = ClientId(0);
@@ -100,7 +102,7 @@ struct Core {
     /// Publications of this visit, with the mailboxes that they go to.
     publications: Vec<(Bytes, Vec<Arc<Mailbox>>)>,
     /// Mailboxes to ring for a commit, in order of commits.
-    waiting: VecDeque<(u64, Arc<Mailbox>)>,
+    waiting: Waiting,
     /// How many acknowledgements wait for the pending commit.
     acknowledgements: usize,
     /// The pending commit began without acknowledgements, and a serving thread has been notified of it.
@@ -126,7 +128,7 @@ impl Hub {
             context: Context::new(clock::now(), rng),
             words: VecDeque::new(),
             publications: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             acknowledgements: 0,
             gathers: false,
             ticks_at: Timestamp::NEVER,
@@ -380,16 +382,14 @@ impl Hub {
         core.journal.committed(seq);
         core.journal.reuse(commit);
         self.durable.store(seq, Ordering::Release);
-        let due = core.waiting.iter().take_while(|(gate, _)| *gate <= seq).count();
-        core.waiting.drain(..due).map(|(_, mailbox)| mailbox).collect()
+        core.waiting.take(seq)
     }
 
     /// Rings a mailbox when a commit is durable.
     pub(crate) fn ring_when_durable(&self, commit: u64, mailbox: &Arc<Mailbox>) {
         let mut core = self.lock();
         if commit > self.durable.load(Ordering::Acquire) && !self.failed() {
-            let at = core.waiting.partition_point(|(gate, _)| *gate <= commit);
-            core.waiting.insert(at, (commit, Arc::clone(mailbox)));
+            core.waiting.add(commit, mailbox);
         } else {
             mailbox.ring();
         }
@@ -459,7 +459,7 @@ impl Hub {
         self.failed.store(failed, Ordering::Release);
         if failed {
             // They are rung again for their commits: when their threads look, the store may respond again.
-            let waiting: Vec<_> = self.lock().waiting.iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
+            let waiting = self.lock().waiting.mailboxes();
             waiting.iter().for_each(|mailbox| mailbox.ring());
         }
     }

@@ -68,6 +68,7 @@ mod tls;
 mod traffic;
 mod tries;
 mod trying;
+mod waking;
 mod warnings;
 
 pub use data::{accept_loss, compact, look, move_store, salvage, verify};

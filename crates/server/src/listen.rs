@@ -261,7 +261,19 @@ fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Bound> 
 /// Sets keep-alive for a listener; accepted sockets inherit it. A peer that vanished without closing must be noticed in
 /// the end.
 pub(crate) fn keep_alive<'a>(socket: impl Into<SockRef<'a>>, server: &Server) -> io::Result<()> {
-    socket.into().set_tcp_keepalive(&with_configured(TcpKeepalive::new(), server))
+    watch(&socket.into(), &with_configured(TcpKeepalive::new(), server), is_configured(server))
+}
+
+/// Keep-alive asks nothing while the peer has not acknowledged what was sent: then the same time holds for that.
+fn watch(socket: &SockRef<'_>, keepalive: &TcpKeepalive, is_configured: bool) -> io::Result<()> {
+    socket.set_tcp_keepalive(keepalive)?;
+    let probes = socket.tcp_keepalive_interval()?.saturating_mul(socket.tcp_keepalive_retries()?);
+    let patience = socket.tcp_keepalive_time()?.saturating_add(probes);
+    socket.set_tcp_user_timeout(is_configured.then_some(patience))
+}
+
+const fn is_configured(server: &Server) -> bool {
+    !server.keepalive_idle.is_zero() || !server.keepalive_interval.is_zero() || server.keepalive_count > 0
 }
 
 fn with_configured(mut keepalive: TcpKeepalive, server: &Server) -> TcpKeepalive {
@@ -280,22 +292,22 @@ fn with_configured(mut keepalive: TcpKeepalive, server: &Server) -> TcpKeepalive
 /// TCP's keep-alive of connections that are accepted from now on, if it has changed since the daemon listens: listeners
 /// keep what they had.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KeepAlive(Arc<ArcSwapOption<TcpKeepalive>>);
+pub(crate) struct KeepAlive(Arc<ArcSwapOption<(TcpKeepalive, bool)>>);
 
 impl KeepAlive {
     /// Changes it.
     pub(crate) fn renew(&self, server: &Server) {
         match complete(server) {
-            Ok(keepalive) => self.0.store(Some(Arc::new(keepalive))),
+            Ok(keepalive) => self.0.store(Some(Arc::new((keepalive, is_configured(server))))),
             Err(error) => tracing::warn!(%error, "server.keepalive: the old values stay in use"),
         }
     }
 
     /// Sets it for a new connection.
     pub(crate) fn apply(&self, stream: &impl AsFd) {
-        if let Some(keepalive) = &*self.0.load() {
+        if let Some(changed) = &*self.0.load() {
             // The connection works without it.
-            let _ = SockRef::from(stream).set_tcp_keepalive(keepalive);
+            let _ = watch(&SockRef::from(stream), &changed.0, changed.1);
         }
     }
 }
@@ -479,6 +491,7 @@ pub(crate) mod tests {
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(7));
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(51)), "for what is not acknowledged");
 
         let changed = KeepAlive::default();
         changed.apply(&stream);

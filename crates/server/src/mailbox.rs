@@ -9,7 +9,7 @@
 //! narrower limit, beyond which they are refused (`published`).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -21,6 +21,7 @@ use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
 use crate::connection::POSTED_ROOM_BYTES;
 use crate::published::{Publication, Published};
 use crate::serving::{Ringer, Seat};
+use crate::waking::Bell;
 
 #[cfg(test)]
 mod counts;
@@ -51,11 +52,6 @@ impl Mail {
     }
 }
 
-/// The owner's thread knows that there is something to read.
-const RUNG: u8 = 1;
-/// The owner will look in its turn.
-const ATTENDED: u8 = 2;
-
 /// A buffer for more letters than this is freed when it is empty.
 const KEPT_LETTERS_MAX: usize = 1 << 10;
 
@@ -63,8 +59,7 @@ const KEPT_LETTERS_MAX: usize = 1 << 10;
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     inner: Mutex<Inner>,
-    /// [`RUNG`] and [`ATTENDED`].
-    bell: AtomicU8,
+    bell: Bell,
     overflowed: AtomicBool,
     /// Why the owner must end, if another part of the daemon requires it.
     close_reason: OnceLock<Reason>,
@@ -142,7 +137,7 @@ impl Mailbox {
     fn of(bytes_max: usize, budget: Arc<Budget>, owner: (Arc<Ringer>, Seat), takes_early: bool) -> Self {
         Self {
             inner: Mutex::default(),
-            bell: AtomicU8::new(0),
+            bell: Bell::new(),
             overflowed: AtomicBool::new(false),
             close_reason: OnceLock::new(),
             len: AtomicUsize::new(0),
@@ -352,21 +347,15 @@ impl Mailbox {
 
     /// Makes the owner's thread look here.
     pub(crate) fn ring(&self) {
-        if self.bell.fetch_or(RUNG, Ordering::AcqRel) == 0 {
+        if self.bell.ring() {
             let owner = self.owner.load();
             owner.0.ring(owner.1);
         }
     }
 
-    /// The owner has a turn, and will look here: until then its thread need not be told.
-    pub(crate) fn attend(&self) {
-        self.bell.store(ATTENDED, Ordering::Release);
-    }
-
-    /// The owner looks here next: its thread must be told of all mail that it does not find. Returns whether the
-    /// mailbox was rung in the owner's turn.
-    pub(crate) fn begin_look(&self) -> bool {
-        self.bell.swap(0, Ordering::AcqRel) & RUNG != 0
+    /// Whether the owner was rung, and whether it will look here by itself.
+    pub(crate) const fn bell(&self) -> &Bell {
+        &self.bell
     }
 
     /// Whether the owner is on this thread.

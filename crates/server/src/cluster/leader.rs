@@ -259,7 +259,7 @@ impl EdgeClients {
         let mut mail = Vec::new();
         for Seat { client, .. } in due.mail.drain(..) {
             let Some(member) = self.clients.get_mut(&client) else { continue };
-            member.mailbox.begin_look();
+            let _ = member.mailbox.bell().look();
             let waited = std::mem::take(&mut member.waits);
             member.mailbox.take_early(&mut mail);
             for (gate, mail) in mail.drain(..) {
@@ -298,7 +298,7 @@ impl EdgeClients {
         }
         if self.gate > durable.max(self.bell_for) {
             self.bell_for = self.gate;
-            self.bell.begin_look();
+            let _ = self.bell.bell().look();
             self.hub.ring_when_durable(self.gate, &self.bell);
         }
     }

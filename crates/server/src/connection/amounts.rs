@@ -387,6 +387,51 @@ fn items_that_wait_to_be_rung_are_done_after_that() {
     assert_eq!((it.connection.commands(), &it.wire().written[..]), (0, &b"!"[..]));
 }
 
+/// It would wait for the daemon for ever, and the daemon for it.
+#[test]
+fn a_peer_that_sends_on_and_takes_nothing_is_read_on_up_to_the_limit() {
+    let bounds = Bounds { outbound_bytes_max: 3 * WRITE_HIGH_BYTES, ..BOUNDS };
+    let mut it = InHand::new(bounds, Script { answer: vec![0; WRITE_HIGH_BYTES], ..Script::default() });
+    it.turn(1000);
+    it.takes(0);
+    let sends = |it: &mut InHand, at: u64| {
+        it.arrives("x");
+        it.turn(at)
+    };
+    assert_eq!(sends(&mut it, 2000), "no time", "it has sent nothing more than it was answered");
+    assert_eq!(sends(&mut it, 2000), "2100", "the second request waits in the socket");
+    assert_eq!((it.turn(2099), it.turn(2100)), ("2100".to_owned(), "no time".to_owned()), "it is read");
+    assert_eq!((sends(&mut it, 3000), it.turn(3100)), ("3100".to_owned(), "no time".to_owned()), "the limit itself");
+    assert_eq!(sends(&mut it, 4000), "limit exceeded: outbound_bytes_max");
+    // One that takes its answers has the bound of before.
+    let mut it = InHand::new(bounds, Script { answer: vec![0; WRITE_HIGH_BYTES], ..Script::default() });
+    it.turn(1000);
+    it.takes(0);
+    sends(&mut it, 2000);
+    sends(&mut it, 2000);
+    it.turn(2100);
+    it.takes(2 * WRITE_HIGH_BYTES);
+    it.turn(3000);
+    it.turn(3000);
+    sends(&mut it, 3000);
+    assert_eq!(sends(&mut it, 3000), "3100");
+}
+
+/// The thread drops the seat that the ring has left, because the connection is in its turn by then.
+#[test]
+fn a_ring_before_a_turn_counts_although_its_seat_is_dropped() {
+    let mut it = InHand::open(Script { commands: 1, ..Script::default() });
+    *it.desk.goes.lock().unwrap() = Visited::UntilRung;
+    it.arrives("x");
+    it.turn(2000);
+    *it.desk.goes.lock().unwrap() = Visited::All;
+    it.desk.mailbox().ring();
+    it.arrives("y");
+    it.turn(2000);
+    it.turn(2000);
+    assert_eq!((it.connection.commands(), &it.wire().written[..]), (0, &b"!!"[..]));
+}
+
 /// An idle connection holds no more than it must, and a busy one keeps its buffers.
 #[test]
 fn large_empty_buffers_are_freed() {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 use windlass_engine::{Event, Reply};
 
-use super::{Connection, WRITE_HIGH_BYTES};
+use super::Connection;
 use crate::broker::{Batch, Visited};
 use crate::budget::SMALL_BYTES;
 use crate::mailbox::Mail;
@@ -38,7 +38,7 @@ impl Connection {
 
     /// Passes the mail to the session, and writes once.
     pub(crate) fn answer(&mut self) {
-        if self.mailbox.begin_look() {
+        if self.mailbox.bell().look() {
             self.rung();
         }
         if self.items.is_empty() && self.items.capacity() > KEPT_MAX {
@@ -107,7 +107,7 @@ impl Connection {
     /// Passes the mail to the session. Returns whether there was any.
     fn read_mail(&mut self) -> bool {
         let mut mail = std::mem::take(&mut self.mail);
-        let room = WRITE_HIGH_BYTES.saturating_sub(self.output.len());
+        let room = self.ahead.bytes().saturating_sub(self.output.len());
         self.left_behind = self.shared.broker.mail(&self.mailbox, room, &mut mail);
         let any = !mail.is_empty();
         for mail in mail.drain(..) {
@@ -183,9 +183,9 @@ impl Connection {
     }
 
     /// Bytes of answers that may be produced before the peer must take some. Answers that wait for the disk count too.
-    fn room(&self) -> usize {
+    pub(super) fn room(&self) -> usize {
         let waiting = self.mailbox.answer_bytes().max(self.left_behind.unwrap_or_default());
-        WRITE_HIGH_BYTES.saturating_sub(self.output.len()).saturating_sub(waiting)
+        self.ahead.bytes().saturating_sub(self.output.len()).saturating_sub(waiting)
     }
 
     /// Bytes that the peer must still take, without posts of other connections.
@@ -198,6 +198,6 @@ impl Connection {
         // Mail left behind waits for the peer and is limited by its bytes, not its count.
         let acknowledged =
             self.left_behind.is_some() || self.mailbox.unanswered() < self.shared.bounds.unacknowledged_max;
-        self.unread() < WRITE_HIGH_BYTES && acknowledged
+        self.unread() < self.ahead.bytes() && acknowledged
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! Consecutive mail for one client opens the client's mailbox once. At most one mailbox is open at a time.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foldhash::HashMap;
 use windlass_engine::ClientId;
 
 use super::Core;
+use super::waiting::Waiting;
 use crate::budget::{Budget, Hold};
 use crate::mailbox::{Filling, Mail, Mailbox};
 
@@ -58,7 +58,7 @@ impl Core {
 /// The delivery of one visit's mail.
 struct Delivery<'a> {
     mailboxes: &'a HashMap<ClientId, Arc<Mailbox>>,
-    waiting: &'a mut VecDeque<(u64, Arc<Mailbox>)>,
+    waiting: &'a mut Waiting,
     acknowledgements: &'a mut usize,
     /// The commit that is not cut yet.
     pending: u64,
@@ -75,7 +75,7 @@ impl Delivery<'_> {
         let Some((_, mailbox, filling)) = &mut self.open else { return };
         *self.acknowledgements += usize::from(gate >= self.pending);
         if filling.push(gate, mail, hold) {
-            self.waiting.push_back((gate, Arc::clone(mailbox)));
+            self.waiting.add(gate, mailbox);
         }
     }
 

@@ -395,7 +395,7 @@ fn a_serving_thread_commits_what_is_pending_if_commits_are_left_to_turns() {
 fn a_mailbox_is_rung_for_its_commit_or_at_once_if_there_is_nothing_to_wait_for() {
     let (hub, mailboxes) = settled_hub(4);
     let durable = hub.durable();
-    let rung = || mailboxes.iter().map(|mailbox| u8::from(mailbox.begin_look())).collect::<Vec<_>>();
+    let rung = || mailboxes.iter().map(|mailbox| u8::from(mailbox.bell().look())).collect::<Vec<_>>();
     rung();
     hub.ring_when_durable(durable, &mailboxes[0]);
     assert_eq!(rung(), [1, 0, 0, 0], "it is durable");

@@ -222,7 +222,7 @@ impl Core {
     fn must_wait_for_large(&mut self, client: ClientId, durable: &AtomicU64) -> bool {
         let waits = self.large_until > durable.load(Ordering::Acquire);
         if let Some(mailbox) = self.mailboxes.get(&client).filter(|_| waits) {
-            self.waiting.push_back((self.large_until, Arc::clone(mailbox)));
+            self.waiting.add(self.large_until, mailbox);
         }
         waits
     }

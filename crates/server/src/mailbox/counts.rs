@@ -85,15 +85,15 @@ fn an_owner_is_rung_once_until_it_looks() {
     mailbox.ring();
     mailbox.ring();
     assert_eq!(rings(), 1);
-    mailbox.attend();
+    let _ = mailbox.bell().attend();
     mailbox.ring();
     assert_eq!(rings(), 0, "its owner has a turn");
-    assert!(mailbox.begin_look());
-    assert!(!mailbox.begin_look());
+    assert!(mailbox.bell().look());
+    assert!(!mailbox.bell().look());
     mailbox.ring();
     assert_eq!(rings(), 1);
-    mailbox.attend();
-    assert!(!mailbox.begin_look(), "rung before the turn");
+    let _ = mailbox.bell().attend();
+    assert!(!mailbox.bell().look(), "rung before the turn");
 }
 
 #[test]

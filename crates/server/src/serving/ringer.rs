@@ -4,8 +4,8 @@
 //! only the first ring after it fell asleep does.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mio::{Registry, Token, Waker};
 use tokio::sync::Notify;
@@ -13,6 +13,7 @@ use windlass_engine::ClientId;
 
 use super::arrival::{Arrival, Place};
 use super::member::Member;
+use crate::waking::Inbox;
 
 /// The token of the waker among a thread's sockets.
 pub(super) const WAKER: Token = Token(usize::MAX);
@@ -25,12 +26,9 @@ pub(crate) struct Seat {
 }
 
 /// One serving thread, as others reach it. The default one belongs to no thread and keeps everything.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ringer {
-    due: Mutex<Due>,
-    /// `due` holds something.
-    is_due: AtomicBool,
-    asleep: AtomicBool,
+    inbox: Inbox<Due>,
     /// The thread takes no more connections.
     stopped: AtomicBool,
     wake: Option<Wake>,
@@ -63,19 +61,29 @@ pub(crate) struct Due {
     pub(super) stop: bool,
 }
 
+impl Default for Ringer {
+    fn default() -> Self {
+        Self::waking(None)
+    }
+}
+
 impl Ringer {
+    fn waking(wake: Option<Wake>) -> Self {
+        Self { inbox: Inbox::new(), stopped: AtomicBool::new(false), wake }
+    }
+
     pub(super) fn new(registry: &Registry) -> io::Result<Self> {
-        Ok(Self { wake: Some(Wake::Thread(Waker::new(registry, WAKER)?)), ..Self::default() })
+        Ok(Self::waking(Some(Wake::Thread(Waker::new(registry, WAKER)?))))
     }
 
     /// For the mailbox of a task that waits for `notify`.
     pub(crate) fn for_task(notify: Arc<Notify>) -> Self {
-        Self { wake: Some(Wake::Task(notify)), ..Self::default() }
+        Self::waking(Some(Wake::Task(notify)))
     }
 
     /// For the mailboxes of a task that waits for `notify`, and then takes what is due.
     pub(crate) fn for_link(notify: Arc<Notify>) -> Self {
-        Self { wake: Some(Wake::Link(notify)), ..Self::default() }
+        Self::waking(Some(Wake::Link(notify)))
     }
 
     /// A connection has mail.
@@ -119,9 +127,7 @@ impl Ringer {
     }
 
     fn add(&self, add: impl FnOnce(&mut Due)) {
-        add(&mut self.lock());
-        self.is_due.store(true, Ordering::SeqCst);
-        if self.asleep.swap(false, Ordering::SeqCst)
+        if self.inbox.add(add)
             && let Some(Wake::Thread(waker)) = &self.wake
             && let Err(error) = waker.wake()
         {
@@ -131,29 +137,21 @@ impl Ringer {
 
     /// Whether there is something to look at.
     pub(super) fn is_due(&self) -> bool {
-        self.is_due.load(Ordering::SeqCst)
+        self.inbox.is_due()
     }
 
     /// Moves everything to `into`, which must be empty.
     pub(crate) fn take(&self, into: &mut Due) {
-        if self.is_due.swap(false, Ordering::SeqCst) {
-            std::mem::swap(&mut *self.lock(), into);
-        }
+        self.inbox.take(into);
     }
 
     /// The thread is about to sleep: from now on it is woken. Returns `false` if it must not sleep.
     pub(super) fn fall_asleep(&self) -> bool {
-        self.asleep.store(true, Ordering::SeqCst);
-        !self.is_due()
+        self.inbox.fall_asleep()
     }
 
     pub(super) fn wake_up(&self) {
-        self.asleep.store(false, Ordering::SeqCst);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Due> {
-        // Nothing that holds this lock can panic half way through a change.
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inbox.wake_up();
     }
 }
 

@@ -93,17 +93,17 @@ fn the_items_of_a_client_on_their_way_are_bounded() {
     assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
     assert_eq!((items.len(), mailboxes[0].unanswered()), (2, ITEMS_MAX));
     assert_eq!(asks(&edge).len(), ITEMS_MAX + 1, "and the client");
-    mailboxes[0].begin_look();
+    let _ = mailboxes[0].bell().look();
     edge.hear([Say::Applied { client: there(1), count: 1 }]);
-    assert!(mailboxes[0].begin_look(), "it may go on");
+    assert!(mailboxes[0].bell().look(), "it may go on");
     assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
     assert_eq!(items.len(), 1);
     edge.hear([Say::Applied { client: there(1), count: u32::MAX }]);
-    assert!(mailboxes[0].begin_look());
+    assert!(mailboxes[0].bell().look());
     assert_eq!(mailboxes[0].unanswered(), 0);
     assert_eq!(visit(&edge, 1, &mut items), Visited::All);
     edge.hear([Say::Applied { client: there(1), count: 1 }]);
-    assert!(!mailboxes[0].begin_look(), "it has nothing that waits");
+    assert!(!mailboxes[0].bell().look(), "it has nothing that waits");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn the_bytes_on_their_way_are_bounded_by_client_and_for_all() {
         (1..).zip(&mut all).map(|(client, items)| (visit(&edge, client, items), items.len()).1).collect();
     assert_eq!(left, [1, 1, 1, 1, 5, 5]);
     assert_eq!(edge.lock().under_way_bytes, UNDER_WAY_MAX);
-    let rung = || mailboxes.iter().map(|mailbox| u8::from(mailbox.begin_look())).collect::<Vec<_>>();
+    let rung = || mailboxes.iter().map(|mailbox| u8::from(mailbox.bell().look())).collect::<Vec<_>>();
     rung();
     edge.hear([Say::Applied { client: there(5), count: 1 }]);
     assert_eq!(rung(), [0; 6], "the way is still full");
@@ -162,12 +162,12 @@ fn mail_waits_for_its_commit() {
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
     edge.hear([done(1, 6), done(1, 7)]);
     assert_eq!(mail(&edge, &mailboxes[0]), 0);
-    mailboxes[0].begin_look();
+    let _ = mailboxes[0].bell().look();
     edge.hear([Say::Durable { commit: 6 }]);
-    assert!(mailboxes[0].begin_look());
+    assert!(mailboxes[0].bell().look());
     assert_eq!((mail(&edge, &mailboxes[0]), edge.lock().waiting.len()), (1, 1));
     edge.hear([Say::Failed(true)]);
-    assert!(mailboxes[0].begin_look(), "its outcome is unknown");
+    assert!(mailboxes[0].bell().look(), "its outcome is unknown");
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
 }
 
@@ -272,7 +272,7 @@ fn clients_without_an_answer_stay_blocked_until_there_is_a_way_again() {
     edge.hear([Say::Applied { client: there(1), count: 1 }]);
     assert_eq!(edge.lock().blocked, [ClientId(2)]);
     edge.close_way();
-    mailboxes[1].begin_look();
+    let _ = mailboxes[1].bell().look();
     open_way(&edge);
-    assert!(mailboxes[1].begin_look(), "it goes on when there is a way again");
+    assert!(mailboxes[1].bell().look(), "it goes on when there is a way again");
 }

@@ -567,7 +567,7 @@ impl Daemon {
         for seat in due.mail {
             looked.insert(seat.client);
             if let Some(client) = around.clients.get_mut(&(self.run(), seat.client)) {
-                client.waits &= !client.mailbox.begin_look();
+                client.waits &= !client.mailbox.bell().look();
             }
         }
         for number in looked {

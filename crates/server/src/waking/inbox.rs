@@ -1,0 +1,58 @@
+//! What other threads leave for one thread, and whether it sleeps.
+
+use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
+
+/// Things due for a thread. The thread looks at the end of each turn, so only one that sleeps costs a system call, and
+/// only the first thing after it fell asleep does.
+///
+/// The thread sets `asleep` and reads `is_due`, the others set `is_due` and read `asleep`. All four steps replace what
+/// they read, so of two that meet one sees the other: a plain load could miss both.
+#[derive(Debug)]
+pub(crate) struct Inbox<T> {
+    due: Mutex<T>,
+    /// `due` holds something.
+    is_due: AtomicBool,
+    asleep: AtomicBool,
+}
+
+impl<T: Default> Inbox<T> {
+    pub(crate) fn new() -> Self {
+        Self { due: Mutex::new(T::default()), is_due: AtomicBool::new(false), asleep: AtomicBool::new(false) }
+    }
+
+    /// Adds something. Returns whether the thread sleeps, and the caller must wake it.
+    #[must_use]
+    pub(crate) fn add(&self, add: impl FnOnce(&mut T)) -> bool {
+        add(&mut self.lock());
+        self.is_due.swap(true, Ordering::AcqRel);
+        self.asleep.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether there is something to look at.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due.load(Ordering::Acquire)
+    }
+
+    /// Moves everything to `into`, which must be empty.
+    pub(crate) fn take(&self, into: &mut T) {
+        if self.is_due.swap(false, Ordering::AcqRel) {
+            std::mem::swap(&mut *self.lock(), into);
+        }
+    }
+
+    /// The thread is about to sleep: from now on it is woken. Returns `false` if it must not sleep.
+    #[must_use]
+    pub(crate) fn fall_asleep(&self) -> bool {
+        self.asleep.swap(true, Ordering::AcqRel);
+        !self.is_due.fetch_or(false, Ordering::AcqRel)
+    }
+
+    pub(crate) fn wake_up(&self) {
+        self.asleep.store(false, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, T> {
+        // Nothing that holds this lock can panic half way through a change.
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
