@@ -1,7 +1,6 @@
 //! The common counters of a run's connections: when they may start a request, and what has happened to the jobs. No
 //! bytes, no clock.
 
-use fixedbitset::FixedBitSet;
 use hdrhistogram::Histogram;
 
 use crate::cases::Shape;
@@ -49,7 +48,7 @@ pub(crate) struct Tally {
     paused: bool,
     /// Paused producers may resume.
     resume: bool,
-    taken: FixedBitSet,
+    taken: Vec<bool>,
     /// By number, the last stamps of jobs that were put back; 0 for other jobs.
     pub(crate) last: Vec<u64>,
 }
@@ -76,7 +75,7 @@ impl Tally {
             worked: 0,
             paused: false,
             resume: false,
-            taken: FixedBitSet::new(),
+            taken: Vec::new(),
             last: Vec::new(),
         })
     }
@@ -106,6 +105,14 @@ impl Tally {
         self.end(Ending::Answered, sent);
     }
 
+    fn is_taken(&self, at: usize) -> bool {
+        self.taken.get(at).is_some_and(|taken| *taken)
+    }
+
+    fn set_taken(&mut self, at: usize, taken: bool) {
+        self.taken.iter_mut().skip(at).take(1).for_each(|it| *it = taken);
+    }
+
     /// A connection has received a job. [`Error::Mismatch`] if it was never submitted, has been taken before, or is not
     /// as it was put back.
     #[inline]
@@ -114,13 +121,14 @@ impl Tally {
             return Err(Error::Mismatch(format!("job {} was never submitted", job.number)));
         }
         let at = usize::try_from(job.number).unwrap_or(usize::MAX);
-        if self.taken.contains(at) {
+        if self.is_taken(at) {
             return Err(Error::Mismatch(format!("job {} was worked twice", job.number)));
         }
         if self.last.get(at).is_some_and(|last| *last != 0 && *last != job.sent_nanos) {
             return Err(Error::Mismatch(format!("job {} came with an earlier value", job.number)));
         }
-        self.taken.grow_and_insert(at);
+        self.taken.resize(self.taken.len().max(at + 1), false);
+        self.set_taken(at, true);
         self.worked += 1;
         let half_empty = self.paused && self.jobs() - self.worked <= self.shape.backlog_max / 2;
         if half_empty || self.is_forgotten() {
@@ -135,8 +143,8 @@ impl Tally {
     #[inline]
     pub(crate) fn put_back(&mut self, job: Stamp) -> Stamp {
         let at = usize::try_from(job.number).unwrap_or(usize::MAX);
-        self.worked -= u64::from(self.taken.contains(at));
-        self.taken.remove(at);
+        self.worked -= u64::from(self.is_taken(at));
+        self.set_taken(at, false);
         let job = Stamp { sent_nanos: job.sent_nanos + 1, ..job };
         self.last.resize(self.last.len().max(at + 1), 0);
         self.last.iter_mut().skip(at).take(1).for_each(|last| *last = job.sent_nanos);

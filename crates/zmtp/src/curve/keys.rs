@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crypto_box::{PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
-use super::KEY_BYTES;
+use super::{KEY_BYTES, z85};
 
 /// A public key: of a client that may connect, or of the server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -23,8 +23,7 @@ pub struct CurveSecretKey(SecretKey);
 pub struct CurveKeyError;
 
 fn decode(text: &str) -> Result<[u8; KEY_BYTES], CurveKeyError> {
-    let bytes = z85::decode(text).map_err(|_| CurveKeyError)?;
-    bytes.try_into().map_err(|_| CurveKeyError)
+    z85::decode(text).and_then(|bytes| bytes.try_into().ok()).ok_or(CurveKeyError)
 }
 
 impl CurvePublicKey {
@@ -67,7 +66,7 @@ impl From<CurvePublicKey> for String {
 
 impl fmt::Display for CurvePublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&z85::encode(self.0))
+        f.write_str(&z85::encode(&self.0))
     }
 }
 
@@ -93,7 +92,7 @@ impl CurveSecretKey {
     /// The key as text, for its owner.
     #[must_use]
     pub fn expose(&self) -> String {
-        z85::encode(self.0.to_bytes())
+        z85::encode(&self.0.to_bytes())
     }
 
     pub(super) const fn key(&self) -> &SecretKey {

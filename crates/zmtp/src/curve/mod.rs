@@ -13,6 +13,7 @@ mod client;
 mod keys;
 mod secured;
 mod server;
+mod z85;
 
 pub use client::CurveClient;
 pub use keys::{CurveKeyError, CurvePublicKey, CurveSecretKey};
