@@ -24,6 +24,9 @@ pub(crate) struct Code(pub(crate) &'static str);
 /// What a browser must ask its user for.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"windlass\", charset=\"UTF-8\"");
 
+/// When a program may try again that was refused because it is too early.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("2");
+
 /// The result of a handler.
 pub(crate) type Outcome<T> = Result<T, Problem>;
 
@@ -90,6 +93,9 @@ impl IntoResponse for Problem {
         response.extensions_mut().insert(Code(self.code));
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, CHALLENGE);
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         response
     }

@@ -19,11 +19,17 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
     /// commit.
     fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty;
 
-    /// Does the items of one client, on a thread that serves no connections: the committing thread commits.
-    fn visit_apart(&self, now: &Reading, batch: Batch<'_>);
+    /// Does the items of one client, on a thread that serves no connections and must not wait: the committing thread
+    /// commits. `false`: the store may not belong to this daemon now, and nothing was done.
+    #[must_use]
+    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool;
 
     /// Takes the mail that may be read now, with this much `room`: see [`Mailbox::take`].
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize>;
+
+    /// Takes all mail that may be read now, on such a thread. `false`: the store may not belong to this daemon now.
+    #[must_use]
+    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool;
 
     /// Closes a client: releases all that it held and waited for, as far as one visit goes. Returns whether that was
     /// all. If not, the caller must call it again after other clients had a turn.
@@ -83,7 +89,7 @@ pub(crate) enum Visited {
 pub(crate) enum Health {
     /// It does.
     Serving,
-    /// It does, but the store does not respond: nothing is acknowledged.
+    /// It does, but the store does not respond, or may not belong to this daemon now: nothing is acknowledged.
     StoreFailed,
     /// It is about to stop: connections send what they still owe, and close.
     Stopping,

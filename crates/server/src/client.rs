@@ -1,13 +1,17 @@
 //! Clients within the daemon: a part of it that is no connection sends commands and awaits their replies.
 //!
-//! A reply arrives when it may leave the daemon: an acknowledgement, once its commit is on the disk.
+//! A reply arrives when it may leave the daemon: an acknowledgement, once its commit is on the disk. No call blocks its
+//! thread, and none waits for ever: see [`PATIENCE`].
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use windlass_engine::{
     ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Notice, Proof, Reading, Refusal, Reply,
@@ -20,6 +24,16 @@ use crate::clock;
 use crate::connection::Shared;
 use crate::mailbox::{Mail, Mailbox};
 use crate::serving::{Ringer, Seat};
+
+/// How long a client waits for the engine. Beyond it a client waits only for the commit of a change that the engine has.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a client waits for a commit while the store responds: longer than `store.commit_timeout` at its default,
+/// after which the store does not.
+const COMMIT_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a client looks whether the store belongs to this daemon again.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Makes clients within the daemon.
 #[derive(Clone, Debug)]
@@ -34,7 +48,7 @@ pub struct Clients {
 pub enum Readiness {
     /// It does.
     Ready,
-    /// The store does not respond: nothing is acknowledged.
+    /// The store does not respond, or may not belong to this daemon now: nothing is acknowledged.
     StoreFailed,
     /// The daemon accepts no more connections, and stops when nothing is left to wait for.
     Draining,
@@ -54,6 +68,9 @@ pub struct Client {
     /// The command that opens the client, until it is sent.
     opening: Option<ClientInfo>,
     last_tag: u64,
+    patience: Duration,
+    /// The engine has, or may have, the last command.
+    is_under_way: bool,
 }
 
 impl Clients {
@@ -74,7 +91,7 @@ impl Clients {
         let mailbox = Arc::new(Mailbox::new(bytes_max, Arc::clone(budget), seat));
         budget.enter(id, Arc::clone(&mailbox));
         broker.open(id, Arc::clone(&mailbox));
-        Client { id, shared, mailbox, rung, opening: Some(info), last_tag: 0 }
+        Client { id, shared, mailbox, rung, opening: Some(info), last_tag: 0, patience: PATIENCE, is_under_way: false }
     }
 
     /// Reads the clocks.
@@ -96,14 +113,40 @@ impl Clients {
 }
 
 impl Client {
+    /// The same client, which waits so much longer for the engine: for commands that wait for work.
+    #[must_use]
+    pub fn waiting(mut self, longer: Duration) -> Self {
+        self.patience = PATIENCE + longer;
+        self
+    }
+
     /// Sends a command and waits for its reply. A command that waits for work ends as unavailable when the daemon
     /// stops.
     ///
     /// # Errors
     ///
-    /// The command is refused, or its outcome is unknown.
+    /// The command is refused, or its outcome is unknown. Without a reply in time, a command that has certainly done
+    /// nothing is unavailable.
     pub async fn ask(&mut self, command: impl Into<Command>) -> Result<Reply, Refusal> {
         let command = command.into();
+        let (changes, patience) = (!matches!(command, Command::Query(_)), self.patience);
+        let broker = Arc::clone(&self.shared.broker);
+        let late = {
+            let mut asked = pin!(self.ask_in_any_time(command));
+            match timeout(patience, asked.as_mut()).await {
+                Err(_) if changes && broker.health() == Health::Serving => timeout(COMMIT_PATIENCE, asked).await,
+                answered => answered,
+            }
+        };
+        match late {
+            Ok(answered) => answered,
+            Err(_) if changes && self.is_under_way => Err(Refusal::Unknown),
+            Err(_) => Err(Refusal::Unavailable),
+        }
+    }
+
+    async fn ask_in_any_time(&mut self, command: Command) -> Result<Reply, Refusal> {
+        self.is_under_way = false;
         let waits = command.waits_for_work();
         self.last_tag += 1;
         let tag = Tag(self.last_tag);
@@ -113,7 +156,10 @@ impl Client {
         items.push_back(Item::Command(tag, command));
         loop {
             let visited = self.visit(&mut items);
-            if let Some(reply) = self.reply_to(tag) {
+            self.is_under_way |= matches!(visited, Some(Visited::All | Visited::Part));
+            let mut mail = Vec::new();
+            let has_looked = self.shared.broker.mail_apart(&self.mailbox, &mut mail);
+            if let Some(reply) = reply_to(tag, mail) {
                 return reply;
             }
             if self.mailbox.close_reason().is_some() {
@@ -122,7 +168,7 @@ impl Client {
             if waits && self.shared.broker.health() == Health::Stopping {
                 return Err(Refusal::Unavailable);
             }
-            self.wait_after(visited).await;
+            self.wait_after(visited.filter(|_| has_looked)).await;
         }
     }
 
@@ -135,7 +181,7 @@ impl Client {
         loop {
             let visited = self.visit(&mut items);
             let mut mail = Vec::new();
-            self.shared.broker.mail(&self.mailbox, usize::MAX, &mut mail);
+            let has_looked = self.shared.broker.mail_apart(&self.mailbox, &mut mail);
             let is_close = |mail: &Mail| matches!(mail, Mail::Event(Event::Notice(Notice::Close)));
             let is_over = self.mailbox.close_reason().is_some() || mail.iter().any(is_close);
             if is_over || self.shared.broker.health() == Health::Stopping {
@@ -149,41 +195,32 @@ impl Client {
             if !watched.is_empty() {
                 return Some(watched);
             }
-            self.wait_after(visited).await;
+            self.wait_after(visited.filter(|_| has_looked)).await;
         }
     }
 
-    /// Begins to look at the mailbox, and visits with what is left of the items.
-    fn visit(&self, items: &mut VecDeque<Item>) -> Visited {
+    /// Begins to look at the mailbox, and visits with what is left of the items. `None`: the store may not belong to
+    /// this daemon now.
+    fn visit(&self, items: &mut VecDeque<Item>) -> Option<Visited> {
         // What comes from here on is announced, also if it comes before it is read.
         let _ = self.mailbox.bell().look();
         let mut visited = Visited::All;
         if !items.is_empty() {
             let (client, room) = (self.id, self.shared.bounds.outbound_bytes_max);
             let batch = Batch { client, items, room, visited: &mut visited };
-            self.shared.broker.visit_apart(&clock::read(), batch);
+            return self.shared.broker.visit_apart(&clock::read(), batch).then_some(visited);
         }
-        visited
+        Some(visited)
     }
 
     /// Waits until there is more to do, or more mail.
-    async fn wait_after(&self, visited: Visited) {
+    async fn wait_after(&self, visited: Option<Visited>) {
         match visited {
-            Visited::Part => tokio::task::yield_now().await,
-            Visited::All | Visited::UntilRung => self.rung.notified().await,
+            Some(Visited::Part) => tokio::task::yield_now().await,
+            Some(Visited::All | Visited::UntilRung) => self.rung.notified().await,
+            // Nothing rings when the store is this daemon's again.
+            None => sleep(LOOK_EVERY).await,
         }
-    }
-
-    /// The reply, or the end of a client that an operator closed.
-    fn reply_to(&self, tag: Tag) -> Option<Result<Reply, Refusal>> {
-        let mut mail = Vec::new();
-        self.shared.broker.mail(&self.mailbox, usize::MAX, &mut mail);
-        mail.into_iter().find_map(|mail| match mail {
-            Mail::Event(Event::Reply(to, Reply::Refused(why))) if to == tag => Some(Err(why)),
-            Mail::Event(Event::Reply(to, reply)) if to == tag => Some(Ok(reply)),
-            Mail::Event(Event::Notice(Notice::Close)) => Some(Err(Refusal::Unavailable)),
-            Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_) => None,
-        })
     }
 
     /// Returns the jobs that arrived and were not read.
@@ -199,6 +236,16 @@ impl Client {
             }
         }
     }
+}
+
+/// The reply in the mail, or the end of a client that an operator closed.
+fn reply_to(tag: Tag, mail: Vec<Mail>) -> Option<Result<Reply, Refusal>> {
+    mail.into_iter().find_map(|mail| match mail {
+        Mail::Event(Event::Reply(to, Reply::Refused(why))) if to == tag => Some(Err(why)),
+        Mail::Event(Event::Reply(to, reply)) if to == tag => Some(Ok(reply)),
+        Mail::Event(Event::Notice(Notice::Close)) => Some(Err(Refusal::Unavailable)),
+        Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_) => None,
+    })
 }
 
 impl Drop for Client {
@@ -217,7 +264,9 @@ mod tests {
         Engine, From, JobCommand, JobState, LeaseTerms, Limits, NewJob, OnExpiry, Protocol, Query, Select, Take,
         TakeCommand, Wait,
     };
-    use windlass_store::Journal;
+    use windlass_store::{Error, Journal, Tenure};
+
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
     use crate::connection::tests::shared;
@@ -249,20 +298,13 @@ mod tests {
 
     #[test]
     fn a_reply_has_the_tag_of_its_command() {
-        let (hub, client) = client();
-        let reply = |tag, reply| Mail::Event(Event::Reply(Tag(tag), reply));
-        let mailbox = hub.mailboxes().pop().unwrap();
-        mailbox.push(0, reply(1, Reply::Done), None);
-        mailbox.push(0, reply(2, Reply::Refused(Refusal::InUse)), None);
-        assert!(client.reply_to(Tag(3)).is_none());
-        mailbox.push(0, reply(1, Reply::Refused(Refusal::InUse)), None);
-        mailbox.push(0, reply(3, Reply::Done), None);
-        assert!(matches!(client.reply_to(Tag(3)), Some(Ok(Reply::Done))));
-        mailbox.push(0, reply(4, Reply::Done), None);
-        mailbox.push(0, reply(5, Reply::Refused(Refusal::InUse)), None);
-        assert!(matches!(client.reply_to(Tag(5)), Some(Err(Refusal::InUse))));
-        mailbox.push(0, Mail::Event(Event::Notice(Notice::Close)), None);
-        assert!(matches!(client.reply_to(Tag(6)), Some(Err(Refusal::Unavailable))), "an operator closed it");
+        let done = |tag| Mail::Event(Event::Reply(Tag(tag), Reply::Done));
+        let refused = |tag| Mail::Event(Event::Reply(Tag(tag), Reply::Refused(Refusal::InUse)));
+        assert!(reply_to(Tag(3), vec![done(1), refused(2)]).is_none());
+        assert!(matches!(reply_to(Tag(3), vec![refused(1), done(3)]), Some(Ok(Reply::Done))));
+        assert!(matches!(reply_to(Tag(5), vec![done(4), refused(5)]), Some(Err(Refusal::InUse))));
+        let closed = vec![Mail::Event(Event::Notice(Notice::Close))];
+        assert!(matches!(reply_to(Tag(6), closed), Some(Err(Refusal::Unavailable))), "an operator closed it");
     }
 
     #[tokio::test]
@@ -287,6 +329,62 @@ mod tests {
         assert_eq!(clients.readiness(), Readiness::StoreFailed);
         crate::broker::Broker::stop(&*hub);
         assert_eq!(clients.readiness(), Readiness::Stopping);
+    }
+
+    /// A right to the store that a test gives and takes.
+    #[derive(Debug, Default)]
+    struct Right(AtomicBool);
+
+    impl Tenure for Right {
+        fn holds(&self) -> bool {
+            self.0.load(Ordering::Acquire)
+        }
+
+        fn wait(&self, _: Duration) {
+            panic!("a client within the daemon blocks no thread");
+        }
+
+        fn lost(&self) -> Option<Error> {
+            None
+        }
+
+        fn epoch(&self) -> u64 {
+            1
+        }
+
+        fn length(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    #[tokio::test]
+    async fn while_the_store_may_not_be_its_own_a_daemon_answers_in_time_and_blocks_no_thread() {
+        let right = Arc::new(Right::default());
+        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7);
+        let hub = Arc::new(hub.under(Some(Arc::clone(&right) as Arc<dyn Tenure>)));
+        let clients = Clients::new(shared(&hub), Arc::default(), CancellationToken::new());
+        let client = || {
+            let mut client = clients.open(ClientInfo::default());
+            client.patience = LOOK_EVERY / 2;
+            client
+        };
+        let push = || JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, "q".into(), Bytes::new())));
+        let jobs = || hub.with_journal(|engine, _| engine.job_count());
+        assert_eq!(clients.readiness(), Readiness::StoreFailed);
+        assert!(matches!(client().ask(Query::Stats).await, Err(Refusal::Unavailable)));
+        assert!(matches!(client().ask(push()).await, Err(Refusal::Unavailable)));
+        assert_eq!(jobs(), 0);
+        let mut patient = client().waiting(Duration::ZERO);
+        let holds = async { right.0.store(true, Ordering::Release) };
+        assert!(matches!(tokio::join!(patient.ask(Query::Stats), holds).0, Ok(Reply::Stats(_))), "it looks again");
+        assert_eq!(clients.readiness(), Readiness::Ready);
+        // The engine has the job, and no commit ever has.
+        let lapses = async { right.0.store(false, Ordering::Release) };
+        let mut client = client();
+        assert!(matches!(tokio::join!(client.ask(push()), lapses).0, Err(Refusal::Unknown)));
+        assert_eq!(jobs(), 1);
+        let stop = async { crate::broker::Broker::stop(&*hub) };
+        assert!(tokio::join!(client.watch((None, Bytes::new()), 9), stop).0.is_none());
     }
 
     #[tokio::test]

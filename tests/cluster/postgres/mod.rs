@@ -13,9 +13,10 @@ use windlass_testkit::daemon::{Daemon, Plan};
 use crate::common;
 use crate::common::eventmq;
 use crate::common::faktory;
+use crate::common::http::Http;
+use crate::common::spiderq;
 use crate::common::load::Load;
 use crate::common::postgres::Postgres;
-use crate::common::spiderq;
 use crate::common::{Peer, submission, wait_for_log, wait_until};
 
 /// A daemon with its store in a database, under a lease that a test need not wait long for.
@@ -89,6 +90,31 @@ fn the_daemon_lives_through_a_database_that_is_killed() {
     load.check(daemon.address("gearman"));
     assert_eq!(postgres.number("SELECT epoch FROM windlass.lease"), 1, "nobody else has had it");
     stop(&mut daemon);
+}
+
+#[test]
+fn http_answers_in_time_while_the_database_is_away() {
+    let (mut postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
+    let daemon = daemon(dir.path(), &postgres).start();
+    let http = Http(daemon.address("http"));
+    let push = || http.post("/api/v1/queues/q/jobs", "x");
+    assert_eq!((push().status, http.get("/readyz").status), (201, 200));
+    postgres.kill();
+    wait_until("it is known", || http.get("/readyz").status == 503);
+    // None of these holds another one up, whatever waits for the engine.
+    let others = [(); 4].map(|()| thread::spawn(move || http.get("/metrics")));
+    while !others.iter().all(thread::JoinHandle::is_finished) {
+        assert_eq!((http.get("/livez").status, http.get("/readyz").status), (200, 503));
+        assert_eq!(http.get("/api/v1/cluster").status, 200);
+    }
+    for answer in others.map(|other| other.join().unwrap()) {
+        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("2")), "{answer:?}");
+        assert_eq!(answer.json()["code"], "unavailable");
+    }
+    assert_eq!(push().status, 503, "it has certainly not been pushed");
+    postgres.restart();
+    wait_until("it serves again", || push().status == 201);
+    assert_eq!((http.get("/readyz").status, http.get("/metrics").status), (200, 200));
 }
 
 #[test]

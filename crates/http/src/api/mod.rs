@@ -35,12 +35,13 @@ use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::routing::get;
 use utoipa::OpenApi;
-use utoipa::openapi::RefOr;
+use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::access::of_role;
 use crate::app::App;
+use crate::guard::OPEN;
 use crate::login::Role;
 use crate::problem::Problem;
 use crate::site;
@@ -161,16 +162,24 @@ pub fn openapi() -> String {
     text(routes().into_openapi())
 }
 
-/// The text of the document. Each response must have a description; one without gets the name of its status.
+/// The text of the document. Each response must have a description; one without gets the name of its status. Every
+/// path but a probe's may lack a place, or an answer of the engine in time.
 fn text(mut document: utoipa::openapi::OpenApi) -> String {
-    for path in document.paths.paths.values_mut() {
+    let late = ResponseBuilder::new().content("application/json", Content::new(Some(Ref::from_schema_name("Problem"))));
+    let late = RefOr::T(late.build());
+    for (name, path) in &mut document.paths.paths {
         let operations = [&mut path.get, &mut path.put, &mut path.post, &mut path.delete].into_iter().flatten();
-        for (status, response) in operations.flat_map(|operation| &mut operation.responses.responses) {
-            if let RefOr::T(response) = response
-                && response.description.is_empty()
-            {
-                let reason = status.parse().ok().and_then(|status: StatusCode| status.canonical_reason());
-                reason.unwrap_or("An answer").clone_into(&mut response.description);
+        for answers in operations.map(|operation| &mut operation.responses.responses) {
+            if !OPEN.contains(&&**name) {
+                answers.entry("503".to_owned()).or_insert_with(|| late.clone());
+            }
+            for (status, response) in answers {
+                if let RefOr::T(response) = response
+                    && response.description.is_empty()
+                {
+                    let reason = status.parse().ok().and_then(|status: StatusCode| status.canonical_reason());
+                    reason.unwrap_or("An answer").clone_into(&mut response.description);
+                }
             }
         }
     }

@@ -116,7 +116,7 @@ pub(super) async fn take(
         wait: if wait.is_zero() { Wait::No } else { Wait::Until(app.now().after(wait)) },
         worker: worker.map(|name| name.0).unwrap_or_default(),
     };
-    let reply = app.client_of(protocol, &peer.address).ask(TakeCommand::Take(take)).await?;
+    let reply = app.client_of(protocol, &peer.address).waiting(wait.into()).ask(TakeCommand::Take(take)).await?;
     let Reply::Taken(job) = reply else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     Ok(Json(TakenJob::of(&job, &app, app.now())).into_response())
 }

@@ -80,12 +80,16 @@ impl Broker for ClusterBroker {
         self.at_present(|broker| broker.visit(now, batches))
     }
 
-    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) {
-        self.at_present(|broker| broker.visit_apart(now, batch));
+    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
+        self.at_present(|broker| broker.visit_apart(now, batch))
     }
 
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
         self.at_present(|broker| broker.mail(mailbox, room, into))
+    }
+
+    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
+        self.at_present(|broker| broker.mail_apart(mailbox, into))
     }
 
     fn close(&self, client: ClientId) -> bool {

@@ -614,8 +614,14 @@ impl Broker for Edge {
         CommitDuty::None
     }
 
-    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) {
+    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
         self.visit(now, &mut std::iter::once(batch));
+        true
+    }
+
+    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
+        self.mail(mailbox, usize::MAX, into);
+        true
     }
 
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {

@@ -37,11 +37,15 @@ impl Broker for Hub {
     }
 
     fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty {
-        self.visit_all_of(now, batches, self.has_turns.load(Ordering::Acquire))
+        self.visit_when_assured(now, batches, self.has_turns.load(Ordering::Acquire))
     }
 
-    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) {
-        self.visit_all_of(now, &mut std::iter::once(batch), false);
+    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
+        let may_act = self.may_act();
+        if may_act {
+            self.visit_all_of(now, &mut std::iter::once(batch), false);
+        }
+        may_act
     }
 
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
@@ -49,6 +53,14 @@ impl Broker for Hub {
             return None;
         }
         mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), room, into)
+    }
+
+    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
+        let may_act = self.may_act();
+        if may_act {
+            mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), usize::MAX, into);
+        }
+        may_act
     }
 
     /// While the daemon stops, the engine is not notified: whatever ended with the connection ends with the daemon and
@@ -92,10 +104,10 @@ impl Broker for Hub {
     }
 
     fn health(&self) -> Health {
-        match (self.stopping(), self.failed()) {
+        match (self.stopping(), self.may_act() && !self.failed()) {
             (true, _) => Health::Stopping,
-            (false, true) => Health::StoreFailed,
-            (false, false) => Health::Serving,
+            (false, false) => Health::StoreFailed,
+            (false, true) => Health::Serving,
         }
     }
 
@@ -109,16 +121,25 @@ impl Broker for Hub {
 impl Hub {
     /// Visits with clients of another daemon, on a thread that does not commit.
     pub(crate) fn visit_from_afar(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) {
-        self.visit_all_of(now, batches, false);
+        self.visit_when_assured(now, batches, false);
+    }
+
+    fn visit_when_assured(
+        &self,
+        now: &Reading,
+        batches: &mut dyn Iterator<Item = Batch<'_>>,
+        in_turn: bool,
+    ) -> CommitDuty {
+        if self.assure() {
+            return self.visit_all_of(now, batches, in_turn);
+        }
+        batches.for_each(|batch| *batch.visited = Visited::UntilRung);
+        CommitDuty::None
     }
 
     /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the
     /// lock before the next client's go. `in_turn`: see [`Hub::finish`].
     fn visit_all_of(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>, in_turn: bool) -> CommitDuty {
-        if !self.assure() {
-            batches.for_each(|batch| *batch.visited = Visited::UntilRung);
-            return CommitDuty::None;
-        }
         let mut duty = CommitDuty::None;
         let mut visit = None;
         for Batch { client, items, room, visited } in batches {

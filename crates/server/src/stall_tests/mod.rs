@@ -138,7 +138,7 @@ fn a_client_within_the_daemon_gets_its_reply_after_the_commit() {
         wire.stall().unwrap();
         let (mut client, (answered, answer)) = (wire.daemon.clients.open(ClientInfo::default()), mpsc::channel());
         let asking = thread::spawn(move || {
-            let runtime = Builder::new_current_thread().build().unwrap();
+            let runtime = Builder::new_current_thread().enable_time().build().unwrap();
             answered.send(runtime.block_on(client.ask(command))).unwrap();
         });
         while wire.daemon.is_durable() {

@@ -183,7 +183,7 @@ fn the_link_is_notified_once_when_there_is_something_to_send() {
     assert_eq!(asks(&edge).len(), 3);
     let (mut items, mut visited) = ([open()].into(), Visited::Part);
     let batch = Batch { client: ClientId(1), items: &mut items, room: 1, visited: &mut visited };
-    edge.visit_apart(&clock::read(), batch);
+    assert!(edge.visit_apart(&clock::read(), batch));
     assert!(is_notified(&edge));
     assert_eq!((asks(&edge).len(), visited), (1, Visited::All));
 }

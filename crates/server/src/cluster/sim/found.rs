@@ -63,7 +63,7 @@ fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
         edge.open(client, Arc::clone(&mailbox));
         let mut items = [Item::Command(Tag(1), Command::Barrier)].into();
         let (room, visited) = (usize::MAX, &mut Visited::All);
-        edge.visit_apart(&clock::read(), Batch { client, items: &mut items, room, visited });
+        assert!(edge.visit_apart(&clock::read(), Batch { client, items: &mut items, room, visited }));
         let number = ClientId(EdgeNumber::new(1_025).unwrap().first_client().0 | client.0);
         let data = Note::Data(vec![0; 100_000].into());
         let event = Event::Notice(Notice::Progress { job: JobId(7), note: data });
