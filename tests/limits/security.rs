@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
@@ -137,6 +137,26 @@ fn an_address_connects_only_so_often() {
     // HTTP counts, too.
     let livez = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     assert!((0..5).any(|_| is_unanswered(daemon.address("http"), livez)));
+}
+
+#[test]
+fn an_address_has_only_so_many_connections() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).set("[server]\nconnections_per_address_max = 3\n").start();
+    let http = daemon.address("http");
+    let half = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ";
+    let open = |address, bytes: &[u8]| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream
+    };
+    let mut held: Vec<_> = (0..2).map(|_| open(http, half)).collect();
+    held.push(open(daemon.address("gearman"), b"status\n"));
+    let livez = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    wait_until("HTTP counts", || is_unanswered(http, livez));
+    wait_for_log(&daemon, "connections_per_address_max");
+    held.pop();
+    wait_until("one has left", || !is_unanswered(http, livez));
 }
 
 // ---- secrets --------------------------------------------------------------------------------------------------------

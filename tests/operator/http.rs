@@ -494,12 +494,63 @@ fn waiting_takes_leave_room_for_everything_else() {
     assert_eq!(http.get("/livez").status, 200);
     drop(waiting);
     wait_until("they are gone", || ok(&http.get("/api/v1/status"))["connections"] == 0);
-    // Connections that say nothing hold one more up, and no longer than they live.
-    let silent: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(http.0).unwrap()).collect();
-    let late = thread::spawn(move || http.get("/livez").status);
-    thread::sleep(Duration::from_millis(200));
-    drop(silent);
-    assert_eq!(late.join().unwrap(), 200);
+}
+
+#[test]
+fn half_requests_make_room_and_probes_have_places_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).set("[http]\nlisten = [\"127.0.0.1:0\"]\nconnections_max = 8").start();
+    let http = http(&daemon);
+    let open = |request: &str| {
+        let mut stream = TcpStream::connect(http.0).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    };
+    let halves: Vec<_> = (0..20).map(|_| open("GET / HTTP/1.1\r\nHost: localhost\r\nX: ")).collect();
+    assert_eq!((http.get("/livez").status, http.get("/api/v1/status").status), (200, 200));
+    common::wait_for_log(&daemon, "closed a connection without a whole request");
+    // Also connections that have had an answer.
+    let idle = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut idle: Vec<_> = (0..8).map(|_| open(idle)).collect();
+    idle.iter_mut().for_each(|stream| stream.read_exact(&mut [0]).unwrap());
+    let watch = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut at_work: Vec<_> = (0..8).map(|_| open(watch)).collect();
+    at_work.iter_mut().for_each(|stream| stream.read_exact(&mut [0]).unwrap());
+    drop((halves, idle));
+    // All are at work.
+    for _ in 0..10 {
+        let full = http.get("/api/v1/status");
+        refused(&full, 503, "too_many_connections");
+        assert_eq!((full.header("retry-after"), full.header("connection")), (Some("2"), Some("close")));
+        assert_eq!((http.get("/livez").status, http.get("/readyz").status), (200, 200));
+    }
+    common::wait_for_log(&daemon, "refused a request");
+    let _halves: Vec<_> = (0..20).map(|_| open("GET /livez HTTP/1.1\r\n")).collect();
+    assert_eq!(http.get("/livez").status, 200);
+    at_work.pop();
+    wait_until("there is a place", || http.get("/api/v1/status").status == 200);
+}
+
+#[test]
+fn a_request_has_one_host_and_one_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let http = http(&daemon);
+    pushed(&http.post("/api/v1/queues/q/jobs", "x"));
+    let table = [
+        ("POST /api/v1/queues/q/clear HTTP/1.1\r\nContent-Length: 0\r\n", 400),
+        ("GET /livez HTTP/1.1\r\n", 400),
+        ("POST /api/v1/queues/q/clear HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nContent-Length: 0\r\n", 400),
+        ("POST /api/v1/queues/q/clear HTTP/1.1\r\nHost: localhost:1@evil.example\r\nContent-Length: 0\r\n", 400),
+        ("POST http://evil.example/api/v1/queues/q/clear HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n", 400),
+        ("GET http://localhost/api/v1/status HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n", 200),
+        ("GET /api/v1/status HTTP/1.0\r\n", 200),
+        ("POST /api/v1/queues/q/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, chunked\r\n", 400),
+    ];
+    for (head, status) in table {
+        assert_eq!(http.raw(format!("{head}\r\n").as_bytes()).status, status, "{head}");
+    }
+    assert_eq!(ok(&http.get("/api/v1/queues/q"))["states"]["ready"], 1, "nothing was cleared or pushed");
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
-use std::thread;
 
 use rcgen::{Certificate, CertificateParams, KeyPair};
 use rustls::crypto::ring;
@@ -238,13 +237,13 @@ fn connections_of_operators_get_more_places() {
     let mut first = TcpStream::connect(http.0).unwrap();
     first.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     first.read_exact(&mut [0]).unwrap();
-    let waits = thread::spawn(move || http.get("/livez").status);
+    assert_eq!(http.get("/api/v1/status").status, 503);
     scene.edit("connections_max = 1\nsession_idle = \"1h\"", "connections_max = 2\nsession_idle = \"2h\"");
     scene.daemon.signal("HUP");
     for key in ["http.connections_max", "http.session_idle"] {
         wait_for_log(&scene.daemon, &format!("\"message\":\"applied\",\"key\":{key:?}"));
     }
-    assert_eq!(waits.join().unwrap(), 200, "the second place");
+    wait_until("the second place", || http.get("/api/v1/status").status == 200);
 }
 
 #[test]

@@ -5,24 +5,53 @@
 //! `Sec-Fetch-Site`, older ones `Origin` with everything that can change something. And a page that makes its own host
 //! name point here (DNS rebinding) shows in `Host`.
 
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, Version, header};
 
 use crate::problem::{Outcome, Problem};
 
 /// Paths that show nothing and change nothing: probes come under any host name, without a login.
 pub(crate) const OPEN: [&str; 3] = ["/livez", "/readyz", "/health"];
 
-/// Refuses a request of a foreign page. `is_tcp`: no browser reaches a Unix socket.
+/// Paths that are served beyond the limit on connections.
+pub(crate) const PROBES: [&str; 2] = ["/livez", "/readyz"];
+
+/// Refuses a request whose host or whose end a proxy could see elsewhere (RFC 9112, 3.2 and 6.3).
+pub(crate) fn check_form(version: Version, uri: &Uri, headers: &HeaderMap) -> Outcome<()> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().map_err(|_| Problem::bad_request("Host is not text"))?,
+        (None, None) if version < Version::HTTP_11 => return Ok(()),
+        (None, _) => return Err(Problem::bad_request("there is no Host")),
+        (Some(_), Some(_)) => return Err(Problem::bad_request("there is more than one Host")),
+    };
+    let is_host = host.is_empty() || host.parse().is_ok_and(|host: Authority| !host.as_str().contains('@'));
+    if !is_host {
+        return Err(Problem::bad_request("Host is not a host and a port"));
+    }
+    if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host)) {
+        return Err(Problem::bad_request("the target has another host than Host"));
+    }
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked =
+        codings.next().is_none_or(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"));
+    if !is_chunked || codings.next().is_some() {
+        return Err(Problem::bad_request("Transfer-Encoding must be chunked, once"));
+    }
+    Ok(())
+}
+
+/// Refuses a request of a foreign page. `hosts`: the names of this machine besides its own; `None`: any name. `is_tcp`: no browser reaches a Unix socket.
 pub(crate) fn check(
     (method, uri, headers): (&Method, &Uri, &HeaderMap),
-    hosts: &[String],
+    hosts: Option<&[String]>,
     is_tcp: bool,
 ) -> Outcome<()> {
     if !is_tcp || OPEN.contains(&uri.path()) {
         return Ok(());
     }
     let host = text(headers, &header::HOST)?.or_else(|| uri.authority().map(|authority| authority.as_str()));
-    if let Some(host) = host.filter(|host| !is_ours(host, hosts)) {
+    if let Some(host) = host.filter(|host| hosts.is_some_and(|hosts| !is_ours(host, hosts))) {
         let detail = format!("host {} is not this machine: http.hosts lists its other names", host.escape_debug());
         return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "foreign_host", detail));
     }
@@ -78,7 +107,7 @@ mod tests {
         let headers: HeaderMap =
             headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
         let hosts = ["queue.example".to_owned()];
-        check((method, &path.parse().unwrap(), &headers), &hosts, is_tcp)
+        check((method, &path.parse().unwrap(), &headers), Some(&hosts), is_tcp)
             .map_or_else(|problem| problem.status, |()| 200)
     }
 
@@ -95,7 +124,39 @@ mod tests {
             assert_eq!(status(&Method::GET, "/livez", &[("host", host)], true), 200, "{host}");
             assert_eq!(status(&Method::GET, "/stats", &[("host", host)], false), 200, "{host}: a Unix socket");
         }
-        assert_eq!(status(&Method::GET, "/stats", &[], true), 200, "a program without Host is no browser");
+        assert_eq!(status(&Method::GET, "/stats", &[], true), 200, "a program of HTTP/1.0 is no browser");
+    }
+
+    /// The target, the headers, and whether the request is served.
+    type Form<'a> = (&'a str, &'a [(&'static str, &'a str)], bool);
+
+    #[test]
+    fn forms_that_can_be_read_in_two_ways() {
+        let (host, other) = (("host", "localhost:7420"), ("host", "evil.example"));
+        let (chunked, twice) = (("transfer-encoding", "Chunked"), ("transfer-encoding", "chunked, chunked"));
+        let table: [Form<'_>; 14] = [
+            ("/", &[host], true),
+            ("/", &[("host", "[::1]:7420")], true),
+            ("/", &[("host", "")], true),
+            ("/", &[], false),
+            ("/", &[host, other], false),
+            ("/", &[host, host], false),
+            ("/", &[("host", "localhost:7420@evil.example")], false),
+            ("/", &[("host", "local host")], false),
+            ("http://LOCALHOST:7420/", &[host], true),
+            ("http://evil.example/", &[host], false),
+            ("/", &[host, chunked], true),
+            ("/", &[host, twice], false),
+            ("/", &[host, chunked, chunked], false),
+            ("/", &[host, ("transfer-encoding", "gzip, chunked")], false),
+        ];
+        for (target, pairs, is_fine) in table {
+            let mut headers = HeaderMap::new();
+            pairs.iter().for_each(|(name, value)| _ = headers.append(*name, value.parse().unwrap()));
+            let status = check_form(Version::HTTP_11, &target.parse().unwrap(), &headers).map_err(|it| it.status);
+            assert_eq!(status, if is_fine { Ok(()) } else { Err(400) }, "{target} {pairs:?}");
+        }
+        assert_eq!(check_form(Version::HTTP_10, &Uri::from_static("/"), &HeaderMap::new()), Ok(()));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! jobs have the protocol `http`.
 //!
 //! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their
-//! limits) · `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of
+//! limits) · `crowd` (which of them gives way) · `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of
 //! foreign web pages are refused) · `body` (what is read of requests) · `login` (who may do what) · `audit` (who did
 //! what) · `metrics` (what Prometheus scrapes) · `site` (web pages) · `spans` (jobs as spans of traces) · `problem`
 //! (errors) · `name`, `cursor` and `time` (formats of values).
@@ -23,6 +23,7 @@ mod app;
 mod audit;
 mod body;
 mod config;
+mod crowd;
 mod cursor;
 mod guard;
 mod login;

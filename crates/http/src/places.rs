@@ -1,4 +1,4 @@
-//! Places for connections and for requests that wait. Their number can change while some are taken.
+//! Places for requests that wait. Their number can change while some are taken.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,12 +44,6 @@ impl Places {
             self.free.add_permits(more - kept);
         }
         *before = all;
-    }
-
-    /// A place, once there is one.
-    pub(crate) async fn take(self: &Arc<Self>) -> Option<Place> {
-        let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
-        Some(Place { permit: Some(permit), places: Arc::clone(self) })
     }
 
     /// A place, if there is one now.

@@ -1,7 +1,7 @@
 //! Connections: a thread with a runtime of its own, listeners, and limits on time and numbers.
 //!
-//! A connection above the limit waits until another one ends, those behind it in the system's queue. A peer that sends
-//! no headers, or reads no answers, is disconnected; a peer that waits for a job may wait.
+//! When the limit is reached, a connection without a request gives way to a new one (`crowd`). A peer that sends no
+//! headers, or reads no answers, is disconnected; a peer that waits for a job may wait.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::IntoResponse as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -26,14 +28,16 @@ use tokio_util::io::{InspectReader, InspectWriter};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
-use windlass_server::door::{Connects, Inside, OpenDoor, Socket};
+use windlass_server::door::{Admitted, Connects, Inside, OpenDoor, Socket};
 use windlass_server::figures::Counts;
 use windlass_session::Reason;
 
 use crate::api;
 use crate::app::{App, Peer};
 use crate::config::{Configured, Http, SOCKET};
-use crate::places::{Place, Places};
+use crate::crowd::{Admission, Answer, Crowd, Entered, Guest};
+use crate::guard::PROBES;
+use crate::problem::Problem;
 use crate::site::{History, Prefix, below_prefix};
 use crate::spans;
 
@@ -46,7 +50,7 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long connections may take to end when the daemon stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Pause after the kernel fails to accept a connection.
+/// Pause after the kernel fails to accept a connection, and while there is no place at all.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Bytes of the headers of one request.
@@ -60,10 +64,10 @@ pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Insid
     let app = Arc::new(App::new(configured, inside, Arc::clone(&counts))?);
     let watch = History::watch(Arc::clone(&app));
     let spans = spans::follow(&configured.telemetry, &app, &stop)?;
-    let places = Places::new(configured.http.connections_max);
-    let shared = Arc::new(Limits { app: Arc::clone(&app), places: Arc::clone(&places) });
+    let crowd = Crowd::new(configured.http.connections_max);
+    let shared = Arc::new(Limits { app: Arc::clone(&app), crowd: Arc::clone(&crowd) });
     let prefix = Prefix::of_config(&configured.http.path_prefix).map_err(io::Error::other)?;
-    let house = House { router: api::router(app), prefix, places, tasks: TaskTracker::new(), counts, connects, stop };
+    let house = House { router: api::router(app), prefix, crowd, tasks: TaskTracker::new(), counts, connects, stop };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let spans = spans.map(|spans| runtime.spawn(spans));
     let serve = async move {
@@ -83,23 +87,26 @@ pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Insid
 /// The limits that a reload changes.
 pub(crate) struct Limits {
     app: Arc<App>,
-    places: Arc<Places>,
+    crowd: Arc<Crowd>,
 }
 
 impl Limits {
     /// Applies `connections_max` and `session_idle`. Open connections and sessions in use stay.
     pub(crate) fn renew(&self, http: &Http) {
-        self.places.limit(http.connections_max);
+        self.crowd.limit(http.connections_max);
         self.app.renew(http);
     }
 }
+
+/// What a connection holds until it ends. One of a Unix socket has no address.
+type Place = (Arc<Guest>, Option<Admitted>);
 
 /// What all connections share.
 #[derive(Clone, Debug)]
 struct House {
     router: Router,
     prefix: Prefix,
-    places: Arc<Places>,
+    crowd: Arc<Crowd>,
     tasks: TaskTracker,
     counts: Arc<Counts>,
     connects: Connects,
@@ -127,27 +134,19 @@ impl House {
         }
     }
 
-    /// Accepts connections until the daemon stops, and serves each once there is a place for it.
+    /// Accepts connections until the daemon stops, and serves each once there is a place for it, at once as a rule.
     async fn accept_all(self, listener: io::Result<impl Accept>) -> io::Result<()> {
         let listener = listener?;
         loop {
-            let accepted = async {
-                let (stream, peer) = listener.accept(&self.connects).await?;
-                // Not before: a listener without connections would hold a place.
-                let place = self.places.take().await.ok_or(io::ErrorKind::BrokenPipe)?;
-                Ok((stream, peer, place))
-            };
-            let accepted: io::Result<_> = tokio::select! {
+            let accepted = tokio::select! {
                 () = self.stop.cancelled() => return Ok(()),
-                accepted = accepted => accepted,
+                accepted = self.accept_one(&listener) => accepted,
             };
             match accepted {
-                Ok((stream, peer, place)) if peer.ip.is_none_or(|ip| self.connects.admit(ip)) => {
-                    self.enter(stream, peer, place);
-                }
-                Ok(_) => {
+                Ok(Some((stream, peer, place))) => self.enter(stream, peer, place),
+                Ok(None) => {
                     self.counts.opened();
-                    self.counts.closed(Reason::Limit("connections_per_address_per_minute").code());
+                    self.counts.closed(Reason::Limit("connections_per_address").code());
                 }
                 Err(error) => {
                     tracing::debug!(%error, "http: cannot accept a connection");
@@ -157,35 +156,85 @@ impl House {
         }
     }
 
-    fn enter<S>(&self, stream: S, peer: Peer, place: Place)
+    /// Accepts a connection, with its place. `None`: its address has too many.
+    async fn accept_one<A: Accept>(&self, listener: &A) -> io::Result<Option<(A::Stream, Peer, Place)>> {
+        let (stream, peer) = listener.accept(&self.connects).await?;
+        let admitted = match peer.ip.map(|ip| self.connects.admit(ip)) {
+            Some(None) => return Ok(None),
+            admitted => admitted.flatten(),
+        };
+        // Not before: a listener without connections would hold a place.
+        let guest = loop {
+            match self.crowd.enter(&peer.address) {
+                Some(Entered { guest, displaced }) => {
+                    displaced
+                        .iter()
+                        .for_each(|peer| self.warn_full(peer, "closed a connection without a whole request"));
+                    break guest;
+                }
+                None => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        };
+        Ok(Some((stream, peer, (guest, admitted))))
+    }
+
+    fn warn_full(&self, peer: &str, done: &'static str) {
+        self.connects.warn_full("http.connections_max", peer, done);
+    }
+
+    fn enter<S>(&self, stream: S, peer: Peer, (guest, admitted): Place)
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let (service, stop, counts) = (self.service(peer), self.stop.clone(), Arc::clone(&self.counts));
+        let (ends, counts) = ((self.stop.clone(), guest.leave.clone()), Arc::clone(&self.counts));
+        let service = self.clone().service(peer, guest);
         self.tasks.spawn(async move {
             counts.opened();
             let stream = InspectReader::new(stream, |bytes: &[u8]| counts.received(bytes.len()));
             let stream = InspectWriter::new(stream, |bytes: &[u8]| counts.sent(bytes.len()));
-            let reason = converse(stream, service, stop).await;
+            let reason = converse(stream, service, ends).await;
             counts.closed(reason.code());
-            drop(place);
+            drop(admitted);
         });
     }
 
     /// What answers the requests of one connection.
     fn service(
-        &self,
+        self,
         peer: Peer,
-    ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send> + Send + use<>
+        guest: Arc<Guest>,
+    ) -> impl Service<Request<Incoming>, Response = Response<Answer>, Error = Infallible, Future: Send> + Send + use<>
     {
-        let (router, prefix) = (self.router.clone(), self.prefix.clone());
         service_fn(move |request: Request<Incoming>| {
-            let mut request = below_prefix(request.map(Body::new), &prefix);
+            let mut request = below_prefix(request.map(Body::new), &self.prefix);
             request.extensions_mut().insert(peer.clone());
-            let mut router = router.clone();
-            async move { Ok(router.call(request).await.unwrap_or_else(|never| match never {})) }
+            let admission = guest.begin(peer.is_owner || PROBES.contains(&request.uri().path()));
+            if matches!(admission, Admission::Refused) {
+                self.warn_full(&peer.address, "refused a request");
+            }
+            let mut router = self.router.clone();
+            async move {
+                let (work, is_last) = match admission {
+                    Admission::Served(work) => (Some(work), false),
+                    Admission::ServedLast(work) => (Some(work), true),
+                    Admission::Refused => (None, true),
+                };
+                let mut response = match work {
+                    Some(_) => router.call(request).await.unwrap_or_else(|never| match never {}),
+                    None => too_many().into_response(),
+                };
+                if is_last {
+                    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok(response.map(|body| Answer { body, _work: work }))
+            }
         })
     }
+}
+
+fn too_many() -> Problem {
+    let detail = "http.connections_max connections are at work";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", detail)
 }
 
 /// A listener of either kind.
@@ -219,10 +268,14 @@ impl Accept for UnixListener {
     }
 }
 
-/// Serves one connection to its end.
-async fn converse<S>(stream: impl AsyncRead + AsyncWrite, service: S, stop: CancellationToken) -> Reason
+/// Serves one connection to its end: that of the daemon, or until the connection gives way.
+async fn converse<S>(
+    stream: impl AsyncRead + AsyncWrite,
+    service: S,
+    (stop, leave): (CancellationToken, CancellationToken),
+) -> Reason
 where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+    S: Service<Request<Incoming>, Response = Response<Answer>, Error = Infallible>,
 {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_PATIENCE));
@@ -231,6 +284,8 @@ where
     builder.max_headers(HEADERS_MAX).max_buf_size(HEADERS_BYTES_MAX);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(stream)), service));
     let ended = tokio::select! {
+        biased;
+        () = leave.cancelled() => return Reason::Limit("connections_max"),
         ended = connection.as_mut() => ended,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();

@@ -19,6 +19,8 @@ use crate::control::Control;
 use crate::export::Exports;
 use crate::figures::Figures;
 use crate::listen::{Acceptor, Bound, KeepAlive, SocketFile};
+use crate::logging::limited::warn_limited;
+pub use crate::places::Admitted;
 use crate::places::Places;
 
 /// A listener beside those of the protocols, as it is configured.
@@ -102,10 +104,16 @@ pub struct Connects {
 }
 
 impl Connects {
-    /// Whether a new connection may be served; otherwise it must be closed, and the log says why. Counts it.
+    /// Counts a new connection among those of its address, until the result is dropped. `None`: the connection must be
+    /// closed, and the log has the reason.
     #[must_use]
-    pub fn admit(&self, address: IpAddr) -> bool {
+    pub fn admit(&self, address: IpAddr) -> Option<Admitted> {
         self.places.admit(address)
+    }
+
+    /// Logs what a door has done because its own limit on connections is reached, once a second at most.
+    pub fn warn_full(&self, limit: &'static str, peer: &str, done: &'static str) {
+        warn_limited!(done, peer, limit, "too many connections: {done}");
     }
 
     /// Sets TCP's keep-alive of a new connection, if it has changed since the daemon listens.

@@ -26,6 +26,9 @@ use crate::rates::{self, Allowance, Rates};
 /// The limit of an address that connects too often.
 const CONNECTS: &str = "connections_per_address_per_minute";
 
+/// The limit of an address that has many connections.
+const PER_ADDRESS: &str = "connections_per_address_max";
+
 /// The limit of an address that has guessed.
 pub(crate) const FAILED_LOGINS: &str = "failed_logins_per_address_per_minute";
 
@@ -89,6 +92,19 @@ pub(crate) struct Guest {
     has_spoken: bool,
 }
 
+/// A door's connection, which counts among those of its address until this is dropped.
+#[derive(Debug)]
+pub struct Admitted {
+    places: Arc<Places>,
+    address: Box<str>,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.places.lock().discount_address(&self.address);
+    }
+}
+
 impl Places {
     pub(crate) fn new(limits: PlaceLimits) -> Arc<Self> {
         Arc::new(Self { limits: ArcSwap::from_pointee(limits), inner: Mutex::default() })
@@ -140,14 +156,22 @@ impl Places {
         Ok(Guest { places: Arc::clone(self), number, entry, is_admin, has_spoken: false })
     }
 
-    /// Whether a connection that needs no place here, because it is a door's, may be made by its address's rate. Counts
-    /// it.
-    pub(crate) fn admit(&self, address: IpAddr) -> bool {
-        let is_admitted = self.lock().admit_rate(rates::source(address), Instant::now(), &self.limits.load());
-        if !is_admitted {
-            warn_limited!(CONNECTS, peer = %address, limit = CONNECTS, "too many connections: closed the new connection");
-        }
-        is_admitted
+    /// Counts a connection that needs no place here, because it is a door's, among those of its address. `None`: the
+    /// address has too many.
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Admitted> {
+        let (address, source) = (address.to_canonical().to_string(), rates::source(address));
+        let (mut inner, limits) = (self.lock(), self.limits.load());
+        let limit = if !inner.has_room_for(&address, &limits) {
+            PER_ADDRESS
+        } else if !inner.admit_rate(source, Instant::now(), &limits) {
+            CONNECTS
+        } else {
+            inner.count_address(&address);
+            return Some(Admitted { places: Arc::clone(self), address: address.into() });
+        };
+        drop(inner);
+        warn_limited!(limit, peer = %address, limit, "too many connections: closed the new connection");
+        None
     }
 
     /// Whether a protocol may have one more place without using places reserved for others.
@@ -196,9 +220,8 @@ impl Places {
 impl Inner {
     /// Checks the limits of an address, and counts that it connects. Unix sockets have none.
     fn admit(&mut self, address: &str, limits: &PlaceLimits) -> Result<(), &'static str> {
-        let held = self.addresses.get(address).copied().unwrap_or_default();
-        if !address.is_empty() && limits.per_address_max > 0 && held >= limits.per_address_max {
-            return Err("connections_per_address_max");
+        if !self.has_room_for(address, limits) {
+            return Err(PER_ADDRESS);
         }
         let Ok(source) = address.parse().map(rates::source) else { return Ok(()) };
         let now = Instant::now();
@@ -206,6 +229,12 @@ impl Inner {
             return Err(FAILED_LOGINS);
         }
         if self.admit_rate(source, now, limits) { Ok(()) } else { Err(CONNECTS) }
+    }
+
+    /// Whether an address may have one more connection.
+    fn has_room_for(&self, address: &str, limits: &PlaceLimits) -> bool {
+        let held = self.addresses.get(address).copied().unwrap_or_default();
+        address.is_empty() || limits.per_address_max == 0 || held < limits.per_address_max
     }
 
     /// Checks how often an address connects, and counts that it does.
@@ -225,8 +254,12 @@ impl Inner {
             self.open += 1;
             *self.protocols.entry(entry.protocol).or_default() += 1;
         }
-        if !entry.address.is_empty() {
-            *self.addresses.entry(entry.address.clone()).or_default() += 1;
+        self.count_address(&entry.address);
+    }
+
+    fn count_address(&mut self, address: &str) {
+        if !address.is_empty() {
+            *self.addresses.entry(address.into()).or_default() += 1;
         }
     }
 
@@ -237,10 +270,14 @@ impl Inner {
             self.open -= 1;
             *self.protocols.entry(entry.protocol).or_insert(1) -= 1;
         }
-        if let Some(held) = self.addresses.get_mut(&entry.address) {
+        self.discount_address(&entry.address);
+    }
+
+    fn discount_address(&mut self, address: &str) {
+        if let Some(held) = self.addresses.get_mut(address) {
             *held -= 1;
             if *held == 0 {
-                self.addresses.remove(&entry.address);
+                self.addresses.remove(address);
             }
         }
     }
@@ -446,9 +483,9 @@ mod tests {
     }
 
     #[test]
-    fn a_doors_connections_have_the_rate_of_their_address() {
+    fn a_doors_connections_have_the_limits_of_their_address() {
         let places = places(1, 0, 0);
-        let admit = |address: [u8; 4]| places.admit(address.into());
+        let admit = |address: [u8; 4]| places.admit(address.into()).is_some();
         assert!(admit([192, 0, 2, 1]) && admit([192, 0, 2, 1]), "without a limit");
         let limits = **places.limits.load();
         places.limit(PlaceLimits { rate: Allowance::per_minute(1), ..limits });
@@ -457,5 +494,14 @@ mod tests {
         });
         assert_eq!(logged.lines().count(), 1, "{logged}");
         assert!(logged.contains("peer=192.0.2.1 limit=\"connections_per_address_per_minute\""), "{logged}");
+        let places = self::places(9, 0, 2);
+        let guest = places.take("gearman", "192.0.2.1", NOBODY).unwrap();
+        let admit = || places.admit("::ffff:192.0.2.1".parse().unwrap());
+        let admitted = admit();
+        let logged = captured(|| assert!(admitted.is_some() && admit().is_none()));
+        assert!(logged.contains("peer=192.0.2.1 limit=\"connections_per_address_max\""), "{logged}");
+        assert!(places.take("gearman", "192.0.2.1", NOBODY).is_err());
+        drop((guest, admitted));
+        assert!(places.lock().addresses.is_empty());
     }
 }

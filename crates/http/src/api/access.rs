@@ -32,7 +32,8 @@ const REFRESH_HEADER: &str = "x-windlass-refresh";
 /// Refuses requests of foreign pages and of strangers, and marks all answers.
 pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     app.counts.commands(1);
-    let asked = asked(&app, &request);
+    let form = guard::check_form(request.version(), request.uri(), request.headers());
+    let (is_wrong, asked) = (form.is_err(), form.and_then(|()| asked(&app, &request)));
     let mut response = match identified(&app, asked).await {
         Ok(Known { identity, has_session, peer: Peer { address, .. } }) => {
             request.extensions_mut().insert(Visitor { identity, has_session, address, app: Arc::clone(&app) });
@@ -47,6 +48,10 @@ pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, nex
         }
     }
     let headers = response.headers_mut();
+    if is_wrong {
+        // What follows may be the rest of this request.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
@@ -134,7 +139,7 @@ impl Claim {
 
 fn asked(app: &App, request: &Request) -> Outcome<Asked> {
     let peer = request.extensions().get::<Peer>().cloned().ok_or_else(Problem::unexpected)?;
-    guard::check((request.method(), request.uri(), request.headers()), &app.hosts, peer.ip.is_some())?;
+    guard::check((request.method(), request.uri(), request.headers()), Some(&app.hosts), peer.ip.is_some())?;
     let path = request.uri().path();
     let is_open = guard::OPEN.contains(&path) || path == LOGIN || path.starts_with(ASSETS);
     let claim = if is_open { Claim::None } else { Claim::of(request.method(), request.headers()) };

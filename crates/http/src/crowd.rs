@@ -1,0 +1,298 @@
+//! The open connections, and which of them gives way to a new one.
+//!
+//! - When no place is left, the connection gives way that has been without a whole request for longest: since it was
+//!   opened, or since its last answer. A connection at work stays.
+//! - When all are at work, a few more are let in for one request each: a probe is answered, and so is the socket of
+//!   the data directory; anything else is refused, unless a place has become free.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use tokio_util::sync::CancellationToken;
+
+/// Connections that are let in beyond the limit.
+const EXTRA_MAX: usize = 4;
+
+/// All connections.
+#[derive(Debug)]
+pub(crate) struct Crowd(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// How many places there are.
+    all: usize,
+    /// Places taken, without those beyond the limit.
+    open: usize,
+    extra: usize,
+    next: u64,
+    /// Connections without a whole request, in the order in which they give way.
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    is_extra: bool,
+    peer: Arc<str>,
+    leave: CancellationToken,
+}
+
+/// A connection's place, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    crowd: Arc<Crowd>,
+    /// Cancelled when the connection gives way; it has no place then.
+    pub(crate) leave: CancellationToken,
+    peer: Arc<str>,
+    own: Mutex<Own>,
+}
+
+#[derive(Debug)]
+struct Own {
+    turn: u64,
+    at_work: usize,
+    is_extra: bool,
+}
+
+/// The result of an attempt to enter.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    /// The place.
+    pub(crate) guest: Arc<Guest>,
+    /// The peer of the connection that has given way, if one has.
+    pub(crate) displaced: Option<Arc<str>>,
+}
+
+/// What a request may do.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// It is served.
+    Served(Work),
+    /// It is served, and the connection ends with the answer.
+    ServedLast(Work),
+    /// There is no place for it.
+    Refused,
+}
+
+/// A request is served, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Work(Arc<Guest>);
+
+impl Crowd {
+    pub(crate) fn new(all: usize) -> Arc<Self> {
+        let state = State { all, open: 0, extra: 0, next: 0, waiting: BTreeMap::new() };
+        Arc::new(Self(Mutex::new(state)))
+    }
+
+    /// From now on there are so many places. Connections keep theirs.
+    pub(crate) fn limit(&self, all: usize) {
+        self.lock().all = all;
+    }
+
+    /// A place for a connection; `None` if all are at work, also those beyond the limit.
+    pub(crate) fn enter(self: &Arc<Self>, peer: &str) -> Option<Entered> {
+        let mut state = self.lock();
+        let (is_extra, displaced) = if state.open < state.all {
+            (false, None)
+        } else if let Some(peer) = state.give_way(false) {
+            (false, Some(peer))
+        } else if state.extra < EXTRA_MAX {
+            (true, None)
+        } else {
+            (true, Some(state.give_way(true)?))
+        };
+        *state.count(is_extra) += 1;
+        let (leave, peer) = (CancellationToken::new(), Arc::from(peer));
+        let turn = state.wait(Waiting { is_extra, peer: Arc::clone(&peer), leave: leave.clone() });
+        drop(state);
+        let own = Mutex::new(Own { turn, at_work: 0, is_extra });
+        Some(Entered { guest: Arc::new(Guest { crowd: Arc::clone(self), leave, peer, own }), displaced })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code panics half-way through a change under this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn count(&mut self, is_extra: bool) -> &mut usize {
+        if is_extra { &mut self.extra } else { &mut self.open }
+    }
+
+    /// Frees the place of a connection that waits, if there is one. Returns its peer.
+    fn give_way(&mut self, is_extra: bool) -> Option<Arc<str>> {
+        let turn = self.waiting.iter().find(|(_, it)| it.is_extra == is_extra).map(|(turn, _)| *turn)?;
+        let Waiting { leave, peer, .. } = self.waiting.remove(&turn)?;
+        *self.count(is_extra) -= 1;
+        leave.cancel();
+        Some(peer)
+    }
+
+    fn wait(&mut self, waiting: Waiting) -> u64 {
+        let turn = self.next;
+        self.next += 1;
+        self.waiting.insert(turn, waiting);
+        turn
+    }
+}
+
+impl Guest {
+    /// A whole request has arrived. `is_reserved`: it may be served beyond the limit.
+    pub(crate) fn begin(self: &Arc<Self>, is_reserved: bool) -> Admission {
+        let (mut state, mut own) = (self.crowd.lock(), self.own());
+        state.waiting.remove(&own.turn);
+        own.at_work += 1;
+        if own.is_extra && !self.leave.is_cancelled() && state.open < state.all {
+            own.is_extra = false;
+            state.extra -= 1;
+            state.open += 1;
+        }
+        drop(state);
+        let (work, is_extra) = (Work(Arc::clone(self)), own.is_extra);
+        // Before `work` can end.
+        drop(own);
+        match is_extra {
+            false => Admission::Served(work),
+            true if is_reserved => Admission::ServedLast(work),
+            true => Admission::Refused,
+        }
+    }
+
+    /// The answer has left.
+    fn rest(&self) {
+        let (mut state, mut own) = (self.crowd.lock(), self.own());
+        own.at_work -= 1;
+        if own.at_work == 0 && !self.leave.is_cancelled() {
+            let (peer, leave) = (Arc::clone(&self.peer), self.leave.clone());
+            own.turn = state.wait(Waiting { is_extra: own.is_extra, peer, leave });
+        }
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let (mut state, own) = (self.crowd.lock(), self.own());
+        state.waiting.remove(&own.turn);
+        if !self.leave.is_cancelled() {
+            *state.count(own.is_extra) -= 1;
+        }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.0.rest();
+    }
+}
+
+/// The body of an answer, which keeps its connection at work until it has left.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) body: Body,
+    pub(crate) _work: Option<Work>,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn enter(crowd: &Arc<Crowd>) -> Arc<Guest> {
+        crowd.enter("").unwrap().guest
+    }
+
+    fn served(guest: &Arc<Guest>) -> Work {
+        let Admission::Served(work) = guest.begin(false) else { panic!("it is beyond the limit") };
+        work
+    }
+
+    fn left(guests: &[&Arc<Guest>]) -> Vec<bool> {
+        guests.iter().map(|guest| guest.leave.is_cancelled()).collect()
+    }
+
+    #[test]
+    fn the_connection_that_has_been_without_a_request_for_longest_gives_way() {
+        let crowd = Crowd::new(4);
+        let [idle, busy, first, second] = [(); 4].map(|()| enter(&crowd));
+        drop(served(&idle));
+        let work = served(&busy);
+        let entered = crowd.enter("192.0.2.1:1").unwrap();
+        let all = [&idle, &busy, &first, &second];
+        assert!(entered.displaced.is_some() && left(&all) == [false, false, true, false]);
+        drop(served(&entered.guest));
+        let more = [(); 2].map(|()| enter(&crowd));
+        assert_eq!(left(&all), [true, false, true, true]);
+        assert_eq!(left(&[&entered.guest, &more[0]]), [false, false]);
+        drop((work, idle, busy, first, second, entered, more));
+        let state = crowd.lock();
+        assert_eq!((state.open, state.extra, state.waiting.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn probes_have_places_when_all_are_at_work() {
+        let crowd = Crowd::new(1);
+        let guest = enter(&crowd);
+        let work = served(&guest);
+        let probe = enter(&crowd);
+        assert!(matches!(probe.begin(true), Admission::ServedLast(_)));
+        let other = enter(&crowd);
+        assert!(matches!(other.begin(false), Admission::Refused));
+        drop((probe, other));
+        // Half requests give way there, too.
+        let halves: Vec<_> = (0..EXTRA_MAX + 2).map(|_| enter(&crowd)).collect();
+        assert_eq!(left(&halves.iter().collect::<Vec<_>>()), [true, true, false, false, false, false]);
+        let probes: Vec<_> = halves.iter().skip(2).map(|guest| guest.begin(true)).collect();
+        assert!(crowd.enter("").is_none(), "{probes:?}");
+        drop((probes, halves));
+        // A place has become free before the request was whole.
+        let late = enter(&crowd);
+        drop((work, guest));
+        let work = served(&late);
+        assert!(crowd.enter("").is_some_and(|entered| entered.displaced.is_none()), "beyond the limit, {work:?}");
+        drop((work, late));
+        let state = crowd.lock();
+        assert_eq!((state.open, state.extra, state.waiting.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_limit_changes() {
+        let crowd = Crowd::new(1);
+        let first = enter(&crowd);
+        let work = served(&first);
+        crowd.limit(2);
+        let second = enter(&crowd);
+        let more = served(&second);
+        crowd.limit(1);
+        assert!(matches!(enter(&crowd).begin(false), Admission::Refused));
+        drop((work, first));
+        assert!(matches!(enter(&crowd).begin(false), Admission::Refused), "{more:?}");
+    }
+}
