@@ -343,6 +343,32 @@ fn faktorys_pages_are_as_faktory_has_them() {
 }
 
 #[test]
+fn faktorys_addresses_lead_to_the_pages_that_show_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let http = http(&daemon);
+    pushed(&http.post("/api/v1/queues/q/jobs", "x"));
+    let table = [
+        ("/retries", "/jobs?state=retrying"),
+        ("/scheduled?page=2", "/jobs?state=scheduled"),
+        ("/morgue", "/jobs?state=dead"),
+        ("/morgue/2026-11-25T10:00:00Z%7Cjid-1%262", "/jobs?name=jid-1%262"),
+        ("/busy", "/workers"),
+        ("/debug", "/"),
+        ("/queues/nosuch", "/queues"),
+    ];
+    for (theirs, ours) in table {
+        let answer = http.request("GET", theirs, &[("X-Script-Name", "/ops")], b"");
+        assert_eq!((answer.status, answer.header("location")), (303, Some(&*format!("/ops{ours}"))), "{theirs}");
+        assert_eq!(http.get(ours).status, 200, "{ours}");
+    }
+    for path in ["/?days=7", "/queues?page=2", "/queues/q?page=2", "/jobs?page=2&state=ready", "/workers?page=2"] {
+        assert_eq!(http.get(path).status, 200, "{path}");
+    }
+    assert_eq!(http.get("/?span=year").status, 400);
+}
+
+#[test]
 fn probes_and_status() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("http.sock");

@@ -6,7 +6,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::Uri;
 use axum::http::request::Parts;
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
@@ -19,6 +19,10 @@ const ROWS_MAX: u32 = 1_000;
 /// The parameters behind `?`.
 #[derive(Debug)]
 pub(crate) struct Params<T>(pub(crate) T);
+
+/// The parameters behind `?` that the struct names, without all others: pages have bookmarks.
+#[derive(Debug)]
+pub(crate) struct Known<T>(pub(crate) T);
 
 /// The parameters behind `?` of two structs: the first gets those that it names, the second all others.
 #[derive(Debug)]
@@ -41,6 +45,14 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     }
 }
 
+impl<S: Send + Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for Known<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        TwoParams::<T, IgnoredAny>::of(&parts.uri).map(|TwoParams(known, _)| Self(known))
+    }
+}
+
 impl<S: Send + Sync, A: DeserializeOwned + IntoParams, B: DeserializeOwned> FromRequestParts<S> for TwoParams<A, B> {
     type Rejection = Problem;
 
@@ -52,13 +64,18 @@ impl<S: Send + Sync, A: DeserializeOwned + IntoParams, B: DeserializeOwned> From
 impl<A: DeserializeOwned + IntoParams, B: DeserializeOwned> TwoParams<A, B> {
     /// The parameters of an address.
     pub(crate) fn of(uri: &Uri) -> Result<Self, Problem> {
-        let names: Vec<String> = A::into_params(|| None).into_iter().map(|parameter| parameter.name).collect();
+        let names = names::<A>();
         let is_first = |pair: &&str| names.iter().any(|name| pair.split('=').next() == Some(name));
         let pairs = uri.query().unwrap_or_default().split('&');
         let (first, second): (Vec<_>, Vec<_>) = pairs.partition(is_first);
         let part = |pairs: Vec<_>| format!("/?{}", pairs.join("&")).parse().map_err(Problem::bad_request);
         Ok(Self(parsed(&part(first)?)?, parsed(&part(second)?)?))
     }
+}
+
+/// The names of a struct's parameters.
+pub(crate) fn names<T: IntoParams>() -> Vec<String> {
+    T::into_params(|| None).into_iter().map(|parameter| parameter.name).collect()
 }
 
 fn parsed<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {

@@ -18,7 +18,7 @@ use crate::api::jobs::{self, JobPage};
 use crate::api::queues::Page;
 use crate::api::views::{Job, JobDetail};
 use crate::app::App;
-use crate::params::{Segments, TwoParams};
+use crate::params::{Segments, TwoParams, names};
 use crate::problem::{Outcome, Problem};
 
 /// Bytes of a body that are shown in hexadecimal.
@@ -67,7 +67,9 @@ pub(super) async fn list(
 ) -> Outcome<Html<String>> {
     // A form sends its empty fields, too.
     let given = form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes());
-    let mut given: BTreeMap<String, String> = given.into_owned().filter(|(_, value)| !value.is_empty()).collect();
+    let known = [names::<Conditions>(), names::<Page>()].concat();
+    let is_asked = |(name, value): &(String, String)| known.contains(name) && !value.is_empty();
+    let mut given: BTreeMap<String, String> = given.into_owned().filter(is_asked).collect();
     let asked: Uri = format!("/?{}", encoded(&given)).parse().map_err(Problem::bad_request)?;
     let TwoParams(conditions, mut which): TwoParams<Conditions, Page> = TwoParams::of(&asked)?;
     let (begun, limit) = (Instant::now(), which.limit);

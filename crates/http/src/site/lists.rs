@@ -16,7 +16,7 @@ use crate::api::throttles::{self, ThrottlePage, Throttled};
 use crate::api::views::Throttle;
 use crate::api::workers::{self, WorkerPage};
 use crate::app::App;
-use crate::params::Params;
+use crate::params::{Known, Params};
 use crate::problem::Outcome;
 
 #[derive(Debug, Template)]
@@ -54,24 +54,28 @@ struct Connections {
     list: ConnectionPage,
 }
 
-pub(super) async fn workers(shell: Shell, app: State<Arc<App>>, which: Params<Page>) -> Outcome<Html<String>> {
-    page(&Workers { shell, list: workers::list(app, which).await?.0 })
+pub(super) async fn workers(shell: Shell, app: State<Arc<App>>, Known(which): Known<Page>) -> Outcome<Html<String>> {
+    page(&Workers { shell, list: workers::list(app, Params(which)).await?.0 })
 }
 
-pub(super) async fn schedules(shell: Shell, app: State<Arc<App>>, which: Params<Page>) -> Outcome<Html<String>> {
-    page(&Schedules { shell, list: schedules::list(app, which).await?.0 })
+pub(super) async fn schedules(shell: Shell, app: State<Arc<App>>, Known(which): Known<Page>) -> Outcome<Html<String>> {
+    page(&Schedules { shell, list: schedules::list(app, Params(which)).await?.0 })
 }
 
-pub(super) async fn batches(shell: Shell, app: State<Arc<App>>, which: Params<Page>) -> Outcome<Html<String>> {
-    page(&Batches { shell, list: batches::list(app, which).await?.0 })
+pub(super) async fn batches(shell: Shell, app: State<Arc<App>>, Known(which): Known<Page>) -> Outcome<Html<String>> {
+    page(&Batches { shell, list: batches::list(app, Params(which)).await?.0 })
 }
 
-pub(super) async fn throttles(shell: Shell, app: State<Arc<App>>, which: Params<Page>) -> Outcome<Html<String>> {
-    page(&Throttles { shell, list: throttles::list(app, which).await?.0 })
+pub(super) async fn throttles(shell: Shell, app: State<Arc<App>>, Known(which): Known<Page>) -> Outcome<Html<String>> {
+    page(&Throttles { shell, list: throttles::list(app, Params(which)).await?.0 })
 }
 
-pub(super) async fn connections(shell: Shell, app: State<Arc<App>>, which: Params<Page>) -> Outcome<Html<String>> {
-    page(&Connections { shell, list: connections::list(app, which).await?.0 })
+pub(super) async fn connections(
+    shell: Shell,
+    app: State<Arc<App>>,
+    Known(which): Known<Page>,
+) -> Outcome<Html<String>> {
+    page(&Connections { shell, list: connections::list(app, Params(which)).await?.0 })
 }
 
 impl Throttled {

@@ -144,7 +144,7 @@ fn local(to: &str) -> &str {
     if is_path && !to.contains('\\') && to.len() <= RETURN_BYTES_MAX { to } else { "/" }
 }
 
-fn to_path(prefix: &str, path: &str) -> Response {
+pub(super) fn to_path(prefix: &str, path: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, format!("{prefix}{path}"))]).into_response()
 }
 

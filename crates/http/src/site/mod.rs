@@ -22,15 +22,18 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::{HeaderValue, header};
 use axum::middleware::from_fn;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 pub(crate) use self::history::History;
+use self::login::to_path;
 pub(crate) use self::login::{LOGIN, to_login};
+use self::shell::Shell;
 pub(crate) use self::shell::{Prefix, below_prefix};
 use crate::api::access::demand;
 use crate::app::App;
 use crate::login::Role;
+use crate::params::Segments;
 
 /// Nothing from elsewhere, no code or style within a page, no page within another one.
 const POLICY: HeaderValue =
@@ -38,6 +41,18 @@ const POLICY: HeaderValue =
 
 /// Below this path is what pages load. It is the same for everyone.
 pub(crate) const ASSETS: &str = "/assets/";
+
+/// The addresses of Faktory's pages, and our pages that show the same.
+const FAKTORYS: [(&str, &str); 8] = [
+    ("/retries", "/jobs?state=retrying"),
+    ("/scheduled", "/jobs?state=scheduled"),
+    ("/morgue", "/jobs?state=dead"),
+    ("/retries/{job}", "/jobs?name="),
+    ("/scheduled/{job}", "/jobs?name="),
+    ("/morgue/{job}", "/jobs?name="),
+    ("/busy", "/workers"),
+    ("/debug", "/"),
+];
 
 /// All pages, and what they load.
 pub(crate) fn routes() -> Router<Arc<App>> {
@@ -47,7 +62,10 @@ pub(crate) fn routes() -> Router<Arc<App>> {
 
 /// What a reader sees.
 fn inside() -> Router<Arc<App>> {
-    Router::new()
+    let faktorys = FAKTORYS.into_iter().fold(Router::new(), |router, (theirs, ours)| {
+        router.route(theirs, get(move |shell: Shell, Segments(key): Segments<Vec<String>>| faktorys(shell, ours, key)))
+    });
+    faktorys
         .route("/", get(overview::show))
         .route("/queues", get(queues::list))
         .route("/queues/{queue}", get(queues::show))
@@ -62,6 +80,13 @@ fn inside() -> Router<Arc<App>> {
         .route("/assets/windlass.js", get(async || asset("text/javascript", include_str!("../../assets/windlass.js"))))
         .route("/assets/windlass.svg", get(async || asset("image/svg+xml", include_str!("../../assets/windlass.svg"))))
         .route_layer(from_fn(async |request, next| demand(Role::Read, request, next).await))
+}
+
+/// Sends a browser from one of Faktory's pages to ours. Faktory's key of a job is a time and the job's name.
+async fn faktorys(shell: Shell, ours: &'static str, key: Vec<String>) -> Response {
+    let job = key.first().and_then(|key| key.rsplit('|').next()).unwrap_or_default();
+    let job: String = form_urlencoded::byte_serialize(job.as_bytes()).collect();
+    to_path(&shell.prefix, &format!("{ours}{job}"))
 }
 
 fn asset(kind: &'static str, text: &'static str) -> impl IntoResponse {

@@ -6,6 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Html;
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::history::{Point, real};
 use super::plot::{Plot, Series, figure};
@@ -13,7 +14,7 @@ use super::shell::{Age, Shell, page};
 use crate::api::history::{self, Day};
 use crate::api::status::{self, Status};
 use crate::app::App;
-use crate::params::Params;
+use crate::params::{Known, Params};
 use crate::problem::Outcome;
 
 #[derive(Debug, Template)]
@@ -27,10 +28,10 @@ struct Overview {
 }
 
 /// Which time.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct Which {
     #[serde(default)]
+    #[param(value_type = Option<String>)]
     span: Span,
 }
 
@@ -66,7 +67,7 @@ const COUNTS: [Series<Day>; 4] = [
 pub(super) async fn show(
     shell: Shell,
     State(app): State<Arc<App>>,
-    Params(which): Params<Which>,
+    Known(which): Known<Which>,
 ) -> Outcome<Html<String>> {
     let plots = match which.span {
         Span::Hour => rates(&app.history.hour(), 720, "60 min"),

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::State;
-use axum::response::Html;
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse as _, Response};
 
+use super::login::to_path;
 use super::shell::{Age, Shell, page};
 use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage};
@@ -13,7 +15,7 @@ use crate::api::queues::{self, Page, QueuePage};
 use crate::api::views::Queue;
 use crate::app::App;
 use crate::name::Name;
-use crate::params::{Params, Segments, TwoParams};
+use crate::params::{Known, Params, Segments, TwoParams};
 use crate::problem::Outcome;
 
 #[derive(Debug, Template)]
@@ -33,8 +35,12 @@ struct OneQueue {
     query: String,
 }
 
-pub(super) async fn list(shell: Shell, State(app): State<Arc<App>>, which: Params<Page>) -> Outcome<Html<String>> {
-    let list = queues::list(State(app), which).await?.0;
+pub(super) async fn list(
+    shell: Shell,
+    State(app): State<Arc<App>>,
+    Known(which): Known<Page>,
+) -> Outcome<Html<String>> {
+    let list = queues::list(State(app), Params(which)).await?.0;
     page(&QueuesPage { shell, list })
 }
 
@@ -42,12 +48,17 @@ pub(super) async fn show(
     shell: Shell,
     State(app): State<Arc<App>>,
     Segments(name): Segments<Name>,
-    Params(which): Params<Page>,
-) -> Outcome<Html<String>> {
-    let queue = queues::get(State(Arc::clone(&app)), Segments(name.clone())).await?.0;
+    Known(which): Known<Page>,
+) -> Outcome<Response> {
+    let queue = match queues::get(State(Arc::clone(&app)), Segments(name.clone())).await {
+        Ok(queue) => queue.0,
+        // As Faktory does: its bookmarks outlive queues.
+        Err(problem) if problem.status == StatusCode::NOT_FOUND => return Ok(to_path(&shell.prefix, "/queues")),
+        Err(problem) => return Err(problem),
+    };
     let list = jobs::list(State(app), TwoParams(Conditions::of_queue(name), which)).await?.0;
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("queue", &queue.name.to_string()).finish();
-    page(&OneQueue { shell, queue, list, query })
+    page(&OneQueue { shell, queue, list, query }).map(|page| page.into_response())
 }
 
 impl Queue {

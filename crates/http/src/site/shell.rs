@@ -22,19 +22,24 @@ const PREFIX_HEADER: &str = "x-script-name";
 const PREFIX_BYTES_MAX: usize = 256;
 
 /// The first names of all paths.
-const OWN: [&str; 16] = [
+const OWN: [&str; 21] = [
     "api",
     "assets",
     "batches",
+    "busy",
     "connections",
+    "debug",
     "health",
     "jobs",
     "livez",
     "login",
     "logout",
     "metrics",
+    "morgue",
     "queues",
     "readyz",
+    "retries",
+    "scheduled",
     "schedules",
     "stats",
     "throttles",
@@ -137,11 +142,14 @@ impl Prefix {
         let Self(prefix) = self;
         let given = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let rest = given.strip_prefix(prefix).filter(|_| !prefix.is_empty() && !is_ours(prefix))?;
-        match rest.chars().next() {
-            Some('/') => rest.parse().ok(),
-            None | Some('?') => format!("/{rest}").parse().ok(),
-            Some(_) => None,
-        }
+        let rest = match rest.chars().next() {
+            Some('/') => rest.parse().ok()?,
+            None | Some('?') => format!("/{rest}").parse().ok()?,
+            Some(_) => return None,
+        };
+        let mut parts = uri.clone().into_parts();
+        parts.path_and_query = Some(rest);
+        Uri::from_parts(parts).ok()
     }
 
     /// The prefix that a request was sent with.
@@ -255,6 +263,7 @@ mod tests {
             ("", "/q/jobs", "/q/jobs"),
             ("/jobs", "/jobs/17", "/jobs/17"),
             ("//evil", "//evil/jobs", "//evil/jobs"),
+            ("/q", "http://a.example/q/jobs?x", "http://a.example/jobs?x"),
         ];
         for (prefix, path, expected) in table {
             for (header, configured) in [(Some(prefix), ""), (None, prefix)] {
@@ -278,7 +287,10 @@ mod tests {
         let document: serde_json::Value = serde_json::from_str(&crate::api::openapi()).unwrap();
         let described = document["paths"].as_object().unwrap().keys().map(String::as_str);
         let pages = include_str!("mod.rs").split(".route(\"").skip(1).filter_map(|route| route.split('"').next());
-        for path in described.chain(pages).chain(["/stats", "/health", "/login"]).filter(|path| *path != "/") {
+        let faktorys = crate::site::FAKTORYS.map(|(path, _)| path);
+        for path in
+            described.chain(pages).chain(faktorys).chain(["/stats", "/health", "/login"]).filter(|path| *path != "/")
+        {
             assert!(is_ours(path), "{path}");
         }
     }
