@@ -1,13 +1,16 @@
 //! `windlass faktory` as unit files and containers start it.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::common::faktory::Fwp;
+use crate::common::http::Http;
 use crate::common::wait_until;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 /// The binary under its expected name: a link named faktory.
 fn link(dir: &Path) -> PathBuf {
@@ -100,6 +103,48 @@ fn a_unit_file_in_production() {
     assert_eq!(said, "+OK");
     assert!(fwp.ask("FETCH q").contains("\"jid\":\"jid-12345678\""));
     assert_eq!(fwp.ask(r#"ACK {"jid":"jid-12345678"}"#), "+OK");
+}
+
+/// As Faktory's image and the files for it start it: `-w 0.0.0.0:7420`.
+#[test]
+fn pages_need_the_password_and_without_one_only_this_machine_sees_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_windlass"));
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let http = Http(SocketAddr::from(([127, 0, 0, 1], port)));
+    let start = |password: &str| {
+        let line = format!("faktory -e production -b localhost:0 -w 0.0.0.0:{port} -set log.file=log");
+        let mut command = faktory(dir.path(), program, &line);
+        command.env("FAKTORY_PASSWORD", password).env("FAKTORY_SKIP_PASSWORD", "1");
+        let _ = fs::remove_file(dir.path().join("log"));
+        let daemon = Running::start(command, dir.path().join("log"));
+        daemon.address();
+        (daemon, fs::read_to_string(dir.path().join("log")).unwrap())
+    };
+    let basic = |pair: &str| format!("Basic {}", STANDARD.encode(pair));
+    let status = |path: &str, login: &str, host: &str| {
+        http.request("GET", path, &[("Authorization", login), ("Host", host)], b"").status
+    };
+
+    let (daemon, log) = start("sekrit");
+    assert!(log.contains(&format!("address=0.0.0.0:{port}")), "{log}");
+    for path in ["/", "/stats", "/api/v1/jobs"] {
+        let answer = http.get(path);
+        assert_eq!((answer.status, answer.header("www-authenticate").is_some()), (401, true), "{path}");
+        assert_eq!(status(path, &basic(":wrong"), "localhost"), 401, "{path}");
+        for (login, host) in [(":sekrit", "localhost"), ("anyone:sekrit", "faktory.internal:7420")] {
+            assert_eq!(status(path, &basic(login), host), 200, "{path} {login} {host}");
+        }
+    }
+    assert_eq!(http.post("/api/v1/drain", "").status, 401);
+    assert_eq!((http.get("/health").status, http.get("/livez").status), (200, 200));
+    assert_eq!(daemon.stop(), Some(0));
+
+    let (_daemon, log) = start("");
+    let why =
+        format!("HTTP is not served at 0.0.0.0:{port}, but at 127.0.0.1:{port}: without a password only this machine");
+    assert!(log.contains(&why), "{log}");
+    assert_eq!((http.get("/stats").status, status("/stats", "", "faktory.internal")), (200, 421));
 }
 
 #[test]

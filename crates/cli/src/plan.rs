@@ -48,15 +48,17 @@ pub(crate) fn exit_code(outcome: Result<u8, Error>, call: &Call, usage: u8) -> R
     }
 }
 
-/// The configuration: Windlass's own settings, and between them those that `apply` takes from the command line.
+/// The configuration: Windlass's own settings, and between them those that `apply` takes from the command line. `last`
+/// sets what is no key.
 pub(crate) fn resolve(
     settings: &Settings,
     world: &World,
     apply: impl FnOnce(&mut Config) -> Result<(), String>,
+    last: impl FnOnce(&mut Config),
 ) -> Result<Config, Error> {
     let mut usage = None;
     let between = |config: &mut Config| usage = apply(config).err();
-    let resolved = settings.resolve_with(world.environment.iter().cloned(), between);
+    let resolved = settings.resolve_with(world.environment.iter().cloned(), between, last);
     match usage {
         Some(sentence) => Err(Error::Usage(sentence)),
         None => Ok(resolved?),

@@ -38,14 +38,16 @@ pub(crate) struct Settings {
 impl Settings {
     /// The resulting configuration, checked.
     pub(crate) fn resolve(&self, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config, Error> {
-        self.resolve_with(environment, |_| {})
+        self.resolve_with(environment, |_| {}, |_| {})
     }
 
-    /// Like `resolve`; `between` overrides file and environment, and is overridden by the rest.
+    /// Like `resolve`; `between` overrides file and environment, and is overridden by the rest. `last` sets what is no
+    /// key.
     pub(crate) fn resolve_with(
         &self,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         between: impl FnOnce(&mut Config),
+        last: impl FnOnce(&mut Config),
     ) -> Result<Config, Error> {
         let file = self.file.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
         let mut config = file.with(Override::from_environment::<Config>(environment)?)?;
@@ -58,6 +60,7 @@ impl Settings {
         if !self.only.is_empty() {
             config.keep_only(&self.only);
         }
+        last(&mut config);
         config.check()?;
         Ok(config)
     }

@@ -38,7 +38,8 @@ pub(crate) struct App {
     pub(crate) exports: Exports,
     pub(crate) daemon: Daemon,
     pub(crate) pages: Vec<Arc<dyn Page>>,
-    pub(crate) hosts: Vec<String>,
+    /// Names of this machine; `None`: any. A password that pages of other sites do not have is guard enough.
+    pub(crate) hosts: Option<Vec<String>>,
     pub(crate) bodies: Bodies,
     /// The logins; `None` if everyone who reaches the door may do everything.
     pub(crate) logins: Option<Logins>,
@@ -100,9 +101,9 @@ impl App {
             exports,
             daemon,
             pages,
-            hosts: http.hosts.clone(),
+            hosts: http.password.is_empty().then(|| http.hosts.clone()),
             bodies: Bodies::new(http.body_bytes_max.bytes()),
-            logins: http.logins_file().map(|path| Logins::open(path, http.session_idle.into())).transpose()?,
+            logins: Logins::of(http)?,
             audit: Audit::new(http.audit.clone()),
             waiting: Places::new(waiting_max(http)),
             watching: Arc::new(Semaphore::new(WATCHING_MAX)),
@@ -132,7 +133,7 @@ impl App {
     /// Applies the values of `connections_max` and `session_idle`.
     pub(crate) fn renew(&self, http: &Http) {
         self.waiting.limit(waiting_max(http));
-        self.logins.iter().for_each(|logins| logins.set_session_idle(http.session_idle.into()));
+        self.logins.iter().for_each(|logins| logins.renew(http));
     }
 
     /// A place for a request that waits.

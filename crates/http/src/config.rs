@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_bridge::{Opaque, Origin};
-use windlass_config::{Address, ByteSize, Error, ListenAddress, Period, positive, senseless, within};
+use windlass_config::{Address, ByteSize, Error, ListenAddress, Period, Secret, positive, senseless, within};
 use windlass_engine::{Clash, QueueKind, Rights};
 use windlass_server::door::{Door, Inside, OpenDoor, Socket};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
@@ -47,6 +47,10 @@ pub struct Http {
     /// A file with logins; empty for none, so that everyone who can connect may do everything.
     #[serde(deserialize_with = "windlass_config::credential")]
     pub logins: PathBuf,
+    /// The password that every request needs, with any user name, if there is no file. No key: only a program that stands
+    /// in for Faktory sets it.
+    #[serde(skip)]
+    pub password: Secret,
     /// How long a person who has logged in on a page may use none before logging in again.
     pub session_idle: Period,
     /// A file for the audit log; empty for the daemon's own log.
@@ -129,6 +133,7 @@ impl Default for Http {
             body_bytes_max: ByteSize(MIB),
             connections_max: 256,
             logins: PathBuf::new(),
+            password: Secret::default(),
             session_idle: Period::from_ms(SESSION_IDLE_MS),
             audit: PathBuf::new(),
         }
@@ -150,10 +155,15 @@ impl Http {
         (!self.logins.as_os_str().is_empty()).then_some(&self.logins)
     }
 
+    /// Whether requests need a login.
+    #[must_use]
+    pub fn has_login(&self) -> bool {
+        self.logins_file().is_some() || !self.password.is_empty()
+    }
+
     /// Without a login no other machine may connect, and only the daemon's own socket has the name of that.
     fn check_addresses(&self) -> Result<(), Error> {
-        if let Some(listen) = self.listen.iter().find(|listen| self.logins_file().is_none() && !Self::is_local(listen))
-        {
+        if let Some(listen) = self.listen.iter().find(|listen| !self.has_login() && !Self::is_local(listen)) {
             let reason =
                 format!("{listen} is not an address of this machine alone, and there is no login: set http.logins");
             return senseless("http.listen", reason);

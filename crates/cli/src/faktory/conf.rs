@@ -26,6 +26,7 @@ pub(super) struct Conf {
     pub(super) binding: Option<String>,
     pub(super) password: Option<String>,
     pub(super) web_binding: Option<String>,
+    pub(super) web_password: Option<String>,
     /// Recurring jobs.
     pub(super) cron: Vec<Cron>,
     /// Queues with a limit on concurrent work.
@@ -89,6 +90,7 @@ impl Conf {
             Some((Fate::Mapped | Fate::Ours, _)) => {
                 let text = value.as_str().ok_or_else(|| format!("{written}: a text expected"))?;
                 let place = match (section, key) {
+                    ("web", "password") => &mut self.web_password,
                     ("web", _) => &mut self.web_binding,
                     (_, "binding") => &mut self.binding,
                     _ => &mut self.password,
@@ -217,8 +219,8 @@ mod tests {
         let conf = read(&files).unwrap();
         assert_eq!((conf.binding.as_deref(), conf.password.as_deref()), (Some(":7419"), Some("secret")));
         assert_eq!(conf.web_binding.as_deref(), Some(":1"));
-        let warning = "conf.d: [web] password is ignored: logins are in http.logins (`windlass password`); this machine alone is served";
-        assert_eq!(conf.warnings, [warning]);
+        assert_eq!(conf.web_password.as_deref(), Some("p"));
+        assert_eq!(conf.warnings, [""; 0]);
         assert_eq!(read(&[]), Ok(Conf::default()));
         assert_eq!(Conf::read(Path::new("/no/such/directory")).unwrap(), Conf::default());
     }

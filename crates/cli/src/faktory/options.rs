@@ -30,14 +30,13 @@ const fn item(name: &'static str, argument: &'static str, fate: Fate, words: &'s
     Item { name, argument, fate, words }
 }
 
-const NO_LOGIN: &str = "logins are in http.logins (`windlass password`); this machine alone is served";
 const NO_STATSD: &str = "no figures are sent to statsd yet";
 
 /// On the command line.
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Item] = &[
     item("-b", "[binding]", Mapped, "faktory.listen; `:7419` is every address of this machine. Without it binding in conf.d, then 127.0.0.1:7419"),
-    item("-w", "[binding]", Mapped, "http.listen: pages, the API, /stats and /health. Only this machine is served: `:7420` is 127.0.0.1:7420, and `:0` is none. Without it binding in conf.d, then 127.0.0.1:7420"),
+    item("-w", "[binding]", Mapped, "http.listen: pages, the API, /stats and /health. Without a password only this machine is served: `:7420` and `0.0.0.0:7420` are 127.0.0.1:7420 then, and an address that others reach is none. `:0` is none. Without it binding in conf.d, then 127.0.0.1:7420"),
     item("-e", "[env]", Mapped, "development, staging or production: selects the default directories, and whether a password is required. Without it FAKTORY_ENV, then development"),
     item("-l", "[level]", Mapped, "log.level: error, warn, info or debug. Without it info. Log lines go to standard error"),
     item("-d", "[dir]", Mapped, "data_dir. Without it WINDLASS_DATA_DIR, then STATE_DIRECTORY (a unit's StateDirectory=), then ~/.faktory/windlass in development, else /var/lib/faktory/windlass"),
@@ -52,7 +51,7 @@ pub(super) const OPTIONS: &[Item] = &[
 /// In the environment.
 #[rustfmt::skip]
 pub(super) const VARIABLES: &[Item] = &[
-    item("FAKTORY_PASSWORD", "", Mapped, "faktory.password, or, if it begins with a slash, faktory.password_file. Without it password in conf.d, then, except in development, /etc/faktory/password if it exists"),
+    item("FAKTORY_PASSWORD", "", Mapped, "faktory.password, or, if it begins with a slash, faktory.password_file. Without it password in conf.d, then, except in development, /etc/faktory/password if it exists. HTTP asks for it too (any user name; not for /health, /livez and /readyz)"),
     item("FAKTORY_ENV", "", Mapped, "the value of -e if -e is not given"),
     item("FAKTORY_SKIP_PASSWORD", "", Mapped, "1, true or yes: staging and production do not require a password"),
     item("FAKTORY2_PREVIEW", "", Ignored, "nothing here depends on it"),
@@ -73,7 +72,7 @@ pub(super) const KEYS: &[Item] = &[
     item("[faktory] binding", "", Mapped, "faktory.listen, without -b"),
     item("[faktory] password", "", Mapped, "faktory.password, without FAKTORY_PASSWORD, and interpreted like it"),
     item("[web] binding", "", Mapped, "http.listen, without -w, and interpreted like it"),
-    item("[web] password", "", Ignored, NO_LOGIN),
+    item("[web] password", "", Mapped, "the password that HTTP asks for, instead of that of [faktory]"),
     item("[statsd]", "", Ignored, NO_STATSD),
     item("[[cron]]", "", Mapped, "faktory.cron; times are UTC unless a time zone is named; read again on SIGHUP"),
     item("[throttles]", "", Mapped, "faktory.throttles, a timeout in seconds; read again on SIGHUP"),

@@ -1,5 +1,6 @@
 //! Turns Faktory's options, variables and files into a configuration.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use windlass_config::{ListenAddress, Secret};
@@ -12,13 +13,13 @@ use super::parse::Given;
 use crate::config::Config;
 use crate::plan::{Error, address, resolve};
 use crate::settings::Settings;
-use crate::world::World;
+use crate::world::{Ipv6, World};
 
 /// The default password file, except in development.
 const PASSWORD_FILE: &str = "/etc/faktory/password";
 
 /// The default of `-w`.
-const WEB_BINDING: &str = ":7420";
+const WEB_BINDING: &str = "127.0.0.1:7420";
 
 /// Faktory's own jobs, in Redis's format, in a Faktory directory.
 const FAKTORYS_JOBS: &str = "faktory.rdb";
@@ -80,9 +81,10 @@ impl Plan {
             ..Settings::default()
         };
         let told = Told { given, world, environment, directory: &directory, conf: &conf };
-        let config = resolve(&settings, world, |config| told.apply(config))?;
+        let last = |config: &mut Config| config.http.password = told.web_password(config);
+        let config = resolve(&settings, world, |config| told.apply(config), last)?;
         told.require_password(&config).map_err(Error::Usage)?;
-        let mut warnings = told.warnings();
+        let mut warnings = told.warnings(&config);
         warnings.extend(unread_jobs(&config, environment, world));
         Ok(Self { config, warnings })
     }
@@ -100,8 +102,8 @@ struct Told<'a> {
 impl Told<'_> {
     /// Applies the settings to a configuration.
     fn apply(&self, config: &mut Config) -> Result<(), String> {
-        self.addresses(config)?;
         self.password(config);
+        self.addresses(config)?;
         self.tls(config);
         if !self.conf.cron.is_empty() {
             config.faktory.cron.clone_from(&self.conf.cron);
@@ -126,7 +128,7 @@ impl Told<'_> {
         let web_is_ours = config.http != Config::default().http;
         config.serve_only("faktory");
         if !web_is_ours {
-            config.http.listen = self.web().into_iter().collect();
+            config.http.listen = self.web(config.http.has_login() || !self.web_password(config).is_empty());
         }
         let Some(binding) = self.given.text("-b").or(self.conf.binding.as_deref()) else { return Ok(()) };
         let parse = |text: &str| {
@@ -146,12 +148,32 @@ impl Told<'_> {
         self.given.text("-w").or(self.conf.web_binding.as_deref()).unwrap_or(WEB_BINDING)
     }
 
-    /// Where HTTP is served: only on this machine, because there is no login.
-    fn web(&self) -> Option<ListenAddress> {
-        let (host, port) = self.web_binding().rsplit_once(':').filter(|(_, port)| *port != "0")?;
-        let host = if host.is_empty() { "127.0.0.1" } else { host };
-        let listen: ListenAddress = format!("{host}:{port}").parse().ok()?;
-        Http::is_local(&listen).then_some(listen)
+    /// Where HTTP is served: only on this machine, if there is no login.
+    fn web(&self, has_login: bool) -> Vec<ListenAddress> {
+        let Some((host, port)) = self.web_binding().rsplit_once(':').filter(|(_, port)| *port != "0") else {
+            return Vec::new();
+        };
+        let host = host.trim_matches(['[', ']']);
+        let is_everywhere = host.is_empty() || host.parse().is_ok_and(|ip: IpAddr| ip.is_unspecified());
+        let hosts: &[&str] = match host {
+            "" if has_login => self.world.ipv6.everywhere(),
+            _ if has_login || !is_everywhere => &[host],
+            "::" if self.world.ipv6 != Ipv6::Off => &["127.0.0.1", "::1"],
+            _ => &["127.0.0.1"],
+        };
+        let listen = hosts.iter().filter_map(|host| address(host, port).parse().ok());
+        listen.filter(|listen| has_login || Http::is_local(listen)).collect()
+    }
+
+    /// The pages need the password that Faktory has for them: their own, or that of the protocol. Windlass's own logins
+    /// have precedence.
+    fn web_password(&self, config: &Config) -> Secret {
+        if config.http.has_login() {
+            return Secret::default();
+        }
+        let own = self.conf.web_password.clone().map(Secret::from);
+        // The reason why a file has no password is reported elsewhere.
+        own.unwrap_or_else(|| config.faktory.secret().unwrap_or_default())
     }
 
     fn password(&self, config: &mut Config) {
@@ -197,15 +219,21 @@ impl Told<'_> {
         }
     }
 
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self, config: &Config) -> Vec<String> {
         let options = self.given.options().filter(|(option, _)| option.fate == Fate::Ignored);
         let options = options.map(|(option, _)| format!("{} is ignored: {}", option.name, option.words));
         let variables = VARIABLES.iter().filter(|it| it.fate == Fate::Ignored);
         let variables = variables.filter(|it| self.world.variable(it.name).is_some());
         let variables = variables.map(|it| format!("{} is ignored: {}", it.name, it.words));
-        let binding = self.web_binding();
-        let web = (self.web().is_none() && !binding.ends_with(":0")).then(|| {
-            format!("HTTP is not served at {binding}: there is no login for it yet, so only this machine is served")
+        let has_login = config.http.has_login();
+        let web = (self.web(has_login) != self.web(true)).then(|| {
+            let binding = self.web_binding();
+            let served: Vec<String> = config.http.listen.iter().map(ToString::to_string).collect();
+            let but = if served.is_empty() { "" } else { ", but at " };
+            format!(
+                "HTTP is not served at {binding}{but}{}: without a password only this machine may connect",
+                served.join(" and ")
+            )
         });
         options.chain(variables).chain(web).chain(self.conf.warnings.iter().cloned()).collect()
     }
@@ -271,7 +299,7 @@ mod tests {
     fn every_option_and_variable() {
         let options: [(&str, &[&str]); 10] = [
             ("-b :7420", &["faktory.listen = [\"[::]:7420\"]"]),
-            ("-w :7421", &["http.listen = [\"127.0.0.1:7421\"]"]),
+            ("-w localhost:7421", &["http.listen = [\"localhost:7421\"]"]),
             ("-w :0", &["http.listen = []"]),
             ("-e development", &[]),
             ("-l debug", &["log.level = \"debug\""]),
@@ -317,8 +345,26 @@ mod tests {
         let web = |line: &str| listen(line, &[]).into_iter().filter(|it| it.starts_with("http")).collect::<String>();
         assert_eq!((&*web("-w :7421"), &*web("-w :0"), &*web("-w localhost:0")), ("http 127.0.0.1:7421", "", ""));
         assert_eq!((&*web("-w [::1]:1"), &*web("-w 192.0.2.1:1")), ("http [::1]:1", ""));
-        let warnings = plan_in("-w 192.0.2.1:1", &world(&[])).unwrap().warnings;
-        assert!(warnings[0].starts_with("HTTP is not served at 192.0.2.1:1: "), "{warnings:?}");
+        let both = "http 127.0.0.1:1http [::1]:1";
+        assert_eq!((&*web("-w 0.0.0.0:1"), &*web("-w [::]:1")), ("http 127.0.0.1:1", both));
+        let warned = |line: &str, expected: &str| {
+            let warnings = plan_in(line, &world(&[])).unwrap().warnings;
+            assert!(warnings[0].starts_with(expected), "{line}: {warnings:?}");
+        };
+        warned("-w 192.0.2.1:1", "HTTP is not served at 192.0.2.1:1: without a password");
+        warned("-w :1", "HTTP is not served at :1, but at 127.0.0.1:1: without a password");
+        for (given, expected) in [
+            ("0.0.0.0:1", "0.0.0.0:1"),
+            (":1", "[::]:1"),
+            ("[::]:1", "[::]:1"),
+            ("192.0.2.1:1", "192.0.2.1:1"),
+            ("localhost:1", "localhost:1"),
+        ] {
+            let (line, variables) = (format!("-w {given}"), [("FAKTORY_PASSWORD", "x")]);
+            assert!(listen(&line, &variables).contains(&format!("http {expected}")), "{given}");
+            assert_eq!(plan_in(&line, &world(&variables)).unwrap().warnings, [""; 0], "{given}");
+        }
+        assert_eq!(listen("", &[("FAKTORY_PASSWORD", "x")]), ["faktory 127.0.0.1:7419", "http 127.0.0.1:7420"]);
         assert_eq!(listen("-b localhost:1", &[]), ["faktory localhost:1", "http 127.0.0.1:7420"]);
         assert_eq!(listen("-b [::1]:1", &[]), ["faktory [::1]:1", "http 127.0.0.1:7420"]);
         let ours = [("WINDLASS_GEARMAN_LISTEN", "unix:/g"), ("WINDLASS_FAKTORY_LISTEN", "unix:/f")];
@@ -384,6 +430,17 @@ mod tests {
             let said = refused(&format!("{line} {more}"), &[("FAKTORY_PASSWORD", password)]);
             assert!(said.starts_with(reason), "{said}");
         }
+    }
+
+    #[test]
+    fn http_has_the_password_of_the_pages_or_of_the_protocol() {
+        let password = |line: &str, variables: &[(&str, &str)]| config(line, variables).http.password;
+        assert_eq!((password("", &[]), password("", &[("FAKTORY_PASSWORD", "x")])), ("".into(), "x".into()));
+        assert_eq!(password("-set faktory.password=y", &[]), "y".into());
+        let (dir, line) = directory(&[("conf.d/a.toml", "[web]\npassword = \"pages\"\n"), ("secret", "in a file")]);
+        assert_eq!(password(&line, &[("FAKTORY_PASSWORD", "x")]), "pages".into());
+        let file = dir.path().join("secret").display().to_string();
+        assert_eq!(password("", &[("FAKTORY_PASSWORD", &file)]), "in a file".into());
     }
 
     #[test]

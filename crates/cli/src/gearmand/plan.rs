@@ -54,7 +54,7 @@ impl Plan {
             ..Settings::default()
         };
         Ok(Self {
-            config: resolve(&settings, world, |config| apply(given, world, config))?,
+            config: resolve(&settings, world, |config| apply(given, world, config), |_| {})?,
             pid_file: given.text("pid-file").filter(|path| !path.is_empty()).map(PathBuf::from),
             user: given.text("user").filter(|user| !user.is_empty()).map(str::to_owned),
             daemon: given.has("daemon"),

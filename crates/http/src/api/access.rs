@@ -139,7 +139,7 @@ impl Claim {
 
 fn asked(app: &App, request: &Request) -> Outcome<Asked> {
     let peer = request.extensions().get::<Peer>().cloned().ok_or_else(Problem::unexpected)?;
-    guard::check((request.method(), request.uri(), request.headers()), Some(&app.hosts), peer.ip.is_some())?;
+    guard::check((request.method(), request.uri(), request.headers()), app.hosts.as_deref(), peer.ip.is_some())?;
     let path = request.uri().path();
     let is_open = guard::OPEN.contains(&path) || path == LOGIN || path.starts_with(ASSETS);
     let claim = if is_open { Claim::None } else { Claim::of(request.method(), request.headers()) };

@@ -23,12 +23,19 @@ const NAME_CHARS_MAX: usize = 64;
 /// The shortest password.
 const PASSWORD_CHARS_MIN: usize = 8;
 
+/// The name in the audit log of those who have the password for all.
+const ANY_USER: &str = "password";
+
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
-/// All logins of a file.
+/// All logins of a file, or a password for all.
 #[derive(Debug, Default)]
-pub(crate) struct Entries(HashMap<(Kind, String), Entry>);
+pub(crate) struct Entries {
+    named: HashMap<(Kind, String), Entry>,
+    /// A user with the password of this entry has any name.
+    any_user: Option<Entry>,
+}
 
 /// A login.
 #[derive(Clone, Debug)]
@@ -79,11 +86,22 @@ impl Entries {
                 return Err(wrong("a line before has the same name"));
             }
         }
-        Ok(Self(entries))
+        Ok(Self { named: entries, any_user: None })
+    }
+
+    /// A password with which any user may do everything.
+    ///
+    /// # Errors
+    ///
+    /// The system has no random numbers.
+    pub(super) fn of_password(password: &str) -> io::Result<Self> {
+        let identity = Identity { name: ANY_USER.into(), role: Role::Admin };
+        Ok(Self { named: HashMap::new(), any_user: Some(Entry { identity, hash: hash(password)? }) })
     }
 
     pub(super) fn get(&self, kind: Kind, name: &str) -> Option<&Entry> {
-        self.0.get(&(kind, name.to_owned()))
+        let any_user = self.any_user.as_ref().filter(|_| kind == Kind::User);
+        self.named.get(&(kind, name.to_owned())).or(any_user)
     }
 }
 
@@ -142,9 +160,12 @@ fn line(kind: Kind, name: &str, role: Role, secret: &str) -> io::Result<String> 
     if !is_name(name) {
         return Err(io::Error::other("a name has 1 to 64 letters, digits, - and _"));
     }
-    let hash =
-        Argon2::default().hash_password(secret.as_bytes()).map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(format!("{kind} {name} {role} {hash}"))
+    Ok(format!("{kind} {name} {role} {}", hash(secret)?))
+}
+
+fn hash(secret: &str) -> io::Result<String> {
+    let hash = Argon2::default().hash_password(secret.as_bytes());
+    hash.map(|hash| hash.to_string()).map_err(|error| io::Error::other(error.to_string()))
 }
 
 impl fmt::Display for Kind {

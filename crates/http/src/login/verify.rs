@@ -18,11 +18,13 @@ use argon2::password_hash::phc::PasswordHash;
 use axum::http::StatusCode;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
+use windlass_config::Secret;
 use windlass_server::rates::{Allowance, Rates};
 
 use super::file::Entry;
 use super::session::{Sessions, Token};
 use super::{Credentials, Entries, Identity, Kind, LOGIN_WRONG, guesser};
+use crate::config::Http;
 use crate::problem::{Outcome, Problem};
 
 /// Verifications at once. Each takes 19 MiB and some 20 ms of a core.
@@ -44,10 +46,11 @@ const KNOWN_MAX: usize = 1_024;
 const NOBODY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// The logins of a file.
+/// The logins of a file, or a password for all.
 #[derive(Debug)]
 pub(crate) struct Logins {
-    path: PathBuf,
+    /// The file, if there is one.
+    path: Option<PathBuf>,
     /// Hides what is remembered.
     key: [u8; 32],
     places: Semaphore,
@@ -57,6 +60,8 @@ pub(crate) struct Logins {
 #[derive(Debug)]
 struct State {
     entries: Arc<Entries>,
+    /// The password for all; empty if there is a file.
+    password: Secret,
     stamp: Option<Stamp>,
     looked_at: Instant,
     known: HashSet<[u8; 32]>,
@@ -70,30 +75,55 @@ struct State {
 type Stamp = (SystemTime, u64);
 
 impl Logins {
-    /// Reads the file. `session_idle`: how long a session may be unused.
+    /// Reads the file, or takes the password; `None` if there is neither.
     ///
     /// # Errors
     ///
     /// The file cannot be read, or a line is wrong.
-    pub(crate) fn open(path: &Path, session_idle: Duration) -> io::Result<Self> {
+    pub(crate) fn of(http: &Http) -> io::Result<Option<Self>> {
+        let idle = http.session_idle.into();
+        match http.logins_file() {
+            Some(path) => Self::open(path, idle).map(Some),
+            None if http.password.is_empty() => Ok(None),
+            None => {
+                let entries = Entries::of_password(http.password.expose())?;
+                tracing::info!("http: requests need Faktory's password, with any user name");
+                Self::new(None, (entries, http.password.clone()), idle).map(Some)
+            }
+        }
+    }
+
+    fn open(path: &Path, session_idle: Duration) -> io::Result<Self> {
+        Self::new(Some(path.to_owned()), (Entries::read(path)?, Secret::default()), session_idle)
+    }
+
+    fn new(path: Option<PathBuf>, (entries, password): (Entries, Secret), session_idle: Duration) -> io::Result<Self> {
         let mut key = [0; 32];
         getrandom::fill(&mut key).map_err(io::Error::other)?;
-        let stamp = stamp(path);
         let state = State {
-            entries: Arc::new(Entries::read(path)?),
-            stamp,
+            entries: Arc::new(entries),
+            password,
+            stamp: path.as_deref().and_then(stamp),
             looked_at: Instant::now(),
             known: HashSet::new(),
             sessions: Sessions::new(session_idle),
             failures: Rates::default(),
             logged_at: None,
         };
-        Ok(Self { path: path.to_owned(), key, places: Semaphore::new(AT_ONCE as usize), state: Mutex::new(state) })
+        Ok(Self { path, key, places: Semaphore::new(AT_ONCE as usize), state: Mutex::new(state) })
     }
 
-    /// From now on a session may be unused for so long.
-    pub(crate) fn set_session_idle(&self, idle: Duration) {
-        self.state().sessions.set_idle(idle);
+    /// Applies the values of `session_idle` and of the password. A file's own changes are noticed without that.
+    pub(crate) fn renew(&self, http: &Http) {
+        let mut state = self.state();
+        state.sessions.set_idle(http.session_idle.into());
+        if self.path.is_some() || http.password.is_empty() || http.password == state.password {
+            return;
+        }
+        match Entries::of_password(http.password.expose()) {
+            Ok(entries) => (state.entries, state.password) = (Arc::new(entries), http.password.clone()),
+            Err(error) => tracing::error!(%error, "http: the password stays as it was"),
+        }
     }
 
     /// The one whom these credentials belong to.
@@ -176,7 +206,7 @@ impl Logins {
     fn fresh_state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
         if state.looked_at.elapsed() >= LOOK_EVERY {
-            state.look(&self.path);
+            self.path.iter().for_each(|path| state.look(path));
         }
         state
     }
@@ -289,6 +319,28 @@ mod tests {
         }
         assert_eq!(status(&logins, "ada", "z").await, 429);
         assert_eq!(status(&logins, "ada", "right-password").await, 200, "a known login is not kept out");
+    }
+
+    #[tokio::test]
+    async fn a_password_is_for_any_user_and_no_token() {
+        let with = |password: &str| Http { password: password.into(), ..Http::default() };
+        assert!(Logins::of(&with("")).unwrap().is_none());
+        let logins = Logins::of(&with("pw")).unwrap().unwrap();
+        let status = async |kind, name: &str, secret: &str| {
+            let credentials = Credentials { kind, ..credentials(name, secret) };
+            logins
+                .identify(credentials, None)
+                .await
+                .map_or_else(|it| it.status, |it| if it.role == Role::Admin { 200 } else { 0 })
+        };
+        assert_eq!((status(Kind::User, "", "pw").await, status(Kind::User, "ada", "pw").await), (200, 200));
+        assert_eq!((status(Kind::User, "ada", "").await, status(Kind::Token, "ada", "pw").await), (401, 401));
+        let (_, token) = logins.begin(credentials("ada", "pw"), None).await.unwrap();
+        logins.renew(&with("pw"));
+        assert!(logins.of_session(&token, true).is_some());
+        logins.renew(&with("other"));
+        assert_eq!((status(Kind::User, "", "pw").await, status(Kind::User, "", "other").await), (401, 200));
+        assert!(logins.of_session(&token, true).is_none());
     }
 
     #[test]
