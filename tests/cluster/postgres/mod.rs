@@ -14,9 +14,9 @@ use crate::common;
 use crate::common::eventmq;
 use crate::common::faktory;
 use crate::common::http::Http;
-use crate::common::spiderq;
 use crate::common::load::Load;
 use crate::common::postgres::Postgres;
+use crate::common::spiderq;
 use crate::common::{Peer, submission, wait_for_log, wait_until};
 
 /// A daemon with its store in a database, under a lease that a test need not wait long for.
