@@ -28,7 +28,7 @@ pub enum AdminRequest {
     ShowJobs,
     /// `show unique jobs`: the unique of every job.
     ShowUniqueJobs,
-    /// `show dead jobs`, which gearmand does not have: the jobs of the dead-letter queue, of all protocols.
+    /// `show dead jobs`, which gearmand does not have: the jobs of the dead-letter queue.
     ShowDeadJobs,
     /// `requeue job HANDLE`, which gearmand does not have: retries a job of the dead-letter queue.
     RequeueJob {
@@ -81,6 +81,13 @@ pub enum AdminError {
     /// Close the connection without an answer.
     #[error("more than {ADMIN_WORDS_MAX} words on a text line")]
     TooManyWords,
+    /// A line of an HTTP request. Close the connection without an answer: any web page can send one to a port of its
+    /// reader's machine, with text commands in its body.
+    #[error("HTTP instead of a text command: {verb:?}")]
+    Http {
+        /// The first word of the line.
+        verb: Bytes,
+    },
     /// Unknown verb. Also `show`, `cancel` and `cancel job` without further words, `shutdown` with anything but
     /// `graceful`, and an empty line.
     #[error("unknown text command {verb:?}")]
@@ -106,7 +113,7 @@ impl AdminError {
     /// The line that answers the error; `None` if the connection must be closed without an answer.
     pub fn reply(&self) -> Option<AdminReply<'_>> {
         match self {
-            Self::TooManyWords => None,
+            Self::TooManyWords | Self::Http { .. } => None,
             Self::UnknownCommand { verb } => Some(AdminReply::UnknownCommand { verb }),
             Self::WrongArguments { verb } => Some(AdminReply::WrongArguments { verb }),
             Self::UnknownShow => Some(AdminReply::UnknownShow),
@@ -119,7 +126,7 @@ impl AdminRequest {
     /// Parses a line, without its ending, as [`Message::Line`](crate::wire::Message::Line) contains it.
     ///
     /// # Errors
-    /// See [`AdminError`]; only one of them ends the connection.
+    /// See [`AdminError`]; two of them end the connection.
     pub fn parse(line: &Bytes) -> Result<Self, AdminError> {
         let (typed, arguments) = words(line)?;
         let verb = || line.slice_ref(typed);
@@ -146,6 +153,7 @@ impl AdminRequest {
             (b"shutdown", [how]) if how.eq_ignore_ascii_case(b"graceful") => Ok(Self::Shutdown { graceful: true }),
             (b"maxqueue", [word, sizes @ ..]) => Ok(Self::MaxQueue { function: name(word), limits: limits(sizes) }),
             (b"create" | b"drop" | b"maxqueue", _) => Err(AdminError::WrongArguments { verb: verb() }),
+            _ if is_http(typed, &arguments) => Err(AdminError::Http { verb: verb() }),
             _ => Err(AdminError::UnknownCommand { verb: verb() }),
         }
     }
@@ -189,6 +197,12 @@ fn words(line: &[u8]) -> Result<(&[u8], Vec<&[u8]>), AdminError> {
         return Err(AdminError::TooManyWords);
     }
     Ok((verb, arguments))
+}
+
+/// Whether a line begins an HTTP request, or is one of its headers. No text command has a colon in its verb.
+fn is_http(verb: &[u8], arguments: &[&[u8]]) -> bool {
+    let has_version = arguments.last().is_some_and(|word| word.starts_with(b"HTTP/"));
+    has_version || matches!(verb, b"GET" | b"POST") || verb.contains(&b':')
 }
 
 fn show(arguments: &[&[u8]]) -> Result<AdminRequest, AdminError> {
