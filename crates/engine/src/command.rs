@@ -223,7 +223,8 @@ pub enum LeaseCommand {
     },
 }
 
-/// A queue is created, removed, or its settings change.
+/// A queue is created, removed, or its settings change. Only clients of spiderq, and clients without a protocol, reach
+/// a `cycle` queue.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum QueueCommand {
     /// Make a queue known without pushing to it. Answer: `Done`. Refused if it exists with another kind.
@@ -338,7 +339,7 @@ pub enum BulkCommand {
         /// The most jobs to change in this round.
         limit: u32,
     },
-    /// Remove everything of one protocol, a bounded amount at a time: its batches; its jobs in every state (a worker's
+    /// Remove everything of one protocol, which must be the client's if it has one, a bounded amount at a time: its batches; its jobs in every state (a worker's
     /// report on a removed job is refused as unknown); queues that are then empty, unserved and without limits (the
     /// next push makes them known again); and its counters. Jobs that arrive meanwhile may stay. Schedules stay: they
     /// define future work and are not work themselves. Answer: `Mutated`, with where to continue.

@@ -10,7 +10,9 @@ use crate::jobs::{Job, JobStateKind};
 use crate::queues::{Codec, QueueFigures, QueueRules, Throttle};
 use crate::request::{Cursor, Filter, JobRef, Mutation, QueueKind, WorkerState};
 
-/// State is read; nothing changes. Listings return a page at a time.
+/// State is read; nothing changes. Listings return a page at a time. A client with a protocol sees the jobs, schedules,
+/// queues and subscriptions of its protocol, those in bridged queues, and its protocol's batches. Totals, days,
+/// throttles, figures and workers are for operators, and of all protocols.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Query {
     /// Return everything about one job, or about the schedule with this number. Answer: `Looked`.

@@ -262,7 +262,7 @@ pub struct QueueKey {
     pub key: Bytes,
 }
 
-/// How a command names a job.
+/// How a command names a job. A client with a protocol finds the jobs of its protocol, and those in bridged queues.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum JobRef {
     /// By its number.
@@ -350,7 +350,7 @@ impl Note {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub struct Cursor(pub u64, pub u64);
 
-/// Selects jobs. All conditions must hold.
+/// Selects jobs that the client sees. All conditions must hold.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Filter {
     /// In this state; `None` = any.

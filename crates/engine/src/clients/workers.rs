@@ -80,6 +80,10 @@ impl Workers {
         self.by_name.get(name).copied()
     }
 
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&Worker> {
+        self.by_number.get(&self.named(name)?)
+    }
+
     /// The workers from a number on, in order of registration.
     pub(crate) fn from(&self, first: u64) -> impl Iterator<Item = (u64, &Worker)> {
         self.by_number.range(first..).map(|(number, worker)| (*number, worker))

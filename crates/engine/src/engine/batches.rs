@@ -6,6 +6,7 @@ use super::call::Call;
 use super::checks::{check_names, check_new_body};
 use super::push::{owned, push_internal};
 use super::room::{check_bytes_for, make_way};
+use super::scope::Scope;
 use super::state::{State, own};
 use crate::batches::{Batch, BatchProgress, NewBatch, Stage};
 use crate::context::Context;
@@ -85,30 +86,37 @@ fn make_room_for_batch(state: &mut State, parent: Option<JobId>, context: &mut C
     if state.batches.len() < limit as usize { Ok(()) } else { Err(Capacity::Batches.exceeded(limit, limit)) }
 }
 
+/// Finds the batch, if the client sees it.
+fn find<'a>(state: &'a State, name: &Bytes, call: &Call<'_>) -> Result<&'a Batch, Refusal> {
+    let found = state.batches.named(name).filter(|batch| Scope::of(state, call).has_batch(batch));
+    found.ok_or(Refusal::NotFound(Thing::Batch))
+}
+
 pub(super) fn open_batch(state: &mut State, name: &Bytes, hold_ms: u64, call: &mut Call<'_>) -> Result<(), Refusal> {
-    let batch = state.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?.id;
+    let batch = find(state, name, call)?.id;
     state.batches.open(batch, hold_ms, state.now, &mut call.context.changes);
     call.done();
     Ok(())
 }
 
 pub(super) fn commit_batch(state: &mut State, name: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
-    let batch = state.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?.id;
+    let batch = find(state, name, call)?.id;
     state.batches.commit(batch, state.now, &mut call.context.changes);
     call.done();
     Ok(())
 }
 
 pub(super) fn look_batch(state: &State, name: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
-    let batch = state.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?;
+    let batch = find(state, name, call)?;
     call.reply(Reply::Batch(Box::new(view(batch))));
     Ok(())
 }
 
 pub(super) fn list_batches(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     let mut all = state.batches.from(JobId(after.0));
-    let rows: Vec<BatchView> = all.by_ref().take(state.page(limit)).map(view).collect();
-    state.work.spend(ROW * rows.len() as u64);
+    let scope = Scope::of(state, call);
+    let page = all.by_ref().take(state.page(limit)).inspect(|_| state.work.spend(ROW));
+    let rows: Vec<BatchView> = page.filter(|batch| scope.has_batch(batch)).map(view).collect();
     let next = all.next().map(|batch| Cursor(batch.id.0, 0));
     call.reply(Reply::Batches { rows, next });
 }

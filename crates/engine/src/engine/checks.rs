@@ -1,6 +1,7 @@
 //! Whether a command may proceed: names and bodies within their limits, the job that a command names, the lease that a
 //! worker claims. Changes nothing.
 
+use super::scope::Scope;
 use super::state::State;
 use crate::ids::{ClientId, QueueId};
 use crate::jobs::{Holder, Job, JobState, Slot};
@@ -28,36 +29,45 @@ pub(super) fn check_body(state: &State, queue: QueueId, body: &[u8]) -> Result<(
     if given > limit { Err(Capacity::BodyBytes.exceeded(given, limit)) } else { Ok(()) }
 }
 
-/// Finds the job, in any state.
-pub(super) fn find(state: &State, job: &JobRef) -> Result<Slot, Refusal> {
+/// Finds the job in this scope, in any state.
+pub(super) fn find(state: &State, job: &JobRef, scope: Scope) -> Result<Slot, Refusal> {
+    find_where(state, job, |job| scope.has_job(state, job))
+}
+
+/// Finds the job among those that `accepts` admits.
+fn find_where(state: &State, job: &JobRef, accepts: impl Fn(&Job) -> bool) -> Result<Slot, Refusal> {
     let slot = match job {
         JobRef::Id(id) => state.jobs.slot(*id),
-        JobRef::Name(name) => state.jobs.named(name),
+        JobRef::Name(name) => state.jobs.named(name, &accepts),
         JobRef::Key(key) => {
             state.queues.named(&key.queue).and_then(|queue| state.jobs.keyed(queue, key.protocol, &key.key))
         }
         JobRef::KeyAnywhere { protocol, key } => state.jobs.keyed_anywhere(*protocol, key, state.queues.numbers()),
     };
-    slot.ok_or(Refusal::NotFound(Thing::Job))
+    let accepted = slot.filter(|slot| state.jobs.at(*slot).is_some_and(&accepts));
+    accepted.ok_or(Refusal::NotFound(Thing::Job))
 }
 
-/// Finds the job, if it is leased and the proof holds.
+/// Finds the job, if it is leased and the proof holds. A valid proof reaches a job beyond the client's scope, too: its
+/// queue was bridged when the client took it.
 pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Result<Slot, Refusal> {
-    let slot = find(state, job)?;
-    let lease = state.jobs.at(slot).and_then(Job::lease).ok_or(Refusal::NotHeld)?;
-    let proved = match proof {
-        Proof::AnyLease => true,
-        Proof::Token(token) => lease.token == token,
-        Proof::Connection => matches!(lease.holder, Holder::Connection(holder) if holder == client),
-        Proof::Late => false,
+    let scope = || Scope::of_client(state, client);
+    let is_proved = |job: &Job| {
+        job.lease().is_some_and(|lease| match proof {
+            Proof::AnyLease => scope().has_job(state, job) || scope().holds(state, &lease.holder),
+            Proof::Token(token) => lease.token == token,
+            Proof::Connection => matches!(lease.holder, Holder::Connection(holder) if holder == client),
+            Proof::Late => false,
+        })
     };
-    if proved { Ok(slot) } else { Err(Refusal::NotHeld) }
+    let slot = find_where(state, job, |job| is_proved(job) || scope().has_job(state, job))?;
+    if state.jobs.at(slot).is_some_and(is_proved) { Ok(slot) } else { Err(Refusal::NotHeld) }
 }
 
 /// Finds a job whose worker may have lost its lease, while no other worker holds the job. It must have had at least
 /// `attempts_min` deliveries.
-pub(super) fn left(state: &State, job: &JobRef, attempts_min: u32) -> Result<Slot, Refusal> {
-    let slot = find(state, job)?;
+pub(super) fn left(state: &State, client: ClientId, job: &JobRef, attempts_min: u32) -> Result<Slot, Refusal> {
+    let slot = find(state, job, Scope::of_client(state, client))?;
     let waits = state.jobs.at(slot).is_some_and(|job| {
         matches!(job.state, JobState::Ready | JobState::Retrying(_)) && job.attempts >= attempts_min
     });

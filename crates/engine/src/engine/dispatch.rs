@@ -34,7 +34,7 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
             Ok(list::mutate(state, &filter, action, (after, limit), call))
         }
         Command::Bulk(BulkCommand::Flush { protocol, after, limit }) => {
-            Ok(flush::flush(state, protocol, (after, limit), call))
+            flush::flush(state, protocol, (after, limit), call)
         }
         Command::Worker(WorkerCommand::Register { worker, about }) => {
             workers::register_worker(state, &worker, about, call)

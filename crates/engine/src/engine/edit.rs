@@ -8,6 +8,7 @@ use super::ends::discard;
 use super::leases::move_lease_end;
 use super::place::{remember_move, remember_put};
 use super::requeue::suits_anew;
+use super::scope::Scope;
 use super::state::{State, own};
 use crate::context::Context;
 use crate::event::{Notice, Reply};
@@ -18,7 +19,7 @@ use crate::refusal::Refusal;
 use crate::request::{JobRef, Note};
 
 pub(super) fn replace(state: &mut State, job: &JobRef, body: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
-    let slot = find(state, job)?;
+    let slot = find(state, job, Scope::of(state, call))?;
     if let Some(job) = state.jobs.at(slot) {
         check_body(state, job.queue, body)?;
     }
@@ -30,18 +31,20 @@ pub(super) fn replace(state: &mut State, job: &JobRef, body: &Bytes, call: &mut 
 }
 
 pub(super) fn cancel(state: &mut State, job: &JobRef, call: &mut Call<'_>) -> Result<(), Refusal> {
-    let slot = find(state, job)?;
+    let slot = find(state, job, Scope::of(state, call))?;
     discard(state, slot, call.context);
     call.done();
     Ok(())
 }
 
 pub(super) fn look(state: &State, job: &JobRef, call: &mut Call<'_>) {
+    let scope = Scope::of(state, call);
     let schedule = match job {
-        JobRef::Id(id) => state.schedules.at(*id).cloned().map(Box::new),
+        JobRef::Id(id) => state.schedules.at(*id).filter(|schedule| scope.has_schedule(state, schedule)),
         JobRef::Name(_) | JobRef::Key(_) | JobRef::KeyAnywhere { .. } => None,
     };
-    let job = find(state, job).ok().and_then(|slot| view(state, state.jobs.at(slot)?)).map(Box::new);
+    let schedule = schedule.cloned().map(Box::new);
+    let job = find(state, job, scope).ok().and_then(|slot| view(state, state.jobs.at(slot)?)).map(Box::new);
     call.reply(Reply::Looked { job, schedule });
 }
 
@@ -57,7 +60,7 @@ pub(super) fn track(
     until: Option<Timestamp>,
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
-    let slot = find(state, job)?;
+    let slot = find(state, job, Scope::of(state, call))?;
     if let Some(until) = until {
         move_lease_end(state, slot, until, true);
     }

@@ -3,11 +3,13 @@
 use super::call::Call;
 use super::ends::discard;
 use super::list::{matching, page_of_queues};
+use super::scope::Scope;
 use super::state::State;
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{JobId, Protocol, QueueId};
 use crate::queues::{Queue, View};
+use crate::refusal::Refusal;
 use crate::request::{Cursor, Filter, QueueKind};
 use crate::work::CHANGE;
 
@@ -16,7 +18,15 @@ const BATCHES: u64 = 0;
 const JOBS: u64 = 1;
 const QUEUES: u64 = 2;
 
-pub(super) fn flush(state: &mut State, protocol: Protocol, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+pub(super) fn flush(
+    state: &mut State,
+    protocol: Protocol,
+    (after, limit): (Cursor, u32),
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    if !Scope::of(state, call).includes(protocol) {
+        return Err(Refusal::OutOfPlace);
+    }
     let limit = state.page(limit);
     let Cursor(stage, at) = after;
     let (changed, next) = match stage {
@@ -34,6 +44,7 @@ pub(super) fn flush(state: &mut State, protocol: Protocol, (after, limit): (Curs
         state.meta.forget_protocol(protocol, &mut call.context.changes);
     }
     call.reply(Reply::Mutated { changed, next });
+    Ok(())
 }
 
 fn flush_batches(
@@ -59,7 +70,7 @@ fn flush_jobs(
     context: &mut Context,
 ) -> (u32, Option<u64>) {
     let filter = Filter { protocol: Some(protocol), ..Filter::default() };
-    let (slots, next) = matching(state, &filter, Cursor(first, 0), limit);
+    let (slots, next) = matching(state, &filter, Scope::ALL, Cursor(first, 0), limit);
     state.work.spend(CHANGE * slots.len() as u64);
     (slots.into_iter().map(|slot| discard(state, slot, context)).count_u32(), next.map(|next| next.0))
 }

@@ -35,8 +35,8 @@ pub(super) fn report(state: &mut State, command: LeaseCommand, call: &mut Call<'
 
 fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
     let slot = match (proof, leased(state, call.client, job, proof)) {
-        (Proof::Late, _) => left(state, job, 0)?,
-        (Proof::AnyLease, Err(Refusal::NotHeld)) => left(state, job, 1)?,
+        (Proof::Late, _) => left(state, call.client, job, 0)?,
+        (Proof::AnyLease, Err(Refusal::NotHeld)) => left(state, call.client, job, 1)?,
         (_, leased) => leased?,
     };
     must_be(state, slot, QueueKind::Work)?;

@@ -1,6 +1,8 @@
 //! Listings and bulk changes, a page at a time. No command shows or changes more than `page_max` rows, and its search
 //! costs at most [`WORK_PER_ROW`] for each row, so no command stalls the others.
 
+use std::ops::Deref;
+
 use bytes::Bytes;
 
 use super::call::Call;
@@ -8,6 +10,7 @@ use super::edit::view;
 use super::ends::{bury, discard, notify_end};
 use super::queues::show;
 use super::requeue::make_ready;
+use super::scope::Scope;
 use super::state::State;
 use crate::clients::Worker;
 use crate::condition::Condition;
@@ -117,17 +120,18 @@ pub(super) fn list_clients(state: &State, (after, limit): (Cursor, u32), call: &
     let limit = state.page(limit);
     let (mut rows, mut next) = (Vec::new(), None);
     let mut names_left = limit * NAMES_PER_ROW;
+    let scope = Scope::of(state, call);
     for id in state.clients.ids_from(ClientId(after.0)) {
         let skipped = if id.0 == after.0 { after.1 } else { 0 };
         if rows.len() == limit || names_left == 0 {
             next = Some(Cursor(id.0, skipped));
             break;
         }
-        let row = client_row(state, id, usize::try_from(skipped).unwrap_or(usize::MAX), names_left);
-        let Some(row) = row else { continue };
-        state.work.spend(ROW + NAME * row.subscriptions.len() as u64);
-        names_left -= row.subscriptions.len();
-        let more = row.goes_on.then_some(Cursor(id.0, skipped + row.subscriptions.len() as u64));
+        let row = client_row(state, id, scope, usize::try_from(skipped).unwrap_or(usize::MAX), names_left);
+        let Some((row, names)) = row else { continue };
+        state.work.spend(ROW + NAME * names as u64);
+        names_left -= names;
+        let more = row.goes_on.then_some(Cursor(id.0, skipped + names as u64));
         rows.push(row);
         if more.is_some() {
             next = more;
@@ -137,25 +141,34 @@ pub(super) fn list_clients(state: &State, (after, limit): (Cursor, u32), call: &
     call.reply(Reply::Clients { rows, next });
 }
 
-/// A client with at most `names_max` of the queues that it serves, without the last `skipped`, which earlier rows had.
-fn client_row(state: &State, id: ClientId, skipped: usize, names_max: usize) -> Option<ClientRow> {
+/// A client with at most `names_max` of the queues that it serves, without the last `skipped`, which earlier rows had;
+/// and the number of these queues, shown or not.
+fn client_row(
+    state: &State,
+    id: ClientId,
+    scope: Scope,
+    skipped: usize,
+    names_max: usize,
+) -> Option<(ClientRow, usize)> {
     let client = state.clients.get(id)?;
     let left = client.subscriptions().len().saturating_sub(skipped);
     let first = left.saturating_sub(names_max);
     let name = |queue| state.queues.at(queue).map(|queue| queue.image().name.clone());
     let named = client.subscriptions().get(first..left).unwrap_or_default();
-    Some(ClientRow {
+    let shown = named.iter().filter(|served| scope.has_subscription(state, client.protocol(), served.queue));
+    let row = ClientRow {
         id,
         number: client.info().number,
         address: client.info().address.clone(),
         label: client.label().clone(),
         protocol: client.protocol(),
-        subscriptions: named.iter().filter_map(|served| name(served.queue)).collect(),
+        subscriptions: shown.filter_map(|served| name(served.queue)).collect(),
         is_continued: skipped > 0,
         goes_on: first > 0,
         held: u32::try_from(state.jobs.held_count(id)).unwrap_or(u32::MAX),
         waits: client.waits(),
-    })
+    };
+    Some((row, named.len()))
 }
 
 pub(super) fn list_workers(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
@@ -169,7 +182,7 @@ pub(super) fn list_workers(state: &State, (after, limit): (Cursor, u32), call: &
 
 pub(super) fn list_jobs(state: &State, filter: &Filter, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     let limit = state.page(limit);
-    let (slots, next) = matching(state, filter, after, limit);
+    let (slots, next) = matching(state, filter, Scope::of(state, call), after, limit);
     state.work.spend(ROW * slots.len() as u64);
     let rows: Vec<JobView> = slots.into_iter().filter_map(|slot| view(state, state.jobs.at(slot)?)).collect();
     call.reply(Reply::Jobs { rows, next });
@@ -182,7 +195,7 @@ pub(super) fn mutate(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let (slots, next) = matching(state, filter, after, state.page(limit));
+    let (slots, next) = matching(state, filter, Scope::of(state, call), after, state.page(limit));
     if action == Mutation::Discard
         && after == Cursor::default()
         && let Some(queue) = filter.cleared_queue().filter(|queue| state.queues.named(queue).is_some())
@@ -223,7 +236,7 @@ pub(super) fn preview(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let (slots, next) = matching(state, filter, after, state.page(limit));
+    let (slots, next) = matching(state, filter, Scope::of(state, call), after, state.page(limit));
     let jobs = slots.into_iter().filter_map(|slot| state.jobs.at(slot)).filter(|job| applies(state, action, job));
     call.reply(Reply::Counted { jobs: u32::try_from(jobs.count()).unwrap_or(u32::MAX), next });
 }
@@ -245,9 +258,31 @@ fn applies(state: &State, action: Mutation, job: &Job) -> bool {
 
 // ---- which jobs ------------------------------------------------------------------------------------------------
 
+/// A filter, and the part of all jobs to which its client is limited.
+#[derive(Clone, Copy)]
+struct Scoped<'a> {
+    filter: &'a Filter,
+    scope: Scope,
+}
+
+impl Deref for Scoped<'_> {
+    type Target = Filter;
+
+    fn deref(&self) -> &Filter {
+        self.filter
+    }
+}
+
 /// A page of matching jobs, and where to go on. Numbers and names lead directly to their jobs. A timed state is read in
 /// order of time, the ready jobs of a queue in their order, anything else in slab order, which is arbitrary.
-pub(super) fn matching(state: &State, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+pub(super) fn matching(
+    state: &State,
+    filter: &Filter,
+    scope: Scope,
+    after: Cursor,
+    limit: usize,
+) -> (Vec<Slot>, Option<Cursor>) {
+    let filter = Scoped { filter, scope };
     if !filter.ids.is_empty() {
         return matching_ids(state, filter, after, limit);
     }
@@ -272,7 +307,7 @@ pub(super) fn matching(state: &State, filter: &Filter, after: Cursor, limit: usi
 }
 
 /// Each job once, by age. The cursor holds a job's number.
-fn matching_ids(state: &State, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+fn matching_ids(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
     let mut ids: Vec<JobId> = filter.ids.iter().copied().filter(|id| id.0 >= after.0).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -281,7 +316,7 @@ fn matching_ids(state: &State, filter: &Filter, after: Cursor, limit: usize) -> 
 }
 
 /// Each name once, its jobs by age. The cursor holds the name's index and the job's number.
-fn matching_names(state: &State, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+fn matching_names(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
     let mut names: Vec<&[u8]> = filter.names.iter().map(AsRef::as_ref).collect();
     names.sort_unstable();
     names.dedup();
@@ -298,7 +333,7 @@ fn matching_names(state: &State, filter: &Filter, after: Cursor, limit: usize) -
 
 fn matching_ready(
     state: &State,
-    filter: &Filter,
+    filter: Scoped<'_>,
     name: &[u8],
     after: Cursor,
     limit: usize,
@@ -311,7 +346,9 @@ fn matching_ready(
         true => SortKey { lane: 0, major: after.0, minor: after.1 },
         false => SortKey { lane: u8::try_from(after.1).unwrap_or(u8::MAX), major: after.0, minor: 0 },
     });
-    let walk = std::iter::successors(queue.ready().after(from), |(at, _)| queue.ready().after(Some(*at)));
+    let view = queue.ready_in(queue.scope(filter.scope.protocol()));
+    let next = |at| queue.ready().after_of(view, at);
+    let walk = std::iter::successors(next(from), |(at, _)| next(Some(*at)));
     let mut last = after;
     let rows = walk.map(|(at, slot)| {
         let before = last;
@@ -325,7 +362,7 @@ fn matching_ready(
 /// getting to it.
 fn page_of(
     state: &State,
-    filter: &Filter,
+    filter: Scoped<'_>,
     rows: impl Iterator<Item = (Cursor, Option<Slot>, u64)>,
     limit: usize,
 ) -> (Vec<Slot>, Option<Cursor>) {
@@ -345,12 +382,13 @@ fn page_of(
 }
 
 /// Whether a job matches in everything but its name, and the cost of the test.
-fn matches(state: &State, filter: &Filter, slot: Slot) -> (bool, u64) {
+fn matches(state: &State, filter: Scoped<'_>, slot: Slot) -> (bool, u64) {
     let Some(job) = state.jobs.at(slot) else { return (false, 0) };
     let in_queue = |name: &Bytes| state.queues.named(name) == Some(job.queue);
     let may_match = filter.state.is_none_or(|state| job.state.kind() == state)
         && filter.queue.as_ref().is_none_or(in_queue)
-        && filter.protocol.is_none_or(|protocol| job.protocol == protocol);
+        && filter.protocol.is_none_or(|protocol| job.protocol == protocol)
+        && filter.scope.has_job(state, job);
     if !may_match || filter.conditions.is_empty() {
         return (may_match, 0);
     }

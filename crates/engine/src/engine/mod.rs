@@ -26,6 +26,7 @@ mod recall;
 mod requeue;
 mod room;
 mod schedules;
+mod scope;
 mod serve;
 mod state;
 mod stats;
@@ -142,7 +143,7 @@ impl Engine {
     /// the youngest.
     #[must_use]
     pub fn job_named(&self, name: &[u8]) -> Option<&Job> {
-        self.state.jobs.at(self.state.jobs.named(name)?)
+        self.state.jobs.at(self.state.jobs.named(name, |_| true)?)
     }
 
     /// All jobs, in arbitrary order.

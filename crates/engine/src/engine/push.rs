@@ -54,7 +54,7 @@ fn check_new(state: &State, new: &NewJob) -> Result<(), Refusal> {
         return Err(Refusal::OutOfPlace);
     }
     match &new.name {
-        Some(name) if new.name_unique && state.jobs.named(name).is_some() => Err(Refusal::NotUnique),
+        Some(name) if new.name_unique && state.jobs.named(name, |_| true).is_some() => Err(Refusal::NotUnique),
         Some(_) | None => membership(state, new).map(drop),
     }
 }

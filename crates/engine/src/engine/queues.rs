@@ -60,6 +60,7 @@ pub(super) fn remove_queue(
 pub(super) fn pause_queue(state: &mut State, name: &Bytes, paused: bool, call: &mut Call<'_>) {
     let own = state.clients.protocol_of(call.client);
     let queue = state.queues.named(name).and_then(|id| Some((id, state.queues.at(id)?)));
+    let queue = queue.filter(|(_, queue)| queue.is_open_to(own));
     if let Some((id, queue)) = queue {
         let (before, protocols) = (queue.image().paused, Protocols::of(queue.scope(own)));
         let is_so = if paused { before.include(protocols) } else { before.within(protocols).is_empty() };
@@ -98,7 +99,7 @@ pub(super) fn throttle_queue(
     throttle: Option<Throttle>,
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
-    if let Some(id) = find_special(state, name, throttle.is_none())?
+    if let Some(id) = find_special(state, name, throttle.is_none(), call)?
         && state.queues.at(id).is_some_and(|queue| queue.image().throttle != throttle)
     {
         state.queues.set(id, |image| image.throttle = throttle, &mut call.context.changes);
@@ -117,7 +118,7 @@ pub(super) fn rule_queue(
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
     let plain = rules == QueueRules::default();
-    if let Some(id) = find_special(state, name, plain)?
+    if let Some(id) = find_special(state, name, plain, call)?
         && let Some(before) = state.queues.at(id).map(|queue| queue.image().rules()).filter(|before| *before != rules)
     {
         let set = |image: &mut QueueImage| image.rules = (!plain).then(|| Box::new(rules));
@@ -133,10 +134,12 @@ pub(super) fn rule_queue(
 }
 
 /// The queue for a throttle or rules. It is created if there is none, unless its settings would be plain.
-fn find_special(state: &mut State, name: &Bytes, plain: bool) -> Result<Option<QueueId>, Refusal> {
+fn find_special(state: &mut State, name: &Bytes, plain: bool, call: &Call<'_>) -> Result<Option<QueueId>, Refusal> {
     state.check_name(name)?;
+    let own = state.clients.protocol_of(call.client);
     match state.queues.named(name) {
-        Some(id) => Ok(Some(id)),
+        Some(id) if state.queues.at(id).is_some_and(|queue| queue.is_open_to(own)) => Ok(Some(id)),
+        Some(_) => Err(Refusal::WrongKind),
         None if plain => Ok(None),
         None => state.queues.find_or_make(name, QueueKind::Work, state.limits.queues_max).map(Some),
     }

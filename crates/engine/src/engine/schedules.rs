@@ -6,6 +6,7 @@ use super::call::Call;
 use super::checks::{check_names, check_new_body};
 use super::push::{owned, push_job};
 use super::room::{check_bytes_for, make_way};
+use super::scope::Scope;
 use super::state::{State, own};
 use crate::context::Context;
 use crate::event::Reply;
@@ -84,8 +85,15 @@ fn check_schedule(state: &State, new: &NewSchedule, before: Option<&Schedule>) -
     check_bytes_for(state, new.job.body.len() as u64, before.map_or(0, Schedule::weight_bytes))
 }
 
+/// Finds the schedule, if the client sees it.
+fn find<'a>(state: &'a State, which: &ScheduleRef, call: &Call<'_>) -> Result<&'a Schedule, Refusal> {
+    let found = state.schedules.find(which).and_then(|id| state.schedules.at(id));
+    let found = found.filter(|schedule| Scope::of(state, call).has_schedule(state, schedule));
+    found.ok_or(Refusal::NotFound(Thing::Schedule))
+}
+
 pub(super) fn remove_schedule(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Result<(), Refusal> {
-    let id = state.schedules.find(which).ok_or(Refusal::NotFound(Thing::Schedule))?;
+    let id = find(state, which, call)?.id;
     state.schedules.end(id, &mut call.context.changes);
     call.done();
     Ok(())
@@ -93,8 +101,7 @@ pub(super) fn remove_schedule(state: &mut State, which: &ScheduleRef, call: &mut
 
 /// Pushes the job of a schedule besides its runs, which it does not change.
 pub(super) fn run_now(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Result<(), Refusal> {
-    let schedule = state.schedules.find(which).and_then(|id| state.schedules.at(id));
-    let new = schedule.ok_or(Refusal::NotFound(Thing::Schedule))?.run_at(state.now, state.wall());
+    let new = find(state, which, call)?.run_at(state.now, state.wall());
     let (job, durable, how) = push_job(state, NOBODY, &new, call.context)?;
     call.acknowledge(Reply::Pushed { job, how, durable });
     Ok(())
@@ -106,9 +113,9 @@ pub(super) fn pause_schedule(
     paused: bool,
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
-    let schedule = state.schedules.find(which).and_then(|id| state.schedules.at(id));
-    let Schedule { id, recurrence, anchor, runs_left, .. } = schedule.ok_or(Refusal::NotFound(Thing::Schedule))?;
-    if schedule.is_some_and(|schedule| schedule.is_paused() != paused) {
+    let schedule = find(state, which, call)?;
+    let Schedule { id, recurrence, anchor, runs_left, .. } = schedule;
+    if schedule.is_paused() != paused {
         let next_at = match paused {
             true => Timestamp::NEVER,
             false => recurrence.next_after(*anchor, now_for(state, *recurrence)),
@@ -127,9 +134,12 @@ pub(super) fn list_schedules(
     call: &mut Call<'_>,
 ) {
     let limit = state.page(limit);
+    let scope = Scope::of(state, call);
+    let is_listed = |schedule: &&Schedule| {
+        protocol.is_none_or(|protocol| schedule.job.protocol == protocol) && scope.has_schedule(state, schedule)
+    };
     let mut all = state.schedules.from(JobId(after.0));
-    let page =
-        all.by_ref().take(limit).filter(|schedule| protocol.is_none_or(|protocol| schedule.job.protocol == protocol));
+    let page = all.by_ref().take(limit).filter(is_listed);
     let rows = page.cloned().collect();
     let next = all.next().map(|schedule| Cursor(schedule.id.0, 0));
     call.reply(Reply::Schedules { rows, next });

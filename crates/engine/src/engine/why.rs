@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::checks::find;
+use super::scope::Scope;
 use super::state::State;
 use crate::clients::Client;
 use crate::event::Reply;
@@ -19,7 +20,7 @@ const BEHIND_MAX: u32 = 500;
 const HOLDERS_MAX: usize = 10;
 
 pub(super) fn explain(state: &State, job: &JobRef, call: &mut Call<'_>) -> Result<(), Refusal> {
-    let slot = find(state, job)?;
+    let slot = find(state, job, Scope::of(state, call))?;
     let job = state.jobs.at(slot).ok_or(Refusal::NotFound(Thing::Job))?;
     let why = match &job.state {
         JobState::Leased(lease) => Why::Leased(Box::new(holder(state, &lease.holder))),

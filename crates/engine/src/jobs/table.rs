@@ -166,12 +166,11 @@ impl Jobs {
         job.key().is_some_and(|key| self.keyed(job.queue, job.protocol, key) == Some(slot))
     }
 
-    /// The job for a public name: the one leased first; if none is leased, the oldest. A dead or done job only if there
-    /// is no other; of those the youngest.
-    pub(crate) fn named(&self, name: &[u8]) -> Option<Slot> {
-        self.by_state
-            .names
-            .find(name, |id| self.slot(id).filter(|slot| self.at(*slot).is_some_and(|job| job.name() == name)))
+    /// The job for a public name among those that `accepts` admits: the one leased first; if none is leased, the oldest.
+    /// A dead or done job only if there is no other; of those the youngest.
+    pub(crate) fn named(&self, name: &[u8], accepts: impl Fn(&Job) -> bool) -> Option<Slot> {
+        let is_it = |slot: &Slot| self.at(*slot).is_some_and(|job| job.name() == name && accepts(job));
+        self.by_state.names.find(name, |id| self.slot(id).filter(is_it))
     }
 
     /// All jobs with a public name from a number on, oldest first.

@@ -158,6 +158,11 @@ impl Queue {
         self.bridged
     }
 
+    /// Whether a client of this protocol can have a part in it. A `cycle` queue is spiderq's, whatever its name is.
+    pub(crate) fn is_open_to(&self, own: Option<Protocol>) -> bool {
+        self.image.kind == QueueKind::Work || own.is_none_or(|own| own == Protocol::SPIDERQ)
+    }
+
     /// The protocol to which the queue is limited for a client of this protocol; `None` if the client has a part in all
     /// of it: the queue is bridged or a `cycle` queue, or the client has no protocol.
     pub(crate) fn scope(&self, own: Option<Protocol>) -> Option<Protocol> {
@@ -166,7 +171,7 @@ impl Queue {
 
     /// Whether it is in the listings of a client of this protocol.
     pub(crate) fn is_known_to(&self, own: Option<Protocol>) -> bool {
-        self.scope(own).map_or_else(|| self.image.is_known(), |own| self.image.known.has(own))
+        self.is_open_to(own) && self.scope(own).map_or_else(|| self.image.is_known(), |own| self.image.known.has(own))
     }
 
     /// Jobs in a state of this kind.

@@ -134,7 +134,7 @@ impl ReadyQueue {
     }
 
     /// The first job in this view behind `at`. All clients see all jobs of a `cycle` queue.
-    fn after_of(&self, view: View, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
+    pub(crate) fn after_of(&self, view: View, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
         match self {
             Self::Cycle(jobs) => {
                 let from = at.map_or(Unbounded, |at| Excluded((at.major, at.minor)));

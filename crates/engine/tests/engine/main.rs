@@ -22,6 +22,7 @@ mod retries;
 mod rules;
 mod scale;
 mod schedules;
+mod scope;
 mod terms;
 mod throttles;
 mod track;

@@ -210,7 +210,8 @@ fn rules_and_their_effects_survive_a_restart() {
     let token = Token::of(1, 1).0;
     broker.says(1, take(["q"]), [format!("1 took j2.{token}").as_str()]);
     broker.says(1, take(["q"]), ["1 empty"]);
-    let looked = broker.hear(1, Query::Job(JobRef::Id(windlass_engine::JobId(1))));
+    broker.open(2);
+    let looked = broker.hear(2, Query::Job(JobRef::Id(windlass_engine::JobId(1))));
     assert!(
         matches!(looked.as_slice(), [(_, Event::Reply(_, Reply::Looked { job: Some(view), .. }))] if view.codec == Codec::Json)
     );

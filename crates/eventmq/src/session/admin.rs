@@ -1,6 +1,6 @@
 //! Administrators' commands. Not in the specification.
 
-use windlass_engine::{Cursor, JobStateKind, Query, QueueKind, QueueRow, Refusal, Right};
+use windlass_engine::{Cursor, JobStateKind, Query, QueueRow, Refusal, Right};
 use windlass_session::Stop;
 
 use super::answer::refused;
@@ -32,7 +32,7 @@ impl EventmqSpeaker {
         next: Option<Cursor>,
         talk: &mut Talk<'_>,
     ) {
-        for row in rows.iter().filter(|row| row.kind == QueueKind::Work) {
+        for row in rows {
             let queue = text(&row.name);
             report.waiting.add(&queue, row.jobs(JobStateKind::Ready).into());
             report.inflight.add(&queue, row.jobs(JobStateKind::Leased).into());

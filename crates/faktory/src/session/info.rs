@@ -145,7 +145,7 @@ impl Gathered {
     }
 
     fn add(&mut self, row: &QueueRow) {
-        if row.kind != QueueKind::Work || !is_queue_name(&row.name) {
+        if !is_queue_name(&row.name) {
             return;
         }
         let jobs = row.jobs(JobStateKind::Ready).into();

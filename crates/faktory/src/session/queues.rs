@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use windlass_engine::{Cursor, Filter, JobStateKind, Query, QueueCommand, QueueKind, Refusal, Reply, Thing};
+use windlass_engine::{Cursor, Filter, JobStateKind, Query, QueueCommand, Refusal, Reply, Thing};
 
 use super::ask::Ask;
 use super::{Answer, FaktorySpeaker, Talk, Task, refusal};
@@ -93,7 +93,7 @@ impl FaktorySpeaker {
     pub(super) fn queues_listed(&mut self, mut queues: Box<Queues>, answer: Answer, talk: &mut Talk<'_>) {
         match answer {
             Ok(Reply::Queues { rows, next, .. }) => {
-                let ours = rows.into_iter().filter(|row| row.kind == QueueKind::Work && is_queue_name(&row.name));
+                let ours = rows.into_iter().filter(|row| is_queue_name(&row.name));
                 queues.names.extend(ours.map(|row| row.name));
                 queues.next = next;
                 self.next_queue(queues, talk);

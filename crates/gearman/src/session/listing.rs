@@ -8,9 +8,7 @@
 //! requested.
 
 use bytes::BytesMut;
-use windlass_engine::{
-    ClientRow, Command, Cursor, Filter, JobStateKind, JobView, Protocol, Query, QueueKind, QueueRow, Schedule,
-};
+use windlass_engine::{ClientRow, Command, Cursor, Filter, JobStateKind, JobView, Protocol, Query, QueueRow, Schedule};
 
 use super::admin::Task;
 use super::client::is_live;
@@ -44,7 +42,7 @@ impl Task {
 
 impl GearmanSpeaker {
     pub(super) fn queues(&mut self, rows: &[QueueRow], next: Option<Cursor>, talk: &mut Talk<'_>) {
-        let mut rows = rows.iter().filter(|row| row.kind == QueueKind::Work);
+        let mut rows = rows.iter();
         match self.task.take() {
             Some(task @ Task::PriorityStatus) => {
                 rows.for_each(|row| priority_row(row, talk.bytes()));

@@ -340,6 +340,7 @@ impl Life {
         assert!(rows.len() <= limit.clamp(1, self.world.limits.page_max) as usize, "{} rows", rows.len());
         for row in &rows {
             let Some(memo) = self.oracle.job(row.job.id) else { panic!("{:?} is listed but gone", row.job.id) };
+            assert!(self.oracle.may_name(client, memo), "{:?} is not the client's", row.job);
             assert!(self.oracle.matches(&memo.job, filter), "{:?} does not match {filter:?}", row.job);
             assert_eq!(oracle::plain(&row.job), oracle::plain(&memo.job));
         }
@@ -354,9 +355,15 @@ impl Life {
         }
     }
 
+    /// The protocol of a client, which has only its own keys and flushes only what is its own.
+    fn own_or(&self, client: ClientId, protocol: Protocol) -> Protocol {
+        self.oracle.client(client).and_then(|client| client.info.protocol).unwrap_or(protocol)
+    }
+
     /// Looks for a job by a key that jobs of several queues may hold. The engine chooses one of them.
     fn look_anywhere(&mut self, client: ClientId, protocol: Protocol, key: Bytes) {
         self.tick();
+        let protocol = self.own_or(client, protocol);
         let command = Command::Query(Query::Job(JobRef::KeyAnywhere { protocol, key: key.clone() }));
         self.note(&format!("{client:?} {command:?}"));
         let heard = self.hear(client, Tag(2), command.clone());
@@ -378,7 +385,7 @@ impl Life {
             found.extend(rows);
             match next {
                 Some(next) => after = next,
-                None => break self.oracle.matching(filter),
+                None => break self.oracle.matching(client, filter),
             }
             assert!(found.len() <= self.oracle.jobs.len(), "the listing does not end");
         };
@@ -407,7 +414,7 @@ impl Life {
             self.judge(Some((client, &command)), &heard, &said);
             match next {
                 Some(next) => after = next,
-                None if action == Mutation::Discard => return self.expect_none_but_leased(filter, born),
+                None if action == Mutation::Discard => return self.expect_none_but_leased(client, filter, born),
                 None => return,
             }
         }
@@ -429,6 +436,7 @@ impl Life {
 
     /// Removes everything of one protocol, a page at a time.
     fn flush(&mut self, client: ClientId, protocol: Protocol, limit: u32) {
+        let protocol = self.own_or(client, protocol);
         let (mut after, filter) = (Cursor::default(), Filter { protocol: Some(protocol), ..Filter::default() });
         for _ in 0..500 {
             self.come_to_rest();
@@ -451,8 +459,8 @@ impl Life {
     }
 
     /// Everything to remove is gone; callbacks of batches may have been pushed.
-    fn expect_none_but_leased(&self, filter: &Filter, born: u64) {
-        let (left, _) = self.oracle.matching(filter);
+    fn expect_none_but_leased(&self, client: ClientId, filter: &Filter, born: u64) {
+        let (left, _) = self.oracle.matching(client, filter);
         for id in left {
             let leased = self.oracle.job(id).is_some_and(|memo| memo.job.lease().is_some());
             assert!(leased || id.0 >= born, "{id:?} should have been removed");

@@ -82,7 +82,7 @@ impl Kind {
         (3, Self::UnserveAll),
         (160, Self::Push),
         (100, Self::Take),
-        (70, Self::Sleep),
+        (80, Self::Sleep),
         (20, Self::Credit),
         (8, Self::Unwait),
         (55, Self::Finish),

@@ -146,7 +146,7 @@ impl Script<'_> {
     pub(crate) fn bridge(&mut self) -> Bridge {
         let pattern = self.rng.one_of(["work*", "*1", "w?rk0", "*"]);
         let patterns =
-            if self.rng.chance(60) { vec![bytes::Bytes::from_static(pattern.as_bytes())] } else { Vec::new() };
+            if self.rng.chance(75) { vec![bytes::Bytes::from_static(pattern.as_bytes())] } else { Vec::new() };
         let named = (0..self.rng.below(3)).map(|_| (self.queue(), self.rng.chance(60))).collect();
         Bridge { patterns, named }
     }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, BatchProgress, BatchView, CallbackState, Capacity, JobId, JobStateKind, Member, NewBatch, NewJob, QueueKind,
-    Refusal, Reply, Role, Stage, Thing, Timestamp,
+    Batch, BatchProgress, BatchView, CallbackState, Capacity, ClientId, JobId, JobStateKind, Member, NewBatch, NewJob,
+    QueueKind, Refusal, Reply, Role, Stage, Thing, Timestamp,
 };
 
 use super::{Answer, Checked, Oracle};
@@ -181,8 +181,14 @@ impl Oracle {
         if there > limit as usize || limit == 0 { Err(Capacity::Batches.exceeded(limit, limit)) } else { Ok(()) }
     }
 
-    pub(super) fn open_batch(&mut self, name: &[u8], hold_ms: u64) -> Answer {
-        let (id, now) = (self.batch_named(name)?.id, self.now);
+    /// The batch, if the client sees it.
+    fn batch_seen(&self, client: ClientId, name: &[u8]) -> Result<&BatchMemo, Refusal> {
+        let batch = self.batch_named(name)?;
+        if self.may_see(client, Some(batch.new.protocol)) { Ok(batch) } else { Err(Refusal::NotFound(Thing::Batch)) }
+    }
+
+    pub(super) fn open_batch(&mut self, client: ClientId, name: &[u8], hold_ms: u64) -> Answer {
+        let (id, now) = (self.batch_seen(client, name)?.id, self.now);
         let Some(batch) = self.batch_mut(id).filter(|batch| batch.committed) else {
             return Ok(Some(Reply::Done));
         };
@@ -196,8 +202,8 @@ impl Oracle {
         Ok(Some(Reply::Done))
     }
 
-    pub(super) fn commit_batch(&mut self, name: &[u8]) -> Answer {
-        let (id, now) = (self.batch_named(name)?.id, self.now);
+    pub(super) fn commit_batch(&mut self, client: ClientId, name: &[u8]) -> Answer {
+        let (id, now) = (self.batch_seen(client, name)?.id, self.now);
         if let Some(batch) = self.batch_mut(id) {
             if !batch.committed {
                 (batch.committed, batch.since) = (true, now);
@@ -208,8 +214,8 @@ impl Oracle {
         Ok(Some(Reply::Done))
     }
 
-    pub(super) fn look_batch(&mut self, name: &Bytes) -> Answer {
-        let memo = self.batch_named(name)?;
+    pub(super) fn look_batch(&mut self, client: ClientId, name: &Bytes) -> Answer {
+        let memo = self.batch_seen(client, name)?;
         let state = |stage: Stage| match stage {
             Stage::Waiting | Stage::Passed => CallbackState::None,
             Stage::Enqueued => CallbackState::Enqueued,

@@ -6,22 +6,27 @@ use windlass_engine::{
     OnExpiry, Progress, Proof, QueueKind, Refusal, RepayTo, Reply, Timestamp,
 };
 
-use super::{Answer, Oracle};
+use super::{Answer, JobMemo, Oracle};
 
 pub(super) type Claim<'a> = (&'a JobRef, Proof);
 
 impl Oracle {
     /// The job, if it is leased and the claim is valid.
     fn claimed(&self, client: ClientId, (job, proof): Claim) -> Result<JobId, Refusal> {
-        let id = self.find(job)?;
-        let lease = self.job(id).and_then(|memo| memo.job.lease()).ok_or(Refusal::NotHeld)?;
-        let holds = match proof {
-            Proof::AnyLease => true,
-            Proof::Token(token) => token == lease.token,
-            Proof::Connection => lease.holder == Holder::Connection(client),
-            Proof::Late => false,
+        let holder = |holder: &Holder| match holder {
+            Holder::Connection(holder) => self.protocol_of(*holder),
+            Holder::Named(name) => self.workers.iter().find(|worker| worker.name == **name)?.protocol,
         };
-        if holds { Ok(id) } else { Err(Refusal::NotHeld) }
+        let holds = |memo: &JobMemo| {
+            memo.job.lease().is_some_and(|lease| match proof {
+                Proof::AnyLease => self.may_name(client, memo) || self.may_see(client, holder(&lease.holder)),
+                Proof::Token(token) => token == lease.token,
+                Proof::Connection => lease.holder == Holder::Connection(client),
+                Proof::Late => false,
+            })
+        };
+        let id = self.find_where(job, |memo| holds(memo) || self.may_name(client, memo))?;
+        if self.job(id).is_some_and(holds) { Ok(id) } else { Err(Refusal::NotHeld) }
     }
 
     pub(super) fn claimed_of(&self, client: ClientId, claim: Claim, kind: QueueKind) -> Result<JobId, Refusal> {
@@ -31,8 +36,8 @@ impl Oracle {
     }
 
     /// The job, if it waits and is not an entry of a `cycle` queue.
-    fn left(&self, job: &JobRef) -> Result<JobId, Refusal> {
-        let id = self.find(job)?;
+    fn left(&self, client: ClientId, job: &JobRef) -> Result<JobId, Refusal> {
+        let id = self.find(client, job)?;
         let memo = self.job(id).expect("it was just found");
         match memo.job.state {
             JobState::Ready | JobState::Retrying(_) if memo.job.cycle().is_none() => Ok(id),
@@ -42,8 +47,8 @@ impl Oracle {
     }
 
     /// Whether the job was delivered before and waits again.
-    fn was_delivered(&self, job: &JobRef) -> bool {
-        let memo = self.find(job).ok().and_then(|id| self.job(id));
+    fn was_delivered(&self, client: ClientId, job: &JobRef) -> bool {
+        let memo = self.find(client, job).ok().and_then(|id| self.job(id));
         memo.is_some_and(|memo| {
             memo.job.attempts > 0 && matches!(memo.job.state, JobState::Ready | JobState::Retrying(_))
         })
@@ -51,8 +56,8 @@ impl Oracle {
 
     pub(super) fn finish(&mut self, client: ClientId, claim: Claim, result: &Bytes) -> Answer {
         let id = match claim {
-            (job, Proof::Late) => self.left(job)?,
-            (job, Proof::AnyLease) if self.was_delivered(job) => self.left(job)?,
+            (job, Proof::Late) => self.left(client, job)?,
+            (job, Proof::AnyLease) if self.was_delivered(client, job) => self.left(client, job)?,
             _ => self.claimed_of(client, claim, QueueKind::Work)?,
         };
         if claim.1 == Proof::AnyLease && self.job(id).is_some_and(|memo| memo.job.lease().is_none()) {
@@ -195,11 +200,12 @@ impl Oracle {
 
     pub(super) fn track(
         &mut self,
+        client: ClientId,
         job: &JobRef,
         (so_far, text): (Option<(u32, u32)>, Option<&Bytes>),
         until: Option<Timestamp>,
     ) -> Answer {
-        let (id, now) = (self.find(job)?, self.wall());
+        let (id, now) = (self.find(client, job)?, self.wall());
         if let Some(until) = until {
             self.move_end(id, until, true);
         }

@@ -131,9 +131,14 @@ impl QueueMemo {
         own.filter(|_| !self.bridged && self.kind == QueueKind::Work)
     }
 
+    /// Whether a client of this protocol can have a part in it: only spiderq can in a `cycle` queue.
+    pub(crate) fn is_open_to(&self, own: Option<Protocol>) -> bool {
+        self.kind == QueueKind::Work || own.is_none() || own == Some(Protocol::SPIDERQ)
+    }
+
     /// Whether it is in the listings of a client of this protocol.
     pub(crate) fn is_known_to(&self, own: Option<Protocol>) -> bool {
-        self.scope(own).map_or(self.known != Protocols::NONE, |own| self.known.has(own))
+        self.is_open_to(own) && self.scope(own).map_or(self.known != Protocols::NONE, |own| self.known.has(own))
     }
 
     /// Its limits for the jobs of one protocol, or all its limits.

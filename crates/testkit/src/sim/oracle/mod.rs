@@ -231,33 +231,35 @@ impl Oracle {
             }
             Command::Lease(LeaseCommand::Progress { job, proof, note }) => self.tell(client, (job, *proof), note),
             Command::Job(JobCommand::Track { job, progress, text, until }) => {
-                self.track(job, (*progress, text.as_ref()), *until)
+                self.track(client, job, (*progress, text.as_ref()), *until)
             }
-            Command::Job(JobCommand::Replace { job, body }) => self.replace(job, body),
-            Command::Job(JobCommand::Cancel(job)) => self.cancel(job),
-            Command::Query(Query::Job(job)) => self.look(job),
+            Command::Job(JobCommand::Replace { job, body }) => self.replace(client, job, body),
+            Command::Job(JobCommand::Cancel(job)) => self.cancel(client, job),
+            Command::Query(Query::Job(job)) => self.look(client, job),
             Command::Queue(QueueCommand::Create { queue, kind }) => self.create_queue(client, queue, *kind),
             Command::Queue(QueueCommand::Remove { queue, only_idle }) => self.remove_queue(client, queue, *only_idle),
             Command::Queue(QueueCommand::Pause { queue, paused }) => self.pause_queue(client, queue, *paused),
             Command::Queue(QueueCommand::Limit { queue, jobs_max }) => self.limit_queue(client, queue, jobs_max),
-            Command::Queue(QueueCommand::Throttle { queue, throttle }) => self.throttle_queue(queue, *throttle),
+            Command::Queue(QueueCommand::Throttle { queue, throttle }) => self.throttle_queue(client, queue, *throttle),
             Command::Queue(QueueCommand::Bridge(bridge)) => self.bridge(bridge),
-            Command::Queue(QueueCommand::SetRules { queue, rules }) => self.rule_queue(queue, *rules),
+            Command::Queue(QueueCommand::SetRules { queue, rules }) => self.rule_queue(client, queue, *rules),
             Command::Schedule(ScheduleCommand::Set(new)) => self.set_schedule(new),
-            Command::Schedule(ScheduleCommand::Remove(which)) => self.remove_schedule(which),
+            Command::Schedule(ScheduleCommand::Remove(which)) => self.remove_schedule(client, which),
             Command::Schedule(ScheduleCommand::Run(which)) => self.run_now(client, which),
-            Command::Schedule(ScheduleCommand::Pause { schedule, paused }) => self.pause_schedule(schedule, *paused),
+            Command::Schedule(ScheduleCommand::Pause { schedule, paused }) => {
+                self.pause_schedule(client, schedule, *paused)
+            }
             Command::Query(Query::Schedules { protocol, after, limit }) => {
-                self.list_schedules(*protocol, (*after, *limit))
+                self.list_schedules(client, *protocol, (*after, *limit))
             }
             Command::Batch(BatchCommand::New(new)) => self.new_batch(new),
-            Command::Batch(BatchCommand::Open { batch, hold_ms }) => self.open_batch(batch, *hold_ms),
-            Command::Batch(BatchCommand::Commit { batch }) => self.commit_batch(batch),
-            Command::Query(Query::Batch { batch }) => self.look_batch(batch),
+            Command::Batch(BatchCommand::Open { batch, hold_ms }) => self.open_batch(client, batch, *hold_ms),
+            Command::Batch(BatchCommand::Commit { batch }) => self.commit_batch(client, batch),
+            Command::Query(Query::Batch { batch }) => self.look_batch(client, batch),
             Command::Query(Query::Queue { queue }) => self.look_queue(client, queue),
             Command::Query(Query::Queues { after, limit }) => self.list_queues(client, *after, *limit),
             Command::Query(Query::Workers { after, limit }) => self.list_workers(*after, *limit),
-            Command::Query(Query::Clients { after, limit }) => self.list_clients(*after, *limit),
+            Command::Query(Query::Clients { after, limit }) => self.list_clients(client, *after, *limit),
             Command::Query(Query::Stats) => self.stats(),
             Command::Query(Query::Days) => self.count_days(),
             // The script has none of these: a reply would be a difference.
@@ -372,8 +374,9 @@ impl Oracle {
 
     /// Finds a job by a producer's name: the job leased first, else the oldest job that has not ended, else the
     /// youngest.
-    fn named(&self, name: &[u8]) -> Option<JobId> {
-        let named = || self.jobs.iter().filter(|memo| !name.is_empty() && memo.job.name() == name);
+    fn named(&self, name: &[u8], accepts: impl Fn(&JobMemo) -> bool) -> Option<JobId> {
+        let is_it = |memo: &&JobMemo| !name.is_empty() && memo.job.name() == name && accepts(memo);
+        let named = || self.jobs.iter().filter(is_it);
         let leased = named().filter_map(|memo| Some((memo.job.lease()?.taken_at, memo))).min_by_key(|(at, _)| *at);
         let over = |memo: &&JobMemo| matches!(memo.job.state, JobState::Dead(_) | JobState::Done(_));
         let found = leased.map(|(_, memo)| memo).or_else(|| named().find(|memo| !over(memo)));
@@ -392,16 +395,22 @@ impl Oracle {
         self.jobs.iter().filter(holds).map(id_of).collect()
     }
 
-    pub(crate) fn find(&self, job: &JobRef) -> Result<JobId, Refusal> {
+    /// The job, if the client may name it.
+    fn find(&self, client: ClientId, job: &JobRef) -> Result<JobId, Refusal> {
+        self.find_where(job, |memo| self.may_name(client, memo))
+    }
+
+    fn find_where(&self, job: &JobRef, accepts: impl Fn(&JobMemo) -> bool) -> Result<JobId, Refusal> {
         let id = match job {
             JobRef::Id(id) => self.job(*id).map(id_of),
-            JobRef::Name(name) => self.named(name),
+            JobRef::Name(name) => self.named(name, &accepts),
             JobRef::Key(key) => {
                 self.queue_named(&key.queue).and_then(|queue| self.keyed(queue.number, key.protocol, &key.key))
             }
             JobRef::KeyAnywhere { .. } => unreachable!("the simulator looks for these itself"),
         };
-        id.ok_or(Refusal::NotFound(Thing::Job))
+        let accepted = id.filter(|id| self.job(*id).is_some_and(&accepts));
+        accepted.ok_or(Refusal::NotFound(Thing::Job))
     }
 
     /// A queue's ready jobs, the next to be taken first.

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView, Mutation,
-    Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply, Stats, Thing, Unfit,
-    WorkerRow,
+    Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply, ScheduleRef, Stats,
+    Thing, Unfit, WorkerRow,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
 
 impl Oracle {
-    pub(super) fn replace(&mut self, job: &JobRef, body: &Bytes) -> Answer {
-        let id = self.find(job)?;
+    pub(super) fn replace(&mut self, client: ClientId, job: &JobRef, body: &Bytes) -> Answer {
+        let id = self.find(client, job)?;
         self.check_body(self.job(id).map(|memo| memo.job.queue), body)?;
         let job = &mut self.job_mut(id).job;
         job.payload = job.payload.with_body(body);
@@ -26,8 +26,8 @@ impl Oracle {
         Ok(Some(Reply::Done))
     }
 
-    pub(super) fn cancel(&mut self, job: &JobRef) -> Answer {
-        let id = self.find(job)?;
+    pub(super) fn cancel(&mut self, client: ClientId, job: &JobRef) -> Answer {
+        let id = self.find(client, job)?;
         self.discard(id);
         Ok(Some(Reply::Done))
     }
@@ -38,14 +38,14 @@ impl Oracle {
         self.remove(id);
     }
 
-    pub(super) fn look(&mut self, which: &JobRef) -> Answer {
-        let found = self.find(which).ok().and_then(|id| self.job(id));
+    pub(super) fn look(&mut self, client: ClientId, which: &JobRef) -> Answer {
+        let found = self.find(client, which).ok().and_then(|id| self.job(id));
         let view = |job: &Job| {
             let QueueMemo { name, rules, .. } = self.queue(job.queue);
             Box::new(JobView { job: job.clone(), queue: name.clone(), codec: rules.codec })
         };
         let job = found.map(|memo| view(&memo.job));
-        let numbered = |id: JobId| self.schedules.iter().find(|schedule| schedule.id == id).cloned().map(Box::new);
+        let numbered = |id: JobId| self.schedule_of(client, &ScheduleRef::Id(id)).ok().map(Box::new);
         let schedule = if let JobRef::Id(id) = which { numbered(*id) } else { None };
         Ok(Some(Reply::Looked { job, schedule }))
     }
@@ -93,7 +93,8 @@ impl Oracle {
 
     pub(super) fn pause_queue(&mut self, client: ClientId, name: &Bytes, paused: bool) -> Answer {
         let own = self.protocol_of(client);
-        if let Some((queue, scope)) = self.queue_named(name).map(|queue| (queue.number, queue.scope(own))) {
+        let open = self.queue_named(name).filter(|queue| queue.is_open_to(own));
+        if let Some((queue, scope)) = open.map(|queue| (queue.number, queue.scope(own))) {
             let wall = self.wall();
             let memo = self.queue_mut(queue);
             if paused {
@@ -216,17 +217,25 @@ impl Oracle {
         Ok(Some(Reply::Workers { rows, next }))
     }
 
-    pub(super) fn list_clients(&mut self, after: Cursor, limit: u32) -> Answer {
+    pub(super) fn list_clients(&mut self, asker: ClientId, after: Cursor, limit: u32) -> Answer {
         let limit = self.page(limit);
         let wanted: Vec<_> = self.clients.iter().filter(|client| client.id.0 >= after.0).collect();
         let held = |id: ClientId| self.jobs.iter().filter(|memo| memo.connection() == Some(id)).count();
+        let shown = |client: &super::ClientMemo, queue| {
+            let of = client.info.protocol;
+            of.is_none() || self.may_see(asker, of) || self.queue(queue).bridged
+        };
+        let served = |client: &super::ClientMemo| {
+            let queues = client.subscriptions.iter().map(|served| served.queue).filter(|queue| shown(client, *queue));
+            queues.map(|queue| self.queue(queue).name.clone()).collect()
+        };
         let row = |client: &&super::ClientMemo| ClientRow {
             id: client.id,
             number: client.info.number,
             address: client.info.address.clone(),
             label: client.label.clone(),
             protocol: client.info.protocol,
-            subscriptions: client.subscriptions.iter().map(|served| self.queue(served.queue).name.clone()).collect(),
+            subscriptions: served(client),
             is_continued: false,
             goes_on: false,
             held: u32::try_from(held(client.id)).unwrap_or(u32::MAX),
@@ -352,8 +361,9 @@ impl Oracle {
     }
 
     /// All matching jobs, in the order that a listing must have, where it must have one.
-    pub(crate) fn matching(&self, filter: &Filter) -> (Vec<JobId>, bool) {
-        let mut found: Vec<_> = self.jobs.iter().filter(|memo| self.matches(&memo.job, filter)).collect();
+    pub(crate) fn matching(&self, client: ClientId, filter: &Filter) -> (Vec<JobId>, bool) {
+        let is_found = |memo: &&super::JobMemo| self.may_name(client, memo) && self.matches(&memo.job, filter);
+        let mut found: Vec<_> = self.jobs.iter().filter(is_found).collect();
         let by_time = |state: &JobState| match state {
             JobState::Scheduled(at) | JobState::Retrying(at) | JobState::Dead(at) | JobState::Done(at) => Some(*at),
             JobState::Ready | JobState::Leased(_) | JobState::Parked => None,

@@ -13,7 +13,7 @@ impl Oracle {
         self.check_name(new.name.as_deref().unwrap_or_default())?;
         self.check_name(new.batch.as_deref().unwrap_or_default())?;
         self.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))?;
-        if new.name_unique && new.name.as_ref().is_some_and(|name| self.named(name).is_some()) {
+        if new.name_unique && new.name.as_ref().is_some_and(|name| self.named(name, |_| true).is_some()) {
             return Err(Refusal::NotUnique);
         }
         self.membership(new)?;

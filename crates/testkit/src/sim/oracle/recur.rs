@@ -63,21 +63,28 @@ impl Oracle {
         self.judge_bytes(new.job.body.len() as u64, before.map_or(0, Schedule::weight_bytes))
     }
 
-    fn schedule_of(&self, which: &ScheduleRef) -> Result<Schedule, Refusal> {
+    /// The schedule, if the client sees it.
+    pub(super) fn schedule_of(&self, client: ClientId, which: &ScheduleRef) -> Result<Schedule, Refusal> {
         let found = match which {
             ScheduleRef::Id(id) => self.schedules.iter().find(|schedule| schedule.id == *id),
             ScheduleRef::Key { protocol, key } => self.schedule_keyed(*protocol, Some(key)),
         };
-        found.cloned().ok_or(Refusal::NotFound(Thing::Schedule))
+        let seen = found.filter(|schedule| self.sees_schedule(client, schedule));
+        seen.cloned().ok_or(Refusal::NotFound(Thing::Schedule))
+    }
+
+    fn sees_schedule(&self, client: ClientId, schedule: &Schedule) -> bool {
+        let bridged = self.queue_named(&schedule.job.queue).is_some_and(|queue| queue.bridged);
+        bridged || self.may_see(client, Some(schedule.job.protocol))
     }
 
     pub(super) fn run_now(&mut self, client: ClientId, which: &ScheduleRef) -> Answer {
-        let job = job_of(&self.schedule_of(which)?, self.now, self.wall());
+        let job = job_of(&self.schedule_of(client, which)?, self.now, self.wall());
         self.push(client, &job)
     }
 
-    pub(super) fn pause_schedule(&mut self, which: &ScheduleRef, paused: bool) -> Answer {
-        let Schedule { id, recurrence, anchor, next_at, .. } = self.schedule_of(which)?;
+    pub(super) fn pause_schedule(&mut self, client: ClientId, which: &ScheduleRef, paused: bool) -> Answer {
+        let Schedule { id, recurrence, anchor, next_at, .. } = self.schedule_of(client, which)?;
         let next_at = match (paused, next_at) {
             (true, _) => Timestamp::NEVER,
             (false, Timestamp::NEVER) => next_after(recurrence, anchor, self.now_for(recurrence)),
@@ -87,16 +94,24 @@ impl Oracle {
         Ok(Some(Reply::Done))
     }
 
-    pub(super) fn remove_schedule(&mut self, which: &ScheduleRef) -> Answer {
-        let id = self.schedule_of(which)?.id;
+    pub(super) fn remove_schedule(&mut self, client: ClientId, which: &ScheduleRef) -> Answer {
+        let id = self.schedule_of(client, which)?.id;
         self.schedules.retain(|schedule| schedule.id != id);
         Ok(Some(Reply::Done))
     }
 
-    pub(super) fn list_schedules(&mut self, protocol: Option<Protocol>, (after, limit): (Cursor, u32)) -> Answer {
+    pub(super) fn list_schedules(
+        &mut self,
+        client: ClientId,
+        protocol: Option<Protocol>,
+        (after, limit): (Cursor, u32),
+    ) -> Answer {
         let limit = self.page(limit);
         let all: Vec<&Schedule> = self.schedules.iter().filter(|schedule| schedule.id.0 >= after.0).collect();
-        let wanted = all.iter().take(limit).filter(|schedule| protocol.is_none_or(|o| schedule.job.protocol == o));
+        let is_listed = |schedule: &&&Schedule| {
+            protocol.is_none_or(|o| schedule.job.protocol == o) && self.sees_schedule(client, schedule)
+        };
+        let wanted = all.iter().take(limit).filter(is_listed);
         let rows = wanted.map(|schedule| (*schedule).clone()).collect();
         let next = all.get(limit).map(|schedule| Cursor(schedule.id.0, 0));
         Ok(Some(Reply::Schedules { rows, next }))

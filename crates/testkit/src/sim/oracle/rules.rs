@@ -11,8 +11,8 @@ use super::memo::QueueMemo;
 use super::{Answer, Checked, ClientMemo, JobMemo, Oracle};
 
 impl Oracle {
-    pub(super) fn rule_queue(&mut self, name: &Bytes, rules: QueueRules) -> Answer {
-        if let Some(queue) = self.queue_to_set(name, rules != QueueRules::default())? {
+    pub(super) fn rule_queue(&mut self, client: ClientId, name: &Bytes, rules: QueueRules) -> Answer {
+        if let Some(queue) = self.queue_to_set(client, name, rules != QueueRules::default())? {
             let codec = std::mem::replace(&mut self.queue_mut(queue).rules, rules).codec;
             if codec != rules.codec {
                 self.ready_queue(queue).into_iter().for_each(|id| self.job_mut(id).job.unfit = Unfit::NONE);
@@ -23,8 +23,17 @@ impl Oracle {
     }
 
     /// The queue of this name. One that does not exist is made only for a setting that differs from the default.
-    pub(super) fn queue_to_set(&mut self, name: &Bytes, differs: bool) -> Result<Option<QueueId>, Refusal> {
+    pub(super) fn queue_to_set(
+        &mut self,
+        client: ClientId,
+        name: &Bytes,
+        differs: bool,
+    ) -> Result<Option<QueueId>, Refusal> {
         self.check_name(name)?;
+        let own = self.protocol_of(client);
+        if self.queue_named(name).is_some_and(|queue| !queue.is_open_to(own)) {
+            return Err(Refusal::WrongKind);
+        }
         let there = self.queue_named(name).map(|queue| queue.number);
         if there.is_some() || !differs { Ok(there) } else { self.find_or_make_queue(name, QueueKind::Work).map(Some) }
     }
@@ -41,6 +50,17 @@ impl Oracle {
             self.serve(queue);
         }
         Ok(Some(Reply::Done))
+    }
+
+    /// Whether a client may name a job: its protocol has made it, or its queue is bridged.
+    pub(crate) fn may_name(&self, client: ClientId, memo: &JobMemo) -> bool {
+        self.may_see(client, Some(memo.job.protocol)) || self.queue(memo.job.queue).bridged
+    }
+
+    /// Whether a client sees what a client of this protocol has made.
+    pub(super) fn may_see(&self, client: ClientId, of: Option<Protocol>) -> bool {
+        let own = self.protocol_of(client);
+        own.is_none() || own == of
     }
 
     /// Whether a client of this protocol sees a waiting job.

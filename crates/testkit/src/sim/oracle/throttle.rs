@@ -13,8 +13,8 @@ fn over_at(throttle: Throttle, memo: &JobMemo) -> Option<Timestamp> {
 }
 
 impl Oracle {
-    pub(super) fn throttle_queue(&mut self, name: &Bytes, throttle: Option<Throttle>) -> Answer {
-        let queue = self.queue_to_set(name, throttle.is_some())?;
+    pub(super) fn throttle_queue(&mut self, client: ClientId, name: &Bytes, throttle: Option<Throttle>) -> Answer {
+        let queue = self.queue_to_set(client, name, throttle.is_some())?;
         if let Some(queue) = queue.filter(|queue| self.queue(*queue).throttle != throttle) {
             self.queue_mut(queue).throttle = throttle;
             self.count_slots(queue, self.now);
