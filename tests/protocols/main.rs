@@ -6,6 +6,7 @@
 mod common;
 mod eventmq;
 mod faktory;
+mod fleets;
 mod gearmand;
 mod spiderq;
 mod tls;

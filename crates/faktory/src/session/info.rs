@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, btree_map};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Cursor, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, Query, QueueKind, QueueRow, Reply, Stats, Timestamp,
+    Cursor, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, Query, QueueRow, Reply, Stats, Timestamp,
 };
 
 use super::ask::Ask;

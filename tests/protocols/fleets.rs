@@ -1,0 +1,69 @@
+//! Fleets of several protocols on one daemon: none reaches into another, unless the queue is bridged.
+
+use crate::common::eventmq;
+use crate::common::faktory::Fwp;
+use crate::common::http::Http;
+use crate::common::spiderq::{ADDED, Bare, add};
+use crate::common::{Peer, daemon, wait_for_log};
+
+const TRACKED: &str = r#"PUSH {"jid":"fleets000001","queue":"mail","jobtype":"Send","args":[],"custom":{"track":1}}"#;
+
+#[test]
+fn no_other_protocol_pauses_empties_or_limits_a_queue_of_spiderq() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let mut spiderq = Bare::connect(daemon.address("spiderq"));
+    for key in ["k0", "k1", "k2"] {
+        assert_eq!(spiderq.ask(&add(key, b"value")), ADDED);
+    }
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    for command in ["QUEUE PAUSE spiderq", "QUEUE PAUSE *", "QUEUE REMOVE spiderq", "QUEUE REMOVE *", "FLUSH"] {
+        assert_eq!(fwp.ask(command), "+OK", "{command}");
+    }
+    let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
+    let lines = ["maxqueue spiderq 1", "drop function spiderq", "cancel job H:vm:1"];
+    lines.into_iter().for_each(|line| drop(gearman.line(line).unwrap()));
+    assert_eq!(spiderq.count(), 3);
+    assert_eq!(spiderq.ask(&add("k3", b"value")), ADDED);
+    assert_eq!(spiderq.lease(false).unwrap().key, "k0");
+    // Operators see it.
+    let row = Http(daemon.address("http")).get("/api/v1/queues/spiderq").json();
+    assert_eq!((&row["kind"], &row["paused"]), (&"cycle".into(), &false.into()), "{row}");
+}
+
+#[test]
+fn gearmans_administrators_see_and_cancel_gearmans_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).eventmq("").start();
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    assert_eq!(fwp.ask(TRACKED), "+OK");
+    let mut client = eventmq::Peer::connect(daemon.address("eventmq"), "c");
+    client.request("m", "emqq", "", r#"["run",{}]"#);
+    let http = Http(daemon.address("http"));
+    assert_eq!(http.post("/api/v1/queues/hq/jobs", "body").status, 201);
+    let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
+    for listing in ["status", "show jobs", "show unique jobs", "show dead jobs"] {
+        assert_eq!(gearman.listing(listing).unwrap(), [""; 0], "{listing}");
+    }
+    let own = gearman.submit("f", "", "x").unwrap().escape_ascii().to_string();
+    assert_eq!(gearman.listing("show jobs").unwrap(), [format!("{own}\t0\t0\t1")]);
+    let (prefix, number) = own.rsplit_once(':').unwrap();
+    for job in 1..number.parse::<u64>().unwrap() {
+        assert_eq!(gearman.line(&format!("cancel job {prefix}:{job}")).unwrap(), "ERR UNKNOWN_JOB");
+    }
+    assert!(fwp.ask("TRACK GET fleets000001").contains("enqueued"));
+    assert_eq!(http.get("/api/v1/jobs").json()["jobs"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn http_ends_a_text_connection_of_gearman() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
+    assert_eq!(gearman.line("create function f").unwrap(), "OK");
+    let mut page = Peer::connect(daemon.address("gearman")).unwrap();
+    page.send_raw(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\ndrop function f\r\n").unwrap();
+    assert!(page.receive().is_err(), "the connection ends without an answer");
+    wait_for_log(&daemon, "HTTP instead of a text command");
+    assert_eq!(gearman.listing("status").unwrap().len(), 1);
+}
