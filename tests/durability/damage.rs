@@ -288,6 +288,42 @@ fn a_missing_part_never_starts_empty() {
     }
 }
 
+// ---- directories that go away under a daemon ------------------------------------------------------------------------
+
+#[test]
+fn a_directory_that_moves_or_is_replaced_or_removed_takes_no_more_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (dir, data, away) = (dir.path(), dir.path().join("data"), dir.path().join("away"));
+    let mut daemon = daemon(dir).start();
+    submit(&daemon, 0..10, 0);
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    fs::rename(&data, &away).unwrap();
+    assert!(peer.submit("later", "", "moved").is_err());
+    assert!(daemon.log_text().contains("the store failed: nothing is acknowledged"), "{}", daemon.log_text());
+    copy(&away, &data);
+    let before = files(&data);
+    for _ in 0..10 {
+        assert!(peer.submit("later", "", "replaced").is_err());
+    }
+    wait_until("the commit is tried again", || daemon.log_text().contains("has taken its place"));
+    assert!(files(&data) == before, "nothing is written to the directory in its place");
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(&away, &data).unwrap();
+    wait_until("it is back", || peer.submit("later", "", "back").is_ok());
+    // The one that was on its way is kept, too.
+    assert_eq!(queued(&daemon), 12);
+    daemon.kill();
+    verified(&data, 12);
+
+    daemon.restart();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    fs::remove_dir_all(&data).unwrap();
+    assert!(peer.submit("later", "", "removed").is_err());
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait().code(), Some(1), "{}", daemon.log_text());
+    assert!(!data.exists(), "and nothing makes it anew");
+}
+
 // ---- intact directories ---------------------------------------------------------------------------------------------
 
 #[test]
@@ -299,6 +335,12 @@ fn intact_directories_are_reported_as_intact() {
     for command in ["verify", "salvage", "compact"] {
         assert!(said(&windlass(&[command], &data), 4).contains("in use by another process"), "{command}");
     }
+    // An operator may take the lock file for a leftover: the directory itself is locked, too.
+    fs::remove_file(data.join("lock")).unwrap();
+    for command in ["verify", "salvage", "compact"] {
+        assert!(said(&windlass(&[command], &data), 4).contains("in use by another process"), "{command}");
+    }
+    assert!(refused(dir).contains("in use by another process"));
     stop(daemon, Some("TERM"));
     let before = files(&data);
     verified(&data, 10);

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek as _, Write};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
@@ -94,12 +94,22 @@ pub(crate) fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> 
     move |why| Error::Io { doing, place: path.display().to_string(), why }
 }
 
-/// The data directory, held by one process.
+/// The data directory, held by one process: the directory itself, which cannot be removed like the lock file, and the
+/// lock file, which earlier versions lock alone.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
     name: PathBuf,
     had_store: bool,
+    _folder: File,
+}
+
+/// The data directory, held for reading.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    /// Whether a store has existed in this directory.
+    pub(crate) had_store: bool,
+    _held: Vec<File>,
 }
 
 impl Lock {
@@ -116,21 +126,28 @@ impl Lock {
         let mut file = options.open(&name).map_err(at("opening", &name))?;
         let text = lock(&mut file, path, &name)?;
         let had_store = text.lines().any(|line| line == HAD_STORE);
-        let mut lock = Self { file, name, had_store };
+        let folder = lock_folder(path)?;
+        let mut lock = Self { file, name, had_store, _folder: folder };
         lock.write(had_store)?;
         Ok(lock)
     }
 
     /// Locks the directory for reading: nothing is created or written.
-    pub(crate) fn look(path: &Path) -> Result<Option<Self>, Error> {
+    pub(crate) fn look(path: &Path) -> Result<Look, Error> {
+        if !path.exists() {
+            return Ok(Look::default());
+        }
         let name = path.join(LOCK);
-        let mut file = match File::open(&name) {
-            Ok(file) => file,
-            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(why) => return Err(at("opening", &name)(why)),
-        };
-        let text = lock(&mut file, path, &name)?;
-        Ok(Some(Self { file, name, had_store: text.lines().any(|line| line == HAD_STORE) }))
+        match File::open(&name) {
+            Ok(mut file) => {
+                let had_store = lock(&mut file, path, &name)?.lines().any(|line| line == HAD_STORE);
+                Ok(Look { had_store, _held: vec![file, lock_folder(path)?] })
+            }
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                Ok(Look { had_store: false, _held: vec![lock_folder(path)?] })
+            }
+            Err(why) => Err(at("opening", &name)(why)),
+        }
     }
 
     /// Whether a store has existed in this directory.
@@ -171,6 +188,35 @@ fn lock(file: &mut File, path: &Path, name: &Path) -> Result<String, Error> {
             Err(Error::InUse { place: path.display().to_string(), holder })
         }
         Err(why) => Err(at("locking", name)(why.into())),
+    }
+}
+
+/// Locks a folder itself. A network file system that locks files only leaves it at the lock file.
+fn lock_folder(path: &Path) -> Result<File, Error> {
+    let folder = File::open(path).map_err(at("opening", path))?;
+    match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(Error::InUse { place: path.display().to_string(), holder: String::new() }),
+        Ok(()) | Err(_) => Ok(folder),
+    }
+}
+
+/// The identity of a folder, which another folder in its place does not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity(u64, u64);
+
+impl Identity {
+    pub(crate) fn of(folder: &Path) -> Result<Self, Error> {
+        let about = fs::metadata(folder).map_err(at("looking for", folder))?;
+        Ok(Self(about.dev(), about.ino()))
+    }
+
+    /// Fails if the folder is gone, or another one is in its place.
+    pub(crate) fn is_at(self, folder: &Path) -> Result<(), Error> {
+        if Self::of(folder)? == self {
+            return Ok(());
+        }
+        let why = io::Error::other("another directory has taken its place under the running daemon");
+        Err(at("looking for", folder)(why))
     }
 }
 
@@ -272,9 +318,27 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_is_held_without_its_lock_file() {
+        let home = tempfile::tempdir().unwrap();
+        let in_use = |outcome: Result<(), Error>| matches!(outcome, Err(Error::InUse { .. }));
+        let held = Lock::take(home.path()).unwrap();
+        for state in ["with its lock file", "after it was removed"] {
+            assert!(in_use(Lock::look(home.path()).map(drop)), "{state}");
+            assert!(in_use(Lock::take(home.path()).map(drop)), "{state}");
+            fs::remove_file(home.path().join(LOCK)).unwrap();
+        }
+        drop(held);
+        let looking = Lock::look(home.path()).unwrap();
+        assert!(in_use(Lock::take(home.path()).map(drop)), "while another process reads it");
+        drop(looking);
+        Lock::take(home.path()).unwrap();
+    }
+
+    #[test]
     fn a_lock_that_cannot_be_read_is_not_a_missing_one() {
         let home = tempfile::tempdir().unwrap();
-        assert!(Lock::look(home.path()).unwrap().is_none());
+        assert!(!Lock::look(home.path()).unwrap().had_store);
+        assert!(!Lock::look(&home.path().join("none")).unwrap().had_store);
         let file = home.path().join("file");
         fs::write(&file, []).unwrap();
         assert!(Lock::look(&file).is_err(), "a file is no directory");

@@ -44,9 +44,8 @@ pub struct Verdict {
 pub fn verify(config: &StoreConfig, limits: Limits) -> Result<Verdict, OpenError> {
     let lock = Lock::look(&config.path)?;
     let store = config.path.join(STORE);
-    let had_store = lock.as_ref().is_some_and(Lock::had_store);
     let old = config.path.join(OLD_JOURNAL);
-    if !store.exists() && !had_store && old.exists() {
+    if !store.exists() && !lock.had_store && old.exists() {
         let (replay, last_seq) = crate::before::load_as_it_is(&old)?;
         let report = replay.build(limits, 0, last_seq)?.report;
         return Ok(Verdict { report, before: true });

@@ -11,6 +11,9 @@
 //! segment is not written to again: the commit is written to a new one. Entries after the mark that a process reads
 //! when it opens the log may exist in memory only, after a failed sync. They are written once more before any other
 //! entry.
+//!
+//! A folder that was removed, moved or replaced while the log is open is a failure: its files would still accept
+//! commits that no start can find. The log continues once the same folder is back in its place.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -26,7 +29,7 @@ use super::mark::Mark;
 use super::room::{allocate, create, open, put, remove};
 use super::scan::{MARK, SEGMENT, Scanned, Walked, place_of};
 use crate::commit::Commit;
-use crate::files::{at, sync, sync_data, sync_entry};
+use crate::files::{Identity, at, sync, sync_data, sync_entry};
 use crate::store::{Entry, Error, Log, LogTail, Span};
 
 /// Bytes of a segment.
@@ -59,6 +62,7 @@ struct Open {
 /// State shared by commits and checkpoints.
 struct Shared {
     folder: PathBuf,
+    identity: Identity,
     id: LogId,
     segment_bytes: u64,
     newest: AtomicU64,
@@ -160,6 +164,7 @@ impl FileLog {
         let mark = open(&path)?;
         let shared = Arc::new(Shared {
             folder: folder.to_owned(),
+            identity: Identity::of(folder)?,
             id: scanned.id,
             segment_bytes,
             newest: AtomicU64::new(scanned.last.0),
@@ -175,6 +180,7 @@ impl FileLog {
 
     fn write(&mut self, commit: &Commit) -> Result<(), Error> {
         let mut open = self.open.take().ok_or(Error::Closed)?;
+        self.shared.is_in_place()?;
         let mut parts: Vec<&[u8]> = commit.parts().collect();
         let payload = self.payload(&parts)?;
         let entry_bytes = (ENTRY_HEADER_BYTES + payload as usize).next_multiple_of(ALIGNMENT);
@@ -232,6 +238,7 @@ impl Log for FileLog {
     }
 
     fn close(&mut self) -> Result<(), Error> {
+        self.shared.is_in_place()?;
         self.write_mark(self.last.0, true, true)
     }
 
@@ -243,6 +250,10 @@ impl Log for FileLog {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_in_place(&self) -> Result<(), Error> {
+        self.identity.is_at(&self.folder)
     }
 
     fn newest_header(&self) -> Option<SegmentHeader> {
@@ -282,6 +293,7 @@ impl Shared {
     }
 
     fn new_spare(&self, path: PathBuf) -> Result<Spare, Error> {
+        self.is_in_place()?;
         let file = Arc::new(allocate(&path, self.segment_bytes)?);
         sync_entry(&self.folder)?;
         Ok(Spare { path, file })
@@ -397,6 +409,8 @@ impl LogTail for Shared {
     }
 
     fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
+        // Every checkpoint begins here: it must not write its table to another directory.
+        self.is_in_place()?;
         let mut buffer = Vec::new();
         // A commit that was written again after a failure may be in two segments.
         let mut newest = after;

@@ -214,3 +214,26 @@ fn the_free_bytes_are_those_of_the_disk() {
     let free = log.tail().free_bytes();
     assert!((SEGMENT..=disk.f_blocks * disk.f_frsize).contains(&free), "{free} bytes");
 }
+
+#[test]
+fn a_log_whose_folder_is_not_in_its_place_takes_no_commits_and_goes_on_when_it_is_back() {
+    let (home, mut log) = log(SEGMENT, [BYTES; 2]);
+    let away = tempfile::tempdir().unwrap();
+    let away = away.path().join("log");
+    let fails = |log: &mut FileLog| {
+        assert!(log.append(&commit(3, BYTES)).is_err());
+        assert!(log.tail().read(0, &mut |_| ControlFlow::Continue(())).is_err(), "no checkpoint begins");
+        assert!(log.close().is_err(), "and no stop is clean");
+    };
+    fs::rename(home.path(), &away).unwrap();
+    fails(&mut log);
+    assert!(log.reopen().is_err(), "it needs another file");
+    fs::create_dir(home.path()).unwrap();
+    fails(&mut log);
+    assert!(log.reopen().is_err() && fs::read_dir(home.path()).unwrap().next().is_none(), "nothing is made there");
+    fs::remove_dir(home.path()).unwrap();
+    fs::rename(&away, home.path()).unwrap();
+    log.reopen().unwrap();
+    log.append(&commit(3, BYTES)).unwrap();
+    assert_eq!(read(&*log.tail(), 0).len(), 3);
+}
