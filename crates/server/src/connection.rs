@@ -371,6 +371,8 @@ impl Connection {
             }
             // The kernel says when it takes the rest of our part.
             Ok(false) => self.writable &= !self.stream.has_unwritten(),
+            // A load balancer asks whether the port is open, or a client has changed its mind.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => self.end(Reason::PeerClosed),
             Err(error) => self.over = Some(End::NoHandshake(error)),
         }
         false

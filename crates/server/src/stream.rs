@@ -22,7 +22,7 @@ pub(crate) trait Stream: Send + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// It has failed, or the peer is gone.
+    /// It has failed, or the peer is gone. [`io::ErrorKind::ConnectionAborted`]: without having sent a byte.
     fn shake_hands(&mut self) -> io::Result<bool> {
         Ok(true)
     }

@@ -67,7 +67,7 @@ impl Handshaker {
     /// The certificates in force cannot be used.
     pub(crate) fn wrap(&self, socket: TcpStream) -> io::Result<TlsStream> {
         let session = ServerConnection::new(Arc::clone(&self.0.load().config)).map_err(io::Error::other)?;
-        Ok(TlsStream { socket, session, unconfirmed: 0 })
+        Ok(TlsStream { socket, session, is_silent: true, unconfirmed: 0 })
     }
 
     /// When the first certificate of the chain ends, in seconds since 1970.
@@ -195,6 +195,8 @@ pub(crate) fn unusable(key: &'static str, path: &Path, reason: impl ToString) ->
 pub(crate) struct TlsStream {
     socket: TcpStream,
     session: ServerConnection,
+    /// The peer has sent nothing.
+    is_silent: bool,
     /// Bytes that are encrypted but not yet all with the kernel: the first of the next bytes offered.
     unconfirmed: usize,
 }
@@ -215,6 +217,7 @@ impl TlsStream {
         if self.session.read_tls(&mut self.socket)? == 0 {
             return Ok(false);
         }
+        self.is_silent = false;
         if let Err(error) = self.session.process_new_packets() {
             // The alert tells the peer why; it may be gone.
             let _ = self.flush();
@@ -239,8 +242,9 @@ impl Stream for TlsStream {
             }
             match self.receive() {
                 Ok(true) => {}
-                Ok(false) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "tls handshake eof")),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Ok(false) | Err(_) if self.is_silent => return Err(io::ErrorKind::ConnectionAborted.into()),
+                Ok(false) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "tls handshake eof")),
                 Err(error) => return Err(error),
             }
         }

@@ -146,6 +146,8 @@ fn a_handshake_must_be_complete_in_time() {
     it.stopping = true;
     assert_eq!(it.turn(1000), "shutting down");
     assert_eq!(shaking(vec![Err(io::ErrorKind::InvalidData.into())]).turn(1000), "no handshake: InvalidData");
+    let silent = shaking(vec![Err(io::ErrorKind::ConnectionAborted.into())]).turn(1000);
+    assert_eq!(silent, Reason::PeerClosed.to_string(), "a peer that left without a byte is no failed handshake");
     let mut it = shaking(vec![Ok(false)]);
     it.turn(1000);
     assert!(it.script().told.is_empty());

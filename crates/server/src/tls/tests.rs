@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
+use socket2::SockRef;
 use tempfile::TempDir;
 
 use super::*;
@@ -241,7 +242,7 @@ fn a_stream_ends_with_a_notice_after_a_complete_handshake() {
 
 #[test]
 fn a_failed_handshake_has_the_kind_of_its_cause() {
-    let kind = |files: &Files, act: fn(Peer) -> Option<Peer>| {
+    let kind = |files: &Files, act: &dyn Fn(Peer) -> Option<Peer>| {
         let (mut ours, peer) = pair(files);
         let mut peer = act(peer);
         let shaken = until(|| {
@@ -251,16 +252,27 @@ fn a_failed_handshake_has_the_kind_of_its_cause() {
         shaken.map_err(|error| error.kind())
     };
     let files = Files::new(2040);
-    assert_eq!(kind(&files, Some), Ok(()));
-    assert_eq!(kind(&files, |_gone| None), Err(io::ErrorKind::UnexpectedEof));
+    assert_eq!(kind(&files, &Some), Ok(()));
+    let goes = |bytes: &'static [u8], resets: bool| {
+        move |mut peer: Peer| {
+            peer.socket.write_all(bytes).unwrap();
+            SockRef::from(&peer.socket).set_linger(resets.then_some(Duration::ZERO)).unwrap();
+            None
+        }
+    };
+    // The second kind of end is a reset.
+    for resets in [false, true] {
+        assert_eq!(kind(&files, &goes(b"", resets)), Err(io::ErrorKind::ConnectionAborted), "{resets}");
+    }
+    assert_eq!(kind(&files, &goes(b"\x16\x03\x01", false)), Err(io::ErrorKind::UnexpectedEof));
     let talks_plainly = |mut peer: Peer| {
         peer.socket.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         Some(peer)
     };
-    assert_eq!(kind(&files, talks_plainly), Err(io::ErrorKind::InvalidData));
+    assert_eq!(kind(&files, &talks_plainly), Err(io::ErrorKind::InvalidData));
     let Files(dir, tls) = files;
     let strict = Files(dir, Tls { client_ca: tls.certificate.clone(), ..tls });
-    assert_eq!(kind(&strict, Some), Err(io::ErrorKind::PermissionDenied), "a peer without a certificate");
+    assert_eq!(kind(&strict, &Some), Err(io::ErrorKind::PermissionDenied), "a peer without a certificate");
 }
 
 #[test]
