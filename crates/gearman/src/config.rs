@@ -39,7 +39,7 @@ pub struct Gearman {
     pub frame_bytes_max: ByteSize,
     /// The longest line of the admin protocol.
     pub line_bytes_max: ByteSize,
-    /// Deliveries before a job is given up; 0 = no limit.
+    /// Deliveries before a job is given up; 0 = the limit of all protocols, `limits.losses_max`.
     pub job_retries: u32,
     /// Keep jobs that were given up in the dead-letter queue.
     pub keep_failed: bool,

@@ -52,7 +52,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("exceptions", None, Nothing, Mapped, "gearman.exceptions"),
     opt("file-descriptors", Some('f'), Number, Mapped, "server.connections_max; the limit on open files is raised to hold them"),
     opt("help", Some('h'), Nothing, Mapped, "this text"),
-    opt("job-retries", Some('j'), Number, Mapped, "gearman.job_retries; 0 and -1 mean no limit"),
+    opt("job-retries", Some('j'), Number, Mapped, "gearman.job_retries; an explicit 0 or -1 is no limit and sets limits.losses_max = 0. Without it: limits.losses_max, 5 lost workers or timeouts"),
     opt("job-handle-prefix", None, Text, Mapped, "gearman.handle_prefix, at most 42 bytes"),
     opt("hashtable-buckets", None, Number, Ignored, "tables grow by themselves"),
     opt("keepalive", None, Nothing, Mapped, "always on, as in gearmand"),

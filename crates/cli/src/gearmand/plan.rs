@@ -132,7 +132,10 @@ fn numbers(given: &Given, config: &mut Config) -> Result<(), String> {
     if given.number("keepalive-count") != Some(-1) {
         set(given, "keepalive-count", 0, &mut server.keepalive_count)?;
     }
-    if given.number("job-retries") != Some(-1) {
+    // The numbers that mean "no limit" take the limit for jobs of all protocols away, too.
+    if let Some(0 | -1) = given.number("job-retries") {
+        (gearman.job_retries, config.limits.losses_max) = (0, 0);
+    } else {
         set(given, "job-retries", 0, &mut gearman.job_retries)?;
     }
     let times =
@@ -292,6 +295,8 @@ mod tests {
             ("--file-descriptors=500", is(&["server.connections_max = 500"])),
             ("--help", vec![]),
             ("--job-retries=3", is(&["gearman.job_retries = 3"])),
+            ("--job-retries=0", is(&["limits.losses_max = 0"])),
+            ("--job-retries=-1", is(&["limits.losses_max = 0"])),
             ("--job-handle-prefix=H:lap", is(&["gearman.handle_prefix = \"H:lap\""])),
             ("--hashtable-buckets=991", ignored("hashtable-buckets", "tables grow by themselves")),
             ("--keepalive", vec![]),
@@ -406,7 +411,7 @@ mod tests {
 
     #[test]
     fn values_that_equal_the_default() {
-        let line = "--keepalive-idle=-1 --keepalive-interval=-1 --keepalive-count=-1 --job-retries=-1 --threads=0 \
+        let line = "--keepalive-idle=-1 --keepalive-interval=-1 --keepalive-count=-1 --threads=0 \
                     --queue-type builtin --port 4730";
         assert_eq!(differences(line), Vec::<String>::new());
         assert_eq!(differences("--log-file=stderr --daemon"), ["daemon true"]);

@@ -9,7 +9,7 @@ use super::state::{State, own};
 use super::warnings::warn_job;
 use crate::context::Context;
 use crate::ids::JobId;
-use crate::jobs::{Backoff, Failure, JobState, OnExpiry, Slot};
+use crate::jobs::{Backoff, Failure, JobState, Lease, OnExpiry, Slot};
 use crate::outcome::{End, Fate};
 use crate::warning::WarningKind;
 
@@ -126,9 +126,17 @@ fn pause_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context)
 pub(super) fn expire_lease(state: &mut State, slot: Slot, context: &mut Context) {
     let Some(job) = state.jobs.at(slot) else { return };
     let (id, on_expiry) = (job.id, job.lease().map(|lease| lease.on_expiry));
+    let is_held = job.lease().is_some_and(Lease::connection_bound);
+    let has_limit = job.retry.losses_max > 0 || state.limits.losses_max > 0;
     count(state, slot, |totals| totals.timed_out += u64::from(on_expiry.is_some()));
     match on_expiry {
         None => {}
+        // The worker is late and not lost: only a limit makes that count.
+        Some(OnExpiry::Requeue) if is_held && !has_limit => {
+            void_token(state, slot, context);
+            state.jobs.update(slot, |job| job.extra.iter_mut().for_each(|extra| extra.progress = None));
+            make_ready(state, slot, None, context);
+        }
         Some(OnExpiry::Requeue) => lose_job(state, id, context),
         Some(OnExpiry::Front) => return_to_front(state, slot, context),
         Some(OnExpiry::Fail) => {

@@ -66,6 +66,30 @@ fn a_named_worker_reports_on_its_own_leases_only() {
 }
 
 #[test]
+fn a_late_connection_bound_lease_is_no_loss_unless_losses_have_a_limit() {
+    let bound = LeaseTerms { lease_ms: Some(100), on_expiry: REQUEUE, ..LeaseTerms::CONNECTION };
+    let timed = timed(100, REQUEUE);
+    for (name, lease, losses_max, own, lost) in [
+        ("no limit", bound, 0, 0, 0),
+        ("a limit for all", bound, 5, 0, 1),
+        ("a limit of its own", bound, 0, 7, 1),
+        ("time-bound: its worker may be gone", timed, 0, 0, 1),
+    ] {
+        let mut broker = Broker::limited(|limits| limits.losses_max = losses_max);
+        broker.hear(4, push("q").losses(own));
+        broker.hear(1, serve_on("q", 0, lease));
+        broker.hear(1, common::take_served());
+        broker.hear(1, tell(1, Note::Progress { numerator: 1, denominator: 2, raw: "1".into() }));
+        broker.at(1_100, []);
+        assert_eq!(broker.place(1), "ready", "{name}");
+        let job = broker.engine.job(JobId(1)).unwrap();
+        let extra = job.extra.as_deref().unwrap();
+        assert_eq!((extra.losses, extra.progress.is_none()), (lost, true), "{name}");
+        assert_eq!(broker.engine.meta().totals.lost, u64::from(lost), "{name}");
+    }
+}
+
+#[test]
 fn a_stale_token_ends_nothing() {
     let mut broker = held();
     broker.at(1_500, []);

@@ -25,7 +25,8 @@ pub struct Settings {
     pub verbosity_text: String,
     /// The answer to `getpid`, after `OK`.
     pub pid: u32,
-    /// How often a job is handed out before a lost worker makes it fail for good; 0 = no limit (`--job-retries`).
+    /// How often a job is handed out before a lost worker makes it fail for good; 0 = the limit of all
+    /// protocols, `limits.losses_max` (`--job-retries`).
     pub job_retries: u32,
     /// Failed background jobs go to the dead-letter queue, for an operator. gearmand forgets them.
     pub keep_failed: bool,

@@ -357,10 +357,17 @@ impl Oracle {
 
     pub(super) fn lease_due(&mut self, id: JobId) {
         let memo = self.job_mut(id);
-        let Some(on_expiry) = memo.job.lease().map(|lease| lease.on_expiry) else { return };
+        let Some(lease) = memo.job.lease() else { return };
+        let (on_expiry, is_held, own) = (lease.on_expiry, lease.connection_bound(), memo.job.retry.losses_max);
         let cycle = memo.job.cycle();
         self.count_total(id, |totals| totals.timed_out += 1);
         match on_expiry {
+            OnExpiry::Requeue if is_held && own == 0 && self.limits.losses_max == 0 => {
+                self.see("Late::NoLoss");
+                self.void_token(id);
+                self.job_mut(id).job.extra.iter_mut().for_each(|extra| extra.progress = None);
+                self.make_ready(id, None);
+            }
             OnExpiry::Requeue => self.lose(id),
             OnExpiry::Fail => {
                 let (kind, message) = ("ReservationExpired".into(), "job reservation expired".into());
