@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -238,6 +239,7 @@ fn a_log_file_that_was_moved_away_is_left_alone_after_sighup() {
     fs::rename(&log, &old).unwrap();
     daemon.signal("HUP");
     wait_until("a new file is begun", || has(&log, "SIGHUP"));
+    assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o640, "for the owner and a group");
     // If the new file cannot be opened, the old one stays in use.
     let aside = dir.path().join("windlass.log.2");
     fs::rename(&log, &aside).unwrap();

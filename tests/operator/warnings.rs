@@ -1,9 +1,13 @@
 //! The daemon's warnings and their frequency: every problem is logged, and no client can fill the disk with log lines.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
 use serde_json::Value;
 use windlass_testkit::daemon::Daemon;
 
 use crate::common::faktory::Fwp;
+use crate::common::http::Http;
 use crate::common::{Peer, daemon, wait_until};
 
 /// The warnings so far.
@@ -106,6 +110,35 @@ fn deaths_and_expired_jobs_are_counted_with_an_example() {
     assert_eq!(fwp.ask(push), "+OK");
     wait_for(&daemon, 1, "a job expired before a worker took it: dropped it", "expired");
     assert!(!daemon.log_text().contains("private"), "never what is in a job");
+}
+
+#[test]
+fn what_other_users_can_read_is_logged_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let chmod = |name: &str, mode| fs::set_permissions(path(name), Permissions::from_mode(mode)).unwrap();
+    fs::create_dir(path("data")).unwrap();
+    fs::write(path("secret"), "secret\n").unwrap();
+    fs::write(path("token"), "secret\n").unwrap();
+    let keys = format!(
+        "[http]\nlisten = [\"127.0.0.1:0\"]\naudit = {:?}\n[faktory]\nlisten = [\"127.0.0.1:0\"]\npassword_file = {:?}\n\
+         [spiderq]\nlisten = [\"127.0.0.1:0\"]\nuser = \"u\"\npassword_file = {:?}\n",
+        path("audit"),
+        path("secret"),
+        path("token"),
+    );
+    for (data, secret, expected) in [(0o777, 0o644, vec!["", "faktory.password_file"]), (0o750, 0o640, vec![])] {
+        chmod("data", data);
+        chmod("secret", secret);
+        chmod("token", 0o600);
+        let daemon = daemon(dir.path()).set(&keys).start();
+        let open = |line: &Value| line["message"].as_str().unwrap().contains("open to other users");
+        let open = warnings(&daemon).into_iter().filter(open);
+        let keys: Vec<String> = open.map(|line| line["key"].as_str().unwrap_or_default().to_owned()).collect();
+        assert_eq!(keys, expected, "{data:o}");
+        Http(daemon.address("http")).request("POST", "/api/v1/queues/q/pause", &[], b"");
+        assert_eq!(fs::metadata(path("audit")).unwrap().permissions().mode() & 0o777, 0o600);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -52,5 +53,6 @@ impl Audit {
 
 fn append(path: &PathBuf, line: &Line<'_>) -> io::Result<()> {
     let text = serde_json::to_string(line)? + "\n";
-    OpenOptions::new().append(true).create(true).open(path)?.write_all(text.as_bytes())
+    // It names people, queues and addresses.
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(text.as_bytes())
 }

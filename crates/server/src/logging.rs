@@ -7,6 +7,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::env;
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::{self, PanicHookInfo};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -129,7 +130,8 @@ impl LogFile {
 }
 
 fn open(path: &Path) -> Result<Arc<File>, Error> {
-    let opened = File::options().create(true).append(true).open(path);
+    // Queues, people and addresses are in it: for the owner, and for a group that reads logs.
+    let opened = File::options().create(true).append(true).mode(0o640).open(path);
     opened.map(Arc::new).map_err(|reason| Error::File { path: path.to_owned(), reason })
 }
 

@@ -68,6 +68,7 @@ pub fn run(
         let _inside = runtime.enter();
         sockets.bind_private(config);
     }
+    warnings::exposed(config);
     let outcome = runtime.block_on(serve((config, values), (place, sockets), early, &reread, ready));
     if outcome.is_err() {
         // A door's thread may wait for the store for ever, and the process ends.

@@ -1,9 +1,14 @@
 //! Log lines for the operator: the engine's warnings, closed connections, open addresses.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
 use windlass_config::Address;
 use windlass_engine::{Capacity, Refusal, Thing, Warning, WarningKind};
 use windlass_session::Reason;
 
+use crate::config::Config;
 use crate::logging::limited::{shown, warn_limited};
 use crate::protocols::ProtocolNames;
 
@@ -127,6 +132,31 @@ pub(crate) fn open_to_all(protocol: &'static str, address: &Address) {
         %address,
         "anyone who can reach this address can submit, take and remove jobs: it asks for neither a password nor a certificate"
     );
+}
+
+/// Warns of a data directory that other users of the machine can enter, and of files with secrets that they can read.
+pub(crate) fn exposed(config: &Config) {
+    const OTHERS: u32 = 0o007;
+    const OTHERS_READ: u32 = 0o004;
+    let mode_of = |path: &Path| fs::metadata(path).map_or(0, |about| about.permissions().mode() & 0o7777);
+    let mode = mode_of(&config.data_dir);
+    if mode & OTHERS != 0 && !config.ephemeral {
+        let (data_dir, mode) = (config.data_dir.display(), format!("{mode:04o}"));
+        tracing::warn!(%data_dir, mode, "the data directory is open to other users of this machine: chmod o= closes it");
+    }
+    for (key, value) in &config.values {
+        let path = Path::new(value.trim_matches('"'));
+        let mode = mode_of(path);
+        if is_secret_file(key) && mode & OTHERS_READ != 0 {
+            let (path, mode) = (path.display(), format!("{mode:04o}"));
+            tracing::warn!(key, %path, mode, "a secret is open to other users of this machine: chmod o= closes its file");
+        }
+    }
+}
+
+/// Whether a key names a file with a private key, passwords or logins.
+fn is_secret_file(key: &str) -> bool {
+    ["tls.key", "password_file", "secret_key_file", "http.logins"].iter().any(|end| key.ends_with(end))
 }
 
 #[cfg(test)]

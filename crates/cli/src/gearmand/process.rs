@@ -1,9 +1,9 @@
 //! Changes to the process itself: user, background, pid file.
 
 use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{DirBuilderExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -36,7 +36,10 @@ pub(super) fn user(name: &str) -> Result<Option<User>, String> {
 pub(super) fn become_user(user: &User, data_dir: &Path) -> Result<(), String> {
     let failed = |why: &dyn std::fmt::Display| format!("--user={}: {why}", user.name);
     if !data_dir.exists() {
-        let made = fs::create_dir_all(data_dir)
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(data_dir)
             .and_then(|()| chown(data_dir, Some(user.uid.as_raw()), Some(user.gid.as_raw())));
         made.map_err(|why| failed(&format_args!("cannot make {}: {why}", data_dir.display())))?;
     }
