@@ -297,9 +297,8 @@ pub enum Proof {
     Connection,
     /// The lease has this token.
     Token(Token),
-    /// The job is leased, by any client (FWP: any connection may `ACK`); but for a connection of a named worker, by that
-    /// worker. [`crate::LeaseCommand::Finish`] also accepts a job that was delivered and has since become ready or
-    /// retrying: its worker finished it late.
+    /// The job is leased, by any client (FWP: any connection may `ACK`). [`crate::LeaseCommand::Finish`] also accepts a
+    /// job that was delivered and has since become ready or retrying: its worker finished it late.
     AnyLease,
     /// The job was leased to a worker whose connection, or the daemon, ended before the worker could report success.
     /// Only for [`crate::LeaseCommand::Finish`]. The engine does not remember the lease: the claim holds if the job is

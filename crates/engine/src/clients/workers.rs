@@ -76,10 +76,6 @@ impl Workers {
         self.by_number.len()
     }
 
-    pub(crate) fn get(&self, number: u64) -> Option<&Worker> {
-        self.by_number.get(&number)
-    }
-
     pub(crate) fn named(&self, name: &[u8]) -> Option<u64> {
         self.by_name.get(name).copied()
     }

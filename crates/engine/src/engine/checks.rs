@@ -52,15 +52,9 @@ fn find_where(state: &State, job: &JobRef, accepts: impl Fn(&Job) -> bool) -> Re
 /// queue was bridged when the client took it.
 pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Result<Slot, Refusal> {
     let scope = || Scope::of_client(state, client);
-    // A connection of a named worker reports on that worker's jobs.
-    let is_own = |holder: &Holder| {
-        state.worker_of(client).is_none_or(|name| matches!(holder, Holder::Named(own) if **own == *name))
-    };
     let is_proved = |job: &Job| {
         job.lease().is_some_and(|lease| match proof {
-            Proof::AnyLease => {
-                is_own(&lease.holder) && (scope().has_job(state, job) || scope().holds(state, &lease.holder))
-            }
+            Proof::AnyLease => scope().has_job(state, job) || scope().holds(state, &lease.holder),
             Proof::Token(token) => lease.token == token,
             Proof::Connection => matches!(lease.holder, Holder::Connection(holder) if holder == client),
             Proof::Late => false,

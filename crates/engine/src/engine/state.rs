@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::batches::Batches;
-use crate::clients::{Client, Clients, Waiters, Watchers, Worker, Workers};
+use crate::clients::{Clients, Waiters, Watchers, Workers};
 use crate::condition::JobReader;
 use crate::context::Context;
 use crate::days::Days;
@@ -51,12 +51,6 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The name of the worker to which a connection belongs.
-    pub(super) fn worker_of(&self, client: ClientId) -> Option<&[u8]> {
-        let number = self.clients.get(client).and_then(Client::worker)?;
-        self.workers.get(number).map(Worker::name)
-    }
-
     /// Nothing yet. `seed` protects the hash tables against crafted keys and does not affect any output.
     pub(super) fn new(limits: Limits, seed: u64) -> Self {
         Self {

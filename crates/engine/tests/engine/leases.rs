@@ -7,8 +7,7 @@ use windlass_engine::{
 
 use crate::common;
 use crate::common::{
-    Broker, data, enlist, extend, fail, fail_by, finish, finish_by, push, release, release_by, serve_on, take, tell,
-    timed, token,
+    Broker, data, extend, fail, fail_by, finish, finish_by, push, release, serve_on, take, tell, timed, token,
 };
 
 const FAIL: OnExpiry = OnExpiry::Fail;
@@ -41,27 +40,6 @@ fn which_proofs_may_finish_a_job() {
     for (name, client, job, proof, expected) in table {
         let said = common::words(&held().hear(client, finish_by(job, proof)));
         assert_eq!(said, [expected], "{name}");
-    }
-}
-
-#[test]
-fn a_named_worker_reports_on_its_own_leases_only() {
-    let reports = [finish_by(1, Proof::AnyLease), fail_by(1, Proof::AnyLease), release_by(1, Proof::AnyLease)];
-    for report in reports {
-        let mut broker = Broker::new();
-        broker.hear(4, push("q"));
-        for (client, worker) in [(1, "a"), (2, "b"), (3, "b")] {
-            broker.hear(client, enlist(worker));
-        }
-        broker.hear(1, take(["q"]).for_ms(500, FAIL).worker("a"));
-        // An operator takes it back, and another worker gets it.
-        broker.says(4, release_by(1, Proof::AnyLease), ["4 done"]);
-        broker.hear(2, take(["q"]).for_ms(500, FAIL).worker("b"));
-        broker.says(1, report.clone(), ["1 refused: lease not held"]);
-        assert_eq!(broker.place(1), "leased until 1500");
-        // Any connection of the holder may report.
-        let said = common::words(&broker.hear(3, report));
-        assert!(!said[0].contains("refused"), "{said:?}");
     }
 }
 

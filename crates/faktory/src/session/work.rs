@@ -1,7 +1,6 @@
 //! ACK, FAIL, REQUEUE and BEAT: a worker's reports on its jobs and on itself.
 //!
-//! Spec: "Consumer Commands". Any connection may report on any leased job, even if another one took it, unless the
-//! connection is of a worker and the job of another one: then the job was taken from the former.
+//! Spec: "Consumer Commands". Any connection may report on any leased job, even if another one took it.
 
 use bytes::Bytes;
 use windlass_engine::{Command, Failure, LeaseCommand, Proof, Refusal, Reply, Thing, WorkerCommand, WorkerState};
@@ -21,8 +20,7 @@ impl FaktorySpeaker {
         talk.ask(Ask::Finish, finish);
     }
 
-    /// An unknown job, one without a lease, or another worker's is not an error: another client may have finished it
-    /// first, or was given it.
+    /// An unknown job, or one without a lease, is not an error: another client may have finished it first.
     pub(super) fn finished(answer: &Answer, talk: &mut Talk<'_>) {
         match answer {
             Err(why) if !is_unknown(*why) => refusal::write(*why, talk.bytes()),

@@ -269,10 +269,6 @@ pub(crate) fn release(job: u64, front: bool) -> Command {
     Command::Lease(LeaseCommand::Release { job: id(job), proof: Proof::Connection, front })
 }
 
-pub(crate) fn release_by(job: u64, proof: Proof) -> Command {
-    Command::Lease(LeaseCommand::Release { job: id(job), proof, front: false })
-}
-
 pub(crate) fn extend(job: u64, token: u64, until: u64, only_later: bool) -> Command {
     Command::Lease(LeaseCommand::Extend {
         job: id(job),

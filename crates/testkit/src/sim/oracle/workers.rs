@@ -9,12 +9,6 @@ impl Oracle {
         self.workers.iter().find(|worker| worker.name == name)
     }
 
-    /// The name of the worker to which a connection belongs.
-    pub(super) fn name_of(&self, client: ClientId) -> Option<&bytes::Bytes> {
-        let number = self.client(client)?.worker?;
-        self.workers.iter().find(|worker| worker.number == number).map(|worker| &worker.name)
-    }
-
     pub(super) fn enlist(&mut self, client: ClientId, name: &bytes::Bytes, about: &bytes::Bytes) -> Answer {
         self.check_name(name)?;
         if name.is_empty() {
