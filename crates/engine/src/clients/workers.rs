@@ -80,8 +80,8 @@ impl Workers {
         self.by_name.get(name).copied()
     }
 
-    pub(crate) fn known(&self, name: &[u8]) -> Option<&Worker> {
-        self.get(self.named(name)?)
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&Worker> {
+        self.by_number.get(&self.named(name)?)
     }
 
     /// The workers from a number on, in order of registration.

@@ -50,7 +50,7 @@ impl Scope {
     pub(super) fn holds(self, state: &State, holder: &Holder) -> bool {
         match holder {
             Holder::Connection(client) => self.is(state.clients.protocol_of(*client)),
-            Holder::Named(worker) => self.is(state.workers.known(worker).and_then(Worker::protocol)),
+            Holder::Named(worker) => self.is(state.workers.get(worker).and_then(Worker::protocol)),
         }
     }
 
