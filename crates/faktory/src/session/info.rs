@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, btree_map};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Cursor, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, Query, QueueRow, Reply, Stats, Timestamp,
+    Cursor, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, Query, QueueKind, QueueRow, Reply, Stats, Timestamp,
 };
 
 use super::ask::Ask;
@@ -145,7 +145,8 @@ impl Gathered {
     }
 
     fn add(&mut self, row: &QueueRow) {
-        if !is_queue_name(&row.name) {
+        // An operator's page, which has the same rows, sees spiderq's queues, too.
+        if row.kind != QueueKind::Work || !is_queue_name(&row.name) {
             return;
         }
         let jobs = row.jobs(JobStateKind::Ready).into();
