@@ -130,7 +130,7 @@ fn a_large_job_waits(attend: Attend) {
             until_rung = true;
         }
         // Seats of connections that are in the turn are dropped.
-        drop(thread.take());
+        let _dropped = thread.take();
         until_rung &= !bell.look();
     }
     committer.join().unwrap();
@@ -181,7 +181,7 @@ fn no_mail_is_left_unread() {
                 continue;
             }
             let _ = bell.attend();
-            drop(thread.take());
+            let _dropped = thread.take();
             let _ = bell.look();
             read += letters.swap(0, Ordering::AcqRel);
         }
