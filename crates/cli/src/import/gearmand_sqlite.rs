@@ -27,8 +27,9 @@ use windlass_gearman::wire::{Priority, Submission, UNIQUE_BYTES_MAX};
 use windlass_server::Failure;
 use windlass_server::import::{Importer, Outcome, Source};
 
+use super::gearmand_report::Report;
 use super::options::{Options, configure, output, print};
-use super::report::{Report, cannot_say};
+use super::report::cannot_say;
 use crate::settings::Settings;
 
 const HELP: &str = "\

@@ -7,6 +7,8 @@
 mod eventmq_redis;
 mod faktory_redis;
 #[cfg(feature = "sqlite")]
+mod gearmand_report;
+#[cfg(feature = "sqlite")]
 mod gearmand_sqlite;
 mod jsonl;
 mod options;

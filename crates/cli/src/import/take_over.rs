@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use windlass_server::Failure;
 use windlass_server::import::{self, Importer};
 
+use super::gearmand_report::Report;
 use super::gearmand_sqlite::{Queue, holder, take_all, unusable};
-use super::report::Report;
 use crate::config::Config;
 
 /// How often to check whether the old gearmand has closed the file.
