@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 use crate::ids::{JobId, Priority, Protocol, Timestamp, Token};
-use crate::jobs::{Expiry, JobState, JobStateKind, KeyUntil, OnExpiry, Retry};
+use crate::jobs::{JobState, JobStateKind, KeyUntil, OnExpiry, Retry};
 
 /// The peer of a connection.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -90,8 +90,8 @@ pub struct NewJob {
     pub unique: Option<Unique>,
     /// Do not hand out before this time (wall clock).
     pub not_before: Option<Timestamp>,
-    /// Discard if not taken before this time.
-    pub expires: Option<Expiry>,
+    /// Discard if not taken before this time (wall clock).
+    pub expires_at: Option<Timestamp>,
     /// What follows a failure.
     pub retry: Retry,
     /// The producer set no retry policy: the queue's rule applies, if it has one ([`crate::QueueRules::retry`]).
@@ -141,7 +141,7 @@ impl NewJob {
             meta: Bytes::new(),
             unique: None,
             not_before: None,
-            expires: None,
+            expires_at: None,
             retry: Retry::NONE,
             retry_default: false,
             result_keep_ms: 0,

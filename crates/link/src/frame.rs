@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of the frames and of every item. Daemons of different versions form no broker.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 3;
 
 /// The longest frame unless a stream sets another limit, in bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -275,12 +275,12 @@ mod tests {
         encoder.push(&"one".to_owned()).unwrap();
         encoder.push(&String::new()).unwrap();
         assert_eq!(encoder.len(), 10);
-        assert_eq!(encoder.take(), b"\x06\0\0\0\x04\x03one\0");
+        assert_eq!(encoder.take(), b"\x06\0\0\0\x03\x03one\0");
         assert!(encoder.is_empty() && encoder.take().is_empty());
         encoder.push(&"two".to_owned()).unwrap();
         let mut taken = b"before ".to_vec();
         encoder.take_into(&mut taken);
-        assert_eq!(taken, b"before \x05\0\0\0\x04\x03two");
+        assert_eq!(taken, b"before \x05\0\0\0\x03\x03two");
     }
 
     #[test]
@@ -332,15 +332,15 @@ mod tests {
             ("another version, before the frame is there", b"\x09\0\0\0\x07", Err(FrameError::Version(7))),
             (
                 "an item that is cut",
-                b"\x02\0\0\0\x04\x05",
+                b"\x02\0\0\0\x03\x05",
                 Err(FrameError::Item(postcard::Error::DeserializeUnexpectedEnd)),
             ),
             (
                 "an item of another type",
-                b"\x03\0\0\0\x04\x01\xff",
+                b"\x03\0\0\0\x03\x01\xff",
                 Err(FrameError::Item(postcard::Error::DeserializeBadUtf8)),
             ),
-            ("a frame that goes on", b"\x05\0\0\0\x04\x05ab", Ok(())),
+            ("a frame that goes on", b"\x05\0\0\0\x03\x05ab", Ok(())),
         ];
         for (name, bytes, expected) in table {
             let mut decoder = Decoder::<String>::new(100);

@@ -284,7 +284,7 @@ fn of_jobs(print: &Fingerprint) -> Vec<(&'static str, bool)> {
         ("a key", any(|job| job.key().is_some() && job.state == JobState::Ready)),
         ("failures", any(|job| job.failures > 0)),
         ("meta", extra(|extra| !extra.meta.is_empty())),
-        ("expires_at", extra(|extra| extra.expires.is_some())),
+        ("expires_at", extra(|extra| extra.expires_at.is_some())),
         ("a key until the end or a time", extra(|extra| matches!(extra.key_until, KeyUntil::EndOr(_)))),
         ("a key until the start or a time", extra(|extra| matches!(extra.key_until, KeyUntil::StartOr(_)))),
         ("a key until it is gone", extra(|extra| extra.key_until == KeyUntil::Gone)),

@@ -10,8 +10,8 @@ use crate::ids::{ClientId, JobId, Protocol, Timestamp};
 pub struct Extra {
     /// Bytes that the producer's session gets back, in its own encoding.
     pub meta: Bytes,
-    /// When it is discarded, unless it was taken in time.
-    pub expires: Option<Expiry>,
+    /// Discarded when taken or due after this time, by the wall clock.
+    pub expires_at: Option<Timestamp>,
     /// When the coalescing key is released.
     pub key_until: KeyUntil,
     /// Its position in a `cycle` queue; unused in others.
@@ -46,15 +46,6 @@ pub struct Track {
     /// Time of the last visible change, by the wall clock. Taking the job under a connection-bound lease does not
     /// count.
     pub updated_at: Timestamp,
-}
-
-/// When a job expires.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
-pub enum Expiry {
-    /// At this moment of the calendar, by the wall clock.
-    At(Timestamp),
-    /// At the end of a span, by the engine's time. No change of the wall clock makes it shorter.
-    By(Timestamp),
 }
 
 /// When a job releases its coalescing key.
@@ -133,15 +124,6 @@ pub enum Role {
     Complete,
     /// [`crate::NewBatch::success`].
     Success,
-}
-
-impl Expiry {
-    /// Moves it, if it uses the engine's time.
-    pub const fn shift(&mut self, ms: i64) {
-        if let Self::By(at) = self {
-            *at = at.shifted(ms);
-        }
-    }
 }
 
 impl KeyUntil {

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::extra::{Cycle, Expiry, Extra, KeyUntil, Member};
+use super::extra::{Cycle, Extra, KeyUntil, Member};
 use super::payload::Payload;
 use super::state::{JobState, Lease};
 use crate::ids::{ClientId, JobId, Priority, Protocol, QueueId, Timestamp};
@@ -133,18 +133,9 @@ impl Job {
         !self.durable && self.listeners().is_empty()
     }
 
-    /// When it expires, if ever.
-    pub(crate) fn expiry(&self) -> Option<Expiry> {
-        self.extra.as_deref().and_then(|extra| extra.expires)
-    }
-
-    /// Whether its time to expire has come, by the engine's time or by the wall clock.
-    pub(crate) fn is_expired(&self, now: Timestamp, wall: Timestamp) -> bool {
-        match self.expiry() {
-            Some(Expiry::At(at)) => at <= wall,
-            Some(Expiry::By(at)) => at <= now,
-            None => false,
-        }
+    /// When it expires.
+    pub(crate) fn expiry(&self) -> Timestamp {
+        self.extra.as_deref().and_then(|extra| extra.expires_at).unwrap_or(Timestamp::NEVER)
     }
 
     /// Whether it should hold its key in its state.
@@ -258,7 +249,6 @@ impl Job {
         self.state.shift(ms);
         if let Some(extra) = &mut self.extra {
             extra.key_until.shift(ms);
-            extra.expires.iter_mut().for_each(|expires| expires.shift(ms));
         }
     }
 }

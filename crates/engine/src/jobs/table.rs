@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use foldhash::fast::FixedState;
 
 use super::counts::{Counts, StateCounts};
-use super::extra::{Expiry, Role};
+use super::extra::Role;
 use super::holders::Holders;
 use super::job::{Job, Unfit};
 use super::keys::Keys;
@@ -185,8 +185,7 @@ impl Jobs {
     pub(crate) fn insert(&mut self, mut job: Job, timers: &mut Timers) -> Slot {
         let (id, has_key) = (job.id, job.payload.has_key());
         self.bytes += job.weight_bytes();
-        let (expires_at, timer) = expiry_of(&job);
-        timers.set(expires_at, timer);
+        timers.set(job.expiry(), Timer::Expiry(id));
         self.by_state.names.insert(&job);
         self.by_state.enter(&mut job, timers);
         let slot = self.slab.insert(job);
@@ -208,7 +207,7 @@ impl Jobs {
         self.by_state.names.remove(&job);
         job.listeners().iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
         self.bytes -= job.weight_bytes();
-        timers.cancel(expiry_of(&job).0);
+        timers.cancel(job.expiry());
         if self.by_id.is_empty() {
             self.slab.shrink_empty();
         }
@@ -306,9 +305,8 @@ impl Jobs {
 
     /// Takes the time of a job's expiry away.
     pub(crate) fn clear_expiry(&mut self, slot: Slot, timers: &mut Timers) {
-        let Some(job) = self.slab.at_mut(slot) else { return };
-        timers.cancel(expiry_of(job).0);
-        job.extra.iter_mut().for_each(|extra| extra.expires = None);
+        let expiry = self.slab.at_mut(slot).and_then(|job| job.extra.as_deref_mut()?.expires_at.take());
+        timers.cancel(expiry.unwrap_or(Timestamp::NEVER));
     }
 
     /// Moves the end of a lease, if there is one. With `only_later` it never moves to an earlier time.
@@ -352,7 +350,7 @@ impl Jobs {
     pub(crate) fn has_timer(&self, at: Timestamp, timer: Timer) -> bool {
         match timer {
             Timer::Lease(id) => self.get(id).and_then(Job::lease).is_some_and(|lease| lease.alarm_at == at),
-            Timer::Expiry(id) | Timer::Age(id) => self.get(id).is_some_and(|job| expiry_of(job) == (at, timer)),
+            Timer::Expiry(id) => self.get(id).is_some_and(|job| job.expiry() == at),
             Timer::Key(id) => {
                 let keyed = self.slot(id).and_then(|slot| Some((slot, self.at(slot)?)));
                 keyed.is_some_and(|(slot, job)| job.key_limit() == at && self.holds_key(slot, job))
@@ -470,14 +468,5 @@ impl Jobs {
         self.by_state.timed.check(jobs());
         self.by_state.holders.check(jobs());
         self.by_state.counts.check(jobs().map(|job| (job.protocol, job.state.kind())));
-    }
-}
-
-/// When a job expires, by the clock of the timer beside it.
-fn expiry_of(job: &Job) -> (Timestamp, Timer) {
-    match job.expiry() {
-        Some(Expiry::At(at)) => (at, Timer::Expiry(job.id)),
-        Some(Expiry::By(at)) => (at, Timer::Age(job.id)),
-        None => (Timestamp::NEVER, Timer::Age(job.id)),
     }
 }

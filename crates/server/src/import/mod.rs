@@ -171,7 +171,6 @@ impl Importer {
         if let Some(unique) = &mut job.unique {
             unique.until.shift(ahead_ms);
         }
-        job.expires.iter_mut().for_each(|expires| expires.shift(ahead_ms));
         job
     }
 

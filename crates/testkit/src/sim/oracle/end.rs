@@ -399,7 +399,7 @@ impl Oracle {
     /// A job has expired. A job that was taken in time, or has ended, stays.
     pub(super) fn expire(&mut self, id: JobId) {
         let memo = self.job_mut(id);
-        memo.extra().expires = None;
+        memo.extra().expires_at = None;
         if matches!(memo.job.state, JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_)) {
             self.count_total(id, |totals| totals.expired += 1);
             self.tell_end(id, &End::Expired);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, ClientInfo, Expiry, Extra, Holder, Job, JobId, JobState, KeyUntil, Lease, LeaseTerms, Priority, Protocol,
+    ClientId, ClientInfo, Extra, Holder, Job, JobId, JobState, KeyUntil, Lease, LeaseTerms, Priority, Protocol,
     Protocols, QueueId, QueueKind, QueueRules, Select, Tag, Throttle, Timestamp, WorkerState,
 };
 
@@ -49,8 +49,8 @@ impl JobMemo {
         !self.job.durable && self.job.listeners().is_empty()
     }
 
-    pub(crate) fn expires(&self) -> Option<Expiry> {
-        self.job.extra.as_deref().and_then(|extra| extra.expires)
+    pub(crate) fn expires_at(&self) -> Timestamp {
+        self.job.extra.as_deref().and_then(|extra| extra.expires_at).unwrap_or(Timestamp::NEVER)
     }
 
     fn key_until(&self) -> KeyUntil {

@@ -1,8 +1,8 @@
 //! New jobs, and jobs that return to their queue.
 
 use windlass_engine::{
-    Capacity, Clash, ClientId, Cycle, Expiry, Extra, Job, JobId, JobState, KeyUntil, Member, NewJob, Payload, Pushed,
-    QueueId, QueueKind, Refusal, Reply, Schedule, Track, Unfit,
+    Capacity, Clash, ClientId, Cycle, Extra, Job, JobId, JobState, KeyUntil, Member, NewJob, Payload, Pushed, QueueId,
+    QueueKind, Refusal, Reply, Schedule, Track, Unfit,
 };
 
 use super::{Answer, Checked, JobMemo, Oracle};
@@ -78,13 +78,7 @@ impl Oracle {
 
     fn bring_up(&mut self, id: JobId, queue: QueueId) {
         self.count_total(id, |totals| totals.pushed += 1);
-        let (now, wall) = (self.now, self.wall());
-        let is_expired = match self.job_mut(id).expires() {
-            Some(Expiry::At(at)) => at <= wall,
-            Some(Expiry::By(at)) => at <= now,
-            None => false,
-        };
-        if is_expired {
+        if self.job_mut(id).expires_at() <= self.wall() {
             self.expire(id);
         }
         self.serve(queue);
@@ -116,7 +110,7 @@ impl Oracle {
         });
         let extra = Extra {
             meta: new.meta.clone(),
-            expires: new.expires,
+            expires_at: new.expires_at,
             key_until: new.unique.as_ref().map_or(KeyUntil::End, |unique| unique.until),
             cycle,
             result_keep_ms: new.result_keep_ms,

@@ -1,8 +1,8 @@
 //! Schedules: set, remove, list, run.
 
 use windlass_engine::{
-    Capacity, ClientId, Cursor, Expiry, JobId, KeyUntil, NewJob, NewSchedule, Protocol, Recurrence, Refusal, Reply,
-    Schedule, ScheduleRef, Thing, Timestamp,
+    Capacity, ClientId, Cursor, JobId, KeyUntil, NewJob, NewSchedule, Protocol, Recurrence, Refusal, Reply, Schedule,
+    ScheduleRef, Thing, Timestamp,
 };
 
 use super::{Answer, Checked, Oracle};
@@ -184,11 +184,7 @@ fn job_of(schedule: &Schedule, now: Timestamp, wall: Timestamp) -> NewJob {
     let from_wall = |ms: Timestamp| wall.after_ms(ms.0);
     let mut job = schedule.job.clone();
     job.not_before = job.not_before.map(from_wall);
-    match &mut job.expires {
-        Some(Expiry::At(at)) => *at = from_wall(*at),
-        Some(Expiry::By(at)) => *at = from_now(*at),
-        None => {}
-    }
+    job.expires_at = job.expires_at.map(from_wall);
     if let Some(unique) = &mut job.unique {
         match &mut unique.until {
             KeyUntil::EndOr(at) | KeyUntil::StartOr(at) => *at = from_now(*at),
