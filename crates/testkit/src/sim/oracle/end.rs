@@ -46,18 +46,18 @@ impl Oracle {
         }
     }
 
-    /// Whether the job was delivered before and waits again.
-    fn was_delivered(&self, client: ClientId, job: &JobRef) -> bool {
-        let memo = self.find(client, job).ok().and_then(|id| self.job(id));
-        memo.is_some_and(|memo| {
-            memo.job.attempts > 0 && matches!(memo.job.state, JobState::Ready | JobState::Retrying(_))
-        })
+    /// Whether nobody holds the job, and it was delivered before and waits again.
+    fn was_delivered(&self, client: ClientId, claim: Claim) -> bool {
+        self.claimed(client, claim) == Err(Refusal::NotHeld)
+            && self.find(client, claim.0).ok().and_then(|id| self.job(id)).is_some_and(|memo| {
+                memo.job.attempts > 0 && matches!(memo.job.state, JobState::Ready | JobState::Retrying(_))
+            })
     }
 
     pub(super) fn finish(&mut self, client: ClientId, claim: Claim, result: &Bytes) -> Answer {
         let id = match claim {
             (job, Proof::Late) => self.left(client, job)?,
-            (job, Proof::AnyLease) if self.was_delivered(client, job) => self.left(client, job)?,
+            (job, Proof::AnyLease) if self.was_delivered(client, claim) => self.left(client, job)?,
             _ => self.claimed_of(client, claim, QueueKind::Work)?,
         };
         if claim.1 == Proof::AnyLease && self.job(id).is_some_and(|memo| memo.job.lease().is_none()) {
