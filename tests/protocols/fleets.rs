@@ -4,7 +4,7 @@ use crate::common::eventmq;
 use crate::common::faktory::Fwp;
 use crate::common::http::Http;
 use crate::common::spiderq::{ADDED, Bare, add};
-use crate::common::{Peer, daemon, wait_for_log};
+use crate::common::{Peer, daemon, wait_for_log, wait_until};
 
 const TRACKED: &str = r#"PUSH {"jid":"fleets000001","queue":"mail","jobtype":"Send","args":[],"custom":{"track":1}}"#;
 
@@ -66,4 +66,64 @@ fn http_ends_a_text_connection_of_gearman() {
     assert!(page.receive().is_err(), "the connection ends without an answer");
     wait_for_log(&daemon, "HTTP instead of a text command");
     assert_eq!(gearman.listing("status").unwrap().len(), 1);
+}
+
+/// FETCHes from the queue until there is a job. Returns its reply.
+fn fetch(fwp: &mut Fwp, queue: &str) -> String {
+    let mut reply = String::new();
+    wait_until("a job is fetched", || {
+        reply = fwp.ask(&format!("FETCH {queue}"));
+        reply.contains("jobtype")
+    });
+    reply
+}
+
+#[test]
+fn after_a_restart_jobs_of_a_faktory_worker_that_is_gone_go_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let toml = "bridge.queues = [\"*\"]\nlimits.beat_timeout = \"2s\"\n[faktory]\nlisten = [\"127.0.0.1:0\"]\nrequeue_on_worker_death = true\n";
+    let mut daemon = daemon(dir.path()).set(toml).start();
+    let mut client = Peer::connect(daemon.address("gearman")).unwrap();
+    client.submit("k9f", "", r#"["of gearman"]"#).unwrap();
+    let own = r#"PUSH {"jid":"fleets000002","queue":"k9own","jobtype":"Send","args":[]}"#;
+    assert_eq!(Fwp::connect(daemon.address("faktory")).ask(own), "+OK");
+    let mut worker = Fwp::try_worker(daemon.address("faktory"), "worker-1").unwrap();
+    assert!(fetch(&mut worker, "k9f").contains("of gearman"));
+    assert!(fetch(&mut worker, "k9own").contains("fleets000002"));
+    daemon.signal("TERM");
+    daemon.wait();
+    daemon.restart();
+    let http = Http(daemon.address("http"));
+    wait_until("the worker is expected", || http.get("/api/v1/workers").text().contains("worker-1"));
+    let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
+    gearman.can_do("k9f").unwrap();
+    let mut got = None;
+    wait_until("the job is free", || {
+        got = gearman.grab().unwrap();
+        got.is_some()
+    });
+    assert_eq!(got.map(|job| job.workload).as_deref(), Some(br#"["of gearman"]"#.as_slice()));
+    let mut other = Fwp::try_worker(daemon.address("faktory"), "worker-2").unwrap();
+    assert!(fetch(&mut other, "k9own").contains("fleets000002"));
+}
+
+#[test]
+fn a_job_that_an_operator_takes_back_is_not_reported_by_the_worker_that_had_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let push = r#"PUSH {"jid":"fleets000003","queue":"mail","jobtype":"Send","args":[],"custom":{"track":1}}"#;
+    assert_eq!(Fwp::connect(daemon.address("faktory")).ask(push), "+OK");
+    let mut workers = ["worker-a", "worker-b"].map(|wid| Fwp::try_worker(daemon.address("faktory"), wid).unwrap());
+    let ack = r#"ACK {"jid":"fleets000003"}"#;
+    fetch(&mut workers[0], "mail");
+    let http = Http(daemon.address("http"));
+    assert_eq!(http.post("/api/v1/jobs/1/requeue", "").status, 200);
+    // FWP answers an ACK of a job that is not there in the same way.
+    let state = || http.get("/api/v1/jobs/1").json()["state"].clone();
+    assert_eq!((workers[0].ask(ack).as_str(), state()), ("+OK", "ready".into()));
+    fetch(&mut workers[1], "mail");
+    let fail = r#"FAIL {"jid":"fleets000003","errtype":"E","message":"m","backtrace":[]}"#;
+    assert!(workers[0].ask(fail).starts_with("-ERR"));
+    assert_eq!((workers[0].ask(ack).as_str(), state()), ("+OK", "leased".into()));
+    assert_eq!((workers[1].ask(ack).as_str(), state()), ("+OK", "done".into()));
 }

@@ -147,7 +147,8 @@ pub enum TakeCommand {
 /// A worker reports on a job that is leased to it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum LeaseCommand {
-    /// A leased job succeeded. Answer: `Finished`. Listeners receive `Ended`.
+    /// A leased job succeeded, or one whose lease has ended, while it waits to be taken again: its worker has finished it
+    /// late. Answer: `Finished`. Listeners receive `Ended`.
     Finish {
         /// The job.
         job: JobRef,

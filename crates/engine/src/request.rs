@@ -54,6 +54,11 @@ pub struct LeaseTerms {
 }
 
 impl LeaseTerms {
+    /// Whether it is a reservation, as of FWP: the job is the worker's until the time is over, and has failed then.
+    pub(crate) const fn is_reservation(&self) -> bool {
+        !self.connection_bound && matches!(self.on_expiry, OnExpiry::Fail)
+    }
+
     /// Until the connection ends.
     pub const CONNECTION: Self =
         Self { connection_bound: true, lease_ms: None, on_expiry: OnExpiry::Requeue, wish: None };
@@ -297,8 +302,8 @@ pub enum Proof {
     Connection,
     /// The lease has this token.
     Token(Token),
-    /// The job is leased, by any client (FWP: any connection may `ACK`). [`crate::LeaseCommand::Finish`] also accepts a
-    /// job that was delivered and has since become ready or retrying: its worker finished it late.
+    /// The job is leased, by any client (FWP: any connection may `ACK`). If someone has taken it back since
+    /// ([`crate::Extra::taken_back`]), the client's own worker must hold it.
     AnyLease,
     /// The job was leased to a worker whose connection, or the daemon, ended before the worker could report success.
     /// Only for [`crate::LeaseCommand::Finish`]. The engine does not remember the lease: the claim holds if the job is

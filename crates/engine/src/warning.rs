@@ -49,6 +49,8 @@ pub enum WarningKind {
     },
     /// Jobs expired before they were taken, and were removed.
     Expired,
+    /// Nine of ten names for queues are in use. Beyond the limit, queues that only their names keep are forgotten.
+    QueuesNearlyFull,
     /// New jobs were refused for this reason. `NotUnique` is a normal answer and gives no notice.
     Refused(Refusal),
     /// Runs of schedules were refused for this reason.

@@ -57,6 +57,10 @@ pub struct Snapshot {
     pub free_bytes: Option<u64>,
     /// The limit of the number of jobs.
     pub jobs_max: u64,
+    /// The most queues.
+    pub queues_max: u64,
+    /// Queues that were forgotten to make room for others.
+    pub queues_forgotten: u64,
     /// The limit of the bytes that jobs, schedules and batches count as, if there is one.
     pub jobs_bytes_max: Option<u64>,
     /// Bytes of the buffers of all connections, and their limit.
@@ -111,8 +115,9 @@ impl RoomFigures {
         let StoreFigures { checkpoints, live_bytes, table_bytes, .. } = &*self.store;
         let [checkpoints, live_bytes, table_bytes] =
             [checkpoints, live_bytes, table_bytes].map(|figure| figure.load(Ordering::Relaxed));
-        let (jobs_max, jobs_bytes_max) =
-            self.hub.with_journal(|engine, _| (engine.limits().jobs_max, engine.limits().jobs_bytes_max));
+        let (limits, queues_forgotten) =
+            self.hub.with_journal(|engine, _| (engine.limits().clone(), engine.queues_forgotten()));
+        let (jobs_max, jobs_bytes_max) = (limits.jobs_max, limits.jobs_bytes_max);
         Snapshot {
             commits: self.commits.read(),
             checkpoints,
@@ -120,6 +125,8 @@ impl RoomFigures {
             store_bytes: table_bytes + self.tail.disk_bytes(),
             free_bytes: Some(self.tail.free_bytes()).filter(|bytes| *bytes < u64::MAX),
             jobs_max,
+            queues_max: limits.queues_max.into(),
+            queues_forgotten,
             jobs_bytes_max: Some(jobs_bytes_max).filter(|bytes| *bytes < u64::MAX),
             ..snapshot
         }

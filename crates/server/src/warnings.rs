@@ -65,6 +65,10 @@ fn tell_one(Warning { kind, times, queue, name, why }: &Warning, names: &Protoco
                 "a job expired before a worker took it: dropped it"
             );
         }
+        WarningKind::QueuesNearlyFull => {
+            let what = "nine of ten names for queues are in use: see limits.queues_max";
+            warn_limited!("queues", times = *times, "{what}");
+        }
         WarningKind::Refused(refusal) => {
             let reason = format!("refused: {}", name_of(*refusal));
             warn_limited!(reason, times = *times, queue, why = %refusal, "a job was refused");

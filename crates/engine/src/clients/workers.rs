@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::client::Client;
-use crate::ids::{ClientId, Protocol, Timestamp};
+use crate::ids::{ClientId, JobId, Protocol, Timestamp};
 use crate::query::WorkerRow;
 use crate::request::WorkerState;
 use crate::timers::{Timer, Timers};
@@ -64,12 +64,30 @@ pub(crate) struct Workers {
     next: u64,
     /// The daemons whose clients take no more.
     draining: BTreeSet<u64>,
+    /// The jobs of workers of the daemon's earlier life, which may come back.
+    returning: BTreeMap<Box<[u8]>, Vec<JobId>>,
 }
 
 impl Workers {
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
-        Self { by_number: BTreeMap::new(), by_name: HashMap::with_hasher(hasher), next: 1, draining: BTreeSet::new() }
+        Self {
+            by_number: BTreeMap::new(),
+            by_name: HashMap::with_hasher(hasher),
+            next: 1,
+            draining: BTreeSet::new(),
+            returning: BTreeMap::new(),
+        }
+    }
+
+    /// A worker of the daemon's earlier life has this job still.
+    pub(crate) fn expect(&mut self, name: &[u8], job: JobId) {
+        self.returning.entry(name.into()).or_default().push(job);
+    }
+
+    /// The workers that are expected back, with their jobs; none from now on.
+    pub(crate) fn take_expected(&mut self) -> BTreeMap<Box<[u8]>, Vec<JobId>> {
+        std::mem::take(&mut self.returning)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -3,6 +3,7 @@
 
 use super::scope::Scope;
 use super::state::State;
+use crate::clients::Client;
 use crate::ids::{ClientId, QueueId};
 use crate::jobs::{Holder, Job, JobState, Slot};
 use crate::refusal::{Capacity, Refusal, Thing};
@@ -54,7 +55,10 @@ pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof
     let scope = || Scope::of_client(state, client);
     let is_proved = |job: &Job| {
         job.lease().is_some_and(|lease| match proof {
-            Proof::AnyLease => scope().has_job(state, job) || scope().holds(state, &lease.holder),
+            Proof::AnyLease => {
+                (scope().has_job(state, job) || scope().holds(state, &lease.holder))
+                    && (!job.was_taken_back() || !has_worker(state, client) || is_holder(state, client, &lease.holder))
+            }
             Proof::Token(token) => lease.token == token,
             Proof::Connection => matches!(lease.holder, Holder::Connection(holder) if holder == client),
             Proof::Late => false,
@@ -64,14 +68,35 @@ pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof
     if state.jobs.at(slot).is_some_and(is_proved) { Ok(slot) } else { Err(Refusal::NotHeld) }
 }
 
-/// Finds a job whose worker may have lost its lease, while no other worker holds the job. It must have had at least
-/// `attempts_min` deliveries.
-pub(super) fn left(state: &State, client: ClientId, job: &JobRef, attempts_min: u32) -> Result<Slot, Refusal> {
+/// Whether the client belongs to a worker known by name.
+fn has_worker(state: &State, client: ClientId) -> bool {
+    state.clients.get(client).and_then(Client::worker).is_some()
+}
+
+/// Whether a lease is this client's, or its worker's.
+pub(super) fn is_holder(state: &State, client: ClientId, holder: &Holder) -> bool {
+    match holder {
+        Holder::Connection(holder) => *holder == client,
+        Holder::Named(name) => {
+            state.clients.get(client).and_then(Client::worker) == state.workers.named(name) && has_worker(state, client)
+        }
+    }
+}
+
+/// Finds the job on which a worker reports too late: its lease is over, no other worker holds the job, and nobody has
+/// taken it back. The engine does not remember who had it last; a token names its delivery.
+pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Result<Slot, Refusal> {
     let slot = find(state, job, Scope::of_client(state, client))?;
-    let waits = state.jobs.at(slot).is_some_and(|job| {
-        matches!(job.state, JobState::Ready | JobState::Retrying(_)) && job.attempts >= attempts_min
+    let was_its = |job: &Job| match proof {
+        // The delivery may not have reached the journal.
+        Proof::Late => true,
+        Proof::AnyLease | Proof::Connection => job.attempts > 0,
+        Proof::Token(token) => job.attempts > 0 && token.delivery() == job.attempts,
+    };
+    let is_left = state.jobs.at(slot).is_some_and(|job| {
+        matches!(job.state, JobState::Ready | JobState::Retrying(_)) && !job.was_taken_back() && was_its(job)
     });
-    if waits { Ok(slot) } else { Err(Refusal::NotHeld) }
+    if is_left { Ok(slot) } else { Err(Refusal::NotHeld) }
 }
 
 pub(super) fn must_be(state: &State, slot: Slot, kind: QueueKind) -> Result<(), Refusal> {

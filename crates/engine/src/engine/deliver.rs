@@ -22,7 +22,7 @@ pub(super) fn first(
     served: &Served,
     worker: &[u8],
 ) -> Option<(SortKey, Slot)> {
-    queues.at(served.queue)?.first_for(own, Whose::taking(client, served.lease.connection_bound, worker))
+    queues.at(served.queue)?.first_for(own, Whose::taking(client, served.lease, worker))
 }
 
 /// The unclaimed job that a client gets next on the terms of this subscription, if it takes any.
@@ -32,7 +32,7 @@ pub(super) fn first_unclaimed(
     served: &Served,
 ) -> Option<(SortKey, Slot)> {
     let protocol = served.unclaimed?;
-    let whose = Whose::taking(client, served.lease.connection_bound, &[]);
+    let whose = Whose::taking(client, served.lease, &[]);
     let mut queues = queues.unclaimed(protocol).filter(|queue| queue.admits(whose));
     queues.find_map(|queue| queue.first_unclaimed(protocol, own))
 }
@@ -109,7 +109,10 @@ fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms,
         Some(_) => Token(state.queues.at(job.queue).map_or(0, |queue| cycle_token(boot_count, queue))),
         None => Token::of(boot_count, attempts),
     };
-    let holder = match terms.connection_bound {
+    // A worker without a name has no heartbeat. The client of another protocol does not know reservations.
+    let own = state.clients.protocol_of(client);
+    let is_foreign = own.is_some_and(|own| own != job.protocol) && job.cycle().is_none();
+    let holder = match terms.connection_bound || terms.is_reservation() && worker.is_empty() && is_foreign {
         true => Holder::Connection(client),
         false => Holder::Named(worker.into()),
     };

@@ -10,12 +10,13 @@ use super::room::{drop_dead, has_dead_to_drop};
 use super::schedules::run_schedule;
 use super::serve::{serve, serve_freed, serve_unclaimed};
 use super::state::State;
-use super::workers::miss_beat;
+use super::workers::{await_workers, miss_beat};
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{ClientId, Timestamp};
 use crate::jobs::JobState;
 use crate::timers::Timer;
+use crate::warning::WarningKind;
 
 /// What is due next.
 enum Due {
@@ -32,6 +33,7 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
         reach(state, context);
     }
     context.now = state.now;
+    await_workers(state);
     let came = |id: ClientId, turn: u64| !state.clients.get(id).is_some_and(|client| client.is_awake(turn));
     state.timers.drop_wakes(came);
     while let (at, Some(due)) = next_due(state)
@@ -83,6 +85,9 @@ pub(super) fn end_visit(state: &mut State, context: &mut Context) {
         }
     }
     state.watchers.notify(context);
+    if state.queues.take_nearly_full() {
+        context.warn(WarningKind::QueuesNearlyFull, Default::default);
+    }
 }
 
 /// The next time at which work is due, if any.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::call::Call;
-use super::checks::{check_body, leased, left, must_be};
+use super::checks::{check_body, is_holder, leased, left, must_be};
 use super::ends::notify_end;
 use super::failures::{bury_unconvertible, fail_job};
 use super::place::{count, count_success, move_job, observe_run, remember_move, remember_put, remove_job};
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::event::{Notice, Reply};
 use crate::ids::{Protocol, Timestamp};
 use crate::jobs::{Failure, Job, JobState, Progress, Slot, Unfit};
-use crate::outcome::End;
+use crate::outcome::{End, Fate};
 use crate::queues::Queue;
 use crate::refusal::{Refusal, Thing};
 use crate::request::{JobRef, Note, Proof, QueueKind, RepayTo};
@@ -34,10 +34,9 @@ pub(super) fn report(state: &mut State, command: LeaseCommand, call: &mut Call<'
 }
 
 fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
-    let slot = match (proof, leased(state, call.client, job, proof)) {
-        (Proof::Late, _) => left(state, call.client, job, 0)?,
-        (Proof::AnyLease, Err(Refusal::NotHeld)) => left(state, call.client, job, 1)?,
-        (_, leased) => leased?,
+    let slot = match leased(state, call.client, job, proof) {
+        Err(Refusal::NotHeld) => left(state, call.client, job, proof)?,
+        leased => leased?,
     };
     must_be(state, slot, QueueKind::Work)?;
     let Some(job) = state.jobs.at(slot) else { return Err(Refusal::NotFound(Thing::Job)) };
@@ -76,13 +75,39 @@ fn fail(
     failure: Box<Failure>,
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
-    let slot = leased(state, call.client, job, proof)?;
+    let slot = match leased(state, call.client, job, proof) {
+        Err(Refusal::NotHeld) if proof != Proof::Late => return fail_late(state, job, proof, failure, call),
+        leased => leased?,
+    };
     must_be(state, slot, QueueKind::Work)?;
     let id = state.jobs.at(slot).map(|job| job.id).ok_or(Refusal::NotFound(Thing::Job))?;
     let end = End::Failed(failure.clone());
     observe_run(state, slot);
     let fate = fail_job(state, slot, failure, &end, call.context);
     call.acknowledge(Reply::Failed { job: id, fate });
+    Ok(())
+}
+
+/// The lease is over, and what follows is decided. The worker's own words explain the failure better than its end does.
+fn fail_late(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    failure: Box<Failure>,
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let slot = left(state, call.client, job, proof)?;
+    must_be(state, slot, QueueKind::Work)?;
+    let (now, wall) = (state.now, state.wall());
+    let answer = state.jobs.update(slot, |job| {
+        let last = &mut job.extra_mut().failure;
+        let (first_at, next_at) = last.as_ref().map_or((wall, None), |last| (last.first_at, last.next_at));
+        *last = Some(Box::new(Failure { at: wall, first_at, next_at, ..*failure }));
+        let at = if let JobState::Retrying(at) = job.state { at } else { now };
+        Reply::Failed { job: job.id, fate: Fate::Retried(at) }
+    });
+    remember_put(state, slot, call.context);
+    call.acknowledge(answer.ok_or(Refusal::NotFound(Thing::Job))?);
     Ok(())
 }
 
@@ -125,6 +150,10 @@ fn mark_unfit(state: &mut State, slot: Slot, own: Option<Protocol>) -> bool {
 fn release(state: &mut State, job: &JobRef, proof: Proof, front: bool, call: &mut Call<'_>) -> Result<(), Refusal> {
     let slot = leased(state, call.client, job, proof)?;
     must_be(state, slot, QueueKind::Work)?;
+    let is_own = |job: &Job| job.lease().is_some_and(|lease| is_holder(state, call.client, &lease.holder));
+    if proof == Proof::AnyLease && !state.jobs.at(slot).is_some_and(is_own) {
+        state.jobs.update(slot, |job| job.extra_mut().taken_back = true);
+    }
     let rank = front.then(|| state.meta.rank(true));
     make_ready(state, slot, rank, call.context);
     call.done();

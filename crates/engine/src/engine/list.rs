@@ -224,7 +224,10 @@ fn mutate_one(state: &mut State, slot: Slot, action: Mutation, context: &mut Con
             let rank = state.meta.rank(false);
             make_ready(state, slot, Some(rank), context);
         }
-        Mutation::Release => make_ready(state, slot, None, context),
+        Mutation::Release => {
+            state.jobs.update(slot, |job| job.extra_mut().taken_back = true);
+            make_ready(state, slot, None, context);
+        }
     }
     true
 }

@@ -89,6 +89,7 @@ impl Engine {
         let state = &mut self.state;
         state.work.spend(COMMAND);
         catch_up(state, call.context);
+        state.queues.begin();
         if let Err(why) = dispatch(state, command, &mut call) {
             call.reply(Reply::Refused(why));
         }
@@ -161,6 +162,12 @@ impl Engine {
     #[must_use]
     pub fn queue(&self, id: QueueId) -> Option<&Queue> {
         self.state.queues.at(id)
+    }
+
+    /// Unused queues that were forgotten to make room for others, since the engine was created.
+    #[must_use]
+    pub const fn queues_forgotten(&self) -> u64 {
+        self.state.queues.forgotten()
     }
 
     /// All queues, by number.

@@ -6,7 +6,7 @@ use super::place::{is_used, recall_job};
 use crate::batches::Batch;
 use crate::days::DayBegin;
 use crate::ids::QueueId;
-use crate::jobs::Job;
+use crate::jobs::{Job, Lease};
 use crate::meta::EngineMeta;
 use crate::queues::QueueImage;
 use crate::schedules::Schedule;
@@ -36,6 +36,9 @@ impl Engine {
             return false;
         }
         self.state.meta.recall_number(job.id);
+        if let Some(worker) = job.lease().and_then(Lease::reserved_by) {
+            self.state.workers.expect(worker, job.id);
+        }
         recall_job(&mut self.state, job);
         true
     }
@@ -66,6 +69,7 @@ impl Engine {
         let unknown = self.state.queues.iter().filter(|queue| !queue.image().is_known()).map(|queue| queue.image().id);
         let unknown: Vec<QueueId> = unknown.collect();
         unknown.into_iter().for_each(|queue| self.state.queues.drop_if_unknown(queue));
+        self.state.queues.forget_uses();
         self.state.batches.recalled(self.state.limits.batch_keep_ms);
         self.check_in_debug();
     }

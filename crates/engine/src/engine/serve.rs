@@ -64,7 +64,7 @@ pub(super) fn admits_waiter(state: &State, queue: &Queue, id: ClientId, key: Wai
     let Some(client) = state.clients.get(id) else { return false };
     let (sources, worker) = client.takes_from(key.turn());
     let served = sources.iter().find(|served| served.queue == queue.image().id);
-    served.is_some_and(|served| queue.admits(Whose::taking(id, served.lease.connection_bound, worker)))
+    served.is_some_and(|served| queue.admits(Whose::taking(id, served.lease, worker)))
 }
 
 /// Wakes a sleeper for a queue.
@@ -123,7 +123,7 @@ pub(super) fn next_unclaimed(state: &State) -> Option<(ClientId, Served, Slot)> 
                 let client = state.clients.get(*id)?;
                 let (_, slot) = queue.first_unclaimed(protocol, client.protocol())?;
                 let mut takes = client.takes_unclaimed(protocol, key.weight());
-                let may = |served: &&Served| queue.admits(Whose::taking(*id, served.lease.connection_bound, &[]));
+                let may = |served: &&Served| queue.admits(Whose::taking(*id, served.lease, &[]));
                 Some((*id, *takes.find(may)?, slot))
             })
         })

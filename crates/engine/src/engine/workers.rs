@@ -32,10 +32,8 @@ pub(super) fn register_worker(
         return Err(Refusal::OutOfPlace);
     }
     let number = state.workers.named(name).unwrap_or_else(|| {
-        show(state, name, WorkerChange::Registered);
-        state.jobs.add_worker(name);
         let protocol = state.clients.protocol_of(call.client);
-        state.workers.add(name, protocol, state.now, state.limits.beat_ms, &mut state.timers)
+        add_worker(state, name, protocol)
     });
     state.clients.set_worker(std::iter::once(call.client), Some(number));
     state.workers.join(number, call.client, about);
@@ -44,6 +42,21 @@ pub(super) fn register_worker(
     }
     call.done();
     Ok(())
+}
+
+fn add_worker(state: &mut State, name: &[u8], protocol: Option<Protocol>) -> u64 {
+    show(state, name, WorkerChange::Registered);
+    state.jobs.add_worker(name);
+    state.workers.add(name, protocol, state.now, state.limits.beat_ms, &mut state.timers)
+}
+
+/// The daemon begins. Workers that had jobs in its earlier life have as long as a heartbeat may take to come back: only
+/// FWP's workers have reservations.
+pub(super) fn await_workers(state: &mut State) {
+    for (name, jobs) in state.workers.take_expected() {
+        add_worker(state, &name, Some(Protocol::FAKTORY));
+        jobs.into_iter().for_each(|job| state.jobs.hold_again(job));
+    }
 }
 
 pub(super) fn beat(

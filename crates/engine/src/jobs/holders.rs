@@ -16,7 +16,8 @@ use crate::ids::{ClientId, JobId};
 pub(super) struct Holders {
     /// Connection-bound leases.
     by_connection: HashMap<ClientId, BTreeSet<JobId>, FixedState>,
-    /// Time-bound leases of the workers that are registered, taken since the registration.
+    /// Time-bound leases of the workers that are registered, taken since the registration, and their reservations of
+    /// the daemon's earlier life.
     by_worker: HashMap<Box<[u8]>, BTreeSet<JobId>, FixedState>,
     by_listener: HashMap<ClientId, BTreeSet<JobId>, FixedState>,
 }

@@ -57,6 +57,13 @@ pub struct Retry {
     pub backoff: Backoff,
 }
 
+impl Job {
+    /// See [`Extra::taken_back`].
+    pub(crate) fn was_taken_back(&self) -> bool {
+        self.extra.as_deref().is_some_and(|extra| extra.taken_back)
+    }
+}
+
 impl Retry {
     /// No retries, discarded on failure, and no limit of its own to lost workers.
     pub const NONE: Self = Self { failures_max: 0, losses_max: 0, backoff: Backoff::None };

@@ -88,6 +88,16 @@ impl Lease {
         Self { holder, token, taken_at, until, on_expiry, alarm_at: Timestamp::NEVER }
     }
 
+    /// The worker whose reservation this is ([`crate::LeaseTerms`]), if it has a name.
+    pub(crate) fn reserved_by(&self) -> Option<&[u8]> {
+        match &self.holder {
+            Holder::Named(worker) if self.on_expiry == OnExpiry::Fail => {
+                Some(&**worker).filter(|name| !name.is_empty())
+            }
+            Holder::Named(_) | Holder::Connection(_) => None,
+        }
+    }
+
     /// Whether it ends with a connection. Such a lease is not journalled.
     #[must_use]
     pub const fn connection_bound(&self) -> bool {
@@ -100,7 +110,7 @@ impl Lease {
 pub enum Holder {
     /// Bound to a connection: ends with it and is not journalled.
     Connection(ClientId),
-    /// Bound to time only: survives a reconnect and a restart. The name is the worker's, empty if it has none.
+    /// Bound to time: survives a reconnect and a restart. The name is the worker's, empty if it has none.
     Named(Box<[u8]>),
 }
 

@@ -430,6 +430,14 @@ impl Jobs {
         self.by_state.holders.add_worker(name);
     }
 
+    /// A worker that was just added has had this job since before a restart.
+    pub(crate) fn hold_again(&mut self, id: JobId) {
+        let Some(job) = self.slot(id).and_then(|slot| self.slab.at(slot)) else { return };
+        if let Some(lease) = job.lease() {
+            self.by_state.holders.hold(id, lease);
+        }
+    }
+
     /// How many jobs a worker holds that it has leased since it was added.
     pub(crate) fn held_by_worker(&self, name: &[u8]) -> usize {
         self.by_state.holders.of_worker(name).map_or(0, BTreeSet::len)

@@ -2,13 +2,14 @@
 //! and the clients that wait at them.
 //!
 //! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `audience`, `bridge` (which clients see
-//! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `figures` · `table` (the
-//! owner).
+//! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `figures` · `names` (room for
+//! names) · `table` (the owner).
 
 mod audience;
 mod bridge;
 mod consumers;
 mod figures;
+mod names;
 mod queue;
 mod ready;
 mod rules;

@@ -106,6 +106,8 @@ pub struct Queue {
     pub(super) image: QueueImage,
     /// Its number in the order of creation. Unlike `QueueImage::id`, it is never used again.
     birth: u64,
+    /// Its last use, by the count of all uses.
+    pub(super) used: u64,
     /// Whether the journal has the queue.
     pub(super) journalled: bool,
     pub(super) ready: ReadyQueue,
@@ -130,6 +132,7 @@ impl Queue {
         Self {
             ready: ReadyQueue::new(image.kind),
             birth,
+            used: 0,
             journalled: false,
             slots: image.throttle.map(|throttle| Box::new(Slots::new(image.id, throttle))),
             image,

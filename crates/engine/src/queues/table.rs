@@ -12,6 +12,7 @@ use super::audience::{Class, View};
 use super::bridge::Bridge;
 use super::consumers::{Consumers, WaitKey, WaitsAs};
 use super::figures::QueueFigures;
+use super::names::Uses;
 use super::queue::{Queue, QueueImage};
 use super::ready::SortKey;
 use super::throttle::Slots;
@@ -29,7 +30,7 @@ const NOTICE_PAUSE_MS: u64 = 60_000;
 /// All queues, by number and by name.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    by_id: Vec<Option<Queue>>,
+    pub(super) by_id: Vec<Option<Queue>>,
     free: Vec<u32>,
     by_name: HashMap<Bytes, QueueId, FixedState>,
     /// The number of known queues.
@@ -43,6 +44,7 @@ pub(crate) struct Queues {
     freed: VecDeque<QueueId>,
     /// Removed queues whose removal is not yet in the context's changes.
     dropped: Vec<QueueId>,
+    pub(super) uses: Uses,
 }
 
 impl Queues {
@@ -58,6 +60,7 @@ impl Queues {
             unclaimed: Unclaimed::default(),
             freed: VecDeque::new(),
             dropped: Vec::new(),
+            uses: Uses::default(),
         }
     }
 
@@ -113,12 +116,14 @@ impl Queues {
 
     /// The queue of this name. Creates it (not yet known) if there is none.
     pub(crate) fn find_or_make(&mut self, name: &Bytes, kind: QueueKind, limit: u32) -> Result<QueueId, Refusal> {
+        let used = self.uses.next();
         if let Some(id) = self.named(name) {
-            let same = self.at(id).is_some_and(|queue| queue.image.kind == kind);
-            return if same { Ok(id) } else { Err(Refusal::WrongKind) };
+            let queue = self.at_mut(id).filter(|queue| queue.image.kind == kind).ok_or(Refusal::WrongKind)?;
+            queue.used = used;
+            return Ok(id);
         }
         let full = Capacity::Queues.exceeded(limit, limit);
-        if self.len() >= limit as usize {
+        if !self.make_room(limit as usize) {
             return Err(full);
         }
         let id = match self.free.pop() {
@@ -140,6 +145,10 @@ impl Queues {
             rules: None,
             serial: 1,
         });
+        if let Some(queue) = self.at_mut(QueueId(id)) {
+            queue.used = used;
+        }
+        self.note_made(self.len(), limit as usize);
         Ok(QueueId(id))
     }
 
@@ -211,15 +220,21 @@ impl Queues {
 
     /// Removes a queue that is not known, once nothing needs its name.
     pub(crate) fn drop_if_unknown(&mut self, id: QueueId) {
-        let Some(queue) = self.at(id).filter(|queue| !queue.image.is_known() && queue.is_idle()) else { return };
+        if self.at(id).is_some_and(|queue| !queue.image.is_known() && queue.is_idle()) {
+            self.forget(id);
+        }
+    }
+
+    /// Removes a queue that nothing needs.
+    pub(super) fn forget(&mut self, id: QueueId) {
+        let Some(queue) = self.by_id.get_mut(id.0 as usize).and_then(Option::take) else { return };
         if queue.journalled {
             self.dropped.push(id);
         }
-        if let Some(queue) = self.by_id.get_mut(id.0 as usize).and_then(Option::take) {
-            self.by_name.remove(&queue.image.name);
-            self.special.remove(&id);
-            self.free.push(id.0);
-        }
+        self.known -= u32::from(queue.image.is_known());
+        self.by_name.remove(&queue.image.name);
+        self.special.remove(&id);
+        self.free.push(id.0);
     }
 
     /// Removes dropped queues from the journal too.
@@ -233,7 +248,9 @@ impl Queues {
 
     /// Counts a job in its state, and gives it its place among the ready jobs or its slot.
     pub(crate) fn enter(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
+        let used = self.uses.next();
         let Some(queue) = self.at_mut(job.queue) else { return };
+        queue.used = used;
         queue.count(job.protocol, job.state.kind(), 1);
         match &job.state {
             JobState::Ready => queue.ready.insert(SortKey::of(job), Class::of(job), slot),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClientId, JobId, QueueId, Timestamp};
 use crate::jobs::{Holder, Lease};
+use crate::request::LeaseTerms;
 use crate::timers::{Timer, Timers};
 
 /// How much of a queue may be worked on at once.
@@ -17,7 +18,7 @@ pub struct Throttle {
     /// Jobs in all.
     pub leased_max: Option<u32>,
     /// Jobs of one worker. A connection-bound lease counts for its connection, a time-bound one for the worker named in
-    /// the take. All takes without a name count as one worker.
+    /// the take. All takes without a name count as one worker, which has what their connections hold, too.
     pub per_worker_max: Option<u32>,
     /// After this many milliseconds a leased job no longer counts, so that jobs forgotten by their workers do not stop
     /// a queue. The lease continues.
@@ -39,12 +40,18 @@ impl Throttle {
 pub(crate) enum Whose<'a> {
     Connection(ClientId),
     Named(&'a [u8]),
+    /// A worker without a name that makes reservations, and holds some jobs by its connection.
+    Nameless(ClientId),
 }
 
 impl<'a> Whose<'a> {
     /// The worker for which this take counts.
-    pub(crate) const fn taking(client: ClientId, connection_bound: bool, worker: &'a [u8]) -> Self {
-        if connection_bound { Self::Connection(client) } else { Self::Named(worker) }
+    pub(crate) const fn taking(client: ClientId, lease: LeaseTerms, worker: &'a [u8]) -> Self {
+        match worker {
+            _ if lease.connection_bound => Self::Connection(client),
+            [] if lease.is_reservation() => Self::Nameless(client),
+            worker => Self::Named(worker),
+        }
     }
 }
 
@@ -101,11 +108,13 @@ impl Slots {
     }
 
     fn of(&self, whose: Whose<'_>) -> u32 {
-        let held = match whose {
-            Whose::Connection(client) => self.by_connection.get(&client),
-            Whose::Named(name) => self.by_name.get(name),
-        };
-        held.copied().unwrap_or_default()
+        let of_connection = |client| self.by_connection.get(&client).copied().unwrap_or_default();
+        let of_name = |name: &[u8]| self.by_name.get(name).copied().unwrap_or_default();
+        match whose {
+            Whose::Connection(client) => of_connection(client),
+            Whose::Named(name) => of_name(name),
+            Whose::Nameless(client) => of_name(&[]).saturating_add(of_connection(client)),
+        }
     }
 
     /// Takes a slot for a lease, unless the lease has timed out already.

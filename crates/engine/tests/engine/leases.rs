@@ -2,7 +2,7 @@
 
 use windlass_engine::{
     Backoff, ClientCommand, Command, Event, JobCommand, JobId, LeaseCommand, LeaseTerms, Mutation, Note, OnExpiry,
-    Proof, Reply, Timestamp,
+    Proof, Reply, Timestamp, Token,
 };
 
 use crate::common;
@@ -325,6 +325,69 @@ fn only_a_success_may_be_late() {
     broker.says(1, finish_by(3, proof), ["1 refused: queue of the other kind"]);
     broker.says(4, take(["q"]), ["4 took j1.1"]);
     broker.says(4, fail_by(1, proof), ["4 refused: lease not held"]);
+}
+
+/// One rule for all protocols: the report of the worker that had the job ends it, unless another has it in hand, or an
+/// operator has taken it back.
+#[test]
+fn a_late_report_counts_while_the_job_waits() {
+    type Then = fn(&mut Broker);
+    let again: Then = |broker| drop(broker.hear(2, take(["q"]).worker("b").for_ms(500, FAIL)));
+    let back: Then = |broker| drop(broker.hear(4, finish_of_operator(1)));
+    let nothing: Then = |_| {};
+    let (held, done) = ("1 refused: lease not held", "1 finished j1");
+    let table: [(&str, Proof, Then, &str); 10] = [
+        ("over a connection", Proof::Connection, nothing, done),
+        ("by a token", Proof::Token(Token(1)), nothing, done),
+        ("by name", Proof::AnyLease, nothing, done),
+        ("by the token of another delivery", Proof::Token(Token(2)), nothing, held),
+        ("another has it: over a connection", Proof::Connection, again, held),
+        ("another has it: by a token", Proof::Token(Token(1)), again, held),
+        ("taken back: over a connection", Proof::Connection, back, held),
+        ("taken back: by a token", Proof::Token(Token(1)), back, held),
+        ("taken back: by name", Proof::AnyLease, back, held),
+        ("taken back, and another has it: by name", Proof::AnyLease, |broker| back_and_again(broker), held),
+    ];
+    for (name, proof, then, expected) in table {
+        let mut broker = Broker::new();
+        broker.hear(1, common::enlist("a"));
+        broker.hear(2, common::enlist("b"));
+        broker.hear(4, push("q").retry(3, Backoff::Fixed(50)));
+        broker.says(1, take(["q"]).worker("a").for_ms(500, FAIL), ["1 took j1.1 until 1500"]);
+        if !name.starts_with("taken back") {
+            broker.at(1_500, []);
+            broker.at(1_550, []);
+        }
+        then(&mut broker);
+        assert_eq!(common::words(&broker.hear(1, finish_by(1, proof))), [expected], "{name}");
+        broker.engine.check();
+    }
+}
+
+fn finish_of_operator(job: u64) -> Command {
+    Command::Lease(LeaseCommand::Release { job: common::id(job), proof: Proof::AnyLease, front: false })
+}
+
+fn back_and_again(broker: &mut Broker) {
+    broker.says(4, finish_of_operator(1), ["4 done"]);
+    broker.says(2, take(["q"]).worker("b").for_ms(500, FAIL), ["2 took j1.2 until 1500"]);
+}
+
+#[test]
+fn the_words_of_a_late_failure_are_kept() {
+    let mut broker = Broker::new();
+    broker.hear(4, push("q").retry(3, Backoff::Fixed(50)));
+    broker.says(1, take(["q"]).worker("a").for_ms(500, FAIL), ["1 took j1.1 until 1500"]);
+    broker.at(1_500, []);
+    let last = |broker: &Broker| {
+        let extra = broker.engine.job(JobId(1)).and_then(|job| job.extra.clone());
+        extra.and_then(|extra| extra.failure).map(|failure| (failure.kind, failure.at.0))
+    };
+    assert_eq!(last(&broker), Some(("ReservationExpired".into(), 1_500)));
+    broker.now = 1_520;
+    broker.says(1, fail_by(1, Proof::AnyLease), ["1 failed j1, retried 1550"]);
+    assert_eq!(last(&broker), Some(("".into(), 1_520)));
+    assert_eq!(broker.engine.job(JobId(1)).map(|job| job.failures), Some(1), "it is the same failure");
 }
 
 #[test]

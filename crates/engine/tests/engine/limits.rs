@@ -1,6 +1,8 @@
 //! Limits, checked before anything is done.
 
-use windlass_engine::{Clash, ClientCommand, Command, Event, JobCommand, Limits, Priority, Query, QueueCommand, Reply};
+use windlass_engine::{
+    Clash, ClientCommand, Command, Event, JobCommand, Limits, Priority, Query, QueueCommand, Reply, WarningKind,
+};
 
 use crate::common;
 use crate::common::{Broker, limit, pause, push, serve, take};
@@ -46,6 +48,40 @@ fn pushes_beyond_a_limit_are_refused() {
         assert_eq!(broker.engine.job_count(), 1, "{name}");
         assert_eq!(broker.engine.queues().count(), 1, "{name}");
     }
+}
+
+/// Only the name of a queue is left: it gives way, the one unused for longest first.
+#[test]
+fn unused_queues_make_room_for_new_names() {
+    let mut broker = Broker::limited(|limits| limits.queues_max = 4);
+    for (job, queue) in (1_u64..).zip(["unused", "used again", "limited", "paused"]) {
+        broker.hear(1, push(queue));
+        broker.hear(2, take([queue]));
+        broker.hear(2, common::finish(job));
+    }
+    broker.hear(1, limit("limited", 9));
+    broker.hear(1, pause("paused", true));
+    broker.says(2, take(["used again"]), ["2 empty"]);
+    let names = |broker: &Broker| {
+        let mut names: Vec<_> = broker.engine.queues().map(|queue| queue.image().name.clone()).collect();
+        names.sort_unstable();
+        names
+    };
+    broker.says(1, push("a"), ["1 new j5"]);
+    assert_eq!(names(&broker), ["a", "limited", "paused", "used again"]);
+    // What a command itself uses does not give way to another of its names.
+    broker.says(2, take(["used again", "b"]), ["2 refused: daemon knows 4 queues, the limit"]);
+    broker.says(1, push("b"), ["1 new j6"]);
+    assert_eq!(names(&broker), ["a", "b", "limited", "paused"]);
+    broker.says(1, push("c"), ["1 refused: daemon knows 4 queues, the limit"]);
+    broker.hear(2, serve("a"));
+    broker.says(2, take(["a"]), ["2 took j5.1"]);
+    broker.hear(2, common::finish(5));
+    broker.says(1, push("c"), ["1 refused: daemon knows 4 queues, the limit"]);
+    broker.hear(2, common::unserve("a", false));
+    broker.says(1, push("c"), ["1 new j7"]);
+    assert_eq!(broker.engine.queues_forgotten(), 3);
+    assert!(broker.warnings.iter().any(|warning| warning.kind == WarningKind::QueuesNearlyFull));
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, BatchCommand, ClientCommand, Codec, Command, Engine, Event, JobCommand, JobRef, JobStateKind,
-    LeaseCommand, Limits, MISFIT, Mutation, Notice, Proof, Protocol, Query, QueueCommand, QueueKind, QueueRow,
-    QueueRules, Reply, Retry, Token,
+    Backoff, BatchCommand, ClientCommand, Codec, Command, Event, JobCommand, JobRef, JobStateKind, LeaseCommand,
+    Limits, MISFIT, Mutation, Notice, Proof, Protocol, Query, QueueCommand, QueueKind, QueueRow, QueueRules, Reply,
+    Retry, Token,
 };
 
 use crate::common::*;
@@ -198,19 +198,12 @@ fn rules_and_their_effects_survive_a_restart() {
     for protocol in [Protocol::GEARMAN, Protocol::FAKTORY] {
         broker.hear(1, push("q").with(|job| job.protocol = protocol));
     }
-    let mut engine = Engine::new(Limits::default(), 1);
-    engine.recall_meta(broker.engine.meta().clone(), true);
-    broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
-    broker.engine.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
-    engine.wake_up();
-    engine.check();
-    broker.engine = engine;
+    broker.restart(Limits::default());
     let info = windlass_engine::ClientInfo { protocol: Some(Protocol::FAKTORY), ..Default::default() };
-    broker.hear(1, ClientCommand::Open(info));
+    broker.hear(5, ClientCommand::Open(info));
     let token = Token::of(1, 1).0;
-    broker.says(1, take(["q"]), [format!("1 took j2.{token}").as_str()]);
-    broker.says(1, take(["q"]), ["1 empty"]);
-    broker.open(2);
+    broker.says(5, take(["q"]), [format!("5 took j2.{token}").as_str()]);
+    broker.says(5, take(["q"]), ["5 empty"]);
     let looked = broker.hear(2, Query::Job(JobRef::Id(windlass_engine::JobId(1))));
     assert!(
         matches!(looked.as_slice(), [(_, Event::Reply(_, Reply::Looked { job: Some(view), .. }))] if view.codec == Codec::Json)

@@ -1,12 +1,12 @@
 //! Workers known by name: they span connections, send heartbeats, and can be asked to terminate.
 
 use windlass_engine::{
-    Clash, ClientCommand, ClientId, ClientInfo, Command, OnExpiry, Protocol, Query, QueueCommand, TakeCommand,
-    WorkerCommand, WorkerState,
+    Clash, ClientCommand, ClientId, ClientInfo, Command, Limits, OnExpiry, Proof, Protocol, Query, QueueCommand,
+    TakeCommand, WorkerCommand, WorkerState,
 };
 
 use crate::common;
-use crate::common::{Broker, beat, credit, enlist, push, serve, signal, take, take_round, take_served};
+use crate::common::{Broker, beat, credit, enlist, push, serve, signal, take, take_round, take_served, throttle};
 
 const BEAT_MS: u64 = 60_000;
 
@@ -277,6 +277,64 @@ fn jobs_of_other_protocols_come_back_with_the_end_of_a_named_worker() {
     broker.hear(1, Query::Stats);
     assert!(broker.place(1).starts_with("leased"), "its own runs on");
     assert_eq!(broker.place(2), "ready");
+}
+
+#[test]
+fn workers_that_do_not_come_back_after_a_restart_lose_what_the_end_of_a_worker_costs() {
+    for requeue in [false, true] {
+        let mut broker = worker_with_two_jobs();
+        // Not a worker's reservation: an operator's program took it over HTTP, and does not beat.
+        broker.hear(1, push("q"));
+        broker.hear(2, take(["q"]).worker("w").for_ms(1_800_000, OnExpiry::Requeue));
+        broker.restart(Limits { requeue_dead_workers: requeue, ..Limits::default() });
+        let begun = broker.now;
+        broker.at(begun + BEAT_MS - 1, []);
+        assert!((1..=3).all(|job| broker.place(job).starts_with("leased")), "they may come back");
+        broker.at(begun + BEAT_MS, []);
+        assert_eq!(broker.place(1) == "ready", requeue, "its own runs on, unless it is requeued");
+        assert_eq!(broker.place(2), "ready");
+        assert!(broker.place(3).starts_with("leased"));
+    }
+}
+
+#[test]
+fn a_worker_that_comes_back_after_a_restart_has_its_jobs_as_long_as_it_lives() {
+    let mut broker = worker_with_two_jobs();
+    broker.restart(Limits::default());
+    let info = || ClientInfo { protocol: Some(Protocol::FAKTORY), ..ClientInfo::default() };
+    broker.hear(21, ClientCommand::Open(info()));
+    broker.says(21, enlist("w"), ["21 done"]);
+    broker.at(broker.now + BEAT_MS - 1, []);
+    broker.says(21, beat("w"), ["21 beaten Running"]);
+    broker.at(broker.now + BEAT_MS - 1, []);
+    assert!(broker.place(2).starts_with("leased"));
+    broker.says(21, common::finish_by(2, Proof::AnyLease), ["21 finished j2"]);
+    // Nor do its jobs of before outlive it.
+    let mut broker = worker_with_two_jobs();
+    broker.restart(Limits::default());
+    broker.hear(21, ClientCommand::Open(info()));
+    broker.says(21, enlist("w"), ["21 done"]);
+    broker.hear(21, ClientCommand::Close);
+    assert_eq!(broker.place(2), "ready");
+}
+
+#[test]
+fn a_worker_without_a_name_holds_jobs_of_other_protocols_by_its_connection() {
+    let mut broker = worker_with_two_jobs();
+    let info = ClientInfo { protocol: Some(Protocol::FAKTORY), ..ClientInfo::default() };
+    broker.hear(22, ClientCommand::Open(info));
+    broker.hear(1, push("q").with(|job| job.protocol = Protocol::FAKTORY));
+    for _ in 3..=5 {
+        broker.hear(1, push("q"));
+    }
+    broker.hear(1, throttle("q", None, Some(3), None));
+    let take = || take(["q"]).for_ms(1_800_000, OnExpiry::Fail);
+    (3..=5).for_each(|_| drop(broker.hear(22, take())));
+    broker.says(22, take(), ["22 empty"]);
+    broker.says(22, common::finish_by(4, Proof::AnyLease), ["22 finished j4"]);
+    broker.hear(22, ClientCommand::Close);
+    assert!(broker.place(3).starts_with("leased"), "its own runs on");
+    assert_eq!((broker.place(5), broker.place(6)), ("ready".into(), "ready".into()));
 }
 
 #[test]

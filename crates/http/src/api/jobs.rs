@@ -108,8 +108,7 @@ pub(super) async fn kill(State(app): State<Arc<App>>, Segments(id): Segments<u64
 
 /// Take a job back from its worker
 ///
-/// It returns to its place in the queue. What the worker reports afterwards is refused, unless it speaks FWP: there any
-/// client's `ACK` or `FAIL` ends a job that any worker has.
+/// It returns to its place in the queue. What the worker reports afterwards is refused.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/requeue", tag = "jobs", operation_id = "requeue_job",
     params(("id" = u64, Path, description = "Its number")),
     responses((status = 200, body = Job), (status = 404, body = Problem), (status = 409, body = Problem))

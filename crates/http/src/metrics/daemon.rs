@@ -25,12 +25,18 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
     encode_commits(figures, encoder.encode_descriptor("commit_seconds", help, None, MetricType::Histogram)?)?;
     let checkpoints = encoder.encode_descriptor("checkpoints", "Completed checkpoints", None, MetricType::Counter)?;
     put_counter(checkpoints, figures.checkpoints)?;
+    let help = "Unused queues that were forgotten to make room for new ones";
+    put_counter(
+        encoder.encode_descriptor("queues_forgotten", help, None, MetricType::Counter)?,
+        figures.queues_forgotten,
+    )?;
     let (held, most) = figures.buffers_bytes;
     let gauges = [
         ("journal_live_bytes", "Bytes of living records, as of the last checkpoint", Some(figures.live_bytes)),
         ("journal_bytes", "Bytes of the log and the table on the disk", Some(figures.store_bytes)),
         ("disk_free_bytes", "Bytes that the disk of the journal has left", figures.free_bytes),
         ("jobs_limit", "The most jobs, all states together", Some(figures.jobs_max)),
+        ("queues_limit", "The most queues; beyond it unused ones are forgotten", Some(figures.queues_max)),
         ("jobs_memory_limit_bytes", "The most that windlass_jobs_memory_bytes may be", figures.jobs_bytes_max),
         ("buffers_bytes", "Bytes of the buffers of all connections", Some(held as u64)),
         ("buffers_limit_bytes", "The most that windlass_buffers_bytes may be", Some(most as u64)),

@@ -44,10 +44,17 @@ impl Journal {
                         self.queues.insert(id, queue.image().clone());
                     }
                 }
-                Change::QueueGone(id) => {
-                    assert!(self.jobs.values().all(|job| job.queue != id), "{id:?} is gone before its jobs");
-                    self.queues.remove(&id);
-                }
+                // A new queue may have the number.
+                Change::QueueGone(id) => match engine.queue(id).map(windlass_engine::Queue::image) {
+                    Some(queue) if queue.is_known() || queue.throttle.is_some() || queue.rules.is_some() => {
+                        self.queues.insert(id, queue.clone());
+                    }
+                    now => {
+                        let in_it = |job: &Job| job.queue == id && now.is_none();
+                        assert!(!self.jobs.values().any(in_it), "{id:?} is gone before its jobs");
+                        self.queues.remove(&id);
+                    }
+                },
                 Change::SchedulePut(id) => {
                     if let Some(schedule) = engine.schedule(id) {
                         self.schedules.insert(id, schedule.clone());
@@ -192,6 +199,6 @@ fn move_image(kept: &mut Job, now: &Job) {
 /// A job without the fields that may lag behind in the journal.
 fn rested(job: &Job) -> Job {
     let mut extra = job.extra.as_deref().cloned().unwrap_or_default();
-    extra.progress = None;
+    (extra.progress, extra.taken_back) = (None, false);
     Job { extra: (extra != Extra::default()).then(|| Box::new(extra)), ..job.clone() }
 }

@@ -153,7 +153,14 @@ impl Laws {
     /// unless it is a worker that was lost itself.
     pub(crate) fn judge_promises(&self, oracle: &Oracle, machine: &Machine) {
         let (leases, beats) = (leases(oracle), beats(oracle));
-        let is_lost = |(_, _, worker): &Leased| worker.is_some_and(|worker| !beats.contains_key(&worker));
+        // The worker of a lease that is older than the daemon's life is known once the daemon's time goes on.
+        let is_known_now = |(job, token): (JobId, Token)| {
+            leases.range((job, token, Some(0))..=(job, token, Some(u64::MAX))).next().is_some()
+        };
+        let is_lost = |(job, token, worker): &Leased| match worker {
+            Some(worker) => !beats.contains_key(worker),
+            None => is_known_now((*job, *token)),
+        };
         self.leases.judge(&leases, machine.passed_ms(), is_lost);
         self.beats.judge(&beats, machine.passed_ms(), |_| false);
     }

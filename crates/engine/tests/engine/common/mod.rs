@@ -58,6 +58,23 @@ impl Broker {
         context.events
     }
 
+    /// The daemon is stopped and started again with these limits. Clients 1 to 4 come back.
+    pub(crate) fn restart(&mut self, limits: Limits) {
+        let mut engine = Engine::new(limits, 1);
+        engine.recall_meta(self.engine.meta().clone(), true);
+        self.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+        for job in self.engine.jobs() {
+            let mut job = job.clone();
+            // The journal has none.
+            job.extra.iter_mut().for_each(|extra| extra.listeners.clear());
+            assert!(engine.recall_job(job));
+        }
+        engine.wake_up();
+        engine.check();
+        self.engine = engine;
+        (1..=4).for_each(|client| self.open(client));
+    }
+
     fn context(&mut self) -> Context {
         self.turns += 1;
         let mut context = Context::new(Timestamp(self.now), self.turns);

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use windlass_engine::{Bridge, ClientId, Engine, Event, Job, JobState, JobStateKind, Reply, Timestamp, Unfit};
+use windlass_engine::{
+    Bridge, ClientId, Engine, Event, Holder, Job, JobState, JobStateKind, Lease, OnExpiry, Reply, Timestamp, Unfit,
+};
 
 use super::{Oracle, QueueMemo, plain};
 
@@ -118,6 +120,9 @@ impl Oracle {
         self.queues.iter_mut().for_each(|queue| queue.bridged = false);
         self.boot_count += 1;
         self.workers.clear();
+        self.returning.clear();
+        self.uses = (0, 0);
+        self.queues.iter_mut().for_each(|queue| queue.used = 0);
         self.next_worker = 1;
         self.awake.clear();
         self.jobs.retain(|memo| memo.job.durable);
@@ -131,8 +136,14 @@ impl Oracle {
                 memo.job.attempts = job.attempts;
             }
             memo.lease_due = memo.job.lease().map_or(Timestamp::NEVER, |lease| lease.until);
+            let reserved = |lease: &Lease| match &lease.holder {
+                Holder::Named(name) if lease.on_expiry == OnExpiry::Fail && !name.is_empty() => Some(name.clone()),
+                Holder::Named(_) | Holder::Connection(_) => None,
+            };
+            self.returning.extend(memo.job.lease().and_then(reserved));
             memo.lease_worker = None;
             memo.extra().listeners.clear();
+            memo.extra().taken_back = false;
             memo.extra().progress = job.extra.as_deref().and_then(|extra| extra.progress.clone());
             let mut recovered = job.clone();
             recovered.extra.get_or_insert_default();

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, ClientId, Cycle, End, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind, LOSSES, Note, Notice,
-    OnExpiry, Progress, Proof, QueueKind, Refusal, RepayTo, Reply, Timestamp,
+    OnExpiry, Progress, Proof, QueueKind, Refusal, RepayTo, Reply, Timestamp, Token,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -19,7 +19,12 @@ impl Oracle {
         };
         let holds = |memo: &JobMemo| {
             memo.job.lease().is_some_and(|lease| match proof {
-                Proof::AnyLease => self.may_name(client, memo) || self.may_see(client, holder(&lease.holder)),
+                Proof::AnyLease => {
+                    let worker = self.client(client).and_then(|client| client.worker);
+                    let free = worker.is_none() || !memo.job.extra.as_deref().is_some_and(|extra| extra.taken_back);
+                    (free || self.is_own(client, &lease.holder))
+                        && (self.may_name(client, memo) || self.may_see(client, holder(&lease.holder)))
+                }
                 Proof::Token(token) => token == lease.token,
                 Proof::Connection => lease.holder == Holder::Connection(client),
                 Proof::Late => false,
@@ -35,36 +40,45 @@ impl Oracle {
         if right { Ok(id) } else { Err(Refusal::WrongKind) }
     }
 
-    /// The job, if it waits and is not an entry of a `cycle` queue.
-    fn left(&self, client: ClientId, job: &JobRef) -> Result<JobId, Refusal> {
+    /// Whether the client, or its worker, has a lease with this holder.
+    fn is_own(&self, client: ClientId, holder: &Holder) -> bool {
+        let worker = self.client(client).and_then(|client| client.worker);
+        match holder {
+            Holder::Connection(holder) => *holder == client,
+            Holder::Named(name) => self.worker_named(name).is_some_and(|named| Some(named.number) == worker),
+        }
+    }
+
+    /// The job, if its lease is over and it waits again, so that a worker's late report may still be true.
+    fn left(&self, client: ClientId, (job, proof): Claim) -> Result<JobId, Refusal> {
         let id = self.find(client, job)?;
         let memo = self.job(id).expect("it was just found");
+        let was_its = match proof {
+            Proof::Late => true,
+            Proof::AnyLease | Proof::Connection => memo.job.attempts > 0,
+            Proof::Token(Token(token)) => memo.job.attempts > 0 && token % (1 << 32) == u64::from(memo.job.attempts),
+        };
+        let taken_back = memo.job.extra.as_deref().is_some_and(|extra| extra.taken_back);
         match memo.job.state {
+            JobState::Ready | JobState::Retrying(_) if taken_back || !was_its => Err(Refusal::NotHeld),
             JobState::Ready | JobState::Retrying(_) if memo.job.cycle().is_none() => Ok(id),
             JobState::Ready | JobState::Retrying(_) => Err(Refusal::WrongKind),
             _ => Err(Refusal::NotHeld),
         }
     }
 
-    /// Whether nobody holds the job, and it was delivered before and waits again.
-    fn was_delivered(&self, client: ClientId, claim: Claim) -> bool {
-        self.claimed(client, claim) == Err(Refusal::NotHeld)
-            && self.find(client, claim.0).ok().and_then(|id| self.job(id)).is_some_and(|memo| {
-                memo.job.attempts > 0 && matches!(memo.job.state, JobState::Ready | JobState::Retrying(_))
-            })
-    }
-
     pub(super) fn finish(&mut self, client: ClientId, claim: Claim, result: &Bytes) -> Answer {
-        let id = match claim {
-            (job, Proof::Late) => self.left(client, job)?,
-            (job, Proof::AnyLease) if self.was_delivered(client, claim) => self.left(client, job)?,
+        let id = match self.claimed(client, claim) {
+            Err(Refusal::NotHeld) => self.left(client, claim)?,
             _ => self.claimed_of(client, claim, QueueKind::Work)?,
         };
-        if claim.1 == Proof::AnyLease && self.job(id).is_some_and(|memo| memo.job.lease().is_none()) {
-            self.see("Finish::LateByName");
-        }
-        if claim.1 == Proof::Late {
-            self.see("Finish::Late");
+        if self.job(id).is_some_and(|memo| memo.job.lease().is_none()) {
+            self.see(match claim.1 {
+                Proof::Late => "Finish::Late",
+                Proof::AnyLease => "Finish::LateByName",
+                Proof::Connection => "Finish::LateByConnection",
+                Proof::Token(_) => "Finish::LateByToken",
+            });
         }
         self.count_total(id, |totals| totals.succeeded += 1);
         let by = self.client(client).and_then(|client| client.info.protocol);
@@ -90,10 +104,25 @@ impl Oracle {
     }
 
     pub(super) fn fail(&mut self, client: ClientId, claim: Claim, failure: &Failure) -> Answer {
-        let id = self.claimed_of(client, claim, QueueKind::Work)?;
+        let id = match self.claimed(client, claim) {
+            Err(Refusal::NotHeld) if claim.1 != Proof::Late => return self.fail_late(client, claim, failure),
+            _ => self.claimed_of(client, claim, QueueKind::Work)?,
+        };
         let end = End::Failed(Box::new(failure.clone()));
         let fate = self.fail_job(id, failure.clone(), &end);
         Ok(Some(Reply::Failed { job: id, fate }))
+    }
+
+    /// The words of a worker whose lease is over are kept.
+    fn fail_late(&mut self, client: ClientId, claim: Claim, failure: &Failure) -> Answer {
+        let (id, now, wall) = (self.left(client, claim)?, self.now, self.wall());
+        self.see("Fail::Late");
+        let memo = self.job_mut(id);
+        let (first_at, next_at) =
+            memo.extra().failure.as_ref().map_or((wall, None), |last| (last.first_at, last.next_at));
+        memo.extra().failure = Some(Box::new(Failure { at: wall, first_at, next_at, ..failure.clone() }));
+        let at = if let JobState::Retrying(at) = memo.job.state { at } else { now };
+        Ok(Some(Reply::Failed { job: id, fate: Fate::Retried(at) }))
     }
 
     fn fail_job(&mut self, id: JobId, failure: Failure, end: &End) -> Fate {
@@ -175,6 +204,12 @@ impl Oracle {
 
     pub(super) fn release(&mut self, client: ClientId, claim: Claim, front: bool) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Work)?;
+        let own =
+            self.job(id).and_then(|memo| memo.job.lease()).is_some_and(|lease| self.is_own(client, &lease.holder));
+        if claim.1 == Proof::AnyLease && !own {
+            self.see("Release::TakenBack");
+            self.job_mut(id).extra().taken_back = true;
+        }
         let rank = front.then(|| self.rank(true));
         self.make_ready(id, rank);
         Ok(Some(Reply::Done))

@@ -107,6 +107,8 @@ pub(crate) struct QueueMemo {
     pub(crate) number: QueueId,
     /// The engine's number, once it has been seen.
     pub(crate) id: Option<QueueId>,
+    /// Its last use, by the count of all uses.
+    pub(crate) used: u64,
     pub(crate) name: Bytes,
     pub(crate) kind: QueueKind,
     /// In whose listings it is.

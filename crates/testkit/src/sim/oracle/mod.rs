@@ -20,7 +20,7 @@ mod take;
 mod throttle;
 mod workers;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -67,6 +67,10 @@ pub(crate) struct Oracle {
     pub(crate) clients: Vec<ClientMemo>,
     /// In order of their numbers.
     pub(crate) workers: Vec<WorkerMemo>,
+    /// The uses of queues so far, and those before this command.
+    uses: (u64, u64),
+    /// Workers that had reservations before a restart.
+    returning: BTreeSet<Box<[u8]>>,
     /// In the order in which they were woken.
     awake: Vec<Wakeup>,
     pub(crate) totals: Totals,
@@ -124,6 +128,8 @@ impl Oracle {
             next_queue: 0,
             clients: Vec::new(),
             workers: Vec::new(),
+            uses: (0, 0),
+            returning: BTreeSet::new(),
             awake: Vec::new(),
             totals: Totals::default(),
             days: vec![(0, Totals::default())],
@@ -168,6 +174,7 @@ impl Oracle {
     /// The events that must follow this command, including those due before it.
     pub(crate) fn apply(&mut self, client: ClientId, tag: Tag, command: &Command) -> Vec<(ClientId, Event)> {
         self.tick();
+        self.uses.1 = self.uses.0;
         match self.ask(client, tag, command) {
             Ok(Some(reply)) if tag.wants_answer() || !is_acknowledgement(&reply) => self.reply(client, tag, reply),
             Ok(_) => {}
@@ -297,6 +304,7 @@ impl Oracle {
         self.now = self.now.max(self.turn.0);
         self.look_at_clocks();
         self.look_at_day();
+        self.await_workers();
         while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
             match due {
                 Due::JobState(id) => self.place_due(id),
@@ -480,10 +488,15 @@ impl Oracle {
 
     fn find_or_make_queue(&mut self, name: &Bytes, kind: QueueKind) -> Result<QueueId, Refusal> {
         if let Some(queue) = self.queue_named(name) {
-            return if queue.kind == kind { Ok(queue.number) } else { Err(Refusal::WrongKind) };
+            let (is_kind, number) = (queue.kind == kind, queue.number);
+            if !is_kind {
+                return Err(Refusal::WrongKind);
+            }
+            self.use_queue(number);
+            return Ok(number);
         }
         let limit = self.limits.queues_max;
-        if self.queues.len() >= limit as usize {
+        if self.queues.len() >= limit as usize && !self.forget_unused() {
             return Err(Capacity::Queues.exceeded(limit, limit));
         }
         let number = QueueId(self.next_queue);
@@ -491,6 +504,7 @@ impl Oracle {
         self.queues.push(QueueMemo {
             number,
             id: None,
+            used: 0,
             name: name.clone(),
             kind,
             known: Protocols::NONE,
@@ -503,27 +517,48 @@ impl Oracle {
             bridged: kind == QueueKind::Work && self.bridge.includes(name),
             serial: 1,
         });
+        self.use_queue(number);
         Ok(number)
+    }
+
+    fn use_queue(&mut self, number: QueueId) {
+        self.uses.0 += 1;
+        self.queue_mut(number).used = self.uses.0;
+    }
+
+    /// The queue unused for longest gives its name away, if nothing but its name keeps it.
+    fn forget_unused(&mut self) -> bool {
+        let is_free = |queue: &&QueueMemo| {
+            let is_plain = queue.paused == Protocols::NONE && queue.jobs_max == [None; 9];
+            is_plain && queue.kind == QueueKind::Work && queue.used <= self.uses.1 && !self.is_needed(queue)
+        };
+        let unused = self.queues.iter().filter(is_free).min_by_key(|queue| (queue.used, queue.id));
+        let Some(number) = unused.map(|queue| queue.number) else { return false };
+        self.see("Queue::GivesWay");
+        self.queues.retain(|queue| queue.number != number);
+        true
     }
 
     /// A queue that was not created explicitly exists only as long as its name is needed.
     fn forget_idle_queues(&mut self) {
-        let needed = |queue: &QueueMemo| {
-            queue.known != Protocols::NONE
-                || queue.throttle.is_some()
-                || queue.rules != QueueRules::default()
-                || self.jobs.iter().any(|memo| memo.job.queue == queue.number)
-                || self.clients.iter().any(|client| client.subscriptions.iter().any(|s| s.queue == queue.number))
-                || self.clients.iter().any(|client| match &client.waiting {
-                    Waiting::Jobs(takes) => {
-                        takes.iter().any(|take| take.from.iter().any(|served| served.queue == queue.number))
-                    }
-                    Waiting::Awake { queue: woken_for, .. } => *woken_for == queue.number,
-                    Waiting::Nothing | Waiting::Asleep { .. } => false,
-                })
-        };
+        let needed = |queue: &QueueMemo| queue.known != Protocols::NONE || self.is_needed(queue);
         let kept = self.queues.iter().filter(|queue| needed(queue)).cloned().collect();
         self.queues = kept;
+    }
+
+    /// Whether more than its name keeps a queue.
+    fn is_needed(&self, queue: &QueueMemo) -> bool {
+        queue.throttle.is_some()
+            || queue.rules != QueueRules::default()
+            || self.jobs.iter().any(|memo| memo.job.queue == queue.number)
+            || self.clients.iter().any(|client| client.subscriptions.iter().any(|s| s.queue == queue.number))
+            || self.clients.iter().any(|client| match &client.waiting {
+                Waiting::Jobs(takes) => {
+                    takes.iter().any(|take| take.from.iter().any(|served| served.queue == queue.number))
+                }
+                Waiting::Awake { queue: woken_for, .. } => *woken_for == queue.number,
+                Waiting::Nothing | Waiting::Asleep { .. } => false,
+            })
     }
 
     /// Puts a job in a place; it releases a key that jobs in that place do not hold.
@@ -538,6 +573,8 @@ impl Oracle {
         memo.lease_due = memo.job.lease().map_or(Timestamp::NEVER, |lease| lease.until);
         memo.lease_worker = None;
         memo.holds_key &= memo.wants_key();
+        let queue = memo.job.queue;
+        self.use_queue(queue);
         self.enter_slot(id);
     }
 

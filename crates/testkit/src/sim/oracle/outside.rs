@@ -398,7 +398,10 @@ impl Oracle {
                 let rank = self.rank(false);
                 self.make_ready(id, Some(rank));
             }
-            Mutation::Release => self.make_ready(id, None),
+            Mutation::Release => {
+                self.job_mut(id).extra().taken_back = true;
+                self.make_ready(id, None);
+            }
         }
         true
     }

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Capacity, ClientId, From, Holder, JobId, JobState, Lease, LeaseTerms, Notice, QueueId, QueueKind, Refusal, Reply,
-    Select, Tag, Take, Taken, Timestamp, Token, Wait, WorkerState,
+    Capacity, ClientId, From, Holder, JobId, JobState, Lease, LeaseTerms, Notice, OnExpiry, QueueId, QueueKind,
+    Refusal, Reply, Select, Tag, Take, Taken, Timestamp, Token, Wait, WorkerState,
 };
 
 use super::memo::{Blocked, Served};
@@ -153,13 +153,21 @@ impl Oracle {
             (Some(ms), Some(on_expiry)) => (Some(ms), on_expiry),
             _ => (terms.lease_ms, terms.on_expiry),
         };
-        let holder = match terms.connection_bound {
+        let own = self.protocol_of(client);
+        let protocol = self.job_mut(id).job.protocol;
+        let foreign = !is_cycle && own.is_some_and(|own| own != protocol);
+        let nameless = foreign && terms.on_expiry == OnExpiry::Fail && worker.is_empty();
+        let by_connection = terms.connection_bound || nameless;
+        if nameless && !terms.connection_bound {
+            self.see("Take::Nameless");
+        }
+        let holder = match by_connection {
             true => Holder::Connection(client),
             false => Holder::Named(worker.as_ref().into()),
         };
         let until = lease_ms.map_or(Timestamp::NEVER, |ms| now.after_ms(ms.min(lease_ms_max).max(1)));
         self.put(id, JobState::Leased(Box::new(Lease::new(holder, token, now, until, on_expiry))));
-        if !terms.connection_bound {
+        if !by_connection {
             self.job_mut(id).lease_worker = self.worker_named(worker).map(|worker| worker.number);
         }
         self.count_total(id, |totals| totals.taken += 1);

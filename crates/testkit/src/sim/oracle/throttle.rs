@@ -1,7 +1,7 @@
 //! Throttles: which of a queue's leases count, and which clients may have one more.
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Holder, JobId, QueueId, Reply, Throttle, Timestamp};
+use windlass_engine::{ClientId, Holder, JobId, OnExpiry, QueueId, Reply, Throttle, Timestamp};
 
 use super::memo::Served;
 use super::{Answer, Due, JobMemo, Oracle};
@@ -91,13 +91,15 @@ impl Oracle {
         let Some(max) = self.queue(served.queue).throttle.and_then(|throttle| throttle.per_worker_max) else {
             return true;
         };
-        let holder = match served.lease.connection_bound {
-            true => Holder::Connection(client),
-            false => Holder::Named(worker.into()),
+        let bound = served.lease.connection_bound;
+        let nameless = served.lease.on_expiry == OnExpiry::Fail && worker.is_empty();
+        let counts = |holder: &Holder| match holder {
+            Holder::Connection(holder) => *holder == client && (bound || nameless),
+            Holder::Named(name) => **name == *worker && !bound,
         };
         let its = |memo: &&JobMemo| {
             let lease = memo.job.lease();
-            memo.has_slot && memo.job.queue == served.queue && lease.is_some_and(|lease| lease.holder == holder)
+            memo.has_slot && memo.job.queue == served.queue && lease.is_some_and(|lease| counts(&lease.holder))
         };
         self.jobs.iter().filter(its).count() < max as usize
     }

@@ -1,6 +1,6 @@
 //! Workers known by name.
 
-use windlass_engine::{ClientId, JobId, Notice, Refusal, Reply, Thing, WorkerState};
+use windlass_engine::{ClientId, Holder, JobId, Lease, Notice, OnExpiry, Protocol, Refusal, Reply, Thing, WorkerState};
 
 use super::{Answer, JobMemo, Oracle, WorkerMemo, id_of};
 
@@ -62,6 +62,24 @@ impl Oracle {
             self.move_on(number, state);
         }
         Ok(Some(Reply::Done))
+    }
+
+    /// The daemon begins: the workers that had reservations before may come back.
+    pub(super) fn await_workers(&mut self) {
+        for name in std::mem::take(&mut self.returning) {
+            let number = self.next_worker;
+            self.next_worker += 1;
+            let about = bytes::Bytes::new();
+            let (state, beat_at, protocol) = (WorkerState::Running, self.now, Some(Protocol::FAKTORY));
+            for memo in &mut self.jobs {
+                let is_its = |lease: &Lease| lease.holder == Holder::Named(name.clone());
+                if memo.job.lease().is_some_and(|lease| is_its(lease) && lease.on_expiry == OnExpiry::Fail) {
+                    memo.lease_worker = Some(number);
+                }
+            }
+            let name = name.into_vec().into();
+            self.workers.push(WorkerMemo { number, name, about, state, beat_at, memory_bytes: None, protocol });
+        }
     }
 
     fn clients_of(&self, number: u64) -> Vec<ClientId> {

@@ -1,0 +1,107 @@
+//! Room for the names of queues: a queue that only its name keeps gives way to a new one, the one unused for longest first.
+//!
+//! A queue is used when a job enters a state there, and when a client names it to take jobs. Whether a queue is in use is
+//! looked at only when there is no room, for many queues at once.
+
+use std::collections::VecDeque;
+
+use super::queue::Queue;
+use super::table::Queues;
+use crate::ids::{Priority, QueueId};
+use crate::request::QueueKind;
+
+/// How many queues are found at once: this share of all.
+const FOUND_SHARE: usize = 16;
+
+/// Of ten names, so many are in use when an operator is told.
+const WARN_TENTHS: usize = 9;
+
+/// The uses of queues so far, and the queues that may give way.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    count: u64,
+    /// `count` at the beginning of the command: what is used since has a caller that knows its number.
+    begun: u64,
+    /// Unused queues, with their last use at the time when they were found, the longest unused first.
+    found: VecDeque<(u64, QueueId)>,
+    /// At this count all queues may be looked at again.
+    look_at: u64,
+    forgotten: u64,
+    is_nearly_full: bool,
+}
+
+impl Uses {
+    pub(super) const fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+}
+
+impl Queue {
+    /// Whether only its name keeps it, and nobody would miss anything but its counters.
+    fn is_unused(&self) -> bool {
+        let image = self.image();
+        let is_plain = image.paused.is_empty() && image.jobs_max == [None; Priority::COUNT];
+        image.kind == QueueKind::Work && is_plain && self.is_idle()
+    }
+}
+
+impl Queues {
+    /// A command begins.
+    pub(crate) const fn begin(&mut self) {
+        self.uses.begun = self.uses.count;
+    }
+
+    /// Queues forgotten so far to make room for others.
+    pub(crate) const fn forgotten(&self) -> u64 {
+        self.uses.forgotten
+    }
+
+    /// All queues have been unused until now.
+    pub(crate) fn forget_uses(&mut self) {
+        self.uses = Uses::default();
+        self.by_id.iter_mut().flatten().for_each(|queue| queue.used = 0);
+    }
+
+    /// Whether most names have come into use since the last call.
+    pub(crate) const fn take_nearly_full(&mut self) -> bool {
+        std::mem::replace(&mut self.uses.is_nearly_full, false)
+    }
+
+    /// A queue has been made.
+    pub(super) const fn note_made(&mut self, len: usize, limit: usize) {
+        self.uses.is_nearly_full |= len == limit.saturating_mul(WARN_TENTHS) / 10 + 1;
+    }
+
+    /// Forgets an unused queue if all names are in use. Returns whether there is room for one more.
+    pub(super) fn make_room(&mut self, limit: usize) -> bool {
+        if self.len() >= limit && !self.forget_found() && self.uses.count >= self.uses.look_at {
+            self.find_unused();
+            self.forget_found();
+        }
+        self.len() < limit
+    }
+
+    /// Forgets the first of the queues found that is unused still. Returns whether there was one.
+    fn forget_found(&mut self) -> bool {
+        while let Some((used, id)) = self.uses.found.pop_front() {
+            if self.at(id).is_some_and(|queue| queue.used == used && queue.is_unused()) {
+                self.forget(id);
+                self.uses.forgotten += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Looks at all queues, for so many uses that its cost does not count.
+    fn find_unused(&mut self) {
+        let is_free = |queue: &&Queue| queue.used <= self.uses.begun && queue.is_unused();
+        let mut found: Vec<_> = self.iter().filter(is_free).map(|queue| (queue.used, queue.image().id)).collect();
+        found.sort_unstable();
+        let many = self.len() / FOUND_SHARE;
+        found.truncate(many + 1);
+        self.uses.look_at = self.uses.count + many as u64;
+        self.uses.found = found.into();
+    }
+}
