@@ -305,9 +305,9 @@ pub enum Proof {
     /// The job is leased, by any client (FWP: any connection may `ACK`). If someone has taken it back since
     /// ([`crate::Extra::taken_back`]), the client's own worker must hold it.
     AnyLease,
-    /// The job was leased to a worker whose connection, or the daemon, ended before the worker could report success.
-    /// Only for [`crate::LeaseCommand::Finish`]. The engine does not remember the lease: the claim holds if the job is
-    /// ready or retrying.
+    /// This connection holds the lease, or it did, or another connection of the same worker did before it or the daemon
+    /// ended. Only for [`crate::LeaseCommand::Finish`]. The engine does not remember the lease: the claim holds if the job
+    /// is ready or retrying.
     Late,
 }
 

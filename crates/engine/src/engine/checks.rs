@@ -90,7 +90,9 @@ pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) 
     let was_its = |job: &Job| match proof {
         // The delivery may not have reached the journal.
         Proof::Late => true,
-        Proof::AnyLease | Proof::Connection => job.attempts > 0,
+        Proof::AnyLease => job.attempts > 0,
+        // As on deployed servers of Gearman, whose connections do not come back.
+        Proof::Connection => false,
         Proof::Token(token) => job.attempts > 0 && token.delivery() == job.attempts,
     };
     let is_left = state.jobs.at(slot).is_some_and(|job| {

@@ -14,7 +14,7 @@ use crate::outcome::{End, Fate};
 use crate::warning::WarningKind;
 
 /// The failure recorded when a lease runs out and that counts as a failure.
-const EXPIRED_KIND: &[u8] = b"ReservationExpired";
+pub(super) const EXPIRED_KIND: &[u8] = b"ReservationExpired";
 const EXPIRED_MESSAGE: &[u8] = b"job reservation expired";
 
 /// The kind of failure of a job with which too many workers were lost.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::call::Call;
 use super::checks::{check_body, is_holder, leased, left, must_be};
 use super::ends::notify_end;
-use super::failures::{bury_unconvertible, fail_job};
+use super::failures::{EXPIRED_KIND, bury_unconvertible, fail_job};
 use super::place::{count, count_success, move_job, observe_run, remember_move, remember_put, remove_job};
 use super::requeue::{go_round, make_ready};
 use super::state::{State, own};
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::event::{Notice, Reply};
 use crate::ids::{Protocol, Timestamp};
 use crate::jobs::{Failure, Job, JobState, Progress, Slot, Unfit};
-use crate::outcome::{End, Fate};
+use crate::outcome::End;
 use crate::queues::Queue;
 use crate::refusal::{Refusal, Thing};
 use crate::request::{JobRef, Note, Proof, QueueKind, RepayTo};
@@ -34,7 +34,8 @@ pub(super) fn report(state: &mut State, command: LeaseCommand, call: &mut Call<'
 }
 
 fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
-    let slot = match leased(state, call.client, job, proof) {
+    let held_by = if proof == Proof::Late { Proof::Connection } else { proof };
+    let slot = match leased(state, call.client, job, held_by) {
         Err(Refusal::NotHeld) => left(state, call.client, job, proof)?,
         leased => leased?,
     };
@@ -88,7 +89,8 @@ fn fail(
     Ok(())
 }
 
-/// The lease is over, and what follows is decided. The worker's own words explain the failure better than its end does.
+/// The reservation ran out, which has failed the job: the worker's own words explain the failure better. Nothing else
+/// changes, and the report is refused as any other.
 fn fail_late(
     state: &mut State,
     job: &JobRef,
@@ -97,18 +99,13 @@ fn fail_late(
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
     let slot = left(state, call.client, job, proof)?;
-    must_be(state, slot, QueueKind::Work)?;
-    let (now, wall) = (state.now, state.wall());
-    let answer = state.jobs.update(slot, |job| {
-        let last = &mut job.extra_mut().failure;
-        let (first_at, next_at) = last.as_ref().map_or((wall, None), |last| (last.first_at, last.next_at));
-        *last = Some(Box::new(Failure { at: wall, first_at, next_at, ..*failure }));
-        let at = if let JobState::Retrying(at) = job.state { at } else { now };
-        Reply::Failed { job: job.id, fate: Fate::Retried(at) }
-    });
-    remember_put(state, slot, call.context);
-    call.acknowledge(answer.ok_or(Refusal::NotFound(Thing::Job))?);
-    Ok(())
+    let last = state.jobs.at(slot).and_then(|job| job.extra.as_deref()?.failure.as_deref());
+    if let Some(&Failure { at, first_at, next_at, .. }) = last.filter(|last| last.kind == EXPIRED_KIND) {
+        let failure = Box::new(Failure { at, first_at, next_at, ..*failure });
+        state.jobs.update(slot, |job| job.extra_mut().failure = Some(failure));
+        remember_put(state, slot, call.context);
+    }
+    Err(Refusal::NotHeld)
 }
 
 /// The job waits for a worker of another protocol. If no protocol is left, it goes to the dead-letter queue whatever

@@ -336,14 +336,15 @@ fn a_late_report_counts_while_the_job_waits() {
     let back: Then = |broker| drop(broker.hear(4, finish_of_operator(1)));
     let nothing: Then = |_| {};
     let (held, done) = ("1 refused: lease not held", "1 finished j1");
-    let table: [(&str, Proof, Then, &str); 10] = [
-        ("over a connection", Proof::Connection, nothing, done),
+    let table: [(&str, Proof, Then, &str); 11] = [
+        ("over a connection", Proof::Late, nothing, done),
+        ("over a connection, as of Gearman", Proof::Connection, nothing, held),
         ("by a token", Proof::Token(Token(1)), nothing, done),
         ("by name", Proof::AnyLease, nothing, done),
         ("by the token of another delivery", Proof::Token(Token(2)), nothing, held),
-        ("another has it: over a connection", Proof::Connection, again, held),
+        ("another has it: over a connection", Proof::Late, again, held),
         ("another has it: by a token", Proof::Token(Token(1)), again, held),
-        ("taken back: over a connection", Proof::Connection, back, held),
+        ("taken back: over a connection", Proof::Late, back, held),
         ("taken back: by a token", Proof::Token(Token(1)), back, held),
         ("taken back: by name", Proof::AnyLease, back, held),
         ("taken back, and another has it: by name", Proof::AnyLease, |broker| back_and_again(broker), held),
@@ -385,8 +386,9 @@ fn the_words_of_a_late_failure_are_kept() {
     };
     assert_eq!(last(&broker), Some(("ReservationExpired".into(), 1_500)));
     broker.now = 1_520;
-    broker.says(1, fail_by(1, Proof::AnyLease), ["1 failed j1, retried 1550"]);
-    assert_eq!(last(&broker), Some(("".into(), 1_520)));
+    let refused = ["1 refused: lease not held"];
+    broker.says(1, fail_by(1, Proof::AnyLease), refused);
+    assert_eq!(last(&broker), Some(("".into(), 1_500)));
     assert_eq!(broker.engine.job(JobId(1)).map(|job| job.failures), Some(1), "it is the same failure");
 }
 

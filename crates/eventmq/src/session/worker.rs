@@ -147,7 +147,7 @@ impl EventmqSpeaker {
             })
         } else {
             let result = if held.heard { message.keep(text) } else { message.view(text) };
-            Command::Lease(LeaseCommand::Finish { job, proof, result })
+            Command::Lease(LeaseCommand::Finish { job, proof: Proof::Late, result })
         };
         talk.send(command);
     }

@@ -52,6 +52,8 @@ pub struct Faktory {
     pub fetch_wait: Period,
     /// The shortest reservation.
     pub reserve_min: Period,
+    /// The longest reservation.
+    pub reserve_max: Period,
     /// How long a batch may be open.
     pub batch_open_max: Period,
     /// The longest arguments that are compared by value for unique jobs.
@@ -80,6 +82,7 @@ impl Default for Faktory {
             hello_timeout: Period::from_secs(2),
             fetch_wait: Period::from_secs(2),
             reserve_min: Period::from_secs(60),
+            reserve_max: Period::from_days(1),
             batch_open_max: Period::from_secs(1_800),
             unique_args_bytes_max: ByteSize(MIB),
             requeue_on_worker_death: false,
@@ -127,6 +130,7 @@ impl Faktory {
     fn push_settings(&self, started_at: Timestamp) -> Settings {
         Settings {
             reserve_min_s: self.reserve_min.as_ms() / 1_000,
+            reserve_max_s: i64::try_from(self.reserve_max.as_ms() / 1_000).unwrap_or(i64::MAX),
             unique_args_bytes_max: self.unique_args_bytes_max.bytes(),
             ..Settings::new(started_at)
         }
@@ -170,6 +174,9 @@ impl Protocol for Faktory {
         )?;
         if !self.reserve_min.as_ms().is_multiple_of(1000) || self.reserve_min.as_ms() > DAY_MS {
             return senseless("faktory.reserve_min", "must be whole seconds, at most 1d");
+        }
+        if !self.reserve_max.as_ms().is_multiple_of(1000) || self.reserve_max < self.reserve_min {
+            return senseless("faktory.reserve_max", "must be whole seconds, at least faktory.reserve_min");
         }
         if self.description.chars().any(char::is_control) {
             return senseless("faktory.description", "must be one line of text");

@@ -131,7 +131,7 @@ impl FaktorySpeaker {
             Request::Incomplete => reply::error("internal error", talk.bytes()),
             Request::Flush => Self::flush(Cursor::default(), talk),
             Request::Batch { verb, rest } => self.batch(&verb, &rest, talk),
-            Request::Track { verb, rest } => Self::track(&verb, &rest, talk),
+            Request::Track { verb, rest } => self.track(&verb, &rest, talk),
             Request::Unknown(_) => {}
         }
     }

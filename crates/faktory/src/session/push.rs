@@ -66,7 +66,7 @@ pub(super) fn readable(bytes: &[u8]) -> Cow<'_, str> {
 
 /// The job of a work unit. `line` contains the unit.
 pub(super) fn new_job(settings: &Settings, at: Pushed, line: &Bytes, unit: &Unit<'_>) -> Result<NewJob, UnitError> {
-    let wishes = unit.judge()?;
+    let wishes = unit.judge(settings.reserve_max_s)?;
     let body = Bytes::from(Text::of(unit, &time_text(at.wall.0)));
     let name = Some(part_of(line, &unit.jid));
     Ok(NewJob { name, ..asked_for(settings, at, line, (unit, wishes), body) })
@@ -81,7 +81,7 @@ impl Settings {
     /// PUSH would reject the job, or it has a field that only a run can have.
     pub fn template(&self, text: &str) -> Result<NewJob, UnitError> {
         let unit = Unit::parse(text)?;
-        let wishes = unit.judge_template()?;
+        let wishes = unit.judge_template(self.reserve_max_s)?;
         let body = Bytes::from(Text::template(&unit));
         Ok(asked_for(self, Pushed::by_wall(Timestamp(0)), &Bytes::new(), (&unit, wishes), body))
     }
@@ -95,6 +95,12 @@ fn asked_for(
     (unit, wishes): (&Unit<'_>, Wishes<'_>),
     body: Bytes,
 ) -> NewJob {
+    if wishes.is_unique_in_vain && settings.shared.is_new_warning(&unit.jobtype) {
+        tracing::warn!(
+            jobtype = &*unit.jobtype,
+            "`unique_until` has no effect without `unique_for`: the job is not unique"
+        );
+    }
     let keep_ms = if wishes.track { track::KEEP_MS } else { 0 };
     let not_before = wishes.at_ms.map(Timestamp).filter(|not_before| *not_before > at.wall);
     let queue = part_of(line, &unit.queue);

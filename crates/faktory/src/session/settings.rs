@@ -1,7 +1,8 @@
 //! Options of FWP, and the state that all its connections share. [`crate::config`] makes the settings.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_bridge::Bridge;
 use windlass_config::Secret;
@@ -21,6 +22,8 @@ pub struct Settings {
     pub description: String,
     /// The shortest reservation in seconds. A shorter `reserve_for` is raised to it.
     pub reserve_min_s: u64,
+    /// The longest reservation in seconds: of `reserve_for`, and from a TRACK SET on.
+    pub reserve_max_s: i64,
     /// Bytes of the longest arguments that a unique job compares by value. Longer ones are compared by their text.
     pub unique_args_bytes_max: usize,
     /// How long a batch may be open, in milliseconds. After that a batch that was never committed is forgotten, and one
@@ -49,7 +52,12 @@ pub struct Shared {
     started_at: Timestamp,
     connections: AtomicUsize,
     commands: AtomicU64,
+    /// Jobtypes that were warned of.
+    warned: Mutex<BTreeSet<String>>,
 }
+
+/// Jobtypes that are warned of, at most.
+const WARNED_MAX: usize = 100;
 
 impl Settings {
     /// The defaults, for a server that starts at this time.
@@ -60,6 +68,7 @@ impl Settings {
             password: Secret::default(),
             description: "Faktory Enterprise".to_owned(),
             reserve_min_s: 60,
+            reserve_max_s: 86_400,
             unique_args_bytes_max: 1 << 20,
             batch_open_ms: 1_800_000,
             fetch_wait_ms: 2_000,
@@ -67,7 +76,12 @@ impl Settings {
             connections_max: usize::MAX,
             memory_mb: || 0,
             clock_ns: || 0,
-            shared: Arc::new(Shared { started_at, connections: AtomicUsize::new(0), commands: AtomicU64::new(0) }),
+            shared: Arc::new(Shared {
+                started_at,
+                connections: AtomicUsize::new(0),
+                commands: AtomicU64::new(0),
+                warned: Mutex::default(),
+            }),
             bridge: Arc::default(),
         }
     }
@@ -85,6 +99,12 @@ impl Shared {
 
     pub(super) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Whether jobs of this type were not warned of before.
+    pub(super) fn is_new_warning(&self, jobtype: &str) -> bool {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        warned.len() < WARNED_MAX && warned.insert(jobtype.to_owned())
     }
 
     /// Seconds since the server started.

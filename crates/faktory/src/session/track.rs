@@ -16,18 +16,15 @@ use crate::wire::{TrackSet, TrackText, echo, reply};
 /// How long a job's end remains readable, in milliseconds.
 pub(super) const KEEP_MS: u64 = 1_800_000;
 
-/// The longest extension of a reservation, in milliseconds from the command.
-const RESERVE_MS_MAX: u64 = 86_400_000;
-
 impl FaktorySpeaker {
-    pub(super) fn track(verb: &Bytes, rest: &Bytes, talk: &mut Talk<'_>) {
+    pub(super) fn track(&self, verb: &Bytes, rest: &Bytes, talk: &mut Talk<'_>) {
         match verb.as_ref() {
             b"GET" => talk.ask(Ask::Track(rest.clone()), Query::Job(job_ref(&readable(rest)))),
             b"SET" => {
                 let Some(TrackSet { jid, percent, desc, reserve_until_ms }) = TrackSet::parse(&readable(rest)) else {
                     return reply::error([b"invalid TRACK SET ", echo(rest)].concat(), talk.bytes());
                 };
-                let longest = talk.now().after_ms(RESERVE_MS_MAX);
+                let longest = talk.now().after_ms(self.settings.reserve_max_s.unsigned_abs().saturating_mul(1_000));
                 let track = Command::Job(JobCommand::Track {
                     job: job_ref(&jid),
                     progress: percent.map(|percent| (percent, 100)),

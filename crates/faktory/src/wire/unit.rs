@@ -16,7 +16,6 @@ use super::time::{TimeError, parse_time};
 const RETRY_DEFAULT: i64 = 25;
 
 /// The longest reservation, in seconds.
-const RESERVE_FOR_MAX: i64 = 86_400;
 
 /// Bytes of the shortest name.
 const JID_BYTES_MIN: usize = 8;
@@ -83,6 +82,8 @@ pub struct Wishes<'a> {
     pub unique_for_ms: Option<u64>,
     /// The unique lock ends when a worker gets the job.
     pub unique_until_start: bool,
+    /// `unique_until` has no effect: a lock needs `unique_for`.
+    pub is_unique_in_vain: bool,
     /// Drop the job after this.
     pub expires: Option<Expires>,
     /// Keep its progress for TRACK.
@@ -125,8 +126,11 @@ pub enum UnitError {
     #[error("jobs must have an args parameter")]
     Args,
     /// The reservation is too long.
-    #[error("jobs cannot be reserved for more than one day")]
-    ReserveFor,
+    #[error("jobs cannot be reserved for more than {}", span(*max_s))]
+    ReserveFor {
+        /// The longest one, in seconds.
+        max_s: i64,
+    },
     /// `at` is not a time.
     #[error("invalid timestamp for 'at': {text}: {error}")]
     At {
@@ -211,25 +215,26 @@ impl<'a> Unit<'a> {
         })
     }
 
-    /// Checks the job in the order of deployed servers, and parses its options.
+    /// Checks the job in the order of deployed servers, and parses its options. A worker may have it for `reserve_max_s`
+    /// seconds.
     ///
     /// # Errors
     /// The first error found.
-    pub fn judge(&self) -> Result<Wishes<'a>, UnitError> {
+    pub fn judge(&self, reserve_max_s: i64) -> Result<Wishes<'a>, UnitError> {
         if self.jid.len() < JID_BYTES_MIN {
             return Err(UnitError::Jid);
         }
         if number_of(&self.jid).is_some() {
             return Err(UnitError::OursJid);
         }
-        self.judge_nameless()
+        self.judge_nameless(reserve_max_s)
     }
 
     /// Checks a recurring job's template, which must have neither a name nor times.
     ///
     /// # Errors
     /// The first error found.
-    pub fn judge_template(&self) -> Result<Wishes<'a>, UnitError> {
+    pub fn judge_template(&self, reserve_max_s: i64) -> Result<Wishes<'a>, UnitError> {
         let given = [
             ("jid", !self.jid.is_empty()),
             ("created_at", !self.created_at.is_empty()),
@@ -239,7 +244,7 @@ impl<'a> Unit<'a> {
         if let Some((key, _)) = given.into_iter().find(|(_, given)| *given) {
             return Err(UnitError::NoTemplate(key));
         }
-        let wishes = self.judge_nameless()?;
+        let wishes = self.judge_nameless(reserve_max_s)?;
         match wishes {
             Wishes { expires: Some(Expires::At(_)), .. } => Err(UnitError::NoTemplate("custom.expires_at")),
             Wishes { bid: Some(_), .. } => Err(UnitError::NoTemplate("custom.bid")),
@@ -247,15 +252,15 @@ impl<'a> Unit<'a> {
         }
     }
 
-    fn judge_nameless(&self) -> Result<Wishes<'a>, UnitError> {
+    fn judge_nameless(&self, reserve_max_s: i64) -> Result<Wishes<'a>, UnitError> {
         if self.jobtype.is_empty() {
             return Err(UnitError::Jobtype);
         }
         if self.args.is_none() {
             return Err(UnitError::Args);
         }
-        if self.reserve_for > RESERVE_FOR_MAX {
-            return Err(UnitError::ReserveFor);
+        if self.reserve_for > reserve_max_s {
+            return Err(UnitError::ReserveFor { max_s: reserve_max_s });
         }
         let at_ms = match self.at.as_ref() {
             "" => None,
@@ -362,7 +367,13 @@ fn wishes(custom: &str, at_ms: Option<u64>) -> Result<Wishes<'_>, UnitError> {
         wrong = wrong.take().or_else(|| wish(key, value, &mut wishes).err());
         Ok(())
     });
+    wishes.is_unique_in_vain &= wishes.unique_for_ms.is_none();
     wrong.map_or(Ok(wishes), Err)
+}
+
+/// A span in the words of deployed servers.
+fn span(seconds: i64) -> String {
+    if seconds == 86_400 { "one day".to_owned() } else { format!("{seconds} seconds") }
 }
 
 fn wish<'a>(key: &str, value: &'a RawValue, wishes: &mut Wishes<'a>) -> Result<(), UnitError> {
@@ -377,6 +388,7 @@ fn wish<'a>(key: &str, value: &'a RawValue, wishes: &mut Wishes<'a>) -> Result<(
                 Some(for_ms.ok_or_else(|| wrong("unique_for", "must be a number of seconds, at least 1"))?);
         }
         "unique_until" => {
+            wishes.is_unique_in_vain = true;
             wishes.unique_until_start = match json::text(value).as_deref() {
                 Ok("start") => true,
                 Ok("success") => false,

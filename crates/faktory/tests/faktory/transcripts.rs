@@ -143,6 +143,7 @@ fn settings(scene: &Scene) -> (Settings, Limits) {
             "line_bytes_max" => settings.line_bytes_max = value.parse().unwrap(),
             "connections_max" => settings.connections_max = value.parse().unwrap(),
             "reserve_min_s" => settings.reserve_min_s = value.parse().unwrap(),
+            "reserve_max_s" => settings.reserve_max_s = value.parse().unwrap(),
             "requeue_on_worker_death" => limits.requeue_dead_workers = value.parse().unwrap(),
             "clock_ns" => {
                 assert_eq!(value, "1700000000123456789");

@@ -55,7 +55,8 @@ impl Oracle {
         let memo = self.job(id).expect("it was just found");
         let was_its = match proof {
             Proof::Late => true,
-            Proof::AnyLease | Proof::Connection => memo.job.attempts > 0,
+            Proof::AnyLease => memo.job.attempts > 0,
+            Proof::Connection => false,
             Proof::Token(Token(token)) => memo.job.attempts > 0 && token % (1 << 32) == u64::from(memo.job.attempts),
         };
         let taken_back = memo.job.extra.as_deref().is_some_and(|extra| extra.taken_back);
@@ -68,15 +69,16 @@ impl Oracle {
     }
 
     pub(super) fn finish(&mut self, client: ClientId, claim: Claim, result: &Bytes) -> Answer {
-        let id = match self.claimed(client, claim) {
+        let held = if claim.1 == Proof::Late { (claim.0, Proof::Connection) } else { claim };
+        let id = match self.claimed(client, held) {
             Err(Refusal::NotHeld) => self.left(client, claim)?,
-            _ => self.claimed_of(client, claim, QueueKind::Work)?,
+            _ => self.claimed_of(client, held, QueueKind::Work)?,
         };
         if self.job(id).is_some_and(|memo| memo.job.lease().is_none()) {
             self.see(match claim.1 {
                 Proof::Late => "Finish::Late",
                 Proof::AnyLease => "Finish::LateByName",
-                Proof::Connection => "Finish::LateByConnection",
+                Proof::Connection => unreachable!("it is refused"),
                 Proof::Token(_) => "Finish::LateByToken",
             });
         }
@@ -113,16 +115,17 @@ impl Oracle {
         Ok(Some(Reply::Failed { job: id, fate }))
     }
 
-    /// The words of a worker whose lease is over are kept.
+    /// The words of a worker whose reservation ran out are kept, and its report is refused.
     fn fail_late(&mut self, client: ClientId, claim: Claim, failure: &Failure) -> Answer {
-        let (id, now, wall) = (self.left(client, claim)?, self.now, self.wall());
-        self.see("Fail::Late");
-        let memo = self.job_mut(id);
-        let (first_at, next_at) =
-            memo.extra().failure.as_ref().map_or((wall, None), |last| (last.first_at, last.next_at));
-        memo.extra().failure = Some(Box::new(Failure { at: wall, first_at, next_at, ..failure.clone() }));
-        let at = if let JobState::Retrying(at) = memo.job.state { at } else { now };
-        Ok(Some(Reply::Failed { job: id, fate: Fate::Retried(at) }))
+        let id = self.left(client, claim)?;
+        if let Some(last) = self.job_mut(id).job.extra.as_deref_mut().and_then(|extra| extra.failure.as_mut())
+            && last.kind == "ReservationExpired"
+        {
+            let (at, first_at, next_at) = (last.at, last.first_at, last.next_at);
+            **last = Failure { at, first_at, next_at, ..failure.clone() };
+            self.see("Fail::Late");
+        }
+        Err(Refusal::NotHeld)
     }
 
     fn fail_job(&mut self, id: JobId, failure: Failure, end: &End) -> Fate {
