@@ -302,7 +302,7 @@ pub enum Proof {
     Connection,
     /// The lease has this token.
     Token(Token),
-    /// The job is leased, by any client (FWP: any connection may `ACK`). If someone has taken it back since
+    /// The job is leased, by any client (FWP: any connection may `ACK`). If another has taken it back since
     /// ([`crate::Extra::taken_back`]), the client's own worker must hold it.
     AnyLease,
     /// This connection holds the lease, or it did, or another connection of the same worker did before it or the daemon

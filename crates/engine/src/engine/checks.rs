@@ -83,8 +83,8 @@ pub(super) fn is_holder(state: &State, client: ClientId, holder: &Holder) -> boo
     }
 }
 
-/// Finds the job on which a worker reports too late: its lease is over, no other worker holds the job, and nobody has
-/// taken it back. The engine does not remember who had it last; a token names its delivery.
+/// Finds the job on which a worker reports too late: its lease is over, no other worker holds the job, and no client
+/// has taken it back. The engine does not remember who had it last; a token names its delivery.
 pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Result<Slot, Refusal> {
     let slot = find(state, job, Scope::of_client(state, client))?;
     let was_its = |job: &Job| match proof {

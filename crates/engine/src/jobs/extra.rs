@@ -34,7 +34,7 @@ pub struct Extra {
     pub track: Option<Track>,
     /// Its role in a batch.
     pub member: Option<Member>,
-    /// Someone has taken it back from a worker, whose reports are refused from then on. Not journalled.
+    /// An operator, or another client, has taken it back from a worker, whose reports are refused from then on. Not journalled.
     #[serde(skip)]
     pub taken_back: bool,
     /// Clients that listen to it, oldest first. A listener ends with its connection. Not journalled.

@@ -38,7 +38,7 @@ impl Uses {
 }
 
 impl Queue {
-    /// Whether only its name keeps it, and nobody would miss anything but its counters.
+    /// Whether only its name keeps it: nothing but its counters would be lost.
     fn is_unused(&self) -> bool {
         let image = self.image();
         let is_plain = image.paused.is_empty() && image.jobs_max == [None; Priority::COUNT];
