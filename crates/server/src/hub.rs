@@ -225,7 +225,7 @@ impl Hub {
     /// Returns once the store belongs to this daemon: a thread that is about to visit, or to read mail, waits here
     /// while that is uncertain. `false`: another daemon has the store, and this hub decides and says nothing more.
     #[must_use]
-    fn assure(&self) -> bool {
+    pub(crate) fn assure(&self) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(100);
         let Some(tenure) = &self.tenure else { return true };
         while !tenure.holds() {
@@ -237,9 +237,12 @@ impl Hub {
         true
     }
 
-    /// Closes all clients: they are to begin anew, at another hub.
-    pub(crate) fn evict_all(&self) {
-        let mailboxes: Vec<_> = self.lock().mailboxes.values().cloned().collect();
+    /// Closes the clients of this daemon: they must begin anew, at another hub. Clients of edges go on there.
+    pub(crate) fn evict_own(&self) {
+        let core = self.lock();
+        let own = core.mailboxes.iter().filter(|(client, _)| client.daemon() == 0);
+        let mailboxes: Vec<_> = own.map(|(_, mailbox)| Arc::clone(mailbox)).collect();
+        drop(core);
         mailboxes.iter().for_each(|mailbox| mailbox.evict(Reason::ClosedByServer));
     }
 

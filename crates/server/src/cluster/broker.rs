@@ -42,7 +42,7 @@ impl ClusterBroker {
         for (client, tag, command) in commands {
             let (mut items, mut visited) = (VecDeque::from([Item::Command(tag, command)]), Visited::All);
             // A hub whose daemon was deposed meanwhile does nothing more.
-            while !items.is_empty() && visited != Visited::UntilRung {
+            while !items.is_empty() && visited != Visited::UntilRung && hub.assure() {
                 let batch = Batch { client, items: &mut items, room: usize::MAX, visited: &mut visited };
                 hub.visit_from_afar(&clock::read(), &mut std::iter::once(batch));
             }
@@ -52,12 +52,13 @@ impl ClusterBroker {
         rung.iter().for_each(|mailbox| mailbox.ring());
     }
 
-    /// Another daemon leads from now on. Clients of this daemon's hub are closed.
+    /// Another daemon leads from now on. This daemon's own clients are closed; those of its edges go on at the next
+    /// leader.
     pub(crate) fn follow(&self) {
         let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
         self.edge.begin();
         if let Some(hub) = self.hub.swap(None) {
-            hub.evict_all();
+            hub.evict_own();
             hub.stop();
         }
     }
@@ -111,7 +112,32 @@ impl Broker for ClusterBroker {
 
 #[cfg(test)]
 mod tests {
+    use windlass_engine::{Engine, Limits};
+    use windlass_link::{Ask, Edge as EdgeNumber};
+    use windlass_store::Journal;
+
     use super::*;
+    use crate::cluster::leader::EdgeClients;
+    use crate::hub::Durability;
+    use crate::serving::nowhere;
+
+    /// Its link's task may have one more turn.
+    #[test]
+    fn a_daemon_that_leads_no_more_closes_its_own_clients_and_none_of_its_edges() {
+        let broker = ClusterBroker::new(Arc::default());
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7));
+        broker.lead(&hub);
+        let own = Arc::new(Mailbox::new(1 << 20, Arc::default(), nowhere()));
+        broker.open(ClientId(1), Arc::clone(&own));
+        let number = EdgeNumber::new(7).unwrap();
+        let mut edge = EdgeClients::new(hub, number, 1 << 20, Arc::default());
+        edge.hear(Ask::Open { client: ClientId(number.first_client().0 | 1), room: 1 << 20 }).unwrap();
+        broker.follow();
+        assert!(own.close_reason().is_some());
+        let mut says = Vec::new();
+        edge.turn(&mut says);
+        assert!(says.iter().all(|say| matches!(say, windlass_link::Say::Clock(_))), "{says:?}");
+    }
 
     #[test]
     fn a_daemon_that_stops_tells_so_without_a_leader() {
