@@ -80,6 +80,12 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// The wall clock.
+    #[must_use]
+    pub const fn wall(&self) -> Timestamp {
+        self.now.shifted(self.clock.skew_ms)
+    }
+
     /// Whether a context with this time and these clocks is from a later reading. Only a pause lowers `ahead_ms`, and
     /// the time stands still after it, so that equal times may be from before and after a pause.
     #[must_use]

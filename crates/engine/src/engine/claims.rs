@@ -6,7 +6,8 @@
 //! does without a claim: a worker's report is refused, a listener receives `Ended`.
 //!
 //! - No job is leased under two claims: the higher token counts, which is that of the later leader. After the grace a
-//!   claim counts only for a job that waits, and of which this engine, and the journal, know earlier deliveries only.
+//!   claim counts only for a job that waits, and of which this engine, and the journal, know earlier deliveries only;
+//!   or under the very lease that the job has: a daemon whose link was cut claims what its clients had here.
 //! - Claims of different clients come in any order. A worker whose job another client brings back waits for it, and so
 //!   do its reports.
 //! - A job that clients brought back and that has ended since does not come back again.
@@ -115,7 +116,10 @@ fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
             delivery > job.attempts || in_grace && delivery > 0 && delivery == job.attempts
         }
         // The lease that was granted later counts: the end of the other one may not have reached the journal.
-        JobState::Leased(lease) => in_grace && lease.token < held.token,
+        JobState::Leased(lease) => {
+            let is_bound = matches!(lease.holder, Holder::Connection(_));
+            is_bound && lease.token == held.token || in_grace && lease.token < held.token
+        }
         JobState::Dead(_) | JobState::Parked | JobState::Done(_) => false,
     }
 }
@@ -124,9 +128,12 @@ fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
 fn lease_again(state: &mut State, client: ClientId, slot: Slot, held: &Held) {
     let Some(job) = state.jobs.at(slot) else { return };
     let (is_cycle, on_expiry) = (job.cycle().is_some(), terms(state, client, job));
-    state.jobs.update(slot, |job| {
-        job.attempts = if is_cycle { job.attempts.saturating_add(1) } else { job.attempts.max(held.token.delivery()) };
-    });
+    let attempts = match job.lease() {
+        Some(lease) if lease.token == held.token => job.attempts,
+        _ if is_cycle => job.attempts.saturating_add(1),
+        _ => job.attempts.max(held.token.delivery()),
+    };
+    state.jobs.update(slot, |job| job.attempts = attempts);
     let until = match held.until {
         Timestamp::NEVER => Timestamp::NEVER,
         until => until.min(state.now.after_ms(state.limits.lease_ms_max)),

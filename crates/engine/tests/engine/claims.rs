@@ -132,7 +132,7 @@ fn a_claimed_job_whose_worker_leaves_is_delivered_under_a_higher_token() {
 #[test]
 fn of_two_claims_the_higher_token_counts() {
     let (earlier, later) = (Token::of(1, 5).0, Token::of(2, 1).0);
-    let table = [(2, 3, 2), (3, 2, 1), (3, 3, 1), (earlier, later, 2), (later, earlier, 1)];
+    let table = [(2, 3, 2), (3, 2, 1), (3, 3, 2), (earlier, later, 2), (later, earlier, 1)];
     for (first, second, holder) in table {
         let mut broker = successor([push("q")]);
         broker.says(1, holds(1, first), []);
@@ -240,6 +240,20 @@ fn after_the_grace_only_what_this_engine_cannot_have_given_is_claimed() {
     broker.says(2, holds(1, 2), []);
     broker.says(2, finish(1), ["2 finished j1"]);
     broker.says(2, holds(1, 2), []);
+}
+
+/// A daemon whose link was cut claims under new numbers what its clients had under the old ones.
+#[test]
+fn the_lease_that_a_job_has_may_be_claimed_at_any_time_and_moves_to_the_claimant() {
+    let mut broker = Broker::new();
+    broker.hear(4, push("q"));
+    broker.says(1, take(["q"]), ["1 took j1.1"]);
+    broker.says(2, holds(1, 2), []);
+    broker.says(2, finish(1), ["2 refused: lease not held"]);
+    broker.says(2, holds(1, 1), []);
+    broker.hear(1, ClientCommand::Close);
+    assert_eq!(broker.engine.job(JobId(1)).unwrap().attempts, 1);
+    broker.says(2, finish(1), ["2 finished j1"]);
 }
 
 #[test]
