@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io::{self, Write as _};
 
 use windlass_bench::Alone;
-use windlass_config::Error;
+use windlass_config::{Error, ListenAddress};
 use windlass_engine::Rights;
 use windlass_server::config::{self, Durability};
 use windlass_server::{Failure, logging};
@@ -129,7 +129,10 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
         Durability::Interval => format!("interval, {}", config.commit_interval),
     };
     let unresolved = |it: &Listener<'_>| Some(format!("{}: {}: {}", it.key, it.address, it.address.resolve().err()?));
-    let unresolved: Vec<String> = config.listeners().filter_map(|it| unresolved(&it)).collect();
+    let links = config.cluster.listen.iter();
+    let unresolved_link = |it: &ListenAddress| Some(format!("cluster.listen: {it}: {}", it.resolve().err()?));
+    let unresolved = config.listeners().filter_map(|it| unresolved(&it)).chain(links.filter_map(unresolved_link));
+    let unresolved: Vec<String> = unresolved.collect();
     if !unresolved.is_empty() {
         return Err(Failure::Unresolved(unresolved));
     }
@@ -139,10 +142,12 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
         let only = if rights == Rights::ALL { String::new() } else { format!(" (only {rights})") };
         format!("listen   {protocol} {address}{tls}{queue}{only}\n")
     });
+    let tls = if config.cluster.tls.is_on() { " (TLS)" } else { "" };
+    let links = config.cluster.listen.iter().map(|it| format!("listen   cluster {it}{tls}\n"));
     let state = windlass_server::look(config)?;
     let place = config.remote.as_ref().map_or_else(|| config.data_dir.display().to_string(), |remote| remote.name());
     let data = format!("data     {place} ({durability}; {state})\n");
-    Ok(format!("ok\n{}{data}", listeners.collect::<String>()))
+    Ok(format!("ok\n{}{data}", listeners.chain(links).collect::<String>()))
 }
 
 fn print(text: &str) -> Result<(), Failure> {

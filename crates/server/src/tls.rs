@@ -163,7 +163,7 @@ fn client_verifier(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn
 }
 
 /// The certificates in a file; at least one.
-fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read(key, path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found {

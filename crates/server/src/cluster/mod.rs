@@ -2,7 +2,7 @@
 //! leader what their clients ask, over one link each, and tell their clients what the leader says.
 //!
 //! Reading order: `edge` (the broker of a daemon that does not lead) · `leader` (an edge's clients at the leader) ·
-//! `link` (the socket between both) · `broker` (which of the two a connection talks to) · `roles` (when a daemon leads)
+//! `link` (the socket between both; its sides are `link/serve` and `link/follow`) · `broker` (which of the two a connection talks to) · `roles` (when a daemon leads)
 //! · `relay` (messages of protocols) · `tls`. What travels: `windlass_link`.
 //!
 //! The leader is the daemon with the lease of the database that has the store.
@@ -14,9 +14,12 @@
 //! (what it asks is answered under the leader's epoch) or *adrift*: its clients keep their connections, what they asked
 //! and got no answer to is unknown, and what they ask next waits. When it is linked again, it sends the claims of its
 //! ledger before anything else: connections, subscriptions, held jobs, listeners, foreground jobs, then waits in their
-//! order. A daemon that begins to lead claims the same for its own clients before it accepts a link.
+//! order. A daemon that begins to lead claims the same for its own clients before it accepts a link. So does an edge
+//! whose link is made again in one epoch: the leader has kept its clients, under their old numbers, until the claims are
+//! done under the new ones. A leader whose lease is uncertain only says that it lives; its edges stay, and look in the
+//! database whether another daemon leads.
 //!
-//! **Invariants.** During the grace no job that a client of a linked edge may hold is given to another client, and of
+//! **Invariants.** Of two numbers of one client the leader's engine gives work to the newer one only. During the grace no job that a client of a linked edge may hold is given to another client, and of
 //! two claims of a job the higher token counts. After the grace a late claim counts only for a job that waits, under a
 //! token that this engine and the journal have not given. A number of a foreground job is given to no other job: a new
 //! leader's numbers begin above all that its predecessor can have given. An edge's ledger has what the engine has,
@@ -39,5 +42,6 @@ mod view;
 pub(crate) use broker::ClusterBroker;
 pub(crate) use relay::Relay;
 pub(crate) use roles::{Cluster, Listening};
+pub(crate) use tls::check as check_tls;
 pub(crate) use view::View;
 pub use view::{Edge, Role};

@@ -4,7 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::crypto::ring;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -50,11 +51,36 @@ impl Tls {
 
     /// The other side must have a certificate for the host of this address.
     pub(super) async fn connect(&self, socket: TcpStream, address: &str) -> io::Result<Box<dyn Socket>> {
-        let (host, _) = address.rsplit_once(':').unwrap_or((address, ""));
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let name = server_name(address).map_err(io::Error::other)?;
         Ok(Box::new(self.connector.connect(name, socket).await?))
     }
+}
+
+/// The host of an address.
+fn server_name(address: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
+    let (host, _) = address.rsplit_once(':').unwrap_or((address, ""));
+    ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned())
+}
+
+/// Checks that the files can be used, and that the other daemons will accept this one's certificate at its own address
+/// when it leads.
+///
+/// # Errors
+///
+/// They cannot, or will not.
+pub(crate) fn check(files: &windlass_config::Tls, address: &str) -> Result<(), TlsError> {
+    if Tls::new(files)?.is_none() {
+        return Ok(());
+    }
+    let unusable = |why: &dyn std::fmt::Display| {
+        let reason = format!("the other daemons would refuse it at this daemon's address, {address}: {why}");
+        tls::unusable("certificate", &files.certificate, reason)
+    };
+    let name = server_name(address).map_err(|why| unusable(&why))?;
+    let chain = tls::certificates("certificate", &files.certificate)?;
+    let Some(own) = chain.first() else { return Ok(()) };
+    let own = ParsedCertificate::try_from(own).map_err(|why| unusable(&why))?;
+    rustls::client::verify_server_name(&own, &name).map_err(|why| unusable(&why))
 }
 
 fn client(files: &windlass_config::Tls) -> Result<ClientConfig, TlsError> {

@@ -7,7 +7,7 @@ use windlass_session::protocol::Listener;
 
 use super::queues;
 use super::sections::{Cluster, Config};
-use crate::{logging, protocols, tls};
+use crate::{cluster, logging, protocols, tls};
 
 /// How much a packet may grow between its producer and its worker: a longer header, the job's handle, a function's
 /// name.
@@ -55,7 +55,13 @@ impl Config {
         if !files.is_on() && !listen.iter().all(is_local) {
             return senseless("cluster.listen", "an address of other machines needs cluster.tls");
         }
-        tls::check(files).map_err(|reason| Error::Tls { protocol: "cluster", reason })
+        let address = self.cluster.address();
+        if address.rsplit_once(':').is_some_and(|(host, port)| port == "0" || matches!(host, "0.0.0.0" | "[::]" | "*"))
+        {
+            let what = format!("{address} does not lead the other daemons to this one: name its host and port");
+            return senseless("cluster.address", what);
+        }
+        cluster::check_tls(files, &address).map_err(|reason| Error::Tls { protocol: "cluster", reason })
     }
 
     fn check_zeros(&self) -> Result<(), Error> {
