@@ -13,8 +13,12 @@ use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version of the frames and of every item. Daemons of different versions form no broker.
-pub const VERSION: u8 = 3;
+/// The newest version of the frames and of every item.
+pub const VERSION: u8 = 4;
+
+/// The oldest version that this program reads and writes: daemons of two neighbouring versions form one broker, so that
+/// they can be upgraded one after the other.
+pub const OLDEST: u8 = VERSION - 1;
 
 /// The longest frame unless a stream sets another limit, in bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -50,8 +54,8 @@ pub enum FrameError {
     /// A frame without a version.
     #[error("frame without a version")]
     Empty,
-    /// A frame has another version than [`VERSION`].
-    #[error("frame of version {0}")]
+    /// A frame has none of the versions from [`OLDEST`] to [`VERSION`], or another one than the stream's first frame.
+    #[error("frame of version {0} of the link; this program reads versions {OLDEST} to {VERSION}")]
     Version(u8),
     /// A frame has bytes that are no item.
     #[error("not an item: {0}")]
@@ -66,6 +70,7 @@ pub struct Encoder<T> {
     /// Where the frame that grows begins, if one does.
     begun: Option<usize>,
     bytes_max: usize,
+    version: u8,
     items: PhantomData<fn(&T)>,
 }
 
@@ -73,7 +78,18 @@ impl<T: Serialize> Encoder<T> {
     /// An empty stream whose frames are at most this long.
     #[must_use]
     pub const fn new(bytes_max: usize) -> Self {
-        Self { out: Vec::new(), begun: None, bytes_max, items: PhantomData }
+        Self { out: Vec::new(), begun: None, bytes_max, version: VERSION, items: PhantomData }
+    }
+
+    /// From the next frame on, writes a version that the reader knows: from [`OLDEST`] to [`VERSION`].
+    pub fn speak(&mut self, version: u8) {
+        self.version = version.clamp(OLDEST, VERSION);
+    }
+
+    /// The version that it writes. An item that is newer must not be offered.
+    #[must_use]
+    pub const fn version(&self) -> u8 {
+        self.version
     }
 
     /// Adds an item.
@@ -88,7 +104,7 @@ impl<T: Serialize> Encoder<T> {
         let before = self.out.len();
         let had_begun = self.begun;
         let begun = self.begun.unwrap_or_else(|| {
-            self.out.extend_from_slice(&[0, 0, 0, 0, VERSION]);
+            self.out.extend_from_slice(&[0, 0, 0, 0, self.version]);
             before
         });
         self.begun = Some(begun);
@@ -189,6 +205,8 @@ pub struct Decoder<T> {
     /// Bytes of items at the front of `input`.
     left: usize,
     bytes_max: usize,
+    /// Of all frames, once the first one has begun.
+    version: Option<u8>,
     failed: Option<FrameError>,
     items: PhantomData<fn() -> T>,
 }
@@ -197,13 +215,19 @@ impl<T: DeserializeOwned> Decoder<T> {
     /// A stream whose frames are at most this long.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
-        Self { input: BytesMut::new(), left: 0, bytes_max, failed: None, items: PhantomData }
+        Self { input: BytesMut::new(), left: 0, bytes_max, version: None, failed: None, items: PhantomData }
     }
 
     /// Bytes that have arrived and are not read: append those that arrive here. It holds at most a frame, beside what
     /// is appended between two calls of [`Decoder::next`] that return `None`.
     pub const fn input(&mut self) -> &mut BytesMut {
         &mut self.input
+    }
+
+    /// The version of the stream; `None` before its first frame.
+    #[must_use]
+    pub const fn version(&self) -> Option<u8> {
+        self.version
     }
 
     /// The next item; `None` if it has not arrived.
@@ -244,11 +268,12 @@ impl<T: DeserializeOwned> Decoder<T> {
         if bytes > self.bytes_max {
             return Err(FrameError::TooLong { bytes, bytes_max: self.bytes_max });
         }
-        match self.input.get(LENGTH) {
-            Some(&VERSION) => {}
-            Some(version) => return Err(FrameError::Version(*version)),
-            None => return Ok(false),
+        let Some(&version) = self.input.get(LENGTH) else { return Ok(false) };
+        let is_known = self.version.map_or((OLDEST..=VERSION).contains(&version), |known| known == version);
+        if !is_known {
+            return Err(FrameError::Version(version));
         }
+        self.version = Some(version);
         if self.input.len() < LENGTH + bytes {
             return Ok(false);
         }
@@ -275,12 +300,37 @@ mod tests {
         encoder.push(&"one".to_owned()).unwrap();
         encoder.push(&String::new()).unwrap();
         assert_eq!(encoder.len(), 10);
-        assert_eq!(encoder.take(), b"\x06\0\0\0\x03\x03one\0");
+        assert_eq!(encoder.take(), b"\x06\0\0\0\x04\x03one\0");
         assert!(encoder.is_empty() && encoder.take().is_empty());
         encoder.push(&"two".to_owned()).unwrap();
         let mut taken = b"before ".to_vec();
         encoder.take_into(&mut taken);
-        assert_eq!(taken, b"before \x05\0\0\0\x03\x03two");
+        assert_eq!(taken, b"before \x05\0\0\0\x04\x03two");
+    }
+
+    #[test]
+    fn a_stream_has_one_of_two_versions() {
+        let frame = |version: u8| vec![1, 0, 0, 0, version];
+        let table = [
+            (vec![VERSION, VERSION], Ok(VERSION)),
+            (vec![OLDEST, OLDEST], Ok(OLDEST)),
+            (vec![OLDEST, VERSION], Err(VERSION)),
+            (vec![VERSION, OLDEST], Err(OLDEST)),
+            (vec![VERSION + 1], Err(VERSION + 1)),
+            (vec![OLDEST - 1], Err(OLDEST - 1)),
+        ];
+        for (versions, expected) in table {
+            let mut decoder = Decoder::<String>::new(100);
+            versions.iter().for_each(|version| decoder.input().extend_from_slice(&frame(*version)));
+            let read = decoder.next().map(|_| decoder.version().unwrap());
+            assert_eq!(read, expected.map_err(FrameError::Version), "{versions:?}");
+        }
+        let mut encoder = Texts::new(100);
+        for (spoken, written) in [(OLDEST, OLDEST), (VERSION, VERSION), (0, OLDEST), (u8::MAX, VERSION)] {
+            encoder.speak(spoken);
+            encoder.push(&String::new()).unwrap();
+            assert_eq!((encoder.version(), encoder.take()), (written, vec![2, 0, 0, 0, written, 0]), "{spoken}");
+        }
     }
 
     #[test]

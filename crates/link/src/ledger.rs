@@ -19,6 +19,7 @@ use windlass_engine::{ClientId, Command, Proof, Tag, Token};
 
 use self::client::{Client, Waits};
 use crate::ask::Ask;
+use crate::number::Edge;
 use crate::say::Say;
 
 /// What a ledger may hold.
@@ -102,7 +103,8 @@ impl Ledger {
             | Say::Failed(_)
             | Say::Published { .. }
             | Say::Refused(_)
-            | Say::Bye => {}
+            | Say::Bye
+            | Say::Beat => {}
         }
     }
 
@@ -149,6 +151,14 @@ impl Ledger {
         (self.bytes, self.turn) = (0, 0);
         asks.iter().for_each(|ask| self.asked(ask));
         asks
+    }
+
+    /// The leader knows the edge, and so its clients, under another number from now on.
+    pub fn renumber(&mut self, edge: Edge) {
+        let own = |client: ClientId| ClientId(client.0 & ((1 << ClientId::OWN_BITS) - 1));
+        let renumbered = |client| ClientId(edge.first_client().0 | own(client).0);
+        let clients = std::mem::take(&mut self.clients);
+        self.clients = clients.into_iter().map(|(client, entry)| (renumbered(client), entry)).collect();
     }
 
     /// Changes a client's entry, and keeps the bounds.

@@ -14,7 +14,7 @@ mod number;
 mod say;
 
 pub use ask::{Ask, Hello, Known};
-pub use frame::{Decoder, Encoder, FRAME_BYTES_MAX, FrameError, TooLong, VERSION};
+pub use frame::{Decoder, Encoder, FRAME_BYTES_MAX, FrameError, OLDEST, TooLong, VERSION};
 pub use ledger::{Bounds, Ledger};
 pub use number::Edge;
 pub use say::{Rejection, Say, Welcome};

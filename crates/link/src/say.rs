@@ -66,6 +66,14 @@ pub enum Say {
     Refused(Rejection),
     /// The leader ends the stream: it leads no more.
     Bye,
+    /// The leader lives, but its right to lead is uncertain: nothing else comes until it is certain again. Since version
+    /// [`Say::BEAT_SINCE`].
+    Beat,
+}
+
+impl Say {
+    /// The first version with [`Say::Beat`].
+    pub const BEAT_SINCE: u8 = 4;
 }
 
 /// The first item of an accepted edge.
@@ -76,7 +84,8 @@ pub struct Welcome {
     /// The edge's number: that which it had before, if it was served by an earlier leader, else a new one.
     pub edge: Edge,
     /// The newest commit of the epoch that the edge knows ([`Known`](crate::Known)) that is in the journal; 0 = none,
-    /// or the edge knows no epoch. What waited for a later commit is unknown.
+    /// or the edge knows no epoch. What waited for a later commit is unknown. If that epoch is this leader's own: 0 =
+    /// what the edge's clients had here is gone; otherwise the edge claims it under its new number.
     pub reaches: u64,
     /// The newest durable commit of the leader's own epoch.
     pub durable: u64,

@@ -36,6 +36,10 @@ pub struct Address {
     pub connect_timeout: Duration,
     /// Where other daemons reach this one while it has the store; empty if they do not.
     pub link: String,
+    /// The name of the cluster that this daemon is part of, to which the store belongs from then on; empty if it is alone.
+    pub cluster: String,
+    /// The version of the links to other daemons that it speaks, and the one before.
+    pub speaks: u8,
 }
 
 /// Whether connections are encrypted.
@@ -79,6 +83,8 @@ pub(crate) struct Target {
     /// For messages: without the password.
     pub(crate) place: String,
     pub(crate) link: String,
+    pub(crate) cluster: String,
+    pub(crate) speaks: u8,
 }
 
 impl fmt::Debug for Target {
@@ -112,8 +118,8 @@ impl Address {
             .tcp_user_timeout(SILENCE_MAX)
             .keepalives_idle(KEEPALIVE)
             .target_session_attrs(TargetSessionAttrs::ReadWrite);
-        let (schema, link) = (self.schema.clone(), self.link.clone());
-        Ok(Target { config, tls, schema, lease: self.lease, place, link })
+        let (schema, link, cluster) = (self.schema.clone(), self.link.clone(), self.cluster.clone());
+        Ok(Target { config, tls, schema, lease: self.lease, place, link, cluster, speaks: self.speaks })
     }
 
     fn check_schema(&self) -> Result<(), AddressError> {
@@ -205,6 +211,8 @@ mod tests {
             lease: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(5),
             link: String::new(),
+            cluster: String::new(),
+            speaks: 0,
         }
     }
 

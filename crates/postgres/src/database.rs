@@ -11,7 +11,7 @@ use windlass_store::{
 
 use crate::address::{Address, AddressError, Target};
 use crate::early::EarlyRead;
-use crate::lease::{Keeper, Lease, in_use, present_holder};
+use crate::lease::{self, Keeper, Lease, in_use, present_holder};
 use crate::link::Link;
 use crate::log::PostgresLog;
 use crate::schema::{self, Names, Storage};
@@ -57,7 +57,12 @@ impl Remote for Database {
     fn look(&self) -> Result<State, Error> {
         let target = &self.target()?;
         let (names, link) = (Names::of(target), Link::open(target)?);
-        if schema::version(&link, &names)?.is_none_or(|version| version == 0) {
+        if let Some(why) = schema::permission(&link, &names)? {
+            return Err(schema::refused(&target.place, why));
+        }
+        let Some(version) = schema::version(&link, &names)? else { return Ok(State::New) };
+        lease::check(&link, &names, target)?;
+        if version == 0 {
             return Ok(State::New);
         }
         Ok(present_holder(&link, &names)?.map_or(State::Kept, |holder| State::Held(holder.name)))
@@ -146,7 +151,10 @@ impl Database {
         let target = self.target()?;
         let names = Names::of(&target);
         let link = Link::open(&target)?;
-        schema::make_lease(&link, &names)?;
+        schema::make_lease(&link, &names).map_err(|why| match schema::permission(&link, &names) {
+            Ok(Some(lacks)) => schema::refused(&target.place, lacks),
+            Ok(None) | Err(_) => why,
+        })?;
         let (lease, early) = Lease::take(&link, &target)?;
         let keeper = Keeper::start(&lease, Link::open(&target)?, &target).map_err(|why| failed(&target, why))?;
         Ok(Taken { target, names, link, lease, keeper, early })

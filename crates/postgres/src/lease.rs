@@ -18,7 +18,7 @@ use crate::address::Target;
 use crate::early::EarlyRead;
 use crate::hand_over::{self, Stage};
 use crate::link::Link;
-use crate::schema::Names;
+use crate::schema::{self, Names};
 
 /// A lease is renewed so many times in its life, and ends for its holder this part early.
 const PARTS: u32 = 4;
@@ -28,6 +28,8 @@ const MISSED: u32 = 2;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Pause after a renewal that failed.
 const RETRY: Duration = Duration::from_millis(100);
+/// Versions of the links beside an epoch, in one number.
+const VERSIONS: i64 = 256;
 /// How long an orderly end waits for the lease to be given back.
 const GIVE_BACK: Duration = Duration::from_secs(2);
 
@@ -79,6 +81,7 @@ impl Lease {
         let names = Names::of(target);
         let mut early = None;
         let (mut first, began) = (None, Instant::now());
+        check(link, &names, target)?;
         loop {
             let sent = since_boot_ms();
             if let Some(epoch) = take_if_free(link, &names, target)? {
@@ -203,12 +206,57 @@ impl Lease {
 
 /// The holder of the lease; `None`: it is free.
 pub(crate) fn present_holder(link: &Link, names: &Names) -> Result<Option<Holder>, Error> {
-    let look = format!("SELECT holder, link, epoch FROM {} WHERE id = 1 AND until >= clock_timestamp()", names.lease());
+    // The lease of an earlier version has fewer columns: as JSON, those that are missing are null.
+    let look = format!(
+        "SELECT holder, link, epoch, (to_jsonb(lease) ->> 'link_version')::bigint FROM {} lease
+         WHERE id = 1 AND until >= clock_timestamp()",
+        names.lease()
+    );
     let rows = link.query("reading the lease of", &look, &[])?;
     Ok(rows.first().map(|row| {
         let epoch: i64 = row.get(2);
-        Holder { name: row.get(0), link: row.get(1), epoch: epoch.unsigned_abs() }
+        let speaks = row.get::<_, Option<i64>>(3).and_then(|number| speaks(number, epoch));
+        Holder { name: row.get(0), link: row.get(1), epoch: epoch.unsigned_abs(), speaks }
     }))
+}
+
+/// The version of the links that the holder of this epoch has recorded, together with the epoch: an earlier program
+/// that takes the lease leaves the number as it was.
+fn speaks(number: i64, epoch: i64) -> Option<u8> {
+    if number / VERSIONS == epoch { u8::try_from(number % VERSIONS).ok() } else { None }
+}
+
+/// Refuses a store that belongs to another cluster, or whose holder speaks no version of the links that this program
+/// speaks.
+pub(crate) fn check(link: &Link, names: &Names, target: &Target) -> Result<(), Error> {
+    if target.cluster.is_empty() {
+        return Ok(());
+    }
+    let look = format!("SELECT to_jsonb(lease) ->> 'cluster' FROM {} lease WHERE id = 1", names.lease());
+    let rows = link.query("reading the lease of", &look, &[])?;
+    let cluster: String = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
+    if !cluster.is_empty() && cluster != target.cluster {
+        return Err(schema::refused(
+            &target.place,
+            format!(
+                "the store belongs to the cluster {cluster:?} (cluster.name), not to {:?}; a cluster that is renamed takes its \
+                 store along with UPDATE {} SET cluster = '' while no daemon runs",
+                target.cluster,
+                names.lease()
+            ),
+        ));
+    }
+    let Some(Holder { name, speaks: Some(speaks), .. }) = present_holder(link, names)? else { return Ok(()) };
+    if speaks.abs_diff(target.speaks) <= 1 {
+        return Ok(());
+    }
+    let why = format!(
+        "{name} leads with version {speaks} of the link between daemons; this program speaks versions {} and {}: upgrade by \
+         one version at a time",
+        target.speaks.saturating_sub(1),
+        target.speaks
+    );
+    Err(schema::refused(&target.place, why))
 }
 
 /// The error for a store that a daemon has.
@@ -222,12 +270,16 @@ fn own_part(lease: Duration) -> u64 {
 
 fn take_if_free(link: &Link, names: &Names, target: &Target) -> Result<Option<i64>, Error> {
     let take = format!(
-        "UPDATE {} SET epoch = epoch + 1, holder = $1, link = $3, hand_over = 0, until = clock_timestamp() + $2::bigint * interval '1 millisecond'
-         WHERE id = 1 AND until < clock_timestamp() RETURNING epoch",
+        "UPDATE {} SET epoch = epoch + 1, holder = $1, link = $3, hand_over = 0,
+             until = clock_timestamp() + $2::bigint * interval '1 millisecond',
+             cluster = CASE WHEN $4::text = '' THEN cluster ELSE $4 END, link_version = (epoch + 1) * {VERSIONS} + $5::bigint
+         WHERE id = 1 AND until < clock_timestamp() AND ($4 = '' OR cluster IN ('', $4)) RETURNING epoch",
         names.lease()
     );
     let ms = i64::try_from(as_ms(target.lease)).unwrap_or(i64::MAX);
-    Ok(link.query("taking the lease of", &take, &[&holder(), &ms, &target.link])?.first().map(|row| row.get(0)))
+    let Target { link: address, cluster, speaks, .. } = target;
+    let taken = link.query("taking the lease of", &take, &[&holder(), &ms, address, cluster, &i64::from(*speaks)])?;
+    Ok(taken.first().map(|row| row.get(0)))
 }
 
 /// What others see of a lease.

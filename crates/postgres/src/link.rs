@@ -182,5 +182,7 @@ fn in_words(why: &tokio_postgres::Error) -> io::Error {
         (None, Some(source)) => format!("{why}: {source}"),
         (None, None) => why.to_string(),
     };
-    io::Error::other(text)
+    let has_no_tls = text.contains("server does not support TLS");
+    let advice = if has_no_tls { " (postgres.sslmode = \"disable\" goes without)" } else { "" };
+    io::Error::other(text + advice)
 }

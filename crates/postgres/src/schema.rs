@@ -83,8 +83,7 @@ pub(crate) fn make_lease(link: &Link, names: &Names) -> Result<(), Error> {
         "CREATE SCHEMA IF NOT EXISTS \"{schema}\";
          CREATE TABLE IF NOT EXISTS {lease} (
              id int PRIMARY KEY CHECK (id = 1), version int NOT NULL, epoch bigint NOT NULL, holder text NOT NULL,
-             until timestamptz NOT NULL, place bigint NOT NULL, link text NOT NULL DEFAULT '',
-             hand_over smallint NOT NULL DEFAULT 0
+             until timestamptz NOT NULL, place bigint NOT NULL, {ADDED}
          ) WITH (fillfactor = 10);
          INSERT INTO {lease} VALUES (1, 0, 0, '', '2000-01-01 00:00:00Z', 0) ON CONFLICT DO NOTHING"
     ));
@@ -94,21 +93,58 @@ pub(crate) fn make_lease(link: &Link, names: &Names) -> Result<(), Error> {
     }
 }
 
-/// Adds the columns for the holder's address and for a change of the holder to a lease of a version without them.
+/// The columns that the first version of the lease did not have. Earlier programs leave them as they are.
+const ADDED: &str = "link text NOT NULL DEFAULT '', hand_over smallint NOT NULL DEFAULT 0, \
+                     cluster text NOT NULL DEFAULT '', link_version bigint NOT NULL DEFAULT 0";
+
+/// Adds the columns that the lease of an earlier version does not have.
 fn add_columns(link: &Link, names: &Names) -> Result<(), Error> {
-    const DOING: &str = "adding a column to the lease of";
     let lease = names.lease();
-    match link.try_query(&format!("SELECT link, hand_over FROM {lease} WHERE id = 1"), &[]) {
+    match link.try_query(&format!("SELECT link, hand_over, cluster, link_version FROM {lease} WHERE id = 1"), &[]) {
         Ok(_) => Ok(()),
-        Err(why) if has_code(&why, &SqlState::UNDEFINED_COLUMN) => link.batch(
-            DOING,
-            &format!(
-                "ALTER TABLE {lease} ADD COLUMN IF NOT EXISTS link text NOT NULL DEFAULT '',
-                 ADD COLUMN IF NOT EXISTS hand_over smallint NOT NULL DEFAULT 0"
-            ),
-        ),
-        Err(why) => Err(link.error(DOING, &why)),
+        Err(why) if has_code(&why, &SqlState::UNDEFINED_COLUMN) => {
+            let add = ADDED.split(", ").map(|column| format!("ADD COLUMN IF NOT EXISTS {column}"));
+            let add = add.collect::<Vec<_>>().join(", ");
+            link.batch("adding columns to the lease of", &format!("ALTER TABLE {lease} {add}"))
+        }
+        Err(why) => Err(link.error("reading the lease of", &why)),
     }
+}
+
+/// Why the user cannot make or change the tables; `None`: it can. Changes nothing.
+pub(crate) fn permission(link: &Link, names: &Names) -> Result<Option<String>, Error> {
+    const DOING: &str = "reading the privileges in";
+    let schema = &names.schema;
+    let look = "SELECT current_user::text, current_database()::text,
+                    (SELECT oid FROM pg_namespace WHERE nspname = $1) IS NOT NULL,
+                    has_database_privilege(current_database(), 'CREATE'),
+                    coalesce((SELECT has_schema_privilege(oid, 'USAGE') AND has_schema_privilege(oid, 'CREATE')
+                              FROM pg_namespace WHERE nspname = $1), true),
+                    coalesce((SELECT pg_has_role(relowner, 'USAGE') FROM pg_class
+                              WHERE relname = 'lease' AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)),
+                             true)";
+    let rows = link.query(DOING, look, &[schema])?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let (user, database): (String, String) = (row.get(0), row.get(1));
+    let (is_there, may_make, may_use, owns): (bool, bool, bool, bool) =
+        (row.get(2), row.get(3), row.get(4), row.get(5));
+    Ok(if !is_there && !may_make {
+        Some(format!(
+            "the user {user} may not make the schema {schema}: GRANT CREATE ON DATABASE {database} TO {user}, or CREATE \
+             SCHEMA {schema} AUTHORIZATION {user}"
+        ))
+    } else if !may_use {
+        Some(format!("the user {user} may not make tables: GRANT USAGE, CREATE ON SCHEMA {schema} TO {user}"))
+    } else if !owns {
+        Some(format!("the tables in schema {schema} do not belong to the user {user}, who must change them"))
+    } else {
+        None
+    })
+}
+
+/// The store is not for this process.
+pub(crate) fn refused(place: &str, why: String) -> Error {
+    Error::Refused { place: place.to_owned(), why }
 }
 
 /// Brings the tables to the present version, under the lease.

@@ -75,3 +75,5 @@ pub use data::{accept_loss, compact, look, move_store, salvage, verify};
 pub use failure::Failure;
 pub use protocols::daemon;
 pub use run::{allow_open_files, run};
+/// The newest version of the links between daemons that this program speaks, beside the one before.
+pub use windlass_link::VERSION as LINK_VERSION;

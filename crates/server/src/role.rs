@@ -179,6 +179,9 @@ impl Running<'_> {
         let (Some(room), Some((cluster, broker))) = (self.room.take(), &self.cluster) else { return };
         let (acceptor, figures, exports) = self.parts;
         match &why {
+            Some(Failure::Deposed(why)) => {
+                tracing::warn!(why, "this daemon leads no more, and goes on for the next leader")
+            }
             Some(failure) => tracing::error!(%failure, "this daemon leads no more"),
             None => tracing::info!("this daemon leads no more: an operator has asked for that"),
         }

@@ -138,6 +138,8 @@ pub struct Holder {
     pub link: String,
     /// The number of its right to the store.
     pub epoch: u64,
+    /// The version of the links that it speaks, if it has recorded one.
+    pub speaks: Option<u8>,
 }
 
 /// A store that is not in a data directory.

@@ -270,6 +270,14 @@ pub enum Error {
         /// Where it is.
         place: String,
     },
+    /// The store is not for this process, whoever has it.
+    #[error("{place}: {why}")]
+    Refused {
+        /// Where it is.
+        place: String,
+        /// What must change.
+        why: String,
+    },
     /// The data differs from what was written.
     #[error("{place} is damaged: {what}")]
     Damaged {

@@ -292,6 +292,12 @@ impl Daemon {
         drop(std::mem::replace(self, again));
     }
 
+    /// Starts the daemon again as this program.
+    pub fn restart_as(&mut self, binary: &Path) {
+        self.binary = binary.to_owned();
+        self.restart();
+    }
+
     /// Starts the daemon again without its shell limits.
     pub fn restart_unlimited(&mut self) {
         self.way.limits = None;

@@ -1,17 +1,19 @@
 //! The daemons of one broker.
 
+use std::path::Path;
+
 use tempfile::TempDir;
 use windlass_testkit::daemon::{Daemon, Plan, free_port};
 
 use crate::common::http::Http;
 use crate::common::postgres::Postgres;
-use crate::common::{self, wait_for_log};
+use crate::common::wait_for_log;
 
 /// The daemons of a broker, and the directory of each.
 pub struct Daemons {
     pub all: Vec<(Daemon, TempDir)>,
     /// The section of the database.
-    store: String,
+    pub store: String,
     lease: &'static str,
     /// The server, if it is the broker's own.
     postgres: Option<Postgres>,
@@ -50,8 +52,13 @@ impl Daemons {
 
     /// The plan of a daemon with this port for its links, and its directory.
     pub fn plan(&self, port: u16, keys: &str) -> (Plan, TempDir) {
+        self.plan_of(env!("CARGO_BIN_EXE_windlass").as_ref(), port, keys)
+    }
+
+    /// The same, of this program.
+    pub fn plan_of(&self, program: &Path, port: u16, keys: &str) -> (Plan, TempDir) {
         let dir = tempfile::tempdir().unwrap();
-        let plan = common::daemon(dir.path()).set(&self.store).set(&format!("lease = {:?}", self.lease));
+        let plan = Plan::new(program, dir.path()).set(&self.store).set(&format!("lease = {:?}", self.lease));
         let plan = plan.set(&format!("[cluster]\nlisten = [\"127.0.0.1:{port}\"]\nhold = \"60s\"\n{keys}"));
         (plan.eventmq(""), dir)
     }

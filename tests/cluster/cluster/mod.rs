@@ -4,7 +4,10 @@ mod cut;
 mod daemons;
 mod faults;
 mod lead;
+mod refused;
+mod stays;
 mod tls;
+mod upgrade;
 mod work;
 
 use std::collections::BTreeSet;

@@ -76,7 +76,19 @@ mod built_in {
         };
         let time = |period: Period| Duration::from_millis(period.as_ms());
         let (lease, connect_timeout) = (time(lease), time(connect_timeout));
-        let link = cluster.address();
-        Database::at(Address { url, password_file, ssl_mode, ca_file, schema, lease, connect_timeout, link })
+        let (link, speaks) = (cluster.address(), windlass_server::LINK_VERSION);
+        let cluster = if cluster.is_on() { cluster.name.clone() } else { String::new() };
+        Database::at(Address {
+            url,
+            password_file,
+            ssl_mode,
+            ca_file,
+            schema,
+            lease,
+            connect_timeout,
+            link,
+            cluster,
+            speaks,
+        })
     }
 }

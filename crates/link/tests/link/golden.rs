@@ -1,5 +1,5 @@
 //! The bytes of one item of each kind, with each command, reply and notice, as they were when the kind was new. They
-//! stay readable, and are written the same, for as long as the version of the frames is the same.
+//! stay readable, and are written the same in the version that they were written in.
 //!
 //! `WINDLASS_GOLDEN=1 cargo test -p windlass-link golden` adds kinds that are new. It changes none.
 
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_link::{Ask, Decoder, Encoder, FRAME_BYTES_MAX, Say};
+use windlass_link::{Ask, Decoder, Encoder, FRAME_BYTES_MAX, Say, VERSION};
 
 use crate::dice::each_variant;
 
@@ -66,8 +66,9 @@ fn write(direction: &str, golden: &Golden) {
     fs::write(path(direction), items.collect::<String>()).unwrap();
 }
 
-fn encoded<T: Serialize>(item: &T) -> Vec<u8> {
+fn encoded<T: Serialize>(item: &T, version: u8) -> Vec<u8> {
     let mut encoder = Encoder::new(FRAME_BYTES_MAX);
+    encoder.speak(version);
     encoder.push(item).unwrap();
     encoder.take()
 }
@@ -77,7 +78,7 @@ fn check<T: Serialize + DeserializeOwned + Debug>(direction: &str) {
     for (name, item) in each_variant::<T>(KINDS) {
         golden.entry(name).or_insert_with(|| {
             assert!(std::env::var_os("WINDLASS_GOLDEN").is_some(), "a new kind: {item:?}");
-            (hex::encode(encoded(&item)), format!("{item:?}"))
+            (hex::encode(encoded(&item, VERSION)), format!("{item:?}"))
         });
     }
     for (name, (bytes, looks)) in &golden {
@@ -86,7 +87,7 @@ fn check<T: Serialize + DeserializeOwned + Debug>(direction: &str) {
         decoder.input().extend_from_slice(&bytes);
         let item = decoder.next().unwrap_or_else(|error| panic!("{name}: {error}")).unwrap();
         assert_eq!(&format!("{item:?}"), looks, "{name}");
-        assert_eq!(encoded(&item), bytes, "{name}");
+        assert_eq!(encoded(&item, decoder.version().unwrap()), bytes, "{name}");
     }
     if std::env::var_os("WINDLASS_GOLDEN").is_some() {
         write(direction, &golden);

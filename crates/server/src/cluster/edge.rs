@@ -69,6 +69,8 @@ pub(crate) struct Edge {
     durable: AtomicU64,
     /// The leader's store does not respond.
     failed: AtomicBool,
+    /// The leader lives, and its right to lead is uncertain.
+    in_doubt: AtomicBool,
     stopping: AtomicBool,
     budget: Arc<Budget>,
     /// Notified when there is something to send.
@@ -191,6 +193,7 @@ impl Edge {
             state: Mutex::default(),
             durable: AtomicU64::new(0),
             failed: AtomicBool::new(false),
+            in_doubt: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             budget,
             to_send: Notify::new(),
@@ -221,20 +224,39 @@ impl Edge {
     pub(super) fn open_way(&self, welcome: &Welcome) {
         let Some(mut state) = self.lock_unless_leading() else { return };
         clock::follow(&welcome.clock);
-        if state.number != Some(welcome.edge) {
+        // The same leader, by another link: it has kept the clients, and the numbers of commits go on.
+        let again = state.number.is_some() && state.epoch == welcome.epoch && welcome.reaches > 0;
+        if again {
+            state.ledger.renumber(welcome.edge);
+        } else if state.number != Some(welcome.edge) {
             state.close_clients(|member| member.has_spoken);
             state.ledger = Ledger::new(LEDGER);
         }
         (state.way, state.number, state.epoch) = (Way::Open, Some(welcome.edge), welcome.epoch);
-        state.begin_epoch(welcome.reaches);
         self.durable.store(welcome.durable, Ordering::Release);
         self.failed.store(false, Ordering::Release);
+        self.in_doubt.store(false, Ordering::Release);
+        if again {
+            state.waiting.iter().for_each(|(_, mailbox)| mailbox.ring());
+        } else {
+            state.begin_epoch(welcome.reaches);
+        }
         let claims = state.claims();
         for ask in claims {
             state.note_sent_again(&ask);
             state.asks.push(ask);
         }
         state.unblock_all();
+    }
+
+    /// The leader lives, and says nothing else until its right to lead is certain again.
+    pub(super) fn note_doubt(&self) {
+        self.in_doubt.store(true, Ordering::Release);
+    }
+
+    /// Whether the leader has said last that it does not know whether it leads.
+    pub(super) fn in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::Acquire)
     }
 
     /// The way to the leader is lost. What was asked and not answered is unknown.
@@ -366,9 +388,12 @@ impl Edge {
                         due.extend(state.waiting.iter().map(|(_, mailbox)| Arc::clone(mailbox)));
                     }
                 }
-                Say::Clock(reading) => clock::follow(&reading),
-                // The link handles the beginning and the end, and what is published.
-                Say::Welcome(_) | Say::Refused(_) | Say::Published { .. } | Say::Bye => {}
+                Say::Clock(reading) => {
+                    clock::follow(&reading);
+                    self.in_doubt.store(false, Ordering::Release);
+                }
+                // The link handles the beginning and the end, doubt, and what is published.
+                Say::Welcome(_) | Say::Refused(_) | Say::Published { .. } | Say::Bye | Say::Beat => {}
             }
         }
         drop(state);
@@ -668,7 +693,7 @@ impl Broker for Edge {
     }
 
     fn health(&self) -> Health {
-        let has_way = self.lock().way == Way::Open;
+        let has_way = self.lock().way == Way::Open && !self.in_doubt();
         match (self.stopping.load(Ordering::Acquire), has_way && !self.failed.load(Ordering::Acquire)) {
             (true, _) => Health::Stopping,
             (false, false) => Health::StoreFailed,

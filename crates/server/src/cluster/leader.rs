@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 use tokio::sync::Notify;
-use windlass_engine::{ClientId, Command, Tag};
+use windlass_engine::{ClientId, Command, Tag, TakeCommand};
 use windlass_link::{Ask, Edge as EdgeNumber, Say};
 use windlass_session::Item;
 
@@ -57,6 +57,10 @@ pub(super) struct EdgeClients {
     told_ms: u64,
     /// The commit that the bell is to ring for.
     bell_for: u64,
+    /// The clients of earlier links of this edge in this epoch. They keep what they have until it is claimed anew.
+    before: Vec<Self>,
+    /// Items that came before [`Ask::Claimed`] and are not done. `None`: the edge has not made all its claims.
+    claims_left: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -70,6 +74,8 @@ struct Member {
     waits: bool,
     /// Its connection has ended: it ends here when its items are done.
     closes: bool,
+    /// Its part of [`EdgeClients::claims_left`].
+    claims_left: usize,
 }
 
 impl Member {
@@ -103,6 +109,40 @@ impl EdgeClients {
             failed,
             told_ms: clock::since_boot_ms(),
             bell_for: 0,
+            before: Vec::new(),
+            claims_left: None,
+        }
+    }
+
+    /// These clients were at this leader by an earlier link of the same edge. They end when the edge has claimed anew
+    /// what it knows of.
+    pub(super) fn succeed(&mut self, mut before: Self) {
+        self.before.append(&mut before.before);
+        before.rest();
+        self.before.push(before);
+    }
+
+    /// Whether clients of earlier links of the edge are still here.
+    #[cfg(test)]
+    pub(super) const fn keeps(&self) -> bool {
+        !self.before.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) const fn number(&self) -> EdgeNumber {
+        self.number
+    }
+
+    /// The link has ended, and its edge may come back: until then its clients keep what they have, and ask for nothing.
+    pub(super) fn rest(&mut self) {
+        let mut clients: Vec<_> = self.clients.keys().copied().collect();
+        clients.sort_unstable();
+        self.ready.clear();
+        for client in clients {
+            let Some(member) = self.clients.get_mut(&client) else { continue };
+            member.items = VecDeque::from([Item::Command(Tag::NONE, TakeCommand::Unwait.into())]);
+            (member.room, member.waits, member.is_ready) = (u64::MAX, false, true);
+            self.ready.push_back(client);
         }
     }
 
@@ -128,7 +168,8 @@ impl EdgeClients {
             }
             Ask::Close { client } => self.close(client),
             Ask::Room { client, bytes } => self.give_room(client, bytes),
-            Ask::Publish { .. } | Ask::Claimed => {}
+            Ask::Claimed => self.note_claims(),
+            Ask::Publish { .. } => {}
             Ask::Hello(_) => return Err("a second greeting"),
             Ask::Bye => return Err("it ends the link"),
         }
@@ -139,8 +180,24 @@ impl EdgeClients {
         let owner = (Arc::clone(&self.ringer), Seat { index: 0, client });
         let mailbox = Arc::new(Mailbox::forwarding(self.bytes_max, Arc::clone(&self.hub.budget), owner));
         self.hub.open(client, Arc::clone(&mailbox));
-        let member = Member { mailbox, items: VecDeque::new(), is_ready: false, room, waits: false, closes: false };
+        let items = VecDeque::new();
+        let member = Member { mailbox, items, is_ready: false, room, waits: false, closes: false, claims_left: 0 };
         self.clients.insert(client, member);
+    }
+
+    /// The edge has made all its claims, which may not be done yet.
+    fn note_claims(&mut self) {
+        self.clients.values_mut().for_each(|member| member.claims_left = member.items.len());
+        self.claims_left = Some(self.clients.values().map(|member| member.claims_left).sum());
+    }
+
+    /// Some of a client's items are done, or will not be done.
+    const fn claimed(left: &mut Option<usize>, member: &mut Member, done: usize) {
+        let claims = if done < member.claims_left { done } else { member.claims_left };
+        member.claims_left -= claims;
+        if let Some(left) = left {
+            *left -= claims;
+        }
     }
 
     /// Adds an item for a client. A client that is closed has none.
@@ -185,13 +242,18 @@ impl EdgeClients {
     }
 
     fn forget(&mut self, client: ClientId) {
-        if self.clients.remove(&client).is_some() {
+        if let Some(mut member) = self.clients.remove(&client) {
+            Self::claimed(&mut self.claims_left, &mut member, usize::MAX);
             while !self.hub.close(client) {}
         }
     }
 
-    /// Does what may be done now, and says what there is to say. Returns whether there is more to do.
+    /// Does what may be done now, and says what there is to say. Returns whether there is more to do. Visits only while
+    /// the store belongs to this daemon.
     pub(super) fn turn(&mut self, says: &mut Vec<Say>) -> bool {
+        for before in &mut self.before {
+            before.turn(&mut Vec::new());
+        }
         // What was decided before the visit stands before what the visit has applied, and the replies stand behind it:
         // the edge's ledger depends on that.
         self.collect(says);
@@ -205,6 +267,9 @@ impl EdgeClients {
             }
         }
         self.end_clients(says);
+        if self.claims_left == Some(0) {
+            self.before.clear();
+        }
         self.note_commits(says);
         // The edge takes everything up to here at once.
         let now_ms = clock::since_boot_ms();
@@ -218,7 +283,7 @@ impl EdgeClients {
     /// Visits the hub once for all clients that have items. Returns how many commands of each are done, and which have
     /// more to do.
     fn visit(&mut self) -> (Vec<(ClientId, u32)>, Vec<ClientId>) {
-        if self.ready.is_empty() {
+        if self.ready.is_empty() || !self.hub.may_act() {
             return Default::default();
         }
         let mut going = Vec::with_capacity(self.ready.len());
@@ -227,7 +292,7 @@ impl EdgeClients {
                 member.is_ready = false;
                 let items = std::mem::take(&mut member.items);
                 let room = usize::try_from(member.room).unwrap_or(usize::MAX).min(ROOM_BYTES);
-                going.push((client, room, commands(&items), items, Visited::All));
+                going.push((client, room, (commands(&items), items.len()), items, Visited::All));
             }
         }
         let mut batches = going.iter_mut().map(|(client, room, _, items, visited)| Batch {
@@ -239,10 +304,11 @@ impl EdgeClients {
         self.hub.visit_from_afar(&clock::read(), &mut batches);
         drop(batches);
         let (mut all_done, mut parts) = (Vec::with_capacity(going.len()), Vec::new());
-        for (client, _, before, items, visited) in going {
+        for (client, _, (before, items_before), items, visited) in going {
             let done = u32::try_from(before - commands(&items)).unwrap_or(u32::MAX);
             all_done.push((client, done));
             let Some(member) = self.clients.get_mut(&client) else { continue };
+            Self::claimed(&mut self.claims_left, member, items_before - items.len());
             member.items = items;
             member.waits = visited == Visited::UntilRung;
             if visited == Visited::Part {

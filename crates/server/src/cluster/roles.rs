@@ -14,12 +14,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use windlass_config::{Address, Error as ConfigError, ListenAddress};
 use windlass_store::{Error as StoreError, Holder, OpenError, Remote};
 
 use super::edge::Edge;
-use super::link::{self, Leading, Terms};
+use super::link::{self, BEAT, Kept, Leading, LinkError, Terms};
 use super::relay::Relay;
 use super::tls::Tls;
 use super::view::View;
@@ -147,6 +147,7 @@ impl Cluster {
             view: Arc::clone(&self.view),
             relay: Arc::clone(&self.relay),
             numbered: AtomicU32::new(1),
+            kept: Kept::default(),
         };
         self.task.send_replace(Task::Lead(Arc::new(leading)));
     }
@@ -189,14 +190,41 @@ fn agreed(config: &Config) -> [u8; 32] {
     digest.finalize().into()
 }
 
+/// Whether this daemon gives way to the one that led before: the database was away. When it is back, that daemon has
+/// the length of a lease to renew its own.
+#[derive(Default)]
+struct GiveWay {
+    was_away: bool,
+    back_at: Option<std::time::Instant>,
+}
+
+impl GiveWay {
+    fn is_over(&mut self, config: &Config) -> bool {
+        if let Some(remote) = config.remote.as_ref().filter(|_| self.was_away) {
+            match remote.holder() {
+                Err(_) => self.back_at = None,
+                Ok(Some(_)) => self.was_away = false,
+                Ok(None) => {
+                    let back_at = self.back_at.get_or_insert_with(std::time::Instant::now);
+                    self.was_away = back_at.elapsed() < Duration::from_millis(config.postgres.lease.as_ms());
+                }
+            }
+        }
+        !self.was_away
+    }
+}
+
 /// Tries to open the store until it is free.
 fn stand_by(config: &Config, stop: &AtomicBool) -> Result<Store, Failure> {
+    let mut give_way = GiveWay::default();
     loop {
-        let pause = match data::try_open(config) {
-            Ok(opened) => return Ok(opened.into()),
-            Err(OpenError::Store(StoreError::InUse { .. })) => LOOK_EVERY,
+        let opened = if give_way.is_over(config) { data::try_open(config).map(Some) } else { Ok(None) };
+        let pause = match opened {
+            Ok(Some(opened)) => return Ok(opened.into()),
+            Ok(None) | Err(OpenError::Store(StoreError::InUse { .. })) => LOOK_EVERY,
             Err(OpenError::Store(why @ (StoreError::Io { .. } | StoreError::Deposed { .. }))) => {
                 warn_limited!("stand_by", %why, "this daemon cannot take the lease of the store");
+                give_way = GiveWay { was_away: matches!(why, StoreError::Io { .. }), back_at: None };
                 RETRY
             }
             Err(why) => return Err(data::cannot_open(config, &why)),
@@ -238,17 +266,20 @@ fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Tas
         };
         loop {
             let task = tasks.borrow_and_update().clone();
+            // Each ends when the task changes.
             let work = async {
                 match &task {
-                    Task::Follow => follower.follow().await,
-                    Task::Lead(leading) => accept(&listeners, leading).await,
+                    Task::Follow => tokio::select! {
+                        () = follower.follow(tasks.clone()) => {}
+                        () = refuse(&listeners) => {}
+                    },
+                    Task::Lead(leading) => accept(&listeners, leading, tasks.clone()).await,
                     Task::Stop => {}
                 }
             };
             tokio::select! {
                 () = work => {}
                 () = follower.relay.announce() => {}
-                _ = tasks.changed() => {}
             }
             if matches!(task, Task::Stop) {
                 return;
@@ -260,31 +291,65 @@ fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Tas
 }
 
 impl Follower {
-    /// Links this daemon to the leader, again and again.
-    async fn follow(&self) {
+    /// Links this daemon to the leader, again and again, until the task changes.
+    async fn follow(&self, mut tasks: watch::Receiver<Task>) {
         let mut leaderless = Leaderless::since(Instant::now());
-        loop {
-            if let Some(leader) = self.find_leader().await {
+        while !tasks.has_changed().unwrap_or(true) {
+            let leader = tokio::select! {
+                leader = self.find_leader() => leader,
+                _ = tasks.changed() => return,
+            };
+            if let Some(leader) = leader {
                 let begun = Instant::now();
-                let why = link::follow(&self.edge, &leader, &self.terms, (&self.view, &self.relay)).await;
+                let ended = tokio::select! {
+                    ended = link::follow(&self.edge, &leader, &self.terms, (&self.view, &self.relay), tasks.clone()) => ended,
+                    why = self.superseded() => Ok(why),
+                };
+                self.edge.close_way();
                 self.view.lost_link();
                 let Holder { name, link: address, .. } = leader;
+                let (Ok(why) | Err(why)) = &ended;
                 warn_limited!("link", leader = name, address, %why, "the link to the leader has ended");
-                leaderless.was_linked(begun, Instant::now());
+                if ended.is_ok() {
+                    leaderless.was_linked(begun, Instant::now());
+                }
             }
             if leaderless.lasts(Instant::now()) > self.hold {
                 self.edge.give_up();
             }
-            sleep(LOOK_EVERY).await;
+            tokio::select! {
+                () = sleep(LOOK_EVERY) => {}
+                _ = tasks.changed() => return,
+            }
+        }
+    }
+
+    /// Returns once another daemon leads, although the link to this one lasts: a leader that cannot reach the database
+    /// does not learn that another one has the lease.
+    async fn superseded(&self) -> LinkError {
+        loop {
+            sleep(RETRY).await;
+            if !self.edge.in_doubt() {
+                continue;
+            }
+            let holder = self.holder().await;
+            if let (Some(holder), Some(known)) = (holder, self.edge.known())
+                && holder.epoch != known.epoch
+            {
+                return LinkError::Superseded(holder.name);
+            }
         }
     }
 
     /// The daemon that leads, if it is another one and can be reached.
     async fn find_leader(&self) -> Option<Holder> {
+        self.holder().await.filter(|holder| can_follow(&self.own, &holder.link))
+    }
+
+    async fn holder(&self) -> Option<Holder> {
         let remote = Arc::clone(self.remote.as_ref()?);
         let found = tokio::task::spawn_blocking(move || remote.holder()).await.ok()?;
-        let found = found.inspect_err(|why| warn_limited!("leader", %why, "cannot look for the leader")).ok()?;
-        found.filter(|holder| can_follow(&self.own, &holder.link))
+        found.inspect_err(|why| warn_limited!("leader", %why, "cannot look for the leader")).ok()?
     }
 }
 
@@ -315,9 +380,19 @@ impl Leaderless {
     }
 }
 
-/// Accepts edges, and serves each in a task of its own. The tasks end with this one.
-async fn accept(listeners: &[TcpListener], leading: &Arc<Leading>) {
-    let mut tasks = JoinSet::new();
+/// Ends connections of daemons that take this one for the leader: they look again at once.
+async fn refuse(listeners: &[TcpListener]) {
+    loop {
+        if accept_any(listeners).await.is_err() {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// Accepts edges, and serves each in a task of its own, until the task of all links changes. Then each edge gets a
+/// goodbye, unless that takes long.
+async fn accept(listeners: &[TcpListener], leading: &Arc<Leading>, mut ends: watch::Receiver<Task>) {
+    let mut links = JoinSet::new();
     loop {
         let (socket, peer) = tokio::select! {
             accepted = accept_any(listeners) => match accepted {
@@ -328,16 +403,17 @@ async fn accept(listeners: &[TcpListener], leading: &Arc<Leading>) {
                     continue;
                 }
             },
-            Some(_) = tasks.join_next() => continue,
+            Some(_) = links.join_next() => continue,
+            _ = ends.changed() => break,
         };
         if link::set_up(&socket).is_err() {
             continue;
         }
-        let leading = Arc::clone(leading);
-        tasks.spawn(async move {
+        let (leading, ends) = (Arc::clone(leading), ends.clone());
+        links.spawn(async move {
             match link::accept(socket, &leading).await {
                 Ok(opened) => {
-                    let why = link::serve(opened, &leading).await.err();
+                    let why = link::serve(opened, &leading, ends).await.err();
                     let why = why.map_or_else(|| "the edge has ended it".to_owned(), |why| why.to_string());
                     tracing::info!(%peer, why, "the link of an edge has ended");
                 }
@@ -345,6 +421,7 @@ async fn accept(listeners: &[TcpListener], leading: &Arc<Leading>) {
             }
         });
     }
+    let _ = timeout(BEAT, async { while links.join_next().await.is_some() {} }).await;
 }
 
 /// The next connection of any of these.

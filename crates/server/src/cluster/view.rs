@@ -84,7 +84,7 @@ impl View {
 
     /// The link to the leader is open. The link's thread may learn a moment late that this daemon leads by now.
     pub(super) fn follows(&self, leader: &Holder) {
-        let Holder { name, link, epoch } = leader.clone();
+        let Holder { name, link, epoch, .. } = leader.clone();
         self.set_unless_leading(Role::Following { leader: name, link, epoch, since: clock::wall() });
     }
 
@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn a_link_that_ends_late_does_not_hide_that_the_daemon_leads() {
-        let (view, leader) = (View::alone(), Holder { name: "one".into(), link: "one:1".into(), epoch: 1 });
+        let (view, leader) =
+            (View::alone(), Holder { name: "one".into(), link: "one:1".into(), epoch: 1, speaks: None });
         view.seeks();
         view.follows(&leader);
         assert!(matches!(view.read(), Role::Following { .. }));

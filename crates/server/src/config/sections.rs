@@ -263,7 +263,7 @@ impl Default for Cluster {
             listen: Vec::new(),
             address: String::new(),
             name: "windlass".to_owned(),
-            hold: Period::from_secs(10),
+            hold: Period::from_secs(30),
             tls: Tls::default(),
         }
     }

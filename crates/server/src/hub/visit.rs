@@ -37,7 +37,11 @@ impl Broker for Hub {
     }
 
     fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty {
-        self.visit_when_assured(now, batches, self.has_turns.load(Ordering::Acquire))
+        if self.assure() {
+            return self.visit_all_of(now, batches, self.has_turns.load(Ordering::Acquire));
+        }
+        batches.for_each(|batch| *batch.visited = Visited::UntilRung);
+        CommitDuty::None
     }
 
     fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
@@ -119,22 +123,10 @@ impl Broker for Hub {
 }
 
 impl Hub {
-    /// Visits with clients of another daemon, on a thread that does not commit.
+    /// Visits with clients of another daemon, on a thread that does not commit and must not wait: its caller has looked
+    /// whether the store belongs to this daemon now ([`Hub::may_act`]).
     pub(crate) fn visit_from_afar(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) {
-        self.visit_when_assured(now, batches, false);
-    }
-
-    fn visit_when_assured(
-        &self,
-        now: &Reading,
-        batches: &mut dyn Iterator<Item = Batch<'_>>,
-        in_turn: bool,
-    ) -> CommitDuty {
-        if self.assure() {
-            return self.visit_all_of(now, batches, in_turn);
-        }
-        batches.for_each(|batch| *batch.visited = Visited::UntilRung);
-        CommitDuty::None
+        self.visit_all_of(now, batches, false);
     }
 
     /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the

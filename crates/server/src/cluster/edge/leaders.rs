@@ -34,6 +34,34 @@ fn clients_that_have_spoken_are_closed_if_the_edge_gets_another_number() {
     }
 }
 
+/// The link was cut, and the leader has kept the clients.
+#[test]
+fn clients_go_on_under_another_number_at_the_same_leader() {
+    let (edge, mailboxes) = edge(1);
+    visit(&edge, 1, &mut [open(), open()].into());
+    edge.hear([Say::Applied { client: there(1), count: 1 }, done(1, 6), done(1, 7)]);
+    edge.close_way();
+    asks(&edge);
+    let number = EdgeNumber::new(8).unwrap();
+    edge.open_way(&Welcome { edge: number, reaches: 6, durable: 6, ..welcome() });
+    assert!(!is_closed(&mailboxes[0]));
+    let anew = ClientId(number.first_client().0 | 1);
+    assert!(asks(&edge).iter().filter_map(Ask::client).all(|client| client == anew));
+    assert_eq!(mail(&edge, &mailboxes[0]), 1, "the numbers of commits go on");
+    edge.hear([Say::Durable { commit: 7 }]);
+    assert_eq!(mail(&edge, &mailboxes[0]), 1);
+}
+
+#[test]
+fn an_edge_whose_leader_is_not_certain_is_not_ready() {
+    let (edge, _) = edge(0);
+    assert_eq!(edge.health(), Health::Serving);
+    edge.note_doubt();
+    assert_eq!(edge.health(), Health::StoreFailed);
+    edge.hear([Say::Clock(clock::read())]);
+    assert_eq!(edge.health(), Health::Serving);
+}
+
 /// Bytes of the client's that come next stand behind it.
 #[test]
 fn what_a_new_leader_gets_of_a_client_is_on_its_way_until_it_is_applied() {

@@ -4,7 +4,10 @@ use std::pin::pin;
 use std::task::Waker;
 
 use bytes::Bytes;
-use windlass_engine::{ClientCommand, ClientInfo, Engine, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Query};
+use windlass_engine::{
+    Claim, ClientCommand, ClientInfo, Engine, From, Held, Holder, JobCommand, JobId, JobRef, LeaseTerms, Limits,
+    NewJob, Protocol, Query, Select, Take, Timestamp, Wait,
+};
 use windlass_store::Journal;
 
 use super::*;
@@ -216,6 +219,52 @@ fn a_client_that_closes_has_its_commands_done_first() {
     assert_eq!(says.iter().filter(|say| matches!(say, Say::Closed { .. })).count(), 1);
     assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), 1);
     assert!(led.hub.mailboxes().is_empty());
+}
+
+/// A link is cut and made again: the clients have new numbers, and keep what the edge knows of.
+#[test]
+fn what_clients_had_by_a_link_that_was_cut_is_theirs_by_the_next_one() {
+    let mut led = Led::new(ROOM);
+    let queue = Bytes::from_static(b"f");
+    let take = |wait| {
+        let from = From::Listed { queues: vec![queue.clone()], lease: LeaseTerms::CONNECTION };
+        Command::Take(TakeCommand::Take(Take { from, select: Select::BestPriority, wait, worker: Bytes::new() }))
+    };
+    led.hear(open());
+    led.hear(push());
+    led.hear(take(Wait::No));
+    led.hear(take(Wait::Forever));
+    led.turn();
+    let holder = |hub: &Hub| hub.with_journal(|engine, _| engine.job(JobId(1)).unwrap().lease().unwrap().clone());
+    let lease = holder(&led.hub);
+    assert_eq!(lease.holder, Holder::Connection(client()));
+    let Led { hub, edge: mut before, .. } = led;
+    before.rest();
+    before.turn(&mut Vec::new());
+    // No job goes to a client that may be gone.
+    hub.ask(push().into()).unwrap();
+    let is_ready = |hub: &Hub| hub.with_journal(|engine, _| engine.job(JobId(2)).unwrap().lease().is_none());
+    assert!(is_ready(&hub));
+
+    let number = EdgeNumber::new(8).unwrap();
+    let client = ClientId(number.first_client().0 | 1);
+    let mut edge = EdgeClients::new(Arc::clone(&hub), number, 1 << 20, Arc::default());
+    edge.succeed(before);
+    let name = Bytes::new;
+    let protocol = Protocol::GEARMAN;
+    let held = Held { token: lease.token, until: Timestamp::NEVER, protocol, queue, name: name(), key: name() };
+    let claims = [
+        Ask::Open { client, room: ROOM },
+        Ask::Command { client, tag: Tag::NONE, command: open().into() },
+        Ask::Claim { client, claim: Claim::Holds { job: JobId(1), held } },
+    ];
+    claims.into_iter().for_each(|ask| edge.hear(ask).unwrap());
+    edge.turn(&mut Vec::new());
+    assert_eq!((holder(&hub).holder, edge.keeps()), (Holder::Connection(client), true));
+    edge.hear(Ask::Claimed).unwrap();
+    edge.turn(&mut Vec::new());
+    assert_eq!((holder(&hub).holder, edge.keeps()), (Holder::Connection(client), false));
+    assert_eq!(hub.mailboxes().len(), 1, "the client under its old number has ended");
 }
 
 #[test]

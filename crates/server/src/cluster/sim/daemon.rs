@@ -35,7 +35,7 @@ const LOOK_MS: u64 = as_ms(LOOK_EVERY);
 const RETRY_MS: u64 = as_ms(RETRY);
 
 /// How long clients wait for a leader, in milliseconds.
-const HOLD_MS: u64 = 10_000;
+const HOLD_MS: u64 = 30_000;
 
 /// How long a daemon that has yielded leaves the lease to others, in milliseconds.
 const YIELD_MS: u64 = as_ms(YIELD);
@@ -71,6 +71,8 @@ struct Following {
     says: Vec<Say>,
     since: u64,
     heard_at: u64,
+    /// When the leader was certain last that it leads.
+    certain_at: u64,
     is_welcome: bool,
 }
 
@@ -501,6 +503,7 @@ impl Daemon {
                     says: Vec::new(),
                     since: around.now,
                     heard_at: around.now,
+                    certain_at: around.now,
                     is_welcome: false,
                 }))
             }
@@ -523,13 +526,16 @@ impl Daemon {
                     around.tally.note(if edge.known().is_some() { "an edge comes back" } else { "an edge is new" });
                     edge.open_way(&welcome);
                     following.is_welcome = true;
+                    following.certain_at = now;
                 }
+                Say::Beat => edge.note_doubt(),
                 say => {
                     // The last item of what belongs together.
                     let ends = matches!(say, Say::Clock(_));
                     following.says.push(say);
                     if ends {
                         edge.hear(following.says.drain(..));
+                        following.certain_at = now;
                     }
                 }
             }
@@ -540,6 +546,11 @@ impl Daemon {
         }
         asks.iter().for_each(|ask| following.encoder.push(ask).unwrap());
         around.links.send(following.link, End::Edge, following.encoder.take(), now, &mut around.rng);
+        // It looks in the database then.
+        let doubts = now > following.certain_at + SILENCE_MS;
+        if doubts && edge.known().is_some_and(|known| !around.is_leader(known.epoch)) {
+            return None;
+        }
         let since = if following.is_welcome { following.heard_at + SILENCE_MS } else { following.since + OPEN_MS };
         (read != Some(true) && now <= since).then_some(())
     }

@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use windlass_engine::{End, JobId, Taken, Timestamp, Token};
+use windlass_engine::{ClientId, End, JobId, Taken, Timestamp, Token};
 
 use windlass_testkit::rng::Rng;
 
@@ -293,10 +293,13 @@ impl Laws {
         }
     }
 
-    /// A leader gives back what the clients of an edge have, because the link has ended.
-    pub(super) fn edge_lost(&mut self, epoch: u64, run: Run) {
-        let holders = self.jobs.values_mut().flat_map(|job| &mut job.holders);
-        holders.filter(|it| it.who.0 == run && it.known_to == Some(epoch)).for_each(|it| it.known_to = None);
+    /// A leader gives back what the clients of an edge have, because the link has ended. They keep these jobs.
+    pub(super) fn edge_lost(&mut self, epoch: u64, run: Run, keeps: &BTreeSet<(JobId, ClientId)>) {
+        for job in self.jobs.values_mut() {
+            let keeps = |who: Who| job.number.is_some_and(|number| keeps.contains(&(number, who.1)));
+            let of_edge = job.holders.iter_mut().filter(|it| it.who.0 == run && it.known_to == Some(epoch));
+            of_edge.filter(|it| !keeps(it.who)).for_each(|it| it.known_to = None);
+        }
     }
 
     /// A client claims a job of a leader that has begun.

@@ -1,15 +1,16 @@
 //! The engine room of a daemon that leads: its hub, the commits, the renewals of its lease, and the links of its edges.
 //! Each of these has a thread in the daemon, which may stand still for itself.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use windlass_engine::{Command, Context, Limits};
-use windlass_link::{Ask, Decoder, Encoder, FRAME_BYTES_MAX, Say};
+use windlass_engine::{ClientId, Command, Context, Engine, Holder, JobId, Limits};
+use windlass_link::{Ask, Decoder, Edge as EdgeNumber, Encoder, FRAME_BYTES_MAX, Say};
 use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Tenure as _, open_parts};
 
 use super::super::leader::EdgeClients;
-use super::super::link::{OPEN_MAX, number, welcome};
+use super::super::link::{OPEN_MAX, SILENCE_MAX, number, welcome};
 use super::as_ms;
 use super::client::serial;
 use super::database::{Answer, LEASE_MS, Run, Statement};
@@ -26,6 +27,9 @@ const RETRY_MS: u64 = 100;
 
 /// How long a connection and its greeting may take, in milliseconds.
 pub(super) const OPEN_MS: u64 = as_ms(OPEN_MAX);
+
+/// How long the clients of a link that was cut stay, in milliseconds.
+const KEEP_MS: u64 = as_ms(SILENCE_MAX);
 
 /// Bytes that may wait for a client.
 pub(super) const OUTBOUND_MAX: usize = 1 << 26;
@@ -91,6 +95,8 @@ struct Served {
     encoder: Encoder<Say>,
     /// `None` until the edge has greeted.
     clients: Option<EdgeClients>,
+    /// The edge has another link, which has the clients.
+    is_replaced: bool,
     since: u64,
     /// Collected, and not sent yet.
     says: Vec<Say>,
@@ -98,6 +104,14 @@ struct Served {
     has_looked: bool,
     /// The thread stands still until then.
     free_at: u64,
+}
+
+/// The clients of a link that was cut.
+#[derive(Debug)]
+struct Kept {
+    clients: EdgeClients,
+    edge: Run,
+    until: u64,
 }
 
 /// The engine room.
@@ -110,6 +124,7 @@ pub(super) struct Room {
     commits_at: u64,
     links: u32,
     served: Vec<Served>,
+    kept: Vec<Kept>,
     accepts: bool,
     /// The end of the grace, by the engine's time.
     grace_until: u64,
@@ -150,6 +165,7 @@ impl Room {
             commits_at: 0,
             links: 0,
             served: Vec::new(),
+            kept: Vec::new(),
             accepts: false,
             grace_until: if epoch > 1 { u64::MAX } else { 0 },
             yields: false,
@@ -188,9 +204,14 @@ impl Room {
 
     /// Gives the store back in order, when everything is committed. Its sockets are closed.
     pub(super) fn stop(&mut self, around: &mut Around) {
+        // The thread of the links may have one more turn.
+        if around.rng.chance(50) {
+            self.serve(around);
+        }
         for served in self.served.drain(..) {
             around.links.close(served.link, End::Leader, around.now);
         }
+        self.kept.clear();
         self.accepts = false;
         self.yields = true;
         self.hub.with_journal(|engine, journal| {
@@ -206,7 +227,9 @@ impl Room {
 
     /// Whether something is still to be committed, or the grace lasts.
     pub(super) fn is_busy(&self) -> bool {
-        !matches!(self.commits, Commits::Idle) || !self.hub.with_journal(|_, journal| journal.is_empty())
+        let keeps =
+            !self.kept.is_empty() || self.served.iter().any(|it| it.clients.as_ref().is_some_and(EdgeClients::keeps));
+        keeps || !matches!(self.commits, Commits::Idle) || !self.hub.with_journal(|_, journal| journal.is_empty())
     }
 
     /// All jobs, with their states.
@@ -290,6 +313,7 @@ impl Room {
                 decoder: Decoder::new(FRAME_BYTES_MAX),
                 encoder: Encoder::new(FRAME_BYTES_MAX),
                 clients: None,
+                is_replaced: false,
                 since: around.now,
                 says: Vec::new(),
                 has_looked: false,
@@ -302,22 +326,56 @@ impl Room {
             if is_over {
                 let Served { link, edge, clients, .. } = self.served.swap_remove(at);
                 around.links.close(link, End::Leader, around.now);
-                drop(clients);
-                if around.is_leader(self.hub.epoch()) {
-                    around.laws.edge_lost(self.hub.epoch(), edge);
+                if let Some(mut clients) = clients {
+                    clients.rest();
+                    self.kept.push(Kept { clients, edge, until: around.now + KEEP_MS });
                 }
             } else {
                 at += 1;
             }
             self.observe(around);
         }
+        self.keep(around);
+    }
+
+    /// The clients of links that were cut, until the edge has another link.
+    fn keep(&mut self, around: &mut Around) {
+        let gone: Vec<_> = self.kept.extract_if(.., |kept| kept.until <= around.now).collect();
+        for Kept { edge, clients, .. } in gone {
+            drop(clients);
+            if around.is_leader(self.hub.epoch()) {
+                around.laws.edge_lost(self.hub.epoch(), edge, &BTreeSet::new());
+            }
+            self.observe(around);
+        }
+        for kept in &mut self.kept {
+            kept.clients.turn(&mut Vec::new());
+        }
+        self.observe(around);
+    }
+
+    /// The clients of an earlier link of an edge in this epoch. That link ends.
+    fn take_kept(&mut self, number: EdgeNumber) -> Option<EdgeClients> {
+        if let Some(at) = self.kept.iter().position(|kept| kept.clients.number() == number) {
+            return Some(self.kept.swap_remove(at).clients);
+        }
+        let is_it = |served: &&mut Served| served.clients.as_ref().is_some_and(|it| it.number() == number);
+        let served = self.served.iter_mut().find(is_it)?;
+        served.is_replaced = true;
+        served.clients.take()
     }
 
     /// A round of the thread of a link. `None`: the link has ended.
     fn serve_one(&mut self, at: usize, around: &mut Around) -> Option<()> {
         let served = &mut self.served[at];
+        if served.is_replaced {
+            return None;
+        }
         if around.now < served.free_at {
             return Some(());
+        }
+        if !self.hub.may_act() && !served.has_looked {
+            served.beat(around);
         }
         if !served.says.is_empty() && !served.has_looked {
             if !self.hub.may_act() {
@@ -339,10 +397,16 @@ impl Room {
         self.hear_link(at, around)?;
         let served = &mut self.served[at];
         if let Some(clients) = &mut served.clients {
+            let (number, edge, kept) = (clients.number(), served.edge, clients.keeps());
             for _ in 0..8 {
                 if !clients.turn(&mut served.says) {
                     break;
                 }
+            }
+            // What the edge has not claimed anew is given back.
+            if kept && !clients.keeps() && around.is_leader(self.hub.epoch()) {
+                let has = self.hub.with_journal(|engine, _| held_by(engine, number));
+                around.laws.edge_lost(self.hub.epoch(), edge, &has);
             }
         } else if around.now > served.since + OPEN_MS {
             return None;
@@ -356,30 +420,37 @@ impl Room {
     fn hear_link(&mut self, at: usize, around: &mut Around) -> Option<()> {
         let mut claims = Vec::new();
         let in_grace = self.is_in_grace();
-        let served = &mut self.served[at];
-        while let Some(ask) = served.decoder.next().unwrap_or_else(|error| panic!("not a frame: {error}")) {
-            match (ask, &mut served.clients) {
+        while let Some(ask) = self.served[at].decoder.next().unwrap_or_else(|error| panic!("not a frame: {error}")) {
+            match (ask, self.served[at].clients.is_some()) {
                 (Ask::Bye, _) => return None,
-                (Ask::Hello(hello), None) => {
+                (Ask::Hello(hello), false) => {
                     self.links += 1;
+                    let again = hello.known.filter(|known| known.epoch == self.hub.epoch());
+                    let before = again.and_then(|known| self.take_kept(known.edge));
                     let fresh = || number(self.hub.epoch(), self.links);
-                    let welcome = welcome(&hello, fresh, &self.hub, SETTINGS).unwrap();
+                    let welcome = welcome(&hello, fresh, &self.hub, (SETTINGS, before.is_some())).unwrap();
                     let rung = Arc::new(Notify::new());
+                    let served = &mut self.served[at];
                     around.numbers.insert(welcome.edge.number(), served.edge);
-                    let clients = EdgeClients::new(Arc::clone(&self.hub), welcome.edge, OUTBOUND_MAX, rung);
+                    let mut clients = EdgeClients::new(Arc::clone(&self.hub), welcome.edge, OUTBOUND_MAX, rung);
+                    if let Some(before) = before {
+                        around.tally.note("a link is made again in one epoch");
+                        clients.succeed(before);
+                    }
                     served.clients = Some(clients);
                     served.says.push(Say::Welcome(Box::new(welcome)));
                 }
-                (ask, Some(clients)) => {
+                (ask, true) => {
                     if let Ask::Claim { client, claim } = &ask {
                         claims.push((*client, claim.clone()));
                     }
                     if let Ask::Command { command: Command::Claim(_), .. } = &ask {
                         panic!("a claim as a command");
                     }
-                    clients.hear(ask).unwrap_or_else(|why| panic!("the leader refuses what its edge asks: {why}"));
+                    let heard = self.served[at].clients.as_mut().map_or(Ok(()), |clients| clients.hear(ask));
+                    heard.unwrap_or_else(|why| panic!("the leader refuses what its edge asks: {why}"));
                 }
-                (ask, None) => panic!("it does not begin with a greeting: {ask:?}"),
+                (ask, false) => panic!("it does not begin with a greeting: {ask:?}"),
             }
         }
         for (client, claim) in claims {
@@ -405,7 +476,26 @@ impl Room {
     }
 }
 
+/// The jobs that clients of an edge have, under the edge's numbers for them.
+fn held_by(engine: &Engine, number: EdgeNumber) -> BTreeSet<(JobId, ClientId)> {
+    let held = engine.jobs().filter_map(|job| match job.lease()?.holder {
+        Holder::Connection(client) if number.owns(client) => {
+            Some((job.id, ClientId(client.0 ^ number.first_client().0)))
+        }
+        _ => None,
+    });
+    held.collect()
+}
+
 impl Served {
+    /// The leader lives, and is not certain that it leads.
+    fn beat(&mut self, around: &mut Around) {
+        if self.clients.is_some() {
+            self.encoder.push(&Say::Beat).unwrap();
+            around.links.send(self.link, End::Leader, self.encoder.take(), around.now, &mut around.rng);
+        }
+    }
+
     /// What was collected leaves.
     fn send(&mut self, around: &mut Around) {
         self.says.drain(..).for_each(|say| self.encoder.push(&say).unwrap());

@@ -70,18 +70,27 @@ fn an_edge_of_an_earlier_leader_keeps_its_number() {
     assert_eq!(hub.recovered(), newest);
     assert!(newest > 1);
     let [old, new] = [7, 8].map(|number| EdgeNumber::new(number).unwrap());
-    let welcomed = |epoch: Option<u64>| {
+    let welcomed = |epoch: Option<u64>, kept: bool| {
         let known = epoch.map(|epoch| windlass_link::Known { edge: old, epoch, commit: 1 });
         let hello = Hello { cluster: "c".into(), name: "n".into(), settings: [7; 32], known };
-        let welcome = welcome(&hello, || Some(new), &hub, [7; 32]).unwrap();
+        let welcome = welcome(&hello, || Some(new), &hub, ([7; 32], kept)).unwrap();
         assert!(welcome.same_settings);
         (welcome.edge, welcome.reaches)
     };
-    assert_eq!(welcomed(None), (new, 0));
-    assert_eq!(welcomed(Some(4)), (old, hub.recovered()), "of the leader before");
-    assert_eq!(welcomed(Some(3)), (old, 0), "of one before that");
-    assert_eq!(welcomed(Some(5)), (new, 0), "of this one");
+    assert_eq!(welcomed(None, false), (new, 0));
+    assert_eq!(welcomed(Some(4), false), (old, hub.recovered()), "of the leader before");
+    assert_eq!(welcomed(Some(3), false), (old, 0), "of one before that");
+    assert_eq!(welcomed(Some(5), false), (new, 0), "of this one, which has forgotten it");
+    assert_eq!(welcomed(Some(5), true), (new, hub.durable()), "of this one, which has kept its clients");
     let other = Hello { cluster: "c".into(), name: "n".into(), settings: [8; 32], known: None };
-    assert!(!welcome(&other, || Some(new), &hub, [7; 32]).unwrap().same_settings);
-    assert!(welcome(&other, || None, &hub, [7; 32]).is_none());
+    assert!(!welcome(&other, || Some(new), &hub, ([7; 32], false)).unwrap().same_settings);
+    assert!(welcome(&other, || None, &hub, ([7; 32], false)).is_none());
+}
+
+#[test]
+fn links_of_one_epoch_and_of_the_next_have_different_numbers() {
+    let of = |epoch| (1..100).map(move |link| number(epoch, link));
+    let numbers: std::collections::BTreeSet<_> = (1..50).flat_map(of).map(|it| it.map(EdgeNumber::number)).collect();
+    assert_eq!(numbers.len(), 49 * 99);
+    assert!(numbers.iter().all(Option::is_some), "{numbers:?}");
 }

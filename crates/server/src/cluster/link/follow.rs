@@ -1,0 +1,168 @@
+//! The edge's side of a link.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
+use windlass_engine::Reading;
+use windlass_link::{Ask, Hello, OLDEST, Say, VERSION, Welcome};
+use windlass_store::Holder;
+
+use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, set_up};
+use crate::clock;
+use crate::cluster::edge::Edge;
+use crate::cluster::relay::{Relay, Way};
+use crate::cluster::view::View;
+
+/// Serves this daemon's clients over a link to the leader, until the link ends, or the task of this daemon's links
+/// changes. Returns why it has ended.
+///
+/// # Errors
+///
+/// Why there was no link at all.
+pub(in crate::cluster) async fn follow<T>(
+    edge: &Edge,
+    leader: &Holder,
+    terms: &Terms,
+    (view, relay): (&View, &Relay),
+    mut ends: watch::Receiver<T>,
+) -> Result<LinkError, LinkError> {
+    let (mut wire, welcome) = tokio::select! {
+        opened = open(edge, leader, terms) => opened?,
+        _ = ends.changed() => return Err(LinkError::Ours),
+    };
+    if !welcome.same_settings {
+        tracing::error!("this daemon's limits, queues or schedules differ from the leader's, which count");
+    }
+    compare_clocks(&welcome.clock);
+    edge.open_way(&welcome);
+    view.follows(leader);
+    let Err(why) = exchange(&mut wire, edge, relay, &mut ends).await;
+    if matches!(why, LinkError::Ours) {
+        wire.close(&Ask::Bye).await;
+    }
+    Ok(why)
+}
+
+/// Jobs at a time of day, and deadlines by the calendar, move with the leader.
+fn compare_clocks(leader: &Reading) {
+    const FAR_MS: u64 = 5_000;
+    let (leader, own) = (leader.wall(), clock::wall());
+    let apart_ms = leader.0.abs_diff(own.0);
+    if apart_ms > FAR_MS {
+        let ahead = if leader > own { "the leader's" } else { "this daemon's" };
+        tracing::warn!(apart_ms, ahead, "the wall clocks of the leader and of this daemon differ");
+    }
+}
+
+/// Connects to the leader, and greets it.
+async fn open(edge: &Edge, leader: &Holder, terms: &Terms) -> Result<(Wire<Say, Ask>, Box<Welcome>), LinkError> {
+    let address = leader.link.as_str();
+    let hello = Hello {
+        cluster: terms.cluster.clone(),
+        name: terms.name.clone(),
+        settings: terms.settings,
+        known: edge.known(),
+    };
+    let open = async {
+        let socket = TcpStream::connect(address).await?;
+        set_up(&socket)?;
+        let socket = match &terms.tls {
+            Some(tls) => tls.connect(socket, address).await?,
+            None => Box::new(socket) as Box<dyn Socket>,
+        };
+        let mut wire = Wire::<Say, Ask>::new(socket);
+        // A leader that has not recorded its version is older than this program.
+        wire.encoder.speak(leader.speaks.map_or(OLDEST, |speaks| speaks.min(VERSION)));
+        wire.push(&Ask::Hello(Box::new(hello)))?;
+        loop {
+            match wire.next()? {
+                Some(Say::Welcome(welcome)) => return Ok((wire, welcome)),
+                Some(Say::Refused(why)) => return Err(LinkError::Refused(why)),
+                Some(_) => return Err(LinkError::Malformed("it does not begin with a greeting".to_owned())),
+                None => wire.step(std::future::pending()).await?,
+            };
+        }
+    };
+    let (wire, welcome): (Wire<Say, Ask>, Box<Welcome>) =
+        timeout(OPEN_MAX, open).await.map_err(|_| LinkError::Slow)??;
+    let (epoch, number, version) = (welcome.epoch, welcome.edge.number(), wire.encoder.version());
+    tracing::info!(leader = address, epoch, number, version, "linked to the leader");
+    Ok((wire, welcome))
+}
+
+async fn exchange<T>(
+    wire: &mut Wire<Say, Ask>,
+    edge: &Edge,
+    relay: &Relay,
+    ends: &mut watch::Receiver<T>,
+) -> Result<Infallible, LinkError> {
+    let (mut asks, mut says, mut heard_at, mut is_over) = (Vec::new(), Vec::new(), Instant::now(), false);
+    let rung = Arc::new(Notify::new());
+    let published = relay.open(Way::Leader, Arc::clone(&rung));
+    loop {
+        while let Some(say) = wire.next()? {
+            if matches!(say, Say::Bye) {
+                return Err(LinkError::Over);
+            }
+            if matches!(say, Say::Beat) {
+                edge.note_doubt();
+                continue;
+            }
+            if let Say::Published { protocol, message } = say {
+                let (clients, bytes) = relay.receive(protocol, &message);
+                edge.publish_to(&clients, bytes);
+                continue;
+            }
+            // The last item of what belongs together.
+            let ends = matches!(say, Say::Clock(_));
+            says.push(say);
+            if ends {
+                edge.hear(says.drain(..));
+            }
+        }
+        edge.take_asks(&mut asks);
+        for item in asks.drain(..) {
+            wire.push(&item)?;
+        }
+        for (protocol, message) in published.take() {
+            wire.push(&Ask::Publish { protocol, message })?;
+        }
+        let rung = async {
+            tokio::select! {
+                () = edge.to_send.notified() => {}
+                () = rung.notified() => {}
+                () = sleep(BEAT) => {}
+                _ = ends.changed() => is_over = true,
+            }
+        };
+        if wire.step(rung).await? {
+            heard_at = Instant::now();
+        } else if heard_at.elapsed() > SILENCE_MAX {
+            return Err(LinkError::Silent);
+        }
+        if is_over || ends.has_changed().unwrap_or(true) {
+            return Err(LinkError::Ours);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{Clock, Timestamp};
+
+    use super::*;
+    use crate::logging::captured;
+
+    #[test]
+    fn daemons_whose_wall_clocks_differ_much_say_so() {
+        let wall = i64::try_from(clock::wall().0).unwrap();
+        for (ahead_ms, expected) in [(0, ""), (3_600_000, "the leader's"), (-3_600_000, "this daemon's")] {
+            let reading = Reading { now: Timestamp(0), clock: Clock::skewed(wall + ahead_ms), pause_ms: None };
+            let said = captured(|| compare_clocks(&reading));
+            assert_eq!((said.is_empty(), said.contains(expected)), (expected.is_empty(), true), "{ahead_ms}: {said}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The leader's side of a link.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
+use windlass_link::{Ask, Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, OLDEST, Rejection, Say, Welcome};
+
+use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire};
+use crate::clock;
+use crate::cluster::leader::EdgeClients;
+use crate::cluster::relay::{OpenWay, Relay, Way};
+use crate::cluster::view::View;
+use crate::hub::Hub;
+
+#[cfg(test)]
+mod numbers;
+#[cfg(test)]
+mod served;
+
+/// Bytes that may wait for an edge that does not read.
+const UNSENT_MAX: usize = 256 << 20;
+
+/// Items that a leader takes of one edge before it visits the engine.
+const ITEMS_MAX: usize = 4 << 10;
+
+/// Edges of one epoch.
+const LINKS_MAX: u32 = 1 << 10;
+
+/// How often a leader that may not act looks whether it may again.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// What a leader needs for its edges.
+#[derive(Debug)]
+pub(in crate::cluster) struct Leading {
+    pub(in crate::cluster) hub: Arc<Hub>,
+    pub(in crate::cluster) terms: Arc<Terms>,
+    pub(in crate::cluster) view: Arc<View>,
+    pub(in crate::cluster) relay: Arc<Relay>,
+    /// Edges that have got a number.
+    pub(in crate::cluster) numbered: AtomicU32,
+    pub(in crate::cluster) kept: Kept,
+}
+
+/// The clients of each link of this epoch, for as long as the leader has them: a link that is made again takes over
+/// those of the link before.
+#[derive(Debug, Default)]
+pub(in crate::cluster) struct Kept(Mutex<BTreeMap<EdgeNumber, EdgeClients>>);
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<EdgeNumber, EdgeClients>> {
+        // Nothing that holds this lock can panic half way through a change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, number: EdgeNumber) -> bool {
+        self.lock().contains_key(&number)
+    }
+
+    fn take(&self, number: EdgeNumber) -> Option<EdgeClients> {
+        self.lock().remove(&number)
+    }
+
+    /// Acts on the clients of a link; `None`: another link has them.
+    fn on<T>(&self, number: EdgeNumber, act: impl FnOnce(&mut EdgeClients) -> T) -> Option<T> {
+        self.lock().get_mut(&number).map(act)
+    }
+}
+
+impl Leading {
+    /// A number for an edge, which no other edge has that is linked now.
+    fn number(&self) -> Option<EdgeNumber> {
+        let next = || number(self.hub.epoch(), self.numbered.fetch_add(1, Ordering::Relaxed));
+        (0..LINKS_MAX).find_map(|_| next().filter(|it| !self.view.is_linked(it.number()) && !self.kept.has(*it)))
+    }
+}
+
+/// The number of an edge. No two edges have one within 2^14 epochs, and 2^10 links of an epoch.
+pub(in crate::cluster) fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
+    let epoch = u32::try_from(epoch % (u64::from(EdgeNumber::MAX) / u64::from(LINKS_MAX))).ok()?;
+    EdgeNumber::new(epoch * LINKS_MAX + link % LINKS_MAX)
+}
+
+/// How a leader accepts an edge. An edge of an earlier leader keeps its number, and with it its clients; another one
+/// gets a new number, and claims its clients anew if they are `kept` here. `None`: there is no number.
+pub(in crate::cluster) fn welcome(
+    hello: &Hello,
+    new: impl FnOnce() -> Option<EdgeNumber>,
+    hub: &Hub,
+    (settings, kept): ([u8; 32], bool),
+) -> Option<Welcome> {
+    let epoch = hub.epoch();
+    let earlier = hello.known.filter(|known| known.epoch < epoch);
+    let reaches = if kept { hub.durable() } else { 0 };
+    Some(Welcome {
+        epoch,
+        edge: earlier.map(|known| known.edge).or_else(new)?,
+        reaches: earlier.filter(|known| known.epoch + 1 == epoch).map_or(reaches, |_| hub.recovered()),
+        durable: hub.durable(),
+        same_settings: hello.settings == settings,
+        clock: clock::read(),
+        frame_bytes_max: FRAME_BYTES_MAX as u64,
+    })
+}
+
+/// The link of an edge that has greeted.
+pub(in crate::cluster) struct Opened {
+    wire: Wire<Ask, Say>,
+    hello: Hello,
+}
+
+/// Shakes hands, and hears the edge's greeting.
+///
+/// # Errors
+///
+/// It is no daemon of this broker: it has no certificate of the authority, another broker's name, or no greeting.
+pub(in crate::cluster) async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, LinkError> {
+    let terms = &leading.terms;
+    let open = async {
+        let socket = match &terms.tls {
+            Some(tls) => tls.accept(socket).await?,
+            None => Box::new(socket) as Box<dyn Socket>,
+        };
+        let mut wire = Wire::<Ask, Say>::new(socket);
+        let hello = loop {
+            match wire.next()? {
+                Some(Ask::Hello(hello)) => break hello,
+                Some(_) => return Err(LinkError::Malformed("it does not begin with a greeting".to_owned())),
+                None => wire.step(std::future::pending()).await?,
+            };
+        };
+        Ok((wire, hello))
+    };
+    let (mut wire, hello) = timeout(OPEN_MAX, open).await.map_err(|_| LinkError::Slow)??;
+    // Both sides speak the version of the edge's greeting.
+    wire.encoder.speak(wire.decoder.version().unwrap_or(OLDEST));
+    if hello.cluster != terms.cluster {
+        wire.push(&Say::Refused(Rejection::Cluster(terms.cluster.clone())))?;
+        wire.step(sleep(BEAT)).await?;
+        return Err(LinkError::Stranger(hello.cluster));
+    }
+    Ok(Opened { wire, hello: *hello })
+}
+
+/// Serves one edge until its link ends, or the task of this daemon's links changes. Its clients stay for a while after
+/// a link that was cut: the edge may come back.
+pub(in crate::cluster) async fn serve<T>(
+    opened: Opened,
+    leading: &Leading,
+    mut ends: watch::Receiver<T>,
+) -> Result<(), LinkError> {
+    let Leading { hub, terms, view, relay, kept, .. } = leading;
+    let Opened { mut wire, hello } = opened;
+    let again = hello.known.filter(|known| known.epoch == hub.epoch());
+    let before = again.and_then(|known| kept.take(known.edge));
+    let welcome = welcome(&hello, || leading.number(), hub, (terms.settings, before.is_some()));
+    let welcome = welcome.ok_or(LinkError::TooMany)?;
+    let (name, number) = (&*hello.name, welcome.edge);
+    let (again, version) = (before.is_some(), wire.encoder.version());
+    tracing::info!(edge = name, number = number.number(), again, version, "an edge has linked");
+    if !welcome.same_settings {
+        tracing::error!(edge = name, "the edge's limits, queues or schedules differ from this daemon's, which count");
+    }
+    wire.push(&Say::Welcome(Box::new(welcome)))?;
+    let known = Known::new(view, number, name);
+    let rung = Arc::new(Notify::new());
+    let mut clients = EdgeClients::new(Arc::clone(hub), number, terms.outbound_bytes_max, Arc::clone(&rung));
+    before.into_iter().for_each(|before| clients.succeed(before));
+    kept.lock().insert(number, clients);
+    let published = relay.open(Way::to(number), Arc::clone(&rung));
+    let ended = go_on(&mut wire, leading, (number, &published, &rung), &mut ends).await;
+    drop((published, known));
+    if !matches!(ended, Ok(()) | Err(LinkError::Ours | LinkError::Replaced)) {
+        drop(wire);
+        keep(kept, number, ends).await;
+    }
+    kept.take(number);
+    ended
+}
+
+/// Keeps the clients of a link that was cut, until a link that is made again takes them over, or for as long as an edge
+/// waits before it makes one.
+async fn keep<T>(kept: &Kept, number: EdgeNumber, mut ends: watch::Receiver<T>) {
+    let until = Instant::now() + SILENCE_MAX;
+    let mut is_here = kept.on(number, EdgeClients::rest).is_some();
+    while is_here && Instant::now() < until {
+        is_here = kept.on(number, |clients| clients.turn(&mut Vec::new())).is_some();
+        tokio::select! {
+            () = sleep(LOOK_EVERY) => {}
+            _ = ends.changed() => return,
+        }
+    }
+}
+
+async fn go_on<T>(
+    wire: &mut Wire<Ask, Say>,
+    Leading { hub, relay, kept, .. }: &Leading,
+    (number, published, rung): (EdgeNumber, &OpenWay<'_>, &Notify),
+    ends: &mut watch::Receiver<T>,
+) -> Result<(), LinkError> {
+    let (mut says, mut has_unread, mut beat_at, mut is_over) = (Vec::new(), false, Instant::now(), false);
+    loop {
+        let more = hub.may_act() && kept.on(number, |it| it.turn(&mut says)).ok_or(LinkError::Replaced)?;
+        // What was decided while the lease held may leave only while it holds.
+        let may_act = hub.may_act();
+        if may_act {
+            for item in says.drain(..) {
+                wire.push(&item)?;
+            }
+        } else if beat_at <= Instant::now() && wire.encoder.version() >= Say::BEAT_SINCE {
+            beat_at = Instant::now() + BEAT;
+            wire.push(&Say::Beat)?;
+        }
+        for (protocol, message) in published.take() {
+            wire.push(&Say::Published { protocol, message })?;
+        }
+        if wire.unsent() > UNSENT_MAX {
+            return Err(LinkError::DoesNotRead);
+        }
+        let rung = async {
+            if !more && !has_unread {
+                tokio::select! {
+                    () = rung.notified(), if may_act => {}
+                    () = sleep(if may_act { BEAT } else { LOOK_EVERY }) => {}
+                    _ = ends.changed() => is_over = true,
+                }
+            }
+        };
+        wire.step(rung).await?;
+        if is_over || ends.has_changed().unwrap_or(true) {
+            wire.close(&Say::Bye).await;
+            return Err(LinkError::Ours);
+        }
+        has_unread = true;
+        for _ in 0..ITEMS_MAX {
+            match wire.next()? {
+                Some(Ask::Bye) => return Ok(()),
+                Some(Ask::Publish { protocol, message }) => {
+                    relay.send(Some(Way::to(number)), protocol, &message);
+                    let (clients, bytes) = relay.receive(protocol, &message);
+                    hub.publish(&clients, bytes);
+                }
+                Some(ask) => {
+                    let heard = kept.on(number, |it| it.hear(ask)).ok_or(LinkError::Replaced)?;
+                    heard.map_err(|why| LinkError::Malformed(why.to_owned()))?;
+                }
+                None => {
+                    has_unread = false;
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// An edge that operators see for as long as this lives.
+struct Known<'a> {
+    view: &'a View,
+    number: EdgeNumber,
+}
+
+impl<'a> Known<'a> {
+    fn new(view: &'a View, number: EdgeNumber, link: &str) -> Self {
+        view.has_edge(number.number(), link);
+        Self { view, number }
+    }
+}
+
+impl Drop for Known<'_> {
+    fn drop(&mut self) {
+        self.view.lost_edge(self.number.number());
+    }
+}

@@ -1,0 +1,116 @@
+//! What an edge and its leader do over one link.
+
+use std::sync::atomic::AtomicBool;
+
+use windlass_engine::{Engine, Limits};
+use windlass_link::VERSION;
+use windlass_store::{Journal, Tenure};
+
+use super::*;
+use crate::cluster::view::Role;
+use crate::hub::Durability;
+
+fn hub() -> Hub {
+    Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7)
+}
+
+fn leading(hub: Hub) -> Leading {
+    let terms =
+        Terms { cluster: "c".into(), name: "leader".into(), settings: [7; 32], tls: None, outbound_bytes_max: 1 << 20 };
+    let view = View::alone();
+    view.leads(1);
+    Leading {
+        hub: Arc::new(hub),
+        terms: Arc::new(terms),
+        view: Arc::new(view),
+        relay: Relay::new(std::iter::empty()),
+        numbered: AtomicU32::new(0),
+        kept: Kept::default(),
+    }
+}
+
+fn edges(leading: &Leading) -> Vec<String> {
+    let Role::Leading { edges, .. } = leading.view.read() else { panic!("it leads") };
+    edges.into_iter().map(|edge| edge.link).collect()
+}
+
+#[tokio::test]
+async fn operators_see_an_edge_while_it_is_linked() {
+    let leading = leading(hub());
+    let (socket, far) = tokio::io::duplex(1 << 16);
+    let hello = Hello { cluster: "c".into(), name: "edge:1".into(), settings: [7; 32], known: None };
+    let opened = Opened { wire: Wire::new(Box::new(socket)), hello };
+    let (_task, ends) = watch::channel(());
+    let edge = async {
+        let mut wire = Wire::<Say, Ask>::new(Box::new(far));
+        let welcome = loop {
+            if let Some(Say::Welcome(welcome)) = wire.next().unwrap() {
+                break welcome;
+            }
+            wire.step(std::future::pending()).await.unwrap();
+        };
+        assert!(leading.view.is_linked(welcome.edge.number()));
+        assert_eq!(edges(&leading), ["edge:1"]);
+        wire.push(&Ask::Bye).unwrap();
+        while wire.step(std::future::pending()).await.is_ok() {}
+    };
+    let (served, ()) = tokio::join!(serve(opened, &leading, ends), edge);
+    served.unwrap();
+    assert_eq!(edges(&leading), [""; 0]);
+    assert!(!leading.view.is_linked(1));
+}
+
+/// A lease that holds while it is set.
+#[derive(Debug, Default)]
+struct Lease(AtomicBool);
+
+impl Tenure for Lease {
+    fn holds(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn wait(&self, _: Duration) {}
+
+    fn lost(&self) -> Option<windlass_store::Error> {
+        None
+    }
+
+    fn epoch(&self) -> u64 {
+        5
+    }
+
+    fn length(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+}
+
+#[tokio::test]
+async fn a_leader_whose_lease_is_uncertain_says_that_it_lives_to_an_edge_that_understands() {
+    for (version, beats) in [(VERSION, true), (OLDEST, false)] {
+        let lease = Arc::new(Lease::default());
+        let leading = leading(hub().under(Some(Arc::clone(&lease) as Arc<_>)));
+        let (socket, far) = tokio::io::duplex(1 << 16);
+        let hello = Hello { cluster: "c".into(), name: "edge:1".into(), settings: [7; 32], known: None };
+        let mut opened = Opened { wire: Wire::new(Box::new(socket)), hello };
+        opened.wire.encoder.speak(version);
+        let (_task, ends) = watch::channel(());
+        let edge = async {
+            let mut wire = Wire::<Say, Ask>::new(Box::new(far));
+            let mut heard = Vec::new();
+            while !matches!(heard.last(), Some(Say::Clock(_))) {
+                lease.0.store(heard.iter().any(|say| matches!(say, Say::Beat)) || !beats, Ordering::Relaxed);
+                wire.step(sleep(2 * BEAT)).await.unwrap();
+                while let Some(say) = wire.next().unwrap() {
+                    heard.push(say);
+                }
+            }
+            wire.push(&Ask::Bye).unwrap();
+            while wire.step(std::future::pending()).await.is_ok() {}
+            heard
+        };
+        let (served, heard) = tokio::join!(serve(opened, &leading, ends), edge);
+        served.unwrap();
+        assert!(matches!(heard.first(), Some(Say::Welcome(_))), "{heard:?}");
+        assert_eq!(heard.iter().any(|say| matches!(say, Say::Beat)), beats, "{heard:?}");
+    }
+}

@@ -1,0 +1,47 @@
+//! A cluster whose daemons are upgraded one after the other, with clients at work.
+
+use std::path::PathBuf;
+
+use windlass_testkit::daemon::free_port;
+
+use super::daemons::{Daemons, role};
+use super::work::Clients;
+use crate::common::http::Http;
+use crate::common::postgres::Postgres;
+use crate::common::wait_until;
+
+/// Jobs of each protocol between two steps.
+const JOBS: usize = 30;
+
+/// `WINDLASS_TEST_UPGRADE_FROM` names the program of the version before.
+#[test]
+fn daemons_are_upgraded_one_after_the_other() {
+    let new = PathBuf::from(env!("CARGO_BIN_EXE_windlass"));
+    let old = std::env::var_os("WINDLASS_TEST_UPGRADE_FROM").map_or_else(|| new.clone(), PathBuf::from);
+    let postgres = Postgres::start();
+    let mut daemons = Daemons::on(postgres.section());
+    for _ in 0..3 {
+        let plan = daemons.plan_of(&old, free_port(), "");
+        daemons.start_one(plan);
+    }
+    let clients = Clients::start(&daemons);
+    // The edges first. The leader hands over to one of them.
+    for number in [1, 2, 0] {
+        clients.work().wait_for_more(&daemons, JOBS);
+        if number == 0 {
+            wait_until("the leader yields", || {
+                Http(daemons[0].address("http")).post("/api/v1/cluster/yield", "");
+                role(&daemons[0]) == "following"
+            });
+        }
+        daemons[number].signal("TERM");
+        daemons[number].wait();
+        daemons[number].restart_as(&new);
+        wait_until("it is linked", || role(&daemons[number]) == "following");
+        clients.work().look(&daemons);
+    }
+    clients.work().wait_for_more(&daemons, JOBS);
+    let log = (0..3).map(|number| daemons[number].log_text()).collect::<String>();
+    println!("versions of links: {:?}", [3, 4].map(|it| log.matches(&format!("\"version\":{it}")).count()));
+    clients.finish(&daemons, "three daemons upgraded");
+}
