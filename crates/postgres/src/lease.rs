@@ -24,6 +24,9 @@ use crate::schema::{self, Names};
 const PARTS: u32 = 4;
 /// After so many renewals that did not come, the table is read early.
 const MISSED: u32 = 2;
+/// A look at the lease counts for this part of it. A database that stands still does later what it was asked before: the
+/// holder, whose renewals stood still, too, must not lose the lease to that.
+const STALE: u32 = 2;
 /// How often a lease that another daemon has is looked at again.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Pause after a renewal that failed.
@@ -84,7 +87,10 @@ impl Lease {
         check(link, &names, target)?;
         loop {
             let sent = since_boot_ms();
-            if let Some(epoch) = take_if_free(link, &names, target)? {
+            let found = Row::read(link, &names)?;
+            let Row { holder, until, stage, now } =
+                found.ok_or_else(|| Error::damaged(&target.place, "the row of its lease is missing"))?;
+            if let Some(epoch) = take_if_free(link, &names, target, &now)? {
                 let lease = Self {
                     epoch,
                     target: target.clone(),
@@ -96,9 +102,10 @@ impl Lease {
                 };
                 return Ok((Arc::new(lease), early));
             }
-            let found = Row::read(link, &names)?;
-            let Row { holder, until, stage } =
-                found.ok_or_else(|| Error::damaged(&target.place, "the row of its lease is missing"))?;
+            if since_boot_ms().saturating_sub(sent) > as_ms(target.lease / STALE) {
+                let (doing, place) = ("taking the lease of", target.place.clone());
+                return Err(Error::Io { doing, place, why: std::io::Error::other("the database has answered late") });
+            }
             let is_renewed = first.get_or_insert_with(|| until.clone()) != &until;
             // The holder may have another time in its settings.
             if stage == Stage::None && (is_renewed || began.elapsed() > target.lease.saturating_mul(PARTS)) {
@@ -268,17 +275,21 @@ fn own_part(lease: Duration) -> u64 {
     as_ms(lease.saturating_sub(lease / PARTS))
 }
 
-fn take_if_free(link: &Link, names: &Names, target: &Target) -> Result<Option<i64>, Error> {
+/// Takes a lease that is free, unless the look at it, at the database's time `seen`, is too old.
+fn take_if_free(link: &Link, names: &Names, target: &Target, seen: &str) -> Result<Option<i64>, Error> {
     let take = format!(
         "UPDATE {} SET epoch = epoch + 1, holder = $1, link = $3, hand_over = 0,
              until = clock_timestamp() + $2::bigint * interval '1 millisecond',
              cluster = CASE WHEN $4::text = '' THEN cluster ELSE $4 END, link_version = (epoch + 1) * {VERSIONS} + $5::bigint
-         WHERE id = 1 AND until < clock_timestamp() AND ($4 = '' OR cluster IN ('', $4)) RETURNING epoch",
+         WHERE id = 1 AND until < clock_timestamp() AND ($4 = '' OR cluster IN ('', $4))
+             AND clock_timestamp() < $6::text::timestamptz + $2::bigint * interval '1 millisecond' / {STALE}
+         RETURNING epoch",
         names.lease()
     );
     let ms = i64::try_from(as_ms(target.lease)).unwrap_or(i64::MAX);
     let Target { link: address, cluster, speaks, .. } = target;
-    let taken = link.query("taking the lease of", &take, &[&holder(), &ms, address, cluster, &i64::from(*speaks)])?;
+    let taken =
+        link.query("taking the lease of", &take, &[&holder(), &ms, address, cluster, &i64::from(*speaks), &seen])?;
     Ok(taken.first().map(|row| row.get(0)))
 }
 
@@ -288,14 +299,21 @@ struct Row {
     /// As text: it is only compared.
     until: String,
     stage: Stage,
+    /// The database's time, as text.
+    now: String,
 }
 
 impl Row {
     fn read(link: &Link, names: &Names) -> Result<Option<Self>, Error> {
-        let look = format!("SELECT holder, until::text, hand_over FROM {} WHERE id = 1", names.lease());
+        let look = format!(
+            "SELECT holder, until::text, hand_over, clock_timestamp()::text FROM {} WHERE id = 1",
+            names.lease()
+        );
         let rows = link.query("reading the lease of", &look, &[])?;
-        let of =
-            |row: &tokio_postgres::Row| Self { holder: row.get(0), until: row.get(1), stage: Stage::of(row.get(2)) };
+        let of = |row: &tokio_postgres::Row| {
+            let (holder, until, stage, now) = (row.get(0), row.get(1), Stage::of(row.get(2)), row.get(3));
+            Self { holder, until, stage, now }
+        };
         Ok(rows.first().map(of))
     }
 }

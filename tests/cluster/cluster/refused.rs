@@ -14,7 +14,9 @@ use crate::common::{Peer, wait_for_log};
 /// Runs a command of the program for a daemon of a cluster, with these keys.
 fn windlass(command: &str, dir: &Path, keys: &str) -> Output {
     let file = dir.join("other.toml");
-    let off = ["gearman", "faktory", "spiderq", "http"].map(|it| format!("[{it}]\nlisten = []\n")).concat();
+    let off = ["faktory", "spiderq", "http", "eventmq"].map(|it| format!("[{it}]\nlisten = []\n")).concat();
+    let off = off + "admin_listen = []\npublish_listen = []\nsubscribe_listen = []\n";
+    let off = off + "[gearman]\nlisten = [\"127.0.0.1:0\"]\n";
     fs::write(&file, format!("data_dir = {:?}\n{keys}\n{off}", dir.join("other"))).unwrap();
     Command::new(env!("CARGO_BIN_EXE_windlass")).args([command, "-c"]).arg(&file).env_clear().output().unwrap()
 }

@@ -90,20 +90,39 @@ fn a_leader_that_yields_closes_no_client_of_another_daemon() {
     }
 }
 
-/// Longer: `WINDLASS_TEST_OUTAGE_MS`.
+/// The database is killed, and started again. Longer: `WINDLASS_TEST_OUTAGE_MS`.
 #[test]
 fn no_client_is_closed_while_the_database_is_away() {
-    let outage = Duration::from_millis(from_env("WINDLASS_TEST_OUTAGE_MS", 4_000));
     let mut postgres = Postgres::start();
-    let mut daemons = Daemons::with_lease(postgres.section(), "800ms");
+    let daemons = Daemons::with_lease(postgres.section(), "800ms");
+    outage(daemons, &mut postgres, Postgres::kill, Postgres::restart);
+}
+
+/// It does later all that it was asked meanwhile.
+#[test]
+fn no_client_is_closed_while_the_database_stands_still() {
+    let mut postgres = Postgres::start();
+    let relay = Relay::to(postgres.port());
+    let far = postgres.section().replace(&postgres.port().to_string(), &relay.port().to_string());
+    let daemons = Daemons::with_lease(far, "800ms");
+    outage(daemons, &mut postgres, |_| relay.silence(true), |_| relay.silence(false));
+}
+
+fn outage(
+    mut daemons: Daemons,
+    postgres: &mut Postgres,
+    begin: impl FnOnce(&mut Postgres),
+    end: impl FnOnce(&mut Postgres),
+) {
+    let length = Duration::from_millis(from_env("WINDLASS_TEST_OUTAGE_MS", 4_000));
     (0..3).for_each(|_| daemons.add(""));
     let guests: Vec<_> = (0..3).map(|number| Guests::at(&daemons[number], &number.to_string())).collect();
-    postgres.kill();
+    begin(postgres);
     let ready = |number: usize| Http(daemons[number].address("http")).get("/readyz").status;
     wait_until("no daemon is ready", || (0..3).all(|number| ready(number) == 503));
-    thread::sleep(outage);
+    thread::sleep(length);
     assert!((0..3).all(|number| Http(daemons[number].address("http")).get("/livez").status == 200));
-    postgres.restart();
+    end(postgres);
     wait_until("all daemons are ready", || (0..3).all(|number| ready(number) == 200));
     assert_eq!(postgres.number("SELECT epoch FROM windlass.lease"), 1, "another daemon has taken the lease");
     for (number, guests) in guests.into_iter().enumerate() {

@@ -263,6 +263,7 @@ impl Edge {
     pub(super) fn close_way(&self) {
         let Some(mut state) = self.lock_unless_leading() else { return };
         state.way = Way::Sought;
+        self.in_doubt.store(false, Ordering::Release);
         state.asks.clear();
         let unanswered = state.ledger.unanswered();
         for (client, tag) in unanswered {

@@ -134,8 +134,8 @@ impl Cluster {
     ///
     /// The store is damaged.
     pub(crate) async fn stand_by(&self, config: &Config) -> Result<Store, Failure> {
-        let (config, stop) = (config.clone(), Arc::clone(&self.stop));
-        let opened = tokio::task::spawn_blocking(move || stand_by(&config, &stop)).await;
+        let (config, edge, stop) = (config.clone(), Arc::clone(&self.edge), Arc::clone(&self.stop));
+        let opened = tokio::task::spawn_blocking(move || stand_by(&config, &edge, &stop)).await;
         opened.map_err(|error| Failure::Runtime(error.to_string()))?
     }
 
@@ -191,7 +191,7 @@ fn agreed(config: &Config) -> [u8; 32] {
 }
 
 /// Whether this daemon gives way to the one that led before: the database was away. When it is back, that daemon has
-/// the length of a lease to renew its own.
+/// the length of a lease to renew its own, and if it is known to live, the time for a connection to the database.
 #[derive(Default)]
 struct GiveWay {
     was_away: bool,
@@ -199,14 +199,15 @@ struct GiveWay {
 }
 
 impl GiveWay {
-    fn is_over(&mut self, config: &Config) -> bool {
+    fn is_over(&mut self, config: &Config, edge: &Edge) -> bool {
         if let Some(remote) = config.remote.as_ref().filter(|_| self.was_away) {
             match remote.holder() {
                 Err(_) => self.back_at = None,
                 Ok(Some(_)) => self.was_away = false,
                 Ok(None) => {
-                    let back_at = self.back_at.get_or_insert_with(std::time::Instant::now);
-                    self.was_away = back_at.elapsed() < Duration::from_millis(config.postgres.lease.as_ms());
+                    let (lease, connect) = (config.postgres.lease.as_ms(), config.postgres.connect_timeout.as_ms());
+                    let length = Duration::from_millis(lease + if edge.in_doubt() { connect } else { 0 });
+                    self.was_away = self.back_at.get_or_insert_with(std::time::Instant::now).elapsed() < length;
                 }
             }
         }
@@ -215,10 +216,10 @@ impl GiveWay {
 }
 
 /// Tries to open the store until it is free.
-fn stand_by(config: &Config, stop: &AtomicBool) -> Result<Store, Failure> {
+fn stand_by(config: &Config, edge: &Edge, stop: &AtomicBool) -> Result<Store, Failure> {
     let mut give_way = GiveWay::default();
     loop {
-        let opened = if give_way.is_over(config) { data::try_open(config).map(Some) } else { Ok(None) };
+        let opened = if give_way.is_over(config, edge) { data::try_open(config).map(Some) } else { Ok(None) };
         let pause = match opened {
             Ok(Some(opened)) => return Ok(opened.into()),
             Ok(None) | Err(OpenError::Store(StoreError::InUse { .. })) => LOOK_EVERY,
