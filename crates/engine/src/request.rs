@@ -239,7 +239,7 @@ pub enum Select {
     ListOrder,
     /// The one with the most urgent job; among equals the oldest job.
     BestPriority,
-    /// The one with the most urgent job; among equals each queue in turn.
+    /// The one with the most urgent job; among equals each queue in turn, from the last in the list to the first.
     RoundRobin,
     /// The one with the client's highest weight; among equals the most urgent job, then the oldest.
     Weighted,

@@ -50,12 +50,12 @@ pub(super) fn choose(
     }
     let client = if select == Select::RoundRobin { state.clients.get(client) } else { None };
     let birth = |served: &Served| state.queues.at(served.queue).map(Queue::birth);
-    let next = client
+    let last = client
         .and_then(Client::last_queue)
         .and_then(|last| sources.iter().position(|served| birth(served) == Some(last)))
-        .map_or(0, |at| at + 1);
-    // How far a queue is from the next one in the round.
-    let distance = |index: usize| (index + sources.len() - next) % sources.len().max(1);
+        .unwrap_or(sources.len());
+    // How far before that a queue stands in the round.
+    let distance = |index: usize| (last + sources.len() - 1 - index) % sources.len().max(1);
     let ready = sources.iter().enumerate().filter_map(|(index, served)| {
         let (key, slot) = first(served)?;
         Some((index, *served, key, slot))

@@ -66,7 +66,7 @@ fn each_selection_orders_queues() {
     let table: [(&str, Select, &[u64]); 4] = [
         ("all of the first in the list", Select::ListOrder, &[3, 1, 2, 4]),
         ("the most urgent, then the oldest", Select::BestPriority, &[2, 3, 1, 4]),
-        ("the most urgent, each queue in its turn", Select::RoundRobin, &[3, 2, 1, 4]),
+        ("the most urgent, each queue in its turn", Select::RoundRobin, &[2, 3, 4, 1]),
         ("all of the heaviest", Select::Weighted, &[2, 4, 3, 1]),
     ];
     for (name, select, expected) in table {
@@ -86,7 +86,7 @@ fn each_selection_orders_queues() {
 }
 
 #[test]
-fn round_robin_goes_on_behind_the_queue_it_served_last() {
+fn round_robin_goes_from_the_last_queue_to_the_first() {
     let mut broker = Broker::new();
     for queue in ["a", "b", "c"] {
         broker.hear(1, serve(queue));
@@ -94,7 +94,7 @@ fn round_robin_goes_on_behind_the_queue_it_served_last() {
         broker.hear(2, push(queue));
     }
     let wish = || take_served().select(Select::RoundRobin);
-    for job in [1, 3, 5, 2, 4, 6] {
+    for job in [5, 3, 1, 6, 4, 2] {
         let said = common::words(&broker.hear(1, wish()));
         assert_eq!(said, [format!("1 took j{job}.1")]);
     }

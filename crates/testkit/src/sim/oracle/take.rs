@@ -125,12 +125,11 @@ impl Oracle {
         self.open_to(served.queue, client).first().copied().filter(|_| open)
     }
 
-    /// For each source, how many precede it if the one after the last to be served comes first.
+    /// For each source, how many precede it if the one before the last to be served comes first.
     fn turns(&self, client: ClientId, from: &[Served]) -> Vec<usize> {
         let last = self.client(client).and_then(|client| client.last_queue);
-        let first = last.and_then(|last| from.iter().position(|s| s.queue == last)).map_or(0, |at| at + 1);
-        let mut order: Vec<usize> = (0..from.len()).collect();
-        order.rotate_left(first.checked_rem(from.len()).unwrap_or(0));
+        let last = last.and_then(|last| from.iter().position(|s| s.queue == last)).unwrap_or(from.len());
+        let order: Vec<usize> = (0..last).rev().chain((last..from.len()).rev()).collect();
         (0..from.len()).map(|index| order.iter().position(|at| *at == index).unwrap_or_default()).collect()
     }
 
