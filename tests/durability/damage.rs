@@ -246,6 +246,23 @@ fn a_flipped_bit_in_the_table_is_reported_and_the_rest_is_saved() {
     assert!(told > 0, "no bit of the table's file matters");
 }
 
+/// Earlier versions salvaged them so, if the table with the names was lost.
+#[test]
+fn jobs_whose_queue_has_lost_its_name_are_imported_under_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, fresh, lines) = (dir.path().join("data"), dir.path().join("fresh"), dir.path().join("lines"));
+    let daemon = daemon(dir.path()).start();
+    submit(&daemon, 0..3, 0);
+    stop(daemon, Some("TERM"));
+    let whole = String::from_utf8(windlass(&["salvage"], &data).stdout).unwrap();
+    let jobs = whole.lines().filter(|line| line.starts_with("{\"job\":"));
+    let nameless: Vec<String> = jobs.map(|line| line.replace("\"queue\":\"later\"", "\"queue_number\":7")).collect();
+    fs::write(&lines, nameless.join("\n")).unwrap();
+    said_nothing(&windlass(&["import", "jsonl", "--data-dir", fresh.to_str().unwrap()], &lines));
+    let again = String::from_utf8(windlass(&["salvage"], &fresh).stdout).unwrap();
+    assert_eq!(again.matches("\"queue\":\"unnamed-queue-7\"").count(), 3, "{again}");
+}
+
 // ---- missing parts --------------------------------------------------------------------------------------------------
 
 #[test]

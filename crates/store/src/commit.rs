@@ -6,11 +6,12 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use windlass_engine::QueueId;
 
 use crate::record::Tail;
 
 /// The records that become durable together. A commit that fails is written again unchanged.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Commit {
     pub(crate) seq: u64,
     /// The records without their large tails, each preceded by its whole length.
@@ -19,6 +20,10 @@ pub struct Commit {
     pub(crate) runs: Vec<Run>,
     /// Bytes of its records.
     pub(crate) bytes: u64,
+    /// The queues of its whole jobs.
+    pub(crate) queues: Vec<QueueId>,
+    /// The records of queues in it, by number; `None`: the queue is gone.
+    pub(crate) settings: Vec<(QueueId, Option<Box<[u8]>>)>,
 }
 
 /// Bytes of the arena, and the tail of the last record in them, if it was too large to copy.
@@ -39,6 +44,12 @@ impl Commit {
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// What it has on a queue.
+    pub(crate) fn settings_of(&self, queue: QueueId) -> Option<&(QueueId, Option<Box<[u8]>>)> {
+        let at = self.settings.binary_search_by_key(&queue, |(queue, _)| *queue).ok()?;
+        self.settings.get(at)
     }
 
     /// The records, each preceded by its length: what the log holds, in parts.

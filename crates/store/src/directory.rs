@@ -23,7 +23,7 @@ use crate::before;
 use crate::checkpoint::{CheckpointLimits, Checkpointer};
 use crate::damage::{Damage, OpenError};
 use crate::files::{Lock, at, exchange, make_folder, remove_folder, rename, sync_entry};
-use crate::journal::Journal;
+use crate::journal::{Journal, queue_records};
 use crate::log::entry::LogId;
 use crate::log::file::{self, FileLog};
 use crate::log::scan::{Scanned, scan};
@@ -220,15 +220,19 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
     for damage in &harmless {
         tracing::warn!(%damage, "the log is damaged, but nothing is lost: the table holds the damaged commits");
     }
-    let log = FileLog::resume(&store.join(LOG), scanned, config.segment_bytes)?;
+    let mut log = FileLog::resume(&store.join(LOG), scanned, config.segment_bytes)?;
     if torn {
         let seq = last_seq + 1;
-        tracing::warn!(seq, "the last entry of the log is torn; it was never acknowledged and is dropped");
+        tracing::warn!(
+            seq,
+            "the last entry of the log is torn and is dropped; it was never acknowledged, unless the disk has reported errors"
+        );
     }
     table.tidy()?;
     table.supersede(config.path.join(OLD_JOURNAL));
     log.tail().make_room().unwrap_or_else(|error| tracing::warn!(%error, "cannot allocate disk space for the log"));
     let (checkpointer, mut recovered) = found.open(Box::new(table), log.tail(), &config.checkpoints, limits, seed)?;
+    log.know(queue_records(&recovered.engine));
     (recovered.report.torn, recovered.report.harmless) = (torn, harmless);
     Ok(Opened { log: Box::new(log), checkpointer, recovered, guard: Guard::new(lock, None) })
 }

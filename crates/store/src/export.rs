@@ -14,7 +14,7 @@
 //!   was damaged);
 //! * the engine's own values: `engine` (how often a daemon has opened the store), `pushed`, `succeeded`, `failed`;
 //! * queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0), `paused_at_ms`;
-//! * in the order of their numbers, jobs: `job`, `queue` (or `queue_number`, if its name is lost), `origin` (the
+//! * in the order of their numbers, jobs: `job`, `queue` (earlier versions: `queue_number`, if its name was lost), `origin` (the
 //!   protocol's number), `priority`, `place`, `ready_at_ms`, `due_at_ms` (when it is scheduled or tried again; until
 //!   when it is leased or kept), `attempts`, `failures`, `key`, `name`, `failure`, `in_batch`, `meta_base64`,
 //!   `body_base64`;

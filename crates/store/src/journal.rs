@@ -35,6 +35,8 @@ pub struct Journal {
     in_flight: Option<(u64, u64)>,
     /// Queues in the log or in an earlier commit.
     queues: HashSet<QueueId, FixedState>,
+    /// Queues of whole jobs in the pending commit.
+    used: HashSet<QueueId, FixedState>,
     /// The next commit records a clean shutdown.
     clean: bool,
 }
@@ -53,7 +55,8 @@ impl Journal {
         pending.touched = true;
         let mut known = HashSet::with_hasher(FixedState::default());
         known.extend(queues);
-        Self { pending, full: VecDeque::new(), in_flight: None, queues: known, clean: false }
+        let used = HashSet::with_hasher(FixedState::default());
+        Self { pending, full: VecDeque::new(), in_flight: None, queues: known, used, clean: false }
     }
 
     /// Records the changes of a visit to the engine. Call it before the next visit begins.
@@ -63,7 +66,7 @@ impl Journal {
         }
         for change in changes {
             match *change {
-                Change::JobPut(id) => engine.job(id).into_iter().for_each(|job| self.put(job)),
+                Change::JobPut(id) => engine.job(id).into_iter().for_each(|job| self.put_job(job)),
                 Change::JobMoved(id) => engine.job(id).into_iter().for_each(|job| self.moved(job)),
                 Change::SchedulePut(id) => engine.schedule(id).into_iter().for_each(|schedule| self.put(schedule)),
                 Change::ScheduleMoved(id) => engine.schedule(id).into_iter().for_each(|schedule| self.moved(schedule)),
@@ -114,7 +117,7 @@ impl Journal {
         engine.batches().for_each(|batch| self.put(batch));
         engine.schedules().for_each(|schedule| self.put(schedule));
         for job in engine.jobs().filter(|job| job.durable) {
-            self.put(job);
+            self.put_job(job);
             if self.pending.bytes() > COMMIT_BYTES_MAX {
                 write(&self.close(engine))?;
             }
@@ -209,6 +212,12 @@ impl Journal {
         self.clean = true;
     }
 
+    /// Writes a whole job, which needs its queue.
+    fn put_job(&mut self, job: &Job) {
+        self.used.insert(job.queue);
+        self.put(job);
+    }
+
     /// Writes a whole job, schedule or batch.
     fn put(&mut self, what: &impl Entity) {
         self.pending.put(what.id(), |out| put_tail(what, out));
@@ -227,19 +236,26 @@ impl Journal {
 
     /// Ends the pending commit and begins the next.
     fn close(&mut self, engine: &Engine) -> Commit {
+        let mut settings = Vec::new();
         for id in std::mem::take(&mut self.pending.queues) {
             match engine.queue(id).filter(|queue| is_worth_remembering(queue)) {
                 Some(queue) => {
                     self.queues.insert(id);
-                    self.pending.append(|out| encode_queue(queue.image(), out));
+                    let record = queue_record(queue);
+                    self.pending.append(|out| out.extend_from_slice(&record));
+                    settings.push((id, Some(record.into())));
                 }
-                None if self.queues.remove(&id) => self.pending.append(|out| encode_queue_gone(id, out)),
+                None if self.queues.remove(&id) => {
+                    self.pending.append(|out| encode_queue_gone(id, out));
+                    settings.push((id, None));
+                }
                 None => {}
             }
         }
         let meta = MetaRecord { meta: engine.meta().clone(), clean: self.clean, counted: None };
         self.pending.append(|out| encode_meta(&meta, out));
-        self.pending.close(JobId(engine.meta().next_job))
+        let queues = self.used.drain().collect();
+        Commit { queues, settings, ..self.pending.close(JobId(engine.meta().next_job)) }
     }
 }
 
@@ -303,6 +319,18 @@ impl Entity for Batch {
 fn put_tail(what: &impl Entity, out: &mut Vec<u8>) -> Option<Box<Tail>> {
     let tail = what.encode_whole(INLINE_BYTES_MAX, out);
     (tail.len() > 0).then(|| Box::new(tail))
+}
+
+/// The record of a queue.
+fn queue_record(queue: &Queue) -> Vec<u8> {
+    let mut record = Vec::new();
+    encode_queue(queue.image(), &mut record);
+    record
+}
+
+/// The records of all queues that are stored.
+pub(crate) fn queue_records(engine: &Engine) -> impl Iterator<Item = (QueueId, Vec<u8>)> {
+    engine.queues().filter(|queue| is_worth_remembering(queue)).map(|queue| (queue.image().id, queue_record(queue)))
 }
 
 /// A queue that only waiting clients use is not worth storing.

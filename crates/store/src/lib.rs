@@ -92,6 +92,7 @@ pub use picture::{ExportError, Picture};
 pub use record::{BatchMoved, Counted, MetaRecord, Moved, NextRun, Record};
 pub use recover::{Recovered, Report};
 pub use restore::Restore;
-pub use salvage::{Salvage, Verdict, accept_loss, salvage, verify};
+pub use salvage::unnamed::unnamed;
+pub use salvage::{Salvage, Verdict, accept_loss, queues, salvage, verify};
 pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table, Tenure};
 pub use table::memory::MemoryTable;

@@ -1,12 +1,13 @@
 //! The log: a sequence of commits, each in an entry of its own.
 //!
 //! Reading order: `entry` (bytes on the disk) · `scan` (which entries count, and what is damage) · `file` (the log in
-//! segment files) · `room` (file operations) · `memory` (a log that fails on demand).
+//! segment files) · `names` (settings of queues that segments repeat) · `room` (file operations) · `memory` (a log that fails on demand).
 
 pub(crate) mod entry;
 pub(crate) mod file;
 pub(crate) mod mark;
 pub(crate) mod memory;
+mod names;
 mod room;
 pub(crate) mod scan;
 

@@ -164,7 +164,7 @@ impl Pending {
         let (seq, bytes) = (self.seq, self.bytes);
         (self.seq, self.touched, self.first_new) = (seq + 1, false, first_new);
         (self.bytes, self.holes, self.voids) = (0, 0, 0);
-        Commit { seq, arena, runs, bytes }
+        Commit { seq, arena, runs, bytes, ..Commit::default() }
     }
 
     /// Removes all records. Returns the parts of the arena that are valid.

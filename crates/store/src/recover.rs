@@ -42,7 +42,7 @@ pub struct Report {
     pub last_seq: u64,
     /// The daemon had stopped cleanly.
     pub clean: bool,
-    /// The last entry of the log was torn, and is dropped: it was never acknowledged.
+    /// The last entry of the log was torn, and is dropped. It was never acknowledged, unless the disk has failed.
     pub torn: bool,
     /// Damage that lost nothing: the table holds the damaged commits.
     pub harmless: Vec<Damage>,
@@ -190,6 +190,11 @@ impl Replay {
     fn job_mut(&mut self, id: JobId) -> Option<&mut Job> {
         let index = self.index.get(id)?;
         self.place_mut(index)?.as_mut()
+    }
+
+    /// The queues alone.
+    pub(crate) fn into_queues(self) -> Vec<QueueImage> {
+        self.queues.into_values().collect()
     }
 
     /// Passes everything to a new engine, after checking that the state is consistent. The journal continues after

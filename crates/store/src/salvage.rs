@@ -10,8 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::{Batch, DAYS_KEPT, DayBegin, Engine, Job, JobId, Limits, QueueId, QueueImage, Schedule};
+use windlass_engine::{
+    Batch, DAYS_KEPT, DayBegin, Engine, Job, JobId, Limits, Protocols, QueueId, QueueImage, Schedule,
+};
 
+use self::unnamed::{UNNAMED, unnamed_queue};
 use crate::codec::Reader;
 use crate::damage::OpenError;
 use crate::directory::{self, LOG, OLD_JOURNAL, Read, STORE, StoreConfig};
@@ -26,6 +29,8 @@ use crate::recover::{Report, repaired};
 use crate::sled_file::SledFile;
 use crate::store::{Error, Scan, Table as _};
 use crate::table::sled::{DB, SledTable};
+
+pub(crate) mod unnamed;
 
 /// The result of [`verify`] for a store in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +59,20 @@ pub fn verify(config: &StoreConfig, limits: Limits) -> Result<Verdict, OpenError
     let mut report = found.replay.build(limits, 0, scanned.last.0)?.report;
     (report.table_seq, report.torn, report.harmless) = (found.point.seq, scanned.torn, scanned.harmless);
     Ok(Verdict { report, before: false })
+}
+
+/// The queues of a store, as a start of the daemon would find them; none where there is no store yet.
+///
+/// # Errors
+///
+/// The reason why the daemon would not start.
+pub fn queues(config: &StoreConfig) -> Result<Vec<QueueImage>, OpenError> {
+    let lock = Lock::look(&config.path)?;
+    let store = config.path.join(STORE);
+    if !store.exists() && !lock.had_store {
+        return Ok(Vec::new());
+    }
+    Ok(directory::read(config, &store)?.found.replay.into_queues())
 }
 
 /// Reads a store as a start of the daemon would.
@@ -178,7 +197,7 @@ impl Salvage {
         let old = config.path.join(OLD_JOURNAL);
         if !store.exists() && old.exists() {
             found.take_before(&old);
-            found.forget_queues();
+            found.settle_queues();
             let refusal = crate::before::load_as_it_is(&old).err();
             found.unreadable.extend(refusal.map(|why| why.to_string()));
             return found;
@@ -186,7 +205,7 @@ impl Salvage {
         let refusal = read_strictly(config, &store).err();
         let (table, log) = (found.take_table(config, &store, refusal.is_none()), store.join(LOG));
         found.take_log(&log, table);
-        found.forget_queues();
+        found.settle_queues();
         // Even if all could be read: the daemon does not start.
         found.unreadable.extend(refusal.map(|why| why.to_string()));
         found
@@ -303,7 +322,7 @@ impl Salvage {
         found.commit = after;
         let mut last = after;
         log(after, &mut |seq, records| found.take_commit(&mut last, seq, records))?;
-        found.forget_queues();
+        found.settle_queues();
         Ok(found)
     }
 
@@ -377,7 +396,7 @@ impl Salvage {
         };
         (self.commits, self.commit) = (taken, last);
         if loose.mark.is_none() {
-            self.unreadable.push(format!("{}: its mark is missing or damaged", folder.display()));
+            self.unreadable.push(format!("{}: its mark is missing, damaged or of another store", folder.display()));
         }
         for (path, why) in loose.unreadable {
             self.unreadable.push(format!("{}: {why}", path.display()));
@@ -413,11 +432,21 @@ impl Salvage {
         }
     }
 
-    /// Forgets deleted queues without jobs.
-    fn forget_queues(&mut self) {
+    /// Forgets deleted queues without jobs, and makes up names for jobs whose queue has none.
+    fn settle_queues(&mut self) {
         let used: BTreeSet<QueueId> = self.jobs.values().map(|job| job.queue).collect();
         let gone = std::mem::take(&mut self.gone);
         self.queues.retain(|id, _| used.contains(id) || !gone.contains(id));
+        let mut unnamed = BTreeMap::<QueueId, QueueImage>::new();
+        for job in self.jobs.values().filter(|job| !self.queues.contains_key(&job.queue)) {
+            let image = unnamed.entry(job.queue).or_insert_with(|| unnamed_queue(job));
+            image.known = image.known.and(Protocols::of(Some(job.protocol)));
+            image.serial = image.serial.max(job.cycle().map_or(0, |cycle| cycle.priority));
+        }
+        if !unnamed.is_empty() {
+            self.unreadable.push(format!("the names of {} queues: they are called {UNNAMED}NUMBER", unnamed.len()));
+        }
+        self.queues.extend(unnamed);
     }
 
     fn take(&mut self, record: Record) {

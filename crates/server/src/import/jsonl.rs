@@ -12,11 +12,11 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use windlass_engine::{
-    Batch, DayBegin, Job, JobState, KeyUntil, NewJob, Past, Payload, Priority, Protocol, QueueImage, QueueKind,
-    Schedule, Timestamp, Unique,
+    Batch, DayBegin, Job, JobState, KeyUntil, NewJob, Past, Payload, Priority, Protocol, QueueId, QueueImage,
+    QueueKind, Schedule, Timestamp, Unique,
 };
 use windlass_session::protocol::{self, ImportTerms};
-use windlass_store::{MetaRecord, Record};
+use windlass_store::{MetaRecord, Record, unnamed};
 
 /// The content of a line.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,7 +169,7 @@ impl Fields {
         if records.next().is_some() {
             return Err(LineError::Record("trailing bytes after the record".to_owned()));
         }
-        let queue = || self.bytes("queue")?.ok_or(LineError::Missing("queue"));
+        let queue = || self.queue();
         let body = || self.bytes("body")?.ok_or(LineError::Missing("body_base64"));
         match record {
             Record::Put(job) => {
@@ -191,6 +191,15 @@ impl Fields {
                 Err(LineError::Record("it is not a job, schedule, batch or queue".to_owned()))
             }
         }
+    }
+
+    /// The name of a queue. `windlass salvage` gave a number in place of one that was lost.
+    fn queue(&self) -> Result<Bytes, LineError> {
+        if let Some(name) = self.bytes("queue")? {
+            return Ok(name);
+        }
+        let number = self.number("queue_number")?.and_then(|number| number.try_into().ok());
+        number.map(|number| unnamed(QueueId(number))).ok_or(LineError::Missing("queue"))
     }
 
     fn new_job(&self, origins: &Origins) -> Result<NewJob, LineError> {

@@ -111,6 +111,11 @@ impl Found {
     }
 }
 
+/// The bytes of an entry with this many bytes of records.
+pub(crate) const fn entry_bytes(payload: u32) -> usize {
+    (ENTRY_HEADER_BYTES + payload as usize).next_multiple_of(ALIGNMENT)
+}
+
 /// Fills in an entry's header. `header` is the entry's first bytes; `parts` are all bytes after them. Returns the
 /// checksum.
 pub(crate) fn seal<'a>(

@@ -6,7 +6,7 @@
 //! its header, never by its file name. An entry larger than a segment gets a segment of its own size, which is not
 //! reused.
 //!
-//! A power cut can leave: the last entry in part or missing (`scan` drops it: it was never acknowledged); a segment's
+//! A power cut can leave: the last entry in part or missing (`scan` drops it: it was never acknowledged, unless the disk lies); a segment's
 //! header without its first entry, or the reverse (treated alike); an older mark. After a failed write or sync the
 //! segment is not written to again: the commit is written to a new one. Entries after the mark that a process reads
 //! when it opens the log may exist in memory only, after a failed sync. They are written once more before any other
@@ -24,8 +24,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::entry::{ALIGNMENT, ENTRY_HEADER_BYTES, HEADER_BYTES, LogId, PADDING, SegmentHeader, entry_at, seal};
+use windlass_engine::QueueId;
+
+use super::entry::{ENTRY_HEADER_BYTES, HEADER_BYTES, LogId, PADDING, SegmentHeader, entry_at, entry_bytes, seal};
 use super::mark::Mark;
+use super::names::Names;
 use super::room::{allocate, create, open, put, remove};
 use super::scan::{MARK, SEGMENT, Scanned, Walked, place_of};
 use crate::commit::Commit;
@@ -48,6 +51,7 @@ pub(crate) struct FileLog {
     /// Where the next entry goes. `None`: the log has failed.
     open: Option<Open>,
     last: (u64, u32),
+    names: Names,
 }
 
 #[derive(Debug)]
@@ -172,7 +176,7 @@ impl FileLog {
             state: Mutex::new(state),
             window: Mutex::default(),
         });
-        let log = Self { shared, mark, open: Some(open_at), last: scanned.last };
+        let log = Self { shared, mark, open: Some(open_at), last: scanned.last, names: Names::default() };
         // The daemon runs from here on: clear the mark of a clean shutdown.
         log.write_mark(log.last.0, false, true)?;
         Ok(log)
@@ -181,14 +185,17 @@ impl FileLog {
     fn write(&mut self, commit: &Commit) -> Result<(), Error> {
         let mut open = self.open.take().ok_or(Error::Closed)?;
         self.shared.is_in_place()?;
-        let mut parts: Vec<&[u8]> = commit.parts().collect();
-        let payload = self.payload(&parts)?;
-        let entry_bytes = (ENTRY_HEADER_BYTES + payload as usize).next_multiple_of(ALIGNMENT);
-        let begins = open.file.is_none() || open.at + entry_bytes as u64 > open.bytes;
+        let mut named = self.names.lacking(commit, open.file.is_none());
+        let mut payload = self.payload(&named, commit)?;
+        let begins = open.file.is_none() || open.at + entry_bytes(payload) as u64 > open.bytes;
         if begins {
-            let bytes = (HEADER_BYTES + entry_bytes) as u64;
+            named = self.names.lacking(commit, true);
+            payload = self.payload(&named, commit)?;
+            let bytes = (HEADER_BYTES + entry_bytes(payload)) as u64;
             open = self.shared.begin_segment(commit.seq(), self.last.1, bytes)?;
         }
+        let entry_bytes = entry_bytes(payload);
+        let mut parts: Vec<&[u8]> = std::iter::once(&*named).chain(commit.parts()).collect();
         let mut head = [0; ENTRY_HEADER_BYTES];
         let checksum = seal(self.shared.id, commit.seq(), self.last.1, payload, &mut head, parts.iter().copied());
         parts.insert(0, &head);
@@ -203,15 +210,20 @@ impl FileLog {
         open.at += entry_bytes as u64;
         self.shared.appended(commit.seq(), open.at);
         self.write_mark(commit.seq(), false, begins)?;
+        self.names.wrote(commit, begins);
         self.last = (commit.seq(), checksum);
         self.open = Some(open);
         Ok(())
     }
 
+    /// Notes the settings of the queues that the store has.
+    pub(crate) fn know(&mut self, queues: impl Iterator<Item = (QueueId, Vec<u8>)>) {
+        queues.for_each(|(queue, record)| self.names.add(queue, &record));
+    }
+
     /// The length of an entry's records.
-    fn payload(&self, parts: &[&[u8]]) -> Result<u32, Error> {
-        let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        u32::try_from(bytes).map_err(|_| {
+    fn payload(&self, named: &[u8], commit: &Commit) -> Result<u32, Error> {
+        u32::try_from(named.len() as u64 + commit.parts().map(|part| part.len() as u64).sum::<u64>()).map_err(|_| {
             let why = io::Error::new(io::ErrorKind::FileTooLarge, "a commit is larger than 4 GiB");
             at("writing", &self.shared.folder)(why)
         })

@@ -53,14 +53,18 @@ pub(super) fn open(path: &Path) -> Result<File, Error> {
     OpenOptions::new().read(true).write(true).open(path).map_err(at("opening", path))
 }
 
-/// Creates a file with `bytes` bytes allocated. On failure it removes the file.
+/// Creates a file of `bytes` bytes, filled with zeros. On failure it removes the file.
+///
+/// Blocks that are only allocated become part of the file with the first commit in them, by a change of metadata that
+/// can be lost with a later write that fails.
 pub(super) fn allocate(path: &Path, bytes: u64) -> Result<File, Error> {
     let file = create(path)?;
     let allocated = match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-        // The file system cannot allocate: write the space instead.
-        Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(&file, bytes),
+        // The file system cannot allocate.
+        Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
         allocated => allocated.map_err(io::Error::from),
     };
+    let allocated = allocated.and_then(|()| write_zeros(&file, bytes));
     match allocated.map_err(at("allocating", path)).and_then(|()| sync(&file, path)) {
         Ok(()) => Ok(file),
         Err(why) => {

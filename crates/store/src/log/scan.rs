@@ -36,7 +36,7 @@ pub(crate) struct SegmentFile {
 /// The files of a log.
 #[derive(Debug)]
 pub(crate) struct Files {
-    /// `None`: it is missing or damaged.
+    /// `None`: it is missing, damaged or of another log.
     pub(crate) mark: Option<Mark>,
     pub(crate) id: LogId,
     /// Ordered by segment number; files without a number are last.
@@ -44,7 +44,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Lists a log's folder. Without a mark the id comes from any segment with a header.
+    /// Lists a log's folder. The id is that of the mark, unless all segments with a header have another one.
     pub(crate) fn list(folder: &Path) -> Result<Self, Error> {
         let (mut heads, mut mark) = (Vec::new(), None);
         for path in crate::files::entries(folder)? {
@@ -56,8 +56,9 @@ impl Files {
                 heads.push((path, head));
             }
         }
-        let guess = || heads.iter().find_map(|(_, (head, _))| id_of(head));
-        let id = mark.map(|mark| mark.id).or_else(guess).unwrap_or(LogId(0));
+        let ids: Vec<LogId> = heads.iter().filter_map(|(_, (head, _))| id_of(head)).collect();
+        let mark = mark.filter(|mark| ids.is_empty() || ids.contains(&mark.id));
+        let id = mark.map(|mark| mark.id).or(ids.first().copied()).unwrap_or(LogId(0));
         let segment = |(path, (head, bytes)): (PathBuf, (Vec<u8>, u64))| {
             let header = SegmentHeader::decode(id, &head);
             SegmentFile { path, header, bytes }
@@ -115,7 +116,7 @@ pub(crate) struct Scanned {
     pub(crate) unsynced: (usize, Vec<u8>),
     /// The last commit and its checksum; zeros before the first.
     pub(crate) last: (u64, u32),
-    /// An entry was torn: it was never acknowledged.
+    /// An entry was torn. It was never acknowledged, unless the disk has failed.
     pub(crate) torn: bool,
     /// Damage that lost nothing.
     pub(crate) harmless: Vec<Damage>,
@@ -147,7 +148,7 @@ pub(crate) fn scan(
 ) -> Result<Scanned, OpenError> {
     let files = Files::list(folder)?;
     let Some(mark) = files.mark else {
-        let what = "the mark, which records how far the log reached, is missing or damaged";
+        let what = "the mark, which records how far the log reached, is missing, damaged or of another store";
         return Err(Damage::of(folder.join(MARK).display(), what).into());
     };
     let before = |seq: u64| files.used().filter(|(_, header)| header.first_seq <= seq + 1).count().saturating_sub(1);

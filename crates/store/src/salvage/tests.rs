@@ -24,7 +24,7 @@ fn log() -> TempDir {
         // Each record deletes a job.
         let arena = [2, 3, 1].repeat(333);
         let runs = vec![Run { range: 0..arena.len(), tail: None }];
-        log.append(&Commit { seq, bytes: arena.len() as u64, arena, runs }).unwrap();
+        log.append(&Commit { seq, bytes: arena.len() as u64, arena, runs, ..Commit::default() }).unwrap();
     }
     home
 }

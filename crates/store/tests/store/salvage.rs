@@ -1,11 +1,12 @@
 //! What a salvage reads of a damaged store, and what it reports as missing.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use windlass_engine::{DAYS_KEPT, DayBegin, JobCommand, NewJob, Protocol, Timestamp, Totals};
-use windlass_store::{MemoryTable, Record, Salvage, Table as _, salvage};
+use windlass_engine::{DAYS_KEPT, DayBegin, JobCommand, Limits, NewJob, Protocol, Timestamp, Totals};
+use windlass_store::{MemoryTable, Record, Salvage, Table as _, accept_loss, open, salvage, unnamed};
 
 use crate::disk::{Image, image_of, restore};
 use crate::files::{Daemon, home, small};
@@ -105,13 +106,81 @@ fn each_missing_part_is_named() {
     let made = made(5, Some(2));
     let jobs = |found: &Salvage| found.jobs.len();
     let found = made.without(Path::new("store/log/mark"));
-    assert!(found.unreadable.iter().any(|text| text.ends_with("log: its mark is missing or damaged")), "{found:?}");
+    assert!(
+        found.unreadable.iter().any(|text| text.ends_with("log: its mark is missing, damaged or of another store")),
+        "{found:?}"
+    );
     assert_eq!((jobs(&found), found.commits_missing), (5, 0));
     assert_eq!(found.unreadable.len(), 2, "the mark, and why the store is refused: {:?}", found.unreadable);
     let table = made.image.keys().find(|name| name.ends_with("db")).unwrap();
     let found = made.without(table);
     assert_eq!((jobs(&found), found.commits, found.commit), (5, made.last, made.last), "all are in the log");
     assert!(!found.is_whole());
+}
+
+/// The names in a salvage, of the queues of its jobs.
+fn names(found: &Salvage) -> BTreeSet<Bytes> {
+    found.jobs.values().map(|job| found.queues[&job.queue].name.clone()).collect()
+}
+
+/// Of a log that has forgotten its first commits, with the queue in them, and without the table.
+#[test]
+fn every_segment_has_the_names_of_its_queues() {
+    let made = made(20, Some(8));
+    let home = home();
+    let path = home.path().join("data");
+    for first in 1..made.segments.len() {
+        restore(&made.image, &path);
+        let lost = made.segments[..first].iter().map(|(_, name)| name);
+        lost.for_each(|name| fs::remove_file(path.join(name)).unwrap());
+        fs::remove_file(path.join(made.image.keys().find(|name| name.ends_with("db")).unwrap())).unwrap();
+        let found = salvage(&small(&path)).unwrap();
+        let jobs = (made.segments[first].0.max(made.first)..=made.last).count();
+        assert_eq!((found.jobs.len(), names(&found)), (jobs, BTreeSet::from(["q".into()])), "from segment {first}");
+        let (kept, _) = accept_loss(&small(&path), Limits::default(), 1).unwrap();
+        assert_eq!(kept.jobs.len(), jobs);
+        let daemon = Daemon::start(&small(&path), 1, Timestamp(2_000)).unwrap();
+        assert_eq!(daemon.engine.job_count(), jobs, "from segment {first}");
+        drop(daemon);
+        fs::remove_dir_all(&path).unwrap();
+    }
+}
+
+#[test]
+fn segments_that_agree_are_believed_before_the_mark_of_another_store() {
+    let (made, other) = (made(5, Some(2)), made(1, None));
+    let home = home();
+    let path = home.path().join("data");
+    restore(&made.image, &path);
+    let mark = Path::new("store/log/mark");
+    fs::write(path.join(mark), other.image[mark].as_ref().unwrap()).unwrap();
+    let refused = open(&small(&path), Limits::default(), 1).unwrap_err().to_string();
+    assert!(
+        refused.contains("the mark, which records how far the log reached, is missing, damaged or of another store")
+    );
+    let found = salvage(&small(&path)).unwrap();
+    assert_eq!((found.jobs.len(), found.commit, found.commits_missing), (5, made.last, 0), "{:?}", found.unreadable);
+}
+
+/// Segments of earlier versions do not repeat names.
+#[test]
+fn a_queue_whose_name_is_lost_has_a_made_up_one() {
+    let mut daemon = crate::daemon::Daemon::new();
+    let mut records = Vec::new();
+    for n in 0..3 {
+        daemon.push(&[n; 20]);
+        records.push(daemon.commit());
+    }
+    let scan = MemoryTable::new().scan().unwrap();
+    let found = Salvage::of_parts(&*scan, |_, show| {
+        records[1..].iter().for_each(|commit| show(commit.seq(), Ok(&commit.records())));
+        Ok(())
+    });
+    let found = found.unwrap();
+    let (id, image) = found.queues.iter().next().unwrap();
+    assert_eq!((found.jobs.len(), names(&found)), (2, BTreeSet::from([unnamed(*id)])));
+    assert_eq!(image.name, format!("unnamed-queue-{}", id.0));
+    assert!(image.is_known() && found.unreadable.iter().any(|text| text.starts_with("the names of 1 queues: ")));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::super::scan::scan;
 use super::*;
 use crate::commit::Run;
 use crate::files::{Step, watch_steps};
+use crate::log::entry::ALIGNMENT;
 use crate::store::Position;
 
 const ID: LogId = LogId(7);
@@ -20,7 +21,7 @@ const ENTRY: u64 = (BYTES + ENTRY_HEADER_BYTES) as u64;
 /// A commit of bytes that are different everywhere.
 fn commit(seq: u64, bytes: usize) -> Commit {
     let arena = (0u64..).flat_map(|n| (n << 20 | seq).to_le_bytes()).take(bytes).collect();
-    Commit { seq, arena, runs: vec![Run { range: 0..bytes, tail: None }], bytes: bytes as u64 }
+    Commit { seq, arena, runs: vec![Run { range: 0..bytes, tail: None }], bytes: bytes as u64, ..Commit::default() }
 }
 
 fn log(segment_bytes: u64, sizes: impl IntoIterator<Item = usize>) -> (TempDir, FileLog) {
