@@ -48,7 +48,8 @@ fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &
     let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
     count(state, slot, |totals| totals.succeeded += 1);
     observe_run(state, slot);
-    let by = state.clients.protocol_of(call.client);
+    // A client without a protocol is one of HTTP's.
+    let by = state.clients.protocol_of(call.client).or(Some(Protocol::HTTP));
     notify_end(state, slot, &End::Succeeded { result: result.clone(), by }, call.context);
     count_success(state, slot, call.context);
     if keep_ms > 0 {
@@ -209,8 +210,9 @@ pub(super) fn move_lease_end(state: &mut State, slot: Slot, until: Timestamp, on
 
 fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mut Call<'_>) -> Result<(), Refusal> {
     let slot = leased(state, call.client, job, proof)?;
-    if let Note::Progress { numerator, denominator, raw } = &note {
-        let progress = Progress { numerator: *numerator, denominator: *denominator, text: own(raw) };
+    if let Note::Progress { numerator, denominator, .. } = note {
+        // The worker's bytes are for listeners of its own protocol, and no sentence.
+        let progress = Progress { numerator, denominator, text: Bytes::new() };
         state.jobs.update(slot, |job| job.extra_mut().progress = Some(progress));
         remember_track(state, slot, call.context);
     }

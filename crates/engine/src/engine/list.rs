@@ -12,7 +12,7 @@ use super::queues::show;
 use super::requeue::make_ready;
 use super::scope::Scope;
 use super::state::State;
-use crate::clients::Worker;
+use crate::clients::{Client, Worker};
 use crate::condition::Condition;
 use crate::context::Context;
 use crate::event::{QueueChange, Reply};
@@ -160,7 +160,7 @@ fn client_row(
         id,
         number: client.info().number,
         address: client.info().address.clone(),
-        label: client.label().clone(),
+        label: if client.label().is_empty() { worker_name(state, client, scope) } else { client.label().clone() },
         protocol: client.protocol(),
         subscriptions: shown.filter_map(|served| name(served.queue)).collect(),
         is_continued: skipped > 0,
@@ -169,6 +169,13 @@ fn client_row(
         waits: client.waits(),
     };
     Some((row, named.len()))
+}
+
+/// The name of the worker that a client belongs to, for an operator.
+fn worker_name(state: &State, client: &Client, scope: Scope) -> Bytes {
+    let number = client.worker().filter(|_| scope == Scope::ALL);
+    let worker = number.and_then(|number| state.workers.from(number).next());
+    worker.map_or_else(Bytes::new, |(_, worker)| Bytes::copy_from_slice(worker.name()))
 }
 
 pub(super) fn list_workers(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {

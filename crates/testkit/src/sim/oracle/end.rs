@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, ClientId, Cycle, End, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind, LOSSES, Note, Notice,
-    OnExpiry, Progress, Proof, QueueKind, Refusal, RepayTo, Reply, Timestamp, Token,
+    OnExpiry, Progress, Proof, Protocol, QueueKind, Refusal, RepayTo, Reply, Timestamp, Token,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -83,7 +83,7 @@ impl Oracle {
             });
         }
         self.count_total(id, |totals| totals.succeeded += 1);
-        let by = self.client(client).and_then(|client| client.info.protocol);
+        let by = self.protocol_of(client).or(Some(Protocol::HTTP));
         self.tell_end(id, &End::Succeeded { result: result.clone(), by });
         self.succeeded(id);
         let until = |ms| self.now.after_ms(ms);
@@ -314,8 +314,8 @@ impl Oracle {
     pub(super) fn tell(&mut self, client: ClientId, claim: Claim, note: &Note) -> Answer {
         let (id, now) = (self.claimed(client, claim)?, self.wall());
         let memo = self.job_mut(id);
-        if let Note::Progress { numerator, denominator, raw } = note {
-            let progress = Progress { numerator: *numerator, denominator: *denominator, text: raw.clone() };
+        if let Note::Progress { numerator, denominator, .. } = note {
+            let progress = Progress { numerator: *numerator, denominator: *denominator, text: Bytes::new() };
             memo.extra().progress = Some(progress);
             memo.touch(now);
         }

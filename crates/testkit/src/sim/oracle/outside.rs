@@ -229,11 +229,15 @@ impl Oracle {
             let queues = client.subscriptions.iter().map(|served| served.queue).filter(|queue| shown(client, *queue));
             queues.map(|queue| self.queue(queue).name.clone()).collect()
         };
+        let worker = |client: &super::ClientMemo| {
+            let mut of = self.workers.iter().filter(|worker| client.worker == Some(worker.number));
+            of.next().filter(|_| self.protocol_of(asker).is_none()).map_or_else(Bytes::new, |worker| worker.name.clone())
+        };
         let row = |client: &&super::ClientMemo| ClientRow {
             id: client.id,
             number: client.info.number,
             address: client.info.address.clone(),
-            label: client.label.clone(),
+            label: if client.label.is_empty() { worker(client) } else { client.label.clone() },
             protocol: client.info.protocol,
             subscriptions: served(client),
             is_continued: false,
