@@ -132,3 +132,53 @@ fn a_live_check_has_the_exit_codes_of_nagios() {
     peer.send(&Request::WorkFail { handle: job.handle }).unwrap();
     says(&windlass(dir.path(), &["check", "--live", "--set", "no=1"]), 3, "WINDLASS UNKNOWN - ");
 }
+
+#[test]
+fn a_default_address_in_use_keeps_no_other_from_being_served() {
+    let dir = tempfile::tempdir().unwrap();
+    // If another process has one of them, that is as good.
+    let busy = ["127.0.0.1:47298", "127.0.0.1:7420"].map(|address| (address, TcpListener::bind(address).ok()));
+    let others = "[eventmq]\nlisten = []\nadmin_listen = []\nsubscribe_listen = []\n[http]\n";
+    let daemon = daemon(dir.path()).set(others).start();
+    let log = daemon.log_text();
+    let keys = ["the default address is in use", "eventmq.publish_listen", "http.listen"];
+    assert!(keys.iter().all(|key| log.contains(key)), "{log}");
+    Peer::connect(daemon.address("gearman")).unwrap().submit("f", "", "x").unwrap();
+    for (address, held) in busy {
+        let listens = format!("\"address\":\"{address}\"");
+        assert!(!daemon.log_text().contains(&listens), "{}", daemon.log_text());
+        if let Some(held) = held {
+            drop(held);
+            common::wait_for_log(&daemon, &listens);
+            std::net::TcpStream::connect(address).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_start_fails_if_no_protocol_could_be_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let _busy = TcpListener::bind("127.0.0.1:4730");
+    let output = windlass(dir.path(), &["serve", "--only", "gearman", "--set", "http.listen=[]"]);
+    says(&output, 3, "cannot listen on 127.0.0.1:4730: the address is in use (gearman.listen)");
+    assert!(!dir.path().join("data").exists());
+}
+
+#[test]
+fn a_check_finds_a_queue_of_the_other_kind() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).start();
+    Peer::connect(daemon.address("gearman")).unwrap().submit("mail", "", "x").unwrap();
+    daemon.signal("TERM");
+    daemon.wait();
+    let file = dir.path().join("more.toml");
+    fs::write(&file, "[[spiderq.more]]\nlisten = [\"127.0.0.1:0\"]\nqueue = \"mail\"\n").unwrap();
+    for command in ["check", "serve"] {
+        let output = windlass(dir.path(), &[command, "-c", file.to_str().unwrap()]);
+        says(
+            &output,
+            2,
+            "windlass: spiderq.more.1.queue: mail: queue of the other kind: name another queue, or start without",
+        );
+    }
+}

@@ -91,8 +91,8 @@ fn move_store(Move { to, settings }: &Move) -> Result<(), Failure> {
         from.postgres.url.clear();
         target.postgres.url = url.to_owned();
     } else if source.postgres.url.is_empty() {
-        let reason = "is empty: a move to a directory begins at the database that it names".to_owned();
-        return Err(Error::Senseless { key: "postgres.url", reason }.into());
+        let reason = "is empty: a move to a directory begins at the database that it names";
+        return Err(Error::senseless("postgres.url", reason).into());
     } else {
         target.postgres.url.clear();
         target.data_dir = to.into();

@@ -13,7 +13,8 @@ const ALL: &[Explanation] = &[
     Explanation(
         "3",
         "an address cannot be listened on, or its name cannot be resolved",
-        "The message names each address with its key. Another daemon may have it: see server.in_use_timeout.",
+        "The message names each address with its key. Another daemon may have it: see server.in_use_timeout. An address at its \
+         default that is in use is left out instead, and tried again, unless no other is served.",
     ),
     Explanation(
         "4",

@@ -1,5 +1,6 @@
 //! Errors of the configuration. Every message names the place to look at; its first line is enough to act on.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -38,7 +39,7 @@ pub enum Error {
     #[error("{key}: {reason}")]
     Senseless {
         /// The key, as `section.key`.
-        key: &'static str,
+        key: Cow<'static, str>,
         /// What is wrong with it.
         reason: String,
     },
@@ -55,8 +56,8 @@ pub enum Error {
 impl Error {
     /// A well-formed value that makes no sense.
     #[must_use]
-    pub fn senseless(key: &'static str, reason: impl ToString) -> Self {
-        Self::Senseless { key, reason: reason.to_string() }
+    pub fn senseless(key: impl Into<Cow<'static, str>>, reason: impl ToString) -> Self {
+        Self::Senseless { key: key.into(), reason: reason.to_string() }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Checks that several sections need.
 
+use std::borrow::Cow;
+
 use crate::{ByteSize, Error};
 
 /// The smallest limit for packets, lines and messages that clients can work with.
@@ -15,7 +17,7 @@ pub const FRAME_BYTES_CEILING: u64 = 1 << 30;
 /// [`Error::Senseless`], with the key.
 pub fn positive(values: &[(&'static str, u64)]) -> Result<(), Error> {
     match values.iter().find(|(_, value)| *value == 0) {
-        Some((key, _)) => senseless(key, "must be more than 0"),
+        Some((key, _)) => senseless(*key, "must be more than 0"),
         None => Ok(()),
     }
 }
@@ -37,6 +39,6 @@ pub fn within(key: &'static str, size: ByteSize, least: u64, most: u64) -> Resul
 /// # Errors
 ///
 /// Always: [`Error::Senseless`] with the key and the reason.
-pub fn senseless(key: &'static str, reason: impl ToString) -> Result<(), Error> {
+pub fn senseless(key: impl Into<Cow<'static, str>>, reason: impl ToString) -> Result<(), Error> {
     Err(Error::senseless(key, reason))
 }

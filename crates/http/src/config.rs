@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::UnboundedReceiver;
 use windlass_bridge::{Opaque, Origin};
 use windlass_config::{Address, ByteSize, Error, ListenAddress, Period, Secret, positive, senseless, within};
 use windlass_engine::{Clash, QueueKind, Rights};
@@ -225,7 +226,7 @@ impl Protocol for Configured {
 
     fn listeners(&self) -> Vec<Listener<'_>> {
         let (rights, tls, queue) = (Rights::ALL, false, None);
-        let of = |address| Listener { protocol: NAME, key: "http.listen", address, rights, tls, queue };
+        let of = |address| Listener { protocol: NAME, key: "http.listen".into(), address, rights, tls, queue };
         self.http.listen.iter().map(of).collect()
     }
 
@@ -247,15 +248,11 @@ impl Door for Configured {
         &self.http.listen
     }
 
-    fn may_be_left_out(&self) -> bool {
-        self.http.listen == Http::default().listen
-    }
-
     fn private_socket(&self) -> &'static str {
         SOCKET
     }
 
-    fn open(&self, sockets: Vec<Socket>, inside: Inside) -> io::Result<OpenDoor> {
+    fn open(&self, sockets: UnboundedReceiver<Socket>, inside: Inside) -> io::Result<OpenDoor> {
         serve::start(self, sockets, inside)
     }
 

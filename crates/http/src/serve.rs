@@ -23,6 +23,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::io::{InspectReader, InspectWriter};
 use tokio_util::sync::CancellationToken;
@@ -59,7 +60,11 @@ const HEADERS_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 
 /// Starts the thread.
-pub(crate) fn start(configured: &Configured, sockets: Vec<Socket>, inside: Inside) -> io::Result<OpenDoor> {
+pub(crate) fn start(
+    configured: &Configured,
+    sockets: UnboundedReceiver<Socket>,
+    inside: Inside,
+) -> io::Result<OpenDoor> {
     let (stop, counts, connects) = (inside.stop.clone(), inside.figures.counts("http"), inside.connects.clone());
     let app = Arc::new(App::new(configured, inside, Arc::clone(&counts))?);
     let watch = History::watch(Arc::clone(&app));
@@ -114,8 +119,12 @@ struct House {
 }
 
 impl House {
-    async fn serve(self, sockets: Vec<Socket>) {
-        for socket in sockets {
+    async fn serve(self, mut sockets: UnboundedReceiver<Socket>) {
+        loop {
+            let socket = tokio::select! {
+                () = self.stop.cancelled() => break,
+                Some(socket) = sockets.recv() => socket,
+            };
             let house = self.clone();
             self.tasks.spawn(async move {
                 let outcome = match socket {
@@ -127,7 +136,6 @@ impl House {
                 }
             });
         }
-        self.stop.cancelled().await;
         self.tasks.close();
         if tokio::time::timeout(STOP_PATIENCE, self.tasks.wait()).await.is_err() {
             tracing::warn!(open = self.tasks.len(), "http: connections are closed although requests are under way");

@@ -11,11 +11,10 @@ use crate::listen::Bound;
 pub(crate) struct Addresses(BTreeMap<&'static str, String>);
 
 impl Addresses {
-    /// Notes an address and returns its text.
-    pub(crate) fn note(&mut self, name: &'static str, bound: &Bound) -> String {
-        let address = bound.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
-        self.0.entry(name).or_insert_with(|| address.clone());
-        address
+    /// Notes an address.
+    pub(crate) fn note(&mut self, name: &'static str, bound: &Bound) {
+        let address = || bound.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+        self.0.entry(name).or_insert_with(address);
     }
 
     /// Prints all of them as one line of JSON.

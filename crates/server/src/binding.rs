@@ -3,18 +3,24 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use windlass_config::ListenAddress;
 use windlass_engine::Rights;
 use windlass_session::Listen;
 
-use crate::config::Config;
-use crate::door::{BoundDoor, Door};
+use crate::config::{Config, Server};
+use crate::door::{BoundDoor, Door, Entrance};
 use crate::failure::{Failure, Unbound};
 use crate::handed::Handed;
-use crate::listen::{self, Bound};
+use crate::listen::{self, Acceptor, Bound};
 use crate::protocols::{self, Served};
+use crate::run;
 use crate::trying::{self, Trying};
+
+/// How often an address at its default that is in use is tried again.
+const TRY_LATE_EVERY: Duration = Duration::from_secs(1);
 
 /// Everything that listens, and accepts nothing yet.
 pub(crate) struct Sockets {
@@ -22,6 +28,8 @@ pub(crate) struct Sockets {
     /// The listeners of the endpoints, with what clients may do there.
     pub(crate) bound: Vec<(Bound, Served, Rights)>,
     pub(crate) doors: Vec<BoundDoor>,
+    /// Addresses that are in use, and that the daemon tries again while it runs.
+    pub(crate) late: Vec<Late>,
 }
 
 /// The owner of an address.
@@ -36,13 +44,20 @@ struct Wanted {
     owner: Owner,
     listen: ListenAddress,
     key: String,
-    /// Empty for the default address of a door that is in use.
+    /// The operator has not chosen it: while it is in use, all others are served.
+    is_default: bool,
     bound: Option<Vec<Bound>>,
+}
+
+/// An address at its default that is in use.
+pub(crate) struct Late {
+    owner: Owner,
+    listen: ListenAddress,
 }
 
 impl Sockets {
     /// Binds every address, unless the service manager has handed its socket over. What is in use is tried again for
-    /// `server.in_use_timeout`.
+    /// `server.in_use_timeout`; an address at its default, while the daemon runs, if any protocol is served at all.
     ///
     /// # Errors
     ///
@@ -51,26 +66,35 @@ impl Sockets {
         let served = protocols::all(config)?;
         let (mut trying, mut handed) = (Trying::new(config), Handed::over(&config.server));
         let mut wanted: Vec<Wanted> = served.iter().flat_map(|it| Wanted::of_endpoint(it, config)).collect();
-        wanted.extend(config.doors.iter().flat_map(Wanted::of_door));
+        wanted.extend(config.doors.iter().flat_map(|it| Wanted::of_door(it, config)));
         loop {
-            let failed: Vec<Unbound> = wanted.iter_mut().filter_map(|it| it.bind(config, &mut handed).err()).collect();
+            let tried = wanted.iter_mut().map(|it| (it.is_default, it.bind(config, &mut handed)));
+            let failed: Vec<_> = tried.filter_map(|(is_default, bound)| Some((is_default, bound.err()?))).collect();
+            let may_wait = failed.iter().all(|(is_default, why)| *is_default && why.is_in_use());
+            if failed.is_empty() || may_wait && wanted.iter().any(Wanted::is_served) {
+                break;
+            }
+            let failed: Vec<Unbound> = failed.into_iter().map(|(_, why)| why).collect();
             match failed.first() {
-                None => break,
                 Some(first) if failed.iter().all(Unbound::is_in_use) && trying.goes_on(first) => {
                     tokio::time::sleep(trying::TRY_EVERY).await;
                 }
-                Some(_) => return Err(Failure::Listen(failed)),
+                _ => return Err(Failure::Listen(failed)),
             }
         }
         handed.finish();
         let doors = config.doors.iter().map(|door| BoundDoor::new(Arc::clone(door), Vec::new())).collect();
-        let mut sockets = Self { served, bound: Vec::new(), doors };
+        let mut sockets = Self { served, bound: Vec::new(), doors, late: Vec::new() };
         wanted.into_iter().for_each(|it| sockets.add(it));
         Ok(sockets)
     }
 
-    fn add(&mut self, Wanted { owner, bound, .. }: Wanted) {
-        let bound = bound.unwrap_or_default();
+    fn add(&mut self, Wanted { owner, listen, key, bound, .. }: Wanted) {
+        let Some(bound) = bound else {
+            tracing::warn!(%listen, key, "the default address is in use: starting without it, and trying again");
+            self.late.push(Late { owner, listen });
+            return;
+        };
         match owner {
             Owner::Endpoint(served, rights) => {
                 self.bound.extend(bound.into_iter().map(|bound| (bound, served.clone(), rights)));
@@ -103,40 +127,76 @@ impl Wanted {
         let key = |listen: &ListenAddress| {
             let mut listeners = config.listeners();
             let of = listeners.find(|it| it.protocol == served.endpoint.name && it.address == listen);
-            of.map_or_else(|| format!("{}.listen", served.endpoint.name), |it| it.key.to_owned())
+            of.map_or_else(|| format!("{}.listen", served.endpoint.name), |it| it.key.into_owned())
         };
         let wanted = |Listen { address, rights }: &Listen| Self {
             owner: Owner::Endpoint(served.clone(), *rights),
             listen: address.clone(),
             key: key(address),
+            is_default: config.is_default(&key(address)),
             bound: None,
         };
         served.endpoint.listen.iter().map(wanted).collect()
     }
 
-    fn of_door(door: &Arc<dyn Door>) -> Vec<Self> {
+    fn of_door(door: &Arc<dyn Door>, config: &Config) -> Vec<Self> {
         let key = format!("{}.listen", door.name());
-        let owner = Owner::Door(Arc::clone(door));
-        let listens = door.listen().iter();
-        listens.map(|it| Self { owner: owner.clone(), listen: it.clone(), key: key.clone(), bound: None }).collect()
+        let is_default = config.is_default(&key);
+        let wanted = |listen: &ListenAddress| {
+            let (owner, listen, key) = (Owner::Door(Arc::clone(door)), listen.clone(), key.clone());
+            Self { owner, listen, key, is_default, bound: None }
+        };
+        door.listen().iter().map(wanted).collect()
+    }
+
+    /// Whether clients of a protocol are served there.
+    const fn is_served(&self) -> bool {
+        self.bound.is_some() && matches!(self.owner, Owner::Endpoint(..))
     }
 
     /// Binds the address, if it is not bound yet.
     fn bind(&mut self, config: &Config, handed: &mut Handed) -> Result<(), Unbound> {
-        if self.bound.is_some() {
-            return Ok(());
+        if self.bound.is_none() {
+            let bound = listen::bind(&self.listen, &config.server, handed);
+            self.bound = Some(bound.map_err(|error| Unbound::new(&self.listen, self.key.clone(), error))?);
         }
-        let may_be_left_out = matches!(&self.owner, Owner::Door(door) if door.may_be_left_out());
-        self.bound = Some(match listen::bind(&self.listen, &config.server, handed) {
-            Ok(bound) => bound,
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && may_be_left_out => {
-                let (listen, key) = (&self.listen, &self.key);
-                tracing::warn!(%listen, key, "the default address is in use: starting without it");
-                Vec::new()
-            }
-            Err(error) => return Err(Unbound::new(&self.listen, self.key.clone(), error)),
-        });
         Ok(())
+    }
+}
+
+impl Late {
+    /// Serves at the address as soon as it is free, until the daemon stops.
+    pub(crate) async fn serve(self, server: Server, acceptor: Arc<Acceptor>, doors: Vec<Entrance>) {
+        let Some(bound) = self.bind(&server, &acceptor.closed).await else { return };
+        let mut files = Vec::new();
+        for bound in bound {
+            match &self.owner {
+                Owner::Endpoint(served, rights) => run::accept(bound, served.clone(), *rights, &acceptor),
+                Owner::Door(door) => {
+                    let door = doors.iter().find(|it| it.name() == door.name());
+                    files.extend(door.and_then(|door| door.add(bound).ok().flatten()));
+                }
+            }
+        }
+        acceptor.closed.cancelled().await;
+    }
+
+    /// `None`: the daemon stops before, or the address can never be bound.
+    async fn bind(&self, server: &Server, closed: &CancellationToken) -> Option<Vec<Bound>> {
+        loop {
+            tokio::select! {
+                () = closed.cancelled() => return None,
+                () = tokio::time::sleep(TRY_LATE_EVERY) => {}
+            }
+            match listen::bind(&self.listen, server, &mut Handed::default()) {
+                Ok(bound) => return Some(bound),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => {
+                    tracing::error!(listen = %self.listen, %error, "the default address cannot be listened on");
+                    return None;
+                }
+            }
+        }
     }
 }
 
@@ -157,6 +217,36 @@ mod tests {
         config.server.in_use_timeout = in_use_timeout;
         let (sockets, ()) = tokio::join!(Sockets::bind(&config), async { drop(busy) });
         Ok(sockets?.bound.iter().map(|(bound, ..)| bound.address().unwrap().to_string()).collect())
+    }
+
+    /// The protocols that are bound at once and later, if the address of Gearman is in use, which the operator has
+    /// chosen or not.
+    async fn bind_default(protocols: &[&str], is_chosen: bool) -> Result<(Vec<&'static str>, usize), Failure> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let _busy = std::os::unix::net::UnixListener::bind(path("gearman")).unwrap();
+        let (busy, free) = (path("gearman"), path("faktory"));
+        let mut config = fixture::config(&format!(
+            "gearman.listen = [\"unix:{}\"]\nfaktory.listen = [\"unix:{}\"]",
+            busy.display(),
+            free.display()
+        ));
+        config.protocols.retain(|protocol| protocols.contains(&protocol.name()));
+        config.values.insert("gearman.listen".to_owned(), "here".to_owned());
+        let default = if is_chosen { "elsewhere" } else { "here" };
+        config.defaults.insert("gearman.listen".to_owned(), default.to_owned());
+        let sockets = Sockets::bind(&config).await?;
+        Ok((sockets.bound.iter().map(|(_, served, _)| served.endpoint.name).collect(), sockets.late.len()))
+    }
+
+    #[tokio::test]
+    async fn a_default_address_in_use_keeps_no_other_from_being_served() {
+        let both = &["gearman", "faktory"];
+        assert_eq!(bind_default(both, false).await.unwrap(), (vec!["faktory"], 1));
+        for (protocols, is_chosen) in [(&both[..], true), (&["gearman"], false)] {
+            let failure = bind_default(protocols, is_chosen).await.unwrap_err().to_string();
+            assert!(failure.contains("gearman.listen"), "{failure}");
+        }
     }
 
     #[tokio::test]

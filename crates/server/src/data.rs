@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::door::Door;
 use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::protocols;
 use crate::random::random_seed;
 use crate::trying::{TRY_EVERY, Trying};
 
@@ -204,7 +205,10 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
     let windlass_store::Report { jobs, queues, schedules, batches, table_seq, last_seq, torn, harmless, .. } = report;
     let harmless: String =
         harmless.iter().map(|damage| format!("\ndamaged, but the table holds its records: {damage}")).collect();
-    let torn = if torn { "; a torn entry behind the last commit was never acknowledged" } else { "" };
+    let torn = match torn {
+        true => "; a torn entry behind the last commit was never acknowledged, unless the disk has reported errors",
+        false => "",
+    };
     let before = if before { "; written by version 0.1.0: the next start converts it" } else { "" };
     let place = match table_seq {
         0 => format!("there are {last_seq} commits"),
@@ -320,7 +324,7 @@ pub fn accept_loss(config: &Config) -> Result<(), Failure> {
 ///
 /// # Errors
 ///
-/// The directory or the database cannot be used.
+/// The directory or the database cannot be used, or a queue in it has another kind than a listener serves.
 pub fn look(config: &Config) -> Result<String, Failure> {
     if let Some(remote) = &config.remote {
         let state = remote.look().map_err(|error| Failure::data_at(remote.name(), error))?;
@@ -344,8 +348,16 @@ pub fn look(config: &Config) -> Result<String, Failure> {
     if config.doors.iter().any(has_daemon) {
         return Ok("a daemon runs on it".to_owned());
     }
-    let is_new = std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
-    Ok(if is_new { "new" } else { "kept" }.to_owned())
+    if std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none()) {
+        return Ok("new".to_owned());
+    }
+    match windlass_store::queues(&store_config(config)) {
+        Ok(queues) => protocols::check_queues(&queues, config)?,
+        Err(error @ OpenError::Damaged(_)) => return Err(Failure::store(directory, &error)),
+        // A daemon may be about to start, or to end.
+        Err(OpenError::Store(_)) => {}
+    }
+    Ok("kept".to_owned())
 }
 
 /// Fails where no daemon has ever been, so that nothing is created there.

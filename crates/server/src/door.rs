@@ -10,6 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 use windlass_config::ListenAddress;
 use windlass_session::protocol::{Daemon, Page};
@@ -31,19 +32,16 @@ pub trait Door: Send + Sync + fmt::Debug {
     /// All addresses.
     fn listen(&self) -> &[ListenAddress];
 
-    /// Whether the daemon starts without the door if one of its addresses is in use: nobody has chosen them.
-    fn may_be_left_out(&self) -> bool;
-
     /// The name of a Unix socket in the data directory, for the owner of the directory alone.
     fn private_socket(&self) -> &'static str;
 
     /// Starts a thread that serves on these sockets until the daemon stops, and ends when all its connections are
-    /// closed.
+    /// closed. A socket may come at any time.
     ///
     /// # Errors
     ///
     /// The thread cannot start.
-    fn open(&self, sockets: Vec<Socket>, inside: Inside) -> io::Result<OpenDoor>;
+    fn open(&self, sockets: UnboundedReceiver<Socket>, inside: Inside) -> io::Result<OpenDoor>;
 
     /// The keys of its section that [`Door::renew`] applies.
     fn renewable(&self) -> &'static [&'static str];
@@ -128,12 +126,45 @@ pub(crate) struct Renewable {
     name: &'static str,
     keys: &'static [&'static str],
     shared: Arc<dyn Any + Send + Sync>,
+    entrance: Entrance,
+}
+
+/// Where sockets come to an open door.
+#[derive(Clone, Debug)]
+pub(crate) struct Entrance {
+    name: &'static str,
+    sockets: UnboundedSender<Socket>,
+}
+
+impl Entrance {
+    /// The name of the door's section.
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The door serves on this socket from now on. The file of a Unix socket lives as long as the result.
+    pub(crate) fn add(&self, bound: Bound) -> io::Result<Option<SocketFile>> {
+        let address = bound.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+        tracing::info!(protocol = self.name, %address, tls = false, "listening");
+        let (socket, file) = match bound {
+            Bound::Tcp(listener) => (Socket::Tcp(listener.into_std()?), None),
+            Bound::Unix(listener, file) => (Socket::Unix(listener.into_std()?), Some(file)),
+        };
+        // A door that has ended needs no socket.
+        let _ = self.sockets.send(socket);
+        Ok(file)
+    }
 }
 
 impl Renewable {
     /// The name of the door's section.
     pub(crate) const fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Where its sockets come.
+    pub(crate) const fn entrance(&self) -> &Entrance {
+        &self.entrance
     }
 
     /// Whether a key of the section applies while the door is open.
@@ -181,22 +212,13 @@ impl BoundDoor {
     /// the result.
     pub(crate) fn open(self, inside: Inside, acceptor: &Acceptor) -> io::Result<(Vec<SocketFile>, Renewable)> {
         let Self { door, bound } = self;
-        let (mut sockets, mut files) = (Vec::new(), Vec::new());
-        for listener in bound {
-            let address = listener.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
-            tracing::info!(protocol = door.name(), %address, tls = false, "listening");
-            match listener {
-                Bound::Tcp(listener) => sockets.push(Socket::Tcp(listener.into_std()?)),
-                Bound::Unix(listener, file) => {
-                    sockets.push(Socket::Unix(listener.into_std()?));
-                    files.push(file);
-                }
-            }
-        }
-        let OpenDoor { thread, shared } = door.open(sockets, inside)?;
+        let (sender, receiver) = unbounded_channel();
+        let OpenDoor { thread, shared } = door.open(receiver, inside)?;
         // A panic in the thread has been logged by its hook.
         acceptor.tasks.spawn_blocking(move || drop(thread.join()));
-        Ok((files, Renewable { name: door.name(), keys: door.renewable(), shared }))
+        let entrance = Entrance { name: door.name(), sockets: sender };
+        let files: io::Result<Vec<_>> = bound.into_iter().filter_map(|it| entrance.add(it).transpose()).collect();
+        Ok((files?, Renewable { name: door.name(), keys: door.renewable(), shared, entrance }))
     }
 }
 
@@ -219,15 +241,11 @@ mod tests {
             &[]
         }
 
-        fn may_be_left_out(&self) -> bool {
-            false
-        }
-
         fn private_socket(&self) -> &'static str {
             "socket"
         }
 
-        fn open(&self, _: Vec<Socket>, _: Inside) -> io::Result<OpenDoor> {
+        fn open(&self, _: UnboundedReceiver<Socket>, _: Inside) -> io::Result<OpenDoor> {
             Err(io::ErrorKind::Unsupported.into())
         }
 
@@ -243,8 +261,9 @@ mod tests {
     #[test]
     fn a_door_takes_new_values_of_its_own_section() {
         let renewed = Arc::new(AtomicUsize::new(0));
-        let door =
-            Renewable { name: "http", keys: Named("http").renewable(), shared: Arc::<AtomicUsize>::clone(&renewed) };
+        let entrance = Entrance { name: "http", sockets: unbounded_channel().0 };
+        let shared = Arc::<AtomicUsize>::clone(&renewed);
+        let door = Renewable { name: "http", keys: Named("http").renewable(), shared, entrance };
         for (section, times) in [("metrics", 0), ("http", 1)] {
             door.renew(&Named(section));
             assert_eq!(renewed.load(Ordering::Relaxed), times, "{section}");

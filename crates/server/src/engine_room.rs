@@ -218,7 +218,7 @@ fn agree(hub: &Hub, wanted: Desired) -> Result<(), Failure> {
     for reconcile in wanted.agree(hub) {
         if let Some((name, why)) = reconcile.refused.first() {
             let reason = format!("{name}: {why}");
-            return Err(ConfigError::Senseless { key: reconcile.key, reason }.into());
+            return Err(ConfigError::senseless(reconcile.key, reason).into());
         }
         reconcile.report();
     }

@@ -122,12 +122,8 @@ impl Failure {
 impl From<logging::Error> for Failure {
     fn from(error: logging::Error) -> Self {
         match error {
-            logging::Error::Filter(error) => {
-                Self::Config(ConfigError::Senseless { key: "log.level", reason: error.to_string() })
-            }
-            logging::Error::File { .. } => {
-                Self::Config(ConfigError::Senseless { key: "log.file", reason: error.to_string() })
-            }
+            logging::Error::Filter(error) => Self::Config(ConfigError::senseless("log.level", error)),
+            logging::Error::File { .. } => Self::Config(ConfigError::senseless("log.file", error)),
             logging::Error::Taken(_) => Self::Runtime(error.to_string()),
         }
     }
@@ -146,7 +142,7 @@ mod tests {
     fn exit_codes_and_messages() {
         let busy = io::Error::from(io::ErrorKind::AddrInUse);
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-        let zero = ConfigError::Senseless { key: "limits.jobs_max", reason: "must be more than 0".to_owned() };
+        let zero = ConfigError::senseless("limits.jobs_max", "must be more than 0");
         let table = [
             (1, Failure::Runtime("the store has failed".to_owned()), "the store has failed"),
             (2, zero.into(), "limits.jobs_max: must be more than 0"),

@@ -7,8 +7,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use windlass_bridge::{Bridge, Side};
 use windlass_config::{Error, Tls};
-use windlass_engine::QueueCommand;
-use windlass_session::protocol::{Daemon, Endpoint, Protocol, SessionFactory};
+use windlass_engine::{QueueCommand, QueueImage, Refusal};
+use windlass_session::protocol::{Daemon, Endpoint, Protocol, ServedQueue, SessionFactory};
 
 use crate::broker::Broker;
 use crate::clock;
@@ -133,13 +133,33 @@ fn resident_mb() -> u64 {
 /// A queue exists with another kind, or there are too many queues.
 pub(crate) fn make_queues(broker: &dyn Broker, config: &Config) -> Result<(), Failure> {
     for served in config.protocols.iter().flat_map(|protocol| protocol.queues()) {
-        let queue = served.name.clone();
-        if let Err(why) = broker.ask(QueueCommand::Create { queue, kind: served.kind }.into()) {
-            let reason = format!("{}: {why}", String::from_utf8_lossy(&served.name).escape_debug());
-            return Err(Error::Senseless { key: served.key, reason }.into());
+        let create = QueueCommand::Create { queue: served.name.clone(), kind: served.kind };
+        broker.ask(create.into()).map_err(|why| refused(&served, &why))?;
+    }
+    Ok(())
+}
+
+/// Checks that none of these queues has another kind than a listener serves.
+///
+/// # Errors
+///
+/// The first that has.
+pub(crate) fn check_queues(queues: &[QueueImage], config: &Config) -> Result<(), Failure> {
+    for served in config.protocols.iter().flat_map(|protocol| protocol.queues()) {
+        if queues.iter().any(|queue| queue.name == served.name && queue.kind != served.kind) {
+            return Err(refused(&served, &Refusal::WrongKind));
         }
     }
     Ok(())
+}
+
+fn refused(served: &ServedQueue, why: &Refusal) -> Failure {
+    let name = String::from_utf8_lossy(&served.name);
+    let advice = match why {
+        Refusal::WrongKind => ": name another queue, or start without this one, then end its jobs and remove it",
+        _ => "",
+    };
+    Error::senseless(served.key.clone(), format!("{}: {why}{advice}", name.escape_debug())).into()
 }
 
 #[cfg(test)]

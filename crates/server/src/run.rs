@@ -115,8 +115,7 @@ async fn serve(
     let (threads, thread_slots) = Threads::start(wanted_threads, &shared, poll).map_err(no_threads)?;
     let names = ProtocolNames::of(config);
     let acceptor = Arc::new(Acceptor::new(names, thread_slots, shared, places(config)));
-    let Sockets { served, bound, doors } = sockets;
-    bound.iter().for_each(|(_, it, _)| acceptor.places.keep_for(it.endpoint.name));
+    let Sockets { served, bound, doors, late } = sockets;
     // Until here a signal to stop ends the process at once: nothing has begun.
     let signals = Signals::new(early)?;
     ready()?;
@@ -126,9 +125,13 @@ async fn serve(
         roles.start((config, &in_force, wanted), (&acceptor, &figures, &exports), (control.view(), yields)).await?;
     let mut addresses = accept_all(bound, &acceptor);
     let stop = CancellationToken::new();
-    doors.iter().for_each(|door| door.bound().iter().for_each(|bound| drop(addresses.note(door.name(), bound))));
+    doors.iter().for_each(|door| door.bound().iter().for_each(|bound| addresses.note(door.name(), bound)));
     let (_socket_files, doors) =
         open_doors(doors, config, (&served, &figures, &exports), &acceptor, (&control, &stop))?;
+    let entrances: Vec<_> = doors.iter().map(|door| door.entrance().clone()).collect();
+    for late in late {
+        tokio::spawn(late.serve(config.server.clone(), Arc::clone(&acceptor), entrances.clone()));
+    }
     if config.ephemeral {
         addresses.print()?;
     }
@@ -171,16 +174,23 @@ async fn serve(
 fn accept_all(bound: Vec<(Bound, Served, Rights)>, acceptor: &Arc<Acceptor>) -> Addresses {
     let mut addresses = Addresses::default();
     for (listener, it, rights) in bound {
-        let protocol = it.endpoint.name;
-        let address = addresses.note(protocol, &listener);
-        let tls = it.tls.is_some() && matches!(listener, Bound::Tcp(_));
-        tracing::info!(protocol, %address, tls, "listening");
-        if let Some(address) = listener.open_to_all(&it.endpoint) {
-            warnings::open_to_all(protocol, &address);
-        }
-        tokio::spawn(listener.accept(Arc::clone(acceptor), it, rights));
+        addresses.note(it.endpoint.name, &listener);
+        accept(listener, it, rights, acceptor);
     }
     addresses
+}
+
+/// Accepts connections at one address from now on.
+pub(crate) fn accept(listener: Bound, it: Served, rights: Rights, acceptor: &Arc<Acceptor>) {
+    let (protocol, address) = (it.endpoint.name, listener.address());
+    let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
+    let tls = it.tls.is_some() && matches!(listener, Bound::Tcp(_));
+    tracing::info!(protocol, %address, tls, "listening");
+    if let Some(address) = listener.open_to_all(&it.endpoint) {
+        warnings::open_to_all(protocol, &address);
+    }
+    acceptor.places.keep_for(protocol);
+    tokio::spawn(listener.accept(Arc::clone(acceptor), it, rights));
 }
 
 /// Opens the doors. The files of their Unix sockets live as long as the first part of the result.

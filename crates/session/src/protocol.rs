@@ -5,6 +5,7 @@
 //! configuration; the binary puts the sections together.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -138,12 +139,12 @@ pub struct Daemon {
 }
 
 /// One address to listen on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener<'a> {
     /// The protocol's name, or that of one of its roles.
     pub protocol: &'static str,
     /// The key of the configuration with the address.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// The address.
     pub address: &'a ListenAddress,
     /// What clients may do there.
@@ -228,7 +229,7 @@ pub struct Figures {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedQueue {
     /// The key of the configuration with the name.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// The name.
     pub name: Bytes,
     /// The kind.
@@ -259,14 +260,14 @@ impl<'a> Listener<'a> {
     /// A listener for each address of a list. TLS is for TCP addresses only.
     pub fn each(
         protocol: &'static str,
-        key: &'static str,
+        key: impl Into<Cow<'static, str>>,
         listen: &'a [Listen],
         tls: Option<&Tls>,
     ) -> impl Iterator<Item = Self> {
-        let tls = tls.is_some_and(Tls::is_on);
+        let (key, tls) = (key.into(), tls.is_some_and(Tls::is_on));
         listen.iter().map(move |Listen { address, rights }| Self {
             protocol,
-            key,
+            key: key.clone(),
             address,
             rights: *rights,
             tls: tls && address.is_tcp(),

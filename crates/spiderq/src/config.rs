@@ -1,6 +1,7 @@
 //! `[spiderq]`: cycle queues with their addresses, the section's checks, and the sessions that it makes.
 //! `config/windlass.toml` explains each key to the operator.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -116,6 +117,8 @@ pub enum Dialect {
 /// One cycle queue, its addresses, and all its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CycleListener<'a> {
+    /// The number of its section among `[[spiderq.more]]`, from 1; 0: it is `[spiderq]` itself.
+    pub section: usize,
     /// Addresses.
     pub listen: &'a [Listen],
     /// The queue.
@@ -139,6 +142,7 @@ impl Spiderq {
     /// Every served cycle queue, with inherited values filled in.
     pub fn cycles(&self) -> impl Iterator<Item = CycleListener<'_>> {
         let first = CycleListener {
+            section: 0,
             listen: &self.listen,
             queue: &self.queue,
             dialect: self.dialect,
@@ -152,8 +156,18 @@ impl Spiderq {
                 curve_clients: &self.curve_clients,
             },
         };
-        let more = self.more.iter().map(move |more| more.over(first));
+        let more = (1..).zip(&self.more).map(move |(section, more)| CycleListener { section, ..more.over(first) });
         std::iter::once(first).chain(more).filter(|cycle| !cycle.listen.is_empty())
+    }
+}
+
+impl CycleListener<'_> {
+    /// The key with this name in its section.
+    fn key(&self, name: &str) -> Cow<'static, str> {
+        match self.section {
+            0 => format!("{NAME}.{name}").into(),
+            section => format!("{NAME}.more.{section}.{name}").into(),
+        }
     }
 }
 
@@ -283,10 +297,10 @@ impl Protocol for Configured {
         self.spiderq.cycles().try_for_each(|cycle| {
             let (bytes, most) = (cycle.queue.len() as u64, daemon.name_bytes_max);
             if bytes == 0 {
-                return senseless("spiderq.queue", "must not be empty");
+                return senseless(cycle.key("queue"), "must not be empty");
             }
             if bytes > most.0 {
-                return senseless("spiderq.queue", format!("{bytes} bytes, limits.name_bytes_max is {most}"));
+                return senseless(cycle.key("queue"), format!("{bytes} bytes, limits.name_bytes_max is {most}"));
             }
             cycle.access.mechanism(&ACCESS, daemon.random).map(drop)
         })
@@ -294,7 +308,7 @@ impl Protocol for Configured {
 
     fn listeners(&self) -> Vec<Listener<'_>> {
         let cycles = self.spiderq.cycles().flat_map(|cycle| {
-            let listeners = Listener::each(NAME, "spiderq.listen", cycle.listen, self.tls());
+            let listeners = Listener::each(NAME, cycle.key("listen"), cycle.listen, self.tls());
             listeners.map(move |listener| Listener { queue: Some(cycle.queue), ..listener })
         });
         cycles.collect()
@@ -310,7 +324,7 @@ impl Protocol for Configured {
 
     fn queues(&self) -> Vec<ServedQueue> {
         let queue = |cycle: CycleListener<'_>| ServedQueue {
-            key: "spiderq.queue",
+            key: cycle.key("queue"),
             name: cycle.queue.to_owned().into(),
             kind: QueueKind::Cycle,
         };
@@ -372,10 +386,11 @@ mod tests {
         let first = cycles[0];
         assert_eq!((first.queue, first.dialect, first.access.user), ("spiderq", Dialect::V1_4, "u"));
         assert_eq!(first.access.password.expose(), "p");
-        let b = CycleListener { listen: &spiderq.more[0].listen, queue: "b", ..first };
+        let b = CycleListener { section: 1, listen: &spiderq.more[0].listen, queue: "b", ..first };
         let nothing = Spiderq::default();
         let none = nothing.cycles().next().unwrap().access;
         let c = CycleListener {
+            section: 2,
             listen: &spiderq.more[1].listen,
             queue: "c",
             dialect: Dialect::V1_3,

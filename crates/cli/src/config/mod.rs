@@ -221,6 +221,7 @@ impl Config {
             protocols,
             doors,
             values: windlass_config::values(self),
+            defaults: windlass_config::values(&Self::default()),
             ephemeral: false,
         }
     }

@@ -121,7 +121,7 @@ impl Config {
             ("server.keepalive_interval", server.keepalive_interval.as_ms()),
         ];
         if let Some((key, _)) = times.iter().find(|(_, ms)| ms % 1000 != 0 || *ms > SECONDS_MAX * 1000) {
-            return senseless(key, format!("must be whole seconds, at most {SECONDS_MAX}s"));
+            return senseless(*key, format!("must be whole seconds, at most {SECONDS_MAX}s"));
         }
         if server.keepalive_count > COUNT_MAX {
             return senseless("server.keepalive_count", format!("must be at most {COUNT_MAX}"));

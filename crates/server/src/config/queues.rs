@@ -150,7 +150,7 @@ pub(super) fn check(queues: &BTreeMap<String, Queue>, protocols: &[Arc<dyn Proto
             return Err(senseless(queue, "retry.backoff is too long"));
         }
         if let Some(throttle) = rules.throttle {
-            throttle.check(queue).map_err(|reason| Error::Senseless { key: "queues", reason })?;
+            throttle.check(queue).map_err(|reason| Error::senseless("queues", reason))?;
         }
         for protocol in protocols {
             check_beside(queue, rules, protocol.as_ref())?;
@@ -176,7 +176,7 @@ fn check_beside(queue: &str, rules: &Queue, protocol: &dyn Protocol) -> Result<(
 }
 
 fn senseless(queue: &str, reason: &str) -> Error {
-    Error::Senseless { key: "queues", reason: format!("{}: {reason}", queue.escape_debug()) }
+    Error::senseless("queues", format!("{}: {reason}", queue.escape_debug()))
 }
 
 #[cfg(test)]

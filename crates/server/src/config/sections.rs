@@ -51,6 +51,8 @@ pub struct Config {
     pub doors: Vec<Arc<dyn Door>>,
     /// Every key with its value: what a reload compares.
     pub values: BTreeMap<String, String>,
+    /// Every key with its default.
+    pub defaults: BTreeMap<String, String>,
     /// For tests of other programs: everything is in memory, and all addresses go to standard output.
     pub ephemeral: bool,
 }
@@ -308,6 +310,7 @@ impl Default for Config {
             protocols: Vec::new(),
             doors: Vec::new(),
             values: BTreeMap::new(),
+            defaults: BTreeMap::new(),
             ephemeral: false,
         }
     }
@@ -435,6 +438,11 @@ impl Config {
         };
         self.protocols.iter().for_each(|protocol| protocol.limit(&mut limits));
         limits
+    }
+
+    /// Whether a key has its default.
+    pub(crate) fn is_default(&self, key: &str) -> bool {
+        self.values.get(key).is_some_and(|value| self.defaults.get(key) == Some(value))
     }
 
     /// All addresses of all protocols.
