@@ -5,6 +5,7 @@ use crate::common::faktory::Fwp;
 use crate::common::http::Http;
 use crate::common::spiderq::{ADDED, Bare, add};
 use crate::common::{Peer, daemon, wait_for_log, wait_until};
+use windlass_gearman::wire::Request;
 
 const TRACKED: &str = r#"PUSH {"jid":"fleets000001","queue":"mail","jobtype":"Send","args":[],"custom":{"track":1}}"#;
 
@@ -126,4 +127,103 @@ fn a_job_that_an_operator_takes_back_is_not_reported_by_the_worker_that_had_it()
     assert!(workers[0].ask(fail).starts_with("-ERR"));
     assert_eq!((workers[0].ask(ack).as_str(), state()), ("+OK", "leased".into()));
     assert_eq!((workers[1].ask(ack).as_str(), state()), ("+OK", "done".into()));
+}
+
+#[test]
+fn results_of_http_workers_reach_other_protocols_like_those_of_all_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).set("bridge.queues = [\"shared\"]\n").eventmq("").start();
+    let http = Http(daemon.address("http"));
+    let mut client = eventmq::Peer::connect(daemon.address("eventmq"), "c");
+    let table = [
+        ("shared", "", "done", "the result", r#"{"value": "the result"}"#),
+        ("shared", "", "done", "", r#"{"value": null}"#),
+        ("shared", "", "fail", "the error", r#"{"value": "the error"}"#),
+        ("own", "?protocol=eventmq", "done", "the result", r#"{"value": "the result"}"#),
+    ];
+    for (number, (queue, terms, report, body, expected)) in table.into_iter().enumerate() {
+        let id = format!("m{number}");
+        client.request(&id, queue, "reply-requested", r#"["run",{"path":"p","callable":"c"}]"#);
+        let job = http.post(&format!("/api/v1/queues/{queue}/take{terms}"), "").json();
+        let lease = job["lease"].as_str().unwrap();
+        let status = http.post(&format!("/api/v1/leases/{lease}/{report}"), body).status;
+        assert!([200, 204].contains(&status), "{queue} {report}");
+        assert_eq!(client.hear().unwrap()[2..], [expected, &id], "{queue} {report} {body}");
+    }
+}
+
+#[test]
+fn the_numbers_of_a_gearman_worker_are_progress_without_a_description() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).set("bridge.queues = [\"mail\"]\n").start();
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    assert_eq!(fwp.ask(TRACKED), "+OK");
+    let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
+    worker.can_do("mail").unwrap();
+    let handle = worker.grab().unwrap().unwrap().handle;
+    worker.send(&Request::WorkStatus { handle, numerator: b"3"[..].into(), denominator: b"12"[..].into() }).unwrap();
+    let mut tracked = || fwp.ask("TRACK GET fleets000001");
+    wait_until("the report is there", || tracked().contains("\"percent\":25"));
+    assert!(!tracked().contains("desc"));
+}
+
+#[test]
+fn operators_see_which_protocols_have_a_part_of_a_queue() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    assert_eq!(Fwp::connect(daemon.address("faktory")).ask(TRACKED), "+OK");
+    let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
+    for key in ["a", "b"] {
+        gearman.submit("mail", key, "x").unwrap();
+    }
+    let http = Http(daemon.address("http"));
+    let expected = serde_json::json!({ "faktory": 1, "gearman": 2 });
+    assert_eq!(http.get("/api/v1/queues/mail").json()["ready_by_protocol"], expected);
+    let listed = http.get("/api/v1/queues").json()["queues"].clone();
+    let row = listed.as_array().unwrap().iter().find(|row| row["name"] == "mail").unwrap();
+    assert_eq!(row["ready_by_protocol"], expected);
+}
+
+#[test]
+fn eventmqs_message_id_is_a_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).eventmq("").start();
+    let mut client = eventmq::Peer::connect(daemon.address("eventmq"), "c");
+    for id in ["one", "two"] {
+        client.request(id, "mail", "", r#"["run",{}]"#);
+    }
+    let http = Http(daemon.address("http"));
+    let names = |query: &str| -> Vec<String> {
+        let jobs = http.get(&format!("/api/v1/jobs?{query}")).json()["jobs"].clone();
+        jobs.as_array().unwrap().iter().map(|job| job["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(
+        (names("name=two"), names("name=three"), names("key=one")),
+        (vec!["two".into()], vec![], vec!["one".into()])
+    );
+    assert_eq!(http.get("/api/v1/jobs/count?name=one").json()["jobs"], 1);
+}
+
+#[test]
+fn a_job_that_cannot_be_converted_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).set("bridge.queues = [\"mail\"]\n").eventmq("").start();
+    let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
+    gearman.submit("mail", "", "no call").unwrap();
+    let mut worker = eventmq::Peer::worker(daemon.address("eventmq"), "w", r#"[[10, "mail"]]"#);
+    worker.ready(1);
+    let http = Http(daemon.address("http"));
+    let job = || http.get("/api/v1/jobs").json()["jobs"][0]["id"].as_u64().unwrap();
+    let why = || http.get(&format!("/api/v1/jobs/{}", job())).json()["why"]["text"].as_str().unwrap().to_owned();
+    wait_until("the conversion has failed", || why().contains("conversion: gearman to eventmq: "));
+}
+
+#[test]
+fn the_connection_of_a_worker_has_the_workers_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let _worker = Fwp::connect(daemon.address("faktory"));
+    let rows = Http(daemon.address("http")).get("/api/v1/connections").json()["connections"].clone();
+    let row = rows.as_array().unwrap().iter().find(|row| row["protocol"] == "faktory").unwrap();
+    assert_eq!(row["name"], "wid-1");
 }

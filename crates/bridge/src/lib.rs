@@ -74,6 +74,12 @@ pub trait Origin: Send + Sync + fmt::Debug {
     /// A result of the protocol's workers as bytes.
     fn result<'a>(&self, result: &'a [u8]) -> Cow<'a, [u8]>;
 
+    /// Why workers of the protocol, whose number is `own`, cannot have a job; `None` if they can. Without rules of its
+    /// own: the job has no form as bytes.
+    fn misfit(&self, bridge: &Bridge, job: &Job<'_>, own: Protocol) -> Option<Unconvertible> {
+        bridge.bytes(job, own).err()
+    }
+
     /// Whether one of the protocol's jobs has this type: [`JobReader::has_type`].
     fn has_type(&self, _job: &windlass_engine::Job, _name: &str) -> bool {
         false
@@ -140,6 +146,11 @@ impl Bridge {
         named.map(|side| side.name).collect()
     }
 
+    /// All protocols, with their names.
+    pub fn protocols(&self) -> impl Iterator<Item = (Protocol, &'static str)> {
+        self.sides.iter().map(|side| (side.protocol, side.name))
+    }
+
     /// The protocol with this name.
     #[must_use]
     pub fn protocol(&self, name: &str) -> Option<Protocol> {
@@ -182,6 +193,12 @@ impl Bridge {
     #[must_use]
     pub fn result<'a>(&self, from: Protocol, result: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         Some(self.origin(from)?.result(result))
+    }
+
+    /// Why workers of a protocol cannot have a job; `None` if they can.
+    #[must_use]
+    pub fn misfit(&self, job: &Job<'_>, to: Protocol) -> Option<Unconvertible> {
+        self.origin(to)?.misfit(self, job, to)
     }
 
     /// The error for a job that cannot go to a worker of `to`.

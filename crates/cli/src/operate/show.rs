@@ -17,12 +17,15 @@ pub(super) const QUEUES: &[Column] = &[
     Column("WORKERS", |row| text(at(row, "/workers"))),
     Column("NOTES", |row| {
         let since = at(row, "/paused_at").as_str().map_or_else(String::new, |at| format!(" since {at}"));
+        let parts = at(row, "/ready_by_protocol").as_object();
+        let parts: Vec<String> = parts.into_iter().flatten().map(|(name, ready)| format!("{ready} {name}")).collect();
         let notes = [
             (*at(row, "/paused") == true, format!("paused{}{since}", of_protocols(at(row, "/paused_protocols")))),
             (*at(row, "/bridged") == true, "bridged".to_owned()),
             (!at(row, "/throttle").is_null(), "throttled".to_owned()),
             (at(row, "/jobs_max").as_object().is_some_and(|it| !it.is_empty()), "limited".to_owned()),
             (*at(row, "/kind") == "cycle", "cycle".to_owned()),
+            (parts.len() > 1, format!("apart: {}", parts.join(", "))),
         ];
         notes.into_iter().filter_map(|(is_so, note)| is_so.then_some(note)).collect::<Vec<_>>().join(", ")
     }),

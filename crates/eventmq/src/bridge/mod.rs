@@ -77,6 +77,10 @@ impl Origin for EventmqOrigin {
     fn result<'a>(&self, result: &'a [u8]) -> Cow<'a, [u8]> {
         unwrapped(result)
     }
+
+    fn misfit(&self, bridge: &Bridge, job: &Job<'_>, _own: Protocol) -> Option<Unconvertible> {
+        message(bridge, job, true).err()
+    }
 }
 
 /// The parts of a job that a call has no place for.

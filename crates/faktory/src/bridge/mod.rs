@@ -164,6 +164,10 @@ impl Origin for FwpOrigin {
         Cow::Borrowed(result)
     }
 
+    fn misfit(&self, bridge: &Bridge, job: &Job<'_>, _own: Protocol) -> Option<Unconvertible> {
+        unit(bridge, job).err()
+    }
+
     fn has_type(&self, job: &windlass_engine::Job, jobtype: &str) -> bool {
         shown::has_type(job, jobtype)
     }

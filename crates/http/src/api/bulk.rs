@@ -137,7 +137,7 @@ pub(super) async fn count(
     State(app): State<Arc<App>>,
     Params(conditions): Params<Conditions>,
 ) -> Outcome<Json<JobCount>> {
-    let filter = conditions.filter(&app)?;
+    let filter = conditions.filter(&app).await?;
     // What no state of a job refuses.
     let round = |page| round(&filter, Mutation::Cancel, page, true);
     let (jobs, next) = rounds(&app, COUNT_MAX + 1, (Cursor::default(), COUNT_TIME_MAX), round).await?;
@@ -154,7 +154,7 @@ async fn change(app: &App, action: Mutation, conditions: Conditions, how: &How) 
     if conditions.is_empty() && !how.all {
         return Err(Problem::bad_request("there is no condition: all=true stands for all jobs"));
     }
-    let filter = conditions.filter(app)?;
+    let filter = conditions.filter(app).await?;
     let left = how.limit.map_or(u64::MAX, |limit| limit.get().into());
     let (changed, next) = rounds(app, left, (how.cursor.unwrap_or_default().0, TIME_MAX), |page| {
         round(&filter, action, page, how.dry_run)

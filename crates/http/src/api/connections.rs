@@ -25,7 +25,7 @@ pub(crate) struct Connection {
     pub(crate) protocol: Option<&'static str>,
     /// The peer's address; empty for a Unix socket.
     pub(crate) address: String,
-    /// The client's name for itself.
+    /// The client's name for itself, or that of the worker it belongs to (FWP's wid).
     pub(crate) name: Option<Name>,
     /// The queues that it serves.
     pub(crate) queues: Vec<Name>,

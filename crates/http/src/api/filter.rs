@@ -5,12 +5,12 @@ use std::str::FromStr;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_config::Period;
-use windlass_engine::{ClientId, Condition, Filter, JobId, Timestamp};
+use windlass_engine::{ClientId, Condition, Filter, JobId, JobRef, Protocol, Query, Reply, Timestamp};
 
 use super::views::State;
 use crate::app::App;
 use crate::name::Name;
-use crate::problem::Outcome;
+use crate::problem::{Outcome, Problem};
 
 /// Which jobs; all conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, IntoParams)]
@@ -70,9 +70,14 @@ impl Conditions {
     }
 
     /// The engine's filter. Periods count from now.
-    pub(super) fn filter(self, app: &App) -> Outcome<Filter> {
+    pub(super) async fn filter(self, app: &App) -> Outcome<Filter> {
         let protocol = self.protocol.as_deref().map(|name| app.protocol(name)).transpose()?;
-        let (ids, names) = (self.ids.clone(), self.name.clone());
+        let (mut ids, mut names) = (self.ids.clone(), self.name.clone());
+        if let (None, Some(name)) = (&ids, &names)
+            && let Some(id) = message(app, name).await?
+        {
+            (ids, names) = (Some(Ids(vec![id])), None);
+        }
         // Only a leased job has a worker, and leased jobs are few.
         let leased = (self.worker.is_some() || self.connection.is_some()).then_some(State::Leased);
         let (state, queue) = (self.state.or(leased).map(State::kind), self.queue.clone().map(|name| name.0));
@@ -107,6 +112,13 @@ impl Conditions {
         ];
         conditions.into_iter().flatten().collect()
     }
+}
+
+/// The job of EventMQ with this message id, which is its key.
+async fn message(app: &App, id: &Name) -> Outcome<Option<JobId>> {
+    let job = JobRef::KeyAnywhere { protocol: Protocol::EVENTMQ, key: id.0.clone() };
+    let Reply::Looked { job, .. } = app.ask(Query::Job(job)).await? else { return Err(Problem::unexpected()) };
+    Ok(job.map(|view| view.job.id))
 }
 
 impl FromStr for Ids {

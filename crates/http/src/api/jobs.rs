@@ -43,7 +43,7 @@ pub(crate) async fn list(
     State(app): State<Arc<App>>,
     TwoParams(conditions, page): TwoParams<Conditions, Page>,
 ) -> Outcome<Json<JobPage>> {
-    let (rows_max, filter) = (rows(page.limit)?, conditions.filter(&app)?);
+    let (rows_max, filter) = (rows(page.limit)?, conditions.filter(&app).await?);
     let mut client = app.client();
     let (mut views, mut after, pace) = (Vec::new(), Some(page.cursor()), Pace::new(SEARCH_MAX));
     while let Some(page) = after.take() {

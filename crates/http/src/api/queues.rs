@@ -18,7 +18,7 @@ use windlass_engine::{
     QueueRules, Reply, Throttle,
 };
 
-use super::views::Queue;
+use super::views::{Part, Queue};
 use crate::app::App;
 use crate::audit::Affected;
 use crate::cursor::CursorText;
@@ -65,11 +65,10 @@ pub(super) struct Changed {
 ))]
 pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<QueuePage>> {
     let (after, limit) = (page.cursor(), rows(page.limit)?);
-    let Reply::Queues { rows, next } = app.ask(Query::Queues { after, limit }).await? else {
-        return Err(Problem::unexpected());
-    };
-    let now = app.now();
-    let queues = rows.iter().map(|row| Queue::of(row, &app, now)).collect();
+    let query = Query::Queues { after, limit };
+    let Reply::Queues { rows, next } = app.ask(query.clone()).await? else { return Err(Problem::unexpected()) };
+    let (parts, now) = (parts(&app, &query).await?, app.now());
+    let queues = rows.iter().map(|row| Queue::of(row, &parts, &app, now)).collect();
     Ok(Json(QueuePage { queues, next: next.map(CursorText) }))
 }
 
@@ -269,8 +268,21 @@ fn is_unused(row: &QueueRow) -> bool {
 }
 
 async fn one(app: &App, queue: Bytes) -> Outcome<Queue> {
-    let row = app.queue(queue).await?;
-    row.map(|row| Queue::of(&row, app, app.now())).ok_or_else(unknown)
+    let row = app.queue(queue.clone()).await?.ok_or_else(unknown)?;
+    let parts = parts(app, &Query::Queue { queue }).await?;
+    Ok(Queue::of(&row, &parts, app, app.now()))
+}
+
+/// What the clients of each protocol see.
+async fn parts(app: &App, query: &Query) -> Outcome<Vec<Part>> {
+    let mut parts = Vec::new();
+    for (protocol, name) in app.daemon.bridge.protocols() {
+        let Reply::Queues { rows, .. } = app.client_of(protocol, "").ask(query.clone()).await? else {
+            return Err(Problem::unexpected());
+        };
+        parts.push((name, rows));
+    }
+    Ok(parts)
 }
 
 fn unknown() -> Problem {

@@ -161,6 +161,8 @@ pub(crate) struct Queue {
     pub(crate) paused_at: Option<String>,
     /// Whether workers of all protocols share its jobs.
     pub(crate) bridged: bool,
+    /// Ready jobs by protocol, if it is not bridged: each protocol that has used it has a part of its own.
+    pub(crate) ready_by_protocol: BTreeMap<&'static str, u32>,
     /// Jobs by state.
     pub(crate) states: BTreeMap<&'static str, u64>,
     /// Ready jobs by priority, 1 to 9; only those there are.
@@ -286,7 +288,8 @@ impl Job {
         let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
         Self {
             id: job.id.0,
-            name: Name::of(job.name()),
+            name: Name::of(job.name())
+                .or_else(|| job.key().filter(|_| job.protocol == Protocol::EVENTMQ).and_then(Name::of)),
             queue: Name(view.queue.clone()),
             protocol: app.protocol_name(job.protocol),
             kind,
@@ -369,8 +372,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// The queues of one protocol's clients, with its name.
+pub(super) type Part = (&'static str, Vec<QueueRow>);
+
+fn ready_by_protocol(queue: &QueueRow, parts: &[Part]) -> BTreeMap<&'static str, u32> {
+    let part = |(protocol, rows): &Part| {
+        let row = rows.iter().find(|row| row.name == queue.name)?;
+        Some((*protocol, row.jobs(JobStateKind::Ready)))
+    };
+    parts.iter().filter(|_| !queue.bridged).filter_map(part).collect()
+}
+
 impl Queue {
-    pub(super) fn of(row: &QueueRow, app: &App, now: Now) -> Self {
+    pub(super) fn of(row: &QueueRow, parts: &[Part], app: &App, now: Now) -> Self {
         let waits_ms = row.oldest_ready_at.map_or(0, |at| now.wall.ms_since(at));
         Self {
             name: Name(row.name.clone()),
@@ -382,6 +396,7 @@ impl Queue {
             paused_protocols: app.protocol_names(row.paused),
             paused_at: row.paused_at.and_then(moment_text),
             bridged: row.bridged,
+            ready_by_protocol: ready_by_protocol(row, parts),
             states: counts(&row.places),
             ready_by_priority: by_priority(&row.ready).filter(|(_, count)| *count > 0).collect(),
             workers: row.workers,

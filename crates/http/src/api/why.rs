@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use utoipa::ToSchema;
+use windlass_bridge::Job as Crossing;
 use windlass_engine::{JobState, JobView, LeaseHolder, Why};
 
 use super::views::{Failure, state_name};
@@ -52,8 +53,26 @@ impl Reason {
                 ("waiting", format!("{least}{jobs} jobs of {queue} are before it"), Vec::new())
             }
         };
+        let misfits = if matches!(code, "unserved" | "waiting") { misfits(view, app) } else { Vec::new() };
+        let text = std::iter::once(text).chain(misfits).collect::<Vec<_>>().join("; ");
         Self { code, text, held_by: holders.into_iter().map(|job| job.0).collect() }
     }
+}
+
+/// Why workers of other protocols, which have tried, cannot have the job.
+fn misfits(view: &JobView, app: &App) -> Vec<String> {
+    let job = &view.job;
+    let crossing = Crossing {
+        protocol: job.protocol,
+        queue: &view.queue,
+        body: job.body(),
+        codec: view.codec,
+        key: job.key().unwrap_or_default(),
+        priority: job.priority,
+    };
+    let bridge = &app.daemon.bridge;
+    let tried = bridge.protocols().filter(|(protocol, _)| job.unfit.has(*protocol));
+    tried.filter_map(|(protocol, _)| Some(bridge.misfit(&crossing, protocol)?.to_string())).collect()
 }
 
 fn leased(holder: &LeaseHolder, view: &JobView, app: &App, now: Now) -> String {
