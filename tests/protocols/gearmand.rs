@@ -264,6 +264,11 @@ fn jobs_in_sqlite_are_taken_over_once() {
     serve("gearmand's queue is empty", 0, None);
     fs::remove_file(&file).unwrap();
     serve("there is no such queue of gearmand's", 0, None);
+    let nowhere = line.replace("queue --", "no/queue --");
+    let output = run(dir.path(), &program, &nowhere);
+    assert_eq!(output.status.code(), Some(1), "as gearmand ends");
+    let said = fs::read_to_string(&log).unwrap() + &stderr(&output);
+    assert!(said.contains("Error while initializing the queue: no: no such folder"), "{said}");
     fs::write(&file, "no database, but as long as one might be").unwrap();
     let mut daemon = Foreground(gearmand(dir.path(), &program, line).spawn().unwrap());
     assert_eq!(daemon.0.wait().unwrap().code(), Some(2), "an operator has to look");
@@ -284,6 +289,7 @@ fn usage_errors_and_help() {
         ("--config-file=none", "Could not open configuration file."),
         ("--user=no-such-user", "Could not find user : no-such-user"),
         ("--protocol=http", "--protocol=http is refused: gearmand's HTTP is not spoken"),
+        ("-q libsqlite3", "Error while initializing the queue: -q libsqlite3 needs --libsqlite3-db"),
         ("-q MySQL --mysql-host=db", "--queue-type=MySQL is refused: "),
     ];
     for (line, reason) in table {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_config::Period;
 use windlass_gearman::config::OnTimeout;
+use windlass_gearman::wire::HandlePrefix;
 use windlass_session::Listen;
 
 use super::options::Fate;
@@ -16,8 +17,8 @@ use crate::world::World;
 const PORT: u16 = 4730;
 /// gearmand's default table.
 const TABLE: &str = "gearman_queue";
-/// How long a start waits for the previous daemon to end: init scripts let restarts overlap.
-const IN_USE_TIMEOUT: Period = Period::from_secs(5);
+/// How long a start waits for the previous daemon to end: init scripts let restarts overlap. gearmand tries as long.
+const IN_USE_TIMEOUT: Period = Period::from_secs(20);
 const DATA_DIR: &str = "/var/lib/windlass";
 /// gearmand's default log file. Here it is used only by a process without standard error.
 const LOG_FILE: &str = "/var/log/gearmand.log";
@@ -71,6 +72,9 @@ fn refuse(given: &Given) -> Result<(), String> {
         return Err(format!("--{}={value} is refused: {}", option.long, option.words));
     }
     match given.text("queue-type") {
+        Some("libsqlite3") if !given.has("libsqlite3-db") => {
+            Err("Error while initializing the queue: -q libsqlite3 needs --libsqlite3-db".to_owned())
+        }
         None | Some("builtin" | "libsqlite3") => Ok(()),
         Some(other) => Err(format!(
             "--queue-type={other} is refused: jobs are kept in --data-dir, and those in that queue are not read; drain it with \
@@ -93,7 +97,9 @@ fn warnings(given: &Given) -> Vec<String> {
     warnings.extend(inert.map(|long| format!("--{long} is ignored: there is no --ssl")));
     let inert = ["libsqlite3-db", "libsqlite3-table"].into_iter().filter(|long| given.has(long));
     let inert = inert.filter(|_| queue(given).is_none());
-    warnings.extend(inert.map(|long| format!("--{long} is ignored: there is no -q libsqlite3 with a --libsqlite3-db")));
+    warnings.extend(inert.map(|long| format!("--{long} is ignored: there is no -q libsqlite3")));
+    let far = given.number("port").filter(|port| u16::try_from(*port).is_err());
+    warnings.extend(far.map(|port| format!("--port={port} is port {}, as in gearmand", port & 0xffff)));
     warnings
 }
 
@@ -115,6 +121,7 @@ fn apply(given: &Given, world: &World, config: &mut Config) -> Result<(), String
         gearman.on_timeout = OnTimeout::Requeue;
     }
     if let Some(prefix) = given.text("job-handle-prefix") {
+        HandlePrefix::new(prefix.as_bytes()).map_err(|_| invalid("job-handle-prefix", prefix))?;
         prefix.clone_into(&mut gearman.handle_prefix);
     }
     if config.data_dir == Config::default().data_dir {
@@ -125,15 +132,19 @@ fn apply(given: &Given, world: &World, config: &mut Config) -> Result<(), String
 
 fn numbers(given: &Given, config: &mut Config) -> Result<(), String> {
     let (server, gearman) = (&mut config.server, &mut config.gearman);
-    set(given, "backlog", 1, &mut server.backlog)?;
+    set(given, "backlog", 0, &mut server.backlog)?;
+    // The system's queue has one place then.
+    server.backlog = server.backlog.max(1);
     set(given, "file-descriptors", 1, &mut server.connections_max)?;
     set(given, "threads", 0, &mut server.threads)?;
     // -1 means "not given".
     if given.number("keepalive-count") != Some(-1) {
         set(given, "keepalive-count", 0, &mut server.keepalive_count)?;
     }
+    // It has no effect, but gearmand refuses these numbers.
+    set(given, "hashtable-buckets", 1, &mut 0_u32)?;
     // The numbers that mean "no limit" take the limit for jobs of all protocols away, too.
-    if let Some(0 | -1) = given.number("job-retries") {
+    if let Some(..=0) = given.number("job-retries") {
         (gearman.job_retries, config.limits.losses_max) = (0, 0);
     } else {
         set(given, "job-retries", 0, &mut gearman.job_retries)?;
@@ -160,7 +171,9 @@ fn set<T: TryFrom<i64>>(given: &Given, long: &str, least: i64, to: &mut T) -> Re
 
 fn port(given: &Given, world: &World) -> Result<u16, String> {
     let text = given.text("port").or_else(|| world.variable("GEARMAND_PORT"));
-    text.map_or(Ok(PORT), |text| text.trim().parse().map_err(|_| invalid("port", text)))
+    let number = text.map_or(Ok(PORT.into()), |text| text.trim().parse::<u32>().map_err(|_| invalid("port", text)));
+    // The system's look-up of a port cuts larger numbers off.
+    number.map(|number| (number & 0xffff).try_into().unwrap_or(PORT))
 }
 
 /// By default, serves Gearman on all addresses, as gearmand does. Addresses in Windlass's own configuration take
@@ -285,11 +298,12 @@ mod tests {
         let other = "only other queue types need it; jobs are kept in --data-dir";
         let ignored = |long: &str, why: &str| vec![format!("--{long} is ignored: {why}")];
         let is = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
-        let sqlite = "there is no -q libsqlite3 with a --libsqlite3-db";
+        let sqlite = "there is no -q libsqlite3";
         let http = "gearmand's HTTP is not spoken; let its clients speak Gearman, or keep a gearmand for them";
         let ca = "as in gearmand, clients need no certificate; --set gearman.tls.client_ca=FILE requires one from all clients";
         let cases: Vec<(&str, Vec<String>)> = vec![
             ("--backlog=64", is(&["server.backlog = 64"])),
+            ("--backlog=0", is(&["server.backlog = 1"])),
             ("--daemon", is(&["daemon true", "log.file = \"/var/log/gearmand.log\""])),
             ("--exceptions", is(&["gearman.exceptions = true"])),
             ("--file-descriptors=500", is(&["server.connections_max = 500"])),
@@ -297,6 +311,7 @@ mod tests {
             ("--job-retries=3", is(&["gearman.job_retries = 3"])),
             ("--job-retries=0", is(&["limits.losses_max = 0"])),
             ("--job-retries=-1", is(&["limits.losses_max = 0"])),
+            ("--job-retries=-5", is(&["limits.losses_max = 0"])),
             ("--job-handle-prefix=H:lap", is(&["gearman.handle_prefix = \"H:lap\""])),
             ("--hashtable-buckets=991", ignored("hashtable-buckets", "tables grow by themselves")),
             ("--keepalive", vec![]),
@@ -307,7 +322,7 @@ mod tests {
             ("--listen=::1", is(&["gearman.listen = [\"[::1]:4730\"]"])),
             ("--pid-file=/run/x", is(&["pid file Some(\"/run/x\")"])),
             ("--round-robin", is(&["gearman.round_robin = true"])),
-            ("--queue-type=libsqlite3", vec![]),
+            ("--queue-type=builtin", vec![]),
             ("--config-file=x", vec![]),
             (
                 "--syslog",
@@ -327,6 +342,14 @@ mod tests {
             ),
             ("--http-port=8080", ignored("http-port", http)),
             ("--port=4731", is(&["data_dir = \"/var/lib/windlass-4731\"", "gearman.listen = [\"0.0.0.0:4731\"]"])),
+            (
+                "--port=70000",
+                is(&[
+                    "--port=70000 is port 4464, as in gearmand",
+                    "data_dir = \"/var/lib/windlass-4464\"",
+                    "gearman.listen = [\"0.0.0.0:4464\"]",
+                ]),
+            ),
             ("--ssl-ca-file=c", ignored("ssl-ca-file", ca)),
             ("--ssl-certificate=c", ignored("ssl-certificate", "there is no --ssl")),
             ("--ssl-key=k", ignored("ssl-key", "there is no --ssl")),
@@ -387,11 +410,12 @@ mod tests {
             ),
             ("--verbose=LOUD", "Invalid value for --verbose supplied"),
             ("--port=abc", "the argument ('abc') for option '--port' is invalid"),
-            ("--port=65536", "the argument ('65536') for option '--port' is invalid"),
+            ("--port=-1", "the argument ('-1') for option '--port' is invalid"),
+            ("-q libsqlite3", "Error while initializing the queue: -q libsqlite3 needs --libsqlite3-db"),
             ("--listen=a/b", "the argument ('a/b') for option '--listen' is invalid"),
-            ("--backlog=0", "the argument ('0') for option '--backlog' is invalid"),
+            ("--backlog=-1", "the argument ('-1') for option '--backlog' is invalid"),
+            ("--hashtable-buckets=0", "the argument ('0') for option '--hashtable-buckets' is invalid"),
             ("--threads=-1", "the argument ('-1') for option '--threads' is invalid"),
-            ("--job-retries=-2", "the argument ('-2') for option '--job-retries' is invalid"),
             ("--keepalive-idle=-2", "the argument ('-2') for option '--keepalive-idle' is invalid"),
             ("--ssl", "--ssl needs --ssl-certificate"),
             ("--ssl --ssl-certificate=c", "--ssl needs --ssl-key"),
@@ -400,6 +424,9 @@ mod tests {
             let said = refused(line);
             assert!(said.starts_with(expected), "{line}: {said}");
         }
+        let prefix = ["--job-handle-prefix=a b".to_owned()];
+        let spaced = Plan::new(&Given::parse(&prefix, Loose::Refused).unwrap(), &World::default());
+        assert!(matches!(spaced, Err(Error::Usage(said)) if said.contains("('a b') for option '--job-handle-prefix'")));
         let said = |line: &str| match plan(line) {
             Err(Error::Failure(failure)) => failure.to_string(),
             other => panic!("{line}: {other:?}"),

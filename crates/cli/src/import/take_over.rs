@@ -25,10 +25,16 @@ const LINES_MAX: u32 = 100;
 /// Imports the rows of this table in this file.
 ///
 /// # Errors
-/// The file is not a queue of gearmand, a process has it open, or the data directory cannot be written to.
+/// The file is not a queue of gearmand, its folder does not exist, a process has it open, or the data directory cannot
+/// be written to.
 pub(crate) fn take_over(file: &Path, table: &str, config: &Config) -> Result<(), Failure> {
     let shown = file.display();
     if !file.exists() {
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            let folder = folder.display();
+            return Err(Failure::Runtime(format!("Error while initializing the queue: {folder}: no such folder")));
+        }
         tracing::info!(file = %shown, "there is no such queue of gearmand's: nothing is taken over");
         return Ok(());
     }
