@@ -155,10 +155,9 @@ pub(crate) fn check_queues(queues: &[QueueImage], config: &Config) -> Result<(),
 
 fn refused(served: &ServedQueue, why: &Refusal) -> Failure {
     let name = String::from_utf8_lossy(&served.name);
-    let advice = match why {
-        Refusal::WrongKind => ": name another queue, or start without this one, then end its jobs and remove it",
-        _ => "",
-    };
+    let is_other = *why == Refusal::WrongKind;
+    let advice =
+        if is_other { ": name another queue, or start without this one, then end its jobs and remove it" } else { "" };
     Error::senseless(served.key.clone(), format!("{}: {why}{advice}", name.escape_debug())).into()
 }
 

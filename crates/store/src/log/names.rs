@@ -59,7 +59,12 @@ impl Names {
 mod tests {
     use super::*;
 
-    fn commit(queues: &[u32], settings: &[(u32, Option<&[u8]>)]) -> Commit {
+    /// A queue with its record, if it is not gone.
+    type Setting = (u32, Option<&'static [u8]>);
+    /// Queues of jobs, settings, whether a segment begins, and what it lacks.
+    type Step = (&'static [u32], &'static [Setting], bool, &'static [u8]);
+
+    fn commit(queues: &[u32], settings: &[Setting]) -> Commit {
         let settings = settings.iter().map(|(queue, record)| (QueueId(*queue), record.map(Into::into))).collect();
         Commit { queues: queues.iter().copied().map(QueueId).collect(), settings, ..Commit::default() }
     }
@@ -69,8 +74,7 @@ mod tests {
         let mut names = Names::default();
         names.add(QueueId(1), b"one");
         names.add(QueueId(2), b"two");
-        // Queues of jobs, settings, whether a segment begins, and what it lacks.
-        let steps: [(&[u32], &[(u32, Option<&[u8]>)], bool, &[u8]); 8] = [
+        let steps: [Step; 8] = [
             (&[1], &[], true, b"\x03one"),
             (&[1], &[], false, b""),
             (&[1, 2, 9], &[], false, b"\x03two"),

@@ -231,7 +231,9 @@ impl Oracle {
         };
         let worker = |client: &super::ClientMemo| {
             let mut of = self.workers.iter().filter(|worker| client.worker == Some(worker.number));
-            of.next().filter(|_| self.protocol_of(asker).is_none()).map_or_else(Bytes::new, |worker| worker.name.clone())
+            of.next()
+                .filter(|_| self.protocol_of(asker).is_none())
+                .map_or_else(Bytes::new, |worker| worker.name.clone())
         };
         let row = |client: &&super::ClientMemo| ClientRow {
             id: client.id,
