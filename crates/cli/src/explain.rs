@@ -77,7 +77,7 @@ const ALL: &[Explanation] = &[
         "the login's role does not allow this",
         "Ask for another role: `windlass token NAME --role`.",
     ),
-    Explanation("too_many_failures", "this address has sent too many wrong logins", "Wait a minute."),
+    Explanation("too_many_failures", "this address has sent too many wrong logins with this name", "Wait a minute."),
     Explanation("too_many_logins", "too many logins are verified at once", "Try again."),
     Explanation("too_many_watching", "too many streams of events are open", "Close one, or try again."),
     Explanation("invalid_configuration", "a reload found an error, and changed nothing", "Correct the named key."),

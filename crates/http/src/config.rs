@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,6 +42,8 @@ pub struct Http {
     pub hosts: Vec<String>,
     /// Where a proxy shows the pages: `/` and names; empty for the root. `X-Script-Name` of a request has precedence.
     pub path_prefix: String,
+    /// Proxies whose `X-Forwarded-For` counts.
+    pub trusted_proxies: Vec<IpAddr>,
     /// The longest body of a request, and so the largest job that can be pushed here.
     pub body_bytes_max: ByteSize,
     /// Connections.
@@ -131,6 +134,7 @@ impl Default for Http {
             listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
             hosts: Vec::new(),
             path_prefix: String::new(),
+            trusted_proxies: Vec::new(),
             body_bytes_max: ByteSize(MIB),
             connections_max: 256,
             logins: PathBuf::new(),

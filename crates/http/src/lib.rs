@@ -32,6 +32,7 @@ mod name;
 mod params;
 mod places;
 mod problem;
+mod proxy;
 mod serve;
 mod site;
 mod spans;

@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use crate::config::{Configured, Http, SOCKET};
 use crate::crowd::{Admission, Answer, Crowd, Entered, Guest};
 use crate::guard::PROBES;
 use crate::problem::Problem;
+use crate::proxy::passed_on;
 use crate::site::{History, Prefix, below_prefix};
 use crate::spans;
 
@@ -72,7 +74,9 @@ pub(crate) fn start(
     let crowd = Crowd::new(configured.http.connections_max);
     let shared = Arc::new(Limits { app: Arc::clone(&app), crowd: Arc::clone(&crowd) });
     let prefix = Prefix::of_config(&configured.http.path_prefix).map_err(io::Error::other)?;
-    let house = House { router: api::router(app), prefix, crowd, tasks: TaskTracker::new(), counts, connects, stop };
+    let trusted_proxies = configured.http.trusted_proxies.as_slice().into();
+    let (router, tasks) = (api::router(app), TaskTracker::new());
+    let house = House { router, prefix, trusted_proxies, crowd, tasks, counts, connects, stop };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let spans = spans.map(|spans| runtime.spawn(spans));
     let serve = async move {
@@ -111,6 +115,7 @@ type Place = (Arc<Guest>, Option<Admitted>);
 struct House {
     router: Router,
     prefix: Prefix,
+    trusted_proxies: Arc<[IpAddr]>,
     crowd: Arc<Crowd>,
     tasks: TaskTracker,
     counts: Arc<Counts>,
@@ -215,7 +220,8 @@ impl House {
     {
         service_fn(move |request: Request<Incoming>| {
             let mut request = below_prefix(request.map(Body::new), &self.prefix);
-            request.extensions_mut().insert(peer.clone());
+            let from = passed_on(&peer, request.headers(), &self.trusted_proxies);
+            request.extensions_mut().insert(from.unwrap_or_else(|| peer.clone()));
             let admission = guest.begin(peer.is_owner || PROBES.contains(&request.uri().path()));
             if matches!(admission, Admission::Refused) {
                 self.warn_full(&peer.address, "refused a request");

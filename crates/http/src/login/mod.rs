@@ -9,7 +9,6 @@ mod session;
 mod verify;
 
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -18,7 +17,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use utoipa::ToSchema;
-use windlass_server::rates::source;
 
 use crate::problem::Problem;
 
@@ -143,11 +141,6 @@ impl Credentials {
         let (name, secret) = pair.split_once(separator).ok_or_else(missing)?;
         Ok(Self { kind, name: name.to_owned(), secret: secret.to_owned() })
     }
-}
-
-/// Who guesses, if this address does.
-fn guesser(address: Option<IpAddr>) -> u128 {
-    address.map_or(u128::MAX, source)
 }
 
 #[cfg(test)]

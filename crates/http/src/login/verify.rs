@@ -19,11 +19,11 @@ use axum::http::StatusCode;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use windlass_config::Secret;
-use windlass_server::rates::{Allowance, Rates};
+use windlass_server::rates::{self, Allowance, Rates};
 
 use super::file::Entry;
 use super::session::{Sessions, Token};
-use super::{Credentials, Entries, Identity, Kind, LOGIN_WRONG, guesser};
+use super::{Credentials, Entries, Identity, Kind, LOGIN_WRONG};
 use crate::config::Http;
 use crate::problem::{Outcome, Problem};
 
@@ -33,7 +33,7 @@ const AT_ONCE: u32 = 2;
 /// How long a request waits for its verification.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Wrong logins of an address.
+/// Wrong logins of an address with one name.
 const FAILURES_PER_MINUTE: u32 = 10;
 
 /// How often the file is looked at.
@@ -130,16 +130,17 @@ impl Logins {
     ///
     /// # Errors
     ///
-    /// They are wrong, or their address has had too many wrong ones.
+    /// They are wrong, or their address has had too many wrong ones with this name.
     pub(crate) async fn identify(&self, credentials: Credentials, address: Option<IpAddr>) -> Outcome<Identity> {
         let entry = self.entry(&credentials);
         let mark = self.mark(&credentials, entry.as_ref());
         if let Some(identity) = self.known(&mark, entry.as_ref()) {
             return Ok(identity);
         }
-        let is_admitted = |allowance| self.state().failures.admit(guesser(address), Instant::now(), allowance);
+        let guesser = self.guesser(&credentials, address);
+        let is_admitted = |allowance| self.state().failures.admit(guesser, Instant::now(), allowance);
         if !Allowance::per_minute(FAILURES_PER_MINUTE).is_none_or(is_admitted) {
-            let detail = "too many wrong logins from this address: wait a minute";
+            let detail = "too many wrong logins with this name from this address: wait a minute";
             return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", detail));
         }
         let busy = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_logins", "too many logins at once");
@@ -158,7 +159,7 @@ impl Logins {
                 Ok(entry.identity)
             }
             None => {
-                self.refuse(&name, address);
+                self.refuse(&name, address, guesser);
                 Err(Problem::unauthorized(LOGIN_WRONG, "the login is wrong"))
             }
         }
@@ -233,10 +234,19 @@ impl Logins {
         known.insert(mark);
     }
 
-    fn refuse(&self, name: &str, address: Option<IpAddr>) {
+    /// Who guesses: one address, with one name. A password for all has no names.
+    fn guesser(&self, credentials: &Credentials, address: Option<IpAddr>) -> u128 {
+        let source = address.map_or(u128::MAX, rates::source);
+        let Credentials { kind, name, .. } = credentials;
+        let who = if self.path.is_some() { format!("{kind} {name}") } else { String::new() };
+        let hash = Sha256::new_with_prefix(self.key).chain_update(source.to_le_bytes()).chain_update(who).finalize();
+        hash.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte))
+    }
+
+    fn refuse(&self, name: &str, address: Option<IpAddr>, guesser: u128) {
         let (mut state, now) = (self.state(), Instant::now());
         if let Some(allowance) = Allowance::per_minute(FAILURES_PER_MINUTE) {
-            state.failures.count(guesser(address), now, allowance);
+            state.failures.count(guesser, now, allowance);
         }
         if state.logged_at.is_none_or(|at| now.duration_since(at) >= LOOK_EVERY) {
             state.logged_at = Some(now);
@@ -313,11 +323,11 @@ mod tests {
             assert_eq!(status(&logins, "ada", "right-password").await, 200);
         }
         drop(places);
-        assert_eq!((status(&logins, "bob", "right-password").await, status(&logins, "ada", "x").await), (401, 401));
-        for _ in 0..8 {
+        for _ in 0..10 {
             assert_eq!(status(&logins, "ada", "y").await, 401);
         }
         assert_eq!(status(&logins, "ada", "z").await, 429);
+        assert_eq!(status(&logins, "bob", "right-password").await, 401, "another name");
         assert_eq!(status(&logins, "ada", "right-password").await, 200, "a known login is not kept out");
     }
 
