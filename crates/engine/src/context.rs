@@ -15,6 +15,9 @@ pub struct Context {
     pub now: Timestamp,
     /// The wall clock's lead over `now`, and the clock values for the journal. `at` is unused here.
     pub clock: Clock,
+    /// Bytes of jobs that may be handed out in this visit. The job that exceeds them is still handed out; then takers
+    /// wait, and are served in a later visit that has room.
+    pub room: u64,
     /// Changes to journal, in order.
     pub changes: Vec<Change>,
     /// Events to send, in order. The order of one client's events is binding.
@@ -29,7 +32,7 @@ impl Context {
     #[must_use]
     pub const fn new(now: Timestamp, seed: u64) -> Self {
         let clock = Clock::skewed(0);
-        Self { now, clock, changes: Vec::new(), events: Vec::new(), warnings: Vec::new(), rng: seed }
+        Self { now, clock, room: u64::MAX, changes: Vec::new(), events: Vec::new(), warnings: Vec::new(), rng: seed }
     }
 
     /// The next random number below `sides` (0 if `sides` is 0), from splitmix64.

@@ -59,6 +59,7 @@ mod refusal;
 mod request;
 mod rights;
 mod schedules;
+mod starved;
 mod terms;
 mod timers;
 mod warning;

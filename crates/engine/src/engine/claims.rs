@@ -173,9 +173,10 @@ fn hear(state: &mut State, job: JobId, call: &mut Call<'_>) {
 
 // ---- the end of the grace ------------------------------------------------------------------------------------------
 
-/// A client asks for work, or stops asking. During the grace the request waits.
+/// A client asks for work, or stops asking. During the grace, and while there is no room for more jobs, the request
+/// waits.
 pub(super) fn ask_for_work(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
-    if !state.grace.defers_takes(state.now) {
+    if call.context.room > 0 && !state.grace.defers_takes(state.now) {
         return take::ask(state, command, call);
     }
     if matches!(command, TakeCommand::Unwait) {
@@ -183,20 +184,33 @@ pub(super) fn ask_for_work(state: &mut State, command: TakeCommand, call: &mut C
         return take::ask(state, command, call);
     }
     state.clients.opened(call.client)?;
+    if call.context.room == 0 {
+        state.starved.wait(state.now);
+    }
     if state.grace.defer(call.client, call.tag, command) { Ok(()) } else { Err(Refusal::OutOfPlace) }
 }
 
-/// Whether the grace is over, and something has waited for that.
+/// Whether the grace is over, there may be room, and something has waited for that.
 pub(super) fn has_waited(state: &State) -> bool {
-    state.grace.is_due(state.now)
+    state.grace.is_due(state.now) && !state.starved.waits(state.now)
 }
 
-/// Does what has waited for the end of the grace, at most one page of it.
+/// When something is to be done that has waited.
+pub(super) fn next_at(state: &State) -> Timestamp {
+    let room_at = state.starved.again_at();
+    let grace_at = state.grace.next_at();
+    room_at.map_or(grace_at, |at| if grace_at <= state.now { at } else { at.min(grace_at) })
+}
+
+/// Does what has waited for the end of the grace or for room, at most one page of it.
 pub(super) fn end_waiting(state: &mut State, context: &mut Context) {
     while let Some(Expected { client, reports, .. }) = state.grace.give_up_one() {
         do_reports(state, client, reports, context);
     }
     for _ in 0..state.page(u32::MAX) {
+        if context.room == 0 {
+            return state.starved.wait(state.now);
+        }
         let Some((client, tag, take)) = state.grace.pop_take() else { return };
         state.work.spend(COMMAND);
         let mut call = Call { client, tag, context };

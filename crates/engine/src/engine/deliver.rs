@@ -93,6 +93,7 @@ pub(super) fn hand_out(
         remember_move(state, slot, context);
     }
     if let Some(taken) = taken(state, job, token).map(Box::new) {
+        context.room = context.room.saturating_sub(taken.body.len() as u64);
         match tag {
             Tag::NONE => context.notify(client, Notice::Delivered(taken)),
             tag => context.reply(client, tag, Reply::Taken(taken)),

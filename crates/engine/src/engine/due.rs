@@ -1,14 +1,14 @@
 //! Time: everything due runs before the next command, in the order in which it fell due.
 
 use super::batches::advance;
-use super::claims::{end_waiting, has_waited};
+use super::claims::{self, end_waiting, has_waited};
 use super::ends::expire_job;
 use super::failures::expire_lease;
 use super::place::{count, remove_job};
 use super::requeue::make_ready;
 use super::room::{drop_dead, has_dead_to_drop};
 use super::schedules::run_schedule;
-use super::serve::{serve, serve_freed, serve_unclaimed};
+use super::serve::{serve, serve_freed, serve_starved, serve_unclaimed};
 use super::state::State;
 use super::workers::{await_workers, miss_beat};
 use crate::context::Context;
@@ -52,6 +52,9 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
         drop_dead(state, context);
         end_visit(state, context);
     }
+    if serve_starved(state, context) {
+        end_visit(state, context);
+    }
     if has_waited(state) {
         end_waiting(state, context);
         end_visit(state, context);
@@ -93,7 +96,7 @@ pub(super) fn end_visit(state: &mut State, context: &mut Context) {
 /// The next time at which work is due, if any.
 pub(super) fn next_deadline(state: &State) -> Option<Timestamp> {
     let (at, _) = next_due(state);
-    let at = if has_dead_to_drop(state) { at.min(state.now) } else { at.min(state.grace.next_at()) };
+    let at = if has_dead_to_drop(state) { at.min(state.now) } else { at.min(claims::next_at(state)) };
     (at < Timestamp::NEVER).then_some(at)
 }
 

@@ -249,6 +249,12 @@ impl Engine {
         room::has_dead_to_drop(&self.state)
     }
 
+    /// Whether clients wait because visits had no room for their jobs ([`Context::room`]).
+    #[must_use]
+    pub const fn is_starved(&self) -> bool {
+        self.state.starved.again_at().is_some()
+    }
+
     /// The estimated cost of all commands since the engine was created, in units of about 25 ns. For callers that must
     /// not keep others waiting.
     #[must_use]

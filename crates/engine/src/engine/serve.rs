@@ -26,6 +26,7 @@ pub(super) fn serve(state: &mut State, queue: QueueId, context: &mut Context) {
     while let Some(next) = next_served(state, queue) {
         match next {
             Next::Wake(client) => wake(state, client, queue, context),
+            Next::HandTo(..) if context.room == 0 => return state.starved.add(queue, state.now),
             Next::HandTo(client, key) => hand_to_waiting(state, client, key, queue, context),
         }
     }
@@ -108,6 +109,10 @@ pub(super) fn serve_unclaimed(state: &mut State, context: &mut Context) -> bool 
     }
     let mut any = false;
     while let Some((id, served, slot)) = next_unclaimed(state) {
+        if context.room == 0 {
+            state.starved.add_unclaimed(state.now);
+            break;
+        }
         state.waiters().use_credit(id);
         hand_out(state, id, Tag::NONE, slot, served, &[], context);
         any = true;
@@ -128,4 +133,14 @@ pub(super) fn next_unclaimed(state: &State) -> Option<(ClientId, Served, Slot)> 
             })
         })
     })
+}
+
+/// Serves what has waited for room, if it is time. Returns whether it was.
+pub(super) fn serve_starved(state: &mut State, context: &mut Context) -> bool {
+    let Some((queues, unclaimed)) = state.starved.take_due(state.now) else { return false };
+    queues.into_iter().for_each(|queue| serve(state, queue, context));
+    if unclaimed {
+        state.queues.serve_unclaimed_again();
+    }
+    true
 }

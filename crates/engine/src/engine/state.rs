@@ -22,6 +22,7 @@ use crate::meta::Meta;
 use crate::queues::Queues;
 use crate::refusal::{Capacity, Refusal};
 use crate::schedules::Schedules;
+use crate::starved::Starved;
 use crate::timers::Timers;
 use crate::work::Work;
 
@@ -43,6 +44,7 @@ pub(super) struct State {
     pub(super) timers: Timers,
     pub(super) meta: Meta,
     pub(super) grace: Grace,
+    pub(super) starved: Starved,
     pub(super) days: Days,
     pub(super) work: Work,
     pub(super) dead_dropped: DeadDropped,
@@ -67,6 +69,7 @@ impl State {
             timers: Timers::default(),
             meta: Meta::new(),
             grace: Grace::default(),
+            starved: Starved::default(),
             days: Days::new(),
             work: Work::default(),
             dead_dropped: DeadDropped::default(),

@@ -165,6 +165,10 @@ fn spend_credits(state: &mut State, id: ClientId, context: &mut Context) {
             candidates.into_iter().flatten().min_by_key(|(key, _)| *key)
         };
         let Some((served, slot)) = choose(state, id, client.subscriptions(), client.select(), first) else { return };
+        if context.room == 0 {
+            client.subscriptions().iter().for_each(|served| state.starved.add(served.queue, state.now));
+            return state.starved.add_unclaimed(state.now);
+        }
         state.waiters().use_credit(id);
         hand_out(state, id, Tag::NONE, slot, served, &[], context);
     }

@@ -170,7 +170,12 @@ impl Queues {
         self.unclaimed.is_dirty
     }
 
-    /// No unclaimed job matches a waiting client any more.
+    /// Unclaimed jobs have waited for room.
+    pub(crate) const fn serve_unclaimed_again(&mut self) {
+        self.unclaimed.is_dirty = true;
+    }
+
+    /// No unclaimed job matches a waiting client any more, or there is no room for it.
     pub(crate) const fn unclaimed_are_served(&mut self) {
         self.unclaimed.is_dirty = false;
     }

@@ -19,6 +19,7 @@ mod order;
 mod past;
 mod queues;
 mod retries;
+mod room;
 mod rules;
 mod scale;
 mod schedules;

@@ -21,6 +21,8 @@ pub(crate) struct Broker {
     pub(crate) now: u64,
     /// How far the wall clock is ahead of `now`.
     pub(crate) skew_ms: i64,
+    /// Bytes of jobs that may be handed out in each visit.
+    pub(crate) room: u64,
     /// All warnings, turn by turn.
     pub(crate) warnings: Vec<Warning>,
     tags: u64,
@@ -38,7 +40,8 @@ impl Broker {
         let mut limits = Limits::default();
         change(&mut limits);
         let engine = Engine::new(limits, 99);
-        let mut broker = Self { engine, now: 1_000, skew_ms: 0, warnings: Vec::new(), tags: 0, turns: 0 };
+        let (now, skew_ms, room) = (1_000, 0, u64::MAX);
+        let mut broker = Self { engine, now, skew_ms, room, warnings: Vec::new(), tags: 0, turns: 0 };
         for client in 1..=4 {
             broker.open(client);
         }
@@ -79,6 +82,7 @@ impl Broker {
         self.turns += 1;
         let mut context = Context::new(Timestamp(self.now), self.turns);
         context.clock = Clock::skewed(self.skew_ms);
+        context.room = self.room;
         context
     }
 
