@@ -181,8 +181,8 @@ pub enum LeaseCommand {
         /// The reason, as a sentence. Becomes the failure's message.
         why: Bytes,
     },
-    /// Return a leased job without working on it, to its own position or to the front. Counts no failure. Answer:
-    /// `Done`.
+    /// Return a leased job without working on it, to its own position or to the front. Counts neither a failure nor a
+    /// loss. Entries of `cycle` queues need the token. Answer: `Done`.
     Release {
         /// The job.
         job: JobRef,

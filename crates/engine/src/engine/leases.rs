@@ -7,7 +7,7 @@ use super::checks::{check_body, is_holder, leased, left, must_be};
 use super::ends::notify_end;
 use super::failures::{EXPIRED_KIND, bury_unconvertible, fail_job};
 use super::place::{count, count_success, move_job, observe_run, remember_move, remember_put, remove_job};
-use super::requeue::{go_round, make_ready};
+use super::requeue::{go_round, make_ready, void_token};
 use super::state::{State, own};
 use super::warnings::warn_unfit;
 use crate::command::LeaseCommand;
@@ -147,11 +147,15 @@ fn mark_unfit(state: &mut State, slot: Slot, own: Option<Protocol>) -> bool {
 
 fn release(state: &mut State, job: &JobRef, proof: Proof, front: bool, call: &mut Call<'_>) -> Result<(), Refusal> {
     let slot = leased(state, call.client, job, proof)?;
-    must_be(state, slot, QueueKind::Work)?;
+    // The daemon returns what its client has never got, of either kind.
+    if !matches!(proof, Proof::Token(_)) {
+        must_be(state, slot, QueueKind::Work)?;
+    }
     let is_own = |job: &Job| job.lease().is_some_and(|lease| is_holder(state, call.client, &lease.holder));
     if proof == Proof::AnyLease && !state.jobs.at(slot).is_some_and(is_own) {
         state.jobs.update(slot, |job| job.extra_mut().taken_back = true);
     }
+    void_token(state, slot, call.context);
     let rank = front.then(|| state.meta.rank(true));
     make_ready(state, slot, rank, call.context);
     call.done();

@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientId, Command, Context, Event, From, JobCommand, JobId, LeaseTerms, OnExpiry, RepayTo, Reply,
-    Select, Tag, Take, TakeCommand, Timestamp, Wait,
+    ClientCommand, ClientId, Command, Context, Event, From, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms,
+    OnExpiry, Proof, RepayTo, Reply, Select, Tag, Take, TakeCommand, Timestamp, Token, Wait,
 };
 
 use crate::common;
@@ -247,6 +247,17 @@ fn cycle_queues_refuse_the_commands_of_work_queues() {
     broker.says(1, push("q"), ["1 new j2"]);
     broker.says(2, take(["q"]), ["2 took j2.1"]);
     broker.says(2, repay(2, 1, RepayTo::Front), ["2 refused: queue of the other kind"]);
+}
+
+/// The daemon returns an entry that its client has never got.
+#[test]
+fn an_entry_is_released_with_its_token() {
+    let mut broker = Broker::new();
+    broker.says(1, push("c").cycle(), ["1 new j1"]);
+    broker.says(2, take_round("c"), ["2 took j1.2"]);
+    let (job, proof) = (JobRef::Id(JobId(1)), Proof::Token(Token(2)));
+    broker.says(2, Command::Lease(LeaseCommand::Release { job, proof, front: false }), ["2 done"]);
+    broker.says(3, take_round("c"), ["3 took j1.3"]);
 }
 
 /// A lease granted before the daemon stopped may be forgotten: its lend key must not fit a lease granted after.

@@ -206,13 +206,15 @@ impl Oracle {
     }
 
     pub(super) fn release(&mut self, client: ClientId, claim: Claim, front: bool) -> Answer {
-        let id = self.claimed_of(client, claim, QueueKind::Work)?;
+        let by_token = matches!(claim, (_, Proof::Token(_)));
+        let id = if by_token { self.claimed(client, claim) } else { self.claimed_of(client, claim, QueueKind::Work) }?;
         let own =
             self.job(id).and_then(|memo| memo.job.lease()).is_some_and(|lease| self.is_own(client, &lease.holder));
         if claim.1 == Proof::AnyLease && !own {
             self.see("Release::TakenBack");
             self.job_mut(id).extra().taken_back = true;
         }
+        self.void_token(id);
         let rank = front.then(|| self.rank(true));
         self.make_ready(id, rank);
         Ok(Some(Reply::Done))
