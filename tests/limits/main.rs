@@ -6,3 +6,4 @@ mod bounds;
 #[path = "../common/mod.rs"]
 mod common;
 mod security;
+mod storms;

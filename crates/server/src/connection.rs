@@ -337,7 +337,7 @@ impl Connection {
             self.hear_of_the_stop();
         }
         let is_due = self.session.next_deadline().is_some_and(|at| at <= self.now);
-        self.read_socket();
+        self.read_socket(is_due);
         // Bytes that waited in the socket count before a deadline does.
         if !self.was_read
             && let Some(why) = self.times_out()
@@ -364,6 +364,9 @@ impl Connection {
                 self.heard_at = self.now;
                 self.session.on_open(self.now, &mut self.outbox);
                 return true;
+        if std::mem::take(&mut self.readable) {
+            self.guest.shakes_hands();
+        }
             }
             Ok(false) if stopping => self.end(Reason::Shutdown),
             Ok(false) if self.shaking_until.is_some_and(|until| until <= self.now) => {
@@ -385,9 +388,10 @@ impl Connection {
         self.outbox.hang_up(Reason::Shutdown);
     }
 
-    /// Reads, if the connection may, and passes the bytes to the session.
-    fn read_socket(&mut self) {
-        if !self.begin_reading() || !self.readable {
+    /// Reads, if the connection may, and passes the bytes to the session. `is_due`: a deadline of the session has come.
+    /// With many sockets, the kernel may not have reported yet that this one has bytes.
+    fn read_socket(&mut self, is_due: bool) {
+        if !self.begin_reading() || !(self.readable || is_due) {
             return;
         }
         match self.read() {

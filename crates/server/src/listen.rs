@@ -28,13 +28,13 @@ use crate::control::StopRequests;
 use crate::handed::Handed;
 use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
-use crate::places::{FAILED_LOGINS, PlaceLimits, Places};
+use crate::places::{FAILED_LOGINS, Full, Guest, PlaceLimits, Places};
 use crate::protocols::{ProtocolNames, Served};
 use crate::serving::{Arrival, Label, ThreadSlots};
 use crate::stream::Stream;
 use crate::traffic::{Counts, NO_PLACE, Traffic};
 
-/// Pause after the kernel fails to accept a connection.
+/// Pause after the kernel fails to accept a connection, and before another look whether there is a place.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Bytes that the kernel may hold for a peer before it sends any of them.
@@ -146,26 +146,35 @@ impl Acceptor {
         &self.thread_slots
     }
 
-    /// Passes a connection to one of the threads. Closes it if there is no place for it.
+    /// Waits for a place for a connection. `None`: the connection must be closed.
+    async fn place(&self, info: &ClientInfo, endpoint: &Endpoint, counts: &Counts) -> Option<Guest> {
+        let (protocol, peer) = (endpoint.name, &*info.address);
+        loop {
+            match self.places.take(protocol, peer, endpoint.is_admin) {
+                Ok(guest) => return Some(guest),
+                Err(Full::Yet) => {
+                    warn_limited!("wait", protocol, peer, "too many connections: new ones wait");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+                Err(Full::Limit(limit)) => {
+                    let what = if limit == FAILED_LOGINS { "failed logins" } else { "connections" };
+                    warn_limited!(limit, protocol, peer, limit, "too many {what}: closed the new connection");
+                    counts.opened();
+                    counts.closed(NO_PLACE);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Passes a connection to one of the threads.
     fn enter(
         &self,
         (socket, info): (Accepted, ClientInfo),
-        served: &Served,
-        counts: &Counts,
+        Served { endpoint, sessions, tls }: &Served,
+        guest: Guest,
         rights: Rights,
     ) -> io::Result<()> {
-        let Served { endpoint, sessions, tls } = served;
-        let guest = match self.places.take(endpoint.name, &info.address, endpoint.is_admin) {
-            Ok(guest) => guest,
-            Err(limit) => {
-                let (protocol, peer) = (endpoint.name, &*info.address);
-                let what = if limit == FAILED_LOGINS { "failed logins" } else { "connections" };
-                warn_limited!(limit, protocol, peer, limit, "too many {what}: closed the new connection");
-                counts.opened();
-                counts.closed(NO_PLACE);
-                return Ok(());
-            }
-        };
         let (stream, handshake_max): (Box<dyn Stream>, _) = match (socket, tls) {
             (Accepted::Tcp(socket), None) => (Box::new(TcpStream::from_std(socket)), Duration::ZERO),
             (Accepted::Tcp(socket), Some(tls)) => {
@@ -372,11 +381,18 @@ impl Bound {
         let counts = acceptor.shared.traffic.counts(served.endpoint.name);
         async move {
             loop {
-                let accepted = tokio::select! {
-                    () = acceptor.closed.cancelled() => return,
-                    accepted = self.next(&acceptor.keep_alive) => accepted,
+                let let_in = async {
+                    let accepted = self.next(&acceptor.keep_alive).await?;
+                    match acceptor.place(&accepted.1, &served.endpoint, &counts).await {
+                        Some(guest) => acceptor.enter(accepted, &served, guest, rights),
+                        None => Ok(()),
+                    }
                 };
-                if let Err(error) = accepted.and_then(|accepted| acceptor.enter(accepted, &served, &counts, rights)) {
+                let let_in = tokio::select! {
+                    () = acceptor.closed.cancelled() => return,
+                    let_in = let_in => let_in,
+                };
+                if let Err(error) = let_in {
                     warn_limited!("accept", %error, protocol = served.endpoint.name, "could not accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
@@ -429,7 +445,14 @@ pub(crate) mod tests {
     pub(crate) fn acceptor(hub: &Arc<Hub>) -> Arc<Acceptor> {
         let shared = shared(hub);
         let (_, thread_slots) = Threads::start((0, 0), &shared, Polling::Off).unwrap();
-        let places = PlaceLimits { connections_max: 1, reserved: 0, per_address_max: 0, rate: None, failures: None };
+        let places = PlaceLimits {
+            connections_max: 1,
+            reserved: 0,
+            per_address_max: 0,
+            rate: None,
+            failures: None,
+            silence_min: Duration::ZERO,
+        };
         Arc::new(Acceptor::new(ProtocolNames::default(), thread_slots, shared, places))
     }
 

@@ -2,9 +2,11 @@
 //! gives way to a new one.
 //!
 //! - Some places are reserved for each protocol, so that another protocol cannot take them all.
-//! - When no place is left, a silent connection gives way: one that has sent nothing yet. It is the one that has been
-//!   silent for longest within the same protocol, or else within a protocol that has more than its reserved places. A
-//!   connection that has sent a byte stays.
+//! - When no place is left, a silent connection gives way: one that has sent nothing yet, or only parts of a TLS
+//!   handshake. It is the one that has been silent for longest within the same protocol, or else within a protocol that
+//!   has more than its reserved places. A connection that has sent a byte stays.
+//! - A connection that has been silent for less than a second may be on its way, so it stays, too. The new connection
+//!   waits until one has been silent for that long.
 //! - When no silent connection is left, a few more are let in for administrators: peers whose first byte shows that
 //!   they are. The daemon closes other connections in these places on their first byte.
 
@@ -12,7 +14,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use foldhash::HashMap;
@@ -22,6 +24,9 @@ use windlass_session::protocol::IsAdmin;
 use crate::logging::limited::warn_limited;
 use crate::mailbox::Mailbox;
 use crate::rates::{self, Allowance, Rates};
+
+/// The limit of all connections.
+const CONNECTIONS: &str = "connections_max";
 
 /// The limit of an address that connects too often.
 const CONNECTS: &str = "connections_per_address_per_minute";
@@ -48,6 +53,27 @@ pub(crate) struct PlaceLimits {
     pub(crate) rate: Option<Allowance>,
     /// Failed logins from each address, beyond which it may not connect.
     pub(crate) failures: Option<Allowance>,
+    /// How long a connection must have been silent to give way.
+    pub(crate) silence_min: Duration,
+}
+
+/// Why there is no place for a new connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Full {
+    /// A silent connection may give way later.
+    Yet,
+    /// This limit leaves no place.
+    Limit(&'static str),
+}
+
+/// How a new connection gets its place.
+#[derive(Debug)]
+enum Way {
+    Free,
+    /// In the place of this connection.
+    InPlaceOf(u64),
+    /// Beyond the limit, in the place of this connection if there is one.
+    Extra(Option<u64>),
 }
 
 /// All places.
@@ -64,8 +90,8 @@ struct Inner {
     administrators: usize,
     protocols: HashMap<&'static str, usize>,
     addresses: HashMap<Box<str>, usize>,
-    /// Connections that have sent nothing yet, oldest first.
-    silent: BTreeMap<u64, Arc<Entry>>,
+    /// Connections that have sent nothing yet, and since when they are silent, longest first.
+    silent: BTreeMap<u64, (Instant, Arc<Entry>)>,
     next: u64,
     connects: Rates,
     failures: Rates,
@@ -120,26 +146,22 @@ impl Places {
         self.lock().protocols.entry(protocol).or_default();
     }
 
-    /// Takes a place for a connection. The error is the name of the limit that leaves no place.
+    /// Takes a place for a connection.
     pub(crate) fn take(
         self: &Arc<Self>,
         protocol: &'static str,
         address: &str,
         is_admin: IsAdmin,
-    ) -> Result<Guest, &'static str> {
-        let mut inner = self.lock();
-        inner.admit(address, &self.limits.load())?;
-        let (evicted, is_extra) = if self.has_room(&inner, protocol) {
-            (None, false)
-        } else if let Some(entry) = self.give_way(&mut inner, protocol) {
-            (Some(entry), false)
-        } else {
-            // An administrator never begins with NUL.
-            let evicted = Self::admit_extra(&mut inner, is_admin(b'\n') && !is_admin(0))?;
-            (evicted, true)
+    ) -> Result<Guest, Full> {
+        let (mut inner, now) = (self.lock(), Instant::now());
+        // An administrator never begins with NUL.
+        let way = self.way(&inner, protocol, is_admin(b'\n') && !is_admin(0), now)?;
+        inner.admit(address, &self.limits.load()).map_err(Full::Limit)?;
+        let (is_extra, evicted) = match way {
+            Way::Free => (false, None),
+            Way::InPlaceOf(number) => (false, inner.let_go(number)),
+            Way::Extra(number) => (true, number.and_then(|number| inner.let_go(number))),
         };
-        let number = inner.next;
-        inner.next += 1;
         let entry = Arc::new(Entry {
             protocol,
             address: address.into(),
@@ -148,7 +170,7 @@ impl Places {
             mailbox: OnceLock::new(),
         });
         inner.count(&entry);
-        inner.silent.insert(number, Arc::clone(&entry));
+        let number = inner.add_silent(now, &entry);
         drop(inner);
         if let Some(entry) = evicted {
             entry.evict();
@@ -188,27 +210,33 @@ impl Places {
         limits.reserved.min(limits.connections_max / 2 / protocols)
     }
 
-    /// Frees the place of a silent connection, if there is one.
-    fn give_way(&self, inner: &mut Inner, protocol: &str) -> Option<Arc<Entry>> {
-        let reserved = self.reserved(inner);
-        let open = |name: &str| inner.protocols.get(name).copied().unwrap_or_default();
-        let mut silent = inner.silent.iter().filter(|(_, entry)| !entry.is_extra);
-        let own = silent.clone().find(|(_, entry)| entry.protocol == protocol);
-        let (number, _) = own.or_else(|| silent.find(|(_, entry)| open(entry.protocol) > reserved))?;
-        let number = *number;
-        inner.let_go(number)
+    /// How one more connection of a protocol can have a place.
+    fn way(&self, inner: &Inner, protocol: &str, has_administrators: bool, now: Instant) -> Result<Way, Full> {
+        if self.has_room(inner, protocol) {
+            return Ok(Way::Free);
+        }
+        let silence_min = self.limits.load().silence_min;
+        let may_go = |since: Instant| now.saturating_duration_since(since) >= silence_min;
+        match self.longest_silent(inner, protocol) {
+            Some((number, since)) => return may_go(since).then_some(Way::InPlaceOf(number)).ok_or(Full::Yet),
+            None if !has_administrators => return Err(Full::Limit(CONNECTIONS)),
+            None if inner.administrators < ADMINISTRATORS_MAX => return Ok(Way::Extra(None)),
+            None => {}
+        }
+        match inner.silent.iter().find(|(_, (_, entry))| entry.is_extra) {
+            Some((number, (since, _))) => may_go(*since).then_some(Way::Extra(Some(*number))).ok_or(Full::Yet),
+            None => Err(Full::Limit(CONNECTIONS)),
+        }
     }
 
-    /// Makes sure that there is a place for an administrator.
-    fn admit_extra(inner: &mut Inner, has_administrators: bool) -> Result<Option<Arc<Entry>>, &'static str> {
-        if !has_administrators {
-            return Err("connections_max");
-        }
-        if inner.administrators < ADMINISTRATORS_MAX {
-            return Ok(None);
-        }
-        let number = inner.silent.iter().find(|(_, entry)| entry.is_extra).map(|(number, _)| *number);
-        number.and_then(|number| inner.let_go(number)).map(Some).ok_or("connections_max")
+    /// The silent connection that gives way to one of this protocol first, and since when it is silent.
+    fn longest_silent(&self, inner: &Inner, protocol: &str) -> Option<(u64, Instant)> {
+        let reserved = self.reserved(inner);
+        let open = |name: &str| inner.protocols.get(name).copied().unwrap_or_default();
+        let mut silent = inner.silent.iter().filter(|(_, (_, entry))| !entry.is_extra);
+        let own = silent.clone().find(|(_, (_, entry))| entry.protocol == protocol);
+        let found = own.or_else(|| silent.find(|(_, (_, entry))| open(entry.protocol) > reserved));
+        found.map(|(number, (since, _))| (*number, *since))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -282,9 +310,17 @@ impl Inner {
         }
     }
 
+    /// Adds a connection that is silent from now on. Returns its number.
+    fn add_silent(&mut self, now: Instant, entry: &Arc<Entry>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.silent.insert(number, (now, Arc::clone(entry)));
+        number
+    }
+
     /// Takes the place of a silent connection. The caller must notify it.
     fn let_go(&mut self, number: u64) -> Option<Arc<Entry>> {
-        let entry = self.silent.remove(&number)?;
+        let (_, entry) = self.silent.remove(&number)?;
         entry.evicted.store(true, Ordering::Release);
         self.discount(&entry);
         Some(entry)
@@ -292,7 +328,7 @@ impl Inner {
 }
 
 impl Entry {
-    const WHY: Reason = Reason::Limit("connections_max");
+    const WHY: Reason = Reason::Limit(CONNECTIONS);
 
     fn evict(&self) {
         if let Some(mailbox) = self.mailbox.get() {
@@ -314,6 +350,14 @@ impl Guest {
     pub(crate) fn failed_to_log_in(&self) {
         if let (Some(allowance), Ok(address)) = (self.places.limits.load().failures, self.entry.address.parse()) {
             self.places.lock().failures.count(rates::source(address), Instant::now(), allowance);
+        }
+    }
+
+    /// The peer goes on with its TLS handshake, and is silent from now on.
+    pub(crate) fn shakes_hands(&mut self) {
+        let mut inner = self.places.lock();
+        if let Some((_, entry)) = inner.silent.remove(&self.number) {
+            self.number = inner.add_silent(Instant::now(), &entry);
         }
     }
 
@@ -347,15 +391,22 @@ mod tests {
     const NOBODY: IsAdmin = |_| false;
 
     fn places(connections_max: usize, reserved: usize, per_address_max: usize) -> Arc<Places> {
-        let limits = PlaceLimits { connections_max, reserved, per_address_max, rate: None, failures: None };
+        let limits = PlaceLimits {
+            connections_max,
+            reserved,
+            per_address_max,
+            rate: None,
+            failures: None,
+            silence_min: Duration::ZERO,
+        };
         let places = Places::new(limits);
         ["gearman", "faktory"].iter().for_each(|protocol| places.keep_for(protocol));
         places
     }
 
-    fn spoken(places: &Arc<Places>, protocol: &'static str, is_admin: IsAdmin) -> Result<Guest, &'static str> {
+    fn spoken(places: &Arc<Places>, protocol: &'static str, is_admin: IsAdmin) -> Result<Guest, Full> {
         let mut guest = places.take(protocol, "", is_admin)?;
-        guest.spoke(Some(0)).map_or(Ok(guest), |_| Err("not an administrator"))
+        guest.spoke(Some(0)).map_or(Ok(guest), |_| Err(Full::Limit("not an administrator")))
     }
 
     #[test]
@@ -388,7 +439,7 @@ mod tests {
         for guest in &mut silent[3..] {
             guest.spoke(Some(0));
         }
-        assert_eq!(spoken(&places, "gearman", NOBODY).unwrap_err(), "connections_max");
+        assert_eq!(spoken(&places, "gearman", NOBODY).unwrap_err(), Full::Limit("connections_max"));
         drop((silent, newest, others));
         let inner = places.lock();
         assert_eq!((inner.open, inner.silent.len()), (0, 0));
@@ -406,15 +457,35 @@ mod tests {
         let places = self::places(4, 1, 0);
         let silent = places.take("faktory", "", NOBODY).unwrap();
         let _spoken = [(); 3].map(|()| spoken(&places, "gearman", NOBODY).unwrap());
-        assert_eq!(spoken(&places, "gearman", NOBODY).unwrap_err(), "connections_max");
+        assert_eq!(spoken(&places, "gearman", NOBODY).unwrap_err(), Full::Limit("connections_max"));
         assert!(!silent.entry.evicted.load(Ordering::Acquire), "the place is reserved for its protocol");
+    }
+
+    #[test]
+    fn a_connection_that_may_be_on_its_way_stays_and_the_new_one_waits() {
+        let places = places(2, 0, 0);
+        let limits = **places.limits.load();
+        let set = |silence_min| places.limit(PlaceLimits { silence_min, ..limits });
+        let mut first = places.take("gearman", "", NOBODY).unwrap();
+        let second = places.take("gearman", "", NOBODY).unwrap();
+        set(Duration::MAX);
+        for protocol in ["gearman", "faktory"] {
+            assert_eq!(places.take(protocol, "", TEXT).unwrap_err(), Full::Yet);
+        }
+        first.shakes_hands();
+        set(Duration::ZERO);
+        let third = places.take("faktory", "", NOBODY).unwrap();
+        let evicted = [&first, &second].map(|guest| guest.entry.evicted.load(Ordering::Acquire));
+        assert_eq!(evicted, [false, true], "the first has sent something meanwhile");
+        drop((first, second, third));
+        assert!(places.lock().silent.is_empty());
     }
 
     #[test]
     fn an_administrator_is_let_in_when_no_connection_is_silent() {
         let places = places(4, 1, 0);
         let guests: Vec<Guest> = (0..3).map(|_| spoken(&places, "gearman", TEXT).unwrap()).collect();
-        assert_eq!(spoken(&places, "gearman", TEXT).unwrap_err(), "not an administrator");
+        assert_eq!(spoken(&places, "gearman", TEXT).unwrap_err(), Full::Limit("not an administrator"));
         let mut silent: Vec<Guest> =
             (0..ADMINISTRATORS_MAX).map(|_| places.take("gearman", "", TEXT).unwrap()).collect();
         let mut admin = places.take("gearman", "", TEXT).unwrap();
@@ -425,7 +496,7 @@ mod tests {
         assert_eq!(admin.spoke(Some(b's')), None);
         assert_eq!(admin.spoke(Some(0)), None, "only the first byte counts");
         silent.iter_mut().skip(1).for_each(|guest| drop(guest.spoke(Some(b'w'))));
-        assert_eq!(places.take("gearman", "", TEXT).unwrap_err(), "connections_max");
+        assert_eq!(places.take("gearman", "", TEXT).unwrap_err(), Full::Limit("connections_max"));
         drop((guests, silent, admin));
         let inner = places.lock();
         assert_eq!((inner.open, inner.administrators), (0, 0));
@@ -435,7 +506,10 @@ mod tests {
     fn an_address_has_a_limit() {
         let places = places(10, 0, 2);
         let mut guests: Vec<Guest> = (0..2).map(|_| places.take("gearman", "192.0.2.1", NOBODY).unwrap()).collect();
-        assert_eq!(places.take("faktory", "192.0.2.1", NOBODY).unwrap_err(), "connections_per_address_max");
+        assert_eq!(
+            places.take("faktory", "192.0.2.1", NOBODY).unwrap_err(),
+            Full::Limit("connections_per_address_max")
+        );
         guests.push(places.take("gearman", "192.0.2.2", NOBODY).unwrap());
         guests.extend((0..5).map(|_| places.take("gearman", "", NOBODY).unwrap()));
         guests.remove(0);
@@ -451,13 +525,13 @@ mod tests {
         let limits = **places.limits.load();
         places.limit(PlaceLimits { rate: Allowance::per_minute(1), ..limits });
         assert_eq!(["192.0.2.1", "192.0.2.2"].map(take), [Ok(()); 2]);
-        assert_eq!(take("192.0.2.1"), Err("connections_per_address_per_minute"));
+        assert_eq!(take("192.0.2.1"), Err(Full::Limit(CONNECTS)));
         assert_eq!(["", ""].map(take), [Ok(()); 2], "a Unix socket");
         places.limit(PlaceLimits { failures: Allowance::per_minute(1), ..limits });
         let guest = places.take("faktory", "2001:db8::1", NOBODY).unwrap();
         assert_eq!(take("2001:db8::1"), Ok(()));
         guest.failed_to_log_in();
-        assert_eq!(take("2001:db8::2"), Err(FAILED_LOGINS), "the same network");
+        assert_eq!(take("2001:db8::2"), Err(Full::Limit(FAILED_LOGINS)), "the same network");
         assert_eq!(take("2001:db8:0:1::1"), Ok(()));
         places.limit(limits);
         assert_eq!(["192.0.2.1", "2001:db8::1"].map(take), [Ok(()); 2], "without limits");

@@ -33,6 +33,9 @@ use crate::warnings;
 /// How long the handle of a foreground job waits for the job's result, so that both leave together.
 const HOLD_MAX: Duration = Duration::from_millis(2);
 
+/// A connection that has sent nothing for so long may give way to others: honest peers begin sooner.
+const SILENCE_MIN: Duration = Duration::from_secs(1);
+
 /// Runs the daemon until it is asked to stop, then drains it. `reread` reads the configuration again from its source:
 /// SIGHUP applies the settings that may change while the daemon runs. `run` calls `ready` once it has its data and its
 /// addresses; an error from `ready` ends the daemon.
@@ -253,6 +256,7 @@ pub(crate) fn places(config: &Config) -> PlaceLimits {
         per_address_max: config.server.connections_per_address_max,
         rate: Allowance::per_minute(config.server.connections_per_address_per_minute),
         failures: Allowance::per_minute(config.server.failed_logins_per_address_per_minute),
+        silence_min: SILENCE_MIN,
     }
 }
 

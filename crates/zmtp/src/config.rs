@@ -24,7 +24,7 @@ pub struct Zmtp {
     pub parts_max: usize,
     /// How long a peer may take for greeting and handshake.
     pub handshake_timeout: Period,
-    /// The most peers of one listener that may be in the handshake.
+    /// With more peers of one listener in the handshake, those that are silent for a second are closed.
     pub handshakes_max: usize,
     /// Silence after which a peer is sent a ping; 0 = never.
     pub ping_idle: Period,

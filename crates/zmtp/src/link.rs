@@ -8,36 +8,41 @@ use windlass_session::{Reason, Transport};
 
 use crate::{Close, Event, Peer, Registration, Settings};
 
+/// A peer that is silent for so long in the handshake gives way, if there are too many handshakes. Each of its steps
+/// takes an honest peer one round trip.
+const SILENCE_MS: u64 = 1_000;
+
 /// A connection that a listener has accepted.
 #[derive(Debug)]
 pub struct Link {
     peer: Peer,
     registration: Registration,
+    /// When the silent peer was last let wait on.
+    let_on_at: Timestamp,
 }
 
 impl Link {
     /// A connection that has just been accepted.
     #[must_use]
     pub fn new(settings: Arc<Settings>, registration: Registration) -> Self {
-        Self { peer: Peer::new(settings), registration }
+        Self { peer: Peer::new(settings), registration, let_on_at: Timestamp(0) }
     }
 
     /// See [`Peer::open`].
     pub fn open(&mut self, now: Timestamp, out: &mut BytesMut) {
+        self.registration.begin();
         self.peer.open(now, out);
     }
 
     /// See [`Peer::read`]. The end of the handshake settles the identity.
     ///
     /// # Errors
-    /// As there, and if the connection was closed in the handshake.
+    /// As there.
     #[inline]
     pub fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
         let found = self.peer.read(now, input, out);
-        if let Ok(Some(Event::Ready(ready))) = &found
-            && self.registration.settle(ready.identity.clone(), now).is_none()
-        {
-            return Err(Close::Evicted);
+        if let Ok(Some(Event::Ready(ready))) = &found {
+            self.registration.settle(ready.identity.clone(), now);
         }
         found
     }
@@ -53,6 +58,12 @@ impl Link {
     pub const fn identity(&self) -> Option<&Bytes> {
         self.registration.identity()
     }
+
+    /// When the peer will have been silent in the handshake for so long that it may have to give way.
+    fn silent_at(&self) -> Option<Timestamp> {
+        let since = self.peer.heard_at().max(self.let_on_at);
+        self.registration.is_pending().then(|| since.after_ms(SILENCE_MS))
+    }
 }
 
 impl Transport for Link {
@@ -65,10 +76,16 @@ impl Transport for Link {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        self.peer.next_deadline()
+        self.peer.next_deadline().into_iter().chain(self.silent_at()).min()
     }
 
     fn tick(&mut self, now: Timestamp, out: &mut BytesMut) -> Result<(), Reason> {
+        if self.silent_at().is_some_and(|at| at <= now) {
+            if self.registration.gives_way() {
+                return Err(Close::Evicted.into());
+            }
+            self.let_on_at = now;
+        }
         Ok(self.peer.tick(now, out)?)
     }
 

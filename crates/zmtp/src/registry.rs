@@ -8,7 +8,7 @@
 //! reconnects at once, and the two would close each other for ever. So after some takeovers in a row the newcomer is
 //! served without the identity, beside the other.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,8 +36,8 @@ pub struct ConnectionRegistry {
 struct Inner {
     /// The number of the next connection.
     next: u64,
-    /// Connections in the handshake, oldest first.
-    pending: BTreeMap<u64, HangUp>,
+    /// How many connections are in the handshake.
+    pending: usize,
     named: HashMap<Bytes, Holder>,
     /// The number of the identity that was generated last.
     made_up: u32,
@@ -58,41 +58,36 @@ struct Takeovers {
 }
 
 /// A connection's place in the roster, until it is dropped.
-#[derive(Debug)]
 pub struct Registration {
     registry: Arc<ConnectionRegistry>,
     number: u64,
+    hang_up: HangUp,
+    /// It counts as in the handshake.
+    is_pending: bool,
     identity: Option<Bytes>,
 }
 
 impl ConnectionRegistry {
-    /// The roster of a listener with at most this many handshakes at the same time.
+    /// The roster of a listener. Beyond this many handshakes at the same time, silent ones give way.
     #[must_use]
     pub fn new(handshakes_max: usize) -> Arc<Self> {
         Arc::new(Self { handshakes_max, inner: Mutex::default() })
     }
 
-    /// Adds a connection that has just been accepted. If there are too many handshakes, closes the oldest: an honest
-    /// peer needs only a moment, and a silent one must not keep all others out.
+    /// Adds a connection that has just been accepted.
     #[must_use]
     pub fn enter(self: &Arc<Self>, hang_up: HangUp) -> Registration {
         let mut inner = self.lock();
         let number = inner.next;
         inner.next += 1;
-        inner.pending.insert(number, hang_up);
-        let evicted = if inner.pending.len() > self.handshakes_max { inner.pending.pop_first() } else { None };
-        drop(inner);
-        if let Some((_, hang_up)) = evicted {
-            hang_up(Close::Evicted);
-        }
-        Registration { registry: Arc::clone(self), number, identity: None }
+        Registration { registry: Arc::clone(self), number, hang_up, is_pending: false, identity: None }
     }
 
     /// The number of connections in the handshake, and the number of identities.
     #[must_use]
     pub fn count(&self) -> (usize, usize) {
         let inner = self.lock();
-        (inner.pending.len(), inner.named.len())
+        (inner.pending, inner.named.len())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -101,21 +96,45 @@ impl ConnectionRegistry {
 }
 
 impl Registration {
+    /// The handshake begins.
+    pub fn begin(&mut self) {
+        if !std::mem::replace(&mut self.is_pending, true) {
+            self.registry.lock().pending += 1;
+        }
+    }
+
+    /// Whether the connection is in the handshake.
+    #[must_use]
+    pub const fn is_pending(&self) -> bool {
+        self.is_pending
+    }
+
+    /// Whether the connection, whose peer is silent in the handshake, must end because there are too many handshakes.
+    /// It counts no more then.
+    pub fn gives_way(&mut self) -> bool {
+        let mut inner = self.registry.lock();
+        let gives_way = self.is_pending && inner.pending > self.registry.handshakes_max;
+        if gives_way {
+            inner.pending -= 1;
+            self.is_pending = false;
+        }
+        gives_way
+    }
+
     /// Ends the handshake and returns the connection's identity. That is `wanted`, and a connection that had it is
     /// closed. If `wanted` is `None` or was taken over too often recently, the identity is generated: 0 and a number.
-    /// `None` if this connection has been closed meanwhile.
-    pub fn settle(&mut self, wanted: Option<Bytes>, now: Timestamp) -> Option<Bytes> {
+    pub fn settle(&mut self, wanted: Option<Bytes>, now: Timestamp) -> Bytes {
         let mut inner = self.registry.lock();
-        let hang_up = inner.pending.remove(&self.number)?;
+        inner.pending -= usize::from(std::mem::take(&mut self.is_pending));
         let (identity, takeovers) = inner.claim(wanted, now);
-        let holder = Holder { number: self.number, hang_up, takeovers };
+        let holder = Holder { number: self.number, hang_up: Arc::clone(&self.hang_up), takeovers };
         let displaced = inner.named.insert(identity.clone(), holder);
         drop(inner);
         if let Some(older) = displaced {
             (older.hang_up)(Close::Displaced);
         }
         self.identity = Some(identity.clone());
-        Some(identity)
+        identity
     }
 
     /// The connection's identity, once it is settled.
@@ -128,13 +147,13 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut inner = self.registry.lock();
+        inner.pending -= usize::from(self.is_pending);
         let hang_up = match &self.identity {
-            None => inner.pending.remove(&self.number),
             // Another connection may have taken the identity over.
             Some(identity) if inner.named.get(identity).is_some_and(|holder| holder.number == self.number) => {
                 inner.named.remove(identity).map(|holder| holder.hang_up)
             }
-            Some(_) => None,
+            Some(_) | None => None,
         };
         drop(inner);
         // Dropped outside the lock, because it may own anything.
@@ -172,10 +191,20 @@ impl Inner {
     }
 }
 
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration")
+            .field("number", &self.number)
+            .field("is_pending", &self.is_pending)
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inner")
-            .field("pending", &self.pending.keys())
+            .field("pending", &self.pending)
             .field("named", &self.named.keys())
             .finish_non_exhaustive()
     }
@@ -207,10 +236,11 @@ mod tests {
         let (registry, log) = (ConnectionRegistry::new(9), Log::default());
         let id = || Some(Bytes::from_static(b"w1"));
         let mut old = registry.enter(log.hang_up("old"));
-        assert_eq!(old.settle(id(), NOW), id());
+        assert_eq!(Some(old.settle(id(), NOW)), id());
         let mut new = registry.enter(log.hang_up("new"));
+        new.begin();
         assert_eq!(registry.count(), (1, 1));
-        assert_eq!(new.settle(id(), NOW), id());
+        assert_eq!(Some(new.settle(id(), NOW)), id());
         assert_eq!(log.take(), [("old", Close::Displaced)]);
         drop(old);
         assert_eq!(registry.count(), (0, 1), "dropping the displaced connection keeps the identity");
@@ -227,7 +257,7 @@ mod tests {
         let settle = |name: &'static str, now: Timestamp| {
             let mut registration = registry.enter(log.hang_up(name));
             let identity = registration.settle(id(), now);
-            (registration, identity)
+            (registration, Some(identity))
         };
         // Each peer reconnects as soon as it is closed.
         let mut registrations = vec![settle("peer", NOW).0];
@@ -251,41 +281,40 @@ mod tests {
         let mut registrations = Vec::new();
         for expected in [[0, 0, 0, 0, 1], [0, 0, 0, 0, 2], [0, 0, 0, 0, 3]] {
             let mut registration = registry.enter(log.hang_up("peer"));
-            assert_eq!(registration.settle(None, NOW).as_deref(), Some(&expected[..]));
+            assert_eq!(registration.settle(None, NOW), expected[..]);
             registrations.push(registration);
         }
         // After the numbers wrap, those still in use are skipped.
         registry.lock().made_up = u32::MAX;
         let mut registration = registry.enter(log.hang_up("late"));
-        assert_eq!(registration.settle(None, NOW).as_deref(), Some(&[0, 0, 0, 0, 0][..]));
+        assert_eq!(registration.settle(None, NOW), [0, 0, 0, 0, 0][..]);
         let mut registration = registry.enter(log.hang_up("later"));
-        assert_eq!(registration.settle(None, NOW).as_deref(), Some(&[0, 0, 0, 0, 4][..]));
+        assert_eq!(registration.settle(None, NOW), [0, 0, 0, 0, 4][..]);
         assert_eq!(log.take(), []);
     }
 
     #[test]
-    fn the_oldest_handshake_gives_way() {
+    fn a_silent_handshake_gives_way_when_there_are_too_many() {
         let (registry, log) = (ConnectionRegistry::new(2), Log::default());
-        let mut first = registry.enter(log.hang_up("first"));
-        let mut second = registry.enter(log.hang_up("second"));
-        let third = registry.enter(log.hang_up("third"));
-        assert_eq!(log.take(), [("first", Close::Evicted)]);
-        assert_eq!(first.settle(None, NOW), None, "too late");
-        assert!(second.settle(None, NOW).is_some());
-        let fourth = registry.enter(log.hang_up("fourth"));
-        assert_eq!((log.take(), registry.count()), (vec![], (2, 1)));
-        drop(third);
-        let _fifth = registry.enter(log.hang_up("fifth"));
-        assert_eq!(log.take(), [], "the third left and made room");
-        drop((first, second, fourth));
-        assert_eq!(registry.count(), (1, 0));
+        let mut all = ["first", "second", "third", "fourth"].map(|name| registry.enter(log.hang_up(name)));
+        assert!(!all[0].gives_way(), "it has not begun");
+        all.iter_mut().for_each(Registration::begin);
+        all[3].begin();
+        assert_eq!(registry.count(), (4, 0), "however many begin");
+        all[0].settle(None, NOW);
+        assert_eq!(all.each_mut().map(Registration::gives_way), [false, true, false, false]);
+        assert_eq!((registry.count(), log.take()), ((2, 1), vec![]));
+        drop(all);
+        assert_eq!(registry.count(), (0, 0));
     }
 
     #[test]
     fn a_hang_up_may_call_the_roster() {
         let registry = ConnectionRegistry::new(1);
         let again = Arc::clone(&registry);
-        let _first = registry.enter(Arc::new(move |_| assert_eq!(again.count(), (1, 0))));
-        let _second = registry.enter(Arc::new(|_| ()));
+        let mut first = registry.enter(Arc::new(move |_| assert_eq!(again.count(), (0, 1))));
+        let mut second = registry.enter(Arc::new(|_| ()));
+        let id = || Some(Bytes::from_static(b"w1"));
+        assert_eq!([first.settle(id(), NOW), second.settle(id(), NOW)], [&b"w1"[..]; 2]);
     }
 }

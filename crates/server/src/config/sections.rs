@@ -341,7 +341,7 @@ impl Default for Server {
             message_timeout: Period::from_secs(30),
             message_rate_min: ByteSize(4096),
             handshake_timeout: Period::from_secs(10),
-            backlog: 1024,
+            backlog: 4096,
             unix_mode: FileMode(None),
             keepalive_idle: Period::from_ms(0),
             keepalive_interval: Period::from_ms(0),

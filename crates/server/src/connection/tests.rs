@@ -77,7 +77,14 @@ pub(crate) fn shared(hub: &Arc<Hub>) -> Shared {
 
 /// A place that no other connection uses.
 pub(crate) fn guest() -> Guest {
-    let limits = PlaceLimits { connections_max: 1, reserved: 0, per_address_max: 0, rate: None, failures: None };
+    let limits = PlaceLimits {
+        connections_max: 1,
+        reserved: 0,
+        per_address_max: 0,
+        rate: None,
+        failures: None,
+        silence_min: Duration::ZERO,
+    };
     Places::new(limits).take("any", "", |_| false).unwrap()
 }
 

@@ -39,8 +39,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// have run; the next two are for the connections that got mail from these.
 const PROBES: u8 = 4;
 
-const PLACES: PlaceLimits =
-    PlaceLimits { connections_max: 100, reserved: 0, per_address_max: 0, rate: None, failures: None };
+const PLACES: PlaceLimits = PlaceLimits {
+    connections_max: 100,
+    reserved: 0,
+    per_address_max: 0,
+    rate: None,
+    failures: None,
+    silence_min: Duration::ZERO,
+};
 
 const BOUNDS: Bounds = Bounds {
     read_bytes_max: 1 << 20,

@@ -1,36 +1,29 @@
 //! What transcripts cannot express: the frames around a request, and the errors that end a bare connection.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientId, Limits, Timestamp};
 use windlass_session::Reason;
 use windlass_spiderq::session::{Settings, SpiderqSpeaker};
 use windlass_testkit::memory::MemoryHub;
-use windlass_zmtp::{Close, ConnectionRegistry, Event, Message, Peer, Role};
+use windlass_zmtp::{ConnectionRegistry, Event, Message, Peer, Role};
 
 struct Server {
     hub: MemoryHub,
     registry: Arc<ConnectionRegistry>,
     settings: Arc<Settings>,
-    told: Arc<Mutex<Vec<Close>>>,
 }
 
 impl Server {
     fn new(handshakes_max: usize) -> Self {
         let settings = Settings { frame_bytes_max: 100, ..Settings::new(Bytes::from_static(b"tasks")) };
         let hub = MemoryHub::new(Limits::default(), Timestamp(1_000), 1);
-        Self {
-            hub,
-            registry: ConnectionRegistry::new(handshakes_max),
-            settings: Arc::new(settings),
-            told: Arc::default(),
-        }
+        Self { hub, registry: ConnectionRegistry::new(handshakes_max), settings: Arc::new(settings) }
     }
 
     fn open(&mut self) -> ClientId {
-        let told = Arc::clone(&self.told);
-        let registration = self.registry.enter(Arc::new(move |why| told.lock().unwrap().push(why)));
+        let registration = self.registry.enter(Arc::new(|_| ()));
         let settings = Arc::clone(&self.settings);
         self.hub.open(|info| Box::new(SpiderqSpeaker::session(settings, info, registration)))
     }
@@ -71,10 +64,26 @@ fn every_part_before_the_last_is_echoed() {
 fn a_bare_connection_does_not_count_as_a_handshake() {
     let mut server = Server::new(1);
     let (bare, silent) = (server.open(), server.open());
-    assert_eq!(*server.told.lock().unwrap(), [Close::Evicted], "the connection that had sent nothing");
     assert_eq!(server.say(silent, b"\x0b"), "11");
     assert_eq!(server.registry.count(), (0, 0));
     assert_eq!(server.say(bare, b"\x0b\x01\x0b"), "11010000000011", "the driver ends the connection");
+}
+
+#[test]
+fn of_too_many_handshakes_the_silent_ones_give_way() {
+    let mut server = Server::new(1);
+    let [silent, also, slow] = [(); 3].map(|()| server.open());
+    for peer in [silent, also, slow] {
+        assert!(server.say(peer, b"\xff").starts_with("ff"));
+    }
+    server.hub.advance_ms(900);
+    server.say(slow, &[0; 8]);
+    server.hub.advance_ms(100);
+    let given_way = Reason::Limit("handshakes_max");
+    assert_eq!([silent, also].map(|peer| server.hub.end_of(peer).cloned()), [Some(given_way.clone()), Some(given_way)]);
+    assert_eq!(server.registry.count(), (1, 0));
+    server.hub.advance_ms(2_000);
+    assert_eq!(server.hub.end_of(slow), None, "there are no others");
 }
 
 #[test]

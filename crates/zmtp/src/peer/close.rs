@@ -75,8 +75,8 @@ pub enum Close {
     /// The peer was silent for longer than the time to live in its own PING.
     #[error("silent for longer than its ping allowed")]
     TtlExpired,
-    /// Too many newer connections came while this one was in the handshake.
-    #[error("gave way to newer handshakes")]
+    /// It was silent in the handshake while there were too many handshakes.
+    #[error("silent, and too many others are in the handshake")]
     Evicted,
     /// Another connection has taken its identity over.
     #[error("identity taken over by another connection")]
