@@ -357,6 +357,9 @@ impl Connection {
 
     /// Goes on with the handshake. Returns whether the connection is open.
     fn shake_hands(&mut self, stopping: bool) -> bool {
+        if std::mem::take(&mut self.readable) {
+            self.guest.shakes_hands();
+        }
         match self.stream.shake_hands() {
             Ok(true) => {
                 self.shaking_until = None;
@@ -364,9 +367,6 @@ impl Connection {
                 self.heard_at = self.now;
                 self.session.on_open(self.now, &mut self.outbox);
                 return true;
-        if std::mem::take(&mut self.readable) {
-            self.guest.shakes_hands();
-        }
             }
             Ok(false) if stopping => self.end(Reason::Shutdown),
             Ok(false) if self.shaking_until.is_some_and(|until| until <= self.now) => {

@@ -300,6 +300,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             track,
             member,
             losses,
+            taken_back: false,
             listeners: Vec::new(),
         },
     )

@@ -245,6 +245,7 @@ fn golden() -> Vec<(&'static str, Record)> {
             result_by: None,
             track: None,
             member: None,
+            taken_back: false,
             listeners: Vec::new(),
         })),
         ..jobs::plain()
