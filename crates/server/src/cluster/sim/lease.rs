@@ -1,15 +1,21 @@
-//! The lease as the daemon that holds it knows it: until when it may act, by its own clock.
+//! The lease as the daemon that holds it knows it: until when it may act, by its own clock. And its renewals.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use windlass_store::{Error, Tenure};
 
-use super::database::LEASE_MS;
+use super::database::{Answer, LEASE_MS, Run, Statement};
+use super::world::Around;
 use crate::clock;
 
 /// The part of a lease that its holder uses, in milliseconds: a quarter remains for the difference of clocks.
 const OWN_MS: u64 = LEASE_MS - LEASE_MS / 4;
+
+/// How often a lease is renewed, and how soon after a failure, in milliseconds.
+const RENEW_MS: u64 = LEASE_MS / 4;
+const RETRY_MS: u64 = 100;
 
 /// The right to the store.
 #[derive(Debug)]
@@ -69,5 +75,39 @@ impl Tenure for Lease {
 
     fn length(&self) -> Duration {
         Duration::from_millis(self.length_ms)
+    }
+}
+
+/// The thread that renews a lease.
+#[derive(Debug)]
+pub(super) struct Renewals {
+    pub(super) lease: Arc<Lease>,
+    /// The statement on its way, and the time since boot at which it was sent.
+    asked: Option<(u64, u64)>,
+    at: u64,
+}
+
+impl Renewals {
+    pub(super) const fn new(lease: Arc<Lease>, now: u64) -> Self {
+        Self { lease, asked: None, at: now + RENEW_MS }
+    }
+
+    pub(super) fn turn(&mut self, run: Run, around: &mut Around) {
+        if self.asked.is_none() && self.at <= around.now && self.lease.lost().is_none() {
+            let number = around.send(run, Statement::Renew { epoch: self.lease.epoch() });
+            self.asked = Some((number, clock::since_boot_ms()));
+        }
+    }
+
+    /// An answer of the database. Returns it, if it is no renewal's.
+    pub(super) fn hear(&mut self, number: u64, answer: Answer, now: u64) -> Option<Answer> {
+        let Some((_, sent_ms)) = self.asked.take_if(|(asked, _)| *asked == number) else { return Some(answer) };
+        match answer {
+            Answer::Done => self.lease.renewed(sent_ms),
+            Answer::Deposed => self.lease.lose(),
+            _ => {}
+        }
+        self.at = now + if matches!(answer, Answer::Done) { RENEW_MS } else { RETRY_MS };
+        None
     }
 }

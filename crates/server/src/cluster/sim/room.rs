@@ -14,15 +14,14 @@ use super::super::link::{OPEN_MAX, SILENCE_MAX, number, welcome};
 use super::as_ms;
 use super::client::serial;
 use super::database::{Answer, LEASE_MS, Run, Statement};
-use super::lease::Lease;
+use super::lease::Renewals;
 use super::links::End;
 use super::world::Around;
 use crate::budget::Budget;
 use crate::clock;
 use crate::hub::{Cut, Durability, Hub};
 
-/// How often a lease is renewed, and how soon after a failure, in milliseconds.
-const RENEW_MS: u64 = LEASE_MS / 4;
+/// How soon a commit that failed is tried again, in milliseconds.
 const RETRY_MS: u64 = 100;
 
 /// How long a connection and its greeting may take, in milliseconds.
@@ -40,40 +39,6 @@ pub(super) const SETTINGS: [u8; 32] = [7; 32];
 /// Limits without consequences for jobs whose workers are lost: the laws expect these jobs back.
 pub(super) fn limits() -> Limits {
     Limits { losses_max: 0, loss_pause_ms: 0, ..Limits::default() }
-}
-
-/// The thread that renews a lease.
-#[derive(Debug)]
-pub(super) struct Renewals {
-    pub(super) lease: Arc<Lease>,
-    /// The statement on its way, and the time since boot at which it was sent.
-    asked: Option<(u64, u64)>,
-    at: u64,
-}
-
-impl Renewals {
-    pub(super) const fn new(lease: Arc<Lease>, now: u64) -> Self {
-        Self { lease, asked: None, at: now + RENEW_MS }
-    }
-
-    pub(super) fn turn(&mut self, run: Run, around: &mut Around) {
-        if self.asked.is_none() && self.at <= around.now && self.lease.lost().is_none() {
-            let number = around.send(run, Statement::Renew { epoch: self.lease.epoch() });
-            self.asked = Some((number, clock::since_boot_ms()));
-        }
-    }
-
-    /// An answer of the database. Returns it, if it is no renewal's.
-    pub(super) fn hear(&mut self, number: u64, answer: Answer, now: u64) -> Option<Answer> {
-        let Some((_, sent_ms)) = self.asked.take_if(|(asked, _)| *asked == number) else { return Some(answer) };
-        match answer {
-            Answer::Done => self.lease.renewed(sent_ms),
-            Answer::Deposed => self.lease.lose(),
-            _ => {}
-        }
-        self.at = now + if matches!(answer, Answer::Done) { RENEW_MS } else { RETRY_MS };
-        None
-    }
 }
 
 /// The thread that commits.
