@@ -43,16 +43,15 @@ impl EventmqSpeaker {
         }
     }
 
-    /// `ROUTER_SHOW_WORKERS`
-    pub(super) fn show_workers(&mut self, talk: &mut Talk<'_>) {
-        let report = self.settings.directory.report_workers();
-        self.report(&report.to_json(), talk);
+    /// `ROUTER_SHOW_WORKERS` and `ROUTER_SHOW_SCHEDULERS`. The engine's answer marks the place of the report.
+    pub(super) fn show(workers: bool, talk: &mut Talk<'_>) {
+        talk.ask(Ask::Show { workers }, Query::Stats);
     }
 
-    /// `ROUTER_SHOW_SCHEDULERS`
-    pub(super) fn show_schedulers(&mut self, talk: &mut Talk<'_>) {
-        let report = self.settings.directory.report_schedulers();
-        self.report(&report.to_json(), talk);
+    pub(super) fn shown(&mut self, workers: bool, talk: &mut Talk<'_>) {
+        let directory = &self.settings.directory;
+        let json = if workers { directory.report_workers().to_json() } else { directory.report_schedulers().to_json() };
+        self.report(&json, talk);
     }
 
     fn report(&mut self, json: &str, talk: &mut Talk<'_>) {

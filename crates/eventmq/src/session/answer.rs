@@ -18,6 +18,7 @@ impl EventmqSpeaker {
             (Ask::Look { id }, Reply::Looked { job, .. }) => self.looked(&id, job.as_deref(), talk),
             (Ask::Plan { id }, Reply::ScheduleSet { .. } | Reply::Done) => self.accepted(&id, talk),
             (Ask::Status { report }, Reply::Queues { rows, next }) => self.status_page(report, &rows, next, talk),
+            (Ask::Show { workers }, Reply::Stats(_)) => self.shown(workers, talk),
             _ => {}
         }
     }
@@ -79,7 +80,9 @@ impl EventmqSpeaker {
                 self.refused = true;
                 tracing::warn!(%why, id = %id.escape_ascii(), "refused a command; later refusals are debug messages");
             }
-            Ask::Request { .. } | Ask::Plan { .. } | Ask::Look { .. } | Ask::Status { .. } => refused(why),
+            Ask::Request { .. } | Ask::Plan { .. } | Ask::Look { .. } | Ask::Status { .. } | Ask::Show { .. } => {
+                refused(why)
+            }
         }
     }
 }

@@ -16,8 +16,19 @@ pub enum Ask {
     Plan { id: Bytes },
     /// A page of queues for this report.
     Status { report: Box<Status> },
+    /// The place of a report of all workers, or of all schedulers, among the replies.
+    Show { workers: bool },
 }
 
 impl Question for Ask {
     const WEIGHT_MAX: usize = 1_024;
+
+    /// Reports cost much more than they send: each is sent before the next request is read, so that the end of a peer
+    /// is noticed between two.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Request { .. } | Self::Look { .. } | Self::Plan { .. } => 1,
+            Self::Status { .. } | Self::Show { .. } => Self::WEIGHT_MAX,
+        }
+    }
 }

@@ -121,8 +121,8 @@ impl EventmqSpeaker {
             Command::Publish { topic, text } => self.publish(topic, text, talk),
             Command::Disconnect => self.disconnect(id, talk),
             Command::Status => self.status(talk),
-            Command::ShowWorkers => self.show_workers(talk),
-            Command::ShowSchedulers => self.show_schedulers(talk),
+            Command::ShowWorkers => Self::show(true, talk),
+            Command::ShowSchedulers => Self::show(false, talk),
             // The daemon never sends `INFORM`, so this answers nothing.
             Command::Ack { .. } => {}
             Command::Unknown { name } => ignored(&format_args!("unknown command {}", name.escape_ascii())),
