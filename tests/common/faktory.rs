@@ -56,6 +56,11 @@ impl Fwp {
         self.try_ask(line).unwrap()
     }
 
+    /// Sends a line and does not wait for its answer.
+    pub(crate) fn say(&mut self, line: &str) {
+        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
+    }
+
     /// The same, for a daemon that may crash at any time.
     pub(crate) fn try_ask(&mut self, line: &str) -> io::Result<String> {
         self.0.get_mut().write_all(format!("{line}\r\n").as_bytes())?;

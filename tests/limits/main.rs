@@ -5,5 +5,6 @@
 mod bounds;
 #[path = "../common/mod.rs"]
 mod common;
+mod large;
 mod security;
 mod storms;

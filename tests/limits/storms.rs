@@ -5,9 +5,10 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::common::spiderq;
-use crate::common::zmtp::{frame, greeting, half_open, message, ready};
+use crate::common::http::Http;
+use crate::common::zmtp::{Dealer, frame, greeting, half_open, message, ready};
 use crate::common::{daemon, socket, wait_until};
+use crate::common::{eventmq, spiderq};
 
 /// What a peer sends, and how many bytes of an answer it then waits for at least.
 type Step = (Vec<u8>, usize);
@@ -138,4 +139,32 @@ fn more_connections_than_there_are_places_wait_for_the_silent_ones_to_leave() {
     });
     assert_eq!(fleet.iter().map(|peer| peer.cuts).sum::<usize>(), 0);
     drop(silent);
+}
+
+/// A report costs much and has few bytes.
+#[test]
+fn reports_that_a_peer_asked_for_before_it_left_are_not_made() {
+    const REPORTS: usize = 2_000;
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).eventmq("").start();
+    let mut client = eventmq::Peer::connect(daemon.address("eventmq"), "client");
+    // More than one page of a report.
+    (0..300).for_each(|queue| client.request("id", &format!("queue-{queue}"), "", "[]"));
+    let status = message(&[b"", b"eMQP/1.0", b"STATUS", b"1"]).repeat(REPORTS);
+    for _ in 0..10 {
+        let mut peer = Dealer::connect(daemon.address("eventmq"), b"");
+        let _ = peer.say(&status);
+    }
+    let http = Http(daemon.address("http"));
+    let others = || {
+        let connections = http.get("/api/v1/connections").json();
+        let connections = connections["connections"].as_array().unwrap();
+        connections.iter().filter(|connection| connection["protocol"] == "eventmq").count()
+    };
+    wait_until("the peers are gone", || others() == 1);
+    let metrics = http.get("/metrics");
+    let commands =
+        metrics.text().lines().find(|line| line.starts_with("windlass_commands_total{protocol=\"eventmq\"}"));
+    let commands: usize = commands.unwrap().split(' ').next_back().unwrap().parse().unwrap();
+    assert!(commands < 10 * REPORTS / 2, "{commands} messages were carried out");
 }

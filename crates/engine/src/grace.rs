@@ -85,6 +85,11 @@ impl Grace {
 
     // ---- requests for work -----------------------------------------------------------------------------------------
 
+    /// Whether a client's request for work waits.
+    pub(crate) fn has_takes_of(&self, client: ClientId) -> bool {
+        self.waiting.get(&client).is_some_and(|waiting| *waiting > 0)
+    }
+
     /// A request for work waits for the end. Returns whether there is room for it.
     pub(crate) fn defer(&mut self, client: ClientId, tag: Tag, take: TakeCommand) -> bool {
         let waiting = self.waiting.entry(client).or_default();

@@ -5,6 +5,10 @@
 //! connection that holds most, then the next, until the rest fits. Bytes that a peer does not take count fourfold then:
 //! a peer that sends much may be honest.
 //!
+//! Jobs on their way to workers may take half of it. What would be more is not handed out: the engine lets takers wait
+//! ([`Budget::room`]). While they wait, a worker that takes nothing of its jobs is disconnected. One that takes them is
+//! not, whatever others hold.
+//!
 //! Amounts below [`SMALL_BYTES`] are not counted: they are part of what any connection costs. Bytes that wait in
 //! several mailboxes exist once, and are counted once (`Hold`).
 
@@ -13,9 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use foldhash::HashMap;
-use windlass_engine::{ClientId, Event};
+use windlass_engine::{ClientId, Event, Timestamp};
 use windlass_session::Reason;
 
+use crate::clock;
 use crate::mailbox::Mailbox;
 use crate::published::SharedBudget;
 
@@ -27,6 +32,8 @@ pub(crate) const SMALL_BYTES: usize = 4 * 1024;
 pub(crate) struct Budget {
     held: AtomicUsize,
     bytes_max: AtomicUsize,
+    /// Bytes of jobs on their way to workers, which `held` does not contain.
+    handed: AtomicUsize,
     /// Published bytes may take half as much memory again.
     pub(crate) published: SharedBudget,
     members: Mutex<HashMap<ClientId, Arc<Mailbox>>>,
@@ -36,11 +43,13 @@ pub(crate) struct Budget {
 #[derive(Debug, Default)]
 pub(crate) struct Share(AtomicUsize);
 
-/// Large bytes that wait in any number of mailboxes: counted until the last letter that holds them is gone.
+/// Large bytes that wait in any number of mailboxes: counted until the last letter that holds them is gone. Or those of a
+/// job on its way to one worker.
 #[derive(Debug)]
 pub(crate) struct Hold {
     budget: Arc<Budget>,
     bytes: usize,
+    is_job: bool,
 }
 
 impl Budget {
@@ -79,14 +88,33 @@ impl Budget {
         }
     }
 
+    /// Bytes of jobs that may still be handed out.
+    pub(crate) fn room(&self) -> u64 {
+        let most = self.bytes_max.load(Ordering::Relaxed) / 2;
+        most.saturating_sub(self.handed.load(Ordering::Acquire)) as u64
+    }
+
+    /// Clients wait for room: closes the connections that take nothing of their jobs.
+    pub(crate) fn cut_stalled(&self, now: Timestamp) {
+        let members = self.members();
+        let stalled: Vec<_> = members.values().filter(|mailbox| mailbox.has_stalled(now)).cloned().collect();
+        drop(members);
+        for mailbox in stalled {
+            mailbox.evict(Reason::Limit("buffer_bytes_max"));
+            self.report(mailbox.buffers(), 0);
+        }
+    }
+
     /// Closes the connection that holds most, until the sum is within the limit. Its bytes count as freed at once: its
     /// mail is dropped here, and its task is woken to free the rest.
     pub(crate) fn relieve(&self) {
         while self.is_over() {
             let members = self.members();
-            let most = members.values().filter(|mailbox| mailbox.close_reason().is_none()).max_by_key(|it| it.blame());
+            let now = clock::now();
+            let open = members.values().filter(|mailbox| mailbox.close_reason().is_none());
+            let most = open.max_by_key(|mailbox| mailbox.blame(now));
             // Every connection that holds much is being closed already.
-            let Some(mailbox) = most.filter(|mailbox| mailbox.holds() >= SMALL_BYTES).cloned() else { return };
+            let Some(mailbox) = most.filter(|mailbox| mailbox.blame(now) >= SMALL_BYTES).cloned() else { return };
             drop(members);
             tracing::debug!(bytes = mailbox.holds(), "closed the connection that holds most");
             mailbox.evict(Reason::Limit("buffer_bytes_max"));
@@ -95,7 +123,8 @@ impl Budget {
     }
 
     fn is_over(&self) -> bool {
-        self.held.load(Ordering::Acquire) > self.bytes_max.load(Ordering::Relaxed)
+        let (all, most) = self.used();
+        all > most
     }
 
     fn members(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<Mailbox>>> {
@@ -110,7 +139,8 @@ impl Budget {
 
     /// The bytes that all connections hold, and their limit.
     pub(crate) fn used(&self) -> (usize, usize) {
-        (self.held.load(Ordering::Acquire), self.bytes_max.load(Ordering::Relaxed))
+        let held = self.held.load(Ordering::Acquire) + self.handed.load(Ordering::Acquire);
+        (held, self.bytes_max.load(Ordering::Relaxed))
     }
 }
 
@@ -125,10 +155,19 @@ impl Hold {
         self.bytes
     }
 
+    /// The bytes, if they are a job's.
+    pub(crate) const fn job_bytes(&self) -> usize {
+        if self.is_job { self.bytes } else { 0 }
+    }
+
     /// Counts the large bytes of an event, once for all its recipients. `last` has the bytes that the previous event
     /// held. Returns `None` if the event has no large bytes.
     pub(crate) fn on(event: &Event, last: &mut Option<(Bytes, Arc<Self>)>, budget: &Arc<Budget>) -> Option<Arc<Self>> {
         let bytes = event.large_body(SMALL_BYTES)?;
+        if event.handed_out().is_some() {
+            budget.handed.fetch_add(bytes.len(), Ordering::AcqRel);
+            return Some(Arc::new(Self { budget: Arc::clone(budget), bytes: bytes.len(), is_job: true }));
+        }
         if let Some((same, hold)) = last
             && same.as_ptr() == bytes.as_ptr()
             && same.len() == bytes.len()
@@ -136,7 +175,7 @@ impl Hold {
             return Some(Arc::clone(hold));
         }
         budget.held.fetch_add(bytes.len(), Ordering::AcqRel);
-        let hold = Arc::new(Self { budget: Arc::clone(budget), bytes: bytes.len() });
+        let hold = Arc::new(Self { budget: Arc::clone(budget), bytes: bytes.len(), is_job: false });
         *last = Some((bytes.clone(), Arc::clone(&hold)));
         Some(hold)
     }
@@ -144,7 +183,8 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.budget.held.fetch_sub(self.bytes, Ordering::AcqRel);
+        let counted = if self.is_job { &self.budget.handed } else { &self.budget.held };
+        counted.fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }
 
@@ -230,7 +270,7 @@ mod tests {
         budget.relieve();
         assert_eq!((gone(), budget.held()), (vec![false, true, true, false], 600_000));
         // A connection that does not take its answers is closed before one that is sending as much.
-        members[3].set_unsent(250_000);
+        members[3].set_unsent(0, 250_000);
         budget.report(members[0].buffers(), 800_000);
         budget.relieve();
         assert_eq!((gone(), budget.held()), (vec![false, true, true, true], 800_000));

@@ -10,13 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Notice, Proof, Reading, Refusal, Reply,
-    Tag, Watched,
+    ClientCommand, ClientId, ClientInfo, Command, Event, Notice, Reading, Refusal, Reply, Tag, Watched,
 };
 use windlass_session::Item;
 
@@ -223,29 +221,6 @@ impl Client {
             None => sleep(LOOK_EVERY).await,
         }
     }
-
-    /// Returns the jobs that arrived and were not read, on another thread: an edge waits for the leader's reply.
-    fn release_unread(&self) {
-        let mut mail = Vec::new();
-        self.mailbox.take(u64::MAX, false, usize::MAX, &mut mail);
-        let taken =
-            mail.iter().filter_map(|mail| if let Mail::Event(event) = mail { event.handed_out() } else { None });
-        let jobs: Vec<_> = taken.map(|taken| (JobRef::Id(taken.id), Proof::Token(taken.token))).collect();
-        if jobs.is_empty() {
-            return;
-        }
-        let broker = Arc::clone(&self.shared.broker);
-        let release = move || {
-            for (job, proof) in jobs {
-                // Refused, if its lease ended with the client.
-                let _ = broker.ask(LeaseCommand::Release { job, proof, front: false }.into());
-            }
-        };
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(release)),
-            Err(_) => release(),
-        }
-    }
 }
 
 /// The reply in the mail, or the end of a client that an operator closed.
@@ -261,9 +236,6 @@ fn reply_to(tag: Tag, mail: Vec<Mail>) -> Option<Result<Reply, Refusal>> {
 impl Drop for Client {
     fn drop(&mut self) {
         while !self.shared.broker.close(self.id) {}
-        if self.shared.broker.health() != Health::Stopping {
-            self.release_unread();
-        }
         self.shared.budget.leave(self.id);
     }
 }

@@ -26,6 +26,7 @@ use windlass_engine::{Reading, Rights, Timestamp};
 use windlass_session::{Closer, Item, Outbox, Reason, Session};
 
 use self::ahead::Ahead;
+use self::hand_outs::HandOuts;
 use self::unhurried::Unhurried;
 use crate::broker::{Broker, Visited};
 use crate::budget::{Budget, SMALL_BYTES};
@@ -43,6 +44,7 @@ mod ahead;
 #[cfg(test)]
 mod amounts;
 mod deadlines;
+mod hand_outs;
 #[cfg(test)]
 mod in_hand;
 mod input;
@@ -128,6 +130,9 @@ pub(crate) struct Connection {
     mailbox: Arc<Mailbox>,
     input: BytesMut,
     output: Output,
+    /// Bytes written since it opened.
+    written: u64,
+    hand_outs: HandOuts,
     ahead: Ahead,
     unhurried: Unhurried,
     outbox: Outbox,
@@ -249,6 +254,8 @@ impl Connection {
             mailbox,
             input: BytesMut::new(),
             output: Output::default(),
+            written: 0,
+            hand_outs: HandOuts::default(),
             ahead: Ahead::new(),
             unhurried: Unhurried::default(),
             outbox: Outbox::new(seat.client).with_rights(rights),
@@ -450,6 +457,11 @@ impl Connection {
                 self.counts.sent(written);
                 self.was_written = written > 0;
                 self.output.advance(written);
+                self.written += written as u64;
+                if !self.hand_outs.is_empty() {
+                    self.hand_outs.written(self.written);
+                    self.mailbox.moved(self.now);
+                }
                 if self.was_written {
                     self.ahead.progress(self.output.len());
                 }
@@ -478,6 +490,13 @@ impl Connection {
     /// Ends the connection at once. The first reason counts.
     pub(crate) fn end(&mut self, why: Reason) {
         self.over.get_or_insert(End::Closed(why));
+    }
+
+    /// The connection has ended: the jobs go back that the peer has not got. A peer that ended amid a job may have
+    /// failed because of it.
+    pub(crate) fn give_back(&mut self, end: &End) {
+        let is_ours = matches!(end, End::Closed(Reason::Limit(_)));
+        self.mailbox.give_back(self.hand_outs.unsent(self.written, is_ours));
     }
 
     /// The connection has ended.
@@ -528,10 +547,12 @@ impl Connection {
         if self.mailbox.overflowed() || self.output.len() > outbound_bytes_max {
             return self.end(Reason::Limit("outbound_bytes_max"));
         }
-        let own = self.input.capacity() + self.output.allocated() + self.session.held_bytes();
+        let jobs = self.hand_outs.bytes();
+        let others = self.output.allocated().saturating_sub(jobs);
+        let own = self.input.capacity() + others + self.session.held_bytes();
         let to_do = if self.items.is_empty() { 0 } else { self.fed_bytes + size_of::<Item>() * self.items.len() };
         let held = own + to_do;
-        self.mailbox.set_unsent(self.output.allocated());
+        self.mailbox.set_unsent(jobs, others);
         let before = self.mailbox.buffers().bytes();
         if held.abs_diff(before) >= SMALL_BYTES || (held < SMALL_BYTES && before != 0) {
             self.shared.budget.report(self.mailbox.buffers(), held);

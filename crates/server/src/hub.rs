@@ -11,7 +11,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use tokio::sync::Notify;
 use windlass_engine::{ClientId, Command, Context, Engine, Reading, TICK_MS, Tag, Timestamp};
 use windlass_session::Reason;
@@ -96,6 +96,8 @@ struct Core {
     mailboxes: HashMap<ClientId, Arc<Mailbox>>,
     /// The commits that clients' next jobs wait for.
     ends: Ends,
+    /// Clients with a poll that waits for room.
+    polling: HashSet<ClientId>,
     context: Context,
     /// Bytes for peers, each with its index among the context's events.
     words: VecDeque<(usize, ClientId, Bytes)>,
@@ -125,6 +127,7 @@ impl Hub {
             journal,
             mailboxes: HashMap::default(),
             ends: Ends::default(),
+            polling: HashSet::default(),
             context: Context::new(clock::now(), rng),
             words: VecDeque::new(),
             publications: Vec::new(),
@@ -252,12 +255,15 @@ impl Hub {
             return Some(clock::now().after_ms(TICK_MS));
         }
         let mut core = self.lock();
-        core.begin(&clock::read());
+        core.begin(&clock::read(), &self.budget);
         let Core { engine, context, .. } = &mut *core;
         engine.tick(context);
-        let next = engine.next_deadline();
+        let (next, now, is_starved) = (engine.next_deadline(), context.now, engine.is_starved());
         core.ticks_at = next.unwrap_or(Timestamp::NEVER);
         self.end(core);
+        if is_starved {
+            self.budget.cut_stalled(now);
+        }
         next
     }
 
@@ -548,7 +554,8 @@ impl Ends {
 impl Core {
     /// A thread that waited for the lock may have an earlier time than the thread before it. The engine's time does not
     /// go back.
-    fn begin(&mut self, reading: &Reading) {
+    fn begin(&mut self, reading: &Reading, budget: &Budget) {
+        self.context.room = budget.room();
         if !reading.is_older_than(self.context.now, &self.context.clock) {
             (self.context.now, self.context.clock) = (reading.now, reading.clock);
         }

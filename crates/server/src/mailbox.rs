@@ -9,12 +9,12 @@
 //! narrower limit, beyond which they are refused (`published`).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use windlass_engine::{ClientId, Event, Refusal, Reply};
+use windlass_engine::{ClientId, Event, JobId, Refusal, Reply, Timestamp, Token};
 use windlass_session::{Closer, Reason};
 
 use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
@@ -52,6 +52,9 @@ impl Mail {
     }
 }
 
+/// A peer that takes nothing of its jobs for so long, in milliseconds, gives way to workers that wait for theirs.
+const STALL_MS: u64 = 2_000;
+
 /// A buffer for more letters than this is freed when it is empty.
 const KEPT_LETTERS_MAX: usize = 1 << 10;
 
@@ -65,7 +68,7 @@ pub(crate) struct Mailbox {
     close_reason: OnceLock<Reason>,
     /// How many letters wait, readable without the lock.
     len: AtomicUsize,
-    /// Bytes that wait, readable without the lock.
+    /// Bytes that wait, without jobs, readable without the lock.
     weight: AtomicUsize,
     bytes_max: usize,
     budget: Arc<Budget>,
@@ -73,8 +76,11 @@ pub(crate) struct Mailbox {
     share: Share,
     /// The bytes counted for the owner's buffers.
     buffers: Share,
-    /// Bytes of the owner's buffers that the peer must take.
+    /// Bytes of the owner's buffers that the peer must take, and when it last took some, or had none to take.
     unsent: AtomicUsize,
+    moved_at: AtomicU64,
+    /// Bytes of jobs among the owner's buffers, which `unsent` does not contain.
+    sending: AtomicUsize,
     /// The owner's number.
     client: ClientId,
     /// The owner's thread, and its place there. Another thread may take the owner over.
@@ -95,6 +101,10 @@ struct Inner {
     posted_bytes: usize,
     /// Part of `bytes`: bytes that a hold counts.
     held_bytes: usize,
+    /// Part of `held_bytes`: jobs for the owner.
+    job_bytes: usize,
+    /// Jobs that were for the owner, and that it has not sent to its peer.
+    unsent_jobs: Vec<(JobId, Token)>,
     /// There is mail that the owner must get, however much the peer must still take.
     urgent: bool,
     /// The newest commit that this mailbox will be rung for.
@@ -113,6 +123,15 @@ pub(crate) struct Letter {
 impl Letter {
     fn held_bytes(&self) -> usize {
         self.hold.as_deref().map_or(0, Hold::bytes)
+    }
+
+    fn job_bytes(&self) -> usize {
+        self.hold.as_deref().map_or(0, Hold::job_bytes)
+    }
+
+    fn job(&self) -> Option<(JobId, Token)> {
+        let Mail::Event(event) = &self.mail else { return None };
+        event.handed_out().map(|job| (job.id, job.token))
     }
 }
 
@@ -147,6 +166,8 @@ impl Mailbox {
             share: Share::default(),
             buffers: Share::default(),
             unsent: AtomicUsize::new(0),
+            moved_at: AtomicU64::new(0),
+            sending: AtomicUsize::new(0),
             client: owner.1.client,
             owner: ArcSwap::from_pointee(owner),
             under_way: AtomicUsize::new(0),
@@ -209,6 +230,7 @@ impl Mailbox {
             let Some(letter) = inner.mail.pop_front() else { break };
             inner.bytes -= weight;
             inner.held_bytes -= letter.held_bytes();
+            inner.job_bytes -= letter.job_bytes();
             inner.posted_bytes -= if posted { weight } else { 0 };
             let mut mail = letter.mail;
             if held {
@@ -230,7 +252,7 @@ impl Mailbox {
     pub(crate) fn take_early(&self, into: &mut Vec<(u64, Mail)>) {
         let mut inner = self.lock();
         into.extend(inner.mail.drain(..).map(|Letter { gate, mail, .. }| (gate, mail)));
-        (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.urgent) = (0, 0, 0, false);
+        (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.job_bytes, inner.urgent) = (0, 0, 0, 0, false);
         self.count(&inner);
     }
 
@@ -251,7 +273,7 @@ impl Mailbox {
     /// Publishes the counts and reports the bytes to the budget.
     fn count(&self, inner: &Inner) {
         self.len.store(inner.mail.len(), Ordering::Release);
-        self.weight.store(inner.bytes, Ordering::Release);
+        self.weight.store(inner.bytes - inner.job_bytes, Ordering::Release);
         let own = inner.own_bytes();
         // A share is 0 or at least `SMALL_BYTES`: that of an empty mailbox ends, too.
         if own.abs_diff(self.share.bytes()) >= SMALL_BYTES {
@@ -259,7 +281,7 @@ impl Mailbox {
         }
     }
 
-    /// The weight of the mail here and of the owner's buffers.
+    /// The weight of the mail here and of the owner's buffers, without jobs.
     pub(crate) fn holds(&self) -> usize {
         self.weight.load(Ordering::Acquire) + self.buffers.bytes()
     }
@@ -274,15 +296,17 @@ impl Mailbox {
     }
 
     /// The order in which connections are closed when all hold too much. Bytes that the peer does not take count more
-    /// than bytes it is sending, because those are soon processed.
-    pub(crate) fn blame(&self) -> usize {
+    /// than bytes it is sending, because those are soon processed. Jobs count only if the peer takes nothing.
+    pub(crate) fn blame(&self, now: Timestamp) -> usize {
+        let jobs = if self.has_stalled(now) { self.sending.load(Ordering::Relaxed) } else { 0 };
         let not_taken = self.weight.load(Ordering::Acquire) + self.unsent.load(Ordering::Relaxed);
-        self.holds().saturating_add(3 * not_taken)
+        self.holds().saturating_add(3 * not_taken).saturating_add(4 * jobs)
     }
 
-    /// Sets how many bytes of the owner's buffers the peer must take.
-    pub(crate) fn set_unsent(&self, bytes: usize) {
-        self.unsent.store(bytes, Ordering::Relaxed);
+    /// Sets how many bytes of the owner's buffers the peer must take: of jobs, and others.
+    pub(crate) fn set_unsent(&self, jobs: usize, others: usize) {
+        self.sending.store(jobs, Ordering::Relaxed);
+        self.unsent.store(others, Ordering::Relaxed);
     }
 
     /// The bytes counted for the owner's buffers.
@@ -295,11 +319,40 @@ impl Mailbox {
         let mut inner = self.lock();
         let _ = self.close_reason.set(why);
         let gone = std::mem::take(&mut inner.mail);
-        (inner.bytes, inner.posted_bytes, inner.held_bytes) = (0, 0, 0);
+        inner.unsent_jobs.extend(gone.iter().filter_map(Letter::job));
+        (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.job_bytes) = (0, 0, 0, 0);
         self.count(&inner);
         drop(inner);
         drop(gone);
         self.ring();
+    }
+
+    /// The owner ends before it has sent these jobs to its peer.
+    pub(crate) fn give_back(&self, jobs: impl IntoIterator<Item = (JobId, Token)>) {
+        self.lock().unsent_jobs.extend(jobs);
+    }
+
+    /// The owner has ended: takes out some of the jobs that its peer has never got.
+    pub(crate) fn take_unsent_jobs(&self, most: usize) -> Vec<(JobId, Token)> {
+        let mut inner = self.lock();
+        let letters = std::mem::take(&mut inner.mail);
+        inner.unsent_jobs.extend(letters.iter().filter_map(Letter::job));
+        (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.job_bytes) = (0, 0, 0, 0);
+        self.count(&inner);
+        let rest = most.min(inner.unsent_jobs.len());
+        let rest = inner.unsent_jobs.split_off(rest);
+        std::mem::replace(&mut inner.unsent_jobs, rest)
+    }
+
+    /// The peer has taken some of the owner's bytes, or had none to take.
+    pub(crate) fn moved(&self, now: Timestamp) {
+        self.moved_at.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Whether the peer has not taken anything for a while of what the owner sends, which includes jobs.
+    pub(crate) fn has_stalled(&self, now: Timestamp) -> bool {
+        let waits_ms = now.ms_since(Timestamp(self.moved_at.load(Ordering::Relaxed)));
+        self.sending.load(Ordering::Relaxed) > 0 && waits_ms >= STALL_MS && self.close_reason().is_none()
     }
 
     /// How many letters wait.
@@ -409,6 +462,7 @@ impl Filling<'_> {
         let letter = Letter { gate, mail, hold };
         inner.bytes += letter.mail.weight();
         inner.held_bytes += letter.held_bytes();
+        inner.job_bytes += letter.job_bytes();
         inner.urgent |= matches!(&letter.mail, Mail::Event(event) if event.is_urgent());
         inner.mail.push_back(letter);
         let new = gate > inner.registered && !self.mailbox.takes_early;
@@ -419,7 +473,8 @@ impl Filling<'_> {
     /// Closes the mailbox, and makes the owner's thread look there.
     pub(crate) fn finish(self) {
         let Self { mailbox, inner, .. } = self;
-        if inner.bytes > mailbox.bytes_max {
+        // Jobs have a bound in all.
+        if inner.bytes - inner.job_bytes > mailbox.bytes_max {
             mailbox.overflowed.store(true, Ordering::Release);
         }
         mailbox.count(&inner);

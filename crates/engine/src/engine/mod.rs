@@ -255,6 +255,12 @@ impl Engine {
         self.state.starved.again_at().is_some()
     }
 
+    /// Whether a client's request for work waits for room, or for the end of the grace.
+    #[must_use]
+    pub fn defers_takes_of(&self, client: ClientId) -> bool {
+        self.state.grace.has_takes_of(client)
+    }
+
     /// The estimated cost of all commands since the engine was created, in units of about 25 ns. For callers that must
     /// not keep others waiting.
     #[must_use]

@@ -156,7 +156,9 @@ impl<'a> Text<'a> {
     pub fn deliver(&self, failure: Option<&FailureText<'_>>, enqueued_at_ms: Option<u64>, out: &mut BytesMut) {
         let parts = self.parts(failure, enqueued_at_ms);
         let parts = parts.each();
-        reply::bulk_head(parts.iter().map(|part| part.len()).sum(), out);
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        out.reserve(bytes + 24);
+        reply::bulk_head(bytes, out);
         parts.iter().for_each(|part| out.extend_from_slice(part));
         out.put_slice(b"\r\n");
     }

@@ -22,7 +22,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldhash::{HashMap, HashSet};
 use tokio::sync::Notify;
-use windlass_engine::{ClientCommand, ClientId, ClientInfo, Command, Event, Reading, Refusal, Reply, Tag};
+use windlass_engine::{
+    ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Proof, Reading, Refusal, Reply, Tag,
+    TakeCommand,
+};
 use windlass_link::{Ask, Bounds, Edge as EdgeNumber, Known, Ledger, Say, Welcome};
 use windlass_session::{Item, Reason};
 
@@ -666,6 +669,15 @@ impl Broker for Edge {
         let Some(member) = state.clients.remove(&client) else { return true };
         state.under_way_bytes -= member.under_way_bytes;
         if member.has_spoken && !self.stopping.load(Ordering::Acquire) {
+            let unsent = member.mailbox.take_unsent_jobs(usize::MAX);
+            let release = |(job, token)| {
+                let (job, proof) = (JobRef::Id(job), Proof::Token(token));
+                LeaseCommand::Release { job, proof, front: false }.into()
+            };
+            let unwait = (!unsent.is_empty()).then(|| TakeCommand::Unwait.into());
+            for command in unwait.into_iter().chain(unsent.into_iter().map(release)) {
+                state.ask_for(client, |client| Ask::Command { client, tag: Tag::NONE, command });
+            }
             state.ask_for(client, |client| Ask::Close { client });
             self.to_send.notify_one();
         }

@@ -124,6 +124,7 @@ impl Connection {
                     if let Event::Reply(_, Reply::Refused(why)) = &event {
                         self.counts.refused(why.code());
                     }
+                    self.begin_hand_out(&event);
                     self.session.on_event(self.now, event, &mut self.outbox);
                     let unhurried = self.outbox.take_unhurried();
                     if self.outbox.is_empty_but_bytes() {
@@ -136,10 +137,29 @@ impl Connection {
             }
         }
         self.say_leading();
+        self.hand_outs.end(self.position());
         if mail.capacity() <= KEPT_MAX {
             self.mail = mail;
         }
         any
+    }
+
+    /// Where the output ends, in bytes since the connection opened.
+    fn position(&self) -> u64 {
+        self.written + self.output.len() as u64
+    }
+
+    /// The session is about to encode an event, which may be a job for the peer.
+    fn begin_hand_out(&mut self, event: &Event) {
+        if event.handed_out().is_none() {
+            return;
+        }
+        self.say_leading();
+        self.hand_outs.end(self.position());
+        if self.output.is_empty() {
+            self.mailbox.moved(self.now);
+        }
+        self.hand_outs.begin(event, self.position(), &self.shared.budget);
     }
 
     /// Moves the bytes that the session answers with at once to the output. They go ahead of the rest of the mail; only

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use windlass_engine::{ClientCommand, ClientId, ClientInfo, Command, Event, Reading, Refusal, Reply, Tag, WarningKind};
+use windlass_engine::{
+    ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Proof, Reading, Refusal, Reply, Tag,
+    Take, TakeCommand, Wait, WarningKind,
+};
 use windlass_session::Item;
 
 use super::{ASKED, Core, Durability, Hub, OURSELVES};
@@ -25,10 +28,18 @@ const VISIT_WORK_MAX: u64 = 20_000;
 /// Above this size, a job's commit takes long enough to delay others noticeably.
 pub(super) const LARGE_BYTES: usize = 1 << 20;
 
+/// Jobs that one visit returns for a client that ends.
+const RETURNED_MAX: usize = 1_000;
+
 /// Whether an item pushes a job that must be alone in its commit.
 fn is_large(item: &Item) -> bool {
     let Item::Command(_, command) = item else { return false };
     command.new_job().is_some_and(|job| job.durable && job.body.len() > LARGE_BYTES)
+}
+
+/// Whether an item asks for a job, and would be answered at once.
+const fn is_poll(item: &Item) -> bool {
+    matches!(item, Item::Command(_, Command::Take(TakeCommand::Take(Take { wait: Wait::No, .. }))))
 }
 
 impl Broker for Hub {
@@ -67,16 +78,30 @@ impl Broker for Hub {
         may_act
     }
 
+    /// The jobs that the peer has never got go back before.
+    ///
     /// While the daemon stops, the engine is not notified: whatever ended with the connection ends with the daemon and
     /// is not in the journal, and the job must not count a lost worker.
     fn close(&self, client: ClientId) -> bool {
         let mut core = self.lock();
-        core.mailboxes.remove(&client);
-        core.ends.forget(client);
         if self.stopping() {
+            core.mailboxes.remove(&client);
             return true;
         }
-        core.begin(&clock::read());
+        core.begin(&clock::read(), &self.budget);
+        let unsent = core.mailboxes.get(&client).map_or_else(Vec::new, |it| it.take_unsent_jobs(RETURNED_MAX));
+        if !unsent.is_empty() {
+            core.apply(client, Tag::NONE, TakeCommand::Unwait);
+            for (job, token) in unsent {
+                let (job, proof) = (JobRef::Id(job), Proof::Token(token));
+                core.apply(client, Tag::NONE, LeaseCommand::Release { job, proof, front: false });
+            }
+            self.end(core);
+            return false;
+        }
+        core.mailboxes.remove(&client);
+        core.ends.forget(client);
+        core.polling.remove(&client);
         let close = Command::from(ClientCommand::Close);
         let is_part = core.apply_in_part(client, &close);
         if !is_part {
@@ -88,7 +113,7 @@ impl Broker for Hub {
 
     fn ask(&self, command: Command) -> Result<Reply, Refusal> {
         let mut core = self.lock();
-        core.begin(&clock::read());
+        core.begin(&clock::read(), &self.budget);
         core.apply(OURSELVES, Tag::NONE, ClientCommand::Open(ClientInfo::default()));
         core.apply(OURSELVES, ASKED, command);
         core.apply(OURSELVES, Tag::NONE, ClientCommand::Close);
@@ -137,7 +162,7 @@ impl Hub {
         for Batch { client, items, room, visited } in batches {
             let (core, begun) = visit.get_or_insert_with(|| {
                 let mut core = self.lock();
-                core.begin(now);
+                core.begin(now, &self.budget);
                 let begun = core.engine.work();
                 (core, begun)
             });
@@ -162,7 +187,8 @@ impl Hub {
         duty.max(ended.unwrap_or(CommitDuty::None))
     }
 
-    /// Does a client's items, for as long as one client may. Returns whether the next one must wait for a large job.
+    /// Does a client's items, for as long as one client may. Returns whether the next one must wait: for a large job, or
+    /// because the last one waits for room.
     ///
     /// A large job is alone in its commit, and there is one such commit at a time, so that small jobs wait for one
     /// large job at most. The next large job stays in `items`, with everything behind it.
@@ -177,10 +203,17 @@ impl Hub {
                 core.begin_commit();
                 core.large = true;
             }
+            if core.waits_for_room(client) {
+                return true;
+            }
             let answers_at = core.context.events.len();
             let Some(item) = items.pop_front() else { break };
+            let is_poll = core.context.room == 0 && is_poll(&item);
             if let Some(rest) = self.do_one(core, client, item) {
                 items.push_front(rest);
+            }
+            if is_poll && core.engine.defers_takes_of(client) {
+                core.polling.insert(client);
             }
             room = room.saturating_sub(core.answer_bytes(client, answers_at));
         }
@@ -236,6 +269,16 @@ impl Core {
         let waits = self.large_until > durable.load(Ordering::Acquire);
         if let Some(mailbox) = self.mailboxes.get(&client).filter(|_| waits) {
             self.waiting.add(self.large_until, mailbox);
+        }
+        waits
+    }
+
+    /// Whether a poll of this client waits for room. Otherwise its next poll would wait, too, and it would be handed all
+    /// of them at once. The answer rings the mailbox.
+    fn waits_for_room(&mut self, client: ClientId) -> bool {
+        let waits = !self.polling.is_empty() && self.polling.contains(&client) && self.engine.defers_takes_of(client);
+        if !waits && !self.polling.is_empty() {
+            self.polling.remove(&client);
         }
         waits
     }

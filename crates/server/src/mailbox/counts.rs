@@ -48,10 +48,15 @@ fn answer_bytes_leave_out_publications() {
 fn bytes_that_the_peer_does_not_take_count_fourfold_as_blame() {
     let mailbox = mailbox();
     mailbox.push(0, words(1000), None);
-    mailbox.set_unsent(500);
+    mailbox.set_unsent(0, 500);
     mailbox.budget.report(mailbox.buffers(), 2 * SMALL_BYTES);
     assert_eq!(mailbox.holds(), 1000 + 2 * SMALL_BYTES);
-    assert_eq!(mailbox.blame(), 1000 + 2 * SMALL_BYTES + 3 * 1500);
+    mailbox.moved(Timestamp(1_000));
+    let blame = || mailbox.blame(Timestamp(2_999));
+    assert_eq!(blame(), 1000 + 2 * SMALL_BYTES + 3 * 1500);
+    mailbox.set_unsent(700, 500);
+    assert_eq!(blame(), 1000 + 2 * SMALL_BYTES + 3 * 1500, "it is on its way");
+    assert_eq!(mailbox.blame(Timestamp(3_000)), 1000 + 2 * SMALL_BYTES + 3 * 1500 + 4 * 700, "nobody takes it");
 }
 
 #[test]

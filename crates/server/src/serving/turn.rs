@@ -366,6 +366,7 @@ impl Serving {
         let seat = member.connection.seat();
         self.timers.clear(seat, &mut member.timer);
         self.members.try_remove(seat.index);
+        member.connection.give_back(end);
         self.leave(seat.client);
         member.connection.count_end(end);
         member.label.log_end(end);
