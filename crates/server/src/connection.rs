@@ -28,6 +28,7 @@ use windlass_session::{Closer, Item, Outbox, Reason, Session};
 use self::ahead::Ahead;
 use self::hand_outs::HandOuts;
 use self::unhurried::Unhurried;
+use self::watch::Watch;
 use crate::broker::{Broker, Visited};
 use crate::budget::{Budget, SMALL_BYTES};
 use crate::clock;
@@ -55,6 +56,7 @@ mod times;
 #[cfg(test)]
 mod turns;
 mod unhurried;
+mod watch;
 mod work;
 
 /// Limits for one connection.
@@ -142,6 +144,7 @@ pub(crate) struct Connection {
     is_new: bool,
     /// The broker's answer to the last visit.
     visited: Visited,
+    watch: Watch,
     /// Bytes that the session consumed last: the items were made of them.
     fed_bytes: usize,
     mail: Vec<Mail>,
@@ -262,6 +265,7 @@ impl Connection {
             items: VecDeque::new(),
             is_new: false,
             visited: Visited::All,
+            watch: Watch::default(),
             fed_bytes: 0,
             mail: Vec::new(),
             left_behind: None,
@@ -313,10 +317,12 @@ impl Connection {
         self.readable |= readable;
         self.writable |= writable;
         self.closed |= closed;
+        self.watch.wake();
     }
 
     /// The mailbox was rung.
     pub(crate) fn rung(&mut self) {
+        self.watch.wake();
         if self.visited == Visited::UntilRung {
             self.visited = Visited::Part;
         }
@@ -335,6 +341,7 @@ impl Connection {
         if self.mailbox.bell().attend() {
             self.rung();
         }
+        self.end_watch();
         (self.was_read, self.was_written) = (false, false);
         self.ahead.begin_turn(self.now);
         if self.shaking_until.is_some() && !self.shake_hands(turn.stopping) {
@@ -530,6 +537,7 @@ impl Connection {
         }
         let is_stuck = self.paused && self.readable && !self.writable && self.room() == 0;
         self.ahead.end_turn(is_stuck, self.now);
+        self.begin_watch();
         Next::Wait(self.deadline(reading))
     }
 

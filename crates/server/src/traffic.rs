@@ -71,6 +71,7 @@ pub struct Counts {
     received_bytes: Count,
     sent_bytes: Count,
     auth_failures: Count,
+    forgotten: Count,
     refused: [Count; REFUSALS.len()],
     closed: [Count; ENDS.len()],
 }
@@ -88,6 +89,8 @@ pub struct ProtocolTraffic {
     pub sent_bytes: u64,
     /// Wrong passwords and tokens.
     pub auth_failures: u64,
+    /// Connections that could go on and were forgotten for a while, which is a bug.
+    pub forgotten: u64,
     /// Refused commands by reason.
     pub refused: BTreeMap<&'static str, u64>,
     /// Ended connections by reason.
@@ -173,6 +176,11 @@ impl Counts {
         self.auth_failures.add(1);
     }
 
+    /// A connection could go on and was forgotten.
+    pub(crate) fn forgotten(&self) {
+        self.forgotten.add(1);
+    }
+
     /// A command was refused, for the reason with this code.
     pub fn refused(&self, code: &str) {
         count_in(&self.refused, REFUSALS, code);
@@ -192,6 +200,7 @@ impl Counts {
         sum.received_bytes += self.received_bytes.read();
         sum.sent_bytes += self.sent_bytes.read();
         sum.auth_failures += self.auth_failures.read();
+        sum.forgotten += self.forgotten.read();
         let add = |sums: &mut BTreeMap<_, u64>, names: &[&'static str], counts: &[Count]| {
             for (name, count) in names.iter().zip(counts) {
                 *sums.entry(*name).or_default() += count.read();

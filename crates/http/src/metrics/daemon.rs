@@ -11,10 +11,11 @@ use super::page::count;
 
 /// Counters of connections by protocol: name, help, and which it is.
 type Count = fn(&ProtocolTraffic) -> u64;
-const COUNTERS: [(&str, &str, Count); 5] = [
+const COUNTERS: [(&str, &str, Count); 6] = [
     ("commands", "Complete messages of peers; of HTTP: requests", |it| it.commands),
     ("connections_opened", "Connections that were opened", |it| it.opened),
     ("auth_failures", "Wrong passwords and tokens", |it| it.auth_failures),
+    ("connections_forgotten", "Connections that could go on and were forgotten for 5 s: a bug", |it| it.forgotten),
     ("received_bytes", "Bytes of peers, without those of TLS", |it| it.received_bytes),
     ("sent_bytes", "Bytes for peers, without those of TLS", |it| it.sent_bytes),
 ];

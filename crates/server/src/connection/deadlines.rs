@@ -64,6 +64,6 @@ impl Connection {
     pub(super) fn deadline(&self, reading: bool) -> Option<Timestamp> {
         let session = self.session.next_deadline().filter(|_| self.ending.is_none());
         let late = self.pending.deadline(self.shared.bounds.patience).filter(|_| reading);
-        [session, self.silent_until(), late, self.ahead.deadline()].into_iter().flatten().min()
+        [session, self.silent_until(), late, self.ahead.deadline(), self.watch.until()].into_iter().flatten().min()
     }
 }

@@ -101,8 +101,8 @@ fn a_peer_has_ten_seconds_to_take_the_rest() {
     let mut it = open(PATIENT, Script { ends: true, commands: 1, ..Script::default() });
     *it.desk.goes.lock().unwrap() = Visited::UntilRung;
     it.arrives("x");
-    assert_eq!(it.turn(2000), "no time");
-    assert_eq!(it.turn(100_000), "no time");
+    assert_eq!(it.turn(2000), "7000", "only the watch");
+    assert_eq!(it.turn(100_000), "105000");
 }
 
 #[test]
@@ -176,4 +176,21 @@ fn new_limits_are_for_new_connections() {
     assert_eq!(shared.bounds.unacknowledged_max, BOUNDS.unacknowledged_max);
     assert_eq!(shared.renewed().bounds.unacknowledged_max, 77);
     assert_eq!(shared.renewed().renewed().bounds.unacknowledged_max, 77);
+}
+
+/// In release builds it is counted, and has its turn.
+#[test]
+#[cfg_attr(debug_assertions, should_panic(expected = "a connection was forgotten"))]
+fn a_connection_that_nobody_rings_is_noticed() {
+    let mut it = open(BOUNDS, Script { commands: 1, ..Script::default() });
+    *it.desk.goes.lock().unwrap() = Visited::UntilRung;
+    it.arrives("x");
+    assert_eq!(it.turn(2000), "7000");
+    assert_eq!(it.turn(7000), "12000", "it must still wait");
+    *it.desk.goes.lock().unwrap() = Visited::All;
+    it.connection.rung();
+    it.connection.visited = Visited::UntilRung;
+    assert_eq!(it.turn(12_000), "17000", "it was woken in time");
+    it.turn(17_000);
+    assert_eq!(it.traffic().forgotten, 1);
 }

@@ -32,12 +32,14 @@ impl Connection {
     /// Whether there are items that may be done now. New items get one visit even if the peer does not take its
     /// answers: most of them have small answers.
     pub(super) fn may_visit(&self) -> bool {
-        let may = !self.items.is_empty() && self.visited != Visited::UntilRung && self.over.is_none();
+        let is_due = self.visited != Visited::UntilRung || self.watch.tries();
+        let may = !self.items.is_empty() && is_due && self.over.is_none();
         may && (self.is_new || self.room() > 0) && self.mailbox.close_reason().is_none()
     }
 
     /// Passes the mail to the session, and writes once.
     pub(crate) fn answer(&mut self) {
+        self.look_after_visit();
         if self.mailbox.bell().look() {
             self.rung();
         }
