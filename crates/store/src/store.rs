@@ -270,7 +270,7 @@ pub enum Error {
         /// Where it is.
         place: String,
     },
-    /// The store is not for this process, whoever has it.
+    /// The store is not for this process, even if it is free.
     #[error("{place}: {why}")]
     Refused {
         /// Where it is.

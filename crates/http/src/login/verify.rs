@@ -234,7 +234,7 @@ impl Logins {
         known.insert(mark);
     }
 
-    /// Who guesses: one address, with one name. A password for all has no names.
+    /// The origin of guesses: one address, with one name. A password for all has no names.
     fn guesser(&self, credentials: &Credentials, address: Option<IpAddr>) -> u128 {
         let source = address.map_or(u128::MAX, rates::source);
         let Credentials { kind, name, .. } = credentials;

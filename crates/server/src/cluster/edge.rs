@@ -252,12 +252,12 @@ impl Edge {
         state.unblock_all();
     }
 
-    /// The leader lives, and says nothing else until its right to lead is certain again.
+    /// The leader lives, and sends nothing else until its right to lead is certain again.
     pub(super) fn note_doubt(&self) {
         self.in_doubt.store(true, Ordering::Release);
     }
 
-    /// Whether the leader has said last that it does not know whether it leads.
+    /// Whether the leader's last word was that it does not know whether it leads.
     pub(super) fn in_doubt(&self) -> bool {
         self.in_doubt.load(Ordering::Acquire)
     }

@@ -248,7 +248,7 @@ impl EdgeClients {
         }
     }
 
-    /// Does what may be done now, and says what there is to say. Returns whether there is more to do. Visits only while
+    /// Does what may be done now, and sends the results. Returns whether there is more to do. Visits only while
     /// the store belongs to this daemon.
     pub(super) fn turn(&mut self, says: &mut Vec<Say>) -> bool {
         for before in &mut self.before {

@@ -1,7 +1,7 @@
 //! The link's socket, on both sides: frames in and out, TLS, and silence.
 //!
 //! While one batch is written the next one gathers. A leader never waits for an edge: an edge that does not read is cut
-//! off. While its lease is uncertain a leader says that it lives, and nothing else.
+//! off. While its lease is uncertain a leader sends that it lives, and nothing else.
 
 use std::future::Future;
 use std::io;
@@ -148,7 +148,7 @@ impl<I: DeserializeOwned, O: Serialize> Wire<I, O> {
                 read = reader.read_buf(decoder.input()) => return match read {
                     Ok(0) => Err(LinkError::Closed),
                     Ok(_) => Ok(true),
-                    // A process that is gone has said no goodbye in TLS. Frames have lengths: nothing is cut unnoticed.
+                    // A process that is gone has sent no goodbye in TLS. Frames have lengths: nothing is cut unnoticed.
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(LinkError::Closed),
                     Err(error) => Err(error.into()),
                 },

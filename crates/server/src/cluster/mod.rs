@@ -16,7 +16,7 @@
 //! ledger before anything else: connections, subscriptions, held jobs, listeners, foreground jobs, then waits in their
 //! order. A daemon that begins to lead claims the same for its own clients before it accepts a link. So does an edge
 //! whose link is made again in one epoch: the leader has kept its clients, under their old numbers, until the claims are
-//! done under the new ones. A leader whose lease is uncertain only says that it lives; its edges stay, and look in the
+//! done under the new ones. A leader whose lease is uncertain only sends that it lives; its edges stay, and look in the
 //! database whether another daemon leads.
 //!
 //! **Invariants.** Of two numbers of one client the leader's engine gives work to the newer one only. During the grace no job that a client of a linked edge may hold is given to another client, and of
