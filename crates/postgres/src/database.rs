@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use windlass_engine::{Engine, Limits};
 use windlass_store::{
@@ -150,12 +151,13 @@ impl Database {
     fn take(&self) -> Result<Taken, Error> {
         let target = self.target()?;
         let names = Names::of(&target);
+        let begun = Instant::now();
         let link = Link::open(&target)?;
         schema::make_lease(&link, &names).map_err(|why| match schema::permission(&link, &names) {
             Ok(Some(lacks)) => schema::refused(&target.place, lacks),
             Ok(None) | Err(_) => why,
         })?;
-        let (lease, early) = Lease::take(&link, &target)?;
+        let (lease, early) = Lease::take(&link, &target, begun)?;
         let keeper = Keeper::start(&lease, Link::open(&target)?, &target).map_err(|why| failed(&target, why))?;
         Ok(Taken { target, names, link, lease, keeper, early })
     }

@@ -75,22 +75,31 @@ fn holder() -> String {
 }
 
 impl Lease {
-    /// Takes the lease. Waits for a lease that is not renewed to run out, and begins to read the table then.
+    /// Takes the lease, over a link whose opening has begun then. Waits for a lease that is not renewed to run out, and begins to read the table then.
     ///
     /// # Errors
     ///
     /// [`Error::InUse`] with the holder's name, if the holder renews it.
-    pub(crate) fn take(link: &Link, target: &Target) -> Result<(Arc<Self>, Option<EarlyRead>), Error> {
+    pub(crate) fn take(link: &Link, target: &Target, begun: Instant) -> Result<(Arc<Self>, Option<EarlyRead>), Error> {
         let names = Names::of(target);
         let mut early = None;
         let (mut first, began) = (None, Instant::now());
         check(link, &names, target)?;
+        // The database may have stood still: its holder gets the time to renew the lease.
+        let is_slow = begun.elapsed() > target.lease / STALE;
+        let head_start = if is_slow { target.lease } else { Duration::ZERO };
         loop {
             let sent = since_boot_ms();
             let found = Row::read(link, &names)?;
             let Row { holder, until, stage, now } =
                 found.ok_or_else(|| Error::damaged(&target.place, "the row of its lease is missing"))?;
-            if let Some(epoch) = take_if_free(link, &names, target, &now)? {
+            let is_late = || since_boot_ms().saturating_sub(sent) > as_ms(target.lease / STALE);
+            let taken = if is_late() || began.elapsed() < head_start {
+                None
+            } else {
+                take_if_free(link, &names, target, &now)?
+            };
+            if let Some(epoch) = taken {
                 let lease = Self {
                     epoch,
                     target: target.clone(),
@@ -102,7 +111,7 @@ impl Lease {
                 };
                 return Ok((Arc::new(lease), early));
             }
-            if since_boot_ms().saturating_sub(sent) > as_ms(target.lease / STALE) {
+            if is_late() {
                 let (doing, place) = ("taking the lease of", target.place.clone());
                 return Err(Error::Io { doing, place, why: std::io::Error::other("the database has answered late") });
             }

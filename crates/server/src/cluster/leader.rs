@@ -61,6 +61,7 @@ pub(super) struct EdgeClients {
     before: Vec<Self>,
     /// Items that came before [`Ask::Claimed`] and are not done. `None`: the edge has not made all its claims.
     claims_left: Option<usize>,
+    rests: bool,
 }
 
 #[derive(Debug)]
@@ -111,6 +112,7 @@ impl EdgeClients {
             bell_for: 0,
             before: Vec::new(),
             claims_left: None,
+            rests: false,
         }
     }
 
@@ -133,14 +135,23 @@ impl EdgeClients {
         self.number
     }
 
-    /// The link has ended, and its edge may come back: until then its clients keep what they have, and ask for nothing.
+    /// Whether the link has ended.
+    pub(super) const fn rests(&self) -> bool {
+        self.rests
+    }
+
+    /// The link has ended, and its edge may come back: until then its clients keep what they have, and ask for nothing
+    /// more. What has arrived is done.
     pub(super) fn rest(&mut self) {
+        if std::mem::replace(&mut self.rests, true) {
+            return;
+        }
         let mut clients: Vec<_> = self.clients.keys().copied().collect();
         clients.sort_unstable();
         self.ready.clear();
         for client in clients {
             let Some(member) = self.clients.get_mut(&client) else { continue };
-            member.items = VecDeque::from([Item::Command(Tag::NONE, TakeCommand::Unwait.into())]);
+            member.items.push_back(Item::Command(Tag::NONE, TakeCommand::Unwait.into()));
             (member.room, member.waits, member.is_ready) = (u64::MAX, false, true);
             self.ready.push_back(client);
         }

@@ -61,6 +61,13 @@ impl Kept {
         self.lock().contains_key(&number)
     }
 
+    /// Returns once a link has ended.
+    async fn has_ended(&self, number: EdgeNumber) {
+        while self.on(number, |clients| !clients.rests()).unwrap_or(false) {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
     fn take(&self, number: EdgeNumber) -> Option<EdgeClients> {
         self.lock().remove(&number)
     }
@@ -155,8 +162,12 @@ pub(in crate::cluster) async fn serve<T>(
 ) -> Result<(), LinkError> {
     let Leading { hub, terms, view, relay, kept, .. } = leading;
     let Opened { mut wire, hello } = opened;
-    let again = hello.known.filter(|known| known.epoch == hub.epoch());
-    let before = again.and_then(|known| kept.take(known.edge));
+    let again = hello.known.filter(|known| known.epoch == hub.epoch()).map(|known| known.edge);
+    if let Some(number) = again {
+        // What the edge has sent by the link before may not be read yet.
+        let _ = timeout(BEAT, kept.has_ended(number)).await;
+    }
+    let before = again.and_then(|number| kept.take(number));
     let welcome = welcome(&hello, || leading.number(), hub, (terms.settings, before.is_some()));
     let welcome = welcome.ok_or(LinkError::TooMany)?;
     let (name, number) = (&*hello.name, welcome.edge);
