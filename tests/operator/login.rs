@@ -285,8 +285,9 @@ fn a_wrong_password_is_refused_and_guessing_in_the_form_ends() {
     assert_eq!(answer.header("www-authenticate"), None);
     assert_eq!(http.request("POST", "/login", &[("Origin", "http://elsewhere.example")], b"").status, 403);
     assert_eq!(filled_in(http, "read", &"x".repeat(10_000), "/").0.status, 413);
-    let statuses: Vec<u16> = (0..10).map(|_| filled_in(http, "admin", "guess", "/").0.status).collect();
+    let statuses: Vec<u16> = (0..11).map(|_| filled_in(http, "admin", "guess", "/").0.status).collect();
     assert_eq!(statuses.last(), Some(&429), "{statuses:?}");
+    assert_eq!(filled_in(http, "read", "guess", "/").0.status, 401, "others behind the same address may log in");
     assert_eq!(visited(http, "/jobs", "windlass_session=guess").status, 303);
 }
 

@@ -1,7 +1,7 @@
 //! The open connections, and which of them gives way to a new one.
 //!
 //! - When no place is left, the connection gives way that has been without a whole request for longest: since it was
-//!   opened, or since its last answer. A connection at work stays, and so does one whose request may be on its way.
+//!   opened, or since its last answer. A connection at work stays.
 //! - When all are at work, a few more are let in for one request each: a probe is answered, and so is the socket of
 //!   the data directory; anything else is refused, unless a place has become free.
 
@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -18,9 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Connections that are let in beyond the limit.
 const EXTRA_MAX: usize = 4;
-
-/// An honest peer sends its request sooner.
-const SILENCE_MIN: Duration = Duration::from_secs(1);
 
 /// All connections.
 #[derive(Debug)]
@@ -34,8 +30,6 @@ struct State {
     open: usize,
     extra: usize,
     next: u64,
-    /// How long a connection must have been without a whole request to give way.
-    silence_min: Duration,
     /// Connections without a whole request, in the order in which they give way.
     waiting: BTreeMap<u64, Waiting>,
 }
@@ -43,7 +37,6 @@ struct State {
 #[derive(Debug)]
 struct Waiting {
     is_extra: bool,
-    since: Instant,
     peer: Arc<str>,
     leave: CancellationToken,
 }
@@ -91,11 +84,7 @@ pub(crate) struct Work(Arc<Guest>);
 
 impl Crowd {
     pub(crate) fn new(all: usize) -> Arc<Self> {
-        Self::with_silence(all, SILENCE_MIN)
-    }
-
-    fn with_silence(all: usize, silence_min: Duration) -> Arc<Self> {
-        let state = State { all, open: 0, extra: 0, next: 0, silence_min, waiting: BTreeMap::new() };
+        let state = State { all, open: 0, extra: 0, next: 0, waiting: BTreeMap::new() };
         Arc::new(Self(Mutex::new(state)))
     }
 
@@ -118,8 +107,7 @@ impl Crowd {
         };
         *state.count(is_extra) += 1;
         let (leave, peer) = (CancellationToken::new(), Arc::from(peer));
-        let turn =
-            state.wait(Waiting { is_extra, since: Instant::now(), peer: Arc::clone(&peer), leave: leave.clone() });
+        let turn = state.wait(Waiting { is_extra, peer: Arc::clone(&peer), leave: leave.clone() });
         drop(state);
         let own = Mutex::new(Own { turn, at_work: 0, is_extra });
         Some(Entered { guest: Arc::new(Guest { crowd: Arc::clone(self), leave, peer, own }), displaced })
@@ -138,8 +126,7 @@ impl State {
 
     /// Frees the place of a connection that waits, if there is one. Returns its peer.
     fn give_way(&mut self, is_extra: bool) -> Option<Arc<str>> {
-        let (turn, longest) = self.waiting.iter().find(|(_, it)| it.is_extra == is_extra)?;
-        let turn = (longest.since.elapsed() >= self.silence_min).then_some(*turn)?;
+        let turn = self.waiting.iter().find(|(_, it)| it.is_extra == is_extra).map(|(turn, _)| *turn)?;
         let Waiting { leave, peer, .. } = self.waiting.remove(&turn)?;
         *self.count(is_extra) -= 1;
         leave.cancel();
@@ -182,7 +169,7 @@ impl Guest {
         own.at_work -= 1;
         if own.at_work == 0 && !self.leave.is_cancelled() {
             let (peer, leave) = (Arc::clone(&self.peer), self.leave.clone());
-            own.turn = state.wait(Waiting { is_extra: own.is_extra, since: Instant::now(), peer, leave });
+            own.turn = state.wait(Waiting { is_extra: own.is_extra, peer, leave });
         }
     }
 
@@ -253,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_connection_that_has_been_without_a_request_for_longest_gives_way() {
-        let crowd = Crowd::with_silence(4, Duration::ZERO);
+        let crowd = Crowd::new(4);
         let [idle, busy, first, second] = [(); 4].map(|()| enter(&crowd));
         drop(served(&idle));
         let work = served(&busy);
@@ -271,7 +258,7 @@ mod tests {
 
     #[test]
     fn probes_have_places_when_all_are_at_work() {
-        let crowd = Crowd::with_silence(1, Duration::ZERO);
+        let crowd = Crowd::new(1);
         let guest = enter(&crowd);
         let work = served(&guest);
         let probe = enter(&crowd);
@@ -297,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_limit_changes() {
-        let crowd = Crowd::with_silence(1, Duration::ZERO);
+        let crowd = Crowd::new(1);
         let first = enter(&crowd);
         let work = served(&first);
         crowd.limit(2);

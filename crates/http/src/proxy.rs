@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_address_that_no_trusted_proxy_has_counts() {
+    fn the_last_address_counts_that_no_trusted_proxy_has() {
         let trusted = ["127.0.0.1", "192.0.2.9"].map(|ip| ip.parse().unwrap());
         let table: [(&str, &[&str], Option<&str>); 9] = [
             ("127.0.0.1", &["203.0.113.7"], Some("203.0.113.7")),

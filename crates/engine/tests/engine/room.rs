@@ -25,7 +25,7 @@ fn a_take_without_room_waits_and_is_answered_when_there_is_some() {
     broker.at(1_020, []);
     broker.is_due_at(1_040);
     broker.room = 1;
-    // Whoever comes later waits behind it.
+    // A later take waits behind it.
     broker.says(4, take(["q"]), []);
     broker.at(1_040, ["3 took j2.1"]);
     broker.at(1_060, ["4 empty"]);

@@ -56,7 +56,7 @@ fn bytes_that_the_peer_does_not_take_count_fourfold_as_blame() {
     assert_eq!(blame(), 1000 + 2 * SMALL_BYTES + 3 * 1500);
     mailbox.set_unsent(700, 500);
     assert_eq!(blame(), 1000 + 2 * SMALL_BYTES + 3 * 1500, "it is on its way");
-    assert_eq!(mailbox.blame(Timestamp(3_000)), 1000 + 2 * SMALL_BYTES + 3 * 1500 + 4 * 700, "nobody takes it");
+    assert_eq!(mailbox.blame(Timestamp(3_000)), 1000 + 2 * SMALL_BYTES + 3 * 1500 + 4 * 700, "its peer takes nothing");
 }
 
 #[test]
