@@ -456,16 +456,14 @@ fn an_edge_with_another_number_claims_the_same_under_that_number() {
         let mut ledger = Ledger::new(BOUNDS);
         let one = ClientId(Edge::new(7).unwrap().first_client().0 | 1);
         ledger.asked(&Ask::Open { client: one, room: 9 });
-        ledger.asked(&Ask::Command {
-            client: one,
-            tag: Tag::NONE,
-            command: ClientCommand::Serve(subscription("q")).into(),
-        });
-        ledger.heard(&Say::Applied { client: one, count: 1 });
+        for command in [ClientCommand::Open(ClientInfo::default()), ClientCommand::Serve(subscription("q"))] {
+            ledger.asked(&Ask::Command { client: one, tag: Tag::NONE, command: command.into() });
+        }
+        ledger.heard(&Say::Applied { client: one, count: 2 });
         number.into_iter().for_each(|number| ledger.renumber(Edge::new(number).unwrap()));
         let claims = ledger.claims();
         let clients: BTreeSet<_> = claims.iter().filter_map(Ask::client).collect();
         (claims.len(), clients.into_iter().map(|it| (it.daemon(), it.0 & 0xff)).collect::<Vec<_>>())
     };
-    assert_eq!((claims(None), claims(Some(8))), ((3, vec![(7, 1)]), (3, vec![(8, 1)])));
+    assert_eq!((claims(None), claims(Some(8))), ((4, vec![(7, 1)]), (4, vec![(8, 1)])));
 }

@@ -173,6 +173,7 @@ fn image(job: &Job) -> Job {
     }
     if let Some(extra) = job.extra.as_deref_mut() {
         extra.listeners.clear();
+        extra.taken_back = false;
     }
     job
 }
@@ -199,6 +200,6 @@ fn move_image(kept: &mut Job, now: &Job) {
 /// A job without the fields that may lag behind in the journal.
 fn rested(job: &Job) -> Job {
     let mut extra = job.extra.as_deref().cloned().unwrap_or_default();
-    (extra.progress, extra.taken_back) = (None, false);
+    extra.progress = None;
     Job { extra: (extra != Extra::default()).then(|| Box::new(extra)), ..job.clone() }
 }
