@@ -217,8 +217,11 @@ impl Places {
         }
         let silence_min = self.limits.load().silence_min;
         let may_go = |since: Instant| now.saturating_duration_since(since) >= silence_min;
-        match self.longest_silent(inner, protocol) {
-            Some((number, since)) => return may_go(since).then_some(Way::InPlaceOf(number)).ok_or(Full::Yet),
+        let mut silent = self.longest_silent(inner, protocol).into_iter().flatten().peekable();
+        let is_any = silent.peek().is_some();
+        match silent.find(|(_, since)| may_go(*since)) {
+            Some((number, _)) => return Ok(Way::InPlaceOf(number)),
+            None if is_any => return Err(Full::Yet),
             None if !has_administrators => return Err(Full::Limit(CONNECTIONS)),
             None if inner.administrators < ADMINISTRATORS_MAX => return Ok(Way::Extra(None)),
             None => {}
@@ -229,14 +232,15 @@ impl Places {
         }
     }
 
-    /// The silent connection that gives way to one of this protocol first, and since when it is silent.
-    fn longest_silent(&self, inner: &Inner, protocol: &str) -> Option<(u64, Instant)> {
+    /// The silent connections that give way to one of this protocol, the first before the other, and since when each is
+    /// silent: one of the same protocol, and one of a protocol that has more than its reserved places.
+    fn longest_silent(&self, inner: &Inner, protocol: &str) -> [Option<(u64, Instant)>; 2] {
         let reserved = self.reserved(inner);
         let open = |name: &str| inner.protocols.get(name).copied().unwrap_or_default();
         let mut silent = inner.silent.iter().filter(|(_, (_, entry))| !entry.is_extra);
         let own = silent.clone().find(|(_, (_, entry))| entry.protocol == protocol);
-        let found = own.or_else(|| silent.find(|(_, (_, entry))| open(entry.protocol) > reserved));
-        found.map(|(number, (since, _))| (*number, *since))
+        let other = silent.find(|(_, (_, entry))| open(entry.protocol) > reserved);
+        [own, other].map(|found| found.map(|(number, (since, _))| (*number, *since)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
