@@ -78,7 +78,7 @@ fn fail(
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
     let slot = match leased(state, call.client, job, proof) {
-        Err(Refusal::NotHeld) if proof != Proof::Late => return fail_late(state, job, proof, failure, call),
+        Err(Refusal::NotHeld) if proof != Proof::Late => return fail_late(state, job, proof, *failure, call),
         leased => leased?,
     };
     must_be(state, slot, QueueKind::Work)?;
@@ -96,13 +96,13 @@ fn fail_late(
     state: &mut State,
     job: &JobRef,
     proof: Proof,
-    failure: Box<Failure>,
+    failure: Failure,
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
     let slot = left(state, call.client, job, proof)?;
     let last = state.jobs.at(slot).and_then(|job| job.extra.as_deref()?.failure.as_deref());
     if let Some(&Failure { at, first_at, next_at, .. }) = last.filter(|last| last.kind == EXPIRED_KIND) {
-        let failure = Box::new(Failure { at, first_at, next_at, ..*failure });
+        let failure = Box::new(Failure { at, first_at, next_at, ..failure });
         state.jobs.update(slot, |job| job.extra_mut().failure = Some(failure));
         remember_put(state, slot, call.context);
     }

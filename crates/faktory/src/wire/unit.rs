@@ -15,8 +15,6 @@ use super::time::{TimeError, parse_time};
 /// Retries of a job that omits `retry`.
 const RETRY_DEFAULT: i64 = 25;
 
-/// The longest reservation, in seconds.
-
 /// Bytes of the shortest name.
 const JID_BYTES_MIN: usize = 8;
 
