@@ -100,6 +100,7 @@ fn fail_late(
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
     let slot = left(state, call.client, job, proof)?;
+    must_be(state, slot, QueueKind::Work)?;
     let last = state.jobs.at(slot).and_then(|job| job.extra.as_deref()?.failure.as_deref());
     if let Some(&Failure { at, first_at, next_at, .. }) = last.filter(|last| last.kind == EXPIRED_KIND) {
         let failure = Box::new(Failure { at, first_at, next_at, ..failure });
