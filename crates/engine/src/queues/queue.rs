@@ -43,6 +43,24 @@ pub struct QueueImage {
 }
 
 impl QueueImage {
+    /// A queue with nothing set, in no listing.
+    #[must_use]
+    pub const fn new(id: QueueId, name: Bytes, kind: QueueKind) -> Self {
+        Self {
+            id,
+            name,
+            kind,
+            known: Protocols::NONE,
+            paused: Protocols::NONE,
+            paused_at: None,
+            jobs_max: [None; Priority::COUNT],
+            jobs_max_of: None,
+            throttle: None,
+            rules: None,
+            serial: 1,
+        }
+    }
+
     /// Whether any listing has it.
     #[must_use]
     pub const fn is_known(&self) -> bool {

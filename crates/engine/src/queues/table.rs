@@ -132,19 +132,7 @@ impl Queues {
         };
         // Copy the name: it outlives the read buffer in which it arrived.
         let name = Bytes::copy_from_slice(name);
-        self.put(QueueImage {
-            id: QueueId(id),
-            name,
-            kind,
-            known: Protocols::NONE,
-            paused: Protocols::NONE,
-            paused_at: None,
-            jobs_max: [None; Priority::COUNT],
-            jobs_max_of: None,
-            throttle: None,
-            rules: None,
-            serial: 1,
-        });
+        self.put(QueueImage::new(QueueId(id), name, kind));
         if let Some(queue) = self.at_mut(QueueId(id)) {
             queue.used = used;
         }

@@ -1,7 +1,7 @@
 //! Queues of which a salvage finds jobs, but no settings.
 
 use bytes::Bytes;
-use windlass_engine::{Job, Priority, Protocols, QueueId, QueueImage, QueueKind};
+use windlass_engine::{Job, QueueId, QueueImage, QueueKind};
 
 /// The beginning of the name of a queue whose own name is lost. Its number follows.
 pub(super) const UNNAMED: &str = "unnamed-queue-";
@@ -14,17 +14,6 @@ pub fn unnamed(queue: QueueId) -> Bytes {
 
 /// The queue of a job whose settings are lost.
 pub(super) fn unnamed_queue(job: &Job) -> QueueImage {
-    QueueImage {
-        id: job.queue,
-        name: unnamed(job.queue),
-        kind: if job.cycle().is_some() { QueueKind::Cycle } else { QueueKind::Work },
-        known: Protocols::NONE,
-        paused: Protocols::NONE,
-        paused_at: None,
-        jobs_max: [None; Priority::COUNT],
-        jobs_max_of: None,
-        throttle: None,
-        rules: None,
-        serial: 1,
-    }
+    let kind = if job.cycle().is_some() { QueueKind::Cycle } else { QueueKind::Work };
+    QueueImage::new(job.queue, unnamed(job.queue), kind)
 }
