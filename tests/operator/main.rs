@@ -24,6 +24,4 @@ mod reload;
 mod starting;
 mod stopping;
 mod supervision;
-#[cfg(feature = "otlp")]
-mod telemetry;
 mod warnings;

@@ -1,4 +1,4 @@
-//! `[http]`, `[metrics]` and `[telemetry]`: the sections and their checks. `config/windlass.toml` explains each key to
+//! `[http]` and `[metrics]`: the sections and their checks. `config/windlass.toml` explains each key to
 //! the operator.
 
 use std::any::Any;
@@ -69,57 +69,13 @@ pub struct Metrics {
     pub queues_max: usize,
 }
 
-/// `[telemetry]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Telemetry {
-    /// Where a collector takes spans; empty for nowhere.
-    pub otlp: String,
-    /// The name of this daemon in traces.
-    pub service: String,
-}
-
-/// `[http]`, `[metrics]` and `[telemetry]`.
+/// `[http]` and `[metrics]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configured {
     /// `[http]`
     pub http: Http,
     /// `[metrics]`
     pub metrics: Metrics,
-    /// `[telemetry]`
-    pub telemetry: Telemetry,
-}
-
-impl Default for Telemetry {
-    fn default() -> Self {
-        Self { otlp: String::new(), service: "windlass".to_owned() }
-    }
-}
-
-impl Telemetry {
-    /// The collector's address, if spans are sent.
-    #[cfg(feature = "otlp")]
-    pub(crate) fn is_on(&self) -> bool {
-        !self.otlp.is_empty()
-    }
-
-    #[cfg(feature = "otlp")]
-    fn check(&self) -> Result<(), Error> {
-        let is_http =
-            self.otlp.parse().is_ok_and(|uri: hyper::Uri| uri.scheme_str() == Some("http") && uri.host().is_some());
-        if is_http || self.otlp.is_empty() {
-            return Ok(());
-        }
-        senseless("telemetry.otlp", format!("{} is not http://HOST:PORT/PATH", self.otlp.escape_debug()))
-    }
-
-    #[cfg(not(feature = "otlp"))]
-    fn check(&self) -> Result<(), Error> {
-        if self.otlp.is_empty() {
-            return Ok(());
-        }
-        senseless("telemetry.otlp", "this program is built without spans (feature `otlp`)")
-    }
 }
 
 impl Default for Metrics {
@@ -223,7 +179,6 @@ impl Protocol for Configured {
             return senseless("http.hosts", format!("{} is not a host's name", host.escape_debug()));
         }
         Prefix::of_config(&self.http.path_prefix)?;
-        self.telemetry.check()?;
         self.http.check_logins()?;
         self.http.check_addresses()
     }
@@ -278,8 +233,7 @@ mod tests {
     use super::*;
 
     fn checked(text: &str) -> Result<(), String> {
-        let (metrics, telemetry) = (Metrics::default(), Telemetry::default());
-        let configured = Configured { http: toml::from_str(text).unwrap(), metrics, telemetry };
+        let configured = Configured { http: toml::from_str(text).unwrap(), metrics: Metrics::default() };
         configured.check(&daemon()).map_err(|error| error.to_string())
     }
 

@@ -9,7 +9,7 @@
 //! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their
 //! limits) · `crowd` (which of them gives way) · `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of
 //! foreign web pages are refused) · `body` (what is read of requests) · `login` (who may do what) · `audit` (who did
-//! what) · `metrics` (what Prometheus scrapes) · `site` (web pages) · `spans` (jobs as spans of traces) · `problem`
+//! what) · `metrics` (what Prometheus scrapes) · `site` (web pages) · `problem`
 //! (errors) · `name`, `cursor` and `time` (formats of values).
 //!
 //! # Invariants
@@ -35,9 +35,8 @@ mod problem;
 mod proxy;
 mod serve;
 mod site;
-mod spans;
 mod time;
 
 pub use api::openapi;
-pub use config::{Configured, Http, Metrics, SOCKET, Telemetry};
+pub use config::{Configured, Http, Metrics, SOCKET};
 pub use login::{NewLogin, Role, UnknownRole, WrongLine};

@@ -42,7 +42,6 @@ use crate::guard::PROBES;
 use crate::problem::Problem;
 use crate::proxy::passed_on;
 use crate::site::{History, Prefix, below_prefix};
-use crate::spans;
 
 /// How long a peer may take for the headers of its next request, and be silent between two.
 const HEADERS_PATIENCE: Duration = Duration::from_secs(30);
@@ -70,7 +69,6 @@ pub(crate) fn start(
     let (stop, counts, connects) = (inside.stop.clone(), inside.figures.counts("http"), inside.connects.clone());
     let app = Arc::new(App::new(configured, inside, Arc::clone(&counts))?);
     let watch = History::watch(Arc::clone(&app));
-    let spans = spans::follow(&configured.telemetry, &app, &stop)?;
     let crowd = Crowd::new(configured.http.connections_max);
     let shared = Arc::new(Limits { app: Arc::clone(&app), crowd: Arc::clone(&crowd) });
     let prefix = Prefix::of_config(&configured.http.path_prefix).map_err(io::Error::other)?;
@@ -78,15 +76,10 @@ pub(crate) fn start(
     let (router, tasks) = (api::router(app), TaskTracker::new());
     let house = House { router, prefix, trusted_proxies, crowd, tasks, counts, connects, stop };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let spans = spans.map(|spans| runtime.spawn(spans));
     let serve = async move {
         tokio::select! {
             () = house.serve(sockets) => {}
             () = watch => {}
-        }
-        // The last spans leave, as far as their own patience allows.
-        if let Some(spans) = spans {
-            let _ = spans.await;
         }
     };
     let thread = Builder::new().name("http".to_owned()).spawn(move || runtime.block_on(serve))?;

@@ -16,7 +16,7 @@ use windlass_config::{Error, Override, Period};
 use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
-use windlass_http::{Configured as ConfiguredHttp, Http, Metrics, Telemetry};
+use windlass_http::{Configured as ConfiguredHttp, Http, Metrics};
 use windlass_server::config::{self, Bridge, Cluster, Durability, Limits, Log, Postgres, Queue, Server, Store};
 use windlass_server::door::Door;
 use windlass_server::import::Origins;
@@ -58,8 +58,6 @@ pub(crate) struct Config {
     pub http: Http,
     /// What Prometheus scrapes.
     pub metrics: Metrics,
-    /// Jobs as spans of traces.
-    pub telemetry: Telemetry,
     /// Faktory.
     pub faktory: Faktory,
     /// Gearman.
@@ -89,7 +87,6 @@ impl Default for Config {
             queues: common.queues,
             http: Http::default(),
             metrics: Metrics::default(),
-            telemetry: Telemetry::default(),
             faktory: Faktory::default(),
             gearman: Gearman::default(),
             spiderq: Spiderq::default(),
@@ -180,10 +177,9 @@ impl Config {
         }
     }
 
-    /// HTTP with its metrics and spans.
+    /// HTTP with its metrics.
     fn configured_http(&self) -> ConfiguredHttp {
-        let (http, metrics, telemetry) = (self.http.clone(), self.metrics.clone(), self.telemetry.clone());
-        ConfiguredHttp { http, metrics, telemetry }
+        ConfiguredHttp { http: self.http.clone(), metrics: self.metrics.clone() }
     }
 
     /// The server's configuration, with all protocols.
