@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use windlass_engine::{Engine, Limits};
 use windlass_store::{
-    CheckpointLimits, Error, Found, Guard, Holder, Journal, Log as _, OpenError, Opened, Remote, Salvage, State,
-    Table as _, Tenure, Verdict, open_found, verify_parts,
+    CheckpointLimits, Error, Found, Guard, Holder, Journal, Log as _, OpenError, Opened, Remote, Report, Salvage,
+    State, Table as _, Tenure, open_found, verify_parts,
 };
 
 use crate::address::{Address, AddressError, Target};
@@ -117,11 +117,11 @@ impl Remote for Database {
         Ok(())
     }
 
-    fn verify(&self, limits: Limits) -> Result<Verdict, OpenError> {
+    fn verify(&self, limits: Limits) -> Result<Report, OpenError> {
         let (target, link) = self.at_rest()?;
         let tail = Tail::open(&target, None, &link, u64::MAX)?;
         let report = verify_parts(&*tail, &PostgresScan::new(&target), limits)?;
-        Ok(Verdict { report, before: false })
+        Ok(report)
     }
 
     fn salvage(&self) -> Result<Salvage, Error> {

@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::fs::Access;
 use windlass_store::{
     About, CheckpointLimits, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError, Opened,
-    Recovered, Remote, Restore, Salvage, State, StoreConfig, Verdict,
+    Recovered, Remote, Report, Restore, Salvage, State, StoreConfig,
 };
 
 use crate::clock;
@@ -201,22 +201,21 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
             windlass_store::verify(&store_config(config), config.engine_limits())
         }
     };
-    let Verdict { report, before } = verdict.map_err(|error| cannot_open(config, &error))?;
-    let windlass_store::Report { jobs, queues, schedules, batches, table_seq, last_seq, torn, harmless, .. } = report;
+    let report = verdict.map_err(|error| cannot_open(config, &error))?;
+    let Report { jobs, queues, schedules, batches, table_seq, last_seq, torn, harmless, .. } = report;
     let harmless: String =
         harmless.iter().map(|damage| format!("\ndamaged, but the table holds its records: {damage}")).collect();
     let torn = match torn {
         true => "; a torn entry behind the last commit was never acknowledged, unless the disk has reported errors",
         false => "",
     };
-    let before = if before { "; written by version 0.1.0: the next start converts it" } else { "" };
     let place = match table_seq {
         0 => format!("there are {last_seq} commits"),
         _ => format!("the table holds commits 1 to {table_seq}, the log goes on to {last_seq}"),
     };
     Ok(format!(
         "ok: {jobs} jobs, {queues} queues, {schedules} schedules, {batches} batches; \
-         {place}{torn}{before}{harmless}"
+         {place}{torn}{harmless}"
     ))
 }
 
@@ -416,7 +415,7 @@ mod tests {
             panic!("there is no store")
         }
 
-        fn verify(&self, _: Limits) -> Result<Verdict, OpenError> {
+        fn verify(&self, _: Limits) -> Result<Report, OpenError> {
             panic!("there is no store")
         }
 

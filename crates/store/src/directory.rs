@@ -5,8 +5,7 @@
 //! store/log/       segment-1, segment-2, … and mark: the log
 //! store/table-N/   sled's folder: the table. The highest number counts
 //! store/building/  a table that is being built
-//! store.new/       a store that is being created, or taken over from version 0.1.0
-//! journal/         the journal of version 0.1.0, until the first checkpoint after it was taken over
+//! store.new/       a store that is being created
 //! ```
 //!
 //! A store is created in `store.new` and renamed when it is complete, so a partial store is never found. A missing part
@@ -19,7 +18,6 @@ use std::sync::Arc;
 
 use windlass_engine::{Engine, Limits};
 
-use crate::before;
 use crate::checkpoint::{CheckpointLimits, Checkpointer};
 use crate::damage::{Damage, OpenError};
 use crate::files::{Lock, at, exchange, make_folder, remove_folder, rename, sync_entry};
@@ -29,15 +27,14 @@ use crate::log::file::{self, FileLog};
 use crate::log::scan::{Scanned, scan};
 use crate::page::Point;
 use crate::parts::Found;
-use crate::recover::Recovered;
-use crate::salvage::{Salvage, Verdict};
+use crate::recover::{Recovered, Report};
+use crate::salvage::Salvage;
 use crate::store::{Error, Log, Scan, Table as _, Tenure};
 use crate::table::sled::{self, SledTable, SledTableConfig};
 
 pub(crate) const STORE: &str = "store";
 const NEW_STORE: &str = "store.new";
 pub(crate) const LOG: &str = "log";
-pub(crate) const OLD_JOURNAL: &str = "journal";
 
 /// Location and settings of a store.
 #[derive(Clone, Debug)]
@@ -187,7 +184,7 @@ pub trait Remote: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// The reason why the daemon would not start; and if a process holds the store.
-    fn verify(&self, limits: Limits) -> Result<Verdict, OpenError>;
+    fn verify(&self, limits: Limits) -> Result<Report, OpenError>;
 
     /// Reads as much as possible, and changes nothing.
     ///
@@ -209,10 +206,11 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
         if lock.had_store() {
             return Err(missing(store.display()));
         }
-        make(config, &limits, seed)?;
+        make_new(config, None, seed)?;
+        put_in_place(config)?;
     }
     lock.has_store()?;
-    let Read { mut table, found, mut scanned } = read(config, &store)?;
+    let Read { table, found, mut scanned } = read(config, &store)?;
     // A process that was killed may have left names that are not durable.
     [&config.path, &store, &store.join(LOG)].into_iter().try_for_each(|folder| sync_entry(folder))?;
     let (torn, last_seq) = (scanned.torn, scanned.last.0);
@@ -229,7 +227,6 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
         );
     }
     table.tidy()?;
-    table.supersede(config.path.join(OLD_JOURNAL));
     log.tail().make_room().unwrap_or_else(|error| tracing::warn!(%error, "cannot allocate disk space for the log"));
     let (checkpointer, mut recovered) = found.open(Box::new(table), log.tail(), &config.checkpoints, limits, seed)?;
     log.know(queue_records(&recovered.engine));
@@ -272,24 +269,6 @@ fn scan_of(table: &SledTable) -> Result<Box<dyn Scan>, OpenError> {
 
 fn missing(place: impl Display) -> OpenError {
     Damage::of(place, "it is missing: a start without it would lose everything").into()
-}
-
-/// Creates a store: empty, or with the contents of version 0.1.0's journal.
-fn make(config: &StoreConfig, limits: &Limits, seed: u64) -> Result<(), OpenError> {
-    let old = config.path.join(OLD_JOURNAL);
-    let engine = if old.exists() {
-        let (replay, last_seq) = before::load(&old)?;
-        let Recovered { engine, report, .. } = replay.build(limits.clone(), seed, last_seq)?;
-        tracing::info!(
-            jobs = report.jobs,
-            "taking over the journal of version 0.1.0; it stays until a checkpoint is made"
-        );
-        Some(engine)
-    } else {
-        None
-    };
-    make_new(config, engine.as_ref(), seed)?;
-    put_in_place(config)
 }
 
 /// Creates a store with the contents of an engine, and renames it to its final place. Calls `ready` before that.
@@ -337,34 +316,24 @@ fn random(seed: u64) -> u64 {
     RandomState::new().hash_one((seed, std::process::id(), std::time::SystemTime::now())) | 1
 }
 
-/// Creates a store with the contents of an engine, in place of the existing one or of the journal of version 0.1.0.
+/// Creates a store with the contents of an engine, in place of the existing one, if any.
 /// Returns the path to which the old data was moved, for inspection.
 ///
 /// One of the two exists at all times. Otherwise a start in between would report that everything is missing, or begin
 /// empty.
 pub(crate) fn replace(config: &StoreConfig, engine: &Engine, seed: u64) -> Result<PathBuf, OpenError> {
     let (new, store) = (config.path.join(NEW_STORE), config.path.join(STORE));
-    let old = config.path.join(OLD_JOURNAL);
     make_new(config, Some(engine), seed)?;
-    let aside = if !store.exists() {
+    let aside = free_name(config, &format!("{STORE}.damaged"));
+    if !store.exists() {
         rename(&new, &store)?;
+    } else if exchange(&new, &store)? {
         sync_entry(&config.path)?;
-        let aside = free_name(config, &format!("{OLD_JOURNAL}.damaged"));
-        if old.exists() {
-            rename(&old, &aside)?;
-        }
-        aside
+        rename(&new, &aside)?;
     } else {
-        let aside = free_name(config, &format!("{STORE}.damaged"));
-        if exchange(&new, &store)? {
-            sync_entry(&config.path)?;
-            rename(&new, &aside)?;
-        } else {
-            rename(&store, &aside)?;
-            rename(&new, &store)?;
-        }
-        aside
-    };
+        rename(&store, &aside)?;
+        rename(&new, &store)?;
+    }
     sync_entry(&config.path)?;
     Ok(aside)
 }
@@ -376,8 +345,9 @@ pub(crate) fn replace(config: &StoreConfig, engine: &Engine, seed: u64) -> Resul
 /// If there is a store already, if another process holds the directory, and if the file system fails.
 pub fn fill(config: &StoreConfig, engine: &Engine, seed: u64) -> Result<(), OpenError> {
     let mut lock = Lock::take(&config.path)?;
-    if let Some(found) = [STORE, OLD_JOURNAL].into_iter().find(|name| config.path.join(name).exists()) {
-        return Err(Error::NotEmpty { place: config.path.join(found).display().to_string() }.into());
+    let store = config.path.join(STORE);
+    if store.exists() {
+        return Err(Error::NotEmpty { place: store.display().to_string() }.into());
     }
     make_with(config, engine, seed, || Ok(()))?;
     Ok(lock.has_store()?)

@@ -252,7 +252,7 @@ impl Journal {
                 None => {}
             }
         }
-        let meta = MetaRecord { meta: engine.meta().clone(), clean: self.clean, counted: None };
+        let meta = MetaRecord { meta: engine.meta().clone(), clean: self.clean };
         self.pending.append(|out| encode_meta(&meta, out));
         let queues = self.used.drain().collect();
         Commit { queues, settings, ..self.pending.close(JobId(engine.meta().next_job)) }

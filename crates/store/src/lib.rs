@@ -51,7 +51,6 @@
 //! * Opening a store detects all missing data, and then starts nothing.
 //! * Every record ever written stays readable (`golden/`).
 
-mod before;
 mod checkpoint;
 mod codec;
 mod commit;
@@ -89,10 +88,10 @@ pub use log::memory::{Fault, MemoryLog};
 pub use log::records;
 pub use parts::{Found, new_table, open_found, open_parts, point_key, verify_parts};
 pub use picture::{ExportError, Picture};
-pub use record::{BatchMoved, Counted, MetaRecord, Moved, NextRun, Record};
+pub use record::{BatchMoved, MetaRecord, Moved, NextRun, Record};
 pub use recover::{Recovered, Report};
 pub use restore::Restore;
 pub use salvage::unnamed::unnamed;
-pub use salvage::{Salvage, Verdict, accept_loss, queues, salvage, verify};
+pub use salvage::{Salvage, accept_loss, queues, salvage, verify};
 pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table, Tenure};
 pub use table::memory::MemoryTable;

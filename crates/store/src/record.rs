@@ -31,13 +31,10 @@ const GONE: u8 = 3;
 const QUEUE_SET: u8 = 4;
 const QUEUE_GONE: u8 = 5;
 /// Without totals by origin: read, but no longer written.
-const OLD_HEAD: u8 = 6;
 const SCHEDULE: u8 = 7;
 const NEXT_RUN: u8 = 8;
 const BATCH: u8 = 9;
 const BATCH_MOVED: u8 = 10;
-/// With a count and a checksum of the commits in a sled journal: read, but no longer written.
-const COUNTED_HEAD: u8 = 11;
 const HEAD: u8 = 12;
 const DAY: u8 = 13;
 
@@ -78,25 +75,6 @@ pub struct MetaRecord {
     pub meta: EngineMeta,
     /// The daemon stopped cleanly after this commit.
     pub clean: bool,
-    /// The commits that exist, as version 0.1.0 counted them.
-    pub counted: Option<Counted>,
-}
-
-/// The commits in a journal of version 0.1.0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
-    /// Their number, including the commit with this record.
-    pub commits: u64,
-    /// The wrapping sum of a hash of each commit's number.
-    pub census: u64,
-}
-
-/// A commit's share in [`Counted::census`].
-pub(crate) const fn census_share(seq: u64) -> u64 {
-    let mut z = seq.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// The kind of a record's subject.
@@ -142,9 +120,7 @@ impl Tag {
             QUEUE_SET => (Subject::Queue, Effect::Whole),
             QUEUE_GONE => (Subject::Queue, Effect::Gone),
             DAY => (Subject::Day, Effect::Whole),
-            OLD_HEAD | COUNTED_HEAD | HEAD => {
-                return Ok(Self { subject: Subject::Meta, number: 0, effect: Effect::Whole });
-            }
+            HEAD => return Ok(Self { subject: Subject::Meta, number: 0, effect: Effect::Whole }),
             kind => return Err(DecodeError::Kind(kind)),
         };
         let number = from.below("a number", COUNT_MAX)?;
@@ -241,8 +217,8 @@ fn encode_rules(rules: &QueueRules, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn encode_meta(record: &MetaRecord, out: &mut Vec<u8>) {
-    let MetaRecord { meta, clean, counted } = record;
-    out.push(if counted.is_some() { COUNTED_HEAD } else { HEAD });
+    let MetaRecord { meta, clean } = record;
+    out.push(HEAD);
     let boot_count = Some(meta.boot_count).filter(|boot_count| *boot_count > 0);
     let clock = Some(meta.clock).filter(|clock| *clock != Clock::default());
     let misfits = meta.totals.misfits > 0 || meta.protocols.iter().any(|(_, totals)| totals.misfits > 0);
@@ -260,10 +236,6 @@ pub(crate) fn encode_meta(record: &MetaRecord, out: &mut Vec<u8>) {
     for (protocol, totals) in &meta.protocols {
         out.push(protocol.0);
         put_totals(totals, misfits, out);
-    }
-    if let Some(Counted { commits, census }) = counted {
-        put_u64(out, *commits);
-        out.extend_from_slice(&census.to_le_bytes());
     }
     if let Some(Clock { skew_ms, boot, ahead_ms, at }) = clock {
         put_i64(out, skew_ms);
@@ -300,7 +272,6 @@ fn put_totals(totals: &Totals, told: bool, out: &mut Vec<u8>) {
         misfits,
     } = *totals;
     let first = [pushed, taken, succeeded, failed, buried, lost, expired, cancelled];
-    // Fields that old engine meta lack.
     let rest = [released, retried, purged, timed_out, workers_lost];
     let misfits = Some(misfits).filter(|_| told);
     first.into_iter().chain(rest).chain(misfits).for_each(|n| put_u64(out, n));
@@ -315,7 +286,7 @@ impl Record {
             GONE => from.below("a job's number", COUNT_MAX).map(|id| Self::Gone(JobId(id))),
             QUEUE_SET => decode_queue(from).map(Self::QueueSet),
             QUEUE_GONE => from.u32("a queue's number").map(|id| Self::QueueGone(QueueId(id))),
-            kind @ (OLD_HEAD | COUNTED_HEAD | HEAD) => decode_meta(from, kind).map(Self::Meta),
+            HEAD => decode_meta(from).map(Self::Meta),
             SCHEDULE => schedule::decode_schedule(from).map(|schedule| Self::Schedule(Box::new(schedule))),
             NEXT_RUN => schedule::decode_next_run(from).map(Self::NextRun),
             BATCH => batch::decode_batch(from).map(|batch| Self::Batch(Box::new(batch))),
@@ -405,27 +376,24 @@ fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {
     Ok(Throttle { leased_max, per_worker_max, timeout_ms })
 }
 
-fn decode_meta(from: &mut Reader<'_>, kind: u8) -> Result<MetaRecord, DecodeError> {
-    let old = kind == OLD_HEAD;
-    let flags = from.below("the engine meta's flags", if old { 4 } else { 16 })?;
+fn decode_meta(from: &mut Reader<'_>) -> Result<MetaRecord, DecodeError> {
+    let flags = from.below("the engine meta's flags", 16)?;
     let misfits = flags & 4 != 0;
     let boot_count = if flags & 2 != 0 { from.below("the boot count", COUNT_MAX)? } else { 0 };
     let next_job = from.below("the next job's number", COUNT_MAX)?;
     let reserved = from.below("the reserved numbers", COUNT_MAX)?;
-    let totals = read_totals(from, old, misfits)?;
+    let totals = read_totals(from, misfits)?;
     let mut protocols = Vec::new();
-    let count = if old { 0 } else { from.below("a count of protocols", 257)? };
-    for _ in 0..count {
+    for _ in 0..from.below("a count of protocols", 257)? {
         let protocol = Protocol(from.u8()?);
         if protocols.last().is_some_and(|(last, _)| *last >= protocol) {
             return Err(DecodeError::Range { field: "a protocol", value: protocol.0.into() });
         }
-        protocols.push((protocol, read_totals(from, old, misfits)?));
+        protocols.push((protocol, read_totals(from, misfits)?));
     }
-    let counted = if kind == HEAD { None } else { Some(read_counted(from)?) };
     let clock = if flags & 8 != 0 { read_clock(from)? } else { Clock::default() };
     let meta = EngineMeta { next_job, reserved, boot_count, clock, totals, protocols };
-    Ok(MetaRecord { meta, clean: flags & 1 != 0, counted })
+    Ok(MetaRecord { meta, clean: flags & 1 != 0 })
 }
 
 fn decode_day(from: &mut Reader<'_>) -> Result<DayBegin, DecodeError> {
@@ -434,7 +402,7 @@ fn decode_day(from: &mut Reader<'_>) -> Result<DayBegin, DecodeError> {
         return Err(DecodeError::Range { field: "a day's number", value: number });
     }
     let day = from.below("a day", COUNT_MAX)?;
-    Ok(DayBegin { number, day, totals: read_totals(from, false, true)? })
+    Ok(DayBegin { number, day, totals: read_totals(from, true)? })
 }
 
 fn read_clock(from: &mut Reader<'_>) -> Result<Clock, DecodeError> {
@@ -448,14 +416,9 @@ fn read_le(from: &mut Reader<'_>) -> Result<u64, DecodeError> {
     Ok(from.slice(8)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
-fn read_counted(from: &mut Reader<'_>) -> Result<Counted, DecodeError> {
-    let commits = from.below("the count of commits", COUNT_MAX)?;
-    Ok(Counted { commits, census: read_le(from)? })
-}
-
-fn read_totals(from: &mut Reader<'_>, old: bool, misfits: bool) -> Result<Totals, DecodeError> {
+fn read_totals(from: &mut Reader<'_>, misfits: bool) -> Result<Totals, DecodeError> {
     let mut total = || from.below("a total", COUNT_MAX);
-    let totals = Totals {
+    Ok(Totals {
         pushed: total()?,
         taken: total()?,
         succeeded: total()?,
@@ -464,19 +427,12 @@ fn read_totals(from: &mut Reader<'_>, old: bool, misfits: bool) -> Result<Totals
         lost: total()?,
         expired: total()?,
         cancelled: total()?,
-        ..Totals::default()
-    };
-    if old {
-        return Ok(totals);
-    }
-    Ok(Totals {
         released: total()?,
         retried: total()?,
         purged: total()?,
         timed_out: total()?,
         workers_lost: total()?,
         misfits: if misfits { total()? } else { 0 },
-        ..totals
     })
 }
 

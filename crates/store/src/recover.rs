@@ -119,11 +119,6 @@ impl Replay {
         taken.map_err(|why| Damage::of("", format!("commit {} cannot be read: {why}", entry.seq)))
     }
 
-    /// The last engine meta, if there was one.
-    pub(crate) const fn meta(&self) -> Option<&MetaRecord> {
-        self.meta.as_ref()
-    }
-
     pub(crate) fn apply(&mut self, record: Record) {
         match record {
             Record::Put(job) => self.put(job),

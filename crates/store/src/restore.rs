@@ -6,7 +6,7 @@
 use windlass_engine::Limits;
 
 use crate::damage::OpenError;
-use crate::directory::{self, OLD_JOURNAL, STORE, StoreConfig};
+use crate::directory::{self, STORE, StoreConfig};
 use crate::files::Lock;
 use crate::record::Record;
 use crate::recover::{Recovered, Replay, Report};
@@ -32,8 +32,7 @@ impl Restore {
     /// If another process holds the directory, or the file system fails.
     pub fn begin(config: &StoreConfig) -> Result<Option<Self>, OpenError> {
         let lock = Lock::take(&config.path)?;
-        let has_store = [STORE, OLD_JOURNAL].iter().any(|name| config.path.join(name).exists());
-        if has_store || lock.had_store() {
+        if config.path.join(STORE).exists() || lock.had_store() {
             return Ok(None);
         }
         Ok(Some(Self { config: config.clone(), lock, replay: Replay::new() }))

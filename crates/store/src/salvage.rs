@@ -17,7 +17,7 @@ use windlass_engine::{
 use self::unnamed::{UNNAMED, unnamed_queue};
 use crate::codec::Reader;
 use crate::damage::OpenError;
-use crate::directory::{self, LOG, OLD_JOURNAL, Read, STORE, StoreConfig};
+use crate::directory::{self, LOG, Read, STORE, StoreConfig};
 use crate::files::Lock;
 use crate::load::{Loaded, load};
 use crate::log::entry::LogId;
@@ -32,33 +32,17 @@ use crate::table::sled::{DB, SledTable};
 
 pub(crate) mod unnamed;
 
-/// The result of [`verify`] for a store in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// The report that a start of the daemon would give.
-    pub report: Report,
-    /// The journal of version 0.1.0 exists: the next start takes it over.
-    pub before: bool,
-}
-
 /// Reads a store as a start of the daemon would, and changes nothing.
 ///
 /// # Errors
 ///
 /// The reason why the daemon would not start.
-pub fn verify(config: &StoreConfig, limits: Limits) -> Result<Verdict, OpenError> {
-    let lock = Lock::look(&config.path)?;
-    let store = config.path.join(STORE);
-    let old = config.path.join(OLD_JOURNAL);
-    if !store.exists() && !lock.had_store && old.exists() {
-        let (replay, last_seq) = crate::before::load_as_it_is(&old)?;
-        let report = replay.build(limits, 0, last_seq)?.report;
-        return Ok(Verdict { report, before: true });
-    }
-    let Read { found, scanned, .. } = directory::read(config, &store)?;
+pub fn verify(config: &StoreConfig, limits: Limits) -> Result<Report, OpenError> {
+    let _lock = Lock::look(&config.path)?;
+    let Read { found, scanned, .. } = directory::read(config, &config.path.join(STORE))?;
     let mut report = found.replay.build(limits, 0, scanned.last.0)?.report;
     (report.table_seq, report.torn, report.harmless) = (found.point.seq, scanned.torn, scanned.harmless);
-    Ok(Verdict { report, before: false })
+    Ok(report)
 }
 
 /// The queues of a store, as a start of the daemon would find them; none where there is no store yet.
@@ -194,14 +178,6 @@ impl Salvage {
     fn of(config: &StoreConfig) -> Self {
         let store = config.path.join(STORE);
         let mut found = Self::default();
-        let old = config.path.join(OLD_JOURNAL);
-        if !store.exists() && old.exists() {
-            found.take_before(&old);
-            found.settle_queues();
-            let refusal = crate::before::load_as_it_is(&old).err();
-            found.unreadable.extend(refusal.map(|why| why.to_string()));
-            return found;
-        }
         let refusal = read_strictly(config, &store).err();
         let (table, log) = (found.take_table(config, &store, refusal.is_none()), store.join(LOG));
         found.take_log(&log, table);
@@ -409,26 +385,6 @@ impl Salvage {
             let first = first.max(after + 1);
             self.commits_missing += last - first + 1;
             self.unreadable.push(format!("commits {first} to {last} of the log are missing"));
-        }
-    }
-
-    /// Takes the readable part of the journal of version 0.1.0.
-    fn take_before(&mut self, folder: &Path) {
-        let (mut commits, mut damaged) = (0, Vec::new());
-        let read = crate::before::salvage(folder, &mut |part| match part {
-            Ok(records) => {
-                commits += 1;
-                Record::all(records).map_while(Result::ok).for_each(|record| self.take(record));
-            }
-            Err(why) => damaged.push(why),
-        });
-        self.commits = commits;
-        self.unreadable.extend(damaged);
-        match read {
-            Ok(missing) => self.commits_missing = missing,
-            Err(why) => {
-                self.cannot_read(folder, &why);
-            }
         }
     }
 

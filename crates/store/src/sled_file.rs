@@ -57,9 +57,7 @@ use self::index::Index;
 #[cfg(test)]
 use self::salvage::Salvaged;
 #[cfg(test)]
-use self::walk::Walk;
-
-pub(crate) use self::walk::Gap;
+use self::walk::{Gap, Walk};
 
 /// Segment sizes that sled accepts.
 const SEGMENT_BYTES: std::ops::RangeInclusive<usize> = 256..=16 << 20;

@@ -91,34 +91,6 @@ impl SledFile {
         Ok(salvaged)
     }
 
-    /// Shows every readable value, of any key and outdated or not, until `each` breaks.
-    ///
-    /// # Errors
-    ///
-    /// As [`SledFile::for_each_leaf_entry`].
-    pub(crate) fn for_each_value(&self, each: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), Error> {
-        let mut buffer = vec![0; self.segment_bytes];
-        let segments = self.all_segments(&mut Places::default(), &mut buffer)?;
-        let mut look = |found: Found<'_>| {
-            let Found::Message { message, .. } = found else { return ControlFlow::Continue(()) };
-            let mut blob = Vec::new();
-            let Ok(Ok(body)) = self.contents(&message, &mut blob) else { return ControlFlow::Continue(()) };
-            match message.kind {
-                Kind::Node => match Node::read(body).map(|node| node.data) {
-                    Some(Data::Leaf(leaf)) => leaf.0.iter().try_for_each(|(_, value)| each(value)),
-                    Some(Data::Index(_)) | None => ControlFlow::Continue(()),
-                },
-                Kind::Link => match Link::read(body) {
-                    Some(Link::Set(_, value)) => each(value),
-                    Some(Link::Del(_) | Link::Merge) | None => ControlFlow::Continue(()),
-                },
-                Kind::Counter | Kind::Meta | Kind::Free | Kind::Nothing | Kind::Cap => ControlFlow::Continue(()),
-            }
-        };
-        let _ = self.pass(&segments, &mut Places::default(), &mut buffer, &mut look);
-        Ok(())
-    }
-
     /// All messages of these segments that can be found.
     fn pass(
         &self,

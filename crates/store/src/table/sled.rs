@@ -72,8 +72,6 @@ pub(crate) struct SledTable {
     writer: Option<Writer>,
     /// The writer's table has not replaced the old one yet.
     building: bool,
-    /// A folder that the next new table makes obsolete.
-    superseded: Option<PathBuf>,
 }
 
 struct Writer {
@@ -91,7 +89,7 @@ struct Writer {
 impl SledTable {
     /// Creates a table with nothing but its point, in a folder without one.
     pub(crate) fn create(config: &SledTableConfig, point: &[u8]) -> Result<(), Error> {
-        let mut table = Self { config: config.clone(), number: 0, writer: None, building: false, superseded: None };
+        let mut table = Self { config: config.clone(), number: 0, writer: None, building: false };
         table.begin_anew()?;
         table.set(POINT_KEY, point)?;
         table.sync()?;
@@ -103,7 +101,7 @@ impl SledTable {
     /// The table in a folder, for reading until it is rebuilt. `None`: there is none.
     pub(crate) fn open(config: SledTableConfig) -> Result<Option<Self>, Error> {
         let number = numbers(&config.folder)?.into_iter().max();
-        Ok(number.map(|number| Self { config, number, writer: None, building: false, superseded: None }))
+        Ok(number.map(|number| Self { config, number, writer: None, building: false }))
     }
 
     /// Removes the unfinished and obsolete tables of an earlier process.
@@ -115,11 +113,6 @@ impl SledTable {
             }
         }
         Ok(())
-    }
-
-    /// Removes a folder, if it exists, together with the present table: the next table has the contents of both.
-    pub(crate) fn supersede(&mut self, folder: PathBuf) {
-        self.superseded = Some(folder);
     }
 
     /// The table's folder.
@@ -239,10 +232,8 @@ impl Table for SledTable {
         if let Some(writer) = &mut self.writer {
             writer.folder.clone_from(&new);
         }
-        for folder in [old].into_iter().chain(self.superseded.take()) {
-            if let Err(error) = remove_folder(&folder) {
-                tracing::warn!(%error, "cannot remove a folder that the new table replaces; the next start tries again");
-            }
+        if let Err(error) = remove_folder(&old) {
+            tracing::warn!(%error, "cannot remove the table that the new one replaces; the next start tries again");
         }
         Ok(())
     }

@@ -66,7 +66,7 @@ fn damage_to_commits_in_the_table_is_harmless() {
                 assert_eq!(damage.loss, Some(Loss { first: seq, last: seq }), "{damage}");
                 assert!(Daemon::start(&config, 1, Timestamp(1_000)).is_err());
             } else {
-                let report = verdict.unwrap().report;
+                let report = verdict.unwrap();
                 let [harmless] = &report.harmless[..] else { panic!("commit {seq}: {report:?}") };
                 assert_eq!((&harmless.place, harmless.loss), (&path.join(&name).display().to_string(), None));
                 assert!(harmless.what.contains(&format!("{seq} to {seq}")), "commit {seq}: {harmless}");

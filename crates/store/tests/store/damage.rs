@@ -172,8 +172,8 @@ impl Case<'_> {
                 if let Some(difference) = daemon.print().differs_from(&self.directory.acknowledged) {
                     self.fail(format!("the opened state differs from the acknowledged one: {difference}"));
                 }
-                if daemon.report != verdict.report {
-                    self.fail(format!("opening reports {:?}, verify {:?}", daemon.report, verdict.report));
+                if daemon.report != verdict {
+                    self.fail(format!("opening reports {:?}, verify {:?}", daemon.report, verdict));
                 }
                 sum.harmless += u64::from(!daemon.report.harmless.is_empty());
                 self.go_on(daemon);
@@ -248,7 +248,7 @@ impl Case<'_> {
         let verdict = verify(&config, Limits::default()).unwrap_or_else(|why| self.fail(why));
         let daemon = Daemon::start(&config, 1, Timestamp(0)).unwrap_or_else(|why| self.fail(why));
         daemon.engine.check();
-        if daemon.report != verdict.report || daemon.engine.job_count() > found.jobs.len() {
+        if daemon.report != verdict || daemon.engine.job_count() > found.jobs.len() {
             self.fail(format!("{:?} after {verdict:?} of {} jobs", daemon.report, found.jobs.len()));
         }
     }

@@ -62,19 +62,11 @@ fn a_store_is_there_at_every_step_of_its_replacement() {
 #[test]
 fn an_export_is_restored_where_no_store_is_or_was() {
     type Change = fn(&Path);
-    let table: [(&str, Change, bool); 5] = [
+    let table: [(&str, Change, bool); 4] = [
         ("an empty directory", |path| fs::remove_dir_all(path).unwrap(), true),
         ("a store", |_| {}, false),
         ("a store without its lock", |path| fs::remove_file(path.join("lock")).unwrap(), false),
         ("a lock without its store", |path| fs::remove_dir_all(path.join("store")).unwrap(), false),
-        (
-            "an old journal",
-            |path| {
-                fs::remove_dir_all(path).unwrap();
-                fs::create_dir_all(path.join("journal")).unwrap();
-            },
-            false,
-        ),
     ];
     for (name, change, begins) in table {
         let home = home();

@@ -3,7 +3,6 @@
 #![cfg(test)]
 
 mod absorbed;
-mod before;
 mod daemon;
 mod damage;
 mod disk;
@@ -14,7 +13,6 @@ mod filled;
 mod golden;
 mod jobs;
 mod journal;
-mod old;
 mod parts;
 mod picture;
 mod power_cut;

@@ -2,8 +2,8 @@
 //! random. Every acknowledged commit must survive.
 //!
 //! The power fails in and between the steps of commits, new segments, checkpoints and rebuilds, openings (also after a
-//! power cut), creating a store and taking one over from version 0.1.0, and stops. Before that, syncs may fail, and
-//! daemons may be killed and restarted, with or without such a failure.
+//! power cut), creating a store, and stops. Before that, syncs may fail, and daemons may be killed and restarted, with
+//! or without such a failure.
 //!
 //! `WINDLASS_SEED=n` runs one seed, `WINDLASS_CUTS=n` sets the number of cuts.
 
@@ -12,13 +12,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use windlass_engine::{Limits, Timestamp};
-use windlass_store::{CheckpointLimits, Fingerprint, StoreConfig, verify};
+use windlass_store::{CheckpointLimits, StoreConfig, verify};
 
 use crate::disk::{Image, Watcher, restore};
 use crate::files::{Daemon, Expected, home, small};
-use crate::old;
 use crate::rng::Rng;
-use crate::world::commits_of_a_life;
 
 /// Nested openings that are cut, at most.
 const DEPTH_MAX: u32 = 3;
@@ -182,8 +180,7 @@ impl Life {
     fn live(&mut self) {
         let mut path = self.place();
         fs::create_dir_all(&path).unwrap();
-        let mut expected =
-            if self.rng.one_in(3) { Expected::of(old_directory(&mut self.rng, &path)) } else { Expected::nothing() };
+        let mut expected = Expected::nothing();
         while self.cuts < self.cuts_max {
             let cuts = self.run(&path, &expected);
             for (image, expected) in &cuts {
@@ -202,14 +199,6 @@ impl Life {
             expected = known;
         }
     }
-}
-
-/// Creates a directory of version 0.1.0. Returns its contents.
-fn old_directory(rng: &mut Rng, path: &Path) -> Fingerprint {
-    let visits = 1 + rng.roll(10);
-    let (commits, prints) = commits_of_a_life(rng, visits, 10);
-    old::write(path, 512 << 10, &commits);
-    prints.last().unwrap().clone()
 }
 
 /// Returns the number of cuts, of cuts in openings, and of failed syncs.

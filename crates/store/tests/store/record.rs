@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use bytes::Bytes;
-use proptest::option;
+
 use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchProgress, Clash, ClientId, Clock, Codec, Cron, Cycle, DayBegin, EngineMeta, Extra, Failure,
@@ -12,7 +12,7 @@ use windlass_engine::{
     Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle,
     Timestamp, Token, Totals, Track, Unique, Zone,
 };
-use windlass_store::{BatchMoved, Counted, DecodeError, MetaRecord, Moved, NextRun, Record};
+use windlass_store::{BatchMoved, DecodeError, MetaRecord, Moved, NextRun, Record};
 
 use crate::jobs;
 
@@ -72,7 +72,6 @@ fn any_moved() -> impl Strategy<Value = Moved> {
 fn any_head() -> impl Strategy<Value = MetaRecord> {
     let count = || 0..1u64 << 63;
     let protocols = prop::collection::btree_map(any::<u8>(), any_totals(), 0..4);
-    let counted = option::of((count(), any::<u64>()).prop_map(|(commits, census)| Counted { commits, census }));
     let clock = prop_oneof![
         Just(Clock::default()),
         (any::<i64>(), any::<u64>(), any::<i64>(), any::<u64>()).prop_map(|(skew_ms, boot, ahead_ms, at)| Clock {
@@ -82,10 +81,10 @@ fn any_head() -> impl Strategy<Value = MetaRecord> {
             at: Timestamp(at)
         }),
     ];
-    ((count(), count(), count()), any_totals(), protocols, (any::<bool>(), clock), counted).prop_map(
-        |((next_job, reserved, boot_count), totals, protocols, (clean, clock), counted)| {
+    ((count(), count(), count()), any_totals(), protocols, (any::<bool>(), clock)).prop_map(
+        |((next_job, reserved, boot_count), totals, protocols, (clean, clock))| {
             let protocols = protocols.into_iter().map(|(protocol, totals)| (Protocol(protocol), totals)).collect();
-            MetaRecord { meta: EngineMeta { next_job, reserved, boot_count, clock, totals, protocols }, clean, counted }
+            MetaRecord { meta: EngineMeta { next_job, reserved, boot_count, clock, totals, protocols }, clean }
         },
     )
 }
@@ -153,7 +152,7 @@ fn a_total_of_one_protocol_is_written_without_one_of_all() {
     for (all, of_one) in [(0, 0), (0, 3), (3, 0), (3, 3)] {
         let protocols = vec![(Protocol::FAKTORY, misfits(of_one))];
         let meta = EngineMeta { totals: misfits(all), protocols, ..EngineMeta::default() };
-        let record = Record::Meta(MetaRecord { meta, clean: false, counted: None });
+        let record = Record::Meta(MetaRecord { meta, clean: false });
         assert_eq!(one(&bytes_of(&record)), Ok(record), "{all} of all, {of_one} of one");
     }
 }
@@ -389,23 +388,13 @@ fn golden() -> Vec<(&'static str, Record)> {
         ],
         ..old_meta()
     };
-    let counted = Some(Counted { commits: 3, census: 7 });
-    let started = MetaRecord { meta: EngineMeta { boot_count: 300, ..meta.clone() }, clean: false, counted };
+    let started = MetaRecord { meta: EngineMeta { boot_count: 300, ..meta.clone() }, clean: true };
     let misfits = MetaRecord {
         meta: EngineMeta { totals: Totals { misfits: 300, ..meta.totals }, ..meta.clone() },
         clean: false,
-        counted,
     };
-    let uncounted = |record: &MetaRecord, clean| MetaRecord { clean, counted: None, ..record.clone() };
-    let (plain_head, started_head, misfits_head) = (
-        MetaRecord { meta: old_meta(), clean: false, counted: None },
-        uncounted(&started, true),
-        uncounted(&misfits, false),
-    );
     let clock = Clock { skew_ms: -3_600_000, boot: 0x0123_4567_89ab_cdef, ahead_ms: 1_700_000_000_000, at };
-    let clocked = MetaRecord { meta: EngineMeta { clock, ..old_meta() }, clean: false, counted: None };
-    let counted = Some(Counted { commits: 3, census: 0x0123_4567_89ab_cdef });
-    let meta = |clean| MetaRecord { meta: meta.clone(), clean, counted };
+    let clocked = MetaRecord { meta: EngineMeta { clock, ..old_meta() }, clean: false };
     vec![
         ("put_plain", Record::Put(jobs::plain())),
         ("put_full", Record::Put(full)),
@@ -482,14 +471,10 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("put_to_be_retried", Record::Put(Job { extra: Some(Box::new(retried_extra)), ..jobs::plain() })),
         ("queue_gone", Record::QueueGone(QueueId(3))),
         ("day", Record::Day(DayBegin { number: 300, day: 20_000, totals: totals() })),
-        ("head_origins", Record::Meta(meta(false))),
-        ("head_origins_clean", Record::Meta(meta(true))),
+        ("head_plain", Record::Meta(MetaRecord { meta: old_meta(), clean: false })),
+        ("head_clean", Record::Meta(MetaRecord { meta: meta.clone(), clean: true })),
         ("head_started", Record::Meta(started)),
         ("head_misfits", Record::Meta(misfits)),
-        ("head_uncounted_plain", Record::Meta(plain_head)),
-        ("head_uncounted_clean", Record::Meta(uncounted(&meta(false), true))),
-        ("head_uncounted_started", Record::Meta(started_head)),
-        ("head_uncounted_misfits", Record::Meta(misfits_head)),
         ("head_clock", Record::Meta(clocked)),
         ("schedule_zoned", Record::Schedule(Box::new(zoned_schedule))),
         ("schedule_seconds", Record::Schedule(Box::new(to_the_second))),
@@ -516,7 +501,7 @@ fn totals() -> Totals {
     }
 }
 
-/// From before totals were kept by origin.
+/// Without totals of single protocols.
 fn old_meta() -> EngineMeta {
     let (released, retried, purged, timed_out, workers_lost) = (0, 0, 0, 0, 0);
     let totals = Totals { released, retried, purged, timed_out, workers_lost, ..totals() };
@@ -525,18 +510,10 @@ fn old_meta() -> EngineMeta {
 
 /// Records that are written differently today.
 fn golden_of_old() -> Vec<(&'static str, Record)> {
-    let record = |clean, commits, census| {
-        let counted = Some(Counted { commits, census });
-        Record::Meta(MetaRecord { meta: old_meta(), clean, counted })
-    };
     // It also isolated the protocols from one another.
     let is_ruled = |(name, _): &(&str, Record)| *name == "queue_set_ruled_again";
     let (_, ruled) = golden().into_iter().find(is_ruled).unwrap();
-    vec![
-        ("queue_set_ruled", ruled),
-        ("head", record(false, 3, 0x0123_4567_89ab_cdef)),
-        ("head_clean", record(true, 1, u64::MAX)),
-    ]
+    vec![("queue_set_ruled", ruled)]
 }
 
 #[test]

@@ -26,7 +26,7 @@ use crate::jobs;
 /// A log of commits with these records and an engine meta.
 fn framed(commits: &[Vec<Record>]) -> MemoryLog {
     let meta = EngineMeta { next_job: 20, reserved: 20, ..EngineMeta::default() };
-    let meta = Record::Meta(MetaRecord { meta, clean: false, counted: None });
+    let meta = Record::Meta(MetaRecord { meta, clean: false });
     let framed = |records: &Vec<Record>| {
         let mut bytes = Vec::new();
         for record in records.iter().chain([&meta]) {

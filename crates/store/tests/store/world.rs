@@ -4,11 +4,10 @@ use bytes::Bytes;
 use windlass_engine::{
     Backoff, BatchCommand, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Cron, Cursor,
     Engine, Failure, Filter, From, Job, JobCommand, JobId, JobRef, JobStateKind, KeyUntil, LeaseCommand, LeaseTerms,
-    Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof, Protocol, Query, QueueCommand,
-    QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select, Tag, Take, TakeCommand, Throttle,
-    Timestamp, Unique, Wait,
+    Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof, Protocol, Query, QueueCommand, QueueKind,
+    Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select, Tag, Take, TakeCommand, Throttle, Timestamp,
+    Unique, Wait,
 };
-use windlass_store::{Commit, Fingerprint, Journal};
 
 use crate::rng::Rng;
 
@@ -72,50 +71,6 @@ pub(crate) fn any_command(rng: &mut Rng, engine: &Engine, now: Timestamp) -> (Cl
         _ => Command::Query(Query::Stats),
     };
     (client, command)
-}
-
-/// The commits of a daemon's life of `visits` visits, and the state after each.
-pub(crate) fn commits_of_a_life(rng: &mut Rng, visits: u64, commands: u64) -> (Vec<Commit>, Vec<Fingerprint>) {
-    let (mut engine, mut journal) = (Engine::new(Limits::default(), 1), Journal::new());
-    let mut context = Context::new(Timestamp(1_000_000), 1);
-    open_clients(&mut engine, &mut context);
-    let (mut commits, mut prints) = (Vec::new(), Vec::new());
-    for _ in 0..visits {
-        context.changes.clear();
-        for _ in 0..commands {
-            let (client, command) = any_command(rng, &engine, context.now);
-            engine.apply(client, Tag(1), command, &mut context);
-        }
-        journal.append(&engine, &context.changes);
-        while let Some(commit) = journal.cut(&engine) {
-            journal.committed(commit.seq());
-            commits.push(commit);
-            prints.push(Fingerprint::of(&engine));
-        }
-    }
-    (commits, prints)
-}
-
-/// The commits of a daemon that is given so many jobs, a thousand with each visit, and the state after the last.
-pub(crate) fn commits_of_pushes(rng: &mut Rng, jobs: u64) -> (Vec<Commit>, Fingerprint) {
-    const AT_ONCE: u64 = 1_000;
-    let (mut engine, mut journal) = (Engine::new(Limits::default(), 1), Journal::new());
-    let mut context = Context::new(Timestamp(1_000_000), 1);
-    open_clients(&mut engine, &mut context);
-    let mut commits = Vec::new();
-    for first in (0..jobs).step_by(usize::try_from(AT_ONCE).unwrap()) {
-        context.changes.clear();
-        for _ in first..jobs.min(first + AT_ONCE) {
-            let job = NewJob { durable: true, ..NewJob::new(Protocol::GEARMAN, work(rng), body(rng)) };
-            engine.apply(ClientId(0), Tag(1), Command::Job(JobCommand::Push(Box::new(job))), &mut context);
-        }
-        journal.append(&engine, &context.changes);
-        while let Some(commit) = journal.cut(&engine) {
-            journal.committed(commit.seq());
-            commits.push(commit);
-        }
-    }
-    (commits, Fingerprint::of(&engine))
 }
 
 /// A command that empties a world.

@@ -360,14 +360,6 @@ fn large_contents_are_in_a_file_of_their_own() {
             (expected.unwrap_or(0), 1 + u64::from(expected.is_err())),
             "{name}"
         );
-        let mut values = 0;
-        let each = &mut |value: &[u8]| {
-            assert_eq!(value, b"value");
-            values += 1;
-            ControlFlow::Continue(())
-        };
-        file.for_each_value(each).unwrap();
-        assert_eq!(values, expected.unwrap_or(0), "{name}");
     }
     let (home, file) = written(&segment(&[meta, message(TAG, 2, &77_i64.to_le_bytes())]));
     fs::create_dir(home.path().join(BLOBS)).unwrap();

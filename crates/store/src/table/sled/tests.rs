@@ -78,19 +78,17 @@ fn tables_that_do_not_count_are_removed() {
     let home = tempfile::tempdir().unwrap();
     let config = config(home.path());
     SledTable::create(&config, b"point").unwrap();
-    let old = home.path().join("journal");
-    for folder in [&home.path().join("table-0"), &home.path().join(BUILDING), &old, &home.path().join("table-x")] {
+    for folder in ["table-0", BUILDING, "table-x"].map(|name| home.path().join(name)) {
         fs::create_dir(folder).unwrap();
     }
     let mut table = SledTable::open(config).unwrap().unwrap();
     table.tidy().unwrap();
-    let exist = |names: [&str; 5]| names.map(|name| home.path().join(name).exists());
-    let names = ["table-0", "table-1", BUILDING, "journal", "table-x"];
-    assert_eq!(exist(names), [false, true, false, true, true]);
-    table.supersede(old);
+    let exist = |names: [&str; 4]| names.map(|name| home.path().join(name).exists());
+    let names = ["table-0", "table-1", BUILDING, "table-x"];
+    assert_eq!(exist(names), [false, true, false, true]);
     table.begin_anew().unwrap();
     table.end_anew().unwrap();
-    assert_eq!(exist(names), [false, false, false, false, true]);
+    assert_eq!(exist(names), [false, false, false, true]);
 }
 
 #[test]
