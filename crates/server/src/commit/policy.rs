@@ -10,7 +10,8 @@ use std::time::Duration;
 const QUICK_MAX: Duration = Duration::from_millis(1);
 /// More acknowledgements in a commit come from many clients that have several requests in flight. Serving their next
 /// requests takes longer than the disk: then the committing thread writes in parallel. Below it, parallel writes give
-/// clients with many requests in flight up to a quarter more jobs a second, at a third more CPU for each: `RESULTS.md`.
+/// clients with many requests in flight up to a quarter more jobs a second, at a third more CPU for each
+/// (docs/decisions/where-commits-are-made.md).
 const ACKNOWLEDGEMENTS_MAX: usize = 384;
 /// Serving threads begin to commit after this many quick and small commits in a row. The number grows when they have
 /// held up clients again.
@@ -33,7 +34,8 @@ pub(super) struct Policy {
     /// How long that row must be.
     run_min: u32,
     /// Twice the clients that commits in turns acknowledged, less the clients that such a commit held up without need.
-    /// Twice, because a hand-over to the committing thread and back costs more than the disk's time: `RESULTS.md`.
+    /// Twice, because a hand-over to the committing thread and back costs more than the disk's time
+    /// (docs/decisions/where-commits-are-made.md).
     credit: usize,
 }
 
