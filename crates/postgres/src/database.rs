@@ -12,12 +12,14 @@ use windlass_store::{
 
 use crate::address::{Address, AddressError, Target};
 use crate::early::EarlyRead;
-use crate::lease::{self, Keeper, Lease, in_use, present_holder};
+use crate::lease::{Keeper, Lease};
 use crate::link::Link;
 use crate::log::PostgresLog;
-use crate::schema::{self, Names, Storage};
+use crate::names::{Names, refused};
+use crate::schema::{self, Storage};
 use crate::table::{PostgresScan, PostgresTable};
 use crate::tail::{Tail, read_rows};
+use crate::taking::{check, in_use, present_holder, take};
 
 /// A store in PostgreSQL.
 #[derive(Clone, Debug)]
@@ -59,10 +61,10 @@ impl Remote for Database {
         let target = &self.target()?;
         let (names, link) = (Names::of(target), Link::open(target)?);
         if let Some(why) = schema::permission(&link, &names)? {
-            return Err(schema::refused(&target.place, why));
+            return Err(refused(&target.place, why));
         }
         let Some(version) = schema::version(&link, &names)? else { return Ok(State::New) };
-        lease::check(&link, &names, target)?;
+        check(&link, &names, target)?;
         if version == 0 {
             return Ok(State::New);
         }
@@ -154,10 +156,10 @@ impl Database {
         let begun = Instant::now();
         let link = Link::open(&target)?;
         schema::make_lease(&link, &names).map_err(|why| match schema::permission(&link, &names) {
-            Ok(Some(lacks)) => schema::refused(&target.place, lacks),
+            Ok(Some(lacks)) => refused(&target.place, lacks),
             Ok(None) | Err(_) => why,
         })?;
-        let (lease, early) = Lease::take(&link, &target, begun)?;
+        let (lease, early) = take(&link, &target, begun)?;
         let keeper = Keeper::start(&lease, Link::open(&target)?, &target).map_err(|why| failed(&target, why))?;
         Ok(Taken { target, names, link, lease, keeper, early })
     }

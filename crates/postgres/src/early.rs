@@ -11,7 +11,7 @@ use windlass_store::{Error, Found, OpenError, Scan, ShowPair, point_key};
 
 use crate::address::Target;
 use crate::link::Link;
-use crate::schema::Names;
+use crate::names::Names;
 use crate::table::PostgresScan;
 use crate::tail::Tail;
 

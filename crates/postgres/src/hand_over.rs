@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use windlass_store::Error;
 
-use crate::lease::Lease;
 use crate::link::Link;
-use crate::schema::Names;
+use crate::names::Names;
 
 /// How often the holder looks for an answer.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -46,10 +45,10 @@ impl Stage {
 }
 
 /// The holder offers the store, and waits until a daemon that stands by has read the table, or `is_over`.
-pub(crate) fn offer(link: &Link, names: &Names, lease: &Lease, is_over: impl Fn() -> bool) -> Result<(), Error> {
+pub(crate) fn offer(link: &Link, names: &Names, epoch: i64, is_over: impl Fn() -> bool) -> Result<(), Error> {
     const DOING: &str = "offering";
     let set = format!("UPDATE {} SET hand_over = $2 WHERE id = 1 AND epoch = $1", names.lease());
-    link.execute(DOING, &set, &[&lease.epoch(), &(Stage::Offered as i16)])?;
+    link.execute(DOING, &set, &[&epoch, &(Stage::Offered as i16)])?;
     let begun = Instant::now();
     let look = format!("SELECT hand_over FROM {} WHERE id = 1", names.lease());
     while !is_over() {

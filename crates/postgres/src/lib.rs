@@ -26,9 +26,11 @@ mod hand_over;
 mod lease;
 mod link;
 mod log;
+mod names;
 mod schema;
 mod table;
 mod tail;
+mod taking;
 mod tls;
 
 pub use address::{Address, AddressError, SslMode};

@@ -9,7 +9,8 @@ use windlass_store::{Commit, Error, Log, LogTail, Tenure as _};
 use crate::address::Target;
 use crate::lease::{Keeper, Lease};
 use crate::link::{Link, has_code, is_conflict};
-use crate::schema::{LOG_TABLES, Names};
+use crate::names::Names;
+use crate::schema::LOG_TABLES;
 use crate::tail::{Slot, Tail, checksum, signed};
 
 /// How often a statement is tried that the database has put behind others.

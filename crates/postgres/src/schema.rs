@@ -10,9 +10,9 @@
 use tokio_postgres::error::SqlState;
 use windlass_store::{Error, new_table};
 
-use crate::address::Target;
 use crate::lease::Lease;
 use crate::link::{Link, has_code};
+use crate::names::Names;
 
 /// The present version. 0 is a store that has only its lease.
 pub(crate) const VERSION: i32 = 1;
@@ -24,40 +24,6 @@ const RETIRED: i32 = -2;
 
 /// Tables of the log.
 pub(crate) const LOG_TABLES: usize = 8;
-
-/// The names of the tables, as statements need them.
-#[derive(Clone, Debug)]
-pub(crate) struct Names {
-    schema: String,
-}
-
-impl Names {
-    pub(crate) fn of(target: &Target) -> Self {
-        Self { schema: target.schema.clone() }
-    }
-
-    pub(crate) fn lease(&self) -> String {
-        self.table("lease")
-    }
-
-    /// A table of the log.
-    pub(crate) fn log(&self, number: usize) -> String {
-        self.table(&format!("log_{number}"))
-    }
-
-    pub(crate) fn pages(&self) -> String {
-        self.table("pages")
-    }
-
-    /// The pages while they are written anew.
-    pub(crate) fn building(&self) -> String {
-        self.table("pages_building")
-    }
-
-    fn table(&self, name: &str) -> String {
-        format!("\"{}\".{name}", self.schema)
-    }
-}
 
 /// The version of the tables; `None`: there is not even a lease.
 pub(crate) fn version(link: &Link, names: &Names) -> Result<Option<i32>, Error> {
@@ -77,7 +43,7 @@ pub(crate) fn make_lease(link: &Link, names: &Names) -> Result<(), Error> {
     if version(link, names)?.is_some() {
         return add_columns(link, names);
     }
-    let (schema, lease) = (&names.schema, names.lease());
+    let (schema, lease) = (names.schema(), names.lease());
     // Two daemons may do this at the same time: one of them fails, and finds it made.
     let made = link.try_batch(&format!(
         "CREATE SCHEMA IF NOT EXISTS \"{schema}\";
@@ -114,7 +80,7 @@ fn add_columns(link: &Link, names: &Names) -> Result<(), Error> {
 /// Why the user cannot make or change the tables; `None`: it can. Changes nothing.
 pub(crate) fn permission(link: &Link, names: &Names) -> Result<Option<String>, Error> {
     const DOING: &str = "reading the privileges in";
-    let schema = &names.schema;
+    let schema = names.schema();
     let look = "SELECT current_user::text, current_database()::text,
                     (SELECT oid FROM pg_namespace WHERE nspname = $1) IS NOT NULL,
                     has_database_privilege(current_database(), 'CREATE'),
@@ -123,7 +89,7 @@ pub(crate) fn permission(link: &Link, names: &Names) -> Result<Option<String>, E
                     coalesce((SELECT pg_has_role(relowner, 'USAGE') FROM pg_class
                               WHERE relname = 'lease' AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)),
                              true)";
-    let rows = link.query(DOING, look, &[schema])?;
+    let rows = link.query(DOING, look, &[&schema])?;
     let Some(row) = rows.first() else { return Ok(None) };
     let (user, database): (String, String) = (row.get(0), row.get(1));
     let (is_there, may_make, may_use, owns): (bool, bool, bool, bool) =
@@ -140,11 +106,6 @@ pub(crate) fn permission(link: &Link, names: &Names) -> Result<Option<String>, E
     } else {
         None
     })
-}
-
-/// The store is not for this process.
-pub(crate) fn refused(place: &str, why: String) -> Error {
-    Error::Refused { place: place.to_owned(), why }
 }
 
 /// Brings the tables to the present version, under the lease.

@@ -11,7 +11,8 @@ use windlass_store::{Error, Scan, ShowPair, Table, point_key};
 use crate::address::Target;
 use crate::lease::Lease;
 use crate::link::Link;
-use crate::schema::{Names, Storage, pages_table};
+use crate::names::Names;
+use crate::schema::{Storage, pages_table};
 
 /// Bytes of values that are written together.
 const WAITING_BYTES_MAX: usize = 1 << 20;

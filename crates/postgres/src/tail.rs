@@ -11,7 +11,8 @@ use windlass_store::{Entry, Error, LogTail, Position, Span};
 use crate::address::Target;
 use crate::lease::Lease;
 use crate::link::Link;
-use crate::schema::{LOG_TABLES, Names};
+use crate::names::Names;
+use crate::schema::LOG_TABLES;
 
 /// The bytes of the log are known to this many.
 const MARK_BYTES: u64 = 64 << 10;

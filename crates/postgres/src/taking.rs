@@ -1,0 +1,153 @@
+//! Taking the lease: who has it, whether this process may have it, and waiting until it is free.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use windlass_store::{Error, Holder};
+
+use crate::address::Target;
+use crate::early::EarlyRead;
+use crate::hand_over::{self, Stage};
+use crate::lease::{Lease, PARTS, Row, as_ms, own_part, since_boot_ms};
+use crate::link::Link;
+use crate::names::{Names, refused};
+
+/// After so many renewals that did not come, the table is read early.
+const MISSED: u32 = 2;
+/// A look at the lease counts for this part of it. A database that stands still does later what it was asked before: the
+/// holder, whose renewals stood still, too, must not lose the lease to that.
+const STALE: u32 = 2;
+/// How often a lease that another daemon has is looked at again.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Versions of the links beside an epoch, in one number.
+const VERSIONS: i64 = 256;
+
+/// Takes the lease, over a link whose opening has begun then. Waits for a lease that is not renewed to run out, and begins to read the table then.
+///
+/// # Errors
+///
+/// [`Error::InUse`] with the holder's name, if the holder renews it.
+pub(crate) fn take(link: &Link, target: &Target, begun: Instant) -> Result<(Arc<Lease>, Option<EarlyRead>), Error> {
+    let names = Names::of(target);
+    let mut early = None;
+    let (mut first, began) = (None, Instant::now());
+    check(link, &names, target)?;
+    // The database may have stood still: its holder gets the time to renew the lease.
+    let is_slow = begun.elapsed() > target.lease / STALE;
+    let head_start = if is_slow { target.lease } else { Duration::ZERO };
+    loop {
+        let sent = since_boot_ms();
+        let found = Row::read(link, &names)?;
+        let Row { holder, until, stage, now } =
+            found.ok_or_else(|| Error::damaged(&target.place, "the row of its lease is missing"))?;
+        let is_late = || since_boot_ms().saturating_sub(sent) > as_ms(target.lease / STALE);
+        let taken =
+            if is_late() || began.elapsed() < head_start { None } else { take_if_free(link, &names, target, &now)? };
+        if let Some(epoch) = taken {
+            let until = sent.saturating_add(own_part(target.lease));
+            return Ok((Arc::new(Lease::new(epoch, target.clone(), names, until)), early));
+        }
+        if is_late() {
+            let (doing, place) = ("taking the lease of", target.place.clone());
+            return Err(Error::Io { doing, place, why: std::io::Error::other("the database has answered late") });
+        }
+        let is_renewed = first.get_or_insert_with(|| until.clone()) != &until;
+        // The holder may have another time in its settings.
+        if stage == Stage::None && (is_renewed || began.elapsed() > target.lease.saturating_mul(PARTS)) {
+            return Err(in_use(&target.place, &holder));
+        }
+        if stage != Stage::None || began.elapsed() > target.lease / PARTS * MISSED {
+            let early = early.get_or_insert_with(|| EarlyRead::begin(target));
+            let at = if early.is_finished() { Stage::Ready } else { Stage::Reading };
+            if (Stage::Offered..at).contains(&stage) {
+                hand_over::answer(link, &names, at)?;
+            }
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// How this process names itself to others.
+fn holder() -> String {
+    let host = rustix::system::uname();
+    format!("{} (process {})", host.nodename().to_string_lossy(), std::process::id())
+}
+
+/// The holder of the lease; `None`: it is free.
+pub(crate) fn present_holder(link: &Link, names: &Names) -> Result<Option<Holder>, Error> {
+    // The lease of an earlier version has fewer columns: as JSON, those that are missing are null.
+    let look = format!(
+        "SELECT holder, link, epoch, (to_jsonb(lease) ->> 'link_version')::bigint FROM {} lease
+         WHERE id = 1 AND until >= clock_timestamp()",
+        names.lease()
+    );
+    let rows = link.query("reading the lease of", &look, &[])?;
+    Ok(rows.first().map(|row| {
+        let epoch: i64 = row.get(2);
+        let speaks = row.get::<_, Option<i64>>(3).and_then(|number| speaks(number, epoch));
+        Holder { name: row.get(0), link: row.get(1), epoch: epoch.unsigned_abs(), speaks }
+    }))
+}
+
+/// The version of the links that the holder of this epoch has recorded, together with the epoch: an earlier program
+/// that takes the lease leaves the number as it was.
+fn speaks(number: i64, epoch: i64) -> Option<u8> {
+    if number / VERSIONS == epoch { u8::try_from(number % VERSIONS).ok() } else { None }
+}
+
+/// Refuses a store that belongs to another cluster, or whose holder speaks no version of the links that this program
+/// speaks.
+pub(crate) fn check(link: &Link, names: &Names, target: &Target) -> Result<(), Error> {
+    if target.cluster.is_empty() {
+        return Ok(());
+    }
+    let look = format!("SELECT to_jsonb(lease) ->> 'cluster' FROM {} lease WHERE id = 1", names.lease());
+    let rows = link.query("reading the lease of", &look, &[])?;
+    let cluster: String = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
+    if !cluster.is_empty() && cluster != target.cluster {
+        return Err(refused(
+            &target.place,
+            format!(
+                "the store belongs to the cluster {cluster:?} (cluster.name), not to {:?}; a cluster that is renamed takes its \
+                 store along with UPDATE {} SET cluster = '' while no daemon runs",
+                target.cluster,
+                names.lease()
+            ),
+        ));
+    }
+    let Some(Holder { name, speaks: Some(speaks), .. }) = present_holder(link, names)? else { return Ok(()) };
+    if speaks.abs_diff(target.speaks) <= 1 {
+        return Ok(());
+    }
+    let why = format!(
+        "{name} leads with version {speaks} of the link between daemons; this program speaks versions {} and {}: upgrade by \
+         one version at a time",
+        target.speaks.saturating_sub(1),
+        target.speaks
+    );
+    Err(refused(&target.place, why))
+}
+
+/// The error for a store that a daemon has.
+pub(crate) fn in_use(place: &str, holder: &str) -> Error {
+    Error::InUse { place: place.to_owned(), holder: format!(": {holder}") }
+}
+
+/// Takes a lease that is free, unless the look at it, at the database's time `seen`, is too old.
+fn take_if_free(link: &Link, names: &Names, target: &Target, seen: &str) -> Result<Option<i64>, Error> {
+    let take = format!(
+        "UPDATE {} SET epoch = epoch + 1, holder = $1, link = $3, hand_over = 0,
+             until = clock_timestamp() + $2::bigint * interval '1 millisecond',
+             cluster = CASE WHEN $4::text = '' THEN cluster ELSE $4 END, link_version = (epoch + 1) * {VERSIONS} + $5::bigint
+         WHERE id = 1 AND until < clock_timestamp() AND ($4 = '' OR cluster IN ('', $4))
+             AND clock_timestamp() < $6::text::timestamptz + $2::bigint * interval '1 millisecond' / {STALE}
+         RETURNING epoch",
+        names.lease()
+    );
+    let ms = i64::try_from(as_ms(target.lease)).unwrap_or(i64::MAX);
+    let Target { link: address, cluster, speaks, .. } = target;
+    let taken =
+        link.query("taking the lease of", &take, &[&holder(), &ms, address, cluster, &i64::from(*speaks), &seen])?;
+    Ok(taken.first().map(|row| row.get(0)))
+}
