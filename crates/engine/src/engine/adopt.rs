@@ -1,5 +1,5 @@
-//! Takes over the contents of another engine: queue settings, jobs in any state, schedules, batches. Meant for imports,
-//! not for clients: the caller has the engine alone, and calls [`Engine::wake_up`] at the end.
+//! Takes over the contents of another engine: queue settings, jobs in any state, schedules, batches; or its numbers, after
+//! a change of the leader. Not for clients: the caller has the engine alone. An import calls [`Engine::wake_up`] at the end.
 //!
 //! The daemon's limits apply. A queue's limits do not: a job that was accepted once is not refused when it returns.
 //! Nothing that is due runs here.
@@ -15,7 +15,7 @@ use super::state::{State, own};
 use crate::batches::{Batch, Stage};
 use crate::change::Change;
 use crate::context::Context;
-use crate::ids::{JobId, QueueId, Token};
+use crate::ids::{JobId, QueueId, Timestamp, Token};
 use crate::jobs::{Job, JobState, Lease, Role};
 use crate::queues::QueueImage;
 use crate::refusal::{Capacity, Refusal};
@@ -25,7 +25,26 @@ use crate::schedules::{NewSchedule, Schedule};
 /// Higher numbers are replaced by new ones: a producer that invents numbers must not use up the number space.
 const KEPT_BELOW: u64 = 1 << 53;
 
+/// Numbers that an engine may have given beyond those that its journal knows of: it gives them before the journal has
+/// them.
+const NUMBERS_UNKNOWN: u64 = 1 << 20;
+
 impl Engine {
+    /// This engine succeeds another one that ran on the same journal, and whose clients may come here with claims. No
+    /// job is handed out until [`Engine::end_grace_at`]. Jobs get numbers that the other engine cannot have given. Call
+    /// it before the first command.
+    pub fn succeed(&mut self, context: &mut Context) {
+        let next = self.state.meta.next_job().saturating_add(NUMBERS_UNKNOWN);
+        self.adopt_numbers(next, context);
+        self.state.grace.begin(self.state.meta.next_job());
+    }
+
+    /// From this time on jobs are handed out: to those first that have asked first. Has no effect on an engine that
+    /// succeeds no other.
+    pub const fn end_grace_at(&mut self, until: Timestamp) {
+        self.state.grace.end_at(until);
+    }
+
     /// Takes over a queue with its settings and returns true. If a queue of this name exists, it keeps its own
     /// settings, and the result is false.
     ///

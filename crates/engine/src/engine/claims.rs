@@ -12,7 +12,6 @@
 //!   do its reports.
 //! - A job that clients brought back and that has ended since does not come back again.
 
-use super::Engine;
 use super::call::Call;
 use super::place::move_job;
 use super::push::{bring_back, listen};
@@ -29,27 +28,6 @@ use crate::outcome::End;
 use crate::refusal::Refusal;
 use crate::request::LeaseTerms;
 use crate::work::COMMAND;
-
-/// Numbers that an engine may have given beyond those that its journal knows of: it gives them before the journal has
-/// them.
-const NUMBERS_UNKNOWN: u64 = 1 << 20;
-
-impl Engine {
-    /// This engine succeeds another one that ran on the same journal, and whose clients may come here with claims. No
-    /// job is handed out until [`Engine::end_grace_at`]. Jobs get numbers that the other engine cannot have given. Call
-    /// it before the first command.
-    pub fn succeed(&mut self, context: &mut Context) {
-        let next = self.state.meta.next_job().saturating_add(NUMBERS_UNKNOWN);
-        self.adopt_numbers(next, context);
-        self.state.grace.begin(self.state.meta.next_job());
-    }
-
-    /// From this time on jobs are handed out: to those first that have asked first. Has no effect on an engine that
-    /// succeeds no other.
-    pub const fn end_grace_at(&mut self, until: Timestamp) {
-        self.state.grace.end_at(until);
-    }
-}
 
 /// A client claims what it had.
 pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Result<(), Refusal> {
