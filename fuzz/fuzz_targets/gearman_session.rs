@@ -8,8 +8,10 @@ use std::sync::Arc;
 use arbitrary::Arbitrary;
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
+use windlass_config::ByteSize;
 use windlass_engine::{ClientId, Limits, Timestamp};
-use windlass_gearman::session::{GearmanSpeaker, OnTimeout, Settings};
+use windlass_gearman::config::{Gearman, OnTimeout};
+use windlass_gearman::session::{GearmanSpeaker, Settings};
 use windlass_gearman::wire::{self, Frames, HandlePrefix, Magic, Message, Response};
 use windlass_testkit::memory::MemoryHub;
 
@@ -111,15 +113,16 @@ struct World {
 impl World {
     fn new(input: &Input) -> Self {
         let prefix = HandlePrefix::new(b"H:here").expect("a valid prefix");
-        let settings = Settings {
-            frame_bytes_max: 2_048,
-            line_bytes_max: 200,
+        let section = Gearman {
+            frame_bytes_max: ByteSize(2_048),
+            line_bytes_max: ByteSize(200),
             job_retries: u32::from(input.job_retries % 4),
             on_timeout: if input.requeue { OnTimeout::Requeue } else { OnTimeout::Fail },
             round_robin: input.round_robin,
             exceptions: input.exceptions,
-            ..Settings::new(prefix)
+            ..Gearman::default()
         };
+        let settings = Settings { section, ..Settings::new(prefix) };
         let hub = MemoryHub::new(LIMITS, Timestamp(1_000), 1);
         let mut world = Self { hub, settings: Arc::new(settings), peers: Vec::new() };
         (0..PEERS).for_each(|_| {

@@ -10,9 +10,7 @@ use windlass_engine::{Clash, QueueKind};
 use windlass_session::Listen;
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, SessionFactory};
 
-pub use crate::session::TimeoutUnit;
-
-use crate::session::{GearmanSpeaker, OnTimeout as JobOnTimeout, Settings};
+use crate::session::{GearmanSpeaker, Settings};
 use crate::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefixError};
 
 const PORT: u16 = 4730;
@@ -73,6 +71,17 @@ pub enum OnTimeout {
     Requeue,
 }
 
+/// The unit of CAN_DO_TIMEOUT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimeoutUnit {
+    /// Milliseconds: the specification, gearmand and libgearman; the default.
+    #[serde(rename = "ms")]
+    Milliseconds,
+    /// Seconds: Perl's `Gearman::Worker` and `Gearman::Server`.
+    #[serde(rename = "s")]
+    Seconds,
+}
+
 impl Default for Gearman {
     fn default() -> Self {
         Self {
@@ -127,20 +136,8 @@ impl Gearman {
     pub fn settings(&self, daemon: &Daemon) -> Result<Settings, Error> {
         let prefix = self.prefix(&daemon.host).map_err(|error| Error::senseless("gearman.handle_prefix", error))?;
         Ok(Settings {
-            frame_bytes_max: self.frame_bytes_max.bytes(),
-            line_bytes_max: self.line_bytes_max.bytes(),
-            version_text: self.version.clone(),
+            section: self.clone(),
             verbosity_text: daemon.log_level.to_uppercase(),
-            job_retries: self.job_retries,
-            keep_failed: self.keep_failed,
-            on_timeout: match self.on_timeout {
-                OnTimeout::Auto | OnTimeout::Fail => JobOnTimeout::Fail,
-                OnTimeout::Requeue => JobOnTimeout::Requeue,
-            },
-            timeout_unit: self.timeout_unit,
-            round_robin: self.round_robin,
-            exceptions: self.exceptions,
-            shutdown: self.shutdown,
             bridge: Arc::clone(&daemon.bridge),
             ..Settings::new(prefix)
         })
@@ -217,45 +214,7 @@ impl Protocol for Gearman {
 
 #[cfg(test)]
 mod tests {
-    use windlass_testkit::protocol::daemon;
-
     use super::*;
-
-    fn settings(text: &str, log_level: &str) -> Settings {
-        let section: Gearman = toml::from_str(text).unwrap();
-        section.settings(&Daemon { log_level: log_level.to_owned(), ..daemon() }).unwrap()
-    }
-
-    #[test]
-    fn every_key_of_gearman_reaches_its_sessions() {
-        let text = "frame_bytes_max = \"1MiB\"\nline_bytes_max = \"4KiB\"\njob_retries = 3\n\
-                    keep_failed = false\non_timeout = \"requeue\"\ntimeout_unit = \"s\"\nround_robin = true\nexceptions = true\nshutdown = true\n\
-                    handle_prefix = \"H:here\"\nversion = \"2.0.0\"\n";
-        let expected = Settings {
-            frame_bytes_max: 1 << 20,
-            line_bytes_max: 4096,
-            handle_prefix: HandlePrefix::new(b"H:here").unwrap(),
-            version_text: "2.0.0".to_owned(),
-            verbosity_text: "DEBUG".to_owned(),
-            pid: std::process::id(),
-            job_retries: 3,
-            keep_failed: false,
-            on_timeout: JobOnTimeout::Requeue,
-            timeout_unit: TimeoutUnit::Seconds,
-            round_robin: true,
-            exceptions: true,
-            shutdown: true,
-            bridge: Arc::default(),
-        };
-        assert_eq!(format!("{:?}", settings(text, "debug")), format!("{expected:?}"));
-    }
-
-    #[test]
-    fn the_defaults_are_those_of_a_session() {
-        let settings = settings("", "info");
-        let expected = Settings { version_text: "1.1.20".to_owned(), ..Settings::new(settings.handle_prefix) };
-        assert_eq!(format!("{settings:?}"), format!("{expected:?}"));
-    }
 
     #[test]
     fn handles_start_with_the_name_of_the_machine() {

@@ -49,7 +49,7 @@ pub(super) enum Task {
 impl GearmanSpeaker {
     pub(super) fn line(&mut self, line: &Bytes, talk: &mut Talk<'_>) {
         match AdminRequest::parse(line) {
-            Ok(AdminRequest::Shutdown { .. }) if !self.settings.shutdown || !talk.may(Right::Administer) => {
+            Ok(AdminRequest::Shutdown { .. }) if !self.settings.section.shutdown || !talk.may(Right::Administer) => {
                 let verb = line.split(|byte| *byte == b' ').next().unwrap_or_default();
                 AdminReply::UnknownCommand { verb }.write(talk.bytes());
             }
@@ -64,7 +64,7 @@ impl GearmanSpeaker {
     fn admin(&mut self, request: AdminRequest, talk: &mut Talk<'_>) {
         let settings = &self.settings;
         match request {
-            AdminRequest::Version => AdminReply::Version { version: &settings.version_text }.write(talk.bytes()),
+            AdminRequest::Version => AdminReply::Version { version: &settings.section.version }.write(talk.bytes()),
             AdminRequest::Pid => AdminReply::Pid { pid: settings.pid }.write(talk.bytes()),
             AdminRequest::Verbosity => AdminReply::Verbosity { level: &settings.verbosity_text }.write(talk.bytes()),
             AdminRequest::Shutdown { graceful } => {

@@ -53,15 +53,14 @@ impl Settings {
 
     fn check_fit(&self, job: &Submission) -> Result<(), Unfit> {
         let Submission { function, unique, workload } = job;
+        let limit = self.section.frame_bytes_max.bytes();
         let packet_bytes = function.len() + unique.len() + workload.len() + PACKET_BYTES;
         match (function.len(), unique.len()) {
             (bytes, _) if bytes > FUNCTION_BYTES_MAX => Err(Unfit::FunctionTooLarge { bytes }),
             (_, bytes) if bytes > UNIQUE_BYTES_MAX => Err(Unfit::UniqueTooLarge { bytes }),
             _ if function.contains(&0) => Err(Unfit::FunctionWithNul),
             _ if unique.contains(&0) => Err(Unfit::UniqueWithNul),
-            _ if packet_bytes > self.frame_bytes_max => {
-                Err(Unfit::WorkloadTooLarge { bytes: workload.len(), limit: self.frame_bytes_max })
-            }
+            _ if packet_bytes > limit => Err(Unfit::WorkloadTooLarge { bytes: workload.len(), limit }),
             _ => Ok(()),
         }
     }
@@ -73,13 +72,15 @@ const PACKET_BYTES: usize = crate::wire::HEADER_BYTES + 2;
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use windlass_config::ByteSize;
     use windlass_engine::{Priority as Urgency, Timestamp};
 
     use super::*;
     use crate::wire::HandlePrefix;
 
     fn adopt(function: &[u8], unique: &[u8], workload: &[u8], run_at_s: u64) -> Result<NewJob, Unfit> {
-        let settings = Settings { frame_bytes_max: 9000, ..Settings::new(HandlePrefix::new(b"H:here").unwrap()) };
+        let mut settings = Settings::new(HandlePrefix::new(b"H:here").unwrap());
+        settings.section.frame_bytes_max = ByteSize(9000);
         let [function, unique, workload] = [function, unique, workload].map(Bytes::copy_from_slice);
         settings.adopt(Submission { function, unique, workload }, Priority::High, run_at_s)
     }

@@ -18,7 +18,7 @@ impl GearmanSpeaker {
     }
 
     fn take(&self, form: AssignForm, talk: &mut Talk<'_>) {
-        let select = if self.settings.round_robin { Select::RoundRobin } else { Select::BestPriority };
+        let select = if self.settings.section.round_robin { Select::RoundRobin } else { Select::BestPriority };
         let take = Take { from: From::Subscriptions, select, wait: Wait::No, worker: Bytes::new() };
         talk.ask(Ask::Grab(form), TakeCommand::Take(take));
     }

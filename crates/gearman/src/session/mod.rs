@@ -33,7 +33,7 @@ use windlass_engine::{ClientCommand, ClientInfo, JobId, Notice, Protocol, Refusa
 use windlass_session::{Conversation, Read, Reason, Speaker};
 
 pub use adopt::Unfit;
-pub use settings::{OnTimeout, Settings, TimeoutUnit};
+pub use settings::Settings;
 
 use crate::wire::{ErrorReply, Frames, Handle, Message, Packet, Request, Response};
 use ask::Ask;
@@ -77,7 +77,7 @@ impl GearmanSpeaker {
         let speaker = Self {
             about: worker::About::new(&info),
             frames: Frames::new(settings.limits()),
-            exceptions: settings.exceptions,
+            exceptions: settings.section.exceptions,
             settings,
             excepted: None,
             task: None,

@@ -88,6 +88,6 @@ const fn urgency(priority: Priority) -> Urgency {
 
 /// A failure is final. No client waits for a background job, so if configured it is kept for an operator.
 const fn retry(settings: &Settings, background: bool) -> Retry {
-    let failures_max = if background && settings.keep_failed { -1 } else { 0 };
-    Retry { failures_max, losses_max: settings.job_retries, backoff: Backoff::None }
+    let failures_max = if background && settings.section.keep_failed { -1 } else { 0 };
+    Retry { failures_max, losses_max: settings.section.job_retries, backoff: Backoff::None }
 }

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use windlass_engine::{ClientCommand, ClientInfo, LeaseTerms, OnExpiry, Subscription, TakeCommand};
 
 use super::ask::WORKER;
-use super::{GearmanSpeaker, NAMELESS, OnTimeout, Talk, TimeoutUnit, refusal};
+use super::{GearmanSpeaker, NAMELESS, Talk, refusal};
+use crate::config::{OnTimeout, TimeoutUnit};
 
 /// gearmand's shortest timeout. Smaller numbers come from old workers that count seconds, and are raised to this.
 const TIMEOUT_MS_MIN: u64 = 1_000;
@@ -42,7 +43,7 @@ impl About {
 impl GearmanSpeaker {
     /// The specification counts milliseconds, Perl's workers count seconds. The operator configures the unit.
     pub(super) fn can_do_timeout(&mut self, function: Bytes, given: u64, talk: &mut Talk<'_>) {
-        let timeout_ms = match self.settings.timeout_unit {
+        let timeout_ms = match self.settings.section.timeout_unit {
             TimeoutUnit::Milliseconds => given,
             TimeoutUnit::Seconds => given.saturating_mul(1_000),
         };
@@ -64,8 +65,8 @@ impl GearmanSpeaker {
         if function.contains(&0) {
             return refusal::FUNCTION_WITH_NUL.encode(talk.bytes());
         }
-        let on_expiry = match self.settings.on_timeout {
-            OnTimeout::Fail => OnExpiry::Fail,
+        let on_expiry = match self.settings.section.on_timeout {
+            OnTimeout::Auto | OnTimeout::Fail => OnExpiry::Fail,
             OnTimeout::Requeue => OnExpiry::Requeue,
         };
         let lease = match timeout_ms {

@@ -7,8 +7,10 @@ use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use windlass_config::ByteSize;
 use windlass_engine::{Limits, Timestamp};
-use windlass_gearman::session::{GearmanSpeaker, OnTimeout, Settings};
+use windlass_gearman::config::{Gearman, OnTimeout};
+use windlass_gearman::session::{GearmanSpeaker, Settings};
 use windlass_gearman::wire::{
     AdminRequest, AssignForm, HandlePrefix, Priority, QueueLimits, Request, Schedule, Submission,
 };
@@ -178,7 +180,9 @@ fn play(settings: Settings, moves: &[Move], cuts: &[Index]) -> Vec<String> {
 
 fn settings(requeue: bool, round_robin: bool, job_retries: u32) -> Settings {
     let on_timeout = if requeue { OnTimeout::Requeue } else { OnTimeout::Fail };
-    Settings { on_timeout, round_robin, job_retries, frame_bytes_max: 4_096, ..Settings::new(prefix()) }
+    let frame_bytes_max = ByteSize(4_096);
+    let section = Gearman { on_timeout, round_robin, job_retries, frame_bytes_max, ..Gearman::default() };
+    Settings { section, ..Settings::new(prefix()) }
 }
 
 /// Cases whose outcome once depended on cuts.

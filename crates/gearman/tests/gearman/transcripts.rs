@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use windlass_bridge::{Bridge, Side};
 use windlass_engine::{Limits, Protocol, Timestamp};
-use windlass_gearman::session::{GearmanSpeaker, OnTimeout, Settings, TimeoutUnit};
+use windlass_gearman::session::{GearmanSpeaker, Settings};
 use windlass_gearman::wire::HandlePrefix;
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
@@ -60,20 +60,8 @@ fn settings(scene: &Scene) -> Settings {
     let mut settings = Settings::new(HandlePrefix::of_host(b"here"));
     let gearman = Side { protocol: Protocol::GEARMAN, name: "gearman", origin: None };
     settings.bridge = Arc::new(Bridge::new(vec![gearman]));
-    for (key, value) in &scene.settings {
-        match (key.as_str(), value.as_str()) {
-            ("frame_bytes_max", bytes) => settings.frame_bytes_max = bytes.parse().unwrap(),
-            ("job_retries", times) => settings.job_retries = times.parse().unwrap(),
-            ("keep_failed", keep) => settings.keep_failed = keep.parse().unwrap(),
-            ("exceptions", on) => settings.exceptions = on.parse().unwrap(),
-            ("shutdown", on) => settings.shutdown = on.parse().unwrap(),
-            ("round_robin", on) => settings.round_robin = on.parse().unwrap(),
-            ("on_timeout", "\"fail\"") => settings.on_timeout = OnTimeout::Fail,
-            ("on_timeout", "\"requeue\"") => settings.on_timeout = OnTimeout::Requeue,
-            ("timeout_unit", "\"s\"") => settings.timeout_unit = TimeoutUnit::Seconds,
-            ("rights", _) => {}
-            other => panic!("{}: unknown setting {other:?}", scene.name),
-        }
-    }
+    let keys = scene.settings.iter().filter(|(key, _)| key != "rights");
+    let text: String = keys.map(|(key, value)| format!("{key} = {value}\n")).collect();
+    settings.section = toml::from_str(&text).unwrap_or_else(|why| panic!("{}: {why}", scene.name));
     settings
 }
