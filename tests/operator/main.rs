@@ -19,6 +19,7 @@ mod import_faktory;
 mod import_spiderq;
 mod login;
 mod newcomer;
+mod on_dead;
 mod operate;
 mod reload;
 mod starting;

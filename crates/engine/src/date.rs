@@ -2,12 +2,19 @@
 //!
 //! Not here: zones (`zone`), and when an expression matches (`calendar`).
 
+use crate::ids::Timestamp;
+
 /// Days from 1 March of the year 0 to 1 January 1970. Counted from March, leap days come last in their year.
 const EPOCH_DAY: u64 = 719_468;
 /// The calendar repeats itself, weekdays included, every 400 years.
 pub const ERA_YEARS: u64 = 400;
 /// Days in [`ERA_YEARS`].
 pub const ERA_DAYS: u64 = 146_097;
+
+/// The last moment that RFC 3339 can write: the year has four digits.
+const LAST_MS: u64 = 253_402_300_799_999;
+
+const DAY_MS: u64 = 86_400_000;
 
 const fn is_leap(year: u64) -> bool {
     year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
@@ -51,9 +58,38 @@ pub const fn day_number(year: u64, month: u64, day: u64) -> u64 {
     era * ERA_DAYS + 365 * year + year / 4 - year / 100 + days_before(month) + day - 1 - EPOCH_DAY
 }
 
+/// A moment of the wall clock as RFC 3339 writes it, in UTC, to the millisecond; `None` for a moment that never comes.
+/// What comes after the year 9999 is written as its end.
+#[must_use]
+pub fn moment_text(at: Timestamp) -> Option<String> {
+    if at == Timestamp::NEVER {
+        return None;
+    }
+    let ms = at.0.min(LAST_MS);
+    let ((year, month, day), ms) = (date(ms / DAY_MS), ms % DAY_MS);
+    let (s, ms) = (ms / 1_000, ms % 1_000);
+    let (hours, minutes, seconds) = (s / 3_600, s / 60 % 60, s % 60);
+    Some(format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{ms:03}Z"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_are_written() {
+        let table = [
+            (0, Some("1970-01-01T00:00:00.000Z")),
+            (1_700_000_000_123, Some("2023-11-14T22:13:20.123Z")),
+            (LAST_MS, Some("9999-12-31T23:59:59.999Z")),
+            (LAST_MS + 1, Some("9999-12-31T23:59:59.999Z")),
+            (u64::MAX - 1, Some("9999-12-31T23:59:59.999Z")),
+            (u64::MAX, None),
+        ];
+        for (ms, text) in table {
+            assert_eq!(moment_text(Timestamp(ms)).as_deref(), text, "{ms}");
+        }
+    }
 
     #[test]
     fn days_and_dates_are_each_others_inverse() {

@@ -55,13 +55,17 @@ pub enum WarningKind {
     Refused(Refusal),
     /// Runs of schedules were refused for this reason.
     RunRefused(Refusal),
+    /// Jobs that are pushed because others died were refused for this reason. `name` is the dead job's.
+    OnDeadRefused(Refusal),
 }
 
 impl WarningKind {
     /// Refusals that differ only in their numbers are of one kind.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Refused(one), Self::Refused(other)) | (Self::RunRefused(one), Self::RunRefused(other)) => {
+            (Self::Refused(one), Self::Refused(other))
+            | (Self::RunRefused(one), Self::RunRefused(other))
+            | (Self::OnDeadRefused(one), Self::OnDeadRefused(other)) => {
                 one.is_like(*other)
             }
             // Each one is about another queue.

@@ -22,6 +22,7 @@ use crate::export::Exports;
 use crate::failure::{Failure, no_threads};
 use crate::figures::RoomFigures;
 use crate::hub::{Durability, Hub};
+use crate::on_dead;
 use crate::protocols::{self, ProtocolNames};
 use crate::random::random_seed;
 use crate::reconcile::Desired;
@@ -75,6 +76,7 @@ impl Prepared {
         budget: Arc<Budget>,
     ) -> Self {
         engine.set_reader(Arc::new(protocols::bridge(config)));
+        on_dead::set(&mut engine, config);
         let (durability, pace) = pace(config);
         let hub =
             Hub::new(engine, journal, durability, random_seed()).sharing(budget).naming(ProtocolNames::of(config));

@@ -6,7 +6,7 @@
 //! for one client), `published` (bytes that one connection publishes to others) and `output` (bytes that wait to be
 //! written) · `budget`, `places`, [`rates`], `patience` (limits on memory, connections and time) · `commit` (which
 //! thread commits, and when) · `protocols` (what protocols use of the daemon) · `warnings` (log lines for the operator)
-//! · `reconcile`, `recurring`, `rules`, `throttles` (engine state that comes from the configuration) · `stream` and
+//! · `reconcile`, `recurring`, `rules`, `throttles`, `on_dead` (engine state that comes from the configuration) · `stream` and
 //! `tls` (sockets) · `control` (signals) and `describe` (the report on SIGTTIN) · [`client`] and [`door`] (parts of the
 //! daemon that are no connections of protocols) · [`config`].
 //!
@@ -46,6 +46,7 @@ mod listen;
 pub mod logging;
 mod mailbox;
 mod notify;
+mod on_dead;
 mod output;
 mod patience;
 mod places;

@@ -11,6 +11,7 @@ use windlass_engine::{Bridge, Cursor, Query, QueueCommand, QueueRow, Refusal, Re
 use crate::broker::Broker;
 use crate::config::Config;
 use crate::hub::Hub;
+use crate::on_dead;
 use crate::recurring::{self, Recurring};
 use crate::rules::{self, Rules};
 use crate::throttles::{self, Throttles};
@@ -51,9 +52,17 @@ impl Desired {
     }
 }
 
+/// Applies the limits and the reports of deaths of a configuration.
+pub(crate) fn set_up(config: &Config, hub: &Hub) {
+    hub.with_journal(|engine, _| {
+        engine.set_limits(config.engine_limits());
+        on_dead::set(engine, config);
+    });
+}
+
 /// Applies the limits of a configuration and the state that it requires to an engine that serves.
 pub(crate) fn apply(config: &Config, wanted: Desired, hub: &Hub) {
-    hub.with_journal(|engine, _| engine.set_limits(config.engine_limits()));
+    set_up(config, hub);
     wanted.agree(hub).iter().for_each(Reconciliation::report);
 }
 

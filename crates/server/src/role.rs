@@ -155,7 +155,7 @@ impl Running<'_> {
         let (hub, broker) = (Arc::clone(prepared.hub()), Arc::clone(broker));
         // What a reload has applied to the leader of the time applies to this one.
         let begun_with = self.in_force.load_full();
-        hub.with_journal(|engine, _| engine.set_limits(begun_with.engine_limits()));
+        reconcile::set_up(&begun_with, &hub);
         self.begin(prepared, Desired::of(&begun_with)?).await?;
         broker.lead(&hub);
         acceptor.enter_room(&hub);

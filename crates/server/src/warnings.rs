@@ -77,6 +77,11 @@ fn tell_one(Warning { kind, times, queue, name, why }: &Warning, names: &Protoco
             let reason = format!("run refused: {}", name_of(*refusal));
             warn_limited!(reason, times = *times, queue, schedule = name, why = %refusal, "a scheduled run was refused");
         }
+        WarningKind::OnDeadRefused(refusal) => {
+            let reason = format!("on_dead refused: {}", name_of(*refusal));
+            let what = "the job that on_dead names was refused: the dead job stays dead";
+            warn_limited!(reason, times = *times, queue, dead = name, why = %refusal, "{what}");
+        }
     }
 }
 
@@ -201,6 +206,7 @@ mod tests {
             (WarningKind::Expired, 38, "more_like_it=37"),
             (WarningKind::Refused(full), 1, "a job was refused queue=\"mail\" why=queue holds 7 jobs, limit 7"),
             (WarningKind::RunRefused(Refusal::NotUnique), 1, "schedule=\"first\" why=job not unique"),
+            (WarningKind::OnDeadRefused(full), 1, "dead=\"first\" why=queue holds 7 jobs, limit 7"),
         ];
         let names = ProtocolNames::of(&config(""));
         for (kind, times, expected) in table {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use windlass_bridge::{Bridge, Origin};
 use windlass_config::{ByteSize, Error, ListenAddress, Misplaced, Throttles, Tls};
 use windlass_engine::{
-    Clash, ClientId, ClientInfo, Limits, NewSchedule, QueueKind, QueueRow, Rights, Stats, Timestamp,
+    Clash, ClientId, ClientInfo, Limits, NewJob, NewSchedule, QueueKind, QueueRow, Rights, Stats, Timestamp,
 };
 
 use crate::alias::{Aliased, Aliases};
@@ -83,6 +83,16 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     /// [`Error::Senseless`]: an entry is invalid.
     fn schedules(&self) -> Result<Option<Schedules>, Error> {
         Ok(None)
+    }
+
+    /// A durable job of this queue and type whose only argument is this text, an object in JSON. `None`: the jobs of the
+    /// protocol have neither types nor arguments in JSON.
+    ///
+    /// # Errors
+    ///
+    /// Why no client could push it, whatever the argument is.
+    fn call(&self, _queue: &str, _jobtype: &str, _argument: &str) -> Option<Result<NewJob, String>> {
+        None
     }
 
     /// Its throttles of queues, with their key, if its section can have any.
@@ -351,7 +361,7 @@ mod tests {
     fn a_protocol_has_no_extras_by_default() {
         assert!(Plain.origin().is_none() && Plain.tls().is_none() && Plain.alias_rule().is_none());
         assert!(Plain.queues().is_empty() && Plain.schedules().unwrap().is_none() && Plain.throttles().is_none());
-        assert!(Plain.check_text("").is_ok() && Plain.announce().is_none());
+        assert!(Plain.check_text("").is_ok() && Plain.announce().is_none() && Plain.call("q", "T", "{}").is_none());
     }
 
     #[test]

@@ -39,6 +39,7 @@ impl Pace {
 
 /// Asserts every invariant that the crate's page lists.
 pub(super) fn check(state: &State) {
+    assert!(state.caused.is_empty(), "a death and the job that it causes belong to one visit");
     state.jobs.check();
     state.queues.check(&state.jobs, state.now);
     state.clients.check();

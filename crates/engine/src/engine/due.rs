@@ -5,6 +5,7 @@ use super::claims::{self, end_waiting, has_waited};
 use super::ends::expire_job;
 use super::failures::expire_lease;
 use super::place::{count, remove_job};
+use super::push::push_caused;
 use super::requeue::make_ready;
 use super::room::{drop_dead, has_dead_to_drop};
 use super::schedules::run_schedule;
@@ -79,11 +80,12 @@ fn reach(state: &mut State, context: &mut Context) {
 pub(super) fn end_visit(state: &mut State, context: &mut Context) {
     serve_freed(state, context);
     loop {
+        push_caused(state, context);
         while let Some(id) = state.batches.pop_dirty() {
             advance(state, id, context);
         }
         // Handing out an unclaimed job marks its batch.
-        if !serve_unclaimed(state, context) {
+        if !serve_unclaimed(state, context) && state.caused.is_empty() {
             break;
         }
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::place::{count, count_run, move_job, remember_move, remember_put, remove_job};
 use super::state::State;
-use super::warnings::{warn_end, warn_job};
+use super::warnings::{name_of, warn_end, warn_job};
 use crate::context::Context;
 use crate::event::Notice;
 use crate::ids::Timestamp;
@@ -22,7 +22,7 @@ pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Co
         end_badly(state, slot, context);
         return Fate::Discarded;
     }
-    Fate::Buried(bury(state, slot, context))
+    Fate::Buried(die(state, slot, context))
 }
 
 /// Removes a job that did not succeed. If it is tracked, its end stays known for a while.
@@ -39,6 +39,20 @@ pub(super) fn end_badly(state: &mut State, slot: Slot, context: &mut Context) {
     remember_put(state, slot, context);
 }
 
+/// Buries a job that failed or was lost for good, and notes the job that its death causes. An operator who buries a job
+/// needs no notice of it.
+fn die(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
+    let until = bury(state, slot, context);
+    if let Some(on_dead) = &state.on_dead
+        && let Some(job) = state.jobs.at(slot)
+        && let Some(queue) = state.queues.at(job.queue)
+        && let Some(caused) = on_dead.job(job, &queue.image().name, state.wall())
+    {
+        state.caused.push((name_of(job), caused));
+    }
+    until
+}
+
 /// Moves a job to the dead-letter queue.
 pub(super) fn bury(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
     let until = state.now.after_ms(state.limits.dead_ms);
@@ -52,7 +66,7 @@ pub(super) fn bury(state: &mut State, slot: Slot, context: &mut Context) -> Time
 /// Buries a job for an operator to see, whatever its policy is. A job that is not durable is removed instead.
 pub(super) fn bury_if_durable(state: &mut State, slot: Slot, context: &mut Context) {
     if state.jobs.at(slot).is_some_and(|job| job.durable) {
-        bury(state, slot, context);
+        die(state, slot, context);
     } else {
         end_badly(state, slot, context);
     }

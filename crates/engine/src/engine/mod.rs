@@ -52,6 +52,7 @@ use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
 use crate::jobs::Job;
 use crate::limits::Limits;
 use crate::meta::EngineMeta;
+use crate::on_dead::OnDead;
 use crate::query::WorkLeft;
 use crate::queues::Queue;
 use crate::request::WorkerState;
@@ -229,6 +230,12 @@ impl Engine {
     /// no job. Every engine of a broker needs an equal one.
     pub fn set_reader(&mut self, reader: Arc<dyn JobReader>) {
         self.state.reader = Some(reader);
+    }
+
+    /// Sets which jobs are pushed because others died. A death and the job that it causes are changes of one visit, so
+    /// that the journal has both or none.
+    pub fn set_on_dead(&mut self, on_dead: Option<Arc<dyn OnDead>>) {
+        self.state.on_dead = on_dead;
     }
 
     /// The requested state of a named worker.

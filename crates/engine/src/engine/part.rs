@@ -9,6 +9,7 @@ use hashbrown::HashSet;
 
 use super::claims;
 use super::failures::lose_job;
+use super::push::push_caused;
 use super::state::State;
 use super::subscriptions::{count_out, forget_served, stop_listening};
 use super::take::unwait;
@@ -50,6 +51,7 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
         forget_last_subscriptions(state, client, limit, context);
         let held: Vec<JobId> = state.jobs.held_by(client).take(limit).collect();
         held.into_iter().for_each(|job| lose_job(state, job, context));
+        push_caused(state, context);
     } else {
         return false;
     }

@@ -18,6 +18,9 @@ use crate::refusal::{Capacity, Refusal, Thing};
 use crate::request::{Clash, NewJob, Past, QueueKind};
 use crate::warning::WarningKind;
 
+/// The client that pushes a job which no client pushes, as a schedule's run: no connection.
+pub(super) const NOBODY: ClientId = ClientId(u64::MAX);
+
 pub(super) fn push(state: &mut State, new: &NewJob, call: &mut Call<'_>) -> Result<(), Refusal> {
     let pushed = push_job(state, call.client, new, call.context);
     if let Err(why) = pushed
@@ -134,6 +137,20 @@ fn insert_new(
     }
     let id = announce(state, slot, queue, context).ok_or(Refusal::NotFound(Thing::Job))?;
     Ok((id, new.durable, Pushed::New))
+}
+
+/// Pushes the jobs that deaths in this visit have caused. A refusal changes nothing for the dead.
+pub(super) fn push_caused(state: &mut State, context: &mut Context) {
+    // A push may hand out jobs, and one that no worker can express dies then.
+    while !state.caused.is_empty() {
+        for (dead, new) in std::mem::take(&mut state.caused) {
+            // Journal the dropped queues first: this job may create a queue with the number of one of them.
+            state.queues.remember_dropped(&mut context.changes);
+            if let Err(why) = push_job(state, NOBODY, &new, context) {
+                context.warn(WarningKind::OnDeadRefused(why), || (own(&new.queue), dead, Bytes::new()));
+            }
+        }
+    }
 }
 
 /// Creates a job without a pushing client or a listener, regardless of limits.

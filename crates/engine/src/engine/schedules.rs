@@ -4,20 +4,17 @@ use bytes::Bytes;
 
 use super::call::Call;
 use super::checks::{check_names, check_new_body};
-use super::push::{owned, push_job};
+use super::push::{NOBODY, owned, push_job};
 use super::room::{check_bytes_for, make_way};
 use super::scope::Scope;
 use super::state::{State, own};
 use crate::context::Context;
 use crate::event::Reply;
-use crate::ids::{ClientId, JobId, Protocol, Timestamp};
+use crate::ids::{JobId, Protocol, Timestamp};
 use crate::refusal::{Capacity, Refusal, Thing};
 use crate::request::Cursor;
 use crate::schedules::{NewSchedule, Recurrence, Schedule, ScheduleRef};
 use crate::warning::WarningKind;
-
-/// The client that pushes the job of a run: no connection.
-const NOBODY: ClientId = ClientId(u64::MAX);
 
 pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<'_>) -> Result<(), Refusal> {
     let before = new.key.as_ref().and_then(|key| state.schedules.named(new.job.protocol, key));

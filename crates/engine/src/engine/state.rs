@@ -19,8 +19,10 @@ use crate::ids::{ClientId, Timestamp};
 use crate::jobs::Jobs;
 use crate::limits::Limits;
 use crate::meta::Meta;
+use crate::on_dead::OnDead;
 use crate::queues::Queues;
 use crate::refusal::{Capacity, Refusal};
+use crate::request::NewJob;
 use crate::schedules::Schedules;
 use crate::starved::Starved;
 use crate::timers::Timers;
@@ -50,6 +52,10 @@ pub(super) struct State {
     pub(super) dead_dropped: DeadDropped,
     /// What protocols read in their jobs, if the engine may ask.
     pub(super) reader: Option<Arc<dyn JobReader>>,
+    /// What deaths of jobs cause, if they do.
+    pub(super) on_dead: Option<Arc<dyn OnDead>>,
+    /// Jobs that deaths in this visit have caused and that are not pushed yet, with the names of the dead.
+    pub(super) caused: Vec<(Bytes, NewJob)>,
 }
 
 impl State {
@@ -74,6 +80,8 @@ impl State {
             work: Work::default(),
             dead_dropped: DeadDropped::default(),
             reader: None,
+            on_dead: None,
+            caused: Vec::new(),
         }
     }
 

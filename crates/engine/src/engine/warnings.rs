@@ -17,7 +17,7 @@ fn head(text: &[u8]) -> &[u8] {
 }
 
 /// The producer's name for a job, else its number.
-fn name_of(job: &Job) -> Bytes {
+pub(super) fn name_of(job: &Job) -> Bytes {
     if job.name().is_empty() { job.id.0.to_string().into() } else { Bytes::copy_from_slice(job.name()) }
 }
 

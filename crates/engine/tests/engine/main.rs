@@ -15,6 +15,7 @@ mod isolation;
 mod leases;
 mod limits;
 mod listing;
+mod on_dead;
 mod order;
 mod past;
 mod queues;

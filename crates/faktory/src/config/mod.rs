@@ -13,7 +13,7 @@ use windlass_config::{
     ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Misplaced, Period, Secret, Throttles, Tls, check_secret,
     credential, positive, secret, senseless, within,
 };
-use windlass_engine::{Clash, Limits, QueueKind, Timestamp};
+use windlass_engine::{Clash, Limits, NewJob, QueueKind, Timestamp};
 use windlass_session::Listen;
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, Schedules, SessionFactory};
 
@@ -209,6 +209,12 @@ impl Protocol for Faktory {
 
     fn schedules(&self) -> Result<Option<Schedules>, Error> {
         cron::schedules(&self.cron, &self.push_settings(Timestamp(0))).map(Some)
+    }
+
+    fn call(&self, queue: &str, jobtype: &str, argument: &str) -> Option<Result<NewJob, String>> {
+        let [queue, jobtype] = [queue, jobtype].map(|text| serde_json::Value::from(text).to_string());
+        let unit = format!(r#"{{"queue":{queue},"jobtype":{jobtype},"args":[{argument}]}}"#);
+        Some(self.push_settings(Timestamp(0)).template(&unit).map_err(|error| error.to_string()))
     }
 
     fn throttles(&self) -> Option<(&'static str, &Throttles)> {

@@ -15,5 +15,6 @@ mod sections;
 
 pub use file_mode::{FileMode, FileModeError};
 pub use polling::{Polling, PollingError};
-pub use queues::{Codec, Queue, Retry, aliases, check_text};
+pub(crate) use queues::reporter;
+pub use queues::{Codec, OnDead, Queue, Retry, aliases, check_text};
 pub use sections::{Bridge, Cluster, Config, Durability, Limits, Log, LogFormat, Postgres, Server, SslMode, Store};

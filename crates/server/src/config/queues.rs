@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use windlass_config::{ByteSize, Error, Misplaced, Period, Throttle};
+use windlass_engine::NewJob;
 use windlass_session::alias::Aliases;
 use windlass_session::protocol::Protocol;
 
@@ -29,6 +30,9 @@ pub struct Queue {
     /// How many of its jobs may be worked on at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Throttle>,
+    /// The job that is pushed when one of its jobs dies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_dead: Option<OnDead>,
     /// Patterns of the answers by which workers report a failed job, in protocols without a message for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failure_values: Vec<String>,
@@ -47,6 +51,16 @@ pub enum Codec {
     Json,
     /// One string in base64.
     Base64,
+}
+
+/// A job that reports a dead one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnDead {
+    /// Its queue.
+    pub queue: String,
+    /// Its type, as FWP's workers know it.
+    pub jobtype: String,
 }
 
 /// What a failure does.
@@ -73,6 +87,7 @@ impl Default for Queue {
             retry: None,
             body_bytes_max: None,
             throttle: None,
+            on_dead: None,
             failure_values: Vec::new(),
             aliases: BTreeMap::new(),
         }
@@ -152,6 +167,9 @@ pub(super) fn check(queues: &BTreeMap<String, Queue>, protocols: &[Arc<dyn Proto
         if let Some(throttle) = rules.throttle {
             throttle.check(queue).map_err(|reason| Error::senseless("queues", reason))?;
         }
+        if let Some(on_dead) = &rules.on_dead {
+            reporter(protocols, on_dead, "{}").map_err(|reason| senseless(queue, &format!("on_dead: {reason}")))?;
+        }
         for protocol in protocols {
             check_beside(queue, rules, protocol.as_ref())?;
         }
@@ -173,6 +191,20 @@ fn check_beside(queue: &str, rules: &Queue, protocol: &dyn Protocol) -> Result<(
     }
     let (protocol, name) = (protocol.name(), name.escape_debug());
     Err(senseless(queue, &format!("aliases.{protocol}: {name} is not a valid queue name")))
+}
+
+/// A job that reports a dead one, with an object in JSON.
+///
+/// # Errors
+///
+/// Why no client could push it.
+pub(crate) fn reporter(
+    protocols: &[Arc<dyn Protocol>],
+    OnDead { queue, jobtype }: &OnDead,
+    about: &str,
+) -> Result<NewJob, String> {
+    let job = protocols.iter().find_map(|protocol| protocol.call(queue, jobtype, about));
+    job.unwrap_or_else(|| Err("no protocol has jobs with types".to_owned()))
 }
 
 fn senseless(queue: &str, reason: &str) -> Error {
@@ -204,6 +236,8 @@ mod tests {
             ("[q]\nretry = { count = 1, backoff = '2000h' }", "q: retry.backoff"),
             ("[t]\nthrottle = { worker = 2 }", "t: faktory.throttles"),
             ("[q]\nthrottle = { worker = 0 }", "q: worker must be more than 0"),
+            ("[q]\non_dead = { queue = 'a b', jobtype = 'T' }", "q: on_dead: "),
+            ("[q]\non_dead = { queue = 'a', jobtype = '' }", "q: on_dead: "),
             ("[q]\naliases = { faktory = 'not this' }", "q: aliases.faktory: not this is not a valid queue name"),
             (
                 "[a]\naliases.gearman = 'x'\n[b]\naliases.gearman = 'x'",
@@ -214,7 +248,7 @@ mod tests {
             let error = check(&queues(text), &protocols).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
-        check(&queues("[a]\naliases = { faktory = 'x', gearman = 'x' }\nretry.count = 3"), &protocols).unwrap();
+        check(&queues("[a]\naliases = { faktory = 'x', gearman = 'x' }\nretry.count = 3\non_dead = { queue = 'a', jobtype = 'T' }"), &protocols).unwrap();
     }
 
     #[test]
