@@ -22,6 +22,7 @@ mod newcomer;
 mod on_dead;
 mod operate;
 mod reload;
+mod schedules;
 mod starting;
 mod stopping;
 mod supervision;

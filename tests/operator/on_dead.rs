@@ -61,7 +61,10 @@ fn a_death_in_any_protocol_is_reported_once_even_if_the_daemon_is_killed() {
         let (jid, dead) = fetch(&mut fwp, "Report");
         assert_eq!(fwp.ask(&format!(r#"ACK {{"jid":"{jid}"}}"#)), "+OK");
         let at = dead["died_at"].as_str().unwrap();
-        assert!(dead["queue"] == "mail" && dead["failures"] == 1 && dead["attempts"] == 1 && at.ends_with('Z'), "{dead}");
+        assert!(
+            dead["queue"] == "mail" && dead["failures"] == 1 && dead["attempts"] == 1 && at.ends_with('Z'),
+            "{dead}"
+        );
         seen.push(["protocol", "jobtype", "message"].map(|key| dead[key].to_string().replace('"', "")));
         let kept = Http(daemon.address("http")).get(&format!("/api/v1/jobs/{}", dead["id"])).json();
         assert_eq!((&kept["state"], dead["jid"].is_string()), (&"dead".into(), true), "{kept}");

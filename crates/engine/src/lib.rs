@@ -88,5 +88,5 @@ pub use queues::{Bridge, Codec, Histogram, Queue, QueueFigures, QueueImage, Queu
 pub use refusal::{Capacity, Refusal, Thing};
 pub use request::*;
 pub use rights::{Right, Rights};
-pub use schedules::{Cron, NewSchedule, Recurrence, Schedule, ScheduleRef, Zone};
+pub use schedules::{Cron, LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef, Zone};
 pub use warning::{Warning, WarningKind};

@@ -65,9 +65,7 @@ impl WarningKind {
         match (self, other) {
             (Self::Refused(one), Self::Refused(other))
             | (Self::RunRefused(one), Self::RunRefused(other))
-            | (Self::OnDeadRefused(one), Self::OnDeadRefused(other)) => {
-                one.is_like(*other)
-            }
+            | (Self::OnDeadRefused(one), Self::OnDeadRefused(other)) => one.is_like(*other),
             // Each one is about another queue.
             (Self::Unserved { .. }, _) => false,
             _ => self == other,

@@ -74,6 +74,9 @@ pub(super) const SCHEDULES: &[Column] = &[
     Column("PROTOCOL", |row| text(at(row, "/protocol"))),
     Column("WHEN", |row| text(at(row, "/when"))),
     Column("NEXT RUN", |row| if *at(row, "/paused") == true { "paused".to_owned() } else { text(at(row, "/next_at")) }),
+    Column("LAST RUN", |row| text(at(row, "/last_run"))),
+    Column("LAST JOB", |row| text(at(row, "/last_job"))),
+    Column("ENDED", |row| text(at(row, "/last_end"))),
     Column("RUNS LEFT", |row| text(at(row, "/runs_left"))),
 ];
 

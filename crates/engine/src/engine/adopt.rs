@@ -124,7 +124,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Takes over a schedule, with its grid and its next run.
+    /// Takes over a schedule, with its grid and its next run. Its last run has no meaning here: jobs may get new numbers.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Engine {
         check_new_schedule(state, &new)?;
         let queue = state.queues.find_or_make(&schedule.job.queue, schedule.job.kind, state.limits.queues_max)?;
         state.queues.make_known(queue, Some(schedule.job.protocol), &mut context.changes);
-        schedule.id = adopt_number(state, schedule.id, context);
+        (schedule.id, schedule.last) = (adopt_number(state, schedule.id, context), None);
         let id = schedule.id;
         state.schedules.set(schedule, &mut context.changes);
         Ok(id)

@@ -8,6 +8,7 @@ use super::ends::discard;
 use super::leases::move_lease_end;
 use super::place::{remember_move, remember_put};
 use super::requeue::suits_anew;
+use super::schedules;
 use super::scope::Scope;
 use super::state::{State, own};
 use crate::context::Context;
@@ -43,7 +44,7 @@ pub(super) fn look(state: &State, job: &JobRef, call: &mut Call<'_>) {
         JobRef::Id(id) => state.schedules.at(*id).filter(|schedule| scope.has_schedule(state, schedule)),
         JobRef::Name(_) | JobRef::Key(_) | JobRef::KeyAnywhere { .. } => None,
     };
-    let schedule = schedule.cloned().map(Box::new);
+    let schedule = schedule.map(|schedule| Box::new(schedules::view(state, schedule)));
     let job = find(state, job, scope).ok().and_then(|slot| view(state, state.jobs.at(slot)?)).map(Box::new);
     call.reply(Reply::Looked { job, schedule });
 }

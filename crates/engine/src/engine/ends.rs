@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::place::{count, count_run, move_job, remember_move, remember_put, remove_job};
+use super::place::{count, count_run, move_job, note_run_end, remember_move, remember_put, remove_job};
 use super::state::State;
 use super::warnings::{name_of, warn_end, warn_job};
 use crate::context::Context;
@@ -10,6 +10,7 @@ use crate::event::Notice;
 use crate::ids::Timestamp;
 use crate::jobs::{Job, JobState, Slot};
 use crate::outcome::{End, Fate};
+use crate::schedules::RunEnd;
 use crate::warning::WarningKind;
 
 /// Gives up a job: to the dead-letter queue if its policy keeps it, otherwise it is removed.
@@ -27,6 +28,7 @@ pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Co
 
 /// Removes a job that did not succeed. If it is tracked, its end stays known for a while.
 pub(super) fn end_badly(state: &mut State, slot: Slot, context: &mut Context) {
+    note_run_end(state, slot, RunEnd::Failed, context);
     let tracked = |job: &Job| job.extra.as_deref()?.track.filter(|_| job.durable);
     let Some(track) = state.jobs.at(slot).and_then(tracked) else { return remove_job(state, slot, context) };
     count_run(state, slot, context);
@@ -57,6 +59,7 @@ fn die(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
 pub(super) fn bury(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
     let until = state.now.after_ms(state.limits.dead_ms);
     count(state, slot, |totals| totals.buried += 1);
+    note_run_end(state, slot, RunEnd::Dead, context);
     count_run(state, slot, context);
     move_job(state, slot, JobState::Dead(until));
     remember_move(state, slot, context);

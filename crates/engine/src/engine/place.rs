@@ -7,6 +7,7 @@ use crate::event::JobChange;
 use crate::ids::JobId;
 use crate::jobs::{Job, JobState, Lease, Slot};
 use crate::query::Totals;
+use crate::schedules::RunEnd;
 
 /// Inserts a job in its state.
 pub(super) fn insert_job(state: &mut State, job: Job) -> Slot {
@@ -138,9 +139,17 @@ pub(super) fn count_run(state: &mut State, slot: Slot, context: &mut Context) {
     }
 }
 
+/// A job ended: the schedules whose last run it was note how.
+pub(super) fn note_run_end(state: &mut State, slot: Slot, end: RunEnd, context: &mut Context) {
+    if let Some(job) = state.jobs.at(slot).map(|job| job.id) {
+        state.schedules.run_ended(job, end, &mut context.changes);
+    }
+}
+
 /// A job succeeded: its batch counts it.
 pub(super) fn count_success(state: &mut State, slot: Slot, context: &mut Context) {
     count_run(state, slot, context);
+    note_run_end(state, slot, RunEnd::Done, context);
     if let Some(member) = state.jobs.at(slot).and_then(Job::member) {
         state.batches.count_success(member, &mut context.changes);
     }

@@ -11,14 +11,16 @@ use super::state::{State, own};
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{JobId, Protocol, Timestamp};
+use crate::jobs::JobStateKind;
 use crate::refusal::{Capacity, Refusal, Thing};
 use crate::request::Cursor;
-use crate::schedules::{NewSchedule, Recurrence, Schedule, ScheduleRef};
+use crate::schedules::{LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef};
 use crate::warning::WarningKind;
 
 pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<'_>) -> Result<(), Refusal> {
     let before = new.key.as_ref().and_then(|key| state.schedules.named(new.job.protocol, key));
-    let (id, grid) = (before.map(|before| before.id), grid(state, &new, before));
+    let (id, last) = (before.map(|before| before.id), before.and_then(|before| before.last));
+    let grid = grid(state, &new, before);
     check_schedule(state, &new, before)?;
     let more = (new.job.body.len() as u64).saturating_sub(before.map_or(0, Schedule::weight_bytes));
     // The queue is listed from now on, and keeps its kind.
@@ -33,6 +35,7 @@ pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<
         anchor: grid.0,
         next_at: grid.1,
         runs_left: new.runs,
+        last,
     };
     let number = schedule.id;
     state.schedules.set(schedule, &mut call.context.changes);
@@ -96,10 +99,12 @@ pub(super) fn remove_schedule(state: &mut State, which: &ScheduleRef, call: &mut
     Ok(())
 }
 
-/// Pushes the job of a schedule besides its runs, which it does not change.
+/// Pushes the job of a schedule besides its other runs, which it does not move.
 pub(super) fn run_now(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Result<(), Refusal> {
-    let new = find(state, which, call)?.run_at(state.now, state.wall());
+    let schedule = find(state, which, call)?;
+    let (id, new) = (schedule.id, schedule.run_at(state.now, state.wall()));
     let (job, durable, how) = push_job(state, NOBODY, &new, call.context)?;
+    note_run(state, id, job, call.context);
     call.acknowledge(Reply::Pushed { job, how, durable });
     Ok(())
 }
@@ -137,9 +142,29 @@ pub(super) fn list_schedules(
     };
     let mut all = state.schedules.from(JobId(after.0));
     let page = all.by_ref().take(limit).filter(is_listed);
-    let rows = page.cloned().collect();
+    let rows = page.map(|schedule| view(state, schedule)).collect();
     let next = all.next().map(|schedule| Cursor(schedule.id.0, 0));
     call.reply(Reply::Schedules { rows, next });
+}
+
+/// A run of a schedule has pushed this job.
+fn note_run(state: &mut State, schedule: JobId, job: JobId, context: &mut Context) {
+    let last = LastRun { at: state.wall(), job, end: RunEnd::Running };
+    state.schedules.ran(schedule, last, &mut context.changes);
+}
+
+/// A schedule as clients see it: with what became of the job of its last run.
+pub(super) fn view(state: &State, schedule: &Schedule) -> Schedule {
+    let mut seen = schedule.clone();
+    if let Some(last) = &mut seen.last {
+        last.end = match (state.jobs.get(last.job).map(|job| job.state.kind()), last.end) {
+            (Some(JobStateKind::Dead), _) => RunEnd::Dead,
+            (Some(JobStateKind::Done) | None, RunEnd::Running) => RunEnd::Forgotten,
+            (Some(JobStateKind::Done) | None, end) => end,
+            (Some(_), _) => RunEnd::Running,
+        };
+    }
+    seen
 }
 
 /// Runs a schedule that is due: one run, however many times were missed, then its next time after now.
@@ -152,9 +177,12 @@ pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
     state.queues.remember_dropped(&mut context.changes);
     // A refused run does not count; there will be others.
     let ran = push_job(state, NOBODY, &job, context);
-    if let Err(why) = ran {
-        let key = state.schedules.at(id).and_then(|schedule| schedule.key.as_ref()).map(own);
-        context.warn(WarningKind::RunRefused(why), || (job.queue.clone(), key.unwrap_or_default(), Bytes::new()));
+    match ran {
+        Ok((job, ..)) => note_run(state, id, job, context),
+        Err(why) => {
+            let key = state.schedules.at(id).and_then(|schedule| schedule.key.as_ref()).map(own);
+            context.warn(WarningKind::RunRefused(why), || (job.queue.clone(), key.unwrap_or_default(), Bytes::new()));
+        }
     }
     let runs_left = runs_left.map(|left| left.saturating_sub(ran.is_ok().into()));
     if runs_left == Some(0) {

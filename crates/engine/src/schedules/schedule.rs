@@ -28,6 +28,35 @@ pub struct Schedule {
     pub next_at: Timestamp,
     /// Runs left; `None` = no end.
     pub runs_left: Option<u64>,
+    /// Its last run, if it has had one here. It does not travel between daemons with the schedule.
+    #[serde(skip)]
+    pub last: Option<LastRun>,
+}
+
+/// A run of a schedule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+pub struct LastRun {
+    /// When, by the wall clock.
+    pub at: Timestamp,
+    /// Its job: a new one, or the one that held its key.
+    pub job: JobId,
+    /// How the job ended.
+    pub end: RunEnd,
+}
+
+/// How the job of a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+pub enum RunEnd {
+    /// It has not ended: it waits, or a worker has it.
+    Running,
+    /// It succeeded.
+    Done,
+    /// It failed, or came too late, and was removed.
+    Failed,
+    /// It went to the dead-letter queue.
+    Dead,
+    /// It was removed before it ended. The journal records no such end: the job is missing.
+    Forgotten,
 }
 
 /// When a schedule runs.

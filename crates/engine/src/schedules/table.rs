@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::schedule::{Recurrence, Schedule, ScheduleRef};
+use super::schedule::{LastRun, Recurrence, RunEnd, Schedule, ScheduleRef};
 use crate::change::Change;
 use crate::ids::{JobId, Protocol, Timestamp};
 use crate::timers::first_at;
@@ -17,6 +17,8 @@ pub(crate) struct Schedules {
     due: BTreeSet<(Timestamp, JobId)>,
     /// The next runs of schedules that use the wall clock.
     due_by_wall: BTreeSet<(Timestamp, JobId)>,
+    /// The jobs of last runs, each with its schedule.
+    runs: BTreeSet<(JobId, JobId)>,
     bytes: u64,
 }
 
@@ -90,6 +92,7 @@ impl Schedules {
             self.by_key.insert((schedule.job.protocol, key.clone()), schedule.id);
         }
         self.due_at(schedule.recurrence, schedule.next_at, schedule.id);
+        self.runs.extend(schedule.last.map(|last| (last.job, schedule.id)));
         self.by_id.insert(schedule.id, schedule);
     }
 
@@ -106,6 +109,7 @@ impl Schedules {
             self.by_key.remove(&(schedule.job.protocol, key.clone()));
         }
         self.due_of(schedule.recurrence).remove(&(schedule.next_at, id));
+        schedule.last.map(|last| self.runs.remove(&(last.job, id)));
         Some(schedule)
     }
 
@@ -117,6 +121,26 @@ impl Schedules {
         self.due_of(recurrence).remove(&(before, id));
         self.due_at(recurrence, next_at, id);
         changes.push(Change::ScheduleMoved(id));
+    }
+
+    /// A schedule has run.
+    pub(crate) fn ran(&mut self, id: JobId, last: LastRun, changes: &mut Vec<Change>) {
+        let Some(schedule) = self.by_id.get_mut(&id) else { return };
+        if let Some(before) = schedule.last.replace(last) {
+            self.runs.remove(&(before.job, id));
+        }
+        self.runs.insert((last.job, id));
+        changes.push(Change::ScheduleMoved(id));
+    }
+
+    /// A job has ended: the schedules whose last run it was note how.
+    pub(crate) fn run_ended(&mut self, job: JobId, end: RunEnd, changes: &mut Vec<Change>) {
+        for (_, id) in self.runs.range((job, JobId(0))..=(job, JobId(u64::MAX))) {
+            if let Some(last) = self.by_id.get_mut(id).and_then(|schedule| schedule.last.as_mut()) {
+                last.end = end;
+                changes.push(Change::ScheduleMoved(*id));
+            }
+        }
     }
 
     fn due_at(&mut self, recurrence: Recurrence, at: Timestamp, id: JobId) {
@@ -145,6 +169,8 @@ impl Schedules {
             let due: BTreeSet<_> = timed.map(|schedule| (schedule.next_at, schedule.id)).collect();
             assert_eq!(due, *indexed, "schedules by when they run");
         }
+        let runs = self.by_id.values().filter_map(|schedule| Some((schedule.last?.job, schedule.id)));
+        assert_eq!(runs.collect::<BTreeSet<_>>(), self.runs, "schedules by the jobs of their last runs");
         for (id, schedule) in &self.by_id {
             assert_eq!(*id, schedule.id);
             assert_ne!(schedule.runs_left, Some(0), "{id:?} has no run left");

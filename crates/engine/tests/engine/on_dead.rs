@@ -32,8 +32,7 @@ fn broker() -> Broker {
 fn reports(broker: &Broker) -> Vec<(u64, String)> {
     let is_report = |job: &&Job| broker.engine.queue(job.queue).is_some_and(|it| it.image().name == "reports");
     let reports = broker.engine.jobs().filter(is_report);
-    let mut found: Vec<_> =
-        reports.map(|job| (job.id.0, String::from_utf8_lossy(job.body()).into_owned())).collect();
+    let mut found: Vec<_> = reports.map(|job| (job.id.0, String::from_utf8_lossy(job.body()).into_owned())).collect();
     found.sort();
     found
 }

@@ -1,11 +1,15 @@
 //! Schedules: set, replaced, run on their grid, late, refused, and to their end.
 
 use windlass_engine::{
-    Clash, Command, Cron, Cursor, JobCommand, JobId, JobRef, KeyUntil, Priority, Protocol, Query, QueueCommand,
-    QueueKind, Recurrence, ScheduleCommand, ScheduleRef, Timestamp, Zone,
+    Backoff, Clash, Command, Cron, Cursor, Event, JobCommand, JobId, JobRef, JobStateKind, KeyUntil, Mutation,
+    Priority, Protocol, Query, QueueCommand, QueueKind, Recurrence, Reply, RunEnd, ScheduleCommand, ScheduleRef,
+    Timestamp, Zone,
 };
 
-use crate::common::{Broker, cron, every, finish, list_schedules, look, push, remove_keyed, remove_schedule, take};
+use crate::common::{
+    Broker, cron, every, fail, finish, limit, list_schedules, look, mutate, placed, push, remove_keyed,
+    remove_schedule, take,
+};
 
 #[test]
 fn a_schedule_runs_on_its_grid() {
@@ -284,4 +288,57 @@ fn a_schedule_stops_at_the_end_of_time() {
     broker.at(u64::MAX, []);
     assert_eq!(broker.drain("q"), [2]);
     assert_eq!(broker.engine.next_deadline(), None);
+}
+
+#[test]
+fn a_schedule_knows_its_last_run_and_what_became_of_its_job() {
+    let last = |broker: &mut Broker| {
+        let events = broker.hear(1, look(1));
+        let [(_, Event::Reply(_, Reply::Looked { schedule: Some(schedule), .. }))] = &events[..] else { panic!() };
+        let listed = broker.hear(1, list_schedules(0, 9));
+        let [(_, Event::Reply(_, Reply::Schedules { rows, .. }))] = &listed[..] else { panic!() };
+        assert_eq!(rows[0].last, schedule.last);
+        schedule.last.map(|last| (last.at.0, last.job.0, last.end))
+    };
+    let mut broker = Broker::new();
+    broker.hear(1, every(500, push("q").retry(-1, Backoff::None)));
+    assert_eq!(last(&mut broker), None);
+    broker.at(1_500, []);
+    assert_eq!(last(&mut broker), Some((1_500, 2, RunEnd::Running)));
+    assert_eq!(broker.drain("q"), [2]);
+    assert_eq!(last(&mut broker), Some((1_500, 2, RunEnd::Done)));
+    // Its job dies, an operator revives it, and it succeeds.
+    broker.at(2_000, []);
+    broker.hear(2, take(["q"]));
+    broker.hear(2, fail(3));
+    assert_eq!(last(&mut broker), Some((2_000, 3, RunEnd::Dead)));
+    broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
+    assert_eq!(last(&mut broker), Some((2_000, 3, RunEnd::Running)));
+    assert_eq!(broker.drain("q"), [3]);
+    assert_eq!(last(&mut broker), Some((2_000, 3, RunEnd::Done)));
+    // A run out of turn is a run. An operator removes its job.
+    broker.says(1, run(1), ["1 new j4"]);
+    broker.hear(1, mutate(placed(JobStateKind::Ready), Mutation::Discard));
+    assert_eq!(last(&mut broker), Some((2_000, 4, RunEnd::Forgotten)));
+    // A refused run is none.
+    broker.hear(1, limit("q", 0));
+    broker.at(2_500, []);
+    assert_eq!(last(&mut broker), Some((2_000, 4, RunEnd::Forgotten)));
+    broker.engine.check();
+}
+
+#[test]
+fn a_job_that_two_schedules_share_ends_for_both() {
+    let mut broker = Broker::new();
+    for name in ["a", "b"] {
+        let job = push("q").retry(0, Backoff::None).unique("k", Clash::Attach);
+        broker.hear(1, every(500, job).key(name));
+    }
+    broker.at(1_500, []);
+    broker.hear(2, take(["q"]));
+    broker.hear(2, fail(3));
+    let ends: Vec<_> = broker.engine.schedules().map(|it| it.last.map(|last| (last.job.0, last.end))).collect();
+    assert_eq!(ends, [Some((3, RunEnd::Failed)); 2]);
+    broker.says(1, remove_schedule(1), ["1 done"]);
+    broker.engine.check();
 }

@@ -8,7 +8,9 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 use windlass_config::Period;
-use windlass_engine::{JobId, JobRef, Query, Recurrence, Reply, Schedule as Kept, ScheduleCommand, ScheduleRef};
+use windlass_engine::{
+    JobId, JobRef, Query, Recurrence, Reply, RunEnd, Schedule as Kept, ScheduleCommand, ScheduleRef,
+};
 
 use super::push::PushedJob;
 use super::queues::Page;
@@ -34,6 +36,13 @@ pub(crate) struct Schedule {
     pub(crate) when: String,
     /// When it runs next; null if it does not.
     pub(crate) next_at: Option<String>,
+    /// When it ran last; null if it has not, and at a daemon of a cluster that does not lead.
+    pub(crate) last_run: Option<String>,
+    /// The job of its last run. A run whose coalescing key a job holds has that job.
+    pub(crate) last_job: Option<u64>,
+    /// What became of that job: `running` (it waits, or a worker has it), `done`, `failed` (removed after its failure, or
+    /// because it came too late), `dead`, or `forgotten` (removed before its end).
+    pub(crate) last_end: Option<&'static str>,
     /// Whether it does not run: it was paused, or all its times have passed.
     pub(crate) paused: bool,
     /// How often it will still run; null if there is no end.
@@ -125,7 +134,7 @@ const fn number(id: u64) -> ScheduleRef {
 
 impl Schedule {
     fn of(schedule: &Kept, app: &App, now: Now) -> Self {
-        let Kept { id, key, job, recurrence, next_at, runs_left, .. } = schedule;
+        let Kept { id, key, job, recurrence, next_at, runs_left, last, .. } = schedule;
         Self {
             id: id.0,
             name: key.clone().map(Name),
@@ -137,6 +146,15 @@ impl Schedule {
                 Recurrence::Every { interval_ms } => format!("@every {}", Period::from_ms(*interval_ms)),
             },
             next_at: if recurrence.by_wall() { moment_text(*next_at) } else { now.text(*next_at) },
+            last_run: last.and_then(|last| moment_text(last.at)),
+            last_job: last.map(|last| last.job.0),
+            last_end: last.map(|last| match last.end {
+                RunEnd::Running => "running",
+                RunEnd::Done => "done",
+                RunEnd::Failed => "failed",
+                RunEnd::Dead => "dead",
+                RunEnd::Forgotten => "forgotten",
+            }),
             paused: schedule.is_paused(),
             runs_left: *runs_left,
             priority: job.priority.value(),

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! schedule = 7 id template recurrence anchor next-run body-len body
-//! next-run = 8 id next-at runs-left
+//! moved    = 8 id next-run
 //! ```
+//!
+//! next-run = next-at [1 at job end] runs-left
 //!
 //! recurrence = 0 interval-ms
 //!            | 1 either-day minutes hours days months weekdays
@@ -11,17 +13,21 @@
 //!
 //! The third kind has a time zone (its name is empty in UTC), or seconds other than 0.
 //!
-//! Runs left are written one higher; 0 means no limit. Durations of the job are encoded like times.
+//! Runs left are written one higher; 0 means no limit. 1 was never written, because a schedule ends with its last run:
+//! since there is a last run to record, it comes behind a 1. Durations of the job are encoded like times.
 
 use bytes::Bytes;
-use windlass_engine::{Cron, JobId, NewJob, Recurrence, Schedule, Timestamp, Zone};
+use windlass_engine::{Cron, JobId, LastRun, NewJob, Recurrence, RunEnd, Schedule, Timestamp, Zone};
 
 use super::job::Tail;
 use super::template::{put_template, read_template};
 use super::{COUNT_MAX, NEXT_RUN, SCHEDULE};
 use crate::codec::{DecodeError, Reader, put_bytes, put_time, put_u64};
 
-/// When a schedule runs next: the part that changes while it lives.
+/// Before a last run, in the place of the runs left.
+const LAST_RUN: u64 = 1;
+
+/// When a schedule runs next, and when it ran last: the part that changes while it lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NextRun {
     /// The schedule.
@@ -30,16 +36,22 @@ pub struct NextRun {
     pub next_at: Timestamp,
     /// Number of runs from then on; `None`: no limit.
     pub runs_left: Option<u64>,
+    /// Its last run. `None`: none is recorded, as in records of older versions.
+    pub last: Option<LastRun>,
 }
 
 impl NextRun {
     const fn of(schedule: &Schedule) -> Self {
-        Self { schedule: schedule.id, next_at: schedule.next_at, runs_left: schedule.runs_left }
+        let Schedule { id, next_at, runs_left, last, .. } = *schedule;
+        Self { schedule: id, next_at, runs_left, last }
     }
 
     /// Applies this to a schedule.
     pub(crate) const fn apply(self, schedule: &mut Schedule) {
         (schedule.next_at, schedule.runs_left) = (self.next_at, self.runs_left);
+        if self.last.is_some() {
+            schedule.last = self.last;
+        }
     }
 
     pub(super) fn encode(self, out: &mut Vec<u8>) {
@@ -50,17 +62,33 @@ impl NextRun {
 
     fn put(self, out: &mut Vec<u8>) {
         put_time(out, self.next_at);
+        if let Some(LastRun { at, job, end }) = self.last {
+            put_u64(out, LAST_RUN);
+            put_time(out, at);
+            put_u64(out, job.0);
+            out.push(match end {
+                RunEnd::Running | RunEnd::Forgotten => 0,
+                RunEnd::Done => 1,
+                RunEnd::Failed => 2,
+                RunEnd::Dead => 3,
+            });
+        }
         put_u64(out, self.runs_left.map_or(0, |runs| runs.saturating_add(1)));
     }
 
     fn read(schedule: JobId, from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let next_at = from.time()?;
-        let runs_left = match from.u64()? {
+        let (mut coded, mut last) = (from.u64()?, None);
+        if coded == LAST_RUN {
+            last = Some(read_last_run(from)?);
+            coded = from.u64()?;
+        }
+        let runs_left = match coded {
             // A schedule is deleted after its last run.
-            1 => return Err(DecodeError::Range { field: "a schedule's remaining runs", value: 1 }),
+            LAST_RUN => return Err(DecodeError::Range { field: "a schedule's remaining runs", value: 1 }),
             coded => coded.checked_sub(1),
         };
-        Ok(Self { schedule, next_at, runs_left })
+        Ok(Self { schedule, next_at, runs_left, last })
     }
 }
 
@@ -129,10 +157,22 @@ pub(super) fn decode_schedule(from: &mut Reader<'_>) -> Result<Schedule, DecodeE
     let (key, job) = read_template(from)?;
     let recurrence = read_recurrence(from)?;
     let anchor = from.time()?;
-    let NextRun { next_at, runs_left, .. } = NextRun::read(id, from)?;
+    let NextRun { next_at, runs_left, last, .. } = NextRun::read(id, from)?;
     let body = from.owned()?;
     let job = NewJob { body, ..job };
-    Ok(Schedule { id, key, job, recurrence, anchor, next_at, runs_left })
+    Ok(Schedule { id, key, job, recurrence, anchor, next_at, runs_left, last })
+}
+
+fn read_last_run(from: &mut Reader<'_>) -> Result<LastRun, DecodeError> {
+    let (at, job) = (from.time()?, JobId(from.below("a job's number", COUNT_MAX)?));
+    let end = match from.u8()? {
+        0 => RunEnd::Running,
+        1 => RunEnd::Done,
+        2 => RunEnd::Failed,
+        3 => RunEnd::Dead,
+        other => return Err(DecodeError::Range { field: "the end of a run", value: other.into() }),
+    };
+    Ok(LastRun { at, job, end })
 }
 
 fn read_recurrence(from: &mut Reader<'_>) -> Result<Recurrence, DecodeError> {
@@ -178,6 +218,7 @@ mod tests {
             anchor: Timestamp(0),
             next_at: Timestamp(1),
             runs_left: None,
+            last: None,
         };
         for (body, shared) in [(&b""[..], 0), (b"123", 0), (b"1234", 0), (b"12345", 5), (b"123456", 6)] {
             let (mut whole, mut out) = (Vec::new(), Vec::new());

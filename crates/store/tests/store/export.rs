@@ -57,7 +57,9 @@ fn entities_are_in_the_order_of_their_numbers_and_counted() {
         let recurrence = Recurrence::Every { interval_ms: 60 };
         let (anchor, next_at) = (Timestamp(0), Timestamp(60));
         let job = job.clone();
-        found.schedules.insert(id, Schedule { id, key: None, job, recurrence, anchor, next_at, runs_left: None });
+        found
+            .schedules
+            .insert(id, Schedule { id, key: None, job, recurrence, anchor, next_at, runs_left: None, last: None });
     }
     for id in [5, 11].map(JobId) {
         found.batches.insert(id, jobs::plain_batch(id, "b", Timestamp(0)));

@@ -5,8 +5,9 @@ use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchProgress, Clash, Codec, Cron, Cycle, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil,
-    Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind,
-    QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique, Zone,
+    LastRun, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, Protocols, QueueId, QueueImage,
+    QueueKind, QueueRules, Recurrence, Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit,
+    Unique, Zone,
 };
 
 /// The plainest job.
@@ -95,7 +96,7 @@ pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
     let until = (any_bytes(), clash, any_key_until());
     let unique = option::of(until.prop_map(|(key, clash, until)| Unique { key, clash, until }));
     let next = (recurrence, any_time(), any_time(), option::of(1..1u64 << 63));
-    let times = (option::of(any_time()), any::<[bool; 4]>());
+    let times = (option::of(any_time()), any::<[bool; 4]>(), option::of(any_last_run()));
     (any_job().boxed(), option::of(any_bytes()), any_bytes(), unique.boxed(), next.boxed(), times).prop_map(
         |(
             job,
@@ -103,7 +104,7 @@ pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
             queue,
             unique,
             (recurrence, anchor, next_at, runs_left),
-            (not_before, [cycle, front, alone, retry_default]),
+            (not_before, [cycle, front, alone, retry_default], last),
         )| {
             let extra = job.extra.unwrap_or_default();
             let template = NewJob {
@@ -123,9 +124,14 @@ pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
                 track_ms: extra.track.map_or(0, |track| track.keep_ms),
                 ..NewJob::new(job.protocol, queue, job.payload.share_body())
             };
-            Schedule { id: job.id, key, job: template, recurrence, anchor, next_at, runs_left }
+            Schedule { id: job.id, key, job: template, recurrence, anchor, next_at, runs_left, last }
         },
     )
+}
+
+pub(crate) fn any_last_run() -> impl Strategy<Value = LastRun> {
+    let end = prop_oneof![Just(RunEnd::Running), Just(RunEnd::Done), Just(RunEnd::Failed), Just(RunEnd::Dead)];
+    (any_time(), 0..1u64 << 63, end).prop_map(|(at, job, end)| LastRun { at, job: JobId(job), end })
 }
 
 fn any_key_until() -> impl Strategy<Value = KeyUntil> {

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchProgress, Clash, ClientId, Clock, Codec, Cron, Cycle, DayBegin, EngineMeta, Extra, Failure,
-    Holder, Job, JobId, JobState, KeyUntil, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol,
-    Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle,
-    Timestamp, Token, Totals, Track, Unique, Zone,
+    Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress,
+    Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, RunEnd, Schedule, Stage,
+    Throttle, Timestamp, Token, Totals, Track, Unique, Zone,
 };
 use windlass_store::{BatchMoved, DecodeError, MetaRecord, Moved, NextRun, Record};
 
@@ -46,7 +46,8 @@ fn any_record() -> impl Strategy<Value = Record> {
 }
 
 const fn next_run(schedule: &Schedule) -> NextRun {
-    NextRun { schedule: schedule.id, next_at: schedule.next_at, runs_left: schedule.runs_left }
+    let Schedule { id, next_at, runs_left, last, .. } = *schedule;
+    NextRun { schedule: id, next_at, runs_left, last }
 }
 
 fn any_moved() -> impl Strategy<Value = Moved> {
@@ -317,6 +318,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         anchor: at,
         next_at: Timestamp::NEVER,
         runs_left: Some(3),
+        last: None,
     };
     let plain_schedule = Schedule {
         id: JobId(9),
@@ -326,11 +328,16 @@ fn golden() -> Vec<(&'static str, Record)> {
         anchor: at,
         next_at: at.after_ms(60_000),
         runs_left: None,
+        last: None,
     };
     let berlin = Zone::named("Europe/Berlin").unwrap();
     let zoned_schedule = Schedule { recurrence: Recurrence::Zoned(cron, berlin), ..plain_schedule.clone() };
     let to_the_second = Cron { seconds: 1 | 1 << 59, ..Cron::ALWAYS };
     let to_the_second = Schedule { recurrence: Recurrence::Cron(to_the_second), ..plain_schedule.clone() };
+    let last = Some(LastRun { at, job: JobId(8), end: RunEnd::Done });
+    let ran_schedule = Schedule { last, ..plain_schedule.clone() };
+    let last = Some(LastRun { at, job: JobId(1 << 40), end: RunEnd::Running });
+    let running = NextRun { last, ..next_run(&full_schedule) };
     let plain_batch = jobs::plain_batch(JobId(9), "b-1", at);
     let over = BatchProgress {
         committed: true,
@@ -479,6 +486,8 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("schedule_zoned", Record::Schedule(Box::new(zoned_schedule))),
         ("schedule_seconds", Record::Schedule(Box::new(to_the_second))),
         ("schedule_retry_default", Record::Schedule(Box::new(silent_schedule))),
+        ("schedule_ran", Record::Schedule(Box::new(ran_schedule))),
+        ("next_run_running", Record::NextRun(running)),
     ]
 }
 

@@ -110,8 +110,8 @@ fn any_record() -> impl Strategy<Value = Record> {
             Record::BatchMoved(BatchMoved { batch: batch.id, progress: batch.progress })
         }),
         2 => schedule.clone().prop_map(|schedule| Record::Schedule(Box::new(schedule))),
-        1 => schedule.prop_map(|Schedule { id, next_at, runs_left, .. }| {
-            Record::NextRun(NextRun { schedule: id, next_at, runs_left })
+        1 => schedule.prop_map(|Schedule { id, next_at, runs_left, last, .. }| {
+            Record::NextRun(NextRun { schedule: id, next_at, runs_left, last })
         }),
     ]
 }
@@ -188,7 +188,7 @@ fn contradictions_are_named() {
             "JobId(1) changed as something else than it is",
             vec![
                 batch(1, "b", |_| {}),
-                Record::NextRun(NextRun { schedule: JobId(1), next_at: Timestamp(5), runs_left: None }),
+                Record::NextRun(NextRun { schedule: JobId(1), next_at: Timestamp(5), runs_left: None, last: None }),
             ],
         ),
         ("JobId(1) has a callback that was pushed", vec![batch(1, "b", pushed)]),

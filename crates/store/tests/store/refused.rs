@@ -46,12 +46,12 @@ fn queue(kind: u8, flags: u8, limit: &[u8], rest: &[u8]) -> Vec<u8> {
     [&[4, 0, 1, b'q', kind, flags], limit, &[0; 8], &[0], rest].concat()
 }
 
-fn schedule(bits: u64, template: &[u8], recurrence: &[u8], runs: u8) -> Vec<u8> {
-    [&[7, 5], &number(bits)[..], template, recurrence, &[1, 1, runs, 0]].concat()
+fn schedule(bits: u64, template: &[u8], recurrence: &[u8], runs: &[u8]) -> Vec<u8> {
+    [&[7, 5], &number(bits)[..], template, recurrence, &[1, 1], runs, &[0]].concat()
 }
 
 fn every(bits: u64, extra: &[u8]) -> Vec<u8> {
-    schedule(bits, &[&TEMPLATE, extra].concat(), &[0, 60], 0)
+    schedule(bits, &[&TEMPLATE, extra].concat(), &[0, 60], &[0])
 }
 
 fn meta(kind: u8, flags: u8, protocols: &[u8]) -> Vec<u8> {
@@ -109,17 +109,20 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
         ("a day's number", [&[13, 0, 1], &[0; 14][..]].concat()),
         ("a template's bits", every(1 << 14, &[])),
         ("a clash rule", every(1 << 3, &[1, b'k', 3])),
-        ("months", schedule(0, &TEMPLATE, &zoned(1 << 16), 0)),
+        ("months", schedule(0, &TEMPLATE, &zoned(1 << 16), &[0])),
     ];
     for (expected, bytes) in table {
         let read = read(&bytes);
         let Err(DecodeError::Range { field, .. }) = read else { panic!("{expected}: {read:?}") };
         assert_eq!(field, expected, "{bytes:?}");
     }
-    for (expected, recurrence, runs) in
-        [("a recurrence", vec![3], 0), ("the day rule", vec![1, 2], 0), ("a schedule's remaining runs", vec![0, 60], 1)]
-    {
-        let read = read(&schedule(0, &TEMPLATE, &recurrence, runs));
+    for (expected, recurrence, runs) in [
+        ("a recurrence", &[3][..], &[0][..]),
+        ("the day rule", &[1, 2], &[0]),
+        ("the end of a run", &[0, 60], &[1, 1, 5, 4, 0]),
+        ("a schedule's remaining runs", &[0, 60], &[1, 1, 5, 0, 1]),
+    ] {
+        let read = read(&schedule(0, &TEMPLATE, recurrence, runs));
         assert!(matches!(read, Err(DecodeError::Range { field, .. }) if field == expected), "{expected}: {read:?}");
     }
 
@@ -144,7 +147,7 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
         meta(12, 0, &two(2, 3)),
         [&[13, 1, 1], &[0; 14][..]].concat(),
         every(1 << 3, &[1, b'k', 2]),
-        schedule(0, &TEMPLATE, &zoned((1 << 16) - 1), 2),
+        schedule(0, &TEMPLATE, &zoned((1 << 16) - 1), &[2]),
     ];
     for bytes in accepted {
         let mut written = Vec::new();

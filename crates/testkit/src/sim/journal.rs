@@ -63,7 +63,8 @@ impl Journal {
                 Change::ScheduleMoved(id) => {
                     if let Some(schedule) = engine.schedule(id) {
                         let Some(kept) = self.schedules.get_mut(&id) else { panic!("{id:?} moved but was never put") };
-                        (kept.next_at, kept.runs_left) = (schedule.next_at, schedule.runs_left);
+                        let Schedule { next_at, runs_left, last, .. } = *schedule;
+                        (kept.next_at, kept.runs_left, kept.last) = (next_at, runs_left, last);
                     }
                 }
                 Change::ScheduleGone(id) => {

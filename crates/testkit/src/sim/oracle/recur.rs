@@ -30,7 +30,8 @@ impl Oracle {
         self.next_job += u64::from(before.is_none());
         self.schedules.retain(|schedule| schedule.id != id);
         let (job, recurrence, runs_left) = (new.job.clone(), new.recurrence, new.runs);
-        self.schedules.push(Schedule { id, key: new.key.clone(), job, recurrence, anchor, next_at, runs_left });
+        let (key, last) = (new.key.clone(), None);
+        self.schedules.push(Schedule { id, key, job, recurrence, anchor, next_at, runs_left, last });
         self.schedules.sort_by_key(|schedule| schedule.id);
         Ok(Some(Reply::ScheduleSet { schedule: id, replaced: before.is_some() }))
     }
