@@ -80,6 +80,22 @@ fn a_job_is_pushed_taken_and_done_without_a_client_library() {
 }
 
 #[test]
+fn a_job_may_be_for_the_year_9999() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let http = http(&daemon);
+    let id = pushed(&http.post("/api/v1/queues/q/jobs?at=9999-12-31T23:59:59Z", "x"));
+    let last = "9999-12-31T23:59:59.000Z";
+    assert_eq!(ok(&http.get(&format!("/api/v1/jobs/{id}")))["until"], last);
+    let push = r#"PUSH {"jid":"year00009999","queue":"f","jobtype":"T","args":[],"at":"9999-12-31T23:59:59Z"}"#;
+    assert_eq!(Fwp::connect(daemon.address("faktory")).ask(push), "+OK");
+    assert_eq!(ok(&http.get("/api/v1/jobs?queue=f"))["jobs"][0]["until"], last);
+    // Later than that is shown as the last moment that RFC 3339 can write.
+    let id = pushed(&http.post("/api/v1/queues/q/jobs?at=9999-12-31T23:59:59-12:00", "x"));
+    assert_eq!(ok(&http.get(&format!("/api/v1/jobs/{id}")))["until"], "9999-12-31T23:59:59.999Z");
+}
+
+#[test]
 fn a_take_waits_for_a_job_and_a_waiting_client_that_leaves_gets_none() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = common::daemon(dir.path()).start();

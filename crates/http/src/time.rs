@@ -1,19 +1,18 @@
 //! Moments in answers and requests: RFC 3339, in UTC, to the millisecond.
 
-use jiff::Timestamp as Moment;
+use jiff::civil::DateTime;
+use jiff::fmt::temporal::Pieces;
 use windlass_engine::Timestamp;
-
-/// The text of a moment by the wall clock; `None` for a moment that never comes.
-pub(crate) fn moment_text(at: Timestamp) -> Option<String> {
-    let ms = i64::try_from(at.0).ok()?;
-    Moment::from_millisecond(ms).ok().map(|moment| format!("{moment:.3}"))
-}
+pub(crate) use windlass_engine::date::moment_text;
 
 /// Reads a moment by the wall clock, rounded up to a millisecond. `None` before 1970.
 pub(crate) fn parse_moment(text: &str) -> Option<Timestamp> {
-    let moment: Moment = text.parse().ok()?;
-    let ns = u128::try_from(moment.as_nanosecond()).ok()?;
-    u64::try_from(ns.div_ceil(1_000_000)).ok().map(Timestamp)
+    // Not as jiff's timestamp, which ends two days before the year 9999 does.
+    let pieces = Pieces::parse(text).ok()?;
+    let (date, time, offset) = (pieces.date(), pieces.time()?, pieces.to_numeric_offset()?);
+    let there = DateTime::from_parts(date, time).duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0));
+    let ns = there.as_nanos() - i128::from(offset.seconds()) * 1_000_000_000;
+    u64::try_from(u128::try_from(ns).ok()?.div_ceil(1_000_000)).ok().map(Timestamp)
 }
 
 #[cfg(test)]
@@ -28,8 +27,17 @@ mod tests {
             assert_eq!(parse_moment(text), Some(Timestamp(ms)));
         }
         assert_eq!(parse_moment("2023-11-14T23:13:20.1230001+01:00"), Some(Timestamp(1_700_000_000_124)));
-        assert_eq!(moment_text(Timestamp::NEVER), None);
-        for text in ["", "1700000000", "2023-11-14", "1969-12-31T23:59:59Z", "2023-11-14T22:13:20"] {
+        // The last year that RFC 3339 can write.
+        for (text, ms) in [
+            ("9999-12-31T23:59:59Z", 253_402_300_799_000),
+            ("9999-12-31T23:59:59.999-01:00", 253_402_304_399_999),
+            ("2023-11-14T22:13:20Z[UTC]", 1_700_000_000_000),
+        ] {
+            assert_eq!(parse_moment(text), Some(Timestamp(ms)), "{text}");
+        }
+        for text in
+            ["", "1700000000", "2023-11-14", "1969-12-31T23:59:59Z", "2023-11-14T22:13:20", "9999-12-31T23:59:60.5.5Z"]
+        {
             assert_eq!(parse_moment(text), None, "{text}");
         }
     }
