@@ -41,7 +41,7 @@ fn three_die(daemon: &Daemon) {
     assert_eq!(fwp.ask(r#"FAIL {"jid":"dead00000001","errtype":"IOError","message":"no route"}"#), "+OK");
 }
 
-/// The next report, and what it says of the dead job.
+/// The name of the next report, and its description of the dead job.
 fn fetch(fwp: &mut Fwp, jobtype: &str) -> (String, Value) {
     let job: Value = serde_json::from_str(&fwp.ask("FETCH reports")).unwrap();
     assert_eq!(job["jobtype"], jobtype, "{job}");

@@ -138,6 +138,8 @@ impl Token {
 pub struct Protocol(pub u8);
 
 impl Protocol {
+    /// All protocols.
+    pub(crate) const ALL: [Self; 5] = [Self::FAKTORY, Self::GEARMAN, Self::SPIDERQ, Self::EVENTMQ, Self::HTTP];
     /// Faktory's FWP.
     pub const FAKTORY: Self = Self(1);
     /// Gearman.

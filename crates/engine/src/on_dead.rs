@@ -1,4 +1,4 @@
-//! Jobs that are pushed because others died. Which ones is known to the engine's caller alone.
+//! Jobs that are pushed because others died. The engine's caller decides which.
 
 use std::fmt;
 

@@ -154,6 +154,9 @@ impl fmt::Display for Excess {
             Capacity::QueueJobs => write!(f, "queue holds {held} jobs, limit {limit}"),
             Capacity::Jobs => write!(f, "daemon holds {held} jobs, limit {limit}"),
             Capacity::JobBytes => write!(f, "daemon holds {held} bytes of jobs, limit {limit}"),
+            Capacity::Queues if held < limit => {
+                write!(f, "daemon knows {held} queues, and keeps the rest of {limit} for other protocols")
+            }
             Capacity::Queues => write!(f, "daemon knows {limit} queues, the limit"),
             Capacity::Schedules => write!(f, "daemon keeps {limit} schedules, the limit"),
             Capacity::Batches => write!(f, "daemon keeps {limit} batches, the limit"),

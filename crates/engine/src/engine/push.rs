@@ -42,7 +42,7 @@ pub(super) fn push_job(
     context: &mut Context,
 ) -> Result<(JobId, bool, Pushed), Refusal> {
     check_new(state, new)?;
-    let queue = state.queues.find_or_make(&new.queue, new.kind, state.limits.queues_max)?;
+    let queue = state.queues.find_or_make(&new.queue, new.kind, Some(new.protocol), state.limits.queues_max)?;
     let outcome = check_body(state, queue, &new.body).and_then(|()| match clash(state, queue, new) {
         Some((slot, clash)) => coalesce(state, client, slot, clash, new, context),
         None => insert_new(state, client, queue, new, context),
@@ -210,7 +210,7 @@ pub(super) fn bring_back(
     }
     check_new(state, new)?;
     check_listeners(state, client, 0)?;
-    let queue = state.queues.find_or_make(&new.queue, new.kind, state.limits.queues_max)?;
+    let queue = state.queues.find_or_make(&new.queue, new.kind, Some(new.protocol), state.limits.queues_max)?;
     let has_room = check_body(state, queue, &new.body).and_then(|()| check_room_for(state, new.body.len()));
     if has_room.is_ok() {
         state.queues.make_known(queue, Some(new.protocol), &mut context.changes);

@@ -19,8 +19,9 @@ pub(super) fn create_queue(
     call: &mut Call<'_>,
 ) -> Result<(), Refusal> {
     state.check_name(name)?;
-    let queue = state.queues.find_or_make(name, kind, state.limits.queues_max)?;
-    state.queues.make_known(queue, state.clients.protocol_of(call.client), &mut call.context.changes);
+    let own = state.clients.protocol_of(call.client);
+    let queue = state.queues.find_or_make(name, kind, own, state.limits.queues_max)?;
+    state.queues.make_known(queue, own, &mut call.context.changes);
     call.done();
     Ok(())
 }
@@ -82,7 +83,7 @@ pub(super) fn limit_queue(
 ) -> Result<(), Refusal> {
     state.check_name(name)?;
     let own = state.clients.protocol_of(call.client);
-    let id = state.queues.find_or_make(name, QueueKind::Work, state.limits.queues_max)?;
+    let id = state.queues.find_or_make(name, QueueKind::Work, own, state.limits.queues_max)?;
     let scope = state.queues.at(id).and_then(|queue| queue.scope(own));
     let set = |image: &mut QueueImage| {
         image.known = image.known.and(Protocols::of(own));
@@ -141,7 +142,7 @@ fn find_special(state: &mut State, name: &Bytes, plain: bool, call: &Call<'_>) -
         Some(id) if state.queues.at(id).is_some_and(|queue| queue.is_open_to(own)) => Ok(Some(id)),
         Some(_) => Err(Refusal::WrongKind),
         None if plain => Ok(None),
-        None => state.queues.find_or_make(name, QueueKind::Work, state.limits.queues_max).map(Some),
+        None => state.queues.find_or_make(name, QueueKind::Work, own, state.limits.queues_max).map(Some),
     }
 }
 

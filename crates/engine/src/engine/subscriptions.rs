@@ -87,8 +87,9 @@ pub(super) fn subscribe(
     if is_full {
         return Err(Capacity::Subscriptions.exceeded(limit, limit));
     }
-    let queue = state.queues.find_or_make(&subscription.queue, QueueKind::Work, state.limits.queues_max)?;
-    state.queues.make_known(queue, state.clients.protocol_of(id), &mut context.changes);
+    let own = state.clients.protocol_of(id);
+    let queue = state.queues.find_or_make(&subscription.queue, QueueKind::Work, own, state.limits.queues_max)?;
+    state.queues.make_known(queue, own, &mut context.changes);
     let served =
         Served { queue, weight: subscription.weight, lease: subscription.lease, unclaimed: subscription.unclaimed };
     let client = state.clients.opened(id)?;

@@ -55,12 +55,17 @@ fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Result<()
             }
         }
         From::Listed { queues, lease } => {
-            let sources = listed(state, queues, lease)?;
+            let sources = listed(state, call.client, queues, lease)?;
             take_from(state, &sources, (take.select, take.wait, take.worker), quiet, call);
         }
         From::Cycle { queue, lease } => {
             state.check_name(&queue)?;
-            let queue = state.queues.find_or_make(&queue, QueueKind::Cycle, state.limits.queues_max)?;
+            let queue = state.queues.find_or_make(
+                &queue,
+                QueueKind::Cycle,
+                state.clients.protocol_of(call.client),
+                state.limits.queues_max,
+            )?;
             let sources = [Served { queue, weight: 0, lease, unclaimed: None }];
             take_from(state, &sources, (take.select, take.wait, take.worker), quiet, call);
         }
@@ -88,7 +93,8 @@ fn take_from(
 }
 
 /// Resolves queue names, with the taker's lease terms. An unknown name becomes a queue to wait at.
-fn listed(state: &mut State, names: Vec<Bytes>, lease: LeaseTerms) -> Result<Vec<Served>, Refusal> {
+fn listed(state: &mut State, client: ClientId, names: Vec<Bytes>, lease: LeaseTerms) -> Result<Vec<Served>, Refusal> {
+    let own = state.clients.protocol_of(client);
     let limit = state.limits.abilities_max;
     if names.len() > limit as usize {
         return Err(Capacity::Subscriptions.exceeded(limit, limit));
@@ -101,7 +107,7 @@ fn listed(state: &mut State, names: Vec<Bytes>, lease: LeaseTerms) -> Result<Vec
         if kind == Some(QueueKind::Cycle) {
             continue;
         }
-        match state.queues.find_or_make(&name, QueueKind::Work, state.limits.queues_max) {
+        match state.queues.find_or_make(&name, QueueKind::Work, own, state.limits.queues_max) {
             Ok(queue) => listed.push(Served { queue, weight: 0, lease, unclaimed: None }),
             Err(why) => {
                 // Drop the queues that were created for this take alone.

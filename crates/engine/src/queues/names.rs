@@ -1,14 +1,21 @@
 //! Room for the names of queues: a queue that only its name keeps gives way to a new one, the one unused for longest first.
 //!
+//! A name belongs to the protocol whose client made the queue; operators' names belong to none. Each protocol has a
+//! share of the names that no other can take. Once the rest is gone, protocols above their share lose queues, or are
+//! refused new ones.
+//!
 //! A queue is used when a job enters a state there, and when a client names it to take jobs. Whether a queue is in use is
 //! looked at only when there is no room, for many queues at once.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::queue::Queue;
 use super::table::Queues;
-use crate::ids::{Priority, QueueId};
+use crate::ids::{Priority, Protocol, QueueId};
 use crate::request::QueueKind;
+
+/// Each protocol has this share of the names for itself. Small limits leave it none.
+const OWN_SHARE: usize = 64;
 
 /// How many queues are found at once: this share of all.
 const FOUND_SHARE: usize = 16;
@@ -20,6 +27,8 @@ const WARN_TENTHS: usize = 9;
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     count: u64,
+    /// Names by the protocols that have made them.
+    made: BTreeMap<Protocol, usize>,
     /// `count` at the beginning of the command: what is used since has a caller that knows its number.
     begun: u64,
     /// Unused queues, with their last use at the time when they were found, the longest unused first.
@@ -59,7 +68,7 @@ impl Queues {
 
     /// All queues have been unused until now.
     pub(crate) fn forget_uses(&mut self) {
-        self.uses = Uses::default();
+        self.uses = Uses { made: std::mem::take(&mut self.uses.made), ..Uses::default() };
         self.by_id.iter_mut().flatten().for_each(|queue| queue.used = 0);
     }
 
@@ -68,24 +77,65 @@ impl Queues {
         std::mem::replace(&mut self.uses.is_nearly_full, false)
     }
 
+    /// A queue is there, or gone.
+    pub(super) fn count_name(&mut self, maker: Option<Protocol>, is_there: bool) {
+        let Some(maker) = maker else { return };
+        let made = self.uses.made.entry(maker).or_default();
+        *made = if is_there { *made + 1 } else { made.saturating_sub(1) };
+    }
+
+    /// Asserts that names are counted.
+    pub(super) fn check_names(&self) {
+        for maker in Protocol::ALL {
+            let made = self.iter().filter(|queue| queue.maker == Some(maker)).count();
+            assert_eq!(made, self.made_by(maker), "names that {maker:?} has made");
+        }
+    }
+
     /// A queue has been made.
     pub(super) const fn note_made(&mut self, len: usize, limit: usize) {
         self.uses.is_nearly_full |= len == limit.saturating_mul(WARN_TENTHS) / 10 + 1;
     }
 
-    /// Forgets an unused queue if all names are in use. Returns whether there is room for one more.
-    pub(super) fn make_room(&mut self, limit: usize) -> bool {
-        if self.len() >= limit && !self.forget_found() && self.uses.count >= self.uses.look_at {
-            self.find_unused();
-            self.forget_found();
+    /// Whether a protocol may have one more name without those that are kept for others.
+    fn has_room(&self, maker: Option<Protocol>, limit: usize) -> bool {
+        // Operators' names, and those of imports, come before all.
+        let others = Protocol::ALL.into_iter().filter(|other| maker.is_some_and(|maker| maker != *other));
+        let kept: usize = others.map(|other| (limit / OWN_SHARE).saturating_sub(self.made_by(other))).sum();
+        self.len() + kept < limit
+    }
+
+    fn made_by(&self, maker: Protocol) -> usize {
+        self.uses.made.get(&maker).copied().unwrap_or_default()
+    }
+
+    /// Whether the maker of a queue has more than its share, so that the queue may give way.
+    fn is_above_share(&self, queue: &Queue, limit: usize) -> bool {
+        queue.maker.is_none_or(|maker| self.made_by(maker) > limit / OWN_SHARE)
+    }
+
+    /// Forgets unused queues while this protocol has no name left. Returns whether there is room for one more.
+    pub(super) fn make_room(&mut self, maker: Option<Protocol>, limit: usize) -> bool {
+        while !self.has_room(maker, limit) {
+            if self.forget_found(limit) {
+                continue;
+            }
+            if self.uses.count < self.uses.look_at {
+                return false;
+            }
+            self.find_unused(limit);
+            if self.uses.found.is_empty() {
+                return false;
+            }
         }
-        self.len() < limit
+        true
     }
 
     /// Forgets the first of the queues found that is unused still. Returns whether there was one.
-    fn forget_found(&mut self) -> bool {
+    fn forget_found(&mut self, limit: usize) -> bool {
         while let Some((used, id)) = self.uses.found.pop_front() {
-            if self.at(id).is_some_and(|queue| queue.used == used && queue.is_unused()) {
+            let is_free = |queue: &Queue| queue.used == used && queue.is_unused() && self.is_above_share(queue, limit);
+            if self.at(id).is_some_and(is_free) {
                 self.forget(id);
                 self.uses.forgotten += 1;
                 return true;
@@ -95,8 +145,9 @@ impl Queues {
     }
 
     /// Looks at all queues, for so many uses that its cost does not count.
-    fn find_unused(&mut self) {
-        let is_free = |queue: &&Queue| queue.used <= self.uses.begun && queue.is_unused();
+    fn find_unused(&mut self, limit: usize) {
+        let is_free =
+            |queue: &&Queue| queue.used <= self.uses.begun && queue.is_unused() && self.is_above_share(queue, limit);
         let mut found: Vec<_> = self.iter().filter(is_free).map(|queue| (queue.used, queue.image().id)).collect();
         found.sort_unstable();
         let many = self.len() / FOUND_SHARE;

@@ -124,6 +124,8 @@ pub struct Queue {
     pub(super) image: QueueImage,
     /// Its number in the order of creation. Unlike `QueueImage::id`, it is never used again.
     birth: u64,
+    /// The protocol whose client made it.
+    pub(super) maker: Option<Protocol>,
     /// Its last use, by the count of all uses.
     pub(super) used: u64,
     /// Whether the journal has the queue.
@@ -146,10 +148,11 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(image: QueueImage, birth: u64, bridged: bool) -> Self {
+    pub(super) fn new(image: QueueImage, maker: Option<Protocol>, birth: u64, bridged: bool) -> Self {
         Self {
             ready: ReadyQueue::new(image.kind),
             birth,
+            maker,
             used: 0,
             journalled: false,
             slots: image.throttle.map(|throttle| Box::new(Slots::new(image.id, throttle))),

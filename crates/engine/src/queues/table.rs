@@ -114,25 +114,30 @@ impl Queues {
 
     // ---- created, changed, removed ---------------------------------------------------------------------------------
 
-    /// The queue of this name. Creates it (not yet known) if there is none.
-    pub(crate) fn find_or_make(&mut self, name: &Bytes, kind: QueueKind, limit: u32) -> Result<QueueId, Refusal> {
+    /// The queue of this name. Creates it (not yet known) for a protocol if there is none.
+    pub(crate) fn find_or_make(
+        &mut self,
+        name: &Bytes,
+        kind: QueueKind,
+        maker: Option<Protocol>,
+        limit: u32,
+    ) -> Result<QueueId, Refusal> {
         let used = self.uses.next();
         if let Some(id) = self.named(name) {
             let queue = self.at_mut(id).filter(|queue| queue.image.kind == kind).ok_or(Refusal::WrongKind)?;
             queue.used = used;
             return Ok(id);
         }
-        let full = Capacity::Queues.exceeded(limit, limit);
-        if !self.make_room(limit as usize) {
-            return Err(full);
+        if !self.make_room(maker, limit as usize) {
+            return Err(Capacity::Queues.exceeded(self.len() as u64, limit));
         }
         let id = match self.free.pop() {
             Some(id) => id,
-            None => u32::try_from(self.by_id.len()).map_err(|_| full)?,
+            None => u32::try_from(self.by_id.len()).map_err(|_| Capacity::Queues.exceeded(limit, limit))?,
         };
         // Copy the name: it outlives the read buffer in which it arrived.
         let name = Bytes::copy_from_slice(name);
-        self.put(QueueImage::new(QueueId(id), name, kind));
+        self.put(QueueImage::new(QueueId(id), name, kind), maker);
         if let Some(queue) = self.at_mut(QueueId(id)) {
             queue.used = used;
         }
@@ -141,7 +146,7 @@ impl Queues {
     }
 
     /// Puts a queue at its number.
-    fn put(&mut self, image: QueueImage) {
+    fn put(&mut self, image: QueueImage, maker: Option<Protocol>) {
         let index = image.id.0 as usize;
         if index >= self.by_id.len() {
             let first = u32::try_from(self.by_id.len()).unwrap_or(u32::MAX);
@@ -151,8 +156,10 @@ impl Queues {
         self.by_name.insert(image.name.clone(), image.id);
         let (id, bridged) = (image.id, self.bridges(&image));
         if let Some(state) = self.by_id.get_mut(index) {
-            let before = state.replace(Queue::new(image, self.births, bridged));
+            let before = state.replace(Queue::new(image, maker, self.births, bridged));
             self.births += 1;
+            self.count_name(maker, true);
+            self.count_name(before.as_ref().and_then(|queue| queue.maker), false);
             self.count_image(id, before.is_some_and(|queue| queue.image.is_known()));
         }
     }
@@ -161,7 +168,9 @@ impl Queues {
     pub(crate) fn recall(&mut self, image: QueueImage) {
         let id = image.id;
         self.free.retain(|free| *free != id.0);
-        self.put(image);
+        // The first that lists it. A queue of all protocols is no protocol's own.
+        let maker = Protocol::ALL.into_iter().find(|it| image.known != Protocols::ALL && image.known.has(*it));
+        self.put(image, maker);
         if let Some(queue) = self.at_mut(id) {
             queue.journalled = true;
         }
@@ -221,6 +230,7 @@ impl Queues {
         }
         self.known -= u32::from(queue.image.is_known());
         self.by_name.remove(&queue.image.name);
+        self.count_name(queue.maker, false);
         self.special.remove(&id);
         self.free.push(id.0);
     }
@@ -408,6 +418,7 @@ impl Queues {
     pub(crate) fn check(&self, jobs: &Jobs, now: Timestamp) {
         let known = self.iter().filter(|queue| queue.image.is_known()).count();
         assert_eq!(known, self.known as usize, "queues known");
+        self.check_names();
         let special: Vec<QueueId> =
             self.iter().filter(|queue| queue.image.is_special()).map(|queue| queue.image.id).collect();
         assert!(self.special.iter().eq(&special), "queues with a throttle or rules");

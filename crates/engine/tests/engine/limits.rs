@@ -1,7 +1,8 @@
 //! Limits, checked before anything is done.
 
 use windlass_engine::{
-    Clash, ClientCommand, Command, Event, JobCommand, Limits, Priority, Query, QueueCommand, Reply, WarningKind,
+    Clash, ClientCommand, Command, Event, JobCommand, Limits, Priority, Protocol, Query, QueueCommand, Reply,
+    WarningKind,
 };
 
 use crate::common;
@@ -171,5 +172,43 @@ fn a_queue_may_be_registered_any_number_of_times() {
         matches!(told.as_slice(), [(_, Event::Reply(_, Reply::Queues { rows, .. }))] if rows.iter().map(|row| row.workers).eq([8])),
         "{told:?}"
     );
+    broker.engine.check();
+}
+
+/// Each protocol has a share of the names: one that makes names without end shuts no other out.
+#[test]
+fn names_of_queues_have_shares_by_protocol() {
+    let push_as = |protocol: Protocol, number: u64| {
+        push("").with(|job| (job.protocol, job.queue) = (protocol, format!("{protocol:?} {number}").into()))
+    };
+    let mut broker = Broker::limited(|limits| limits.queues_max = 640);
+    let makes = |broker: &mut Broker, protocol: Protocol, many: u64| -> Vec<String> {
+        (0..many).flat_map(|number| common::words(&broker.hear(1, push_as(protocol, number)))).collect()
+    };
+    // Four others have ten names each.
+    let said = makes(&mut broker, Protocol::GEARMAN, 601);
+    assert!(said[..600].iter().all(|said| said.starts_with("1 new")), "{said:?}");
+    let kept = "1 refused: daemon knows 600 queues, and keeps the rest of 640 for other protocols";
+    assert_eq!(said[600], kept);
+    let said = makes(&mut broker, Protocol::FAKTORY, 11);
+    assert!(said[..10].iter().all(|said| said.starts_with("1 new")), "{said:?}");
+    assert!(said[10].starts_with("1 refused: daemon knows 610 queues"), "{said:?}");
+    // A name that nothing uses gives way, of the protocol that is above its share: not FWP's, which was unused for longer.
+    for job in [601, 1] {
+        broker.says(1, JobCommand::Cancel(common::id(job)), ["1 done"]);
+    }
+    // The engine does not look at all names for each that is refused.
+    let comes = |broker: &mut Broker, protocol: Protocol, number: u64| {
+        (0..40).any(|_| common::words(&broker.hear(1, push_as(protocol, number)))[0].starts_with("1 new"))
+    };
+    assert!(comes(&mut broker, Protocol::FAKTORY, 10));
+    assert_eq!(broker.engine.queues_forgotten(), 1);
+    let has = |broker: &Broker, protocol: Protocol| {
+        broker.engine.queues().any(|queue| queue.image().name == format!("{protocol:?} 0"))
+    };
+    assert!(has(&broker, Protocol::FAKTORY) && !has(&broker, Protocol::GEARMAN));
+    // Now FWP is above its share, too, and its unused name goes for the next one of Gearman's.
+    assert!(comes(&mut broker, Protocol::GEARMAN, 0));
+    assert!(!has(&broker, Protocol::FAKTORY));
     broker.engine.check();
 }
