@@ -2,11 +2,14 @@
 //! that crashed. Rules: the documentation of [`windlass_engine::Change`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use windlass_engine::{
     Batch, Change, DAYS_KEPT, DayBegin, Engine, EngineMeta, Extra, Job, JobId, JobState, Lease, Limits, QueueId,
     QueueImage, Schedule, Unfit,
 };
+
+use super::on_dead::Reports;
 
 /// The records.
 #[derive(Debug, Default)]
@@ -136,6 +139,7 @@ impl Journal {
     /// The engine after a restart. `clean`: the daemon was stopped; otherwise it crashed.
     pub(crate) fn recover(&self, limits: Limits, hash_seed: u64, clean: bool) -> Engine {
         let mut engine = Engine::new(limits, hash_seed);
+        engine.set_on_dead(Some(Arc::new(Reports)));
         if let Some(meta) = self.meta.clone() {
             engine.recall_meta(meta, clean);
         }

@@ -14,6 +14,7 @@
 
 mod journal;
 mod laws;
+mod on_dead;
 mod oracle;
 mod order;
 mod promises;
@@ -24,6 +25,7 @@ mod tally;
 mod world;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -36,6 +38,7 @@ use crate::rng::Rng;
 
 use journal::Journal;
 use laws::Laws;
+use on_dead::Reports;
 use oracle::{Oracle, same_events};
 use order::Order;
 use script::{Kind, Script};
@@ -112,13 +115,15 @@ impl Life {
         let world = World::new(&mut rng);
         let limits = world.limits.clone();
         let now = Timestamp(1_700_000_000_000);
+        let mut engine = Engine::new(limits.clone(), plan.hash_seed);
+        engine.set_on_dead(Some(Arc::new(Reports)));
         Self {
             plan,
             step: 0,
             rng,
             world,
             machine: Machine::new(now),
-            engine: Engine::new(limits.clone(), plan.hash_seed),
+            engine,
             context: Context::new(now, 0),
             oracle: Oracle::new(limits),
             journal: Journal::default(),

@@ -62,6 +62,7 @@ fn everything_happens(tally: &Tally) {
         ("Pause", "Beside"),
         ("Misfit", "Waits Dies"),
         ("Dead", "Dropped MadeWay"),
+        ("OnDead", "Pushed Refused"),
         ("Part", "Done"),
         ("Loss", "Pauses Dies"),
         (

@@ -290,6 +290,7 @@ impl Oracle {
     /// Runs after a visit, and after each due event.
     pub(super) fn settle(&mut self) {
         self.serve_freed();
+        self.push_reports();
         while let Some(id) = self.stirred.pop_front() {
             let may = |oracle: &Self| oracle.batch(id).is_some_and(|batch| batch.retry_at <= oracle.now);
             while let Some(role) = self.due_callback(id).filter(|_| may(self)) {

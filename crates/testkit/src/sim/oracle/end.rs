@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, ClientId, Cycle, End, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind, LOSSES, Note, Notice,
-    OnExpiry, Progress, Proof, Protocol, QueueKind, Refusal, RepayTo, Reply, Timestamp, Token,
+    OnDead as _, OnExpiry, Progress, Proof, Protocol, QueueKind, Refusal, RepayTo, Reply, Timestamp, Token,
 };
 
 use super::{Answer, JobMemo, Oracle};
+use crate::sim::on_dead::Reports;
 
 pub(super) type Claim<'a> = (&'a JobRef, Proof);
 
@@ -179,7 +180,7 @@ impl Oracle {
             self.end_badly(id);
             return Fate::Discarded;
         }
-        Fate::Buried(self.bury(id))
+        Fate::Buried(self.die(id))
     }
 
     /// Removes a job that did not succeed; a tracked job keeps its state for a while.
@@ -195,6 +196,25 @@ impl Oracle {
         memo.job.payload = memo.job.payload.with_body(&Bytes::new());
         memo.extra().result = None;
         memo.extra().result_by = None;
+    }
+
+    /// Buries a job that failed or was lost for good, and notes the report of its death.
+    fn die(&mut self, id: JobId) -> Timestamp {
+        let until = self.bury(id);
+        let job = self.job_mut(id).job.clone();
+        let report = Reports.job(&job, &self.queue(job.queue).name, self.wall());
+        self.reports.extend(report);
+        until
+    }
+
+    /// Pushes the reports of deaths in this visit.
+    pub(super) fn push_reports(&mut self) {
+        for report in std::mem::take(&mut self.reports) {
+            self.forget_idle_queues();
+            let is_new = self.push(ClientId(u64::MAX), &report).is_ok();
+            self.forget_idle_queues();
+            self.see(if is_new { "OnDead::Pushed" } else { "OnDead::Refused" });
+        }
     }
 
     pub(super) fn bury(&mut self, id: JobId) -> Timestamp {
@@ -383,7 +403,7 @@ impl Oracle {
     pub(super) fn bury_after(&mut self, id: JobId, end: &End) {
         self.tell_end(id, end);
         if self.job_mut(id).job.durable {
-            self.bury(id);
+            self.die(id);
         } else {
             self.end_badly(id);
         }

@@ -25,9 +25,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use windlass_engine::{
     BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Cursor, Engine, Event, Job,
-    JobCommand, JobId, JobRef, JobState, JobStateKind, LeaseCommand, Limits, Notice, Protocol, Protocols, Query,
-    QueueCommand, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, ScheduleCommand, Tag, TakeCommand, Thing,
-    Timestamp, Totals, WorkerCommand,
+    JobCommand, JobId, JobRef, JobState, JobStateKind, LeaseCommand, Limits, NewJob, Notice, Protocol, Protocols,
+    Query, QueueCommand, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, ScheduleCommand, Tag, TakeCommand,
+    Thing, Timestamp, Totals, WorkerCommand,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -60,6 +60,8 @@ pub(crate) struct Oracle {
     pub(crate) batches: Vec<BatchMemo>,
     /// Batches that may have advanced.
     stirred: VecDeque<JobId>,
+    /// Reports of deaths in this visit.
+    reports: Vec<NewJob>,
     /// Throttled queues in which a lease has ceased to count.
     freed: VecDeque<QueueId>,
     next_queue: u32,
@@ -123,6 +125,7 @@ impl Oracle {
             queues: Vec::new(),
             schedules: Vec::new(),
             batches: Vec::new(),
+            reports: Vec::new(),
             stirred: VecDeque::new(),
             freed: VecDeque::new(),
             next_queue: 0,
