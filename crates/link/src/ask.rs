@@ -77,6 +77,14 @@ pub enum Ask {
     Claimed,
     /// The edge ends the stream. Its clients are gone.
     Bye,
+    /// The client's peer has taken so many more of the jobs that count as on their way. Since version
+    /// [`Ask::SENT_SINCE`].
+    Sent {
+        /// The client.
+        client: ClientId,
+        /// How many.
+        jobs: u32,
+    },
 }
 
 /// What an edge is.
@@ -104,6 +112,9 @@ pub struct Known {
 }
 
 impl Ask {
+    /// The first version with [`Ask::Sent`].
+    pub const SENT_SINCE: u8 = 4;
+
     /// The client that the item is about, if it is about one.
     #[must_use]
     pub const fn client(&self) -> Option<ClientId> {
@@ -114,7 +125,8 @@ impl Ask {
             | Self::Words { client, .. }
             | Self::Room { client, .. }
             | Self::Close { client }
-            | Self::Claim { client, .. } => Some(*client),
+            | Self::Claim { client, .. }
+            | Self::Sent { client, .. } => Some(*client),
             Self::Hello(_) | Self::Publish { .. } | Self::Claimed | Self::Bye => None,
         }
     }

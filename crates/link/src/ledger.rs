@@ -86,7 +86,7 @@ impl Ledger {
             Ask::Forbidden { client, tag } => self.change(*client, |entry, _| entry.forbidden(*tag)),
             Ask::Room { client, bytes } => self.change(*client, |entry, _| entry.add_room(*bytes)),
             Ask::Claim { client, claim } => self.change(*client, |entry, _| entry.claim(claim)),
-            Ask::Hello(_) | Ask::Words { .. } | Ask::Publish { .. } | Ask::Claimed | Ask::Bye => {}
+            Ask::Hello(_) | Ask::Words { .. } | Ask::Publish { .. } | Ask::Claimed | Ask::Bye | Ask::Sent { .. } => {}
         }
     }
 
@@ -104,7 +104,8 @@ impl Ledger {
             | Say::Published { .. }
             | Say::Refused(_)
             | Say::Bye
-            | Say::Beat => {}
+            | Say::Beat
+            | Say::Starved => {}
         }
     }
 

@@ -69,11 +69,17 @@ pub enum Say {
     /// The leader lives, but its right to lead is uncertain: nothing else comes until it is certain again. Since version
     /// [`Say::BEAT_SINCE`].
     Beat,
+    /// Workers wait because too many bytes of jobs are on their way: the edge closes connections that take nothing of
+    /// theirs. Since version [`Say::STARVED_SINCE`].
+    Starved,
 }
 
 impl Say {
     /// The first version with [`Say::Beat`].
     pub const BEAT_SINCE: u8 = 4;
+
+    /// The first version with [`Say::Starved`].
+    pub const STARVED_SINCE: u8 = 4;
 }
 
 /// The first item of an accepted edge.

@@ -31,6 +31,9 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
     #[must_use]
     fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool;
 
+    /// The client's peer has taken so many more of the jobs that the budget counts.
+    fn sent_jobs(&self, _client: ClientId, _jobs: u32) {}
+
     /// Closes a client: releases all that it held and waited for, as far as one visit goes. Returns whether that was
     /// all. If not, the caller must call it again after other clients had a turn.
     fn close(&self, client: ClientId) -> bool;

@@ -466,8 +466,11 @@ impl Connection {
                 self.output.advance(written);
                 self.written += written as u64;
                 if !self.hand_outs.is_empty() {
-                    self.hand_outs.written(self.written);
+                    let jobs = self.hand_outs.written(self.written);
                     self.mailbox.moved(self.now);
+                    if jobs > 0 {
+                        self.shared.broker.sent_jobs(self.seat.client, jobs);
+                    }
                 }
                 if self.was_written {
                     self.ahead.progress(self.output.len());

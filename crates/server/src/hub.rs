@@ -68,6 +68,8 @@ pub(crate) struct Hub {
     pub(crate) names: ProtocolNames,
     /// Where the store belongs to this daemon only for a time: its right to act.
     tenure: Option<Arc<dyn Tenure>>,
+    /// Clients wait for room: see [`Budget::room`].
+    starved: AtomicBool,
     /// The daemon is about to stop.
     stopping: AtomicBool,
     /// Serving threads look after the commits of their visits.
@@ -150,6 +152,7 @@ impl Hub {
             room: AtomicU64::new(u64::MAX),
             names: ProtocolNames::default(),
             tenure: None,
+            starved: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             has_turns: AtomicBool::new(false),
             commit_in_turns: AtomicBool::new(false),
@@ -261,6 +264,7 @@ impl Hub {
         let (next, now, is_starved) = (engine.next_deadline(), context.now, engine.is_starved());
         core.ticks_at = next.unwrap_or(Timestamp::NEVER);
         self.end(core);
+        self.starved.store(is_starved, Ordering::Release);
         if is_starved {
             self.budget.cut_stalled(now);
         }
@@ -471,6 +475,11 @@ impl Hub {
             let waiting = self.lock().waiting.mailboxes();
             waiting.iter().for_each(|mailbox| mailbox.ring());
         }
+    }
+
+    /// Whether clients waited for room when the engine was visited last because of the time.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.starved.load(Ordering::Acquire)
     }
 
     pub(crate) fn stopping(&self) -> bool {

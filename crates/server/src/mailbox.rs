@@ -117,7 +117,7 @@ pub(crate) struct Letter {
     /// The commit it waits for; 0 = none.
     pub(crate) gate: u64,
     pub(crate) mail: Mail,
-    hold: Option<Arc<Hold>>,
+    pub(crate) hold: Option<Arc<Hold>>,
 }
 
 impl Letter {
@@ -249,9 +249,9 @@ impl Mailbox {
     }
 
     /// Takes out all mail, each with the commit that must be durable before its client reads it.
-    pub(crate) fn take_early(&self, into: &mut Vec<(u64, Mail)>) {
+    pub(crate) fn take_early(&self, into: &mut Vec<Letter>) {
         let mut inner = self.lock();
-        into.extend(inner.mail.drain(..).map(|Letter { gate, mail, .. }| (gate, mail)));
+        into.extend(inner.mail.drain(..));
         (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.job_bytes, inner.urgent) = (0, 0, 0, 0, false);
         self.count(&inner);
     }
@@ -455,11 +455,12 @@ impl Filling<'_> {
     /// Adds mail that may be read once commit `gate` is durable. Returns whether the caller must register the mailbox
     /// to be rung for that commit.
     pub(crate) fn push(&mut self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
-        if self.is_closed {
-            return false;
-        }
         let inner = &mut *self.inner;
         let letter = Letter { gate, mail, hold };
+        if self.is_closed {
+            inner.unsent_jobs.extend(letter.job());
+            return false;
+        }
         inner.bytes += letter.mail.weight();
         inner.held_bytes += letter.held_bytes();
         inner.job_bytes += letter.job_bytes();

@@ -3,6 +3,7 @@
 mod cut;
 mod daemons;
 mod faults;
+mod large;
 mod lead;
 mod refused;
 mod stays;

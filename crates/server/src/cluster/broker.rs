@@ -93,6 +93,10 @@ impl Broker for ClusterBroker {
         self.at_present(|broker| broker.mail_apart(mailbox, into))
     }
 
+    fn sent_jobs(&self, client: ClientId, jobs: u32) {
+        self.at_present(|broker| broker.sent_jobs(client, jobs));
+    }
+
     fn close(&self, client: ClientId) -> bool {
         self.at_present(|broker| broker.close(client))
     }

@@ -30,7 +30,7 @@ use windlass_link::{Ask, Bounds, Edge as EdgeNumber, Known, Ledger, Say, Welcome
 use windlass_session::{Item, Reason};
 
 use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
-use crate::budget::Budget;
+use crate::budget::{Budget, Hold};
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
 use crate::published::Publication;
@@ -311,6 +311,7 @@ impl Edge {
                 | Ask::Room { .. }
                 | Ask::Close { .. }
                 | Ask::Claimed
+                | Ask::Sent { .. }
                 | Ask::Bye => {}
             }
         }
@@ -396,6 +397,7 @@ impl Edge {
                     clock::follow(&reading);
                     self.in_doubt.store(false, Ordering::Release);
                 }
+                Say::Starved => self.budget.cut_stalled(clock::now()),
                 // The link handles the beginning and the end, doubt, and what is published.
                 Say::Welcome(_) | Say::Refused(_) | Say::Published { .. } | Say::Bye | Say::Beat => {}
             }
@@ -421,8 +423,9 @@ impl Edge {
         let State { clients, waiting, .. } = state;
         let Some(Member { mailbox, .. }) = clients.get(&client) else { return };
         let gate = if gate > self.durable.load(Ordering::Acquire) { gate } else { 0 };
+        let hold = if let Mail::Event(event) = &mail { Hold::on(event, &mut None, &self.budget) } else { None };
         let mut filling = mailbox.fill();
-        if filling.push(gate, mail, None) {
+        if filling.push(gate, mail, hold) {
             waiting.push_back((gate, Arc::clone(mailbox)));
         }
         filling.finish();
@@ -662,6 +665,11 @@ impl Broker for Edge {
             self.to_send.notify_one();
         }
         left
+    }
+
+    fn sent_jobs(&self, client: ClientId, jobs: u32) {
+        self.lock().ask_for(client, |client| Ask::Sent { client, jobs });
+        self.to_send.notify_one();
     }
 
     fn close(&self, client: ClientId) -> bool {

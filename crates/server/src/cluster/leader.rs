@@ -13,14 +13,15 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use tokio::sync::Notify;
 use windlass_engine::{ClientId, Command, Tag, TakeCommand};
-use windlass_link::{Ask, Edge as EdgeNumber, Say};
+use windlass_link::{Ask, Edge as EdgeNumber, Say, VERSION};
 use windlass_session::Item;
 
 use super::link::BEAT;
 use crate::broker::{Batch, Broker as _, Visited};
+use crate::budget::Hold;
 use crate::clock;
 use crate::hub::Hub;
-use crate::mailbox::{Mail, Mailbox};
+use crate::mailbox::{Letter, Mail, Mailbox};
 use crate::serving::{Due, Ringer, Seat};
 
 #[cfg(test)]
@@ -55,6 +56,8 @@ pub(super) struct EdgeClients {
     failed: bool,
     /// When the edge heard of the time, in milliseconds since boot.
     told_ms: u64,
+    /// The same of workers that wait for room.
+    starved_ms: u64,
     /// The commit that the bell is to ring for.
     bell_for: u64,
     /// The clients of earlier links of this edge in this epoch. They keep what they have until it is claimed anew.
@@ -62,6 +65,8 @@ pub(super) struct EdgeClients {
     /// Items that came before [`Ask::Claimed`] and are not done. `None`: the edge has not made all its claims.
     claims_left: Option<usize>,
     rests: bool,
+    /// The version of the edge's link.
+    version: u8,
 }
 
 #[derive(Debug)]
@@ -77,6 +82,9 @@ struct Member {
     closes: bool,
     /// Its part of [`EdgeClients::claims_left`].
     claims_left: usize,
+    /// Large jobs that its peer has not taken. They count in this daemon's budget, so that no edge gets more of them
+    /// than it may have.
+    jobs: VecDeque<Arc<Hold>>,
 }
 
 impl Member {
@@ -109,11 +117,19 @@ impl EdgeClients {
             durable,
             failed,
             told_ms: clock::since_boot_ms(),
+            starved_ms: 0,
             bell_for: 0,
             before: Vec::new(),
             claims_left: None,
             rests: false,
+            version: VERSION,
         }
+    }
+
+    /// Sets the version that the edge speaks.
+    pub(super) fn speaking(mut self, version: u8) -> Self {
+        self.version = version;
+        self
     }
 
     /// These clients were at this leader by an earlier link of the same edge. They end when the edge has claimed anew
@@ -179,6 +195,7 @@ impl EdgeClients {
             }
             Ask::Close { client } => self.close(client),
             Ask::Room { client, bytes } => self.give_room(client, bytes),
+            Ask::Sent { client, jobs } => self.note_sent(client, jobs),
             Ask::Claimed => self.note_claims(),
             Ask::Publish { .. } => {}
             Ask::Hello(_) => return Err("a second greeting"),
@@ -191,8 +208,16 @@ impl EdgeClients {
         let owner = (Arc::clone(&self.ringer), Seat { index: 0, client });
         let mailbox = Arc::new(Mailbox::forwarding(self.bytes_max, Arc::clone(&self.hub.budget), owner));
         self.hub.open(client, Arc::clone(&mailbox));
-        let items = VecDeque::new();
-        let member = Member { mailbox, items, is_ready: false, room, waits: false, closes: false, claims_left: 0 };
+        let member = Member {
+            mailbox,
+            items: VecDeque::new(),
+            is_ready: false,
+            room,
+            waits: false,
+            closes: false,
+            claims_left: 0,
+            jobs: VecDeque::new(),
+        };
         self.clients.insert(client, member);
     }
 
@@ -227,6 +252,13 @@ impl EdgeClients {
         if member.may_go() {
             self.ready.push_back(client);
         }
+    }
+
+    /// The client's peer has taken so many large jobs.
+    fn note_sent(&mut self, client: ClientId, jobs: u32) {
+        let Some(member) = self.clients.get_mut(&client) else { return };
+        let sent = member.jobs.len().min(jobs as usize);
+        member.jobs.drain(..sent);
     }
 
     /// A client's connection has ended. What it has asked before is done first, and its mail goes out. Its session
@@ -282,9 +314,14 @@ impl EdgeClients {
             self.before.clear();
         }
         self.note_commits(says);
-        // The edge takes everything up to here at once.
         let now_ms = clock::since_boot_ms();
-        if !says.is_empty() || u128::from(now_ms.saturating_sub(self.told_ms)) >= BEAT.as_millis() {
+        let is_beat_since = |told_ms: u64| u128::from(now_ms.saturating_sub(told_ms)) >= BEAT.as_millis();
+        if self.hub.is_starved() && self.version >= Say::STARVED_SINCE && is_beat_since(self.starved_ms) {
+            self.starved_ms = now_ms;
+            says.push(Say::Starved);
+        }
+        // The edge takes everything up to here at once.
+        if !says.is_empty() || is_beat_since(self.told_ms) {
             self.told_ms = now_ms;
             says.push(Say::Clock(clock::read()));
         }
@@ -339,10 +376,12 @@ impl EdgeClients {
             let _ = member.mailbox.bell().look();
             let waited = std::mem::take(&mut member.waits);
             member.mailbox.take_early(&mut mail);
-            for (gate, mail) in mail.drain(..) {
+            for Letter { gate, mail, hold } in mail.drain(..) {
                 self.gate = self.gate.max(gate);
                 match mail {
                     Mail::Event(event) => {
+                        let is_counted = event.handed_out().is_some() && self.version >= Ask::SENT_SINCE;
+                        member.jobs.extend(hold.filter(|_| is_counted));
                         member.room = member.room.saturating_sub(event.bytes() as u64);
                         says.push(Say::Event { client, gate, event });
                     }

@@ -44,13 +44,16 @@ impl HandOuts {
             .for_each(|end| *end = Some(position));
     }
 
-    /// The output is written up to this position.
-    pub(super) fn written(&mut self, position: u64) {
+    /// The output is written up to this position. Returns how many of the jobs that the budget counts have left.
+    pub(super) fn written(&mut self, position: u64) -> u32 {
+        let mut left = 0;
         while self.jobs.front().is_some_and(|job| job.ends_at.is_some_and(|end| end <= position))
             && let Some(job) = self.jobs.pop_front()
         {
             self.bytes -= job.hold.as_deref().map_or(0, Hold::bytes);
+            left += u32::from(job.hold.is_some());
         }
+        left
     }
 
     pub(super) fn is_empty(&self) -> bool {

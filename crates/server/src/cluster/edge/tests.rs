@@ -213,6 +213,31 @@ fn room_is_reported_to_the_leader_in_steps() {
     assert!(asks(&edge).is_empty());
 }
 
+/// They have a bound in all, and no mailbox one of its own: its client has asked for each.
+#[test]
+fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
+    const LARGE_BYTES: usize = 100_000;
+    let (edge, _) = edge(0);
+    let mailbox = Arc::new(Mailbox::new(LARGE_BYTES, Arc::clone(&edge.budget), nowhere()));
+    edge.open(ClientId(1), Arc::clone(&mailbox));
+    edge.budget.enter(ClientId(1), Arc::clone(&mailbox));
+    visit(&edge, 1, &mut [open()].into());
+    let taken = Taken { body: Bytes::from(vec![7; LARGE_BYTES]), ..stall_tests::taken() };
+    let event = Event::Reply(Tag(1), Reply::Taken(Box::new(taken)));
+    let room = edge.budget.room();
+    edge.hear((0..3).map(|_| Say::Event { client: there(1), gate: 0, event: event.clone() }));
+    assert_eq!(room - edge.budget.room(), 3 * LARGE_BYTES as u64);
+    assert!(!mailbox.overflowed());
+    asks(&edge);
+    edge.sent_jobs(ClientId(1), 2);
+    assert!(matches!(asks(&edge)[..], [Ask::Sent { client, jobs: 2 }] if client == there(1)));
+    for (unsent, closed) in [(0, false), (LARGE_BYTES, true)] {
+        mailbox.set_unsent(unsent, 0);
+        edge.hear([Say::Starved]);
+        assert_eq!(mailbox.close_reason().is_some(), closed, "{unsent} bytes of jobs do not move");
+    }
+}
+
 #[test]
 fn the_daemons_own_questions_are_clients_of_their_own() {
     let (edge, mailboxes) = edge(1);

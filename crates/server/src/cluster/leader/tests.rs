@@ -79,6 +79,11 @@ fn push_bytes(bytes: usize) -> JobCommand {
     JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), body)))
 }
 
+fn take(wait: Wait) -> Command {
+    let from = From::Listed { queues: vec![Bytes::from_static(b"f")], lease: LeaseTerms::CONNECTION };
+    Command::Take(TakeCommand::Take(Take { from, select: Select::BestPriority, wait, worker: Bytes::new() }))
+}
+
 /// The large job before it is on its way to the disk, and the client's room is used up meanwhile.
 #[test]
 fn a_client_that_waits_for_the_disk_goes_on_when_it_has_room_too() {
@@ -221,15 +226,54 @@ fn a_client_that_closes_has_its_commands_done_first() {
     assert!(led.hub.mailboxes().is_empty());
 }
 
+/// What an edge cannot send yet is not handed out to it: the leader counts it where it counts its own clients' jobs.
+#[test]
+fn large_jobs_count_until_the_peers_of_an_edge_have_taken_them() {
+    const LARGE_BYTES: usize = 100_000;
+    for (version, counted) in [(VERSION, LARGE_BYTES), (Ask::SENT_SINCE - 1, 0)] {
+        let mut led = Led::new(ROOM);
+        led.edge.version = version;
+        let before = led.hub.budget.room();
+        let counts = |led: &Led| before - led.hub.budget.room();
+        led.hear(open());
+        for _ in 0..3 {
+            led.hear(push_bytes(LARGE_BYTES));
+            led.hear(take(Wait::No));
+        }
+        led.turn();
+        let expected = |jobs: usize| (jobs * counted) as u64;
+        assert_eq!(counts(&led), expected(3), "version {version}");
+        led.edge.hear(Ask::Sent { client: client(), jobs: 1 }).unwrap();
+        assert_eq!(counts(&led), expected(2));
+        led.edge.hear(Ask::Close { client: client() }).unwrap();
+        led.turn();
+        assert_eq!(counts(&led), 0);
+    }
+}
+
+#[test]
+fn an_edge_learns_that_workers_wait_for_room_once_a_beat() {
+    let mut led = Led::new(ROOM);
+    led.hear(open());
+    led.hear(push_bytes(100_000));
+    led.hear(push_bytes(100_000));
+    led.hub.budget.limit(100_000);
+    led.hear(take(Wait::Forever));
+    led.hear(take(Wait::Forever));
+    let told = |led: &mut Led| led.turn().iter().filter(|say| matches!(say, Say::Starved)).count();
+    assert_eq!(told(&mut led), 0, "the first job may exceed the room");
+    led.hub.tick();
+    assert_eq!([told(&mut led), told(&mut led)], [1, 0]);
+    led.edge.starved_ms = 0;
+    led.edge.version = Say::STARVED_SINCE - 1;
+    assert_eq!(told(&mut led), 0, "its version has no word for it");
+}
+
 /// A link is cut and made again: the clients have new numbers, and keep what the edge knows of.
 #[test]
 fn what_clients_had_by_a_link_that_was_cut_is_theirs_by_the_next_one() {
     let mut led = Led::new(ROOM);
     let queue = Bytes::from_static(b"f");
-    let take = |wait| {
-        let from = From::Listed { queues: vec![queue.clone()], lease: LeaseTerms::CONNECTION };
-        Command::Take(TakeCommand::Take(Take { from, select: Select::BestPriority, wait, worker: Bytes::new() }))
-    };
     led.hear(open());
     led.hear(push());
     led.hear(take(Wait::No));

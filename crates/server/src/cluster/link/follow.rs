@@ -124,7 +124,8 @@ async fn exchange<T>(
             }
         }
         edge.take_asks(&mut asks);
-        for item in asks.drain(..) {
+        let leader = wire.encoder.version();
+        for item in asks.drain(..).filter(|it| leader >= Ask::SENT_SINCE || !matches!(it, Ask::Sent { .. })) {
             wire.push(&item)?;
         }
         for (protocol, message) in published.take() {

@@ -179,7 +179,8 @@ pub(in crate::cluster) async fn serve<T>(
     wire.push(&Say::Welcome(Box::new(welcome)))?;
     let known = Known::new(view, number, name);
     let rung = Arc::new(Notify::new());
-    let mut clients = EdgeClients::new(Arc::clone(hub), number, terms.outbound_bytes_max, Arc::clone(&rung));
+    let clients = EdgeClients::new(Arc::clone(hub), number, terms.outbound_bytes_max, Arc::clone(&rung));
+    let mut clients = clients.speaking(version);
     before.into_iter().for_each(|before| clients.succeed(before));
     kept.lock().insert(number, clients);
     let published = relay.open(Way::to(number), Arc::clone(&rung));
