@@ -8,3 +8,4 @@ mod common;
 mod crash;
 mod damage;
 mod full_disk;
+mod returns;

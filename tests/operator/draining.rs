@@ -123,7 +123,11 @@ fn a_drain_ends_by_its_time_out() {
     assert!(worker.line("version").is_err());
     daemon.restart();
     let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
-    assert_eq!(worker.listing("status").unwrap(), ["f\t2\t0\t0"], "both jobs are on the disk");
+    assert_eq!(
+        worker.listing("status").unwrap(),
+        ["f\t2\t1\t0"],
+        "both jobs are on the disk, and one waits for its worker"
+    );
 }
 
 #[test]

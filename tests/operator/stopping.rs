@@ -184,7 +184,7 @@ fn a_second_signal_stops_immediately() {
         assert_stopped(&mut daemon);
         daemon.restart();
         let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
-        assert_eq!(peer.listing("status").unwrap(), ["f\t1\t0\t0"], "{again}: the running job is not lost");
+        assert_eq!(peer.listing("status").unwrap(), ["f\t1\t1\t0"], "{again}: the running job is not lost");
     }
 }
 

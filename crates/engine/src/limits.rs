@@ -36,6 +36,9 @@ pub struct Limits {
     pub wake_ms: u64,
     /// How long a named worker may go without a heartbeat, in milliseconds.
     pub beat_ms: u64,
+    /// How long the workers of the daemon's earlier life may take to report on jobs that they had over connections, in
+    /// milliseconds from when the daemon begins ([`crate::Engine::leave`]); 0 = they may not.
+    pub return_ms: u64,
     /// Return a dead named worker's jobs at once, instead of letting their leases run out.
     pub requeue_dead_workers: bool,
     /// Workers that may be lost with a job that sets no such limit itself; then it goes to the dead-letter queue. 0 =
@@ -69,6 +72,7 @@ impl Default for Limits {
             dead_bytes_max: u64::MAX,
             wake_ms: 1_000,
             beat_ms: 60_000,
+            return_ms: 5_000,
             requeue_dead_workers: false,
             losses_max: 5,
             loss_pause_ms: 1_000,

@@ -193,6 +193,11 @@ impl EngineRoom {
         })
     }
 
+    /// Jobs that workers have over connections wait for them until the daemon has started again.
+    pub(crate) fn leave_jobs(&self) {
+        self.hub.leave_jobs();
+    }
+
     /// Writes everything to the store, and gives the store back. No thread may visit the engine any more.
     ///
     /// # Errors

@@ -209,6 +209,20 @@ impl Hub {
         }
     }
 
+    /// Leaves the jobs that workers have over connections to the next run of the daemon, a page at a time. Called when
+    /// no connection is left.
+    pub(crate) fn leave_jobs(&self) {
+        const PAGE: usize = 1_000;
+        let held = self.lock().engine.held_over_connections();
+        for page in held.chunks(PAGE) {
+            let mut core = self.lock();
+            core.begin(&clock::read(), &self.budget);
+            let Core { engine, context, .. } = &mut *core;
+            engine.leave(page, context);
+            self.end(core);
+        }
+    }
+
     /// Puts bytes that a connection of another daemon has published into the mailboxes of these clients.
     pub(crate) fn publish(&self, to: &[ClientId], bytes: bytes::Bytes) {
         let mailboxes: Vec<_> = {

@@ -226,9 +226,12 @@ impl Running<'_> {
     ///
     /// The last commit did not reach the store.
     pub(crate) async fn finish(self) -> Result<(), Failure> {
-        let Self { room, cluster, .. } = self;
-        if let Some((mut cluster, _)) = cluster {
-            cluster.finish();
+        let Self { room, cluster, in_force, .. } = self;
+        match (cluster, &room) {
+            // Workers of a cluster claim their jobs of the next leader.
+            (Some((mut cluster, _)), _) => cluster.finish(),
+            (None, Some(room)) if !Duration::from(in_force.load().server.return_grace).is_zero() => room.leave_jobs(),
+            (None, _) => {}
         }
         limited::finish();
         match room {

@@ -60,7 +60,7 @@ pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof
                     && (!job.was_taken_back() || !has_worker(state, client) || is_holder(state, client, &lease.holder))
             }
             Proof::Token(token) => lease.token == token,
-            Proof::Connection => matches!(lease.holder, Holder::Connection(holder) if holder == client),
+            Proof::Connection => !matches!(lease.holder, Holder::Named(_)) && is_holder(state, client, &lease.holder),
             Proof::Late => false,
         })
     };
@@ -80,6 +80,7 @@ pub(super) fn is_holder(state: &State, client: ClientId, holder: &Holder) -> boo
         Holder::Named(name) => {
             state.clients.get(client).and_then(Client::worker) == state.workers.named(name) && has_worker(state, client)
         }
+        Holder::Away(protocol) => state.clients.protocol_of(client) == Some(*protocol),
     }
 }
 

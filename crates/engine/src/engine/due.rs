@@ -1,5 +1,6 @@
 //! Time: everything due runs before the next command, in the order in which it fell due.
 
+use super::away::await_return;
 use super::batches::advance;
 use super::claims::{self, end_waiting, has_waited};
 use super::ends::expire_job;
@@ -35,6 +36,7 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
     }
     context.now = state.now;
     await_workers(state);
+    await_return(state, context);
     let came = |id: ClientId, turn: u64| !state.clients.get(id).is_some_and(|client| client.is_awake(turn));
     state.timers.drop_wakes(came);
     while let (at, Some(due)) = next_due(state)

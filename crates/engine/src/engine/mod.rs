@@ -4,6 +4,7 @@
 //! them.
 
 mod adopt;
+mod away;
 mod batches;
 mod call;
 mod check;

@@ -6,7 +6,7 @@ use super::place::{is_used, recall_job};
 use crate::batches::Batch;
 use crate::days::DayBegin;
 use crate::ids::QueueId;
-use crate::jobs::{Job, Lease};
+use crate::jobs::{Holder, Job, Lease};
 use crate::meta::EngineMeta;
 use crate::queues::QueueImage;
 use crate::schedules::Schedule;
@@ -38,6 +38,9 @@ impl Engine {
         self.state.meta.recall_number(job.id);
         if let Some(worker) = job.lease().and_then(Lease::reserved_by) {
             self.state.workers.expect(worker, job.id);
+        }
+        if job.lease().is_some_and(|lease| matches!(lease.holder, Holder::Away(_))) {
+            self.state.away.push(job.id);
         }
         recall_job(&mut self.state, job);
         true

@@ -51,6 +51,7 @@ impl Scope {
         match holder {
             Holder::Connection(client) => self.is(state.clients.protocol_of(*client)),
             Holder::Named(worker) => self.is(state.workers.get(worker).and_then(Worker::protocol)),
+            Holder::Away(protocol) => self.includes(*protocol),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::condition::JobReader;
 use crate::context::Context;
 use crate::days::Days;
 use crate::grace::Grace;
-use crate::ids::{ClientId, Timestamp};
+use crate::ids::{ClientId, JobId, Timestamp};
 use crate::jobs::Jobs;
 use crate::limits::Limits;
 use crate::meta::Meta;
@@ -46,6 +46,8 @@ pub(super) struct State {
     pub(super) timers: Timers,
     pub(super) meta: Meta,
     pub(super) grace: Grace,
+    /// Recovered jobs whose workers may come back, until the first visit.
+    pub(super) away: Vec<JobId>,
     pub(super) starved: Starved,
     pub(super) days: Days,
     pub(super) work: Work,
@@ -75,6 +77,7 @@ impl State {
             timers: Timers::default(),
             meta: Meta::new(),
             grace: Grace::default(),
+            away: Vec::new(),
             starved: Starved::default(),
             days: Days::new(),
             work: Work::default(),

@@ -75,6 +75,7 @@ fn holder(state: &State, holder: &Holder) -> LeaseHolder {
                 protocol: client.and_then(Client::protocol),
             }
         }
+        Holder::Away(protocol) => LeaseHolder { protocol: Some(*protocol), ..LeaseHolder::default() },
     }
 }
 

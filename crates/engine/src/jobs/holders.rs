@@ -36,6 +36,7 @@ impl Holders {
         match &lease.holder {
             Holder::Connection(holder) => drop(self.by_connection.entry(*holder).or_default().insert(id)),
             Holder::Named(name) => drop(self.by_worker.get_mut(name).map(|held| held.insert(id))),
+            Holder::Away(_) => {}
         }
     }
 
@@ -44,6 +45,7 @@ impl Holders {
         let held = match &lease.holder {
             Holder::Connection(holder) => self.by_connection.get_mut(holder),
             Holder::Named(name) => self.by_worker.get_mut(name),
+            Holder::Away(_) => None,
         };
         held.map(|held| held.remove(&id));
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ClientId, Timestamp, Token};
+use crate::ids::{ClientId, Protocol, Timestamp, Token};
 
 /// A job's state. A job has exactly one; a removed job has none.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -94,7 +94,7 @@ impl Lease {
             Holder::Named(worker) if self.on_expiry == OnExpiry::Fail => {
                 Some(&**worker).filter(|name| !name.is_empty())
             }
-            Holder::Named(_) | Holder::Connection(_) => None,
+            Holder::Named(_) | Holder::Connection(_) | Holder::Away(_) => None,
         }
     }
 
@@ -105,13 +105,16 @@ impl Lease {
     }
 }
 
-/// The two kinds of lease; the taker's protocol chooses.
+/// Who has a lease. The taker's protocol chooses between a connection and a name.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Holder {
     /// Bound to a connection: ends with it and is not journalled.
     Connection(ClientId),
     /// Bound to time: survives a reconnect and a restart. The name is the worker's, empty if it has none.
     Named(Box<[u8]>),
+    /// Bound to a connection of the daemon's earlier life, which stopped in order. Any client of that connection's
+    /// protocol may report on the job, for a short time; then the job is ready again.
+    Away(Protocol),
 }
 
 /// What happens to a job when its lease runs out.

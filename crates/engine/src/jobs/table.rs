@@ -383,6 +383,10 @@ impl Jobs {
         self.by_state.holders.by_connection()
     }
 
+    pub(crate) fn held_over_connections(&self) -> impl Iterator<Item = JobId> {
+        self.by_state.holders.of_connections()
+    }
+
     pub(crate) fn held_count(&self, client: ClientId) -> usize {
         self.by_state.holders.of_connection(client).map_or(0, BTreeSet::len)
     }

@@ -133,11 +133,11 @@ impl Slots {
 
     fn insert(&mut self, id: JobId, lease: &Lease) {
         if self.held.insert((lease.taken_at, id)) {
-            let held = match &lease.holder {
-                Holder::Connection(client) => self.by_connection.entry(*client).or_default(),
-                Holder::Named(name) => self.by_name.entry(name.clone()).or_default(),
-            };
-            *held += 1;
+            match &lease.holder {
+                Holder::Connection(client) => *self.by_connection.entry(*client).or_default() += 1,
+                Holder::Named(name) => *self.by_name.entry(name.clone()).or_default() += 1,
+                Holder::Away(_) => {}
+            }
         }
     }
 
@@ -149,6 +149,7 @@ impl Slots {
         match &lease.holder {
             Holder::Connection(client) => one_less(&mut self.by_connection, client),
             Holder::Named(name) => one_less(&mut self.by_name, name),
+            Holder::Away(_) => {}
         }
         true
     }

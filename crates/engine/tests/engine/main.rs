@@ -3,6 +3,7 @@
 
 mod acknowledges;
 mod adopt;
+mod away;
 mod batches;
 mod claims;
 mod clocks;

@@ -131,12 +131,7 @@ impl EventmqSpeaker {
         self.count(&held, talk.now());
         let (job, proof) = (JobRef::Id(held.job), Proof::Connection);
         let command = if wire::is_time_out(text) {
-            let (kind, message) = (Bytes::from_static(TIME_OUT), Bytes::from_static(TIME_OUT));
-            Command::Lease(LeaseCommand::Fail {
-                job,
-                proof,
-                failure: Box::new(Failure { kind, message, ..Failure::default() }),
-            })
+            timed_out(job)
         } else if let Some(value) = self.settings.failure(&held.queue, text) {
             let message = Bytes::copy_from_slice(value.get(..MESSAGE_BYTES_MAX).unwrap_or(&value));
             let kind = Bytes::from_static(FAILURE_VALUE);
@@ -176,13 +171,23 @@ impl EventmqSpeaker {
     }
 }
 
-/// A reply for a job that the worker no longer holds: its connection was lost, or the daemon was restarted. It finishes
-/// the job unless another worker has it.
+/// A reply for a job that the connection does not hold: the worker's last connection was lost, or the daemon was
+/// restarted. It finishes the job unless another worker has it. A time-out ends only a lease that waits for the worker
+/// after a restart.
 fn late(text: &[u8], of: &[u8], message: &Message) -> Command {
     let number = std::str::from_utf8(of).ok().and_then(jid::number_of);
     let job = match number {
         Some(number) => JobRef::Id(JobId(number)),
         None => JobRef::KeyAnywhere { protocol: Protocol::EVENTMQ, key: message.view(of) },
     };
-    Command::Lease(LeaseCommand::Finish { job, proof: Proof::Late, result: message.keep(text) })
+    match wire::is_time_out(text) {
+        true => timed_out(job),
+        false => Command::Lease(LeaseCommand::Finish { job, proof: Proof::Late, result: message.keep(text) }),
+    }
+}
+
+fn timed_out(job: JobRef) -> Command {
+    let (kind, message) = (Bytes::from_static(TIME_OUT), Bytes::from_static(TIME_OUT));
+    let failure = Box::new(Failure { kind, message, ..Failure::default() });
+    Command::Lease(LeaseCommand::Fail { job, proof: Proof::Connection, failure })
 }

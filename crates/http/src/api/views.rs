@@ -275,10 +275,10 @@ impl Job {
         let lease = job.lease().map(|lease| Lease {
             worker: match &lease.holder {
                 Holder::Named(name) => Name::of(name),
-                Holder::Connection(_) => None,
+                Holder::Connection(_) | Holder::Away(_) => None,
             },
             connection: match &lease.holder {
-                Holder::Named(_) => None,
+                Holder::Named(_) | Holder::Away(_) => None,
                 Holder::Connection(id) => Some(id.0),
             },
             connection_bound: lease.connection_bound(),

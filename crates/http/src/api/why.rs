@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 use windlass_bridge::Job as Crossing;
-use windlass_engine::{JobState, JobView, LeaseHolder, Why};
+use windlass_engine::{Holder, JobState, JobView, LeaseHolder, Why};
 
 use super::views::{Failure, state_name};
 use crate::app::{App, Now};
@@ -81,7 +81,9 @@ fn leased(holder: &LeaseHolder, view: &JobView, app: &App, now: Now) -> String {
         Some(worker) => format!("the worker {worker} has it"),
         None => "a worker without a name has it".to_owned(),
     };
-    if let Some(protocol) = protocol {
+    if view.job.lease().is_some_and(|lease| matches!(lease.holder, Holder::Away(_))) {
+        text.push_str(" from before the daemon was stopped, and may come back to report");
+    } else if let Some(protocol) = protocol {
         text.push_str(&format!(", a client of {} at {address}", app.protocol_name(*protocol)));
     }
     if let Some(lease) = view.job.lease() {

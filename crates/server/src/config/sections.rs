@@ -139,6 +139,9 @@ pub struct Server {
     pub drain_timeout: Period,
     /// How long connections may take to end when the daemon stops.
     pub shutdown_timeout: Period,
+    /// How long after an orderly stop the jobs that workers had over connections wait for their reports; 0 = not at
+    /// all.
+    pub return_grace: Period,
     /// How long the start retries an address or a data directory that another process uses.
     pub in_use_timeout: Period,
 }
@@ -348,6 +351,7 @@ impl Default for Server {
             keepalive_count: 0,
             drain_timeout: Period::from_secs(300),
             shutdown_timeout: Period::from_secs(10),
+            return_grace: Period::from_secs(5),
             in_use_timeout: Period::from_ms(0),
         }
     }
@@ -431,6 +435,7 @@ impl Config {
             },
             wake_ms: limits.wake_patience.as_ms(),
             beat_ms: limits.beat_timeout.as_ms(),
+            return_ms: self.server.return_grace.as_ms(),
             requeue_dead_workers: false,
             losses_max: limits.losses_max,
             loss_pause_ms: limits.loss_pause.as_ms(),

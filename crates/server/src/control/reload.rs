@@ -23,7 +23,7 @@ use crate::run::{allow_open_files, bounds, places};
 use crate::tls::Terms;
 
 /// Keys of `[server]` that apply while the daemon runs.
-const SERVER: [&str; 19] = [
+const SERVER: [&str; 20] = [
     "connections_max",
     "connections_reserved",
     "connections_per_address_max",
@@ -39,6 +39,7 @@ const SERVER: [&str; 19] = [
     "handshake_timeout",
     "drain_timeout",
     "shutdown_timeout",
+    "return_grace",
     "in_use_timeout",
     "keepalive_idle",
     "keepalive_interval",

@@ -80,14 +80,10 @@ impl Broker for Hub {
 
     /// The jobs that the peer has never got go back before.
     ///
-    /// While the daemon stops, the engine is not notified: whatever ended with the connection ends with the daemon and
-    /// is not in the journal, and the job must not count a lost worker.
+    /// While the daemon stops, the engine is not notified of the rest: the jobs that the peer has must not count a lost
+    /// worker ([`Hub::leave_jobs`]), and whatever else ended with the connection ends with the daemon.
     fn close(&self, client: ClientId) -> bool {
         let mut core = self.lock();
-        if self.stopping() {
-            core.mailboxes.remove(&client);
-            return true;
-        }
         core.begin(&clock::read(), &self.budget);
         let unsent = core.mailboxes.get(&client).map_or_else(Vec::new, |it| it.take_unsent_jobs(RETURNED_MAX));
         if !unsent.is_empty() {
@@ -100,6 +96,9 @@ impl Broker for Hub {
             return false;
         }
         core.mailboxes.remove(&client);
+        if self.stopping() {
+            return true;
+        }
         core.ends.forget(client);
         core.polling.remove(&client);
         let close = Command::from(ClientCommand::Close);

@@ -251,19 +251,25 @@ fn put_tagged_time(tag: u8, at: Timestamp, out: &mut Vec<u8>) {
     put_time(out, at);
 }
 
+/// In the place of what happens when a lease runs out: its worker's connection has ended with the daemon's earlier life.
+/// The worker's name is its protocol then.
+const AWAY: u8 = 3;
+
 fn put_lease(lease: &Lease, out: &mut Vec<u8>) {
     out.push(1);
     match &lease.holder {
         Holder::Named(name) => put_bytes(out, name),
         Holder::Connection(_) => put_bytes(out, &[]),
+        Holder::Away(protocol) => put_bytes(out, &[protocol.0]),
     }
     put_u64(out, lease.token.0);
     put_time(out, lease.taken_at);
     put_time(out, lease.until);
-    out.push(match lease.on_expiry {
-        OnExpiry::Fail => 0,
-        OnExpiry::Requeue => 1,
-        OnExpiry::Front => 2,
+    out.push(match (&lease.holder, lease.on_expiry) {
+        (Holder::Away(_), _) => AWAY,
+        (_, OnExpiry::Fail) => 0,
+        (_, OnExpiry::Requeue) => 1,
+        (_, OnExpiry::Front) => 2,
     });
 }
 
@@ -481,13 +487,14 @@ fn read_standing(from: &mut Reader<'_>) -> Result<(JobState, u64, Timestamp, u32
 }
 
 fn read_lease(from: &mut Reader<'_>) -> Result<Lease, DecodeError> {
-    let holder = Holder::Named(from.bytes()?.into());
+    let name = from.bytes()?;
     let (token, taken_at, until) = (Token(from.u64()?), from.time()?, from.time()?);
-    let on_expiry = match from.u8()? {
-        0 => OnExpiry::Fail,
-        1 => OnExpiry::Requeue,
-        2 => OnExpiry::Front,
-        other => return Err(DecodeError::Range { field: "a lease's end", value: other.into() }),
+    let (holder, on_expiry) = match (from.u8()?, name) {
+        (0, name) => (Holder::Named(name.into()), OnExpiry::Fail),
+        (1, name) => (Holder::Named(name.into()), OnExpiry::Requeue),
+        (2, name) => (Holder::Named(name.into()), OnExpiry::Front),
+        (AWAY, [protocol]) => (Holder::Away(Protocol(*protocol)), OnExpiry::Requeue),
+        (other, _) => return Err(DecodeError::Range { field: "a lease's end", value: other.into() }),
     };
     Ok(Lease::new(holder, token, taken_at, until, on_expiry))
 }

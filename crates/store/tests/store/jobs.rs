@@ -234,11 +234,16 @@ fn any_bytes() -> impl Strategy<Value = Bytes> {
 fn any_place() -> impl Strategy<Value = JobState> {
     let on_expiry = prop_oneof![Just(OnExpiry::Fail), Just(OnExpiry::Requeue), Just(OnExpiry::Front)];
     let lease = (any_bytes(), any::<u64>(), any_time(), any_time(), on_expiry);
+    let away = (any::<u8>(), any::<u64>(), any_time(), any_time());
     prop_oneof![
         Just(JobState::Ready),
         lease.prop_map(|(name, token, taken_at, until, on_expiry)| {
             let holder = Holder::Named(name.as_ref().into());
             JobState::Leased(Box::new(Lease::new(holder, Token(token), taken_at, until, on_expiry)))
+        }),
+        away.prop_map(|(protocol, token, taken_at, until)| {
+            let holder = Holder::Away(Protocol(protocol));
+            JobState::Leased(Box::new(Lease::new(holder, Token(token), taken_at, until, OnExpiry::Requeue)))
         }),
         any_time().prop_map(JobState::Scheduled),
         any_time().prop_map(JobState::Retrying),

@@ -184,12 +184,13 @@ fn connection_bound_state_is_not_written() {
 #[test]
 fn values_that_the_engine_never_writes_are_refused() {
     let job = |bytes: &[u8]| one(&[&[1, 5, 0, 0, 2, 5], bytes].concat());
-    let table: [(&str, Result<Record, DecodeError>); 10] = [
+    let table: [(&str, Result<Record, DecodeError>); 11] = [
         ("an unknown kind", one(&[77])),
         ("kind 0", one(&[0, 0, 0])),
         ("priority 0", one(&[1, 5, 0, 0, 2, 0, 0])),
         ("priority 10", one(&[1, 5, 0, 0, 2, 10, 0])),
         ("place 7", job(&[7])),
+        ("a worker of a protocol without a number", job(&[1, 0, 9, 0, 0, 3, 0, 1, 0, 0, 0, 0, 0])),
         ("rank 0", job(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 0, 0])),
         ("bits of a later version", one(&[1, 5, 0, 0x80, 0x80, 1, 2, 5, 0])),
         ("no run left", one(&[8, 5, 1, 1])),
@@ -251,6 +252,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         ..jobs::plain()
     };
     let at = Timestamp(1_700_000_100_000);
+    let away = Lease::new(Holder::Away(Protocol::EVENTMQ), Token(9), at, at.after_ms(5_000), OnExpiry::Requeue);
     let placed = |state| Record::Put(Job { state, ..jobs::plain() });
     let moved = Moved {
         job: JobId(8),
@@ -406,6 +408,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("put_plain", Record::Put(jobs::plain())),
         ("put_full", Record::Put(full)),
         ("put_scheduled", placed(JobState::Scheduled(at))),
+        ("put_away", placed(JobState::Leased(Box::new(away)))),
         ("put_dead", placed(JobState::Dead(at))),
         ("put_shelved", placed(JobState::Parked)),
         ("put_done", placed(JobState::Done(at))),

@@ -476,7 +476,7 @@ impl Life {
 
     /// The daemon crashes, or stops in order, and is started again.
     fn crash(&mut self) {
-        let clean = self.rng.chance(30);
+        let clean = self.rng.chance(60);
         // If the daemon is killed before it has noticed a pause, it counts as down since the pause.
         if self.oracle.is_upset(self.context.clock) {
             self.tick();
@@ -484,6 +484,9 @@ impl Life {
         self.note(if clean { "restart" } else { "crash" });
         self.tally.note_restart(clean);
         if clean {
+            let held = self.engine.held_over_connections();
+            held.chunks(2).for_each(|page| self.engine.leave(page, &mut self.context));
+            self.oracle.leave();
             self.engine.finish_meta();
         }
         self.journal.write(&self.engine, &std::mem::take(&mut self.context.changes));

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     BatchCommand, BulkCommand, ClientCommand, ClientId, ClientInfo, Command, Condition, Cursor, Failure, Filter,
-    JobCommand, JobId, JobRef, JobStateKind, LeaseCommand, Mutation, Note, Priority, Proof, Protocol, Query,
+    Holder, JobCommand, JobId, JobRef, JobStateKind, LeaseCommand, Mutation, Note, Priority, Proof, Protocol, Query,
     QueueCommand, QueueKind, RepayTo, ScheduleCommand, TakeCommand, Throttle, Timestamp, Token, WorkerCommand,
     WorkerState,
 };
@@ -126,7 +126,7 @@ impl Kind {
         (120, Self::RegisterWorker),
         (12, Self::Beat),
         (4, Self::Signal),
-        (2, Self::Crash),
+        (5, Self::Crash),
     ];
 }
 
@@ -282,7 +282,8 @@ impl Script<'_> {
     fn work(&mut self, kind: Kind, client: ClientId) -> (ClientId, Command) {
         let id = self.leased(kind == Kind::Repay);
         let memo = id.and_then(|id| self.oracle.job(id));
-        let holder = memo.and_then(JobMemo::connection).filter(|_| self.rng.chance(85));
+        let holder = memo.and_then(|memo| memo.connection().or_else(|| self.returned(memo)));
+        let holder = holder.filter(|_| self.rng.chance(85));
         let proof = self.proof(memo);
         let (client, job) = (holder.unwrap_or(client), self.ref_to(id));
         let command = match kind {
@@ -317,6 +318,14 @@ impl Script<'_> {
     fn leased(&mut self, cycle: bool) -> Option<JobId> {
         let leased = |memo: &&JobMemo| memo.job.lease().is_some() && memo.job.cycle().is_some() == cycle;
         let leased: Vec<JobId> = self.oracle.jobs.iter().filter(leased).map(id_of).collect();
+        let away: Vec<JobId> = self.oracle.jobs.iter().filter(|memo| memo.is_away()).map(id_of).collect();
+        // Their workers have a limited time.
+        if !cycle
+            && self.rng.chance(50)
+            && let Some(away) = self.rng.pick(&away)
+        {
+            return Some(*away);
+        }
         self.rng.pick(&leased).copied().filter(|_| !self.rng.chance(5))
     }
 
@@ -327,9 +336,15 @@ impl Script<'_> {
         self.rng.pick(&left).copied().filter(|_| !self.rng.chance(10))
     }
 
+    /// A client that may report on a job whose worker is away.
+    fn returned(&self, memo: &JobMemo) -> Option<ClientId> {
+        let Holder::Away(protocol) = memo.job.lease()?.holder else { return None };
+        Some(self.oracle.clients.iter().find(|client| client.info.protocol == Some(protocol))?.id)
+    }
+
     fn proof(&mut self, memo: Option<&JobMemo>) -> Proof {
         let token = memo.and_then(|memo| memo.job.lease()).map_or(Token(1), |lease| lease.token);
-        if memo.is_some_and(|memo| memo.connection().is_some()) && self.rng.chance(60) {
+        if memo.is_some_and(|memo| memo.connection().is_some() || memo.is_away()) && self.rng.chance(60) {
             return Proof::Connection;
         }
         let stale = Token(token.0.saturating_sub(1));

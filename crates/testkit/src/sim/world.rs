@@ -92,6 +92,7 @@ fn limits(rng: &mut Rng) -> Limits {
         dead_bytes_max: rng.one_of([600, 2_000, u64::MAX, u64::MAX, u64::MAX]),
         wake_ms: rng.one_of([0, 20, 1_000]),
         beat_ms: rng.one_of([100, 60_000, 10_000_000]),
+        return_ms: rng.one_of([0, 100_000, 10_000_000]),
         requeue_dead_workers: rng.chance(50),
         losses_max: rng.one_of([0, 1, 2, 5]),
         loss_pause_ms: rng.one_of([0, 10, 1_000]),

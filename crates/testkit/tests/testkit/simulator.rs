@@ -71,11 +71,14 @@ fn everything_happens(tally: &Tally) {
              BatchGone DayBegan Meta",
         ),
         ("Daemon", "Crashed Restarted"),
+        ("Away", "Left Reports NotBack"),
     ];
     for (kind, names) in table {
         for name in names.split_whitespace() {
             let count = tally.counts.get(&format!("{kind}::{name}")).copied().unwrap_or_default();
-            assert!(count >= 100, "{kind}::{name} happened {count} times in {SEEDS} lives");
+            // Few lives have a stop with a connection at work.
+            let least = if kind == "Away" { 10 } else { 100 };
+            assert!(count >= least, "{kind}::{name} happened {count} times in {SEEDS} lives");
         }
     }
 }

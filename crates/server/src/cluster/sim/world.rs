@@ -109,6 +109,8 @@ impl Around {
         let (who, bound) = match &lease.holder {
             Holder::Connection(client) => (self.whose(own, *client), true),
             Holder::Named(name) => (named(name), false),
+            // A leader leaves no such lease.
+            Holder::Away(_) => (None, false),
         };
         if recovers {
             return who.into_iter().for_each(|who| self.laws.recovers(epoch, (job.id, lease.token), who));

@@ -128,6 +128,7 @@ impl Oracle {
         self.boot_count += 1;
         self.workers.clear();
         self.returning.clear();
+        self.begins = true;
         self.uses = (0, 0);
         self.queues.iter_mut().for_each(|queue| queue.used = 0);
         self.next_worker = 1;
@@ -145,7 +146,7 @@ impl Oracle {
             memo.lease_due = memo.job.lease().map_or(Timestamp::NEVER, |lease| lease.until);
             let reserved = |lease: &Lease| match &lease.holder {
                 Holder::Named(name) if lease.on_expiry == OnExpiry::Fail && !name.is_empty() => Some(name.clone()),
-                Holder::Named(_) | Holder::Connection(_) => None,
+                Holder::Named(_) | Holder::Connection(_) | Holder::Away(_) => None,
             };
             self.returning.extend(memo.job.lease().and_then(reserved));
             memo.lease_worker = None;

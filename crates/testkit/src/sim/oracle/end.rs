@@ -17,6 +17,7 @@ impl Oracle {
         let holder = |holder: &Holder| match holder {
             Holder::Connection(holder) => self.protocol_of(*holder),
             Holder::Named(name) => self.workers.iter().find(|worker| worker.name == **name)?.protocol,
+            Holder::Away(protocol) => Some(*protocol),
         };
         let holds = |memo: &JobMemo| {
             memo.job.lease().is_some_and(|lease| match proof {
@@ -27,7 +28,11 @@ impl Oracle {
                         && (self.may_name(client, memo) || self.may_see(client, holder(&lease.holder)))
                 }
                 Proof::Token(token) => token == lease.token,
-                Proof::Connection => lease.holder == Holder::Connection(client),
+                Proof::Connection => match lease.holder {
+                    Holder::Connection(holder) => holder == client,
+                    Holder::Away(protocol) => self.protocol_of(client) == Some(protocol),
+                    Holder::Named(_) => false,
+                },
                 Proof::Late => false,
             })
         };
@@ -47,6 +52,7 @@ impl Oracle {
         match holder {
             Holder::Connection(holder) => *holder == client,
             Holder::Named(name) => self.worker_named(name).is_some_and(|named| Some(named.number) == worker),
+            Holder::Away(protocol) => self.protocol_of(client) == Some(*protocol),
         }
     }
 
@@ -75,6 +81,9 @@ impl Oracle {
             Err(Refusal::NotHeld) => self.left(client, claim)?,
             _ => self.claimed_of(client, held, QueueKind::Work)?,
         };
+        if self.job(id).is_some_and(JobMemo::is_away) {
+            self.see("Away::Reports");
+        }
         if self.job(id).is_some_and(|memo| memo.job.lease().is_none()) {
             self.see(match claim.1 {
                 Proof::Late => "Finish::Late",
@@ -414,6 +423,11 @@ impl Oracle {
         let Some(lease) = memo.job.lease() else { return };
         let (on_expiry, is_held, own) = (lease.on_expiry, lease.connection_bound(), memo.job.retry.losses_max);
         let cycle = memo.job.cycle();
+        if memo.is_away() {
+            memo.job.extra.iter_mut().for_each(|extra| extra.progress = None);
+            self.see("Away::NotBack");
+            return self.make_ready(id, None);
+        }
         self.count_total(id, |totals| totals.timed_out += 1);
         match on_expiry {
             OnExpiry::Requeue if is_held && own == 0 && self.limits.losses_max == 0 => {

@@ -40,8 +40,13 @@ impl JobMemo {
     pub(crate) fn connection(&self) -> Option<ClientId> {
         match self.job.lease().map(|lease| &lease.holder) {
             Some(Holder::Connection(client)) => Some(*client),
-            Some(Holder::Named(_)) | None => None,
+            Some(Holder::Named(_) | Holder::Away(_)) | None => None,
         }
+    }
+
+    /// Whether a worker of the daemon's earlier life may come back and report on it.
+    pub(crate) fn is_away(&self) -> bool {
+        self.job.lease().is_some_and(|lease| matches!(lease.holder, Holder::Away(_)))
     }
 
     /// Whether it lived for its listeners, and they are gone.

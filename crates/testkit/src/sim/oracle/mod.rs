@@ -73,6 +73,8 @@ pub(crate) struct Oracle {
     uses: (u64, u64),
     /// Workers that had reservations before a restart.
     returning: BTreeSet<Box<[u8]>>,
+    /// The daemon has recovered, and does not have the time yet.
+    begins: bool,
     /// In the order in which they were woken.
     awake: Vec<Wakeup>,
     pub(crate) totals: Totals,
@@ -133,6 +135,7 @@ impl Oracle {
             workers: Vec::new(),
             uses: (0, 0),
             returning: BTreeSet::new(),
+            begins: false,
             awake: Vec::new(),
             totals: Totals::default(),
             days: vec![(0, Totals::default())],
@@ -308,6 +311,7 @@ impl Oracle {
         self.look_at_clocks();
         self.look_at_day();
         self.await_workers();
+        self.await_return();
         while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
             match due {
                 Due::JobState(id) => self.place_due(id),

@@ -96,6 +96,7 @@ impl Oracle {
         let counts = |holder: &Holder| match holder {
             Holder::Connection(holder) => *holder == client && (bound || nameless),
             Holder::Named(name) => **name == *worker && !bound,
+            Holder::Away(_) => false,
         };
         let its = |memo: &&JobMemo| {
             let lease = memo.job.lease();

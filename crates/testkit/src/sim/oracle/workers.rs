@@ -1,6 +1,8 @@
 //! Workers known by name.
 
-use windlass_engine::{ClientId, Holder, JobId, Lease, Notice, OnExpiry, Protocol, Refusal, Reply, Thing, WorkerState};
+use windlass_engine::{
+    ClientId, Holder, JobId, JobState, Lease, Notice, OnExpiry, Protocol, Refusal, Reply, Thing, WorkerState,
+};
 
 use super::{Answer, JobMemo, Oracle, WorkerMemo, id_of};
 
@@ -79,6 +81,34 @@ impl Oracle {
             }
             let name = name.into_vec().into();
             self.workers.push(WorkerMemo { number, name, about, state, beat_at, memory_bytes: None, protocol });
+        }
+    }
+
+    /// The daemon stops in order: the jobs that workers have over connections wait for them.
+    pub(crate) fn leave(&mut self) {
+        let until = self.now.after_ms(self.limits.return_ms);
+        let left = |memo: &JobMemo| {
+            let holder = Holder::Away(self.protocol_of(memo.connection()?)?);
+            let Lease { token, taken_at, .. } = *memo.job.lease()?;
+            let is_kept = memo.job.durable && memo.job.cycle().is_none();
+            is_kept.then(|| (memo.job.id, Lease::new(holder, token, taken_at, until, OnExpiry::Requeue)))
+        };
+        let all: Vec<_> = self.jobs.iter().filter_map(left).collect();
+        for (job, lease) in all {
+            self.see("Away::Left");
+            self.put(job, JobState::Leased(Box::new(lease)));
+        }
+        self.freed.clear();
+    }
+
+    /// The daemon begins: the workers that had jobs over connections before may come back.
+    pub(super) fn await_return(&mut self) {
+        let until = self.now.after_ms(self.limits.return_ms);
+        let begins = std::mem::take(&mut self.begins);
+        for memo in self.jobs.iter_mut().filter(|memo| begins && memo.is_away()) {
+            if let JobState::Leased(lease) = &mut memo.job.state {
+                (lease.until, memo.lease_due) = (until, until);
+            }
         }
     }
 
