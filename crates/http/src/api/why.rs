@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 use windlass_bridge::Job as Crossing;
-use windlass_engine::{Holder, JobState, JobView, LeaseHolder, Why};
+use windlass_engine::{Holder, JobState, JobView, LeaseHolder, OnExpiry, Protocol, Why};
 
 use super::views::{Failure, state_name};
 use crate::app::{App, Now};
@@ -89,6 +89,11 @@ fn leased(holder: &LeaseHolder, view: &JobView, app: &App, now: Now) -> String {
     if let Some(lease) = view.job.lease() {
         let since = now.text(lease.taken_at).map(|since| format!(", since {since}"));
         let until = now.text(lease.until).map(|until| format!(", until {until} at the latest"));
+        let is_faktorys = view.job.protocol == Protocol::FAKTORY && lease.on_expiry == OnExpiry::Fail;
+        let until = until.map(|until| match (Name::of(worker), is_faktorys) {
+            (Some(_), true) => until + "; with faktory.requeue_on_worker_death, until the worker is lost",
+            (None, _) | (_, false) => until,
+        });
         text.extend([since, until].into_iter().flatten());
     }
     text
