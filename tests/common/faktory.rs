@@ -67,6 +67,11 @@ impl Fwp {
         self.read()
     }
 
+    /// The answer to a line that was only sent.
+    pub(crate) fn hear(&mut self) -> io::Result<String> {
+        self.read()
+    }
+
     fn read(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;

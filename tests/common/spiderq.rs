@@ -103,6 +103,11 @@ impl Bare {
         self.hear()
     }
 
+    /// Sends a request and does not wait for its reply.
+    pub fn say(&mut self, request: &[u8]) {
+        self.0.write_all(request).unwrap();
+    }
+
     pub fn lease(&mut self, blocks: bool) -> Option<Lease> {
         Lease::of(&self.ask(&lend(FOREVER_MS, blocks)))
     }

@@ -7,12 +7,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use serde_json::json;
 use windlass_gearman::wire::{Kind, Message, Request, Response};
 use windlass_testkit::daemon::{Daemon, EVENTMQ_OFF};
 
-use crate::common;
 use crate::common::faktory::Fwp;
-use crate::common::{Peer, daemon, kind, submission, wait_for_log, wait_until};
+use crate::common::http::Http;
+use crate::common::{self, Peer, daemon, eventmq, kind, spiderq, submission, wait_for_log, wait_until};
 
 /// Waits until no new connection is accepted.
 fn wait_until_closed(address: SocketAddr) {
@@ -43,6 +44,114 @@ fn a_faktory_worker_is_notified_and_keeps_its_reservation() {
     assert_eq!(worker.ask(r#"FAIL {"jid":"surv0001"}"#), "+OK");
     assert_eq!(worker.ask(r#"ACK {"jid":"surv0002"}"#), "+OK");
     assert!(worker.ask("INFO").contains(r#""sets":{"dead":0,"retries":1,"scheduled":0,"working":0}"#));
+}
+
+/// An HTTP connection that stays open.
+struct KeptOpen(TcpStream);
+
+impl KeptOpen {
+    /// Sends a request without a body.
+    fn say(&mut self, method: &str, path: &str) {
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+        self.0.write_all(request.as_bytes()).unwrap();
+    }
+
+    /// What comes up to this text.
+    fn hear(&mut self, end: &str) -> String {
+        let mut heard = Vec::new();
+        while !heard.ends_with(end.as_bytes()) {
+            let mut byte = [0];
+            self.0.read_exact(&mut byte).unwrap_or_else(|why| panic!("{why}: {}", String::from_utf8_lossy(&heard)));
+            heard.push(byte[0]);
+        }
+        String::from_utf8(heard).unwrap()
+    }
+}
+
+/// A daemon that stands still reads nothing, and then finds the reports and the signal at once.
+#[test]
+fn reports_that_have_been_sent_when_the_daemon_is_stopped_are_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).eventmq("").start();
+    let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
+    gearman.can_do("f").unwrap();
+    gearman.submit("f", "", "x").unwrap();
+    let handle = gearman.grab().unwrap().unwrap().handle;
+    let mut faktory = Fwp::connect(daemon.address("faktory"));
+    // Nothing but its own report shows that it is at work.
+    let mut nameless = Fwp::try_hello(daemon.address("faktory")).unwrap();
+    for (worker, jid) in [(&mut faktory, "job000001"), (&mut nameless, "job000002")] {
+        assert_eq!(worker.ask(&format!(r#"PUSH {{"jid":"{jid}","jobtype":"T","args":[],"retry":0}}"#)), "+OK");
+        assert!(worker.ask("FETCH default").contains(jid));
+    }
+    let mut eventmq = eventmq::Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "mail"]]"#);
+    let job = r#"["run", {"callable": "report", "path": "tasks"}]"#;
+    eventmq::Peer::connect(daemon.address("eventmq"), "client").request("one", "mail", "", job);
+    eventmq.ready(1);
+    assert_eq!(eventmq.hear().unwrap()[0], "REQUEST");
+    let mut spiderq = spiderq::Bare::connect(daemon.address("spiderq"));
+    assert_eq!(spiderq.ask(&spiderq::add("a", b"1")), spiderq::ADDED);
+    let lease = spiderq.lease(false).unwrap();
+    let mut http = KeptOpen(common::socket(daemon.address("http")).unwrap());
+    assert_eq!(faktory.ask(r#"PUSH {"jid":"job000003","jobtype":"T","queue":"web","args":[]}"#), "+OK");
+    http.say("POST", "/api/v1/queues/web/take?protocol=faktory");
+    let head = http.hear("\r\n\r\n");
+    let length = head.to_lowercase().split_once("content-length: ").unwrap_or_else(|| panic!("{head}")).1.to_owned();
+    let mut taken = vec![0; length.split("\r\n").next().unwrap().parse().unwrap()];
+    http.0.read_exact(&mut taken).unwrap();
+    let taken: serde_json::Value = serde_json::from_slice(&taken).unwrap();
+
+    daemon.signal("STOP");
+    gearman.complete(&handle).unwrap();
+    faktory.say(r#"ACK {"jid":"job000001"}"#);
+    nameless.say(r#"FAIL {"jid":"job000002"}"#);
+    eventmq.say(&["REPLY", "reply", r#"{"value": 1}"#, "one"]).unwrap();
+    spiderq.say(&spiderq::repay(&lease, spiderq::Status::Reward));
+    http.say("POST", &format!("/api/v1/leases/{}/done", taken["lease"].as_str().unwrap()));
+    daemon.signal("TERM");
+    daemon.signal("CONT");
+    assert_stopped(&mut daemon);
+    assert_eq!([faktory.hear().unwrap(), nameless.hear().unwrap()], ["+OK", "+OK"]);
+    assert_eq!(spiderq.hear().unwrap(), spiderq::REPAID);
+    assert!(http.hear("\r\n").contains("204"));
+    assert_eq!(eventmq.hear().unwrap()[0], "KBYE");
+
+    daemon.restart();
+    let states = Http(daemon.address("http")).get("/api/v1/status").json()["states"].clone();
+    // The entry of spiderq.
+    let expected = json!({"dead": 0, "done": 0, "leased": 0, "parked": 0, "ready": 1, "retrying": 0, "scheduled": 0});
+    assert_eq!(states, expected);
+}
+
+#[test]
+fn a_worker_has_a_moment_to_report_when_the_daemon_is_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).set("server.return_grace = 0").start();
+    let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
+    worker.can_do("f").unwrap();
+    worker.submit("f", "", "first").unwrap();
+    worker.submit("f", "", "second").unwrap();
+    let handle = worker.grab().unwrap().unwrap().handle;
+    daemon.signal("TERM");
+    wait_until_closed(daemon.address("gearman"));
+    worker.complete(&handle).unwrap();
+    assert_stopped(&mut daemon);
+    daemon.restart();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    assert_eq!(peer.listing("status").unwrap(), ["f\t1\t0\t0"], "the second job is left");
+}
+
+#[test]
+fn a_fetch_that_waits_when_the_daemon_is_stopped_gets_no_job_and_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).start();
+    let (mut waits, mut idle) = (Fwp::connect(daemon.address("faktory")), Fwp::connect(daemon.address("faktory")));
+    waits.say("FETCH default");
+    daemon.signal("TERM");
+    assert_stopped(&mut daemon);
+    assert_eq!(waits.hear().unwrap(), "null");
+    assert!(waits.hear().is_err(), "the connection is closed");
+    assert_eq!(idle.ask("INFO"), "-ERR shutdown in progress");
 }
 
 #[test]

@@ -275,6 +275,12 @@ impl Accept for UnixListener {
     }
 }
 
+/// The daemon stops, and the runtime has looked at all sockets since: a request that had arrived has begun.
+async fn last_look(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::task::yield_now().await;
+}
+
 /// Serves one connection to its end: that of the daemon, or until the connection gives way.
 async fn converse<S>(
     stream: impl AsyncRead + AsyncWrite,
@@ -294,7 +300,7 @@ where
         biased;
         () = leave.cancelled() => return Reason::Limit("connections_max"),
         ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
+        () = last_look(&stop) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -49,6 +49,7 @@ mod hand_outs;
 #[cfg(test)]
 mod in_hand;
 mod input;
+mod stop;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(test)]
@@ -167,8 +168,10 @@ pub(crate) struct Connection {
     ending: Option<Reason>,
     /// Why the connection ends at once.
     over: Option<End>,
-    /// The session has been notified that the daemon stops.
+    /// The daemon stops.
     stopping: bool,
+    /// Then the connection parts from a peer that goes on sending.
+    parts_at: Timestamp,
     /// The last bytes read end in a wait for a job.
     waits: bool,
     /// Reading is paused until the peer or the disk has caught up.
@@ -279,6 +282,7 @@ impl Connection {
             ending: None,
             over: None,
             stopping: false,
+            parts_at: Timestamp::NEVER,
             waits: false,
             paused: false,
             now,
@@ -347,8 +351,8 @@ impl Connection {
         if self.shaking_until.is_some() && !self.shake_hands(turn.stopping) {
             return;
         }
-        if turn.stopping && !self.stopping {
-            self.hear_of_the_stop();
+        if turn.stopping {
+            self.prepare_to_stop();
         }
         let is_due = self.session.next_deadline().is_some_and(|at| at <= self.now);
         self.read_socket(is_due);
@@ -393,13 +397,6 @@ impl Connection {
             Err(error) => self.over = Some(End::NoHandshake(error)),
         }
         false
-    }
-
-    fn hear_of_the_stop(&mut self) {
-        self.stopping = true;
-        self.heard_at = self.now;
-        self.session.on_shutdown(self.now, &mut self.outbox);
-        self.outbox.hang_up(Reason::Shutdown);
     }
 
     /// Reads, if the connection may, and passes the bytes to the session. `is_due`: a deadline of the session has come.
@@ -535,7 +532,7 @@ impl Connection {
         }
         let reading = self.begin_reading();
         let may_write = self.writable && !self.output.is_empty() && self.holds_back().is_none();
-        if (reading && self.readable) || may_write || self.may_visit() || self.has_got_room() {
+        if (reading && self.readable) || may_write || self.may_visit() || self.has_got_room() || self.is_to_part() {
             return Next::Turn;
         }
         let is_stuck = self.paused && self.readable && !self.writable && self.room() == 0;

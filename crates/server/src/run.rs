@@ -13,7 +13,7 @@ use crate::budget::Budget;
 use crate::cluster::Listening;
 use crate::config::{Config, Server};
 use crate::connection::{Bounds, Shared};
-use crate::control::{Control, EarlySignals, Heeded, Reloader, Signals, Values};
+use crate::control::{self, Control, EarlySignals, Heeded, Reloader, Signals, Values};
 use crate::data::{self, Store};
 use crate::door::{BoundDoor, Connects, Inside, Renewable};
 use crate::export::Exports;
@@ -158,6 +158,9 @@ async fn serve(
         }
     }
     acceptor.closed.cancel();
+    if outcome.is_ok() {
+        control::await_last_reports(&acceptor).await;
+    }
     stop.cancel();
     if outcome.is_err() {
         // They may wait for the store for ever, and the process ends.

@@ -230,9 +230,13 @@ impl Speaker for FaktorySpeaker {
         self.counted = None;
     }
 
-    /// Answers the client's pending or next command.
+    /// Answers the client's next command. A FETCH that waits gets no job: some stock workers read an error
+    /// there as a broken job.
     fn shutdown(&mut self, talk: &mut Talk<'_>) {
-        if self.handshake.is_none() {
+        if talk.withdraw_last_if(|ask| matches!(ask, Ask::Fetch(_))) {
+            talk.send(TakeCommand::Unwait);
+            reply::null(talk.bytes());
+        } else if self.handshake.is_none() {
             reply::error("shutdown in progress", talk.bytes());
         }
     }

@@ -64,6 +64,7 @@ impl Connection {
     pub(super) fn deadline(&self, reading: bool) -> Option<Timestamp> {
         let session = self.session.next_deadline().filter(|_| self.ending.is_none());
         let late = self.pending.deadline(self.shared.bounds.patience).filter(|_| reading);
-        [session, self.silent_until(), late, self.ahead.deadline(), self.watch.until()].into_iter().flatten().min()
+        let others = [self.silent_until(), late, self.ahead.deadline(), self.watch.until(), self.parts_at()];
+        others.into_iter().chain([session]).flatten().min()
     }
 }

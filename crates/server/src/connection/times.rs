@@ -14,6 +14,13 @@ fn open(bounds: Bounds, script: Script) -> InHand {
     it
 }
 
+/// The same, with a peer that takes everything.
+fn open_reading(script: Script) -> InHand {
+    let mut it = open(PATIENT, script);
+    it.takes(usize::MAX);
+    it
+}
+
 #[test]
 fn a_silent_peer_is_disconnected_after_idle_max() {
     let idle_max = Some(Duration::from_secs(60));
@@ -111,6 +118,7 @@ fn a_peer_has_a_second_to_take_something_while_the_daemon_stops() {
     it.arrives("x");
     it.turn(2000);
     it.stopping = true;
+    assert_eq!(it.turn(3000), "a turn", "it has looked for more");
     assert_eq!(it.turn(3000), "4000");
     it.takes(1);
     it.turn(3999);
@@ -121,11 +129,45 @@ fn a_peer_has_a_second_to_take_something_while_the_daemon_stops() {
     let mut it = open(PATIENT, Script::default());
     it.waits_for_commit(7, 9);
     it.stopping = true;
+    assert_eq!(it.turn(3000), "a turn");
     assert_eq!(it.turn(3000), "13000");
     it.desk.durable.store(7, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(it.turn(12_999), "13999", "the peer has its second from then on");
     it.takes(usize::MAX);
     assert_eq!(it.turn(13_000), "shutting down");
+}
+
+#[test]
+fn what_a_peer_has_sent_when_the_daemon_stops_is_read_before_the_goodbye() {
+    let mut it = open_reading(Script { commands: 1, ..Script::default() });
+    // The kernel has not reported the bytes.
+    it.wire().arrives.push_back(Ok(b"x".to_vec()));
+    it.stopping = true;
+    assert_eq!(it.turn(3000), "a turn");
+    assert_eq!(it.turn(3000), "shutting down");
+    assert_eq!(it.script().told, ["open", "bytes", "shutdown"]);
+    // One that goes on sending has its time.
+    let mut it = open_reading(Script::default());
+    it.stopping = true;
+    for at in [3000, 3100, 3199] {
+        it.arrives("x");
+        it.wire().is_drained_by_short_reads = false;
+        it.wire().arrives.push_back(Ok(b"y".to_vec()));
+        it.connection.notice(true, false, false);
+        assert_eq!(it.turn(at), "a turn");
+    }
+    it.arrives("x");
+    assert_eq!(it.turn(3200), "shutting down");
+    // A command that waits for its place holds the goodbye up for as long.
+    let mut it = open_reading(Script { commands: 1, ..Script::default() });
+    *it.desk.goes.lock().unwrap() = Visited::UntilRung;
+    it.arrives("x");
+    it.stopping = true;
+    assert_eq!(it.turn(3000), "3200");
+    *it.desk.goes.lock().unwrap() = Visited::All;
+    it.connection.rung();
+    assert_eq!(it.turn(3100), "a turn");
+    assert_eq!(it.turn(3100), "shutting down");
 }
 
 #[test]

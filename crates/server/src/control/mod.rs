@@ -5,6 +5,8 @@
 //! and waits for those that connected clients hold ([`WorkLeft::jobs`]), up to `server.drain_timeout`. Neither waits
 //! for queued jobs: they are on the disk, and are there when the daemon starts again. Only this daemon's clients count,
 //! not those of other daemons of a cluster.
+//!
+//! Every stop ends with a short drain ([`await_last_reports`]).
 
 mod reload;
 mod requests;
@@ -32,6 +34,12 @@ use crate::notify;
 
 /// How often the daemon checks whether a stop is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long a stop waits for the reports of workers that have jobs in hand.
+const LAST_REPORTS: Duration = Duration::from_millis(200);
+
+/// How often it looks.
+const LAST_REPORTS_EVERY: Duration = Duration::from_millis(10);
 
 /// The origin of a request to stop, if it is not a signal.
 const A_CLIENT: &str = "a client";
@@ -155,6 +163,16 @@ impl Course {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
+}
+
+/// The daemon stops in a moment: its clients get no more jobs, and connected workers may report on those that they have.
+pub(crate) async fn await_last_reports(acceptor: &Acceptor) {
+    let reports = async {
+        while drain_clients(acceptor).await.is_some_and(|left| !left.is_empty()) {
+            tokio::time::sleep(LAST_REPORTS_EVERY).await;
+        }
+    };
+    let _ = tokio::time::timeout(LAST_REPORTS, reports).await;
 }
 
 /// The clients of this daemon get no more jobs. Returns what they hold; `None`: no engine has answered.
