@@ -18,20 +18,19 @@ use windlass_session::Reason;
 use windlass_store::{Commit, Error as StoreError, Journal, Tenure};
 
 use self::delivery::Gates;
-use self::waiting::Waiting;
 use crate::broker::CommitDuty;
 use crate::budget::Budget;
 use crate::clock;
 use crate::mailbox::Mailbox;
 use crate::protocols::ProtocolNames;
 use crate::published::Publication;
+use crate::waking::{Durable, Idle, Waiting};
 use crate::warnings;
 
 mod delivery;
 #[cfg(test)]
 mod tests;
 mod visit;
-mod waiting;
 
 /// The daemon's own client number: connections begin at 1.
 const OURSELVES: ClientId = ClientId(0);
@@ -54,7 +53,7 @@ pub(crate) struct Hub {
     /// A client gets its next job when the end of its last one is on the disk, whether or not that end is acknowledged.
     hand_out_after_commit: bool,
     /// The newest commit that is on the disk.
-    durable: AtomicU64,
+    durable: Durable,
     /// The first commit of this run.
     first: u64,
     /// The limit on the memory of all connections together.
@@ -76,8 +75,8 @@ pub(crate) struct Hub {
     has_turns: AtomicBool,
     /// Serving threads commit at the end of their turns.
     commit_in_turns: AtomicBool,
-    /// The committer has nothing to do and waits to be unparked.
-    committer_idle: AtomicBool,
+    /// Whether the committing thread rests.
+    idle: Idle,
     committer: Mutex<Option<Thread>>,
     /// Rung when the engine's next deadline has moved forward.
     pub(crate) deadline_moved: Notify,
@@ -106,7 +105,7 @@ struct Core {
     /// Publications of this visit, with the mailboxes that they go to.
     publications: Vec<(Bytes, Vec<Arc<Mailbox>>)>,
     /// Mailboxes to ring for a commit, in order of commits.
-    waiting: Waiting,
+    waiting: Waiting<Arc<Mailbox>>,
     /// How many acknowledgements wait for the pending commit.
     acknowledgements: usize,
     /// The pending commit began without acknowledgements, and a serving thread has been notified of it.
@@ -123,7 +122,7 @@ impl Hub {
     pub(crate) fn new(engine: Engine, journal: Journal, durability: Durability, rng: u64) -> Self {
         // Recovered commits are on the disk; the next commit is not.
         let first = journal.pending_seq();
-        let durable = AtomicU64::new(first.saturating_sub(1));
+        let durable = Durable::new(first.saturating_sub(1));
         let core = Core {
             engine,
             journal,
@@ -133,7 +132,7 @@ impl Hub {
             context: Context::new(clock::now(), rng),
             words: VecDeque::new(),
             publications: Vec::new(),
-            waiting: Waiting::default(),
+            waiting: Waiting::new(),
             acknowledgements: 0,
             gathers: false,
             ticks_at: Timestamp::NEVER,
@@ -156,7 +155,7 @@ impl Hub {
             stopping: AtomicBool::new(false),
             has_turns: AtomicBool::new(false),
             commit_in_turns: AtomicBool::new(false),
-            committer_idle: AtomicBool::new(false),
+            idle: Idle::new(),
             committer: Mutex::new(None),
             deadline_moved: Notify::new(),
         }
@@ -307,7 +306,7 @@ impl Hub {
         if std::mem::take(&mut core.large) {
             core.large_until = barrier;
         }
-        let durable = self.durable.load(Ordering::Acquire);
+        let durable = self.durable.get();
         // Of the leases that outlive their connections a daemon's successor knows only what the journal has.
         let lease = if self.has_tenure() { gate } else { 0 };
         core.deliver(Gates { acknowledgement: gate, lease, barrier, durable }, &self.budget);
@@ -370,7 +369,7 @@ impl Hub {
     }
 
     pub(crate) fn wake_committer(&self) {
-        if self.committer_idle.swap(false, Ordering::AcqRel) {
+        if self.idle.must_wake() {
             self.unpark_committer();
         }
     }
@@ -381,9 +380,9 @@ impl Hub {
         }
     }
 
-    /// The committer must call this before its final check for work, then park.
-    pub(crate) fn committer_is_idle(&self) {
-        self.committer_idle.store(true, Ordering::Release);
+    /// Whether the committing thread, which has nothing to do as far as it knows, may park.
+    pub(crate) fn committer_may_park(&self, has_work: impl FnOnce() -> bool) -> bool {
+        self.idle.may_park(has_work)
     }
 
     /// Cuts the pending commit, if there is anything in it.
@@ -408,16 +407,13 @@ impl Hub {
         let (mut core, seq) = (self.lock(), commit.seq());
         core.journal.committed(seq);
         core.journal.reuse(commit);
-        self.durable.store(seq, Ordering::Release);
-        core.waiting.take(seq)
+        core.waiting.publish(&self.durable, seq)
     }
 
     /// Rings a mailbox when a commit is durable.
     pub(crate) fn ring_when_durable(&self, commit: u64, mailbox: &Arc<Mailbox>) {
         let mut core = self.lock();
-        if commit > self.durable.load(Ordering::Acquire) && !self.failed() {
-            core.waiting.add(commit, mailbox);
-        } else {
+        if self.failed() || !core.waiting.add_unless(&self.durable, commit, mailbox) {
             mailbox.ring();
         }
     }
@@ -429,7 +425,7 @@ impl Hub {
 
     /// The newest commit that is on the disk.
     pub(crate) fn durable(&self) -> u64 {
-        self.durable.load(Ordering::Acquire)
+        self.durable.get()
     }
 
     /// From now on serving threads look after the commits of their visits.

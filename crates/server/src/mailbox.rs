@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use windlass_engine::{ClientId, Event, JobId, Refusal, Reply, Timestamp, Token};
 use windlass_session::{Closer, Reason};
@@ -21,7 +20,7 @@ use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
 use crate::connection::POSTED_ROOM_BYTES;
 use crate::published::{Publication, Published};
 use crate::serving::{Ringer, Seat};
-use crate::waking::Bell;
+use crate::waking::{Bell, Door};
 
 #[cfg(test)]
 mod counts;
@@ -62,7 +61,8 @@ const KEPT_LETTERS_MAX: usize = 1 << 10;
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     inner: Mutex<Inner>,
-    bell: Bell,
+    /// Its place: the owner's thread, and the owner's place there. Another thread may take the owner over.
+    door: Door<(Arc<Ringer>, Seat)>,
     overflowed: AtomicBool,
     /// Why the owner must end, if another part of the daemon requires it.
     close_reason: OnceLock<Reason>,
@@ -83,8 +83,6 @@ pub(crate) struct Mailbox {
     sending: AtomicUsize,
     /// The owner's number.
     client: ClientId,
-    /// The owner's thread, and its place there. Another thread may take the owner over.
-    owner: ArcSwap<(Arc<Ringer>, Seat)>,
     /// So many items of the owner are on their way to another daemon.
     under_way: AtomicUsize,
     /// Bytes that the owner has taken, and the other daemon has not been told of.
@@ -156,7 +154,8 @@ impl Mailbox {
     fn of(bytes_max: usize, budget: Arc<Budget>, owner: (Arc<Ringer>, Seat), takes_early: bool) -> Self {
         Self {
             inner: Mutex::default(),
-            bell: Bell::new(),
+            client: owner.1.client,
+            door: Door::new(owner),
             overflowed: AtomicBool::new(false),
             close_reason: OnceLock::new(),
             len: AtomicUsize::new(0),
@@ -168,8 +167,6 @@ impl Mailbox {
             unsent: AtomicUsize::new(0),
             moved_at: AtomicU64::new(0),
             sending: AtomicUsize::new(0),
-            client: owner.1.client,
-            owner: ArcSwap::from_pointee(owner),
             under_way: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
             takes_early,
@@ -400,25 +397,22 @@ impl Mailbox {
 
     /// Makes the owner's thread look here.
     pub(crate) fn ring(&self) {
-        if self.bell.ring() {
-            let owner = self.owner.load();
-            owner.0.ring(owner.1);
-        }
+        self.door.ring(|(ringer, seat)| ringer.ring(*seat));
     }
 
     /// Whether the owner was rung, and whether it will look here by itself.
     pub(crate) const fn bell(&self) -> &Bell {
-        &self.bell
+        self.door.bell()
     }
 
     /// Whether the owner is on this thread.
     pub(crate) fn is_on(&self, ringer: &Arc<Ringer>) -> bool {
-        Arc::ptr_eq(&self.owner.load().0, ringer)
+        self.door.is_at(|(at, _)| Arc::ptr_eq(at, ringer))
     }
 
     /// The owner has moved to this thread, and will look here next: a ring before that may have gone to the old one.
     pub(crate) fn move_to(&self, ringer: Arc<Ringer>, seat: Seat) {
-        self.owner.store(Arc::new((ringer, seat)));
+        self.door.move_to((ringer, seat));
     }
 
     /// Adds one piece of mail, as [`Filling::push`] does.

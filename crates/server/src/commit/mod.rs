@@ -32,6 +32,7 @@ use crate::clock;
 use crate::hub::{Cut, Hub};
 use crate::mailbox::Mailbox;
 use crate::serving::Ringer;
+use crate::waking::HandOver;
 
 /// Times of the committing thread.
 #[derive(Clone, Copy, Debug)]
@@ -63,11 +64,10 @@ pub(crate) struct Committer {
 #[derive(Debug)]
 pub(crate) struct Commits {
     hub: Arc<Hub>,
-    writer: Mutex<Writer>,
+    /// The writer, and threads whose turn ended while another thread wrote.
+    hand_over: HandOver<Writer, Arc<Ringer>>,
     /// Has a lock of its own: a thread that finds the writer locked relies on its holder to pass the next commit on.
     policy: Mutex<Policy>,
-    /// Threads whose turn ended while another thread wrote.
-    queue: Mutex<Vec<Arc<Ringer>>>,
     times: Arc<CommitTimes>,
     pace: Pace,
     stop: AtomicBool,
@@ -123,7 +123,7 @@ impl Committer {
     /// Checks on commits. The main thread calls this every second or so. Returns the reason to die, if there is one.
     pub(crate) fn watch(&self, timeouts: CommitTimeouts) -> Option<&'static str> {
         let hub = &self.commits.hub;
-        let has_died = self.thread.is_finished() || self.commits.writer.is_poisoned();
+        let has_died = self.thread.is_finished() || self.commits.hand_over.writer().is_poisoned();
         if has_died && !self.commits.stopping() && hub.deposed().is_none() {
             return Some("a thread that commits has died");
         }
@@ -190,11 +190,9 @@ impl Commits {
         closed.is_ok()
     }
 
-    /// Waits until there is something to do. A thread that makes the journal non-empty after the call of
-    /// `committer_is_idle` unparks this one, so it misses nothing between the check and parking.
+    /// Waits until there is something to do.
     fn rest(&self) {
-        self.hub.committer_is_idle();
-        if !self.hub.is_urgent() && !self.stopping() {
+        if self.hub.committer_may_park(|| self.hub.is_urgent() || self.stopping()) {
             thread::park();
         }
     }
@@ -202,8 +200,7 @@ impl Commits {
     /// Waits for the next interval. A complete commit does not wait that long, so its memory is soon free for another.
     fn rest_for(&self, interval: Duration) {
         self.sleep(interval, || {
-            self.hub.committer_is_idle();
-            self.hub.with_journal(|_, journal| journal.is_behind())
+            !self.hub.committer_may_park(|| self.hub.with_journal(|_, journal| journal.is_behind()))
         });
     }
 
@@ -254,9 +251,8 @@ impl Commits {
         let writer = Writer { log, room, unseen: (LOOK_COMMITS, 0), failed: None, _guard: guard };
         Self {
             hub,
-            writer: Mutex::new(writer),
+            hand_over: HandOver::new(writer),
             policy: Mutex::default(),
-            queue: Mutex::default(),
             times: Arc::default(),
             pace,
             stop: AtomicBool::new(false),
@@ -269,8 +265,7 @@ impl Commits {
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
-        // A panic of another thread that held this lock ends the daemon: `watch`.
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hand_over.lock()
     }
 
     /// Records a measurement, and who commits from now on.

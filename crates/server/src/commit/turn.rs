@@ -3,13 +3,14 @@
 //! A change that no client waits for, such as the lease of a `FETCH`, is not worth a commit of its own. It joins the
 //! next commit that a client waits for, or gets its own after [`GATHER`].
 
-use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::Commits;
 use super::gather::Gather;
 use crate::broker::CommitDuty;
 use crate::serving::Ringer;
+use crate::waking::{Asked, NoThread};
 
 /// How long a change that no client waits for stays in memory before it gets a commit of its own.
 const GATHER: Duration = Duration::from_millis(1);
@@ -119,13 +120,10 @@ impl TurnCommits {
     fn commit(&mut self, commits: &Commits) -> bool {
         let hub = &commits.hub;
         let acknowledged = {
-            let mut writer = match commits.writer.try_lock() {
-                Ok(writer) => writer,
-                Err(TryLockError::WouldBlock) => {
-                    commits.queue().push(Arc::clone(&self.ringer));
-                    return true;
-                }
-                Err(TryLockError::Poisoned(_)) => return false,
+            let mut writer = match commits.hand_over.ask(|| Arc::clone(&self.ringer)) {
+                Asked::Granted(writer) => writer,
+                Asked::Queued => return true,
+                Asked::Broken => return false,
             };
             let large = hub.with_journal(|_, journal| journal.uncommitted_bytes()) > BYTES_MAX;
             if large || writer.failed.is_some() || !hub.commits_in_turns() || commits.stopping() {
@@ -159,18 +157,14 @@ impl Commits {
     /// Passes the changes that gathered during a commit to a thread whose turn ended meanwhile. Returns `false` if
     /// there is no such thread although there is something to commit.
     pub(super) fn pass_on(&self) -> bool {
-        let waiting = std::mem::take(&mut *self.queue());
-        if !self.hub.is_urgent() {
-            return true;
+        match self.hand_over.pass_on(|| self.hub.is_urgent()) {
+            Ok(None) => true,
+            Ok(Some(next)) if self.hub.commits_in_turns() => {
+                next.commit();
+                true
+            }
+            Ok(Some(_)) | Err(NoThread) => false,
         }
-        let next = waiting.first().filter(|_| self.hub.commits_in_turns());
-        next.into_iter().for_each(|ringer| ringer.commit());
-        next.is_some()
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Vec<Arc<Ringer>>> {
-        // Nothing that holds this lock can panic half way through a change.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -373,7 +367,7 @@ mod tests {
         commit_tests::push_bytes(&hub, 10);
         let committing = thread::spawn(thread::park);
         hub.set_committer(committing.thread().clone());
-        hub.committer_is_idle();
+        assert!(hub.committer_may_park(|| false));
         hub.set_commit_in_turns(false);
         turn.ends_turn = true;
         turn.end_turn();
@@ -384,16 +378,22 @@ mod tests {
         }
     }
 
+    /// A thread's turn ends while another one writes.
+    fn wait_for_the_writer(commits: &Commits) {
+        let _writer = commits.writer();
+        assert!(matches!(commits.hand_over.ask(|| nowhere().0), Asked::Queued));
+    }
+
     #[test]
     fn changes_that_gathered_during_a_commit_go_to_a_thread_that_waits() {
         let (hub, commits, _) = alone(&MemoryLog::new());
         assert!(commits.pass_on(), "there is nothing to commit");
         commit_tests::push_bytes(&hub, 10);
         assert!(!commits.pass_on(), "no thread waits");
-        commits.queue().push(nowhere().0);
+        wait_for_the_writer(&commits);
         assert!(commits.pass_on());
         assert!(!commits.pass_on(), "it waits no more");
-        commits.queue().push(nowhere().0);
+        wait_for_the_writer(&commits);
         hub.set_commit_in_turns(false);
         assert!(!commits.pass_on(), "serving threads do not commit now");
     }

@@ -8,9 +8,9 @@ use foldhash::HashMap;
 use windlass_engine::ClientId;
 
 use super::Core;
-use super::waiting::Waiting;
 use crate::budget::{Budget, Hold};
 use crate::mailbox::{Filling, Mail, Mailbox};
+use crate::waking::Waiting;
 
 /// The commits that the mail of a visit may wait for.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +58,7 @@ impl Core {
 /// The delivery of one visit's mail.
 struct Delivery<'a> {
     mailboxes: &'a HashMap<ClientId, Arc<Mailbox>>,
-    waiting: &'a mut Waiting,
+    waiting: &'a mut Waiting<Arc<Mailbox>>,
     acknowledgements: &'a mut usize,
     /// The commit that is not cut yet.
     pending: u64,

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -18,6 +18,7 @@ use super::{ASKED, Core, Durability, Hub, OURSELVES};
 use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
+use crate::waking::Durable;
 
 /// The work of one visit: half a millisecond, as the engine estimates it ([`Engine::work`]). The visit finishes the
 /// command that exceeds it.
@@ -67,13 +68,13 @@ impl Broker for Hub {
         if !self.assure() {
             return None;
         }
-        mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), room, into)
+        mailbox.take(self.durable(), self.failed(), room, into)
     }
 
     fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
         let may_act = self.may_act();
         if may_act {
-            mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), usize::MAX, into);
+            mailbox.take(self.durable(), self.failed(), usize::MAX, into);
         }
         may_act
     }
@@ -264,12 +265,9 @@ impl Hub {
 
 impl Core {
     /// Whether a large job is on its way to the disk. If so, the hub rings the client's mailbox when it has arrived.
-    fn must_wait_for_large(&mut self, client: ClientId, durable: &AtomicU64) -> bool {
-        let waits = self.large_until > durable.load(Ordering::Acquire);
-        if let Some(mailbox) = self.mailboxes.get(&client).filter(|_| waits) {
-            self.waiting.add(self.large_until, mailbox);
-        }
-        waits
+    fn must_wait_for_large(&mut self, client: ClientId, durable: &Durable) -> bool {
+        let Some(mailbox) = self.mailboxes.get(&client) else { return self.large_until > durable.get() };
+        self.waiting.add_unless(durable, self.large_until, mailbox)
     }
 
     /// Whether a poll of this client waits for room. Otherwise its next poll would wait, too, and it would be handed all

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::{Registry, Token, Waker};
 use tokio::sync::Notify;
@@ -29,8 +28,6 @@ pub(crate) struct Seat {
 #[derive(Debug)]
 pub(crate) struct Ringer {
     inbox: Inbox<Due>,
-    /// The thread takes no more connections.
-    stopped: AtomicBool,
     wake: Option<Wake>,
 }
 
@@ -69,7 +66,7 @@ impl Default for Ringer {
 
 impl Ringer {
     fn waking(wake: Option<Wake>) -> Self {
-        Self { inbox: Inbox::new(), stopped: AtomicBool::new(false), wake }
+        Self { inbox: Inbox::new(), wake }
     }
 
     pub(super) fn new(registry: &Registry) -> io::Result<Self> {
@@ -105,13 +102,8 @@ impl Ringer {
 
     /// Another thread's connection is to be served here, unless the thread ends.
     pub(super) fn take_over(&self, member: Box<Member>) -> Result<(), Box<Member>> {
-        let mut kept = Some(member);
-        self.add(|due| {
-            if !self.stopped.load(Ordering::SeqCst) {
-                due.moved.extend(kept.take());
-            }
-        });
-        kept.map_or(Ok(()), Err)
+        self.wake_if(self.inbox.offer(member, |due, member| due.moved.push(member))?);
+        Ok(())
     }
 
     /// The thread may commit.
@@ -120,14 +112,15 @@ impl Ringer {
     }
 
     pub(super) fn stop(&self) {
-        self.add(|due| {
-            due.stop = true;
-            self.stopped.store(true, Ordering::SeqCst);
-        });
+        self.wake_if(self.inbox.close(|due| due.stop = true));
     }
 
     fn add(&self, add: impl FnOnce(&mut Due)) {
-        if self.inbox.add(add)
+        self.wake_if(self.inbox.add(add));
+    }
+
+    fn wake_if(&self, sleeps: bool) {
+        if sleeps
             && let Some(Wake::Thread(waker)) = &self.wake
             && let Err(error) = waker.wake()
         {

@@ -9,21 +9,54 @@ use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 /// they read, so of two that meet one sees the other: a plain load could miss both.
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
-    due: Mutex<T>,
+    due: Mutex<Due<T>>,
     /// `due` holds something.
     is_due: AtomicBool,
     asleep: AtomicBool,
 }
 
+#[derive(Debug, Default)]
+struct Due<T> {
+    due: T,
+    /// The thread ends, and takes over nothing more.
+    closed: bool,
+}
+
 impl<T: Default> Inbox<T> {
     pub(crate) fn new() -> Self {
-        Self { due: Mutex::new(T::default()), is_due: AtomicBool::new(false), asleep: AtomicBool::new(false) }
+        Self { due: Mutex::default(), is_due: AtomicBool::new(false), asleep: AtomicBool::new(false) }
     }
 
     /// Adds something. Returns whether the thread sleeps, and the caller must wake it.
     #[must_use]
     pub(crate) fn add(&self, add: impl FnOnce(&mut T)) -> bool {
-        add(&mut self.lock());
+        add(&mut self.lock().due);
+        self.note()
+    }
+
+    /// Adds that the thread ends. It finds that together with, or after, all that it takes over.
+    #[must_use]
+    pub(crate) fn close(&self, add: impl FnOnce(&mut T)) -> bool {
+        let mut held = self.lock();
+        held.closed = true;
+        add(&mut held.due);
+        drop(held);
+        self.note()
+    }
+
+    /// Adds something that the thread takes over, unless the thread ends: then it comes back.
+    pub(crate) fn offer<M>(&self, item: M, add: impl FnOnce(&mut T, M)) -> Result<bool, M> {
+        let mut held = self.lock();
+        if held.closed {
+            return Err(item);
+        }
+        add(&mut held.due, item);
+        drop(held);
+        Ok(self.note())
+    }
+
+    /// Something is due. Returns whether the thread sleeps.
+    fn note(&self) -> bool {
         self.is_due.swap(true, Ordering::AcqRel);
         self.asleep.swap(false, Ordering::AcqRel)
     }
@@ -36,7 +69,7 @@ impl<T: Default> Inbox<T> {
     /// Moves everything to `into`, which must be empty.
     pub(crate) fn take(&self, into: &mut T) {
         if self.is_due.swap(false, Ordering::AcqRel) {
-            std::mem::swap(&mut *self.lock(), into);
+            std::mem::swap(&mut self.lock().due, into);
         }
     }
 
@@ -51,7 +84,7 @@ impl<T: Default> Inbox<T> {
         self.asleep.store(false, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, T> {
+    fn lock(&self) -> MutexGuard<'_, Due<T>> {
         // Nothing that holds this lock can panic half way through a change.
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,0 +1,59 @@
+//! Who is rung for which commit, and how a commit becomes durable.
+
+use std::collections::VecDeque;
+
+use super::sync::{AtomicU64, Ordering};
+
+/// The newest commit that is on the disk. All threads read it, and [`Waiting::publish`] moves it on.
+#[derive(Debug)]
+pub(crate) struct Durable(AtomicU64);
+
+impl Durable {
+    pub(crate) fn new(commit: u64) -> Self {
+        Self(AtomicU64::new(commit))
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Mailboxes with the commits for which they are rung, in order of commits. It stands behind the hub's lock, so a
+/// mailbox that comes too late for [`publish`](Self::publish) finds its commit durable.
+#[derive(Debug)]
+pub(crate) struct Waiting<M>(VecDeque<(u64, M)>);
+
+impl<M: Clone> Waiting<M> {
+    pub(crate) const fn new() -> Self {
+        Self(VecDeque::new())
+    }
+
+    /// Rings the mailbox once this commit is durable. Most come in order: a large job may wait for an older one.
+    pub(crate) fn add(&mut self, commit: u64, mailbox: &M) {
+        let at = match self.0.back() {
+            Some((last, _)) if *last > commit => self.0.partition_point(|(gate, _)| *gate <= commit),
+            Some(_) | None => self.0.len(),
+        };
+        self.0.insert(at, (commit, mailbox.clone()));
+    }
+
+    /// Rings the mailbox once this commit is durable, unless it is. Returns whether it is not.
+    pub(crate) fn add_unless(&mut self, durable: &Durable, commit: u64, mailbox: &M) -> bool {
+        let waits = commit > durable.get();
+        if waits {
+            self.add(commit, mailbox);
+        }
+        waits
+    }
+
+    /// The commit is on the disk. Takes out the mailboxes that wait for it, or for one before: the caller rings them.
+    pub(crate) fn publish(&mut self, durable: &Durable, commit: u64) -> Vec<M> {
+        durable.0.store(commit, Ordering::Release);
+        let due = self.0.partition_point(|(gate, _)| *gate <= commit);
+        self.0.drain(..due).map(|(_, mailbox)| mailbox).collect()
+    }
+
+    pub(crate) fn mailboxes(&self) -> Vec<M> {
+        self.0.iter().map(|(_, mailbox)| mailbox.clone()).collect()
+    }
+}

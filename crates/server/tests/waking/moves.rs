@@ -1,0 +1,88 @@
+//! Connections move between threads.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+use super::door::Door;
+use super::{Thread, bounded};
+
+/// A connection moves to a helper while it is rung: its first turn there looks at everything. `is_faulty`: it looks before it
+/// has moved.
+pub(crate) fn a_connection_moves(is_faulty: bool) {
+    let threads = [Thread::new(), Thread::new()];
+    let (door, letters) = (Arc::new(Door::new(0)), Arc::new(AtomicUsize::new(0)));
+    let sender = {
+        let (threads, door, letters) = (threads.clone(), Arc::clone(&door), Arc::clone(&letters));
+        thread::spawn(move || {
+            letters.fetch_add(1, Ordering::AcqRel);
+            door.ring(|owner| threads[*owner].add(|due| due.mail += 1));
+        })
+    };
+    // The old thread gives the connection away between two turns.
+    threads[1].add(|due| due.moved += 1);
+    let [_, helper] = &threads;
+    let mut has_it = false;
+    loop {
+        helper.wait(false);
+        let due = helper.take();
+        let moves = due.moved > 0;
+        has_it |= moves;
+        if moves && !is_faulty {
+            door.move_to(1);
+        }
+        // A seat of a connection that is not here yet finds no member.
+        if !has_it {
+            continue;
+        }
+        let _ = door.bell().attend();
+        let _ = door.bell().look();
+        if letters.swap(0, Ordering::AcqRel) > 0 {
+            break;
+        }
+        if moves && is_faulty {
+            door.move_to(1);
+        }
+    }
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_connection_that_moves_is_rung_at_its_old_or_new_place() {
+    loom::model(|| a_connection_moves(false));
+}
+
+/// A thread gives a connection to a helper that is about to end: the helper has it then, or the thread gets it back.
+#[test]
+fn a_connection_moves_to_a_helper_that_ends_or_comes_back() {
+    bounded(|| {
+        let helper = Thread::new();
+        let main = {
+            let helper = Arc::clone(&helper);
+            thread::spawn(move || {
+                let offered = helper.inbox.offer((), |due, ()| due.moved += 1);
+                if offered.is_ok_and(|sleeps| sleeps) {
+                    helper.waker.notify();
+                }
+                offered.is_ok()
+            })
+        };
+        let stops = {
+            let helper = Arc::clone(&helper);
+            thread::spawn(move || {
+                if helper.inbox.close(|due| due.stop = true) {
+                    helper.waker.notify();
+                }
+            })
+        };
+        let (mut moved, mut stop) = (0, false);
+        while !stop {
+            helper.wait(false);
+            let due = helper.take();
+            (moved, stop) = (moved + due.moved, due.stop);
+        }
+        let was_taken = main.join().unwrap();
+        stops.join().unwrap();
+        assert_eq!(moved, usize::from(was_taken));
+    });
+}
