@@ -55,7 +55,7 @@ enum Set {
     Spiderq,
     /// EventMQ over ZeroMQ's transport: windlass and the released router.
     Eventmq,
-    /// The rows that say where windlass stands, with all peers, also over a Unix socket.
+    /// The rows that show where windlass stands, with all peers, also over a Unix socket.
     Summary,
 }
 

@@ -69,7 +69,7 @@ impl Run<'_> {
         Ok(sample)
     }
 
-    /// A load on a server that runs already and has other work, too: its own counts say nothing about this load. The
+    /// A load on a server that runs already and has other work, too: its own counts do not describe this load. The
     /// jobs that a load without workers has left are taken out again, each exactly once.
     pub(crate) fn on_running(&self, protocol: &Protocol, ports: &Ports, shape: &Shape) -> Result<Sample, Error> {
         let bout = Bout::new(self, protocol, ports, None, true);

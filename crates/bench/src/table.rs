@@ -41,7 +41,7 @@ const IDLE_PLAN: Plan = Plan::Timed { warm: Duration::from_secs(4), window: Dura
 /// Workers of EventMQ's first group.
 pub(crate) const WORKERS: usize = 2;
 
-/// The rows that say where the daemon stands.
+/// The rows that show where the daemon stands.
 pub(crate) fn summary() -> Vec<Case> {
     let rows = |all: Vec<Case>, names: &[&str], group| {
         let mut rows: Vec<_> = all.into_iter().filter(|case| names.contains(&&*case.name)).collect();

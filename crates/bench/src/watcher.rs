@@ -11,9 +11,9 @@ use std::time::Duration;
 use crate::error::Error;
 
 const SCRAPE_EVERY: Duration = Duration::from_secs(1);
-/// The page looks again after so many scrapes.
+/// The page looks again after this many scrapes.
 const PAGE_EVERY: u64 = 5;
-/// The daemon opens the operator's socket after its ports. It is tried so often, with pauses.
+/// The daemon opens the operator's socket after its ports. It is tried this often, with pauses.
 const TRIES: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(10);
 
