@@ -91,7 +91,7 @@ pub(crate) enum Operate {
     /// Hand out no more jobs, wait for those that connected workers have, and stop the daemon. A second drain stops it
     /// now.
     Drain(Drain),
-    /// Read the configuration again, and say for each changed key whether it applies.
+    /// Read the configuration again, and report for each changed key whether it applies.
     Reload(Ask),
     /// Several daemons as one broker: what this one is, and having another one lead.
     Cluster(Cluster),

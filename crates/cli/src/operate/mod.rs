@@ -1,8 +1,8 @@
 //! Commands for operators: they ask the running daemon through its HTTP API (`client`) and show the answers (`show`).
 //! Their options: `arguments`.
 //!
-//! The daemon has a Unix socket in its data directory that only its owner may use: who owns the directory is the
-//! operator.
+//! The daemon has a Unix socket in its data directory that only its owner may use: the owner of the directory is
+//! the operator.
 
 mod arguments;
 mod client;

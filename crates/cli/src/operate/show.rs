@@ -233,7 +233,7 @@ pub(super) fn job(job: &Value) -> String {
     fields(&lines)
 }
 
-/// Who has a job: the name of the worker, the number of its connection, or both.
+/// The holder of a job: the name of the worker, the number of its connection, or both.
 fn holder(lease: &Value) -> String {
     let (worker, connection) = (text(at(lease, "/worker")), text(at(lease, "/connection")));
     match (worker.is_empty(), connection.is_empty()) {

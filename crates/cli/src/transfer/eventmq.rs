@@ -42,7 +42,7 @@ const WAIT: Duration = Duration::from_secs(1);
 /// How long to wait for a job that a router hands out while the worker takes leave.
 const LEAVE: Duration = Duration::from_millis(500);
 
-/// How long the daemon may take to accept a job. It does not say why it refuses one; its log does.
+/// How long the daemon may take to accept a job. Only its log has the reason of a refusal.
 const ACCEPTED_WITHIN: Duration = Duration::from_secs(10);
 
 const SILENT: &str = "no answer; the daemon's log has the reason";

@@ -376,8 +376,8 @@ impl New for NewFaktory {
     }
 }
 
-/// A daemon that is full, cannot write or does not permit it may accept the job later. What is wrong with the job
-/// itself, its batch, or an equal job here, stays wrong for long.
+/// A daemon that is full, cannot write or does not permit it may accept the job later. A fault of the job itself,
+/// of its batch, or of an equal job here stays for long.
 fn refusal(why: String) -> Answer {
     const HOPELESS: [&str; 7] =
         ["invalid JSON", "jobs must", "jobs cannot", "No such batch", "NOTUNIQUE", "body_bytes", "this jid"];

@@ -100,7 +100,7 @@ impl Guard {
         Ok(Self { curve, plain })
     }
 
-    /// What leaves in place of these frames of our peer, which are whole.
+    /// The bytes to send in place of these frames of our peer, which are whole.
     pub(super) fn seal(&mut self, frames: BytesMut) -> BytesMut {
         match &mut self.curve {
             Some(curve) => curve.seal(&frames),

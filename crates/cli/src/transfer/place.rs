@@ -65,7 +65,7 @@ pub(crate) struct Place {
     pub(super) login: Option<Login>,
     /// The scheme ends in `+tls`.
     is_tls: bool,
-    /// How to speak TLS, if the scheme says so: see [`Place::with_tls`].
+    /// How to speak TLS, if the scheme requires it: see [`Place::with_tls`].
     pub(super) tls: Option<Tls>,
 }
 
@@ -164,7 +164,7 @@ impl FromStr for Place {
         let (user, password) = match (scheme, login, login.and_then(|login| login.split_once(':'))) {
             (_, None, _) => (None, None),
             (Scheme::Gearman, ..) => return Err(format!("{name} has no password")),
-            // Faktory has no users: what is in front of the colon does not count.
+            // Faktory has no users: the part in front of the colon does not count.
             (Scheme::Faktory, _, Some((_, password))) => (None, Some(password)),
             (Scheme::Faktory, Some(password), None) => (None, Some(password)),
             (Scheme::Eventmq, _, Some((user, password))) if !user.is_empty() => (Some(user), Some(password)),

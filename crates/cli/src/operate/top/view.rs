@@ -75,7 +75,7 @@ impl Order {
 enum Wish {
     Quit,
     Look,
-    /// Choose the row so many rows below.
+    /// Choose the row this many rows below.
     Move(isize),
     Order,
     Tab,
