@@ -1,4 +1,5 @@
-//! What a client had at an engine that is gone, and claims of this one, which has recovered from the same journal.
+//! Claims: state that a client had at an engine that is gone, and asks of this one, which has recovered from the same
+//! journal.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{JobId, Protocol, Timestamp, Token};
 use crate::request::{JobRef, NewJob};
 
-/// What a client had at an earlier leader's engine, beside what it can ask for again with a command.
+/// State that a client had at an earlier leader's engine, and that no other command can restore.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Claim {
     /// It works on a job, under a lease that ends with its connection. If several clients claim one job, the highest

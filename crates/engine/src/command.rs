@@ -23,7 +23,7 @@ use crate::schedules::{NewSchedule, ScheduleRef};
 /// One request from one client.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Command {
-    /// What a connection is, and what work it can do.
+    /// Describes a connection and the work that it can do.
     Client(ClientCommand),
     /// A job, from outside.
     Job(JobCommand),
@@ -45,8 +45,8 @@ pub enum Command {
     Worker(WorkerCommand),
     /// Wait until every earlier change is durable. Answer: `Settled`.
     Barrier,
-    /// Have again what the client had at an engine that this one succeeds ([`crate::Engine::succeed`]). No answer. What
-    /// is not there any more ends as it does without a claim: a worker's report is refused, a listener receives
+    /// Restores a lease or another claim of a client after a change of leader ([`crate::Engine::succeed`]). No answer. A
+    /// claim of something that no longer exists has no effect: a worker's report is refused, a listener receives
     /// `Ended`.
     Claim(Box<Claim>),
 }

@@ -1,4 +1,4 @@
-//! Counters by day (UTC). The totals are recorded when a day begins; what was counted on a day is the difference to the
+//! Counters by day (UTC). The totals are recorded when a day begins. The counts of a day are the difference to the
 //! beginning of the next one, so that counting costs nothing more.
 //!
 //! A day begins when the first visit finds another date on the wall clock than the last one did. A clock that is set
@@ -10,7 +10,7 @@ use crate::change::Change;
 use crate::ids::Timestamp;
 use crate::query::Totals;
 
-/// So many beginnings are kept: those of half a year, and of some days that a clock begins twice.
+/// This many beginnings are kept: those of half a year, and of some days that a clock begins twice.
 pub const DAYS_KEPT: u64 = 256;
 
 const DAY_MS: u64 = 86_400_000;

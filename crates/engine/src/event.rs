@@ -1,7 +1,7 @@
-//! What the engine sends to clients: a reply answers one command, a notice comes unasked. Names are past participles.
+//! Events, which the engine sends to clients: a reply answers one command, a notice comes unasked. Names are past participles.
 //!
-//! What an event means for its carriers (does it wait for the journal, which queue names does it hold, how large is it)
-//! is declared here, so that they match no variants.
+//! The meaning of an event for its carriers (does it wait for the journal, which queue names does it hold, how large is
+//! it) is declared here, so that they match no variants.
 
 use std::collections::BTreeMap;
 
@@ -194,7 +194,7 @@ pub enum Watched {
     Queue(Bytes, QueueChange),
     /// Something has happened to the worker of this name. Watchers of one queue are not shown it.
     Worker(Bytes, WorkerChange),
-    /// So many changes were not shown, because the watcher had no room.
+    /// This many changes were not shown, because the watcher had no room.
     Missed(u64),
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Grace {
     takes: VecDeque<(ClientId, Tag, TakeCommand)>,
     /// How many of `takes` are whose.
     waiting: BTreeMap<ClientId, u32>,
-    /// Leases of jobs that nobody has brought back yet.
+    /// Leases of jobs that no client has brought back yet.
     expected: BTreeMap<JobId, Expected>,
     /// Jobs that clients have brought back.
     returned: BTreeSet<JobId>,
@@ -64,12 +64,12 @@ impl Grace {
         self.lasts(now) || !self.takes.is_empty()
     }
 
-    /// When something is to be done that has waited.
+    /// When something that has waited is due.
     pub(crate) fn next_at(&self) -> Timestamp {
         if self.has_any() { self.until } else { Timestamp::NEVER }
     }
 
-    /// Whether something is to be done that has waited.
+    /// Whether something that has waited is due.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.has_any() && self.until <= now
     }
@@ -160,7 +160,7 @@ impl Grace {
         self.expected.retain(|_, expected| expected.client != client);
     }
 
-    /// Nobody brings back what is expected still.
+    /// Gives up a lease that no client has brought back.
     pub(crate) fn give_up_one(&mut self) -> Option<Expected> {
         self.expected.pop_first().map(|(_, expected)| expected)
     }

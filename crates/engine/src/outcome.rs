@@ -1,4 +1,4 @@
-//! What replies and notices contain: what a push did, a job as its worker gets it, how a job ended or failed.
+//! Contents of replies and notices: what a push did, a job as its worker gets it, how a job ended or failed.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

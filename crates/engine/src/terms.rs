@@ -1,4 +1,4 @@
-//! What each command means for its carriers: what it needs of the store, which right it needs, which replies answer it,
+//! The meaning of each command for its carriers: what it needs of the store, which right it needs, which replies answer it,
 //! and which queue names it holds. A carrier (the server, a translator of names, a test) asks here and matches no
 //! commands itself.
 

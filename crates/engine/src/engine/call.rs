@@ -1,4 +1,4 @@
-//! The context of one call: who sent the command, the tag that its reply repeats, and where the output goes.
+//! The context of one call: the sender of the command, the tag that its reply repeats, and where the output goes.
 
 use crate::context::Context;
 use crate::event::Reply;

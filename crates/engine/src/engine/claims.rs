@@ -2,8 +2,8 @@
 //! have.
 //!
 //! During the grace ([`Grace`](crate::grace::Grace)) no job is handed out. Requests for work wait and are done in their
-//! order afterwards. Everything else goes on. A claim is answered by nothing; what cannot be true any more ends as it
-//! does without a claim: a worker's report is refused, a listener receives `Ended`.
+//! order afterwards. Everything else goes on. A claim gets no answer. A claim that cannot be true any more has no
+//! effect: a worker's report is refused, a listener receives `Ended`.
 //!
 //! - No job is leased under two claims: the higher token counts, which is that of the later leader. After the grace a
 //!   claim counts only for a job that waits, and of which this engine, and the journal, know earlier deliveries only;
@@ -173,7 +173,7 @@ pub(super) fn has_waited(state: &State) -> bool {
     state.grace.is_due(state.now) && !state.starved.waits(state.now)
 }
 
-/// When something is to be done that has waited.
+/// When something that has waited is due.
 pub(super) fn next_at(state: &State) -> Timestamp {
     let room_at = state.starved.again_at();
     let grace_at = state.grace.next_at();

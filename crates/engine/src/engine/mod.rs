@@ -222,7 +222,7 @@ impl Engine {
         &self.state.limits
     }
 
-    /// Replaces the limits. What exists already and exceeds a new limit stays, except dead jobs, which are dropped.
+    /// Replaces the limits. Existing jobs and names beyond a new limit stay, except dead jobs, which are dropped.
     pub fn set_limits(&mut self, limits: Limits) {
         self.state.limits = limits;
     }

@@ -20,7 +20,7 @@ const OWN_SHARE: usize = 64;
 /// How many queues are found at once: this share of all.
 const FOUND_SHARE: usize = 16;
 
-/// Of ten names, so many are in use when an operator is told.
+/// The operator is warned when this many of ten names are in use.
 const WARN_TENTHS: usize = 9;
 
 /// The uses of queues so far, and the queues that may give way.
@@ -29,7 +29,7 @@ pub(super) struct Uses {
     count: u64,
     /// Names by the protocols that have made them.
     made: BTreeMap<Protocol, usize>,
-    /// `count` at the beginning of the command: what is used since has a caller that knows its number.
+    /// `count` at the beginning of the command: a queue used since then has a caller that knows its number.
     begun: u64,
     /// Unused queues, with their last use at the time when they were found, the longest unused first.
     found: VecDeque<(u64, QueueId)>,
@@ -144,7 +144,7 @@ impl Queues {
         false
     }
 
-    /// Looks at all queues, for so many uses that its cost does not count.
+    /// Looks at all queues. One look serves many uses, so its cost does not count.
     fn find_unused(&mut self, limit: usize) {
         let is_free =
             |queue: &&Queue| queue.used <= self.uses.begun && queue.is_unused() && self.is_above_share(queue, limit);

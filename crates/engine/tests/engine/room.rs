@@ -1,4 +1,4 @@
-//! Jobs are handed out as far as a visit has room for their bytes. What has no room waits, in its order.
+//! Jobs are handed out as far as a visit has room for their bytes. The others wait, in their order.
 
 use windlass_engine::{ClientCommand, Command, TakeCommand};
 

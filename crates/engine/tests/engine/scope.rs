@@ -1,4 +1,4 @@
-//! What a client reaches of what another protocol has made: commands × protocols × isolated or bridged.
+//! Which objects of another protocol a client reaches: commands × protocols × isolated or bridged.
 
 use crate::common::*;
 use bytes::Bytes;
@@ -153,7 +153,7 @@ fn a_command_reaches_what_its_protocol_has_made_and_what_is_bridged() {
                 let mut broker = fleet(bridged);
                 let said = words(&broker.hear(client, command()));
                 broker.engine.check();
-                // Others may hear of the change, too.
+                // Others may be notified of the change, too.
                 let said = said.last().map(String::as_str).unwrap_or_default();
                 let what = format!("{protocol:?} {:?}, bridged: {bridged}", command());
                 assert_eq!(said, format!("{client} {expected}"), "{what}");

@@ -1,4 +1,4 @@
-//! What a command needs of the store, and what it is: the server asks these questions while the store fails, when it
+//! A command's needs of the store, and its kind: the server asks these questions while the store fails, when it
 //! drains, and when it counts.
 
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! What values say of themselves: the names of a lease's job, the bytes of an event, patterns, priorities, limits.
+//! The methods of values: the names of a lease's job, the bytes of an event, patterns, priorities, limits.
 
 use bytes::Bytes;
 use windlass_engine::{
