@@ -24,7 +24,7 @@ const ANNOUNCED_MAX: usize = 4_096;
 /// Other daemons that are known at a time.
 const OTHERS_MAX: usize = 64;
 
-/// A daemon that has announced nothing while this one made so many announcements is gone.
+/// A daemon that has announced nothing while this one made this many announcements is gone.
 const SILENT_MAX: u32 = 5;
 
 /// All registered workers and schedulers of the daemon, and what other daemons have announced.

@@ -56,7 +56,7 @@ impl Held {
     }
 }
 
-/// A worker's credits. The engine gets only so many of them that jobs and credits together stay within `jobs_max`; it
+/// A worker's credits. The engine gets them only as long as jobs and credits together stay within `jobs_max`; it
 /// gets the rest when jobs have ended.
 #[derive(Debug, Default)]
 pub(super) struct Credits {
