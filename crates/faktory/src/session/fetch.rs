@@ -21,8 +21,8 @@ use crate::wire::{FailureText, Foreign, Text, is_queue_name, jid_of, number_of, 
 /// A worker's time for a job without `reserve_for`, in milliseconds.
 const RESERVE_MS: u64 = 1_800_000;
 
-/// The moments at which FETCH stops to wait are one of so many parts of its wait apart. Then many idle workers are answered
-/// in the same turn of a thread, and each costs less of it.
+/// Waits of FETCH end at common moments, one of this many parts of the wait apart. Then a turn of a thread answers many
+/// idle workers, and each costs less of it.
 const TOGETHER_PARTS: u64 = 40;
 
 /// The engine's failure of an expired lease, and the message that deployed servers use for it.
