@@ -45,8 +45,8 @@ pub enum Command {
     Worker(WorkerCommand),
     /// Wait until every earlier change is durable. Answer: `Settled`.
     Barrier,
-    /// Restores a lease or another claim of a client after a change of leader ([`crate::Engine::succeed`]). No answer. A
-    /// claim of something that no longer exists has no effect: a worker's report is refused, a listener receives
+    /// Restores a lease or another claim of a client after a change of leader ([`crate::Engine::succeed`]). No answer.
+    /// A claim of something that no longer exists has no effect: a worker's report is refused, a listener receives
     /// `Ended`.
     Claim(Box<Claim>),
 }

@@ -1,4 +1,5 @@
-//! Events, which the engine sends to clients: a reply answers one command, a notice comes unasked. Names are past participles.
+//! Events, which the engine sends to clients: a reply answers one command, a notice comes unasked. Names are past
+//! participles.
 //!
 //! The meaning of an event for its carriers (does it wait for the journal, which queue names does it hold, how large is
 //! it) is declared here, so that they match no variants.

@@ -1,4 +1,4 @@
-//! Contents of replies and notices: what a push did, a job as its worker gets it, how a job ended or failed.
+//! Contents of replies and notices: the effect of a push, a job as its worker gets it, how a job ended or failed.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

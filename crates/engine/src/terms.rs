@@ -1,5 +1,5 @@
-//! The meaning of each command for its carriers: what it needs of the store, which right it needs, which replies answer it,
-//! and which queue names it holds. A carrier (the server, a translator of names, a test) asks here and matches no
+//! The terms of each command: its needs of the store, the right it needs, the replies that answer it, and the queue
+//! names it holds. A carrier (the server, a translator of names, a test) asks here and matches no
 //! commands itself.
 
 use bytes::Bytes;
