@@ -88,7 +88,7 @@ impl Crowd {
         Arc::new(Self(Mutex::new(state)))
     }
 
-    /// From now on there are so many places. Connections keep theirs.
+    /// From now on there are this many places. Connections keep theirs.
     pub(crate) fn limit(&self, all: usize) {
         self.lock().all = all;
     }

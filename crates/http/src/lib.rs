@@ -8,15 +8,15 @@
 //!
 //! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their
 //! limits) · `crowd` (which of them gives way) · `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of
-//! foreign web pages are refused) · `body` (what is read of requests) · `login` (who may do what) · `audit` (who did
-//! what) · `metrics` (what Prometheus scrapes) · `site` (web pages) · `problem`
+//! foreign web pages are refused) · `body` (reading requests) · `login` (roles) · `audit` (the record of
+//! changes) · `metrics` (for Prometheus) · `site` (web pages) · `problem`
 //! (errors) · `name`, `cursor` and `time` (formats of values).
 //!
 //! # Invariants
 //!
 //! * Everything a peer can make large is bounded before it is allocated: connections, headers, bodies, pages, waiting takes.
 //! * No request holds the engine for longer than a visit; a listing is a page.
-//! * Bodies and names are bytes: what is not UTF-8 is shown in base64, never altered.
+//! * Bodies and names are bytes: text that is not UTF-8 is shown in base64, never altered.
 
 mod api;
 mod app;

@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::app::App;
 use crate::problem::Problem;
 
-/// Rows of a page, if the request does not say.
+/// Rows of a page, if the request has no limit.
 const ROWS: u32 = 100;
 const ROWS_MAX: u32 = 1_000;
 

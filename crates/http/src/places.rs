@@ -15,7 +15,7 @@ pub(crate) struct Places {
 struct State {
     /// How many places there are.
     all: usize,
-    /// So many of those that are taken go when they become free.
+    /// This many taken places are removed when they become free.
     surplus: usize,
 }
 
@@ -31,7 +31,7 @@ impl Places {
         Arc::new(Self { free: Arc::new(Semaphore::new(all)), state: Mutex::new(State { all, surplus: 0 }) })
     }
 
-    /// From now on there are so many. Those that are taken stay taken.
+    /// From now on there are this many. Those that are taken stay taken.
     pub(crate) fn limit(&self, all: usize) {
         let mut state = self.lock();
         let State { all: before, surplus } = &mut *state;

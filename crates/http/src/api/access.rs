@@ -1,4 +1,4 @@
-//! Access: who asks is found before anything else; each group of routes demands a role; changes are recorded.
+//! Access: the login is found before anything else; each group of routes demands a role; changes are recorded.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl Visitor {
     }
 }
 
-/// A request without a valid login: a person is sent to the form, a program is told what to send.
+/// A request without a valid login: a person is sent to the form, a program gets a challenge.
 fn refused(request: &Request, problem: Problem) -> Response {
     let headers = request.headers();
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -111,7 +111,7 @@ struct Asked {
     claim: Claim,
 }
 
-/// What is to be verified.
+/// The credentials to verify.
 enum Claim {
     /// The path is open to everyone.
     None,

@@ -116,7 +116,7 @@ pub(super) async fn delete(
 
 /// Remove jobs, whatever their state
 ///
-/// What workers report afterwards on jobs that they had is refused.
+/// A worker's later report on a job that it had is refused.
 #[utoipa::path(post, path = "/api/v1/jobs/cancel", tag = "jobs", operation_id = "cancel_jobs", params(Conditions, How),
     responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
 )]

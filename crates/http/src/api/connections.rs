@@ -61,7 +61,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>
 
 /// Close a connection
 ///
-/// What follows is what follows when its client goes: jobs that it has return to their queues.
+/// The consequences are those of a client that goes: jobs that it has return to their queues.
 #[utoipa::path(post, path = "/api/v1/connections/{id}/close", tag = "connections", operation_id = "close_connection",
     params(("id" = u64, Path, description = "Its number")),
     responses((status = 204), (status = 404, body = Problem))

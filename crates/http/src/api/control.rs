@@ -60,7 +60,7 @@ impl Drain {
 
 /// Drain the daemon, then stop it
 ///
-/// No more connections, no more jobs for workers; named workers are told to be quiet. The daemon stops when no
+/// No more connections, no more jobs for workers; named workers are asked to be quiet. The daemon stops when no
 /// connected worker has a job, or after `server.drain_timeout`. Jobs may still be pushed over open connections. A
 /// second request stops the daemon now.
 #[utoipa::path(post, path = "/api/v1/drain", tag = "status", operation_id = "drain", responses(

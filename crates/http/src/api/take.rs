@@ -26,7 +26,7 @@ use crate::time::moment_text;
 /// The longest wait. Proxies cut longer requests, and a client can ask again.
 const WAIT_MAX: Period = Period::from_secs(300);
 
-/// The lease of a job, if the request does not say.
+/// The lease of a job, if the request has none.
 const LEASE: Period = Period::from_secs(60);
 
 /// On which terms.

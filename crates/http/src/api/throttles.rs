@@ -27,7 +27,7 @@ pub(crate) struct Throttled {
     pub(crate) throttle: Throttle,
     /// Its jobs that wait to be taken.
     pub(crate) ready: u32,
-    /// Who holds its slots, those who took them first; 10 at most.
+    /// The earliest holders of its slots; 10 at most.
     pub(crate) holders: Vec<SlotHolder>,
 }
 

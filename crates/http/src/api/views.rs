@@ -57,7 +57,7 @@ pub(crate) struct Job {
     /// When it leaves its state by itself: the time it is scheduled for or retried at, the end of its lease, the end of
     /// its retention.
     pub(crate) until: Option<String>,
-    /// Who has it, if it is leased.
+    /// Its holder, if it is leased.
     pub(crate) lease: Option<Lease>,
     /// 1 to 9; 9 is taken first.
     pub(crate) priority: u8,

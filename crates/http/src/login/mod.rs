@@ -1,4 +1,4 @@
-//! Who may ask, and for what: `http.logins`, and the verification of what a request brings along.
+//! Logins and their roles: `http.logins`, and the verification of a request's credentials.
 //!
 //! `file` reads and writes the lines, `verify` compares and bounds guessing, `session` remembers people who have logged
 //! in on a page. Without a file, everyone who reaches the door may do everything: then the addresses are this machine's

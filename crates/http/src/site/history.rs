@@ -12,7 +12,7 @@ use crate::problem::Outcome;
 
 /// How often the figures are read.
 const EVERY: Duration = Duration::from_secs(5);
-/// So many readings make one point of the day.
+/// This many readings make one point of the day.
 const PER_MINUTE: usize = 12;
 
 const HOUR_POINTS: usize = 720;

@@ -17,7 +17,7 @@ use crate::api::access::Visitor;
 use crate::login::Role;
 use crate::problem::{Outcome, Problem};
 
-/// Where a proxy tells below which path it shows these pages.
+/// The header in which a proxy sends the path below which it shows these pages.
 const PREFIX_HEADER: &str = "x-script-name";
 const PREFIX_BYTES_MAX: usize = 256;
 
@@ -117,7 +117,7 @@ impl Prefix {
     ///
     /// # Errors
     ///
-    /// It is not a path, or cannot be told from one of our own.
+    /// It is not a path, or begins like one of our own.
     pub(crate) fn of_config(text: &str) -> Result<Self, windlass_config::Error> {
         let senseless = |reason| Err(windlass_config::Error::senseless("http.path_prefix", reason));
         match Self::parse(text) {
@@ -161,7 +161,7 @@ impl Prefix {
 /// A request as it would be without the path of the proxy, which may or may not have removed it. The request remembers
 /// the prefix.
 ///
-/// A prefix that begins like one of our own paths stays: it cannot be told from them.
+/// A prefix that begins like one of our own paths stays: the two cannot be distinguished.
 pub(crate) fn below_prefix<B>(mut request: axum::http::Request<B>, configured: &Prefix) -> axum::http::Request<B> {
     let prefix = Prefix::of_request(request.headers(), configured);
     if let Some(uri) = prefix.remove_from(request.uri()) {
@@ -182,7 +182,7 @@ pub(super) fn page(template: &impl Template) -> Outcome<Html<String>> {
     template.render().map(Html).map_err(failed)
 }
 
-/// Gives the page its frame, makes pages of errors, and says what a browser may load.
+/// Gives the page its frame, makes pages of errors, and restricts what a browser may load.
 pub(super) async fn dress(mut request: Request, next: Next) -> Response {
     let shell = Shell::of(request.extensions());
     request.extensions_mut().insert(shell.clone());
