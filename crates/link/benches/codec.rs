@@ -22,7 +22,7 @@ const BATCH: u32 = 128;
 const ROUNDS: u32 = 8_000;
 /// Clients in the ledger.
 const CLIENTS: u64 = 1_000;
-/// Each measurement is the quickest of so many.
+/// Each measurement is the quickest of this many.
 const TRIES: usize = 5;
 
 /// The daemon's allocator.

@@ -19,7 +19,7 @@ pub enum Ask {
     Open {
         /// Its number, which is one of the edge's.
         client: ClientId,
-        /// Answers of so many bytes have room ([`windlass_engine::Event::bytes`]).
+        /// Answers of this many bytes have room ([`windlass_engine::Event::bytes`]).
         room: u64,
     },
     /// A client's command.
@@ -38,7 +38,7 @@ pub enum Ask {
         /// The answer repeats it.
         tag: Tag,
     },
-    /// In the place of so many pieces of bytes for the client's peer, which the edge keeps. They come back as `Words`.
+    /// Stands for this many pieces of bytes for the client's peer, which the edge keeps. They come back as `Words`.
     Words {
         /// The client.
         client: ClientId,
@@ -53,7 +53,7 @@ pub enum Ask {
         /// As the protocol encodes it.
         message: Bytes,
     },
-    /// Answers of so many more bytes have room: the client's session has taken as many. While a client has none, its
+    /// Answers of this many more bytes have room: the client's session has taken as many. While a client has none, its
     /// asks wait.
     Room {
         /// The client.

@@ -62,7 +62,7 @@ pub enum FrameError {
     Item(postcard::Error),
 }
 
-/// Items to frames. What is written stays here until it is taken.
+/// Turns items into frames, which stay here until they are taken.
 #[derive(Debug)]
 pub struct Encoder<T> {
     /// Whole frames, and the one that grows.

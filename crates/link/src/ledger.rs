@@ -1,8 +1,8 @@
-//! What an edge's clients have at the engine, so that it can be claimed of a new leader.
+//! The ledger: the state of an edge's clients at the engine, to be claimed of a new leader.
 //!
-//! The ledger sees every item in both directions, in order, and keeps what is not in the journal: who the clients are,
-//! what they serve, what they wait for, what they hold, and what they listen to. A command takes effect when
-//! [`Say::Applied`] counts it. So at the end of each frame the ledger has what the leader's engine has, beside the
+//! The ledger sees every item in both directions, in order, and keeps the state that is not in the journal: for each
+//! client its description, the queues it serves, its waits, its leases, and the jobs it listens to. A command takes
+//! effect when [`Say::Applied`] counts it. So at the end of each frame the ledger has what the leader's engine has, beside the
 //! commands that are on their way.
 //!
 //! Not here: the edge's mail, and its words that are on their way.
@@ -61,7 +61,7 @@ impl Ledger {
 
     /// Makes a report of a client, which the edge is about to send, one about the lease that the client knows: it gets
     /// that lease's token. Otherwise it would count for any lease that the client has when it arrives, also for one
-    /// that the client has not heard of. Clients that are lost report as they did.
+    /// that the client does not know. Clients that are lost report as they did.
     pub fn prove(&self, client: ClientId, command: &mut Command) {
         let Command::Lease(report) = command else { return };
         let Some(Entry::Kept(client)) = self.clients.get(&client) else { return };

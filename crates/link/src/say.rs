@@ -47,8 +47,8 @@ pub enum Say {
     Clock(Reading),
     /// Whether the store does not respond: then nothing is acknowledged, and what waits for a commit is unknown.
     Failed(bool),
-    /// So many more of a client's asks take effect here ([`Ask::is_counted`](crate::Ask::is_counted)): after all events
-    /// before this item, and before the events that answer them.
+    /// This many more of a client's asks take effect here ([`Ask::is_counted`](crate::Ask::is_counted)): after all
+    /// events before this item, and before the events that answer them.
     Applied {
         /// The client.
         client: ClientId,

@@ -1,4 +1,4 @@
-//! One client of the ledger: what it has, and its commands that are on their way.
+//! One client of the ledger, with its state and its commands that are on their way.
 
 use std::collections::VecDeque;
 
@@ -76,7 +76,7 @@ impl Client {
 
     // ---- from the leader -------------------------------------------------------------------------------------------
 
-    /// So many commands take effect.
+    /// This many commands take effect.
     pub(super) fn applied(&mut self, count: u32, turn: &mut u64) {
         self.has.settle();
         for _ in 0..count {

@@ -23,7 +23,7 @@ const ONE: ClientId = ClientId(1);
 enum Step {
     /// It sends a command.
     Ask(u64, Command),
-    /// So many commands take effect.
+    /// This many commands take effect.
     Applied(u32),
     Reply(u64, Reply),
     Notice(Notice),
@@ -333,7 +333,7 @@ fn what_a_client_has_is_claimed() {
         let inner = words[2..words.len() - 1].join(", ");
         assert_eq!(inner, expected, "{name}: {words:?}");
         assert!(words[0].starts_with("room") && words[1] == "open" && words.last().unwrap() == "claimed", "{words:?}");
-        // What was claimed is what is there.
+        // The ledger has exactly what was claimed.
         let again = ledger.claims();
         assert_eq!(format!("{again:?}"), format!("{asks:?}"), "{name}, again");
         ledger.asked(&Ask::Close { client: ONE });

@@ -198,7 +198,7 @@ impl<'de> Deserializer<'de> for &mut Dice {
     forward_to_deserialize_any! { i8 i16 i128 u128 f32 f64 char unit unit_struct identifier ignored_any }
 }
 
-/// So many elements.
+/// This many elements.
 struct Several<'a> {
     dice: &'a mut Dice,
     left: u64,

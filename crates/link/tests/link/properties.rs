@@ -44,7 +44,7 @@ fn come_back<T: Serialize + DeserializeOwned + Debug>(seeds: &[u64], cuts: &[Ind
     assert_eq!(looks(&decoded(&encoded(&items), cuts)), looks(&items));
 }
 
-/// What can be read of bytes that are not ours is written again and read the same.
+/// Items that are read from altered bytes are written again and read the same.
 fn stay<T: Serialize + DeserializeOwned + Debug>(seeds: &[u64], changes: &[(Index, u8)]) {
     let mut bytes = encoded(&items::<T>(seeds));
     for (place, bits) in changes {

@@ -211,7 +211,7 @@ impl Broker {
         }
     }
 
-    /// What the engine has, in the words of the ledger's claims, without the order of waits and without rooms.
+    /// The state of the clients at the engine, as claims of the ledger, without the order of waits and without rooms.
     fn engine_has(&mut self) -> BTreeMap<ClientId, BTreeSet<String>> {
         let mut all: BTreeMap<ClientId, BTreeSet<String>> = BTreeMap::new();
         for row in self.rows() {
@@ -312,9 +312,9 @@ fn without(all: &BTreeMap<ClientId, BTreeSet<String>>, gone: &BTreeSet<JobId>) -
     all.iter().map(|(client, has)| (*client, has.iter().filter(is_kept).cloned().collect())).collect()
 }
 
-/// When everything has arrived, the ledger is the leader's list of the edge's clients. What others did to a client's
-/// jobs without a notice is not in this script: only the client itself ends what it holds. An engine that recovers what
-/// a journal has, and then gets the claims, has the same jobs, leases and listeners as the one before.
+/// When everything has arrived, the ledger is the leader's list of the edge's clients. Changes by others
+/// of a client's jobs without a notice are not in this script: only the client itself ends the jobs it holds. An engine
+/// that recovers from a journal, and then gets the claims, has the same jobs, leases and listeners as the one before.
 #[test]
 fn the_ledger_is_what_the_engine_has() {
     for seed in 0..300 {
