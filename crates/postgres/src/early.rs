@@ -1,7 +1,7 @@
 //! Reading the store early: while a lease runs out that its holder does not renew, or while its holder offers the store.
 //!
-//! The daemon that takes the lease then has most of a large store in memory, and reads only the newest commits. What was
-//! read counts only if the table is still at the same point when the lease is taken.
+//! The daemon that takes the lease then has most of a large store in memory, and reads only the newest commits. The
+//! data counts only if the table is still at the same point when the lease is taken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

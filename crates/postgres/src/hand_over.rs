@@ -1,7 +1,7 @@
 //! An orderly change of the store's holder, in the row of its lease: the holder offers the store while it still serves,
 //! and a daemon that stands by reads the table meanwhile.
 //!
-//! The stages only save time. Who has the store is decided by the lease alone.
+//! The stages only save time. The lease alone decides which daemon has the store.
 
 use std::thread;
 use std::time::{Duration, Instant};

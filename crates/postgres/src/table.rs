@@ -110,7 +110,7 @@ impl PostgresTable {
         Ok(())
     }
 
-    /// Ends the transaction under the lease. When the answer is lost, the point in the table tells whether it was
+    /// Ends the transaction under the lease. When the answer is lost, the point in the table shows whether it was
     /// committed.
     fn commit(&mut self) -> Result<(), Error> {
         let Some(link) = self.link.take() else { return Ok(()) };
@@ -122,7 +122,7 @@ impl PostgresTable {
         if self.look_for(&point)? { Ok(()) } else { Err(why) }
     }
 
-    /// Whether the table has this point, as soon as the database says so.
+    /// Whether the table has this point, as soon as the database answers.
     fn look_for(&self, point: &[u8]) -> Result<bool, Error> {
         let end = Instant::now() + DOUBT;
         loop {
@@ -142,7 +142,7 @@ impl PostgresTable {
         Ok(link.query(READING, &look, &[&point_key()])?.first().map(|row| row.get(0)))
     }
 
-    /// Learns how large the table is. A database that cannot tell leaves it as it was.
+    /// Learns how large the table is. A database that does not answer leaves it as it was.
     fn measure(&mut self) {
         let pages = self.names.pages();
         let measured = Link::open(&self.target).and_then(|link| {
