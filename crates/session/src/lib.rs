@@ -116,7 +116,7 @@ pub struct Outbox {
     items: VecDeque<Item>,
     /// Bytes for the peer that are not an item yet; they become one item when something else follows.
     bytes: BytesMut,
-    /// So many of them are in no hurry.
+    /// This many of them are in no hurry.
     unhurried: usize,
     hang_up: Option<Reason>,
     stop: Option<Stop>,
@@ -315,8 +315,8 @@ impl Outbox {
         self.stop.take()
     }
 
-    /// Why the session ends its connection, if it has hung up since the last call. From then on the driver passes it no
-    /// more bytes, only the events that are still due, and sends the session's output for them.
+    /// Why the session ends its connection, if it has decided so since the last call. From then on the driver passes it
+    /// no more bytes, only the events that are still due, and sends the session's output for them.
     pub fn take_reason(&mut self) -> Option<Reason> {
         let reason = self.hang_up.take();
         if reason.is_some() {

@@ -246,7 +246,7 @@ pub struct ServedQueue {
     pub kind: QueueKind,
 }
 
-/// How an imported job behaves, as far as its source does not say so.
+/// How an imported job behaves, as far as its source does not define it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportTerms {
     /// The kind of its queue.
