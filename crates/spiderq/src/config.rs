@@ -129,7 +129,7 @@ pub struct CycleListener<'a> {
     pub terminate: bool,
     /// A connection's lent entries return to the queue when it ends.
     pub release_on_disconnect: bool,
-    /// Who may connect.
+    /// The clients that may connect.
     pub access: Access<'a>,
 }
 

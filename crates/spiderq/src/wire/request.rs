@@ -92,7 +92,7 @@ pub enum Mode {
     Tail,
 }
 
-/// What to do if there is no entry to lend.
+/// The behaviour if there is no entry to lend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
     /// Wait for one.
