@@ -15,7 +15,7 @@ use crate::store::{Error, LogTail, Position, Span};
 
 /// Records read at once, at most: a digest takes 24 bytes for each.
 const RECORDS_MAX: usize = 1 << 20;
-/// Room is made for a record in so many bytes of the log: memory that moves while it grows costs more.
+/// Room is made for one record in each this many bytes of the log: memory that moves while it grows costs more.
 const RECORD_BYTES: u64 = 64;
 
 /// The net change of one subject.

@@ -97,7 +97,7 @@ trait Hold: fmt::Debug + Send + Sync {}
 impl<T: fmt::Debug + Send + Sync> Hold for T {}
 
 impl Guard {
-    /// Holds this until it is dropped. `tenure`: the store belongs to this process only as long as that says so.
+    /// Holds this until it is dropped. `tenure`: the store belongs to this process only as long as that holds.
     pub fn new(held: impl fmt::Debug + Send + Sync + 'static, tenure: Option<Arc<dyn Tenure>>) -> Self {
         Self { _held: Box::new(held), tenure }
     }
@@ -115,7 +115,7 @@ impl std::fmt::Debug for dyn Log {
     }
 }
 
-/// What there is where a store may be.
+/// The state of a place where a store may be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
     /// Nothing: a start makes a store.

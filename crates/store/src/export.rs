@@ -48,7 +48,7 @@ use crate::salvage::Salvage;
 /// The version of the format.
 pub const EXPORT_VERSION: u64 = 1;
 
-/// Who writes an export, and when.
+/// The writer of an export, and the time.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
     /// The version of the daemon.

@@ -181,7 +181,7 @@ struct Parts {
 impl Parts {
     const ALL: Self = Self { known: Protocols::ALL, paused: Protocols::ALL, jobs_max_of: None };
 
-    /// Nothing is the same as all: a flag tells.
+    /// An empty set is written as all: a flag distinguishes them.
     fn of(image: &QueueImage) -> Self {
         let part = |protocols: Protocols| if protocols.is_empty() { Protocols::ALL } else { protocols };
         Self { known: part(image.known), paused: part(image.paused), jobs_max_of: image.jobs_max_of }

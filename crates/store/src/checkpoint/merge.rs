@@ -195,7 +195,7 @@ mod tests {
     use crate::store::Log as _;
     use crate::table::memory::MemoryTable;
 
-    /// A whole record of a job, as far as its tag tells.
+    /// A whole record of a job, as far as its tag shows.
     fn record(number: u8, bytes: usize) -> Vec<u8> {
         let mut record = vec![1, number];
         record.resize(bytes, 7);

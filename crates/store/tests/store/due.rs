@@ -7,7 +7,7 @@ use windlass_store::{CheckpointLimits, Log as _, MemoryLog, MemoryTable, Table a
 
 use crate::daemon::Daemon;
 
-/// A daemon whose checkpoints are due with so many bytes of log, the newest of which stay.
+/// A daemon whose checkpoints are due with this many bytes of log, the newest of which stay.
 fn daemon(log_bytes: u64, keep_bytes: u64) -> Daemon {
     let mut daemon = Daemon::on(MemoryLog::new(), MemoryTable::new());
     let limits = CheckpointLimits { log_bytes, keep_bytes, ..CheckpointLimits::default() };

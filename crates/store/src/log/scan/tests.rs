@@ -276,7 +276,7 @@ fn a_segment_that_does_not_continue_the_one_before_it_is_damage_even_without_ent
 
 #[test]
 fn a_loose_scan_shows_all_and_names_the_gaps() {
-    /// What is damaged and how, the mark, the commits from the first to the last that is found, and the gaps in them.
+    /// The damaged part, the damage, the mark, the commits from the first to the last one found, and the gaps in them.
     type Case = (&'static str, fn(&Made), u64, RangeInclusive<u64>, &'static [(u64, u64)]);
     let table: [Case; 9] = [
         ("nothing", |_| {}, 9, 1..=9, &[]),
