@@ -27,7 +27,7 @@ pub const EVENTMQ_OFF: &str = "[eventmq]\nlisten = []\nadmin_listen = []\npublis
 const EVENTMQ_ON: &str = "[eventmq]\nlisten = [\"127.0.0.1:0\"]\nadmin_listen = [\"127.0.0.1:0\"]\n\
                           publish_listen = [\"127.0.0.1:0\"]\nsubscribe_listen = [\"127.0.0.1:0\"]\n";
 
-/// If this variable has the address of a PostgreSQL server, a daemon whose plan says nothing of its store is one of two
+/// If this variable has the address of a PostgreSQL server, a daemon whose plan names no store is one of two
 /// on that server: it serves the clients, and another one leads. So the suites run over a link.
 const THROUGH_EDGE: &str = "WINDLASS_TEST_THROUGH_EDGE";
 

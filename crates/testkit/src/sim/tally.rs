@@ -31,7 +31,7 @@ impl Tally {
         self.note_many(what, 1);
     }
 
-    /// Something happened so many times.
+    /// Something happened this many times.
     pub fn note_many(&mut self, what: &str, count: u64) {
         *self.counts.entry(what.into()).or_default() += count;
     }

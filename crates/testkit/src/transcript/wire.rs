@@ -95,7 +95,7 @@ impl<'a> MemoryWire<'a> {
         Self { hub, greet: Box::new(greet), clients: BTreeMap::new(), scene: None }
     }
 
-    /// The same, where connections may do what the scene says.
+    /// The same, where connections may do what the scene allows.
     #[must_use]
     pub fn for_scene(self, scene: &'a Scene) -> Self {
         Self { scene: Some(scene), ..self }

@@ -210,7 +210,7 @@ impl Oracle {
         self.end_page(client, changed, next)
     }
 
-    /// A page of a bulk change has changed so many.
+    /// A page of a bulk change has changed this many.
     fn end_page(&mut self, client: ClientId, changed: usize, next: Option<Cursor>) -> Vec<(ClientId, Event)> {
         let changed = u32::try_from(changed).unwrap_or(u32::MAX);
         self.reply(client, Tag(2), Reply::Mutated { changed, next });
