@@ -1,4 +1,4 @@
-//! Who may connect to a listener: the keys that the sections of all protocols over ZMTP have, and the mechanism that
+//! Access to a listener: the keys that the sections of all protocols over ZMTP have, and the mechanism that
 //! they make.
 
 use std::path::Path;

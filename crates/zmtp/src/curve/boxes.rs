@@ -42,7 +42,7 @@ pub(super) fn put(crypto: &SalsaBox, nonce: &Nonce, text: &[&[u8]], out: &mut By
     let Some((tag, text)) = out.get_mut(at..).and_then(<[u8]>::split_first_chunk_mut::<TAG_BYTES>) else { return };
     match crypto.encrypt_in_place_detached(nonce.into(), b"", text) {
         Ok(made) => *tag = made.into(),
-        // Only associated data can fail, and there is none. What is not encrypted must not leave.
+        // Only associated data can fail, and there is none. Unencrypted text must not leave.
         Err(_) => text.fill(0),
     }
 }

@@ -116,7 +116,7 @@ impl CurveServer {
         Ok((client, metadata, Secured::new(crypto, Direction::TO_CLIENT, number)))
     }
 
-    /// The client's own key says that its transient key is for this server.
+    /// The client's own key vouches that its transient key is for this server.
     fn check_vouch(
         &self,
         awaited: &Awaited,

@@ -219,7 +219,7 @@ fn every_changed_byte_of_a_handshake_or_message_is_noticed() {
         }
     };
     assert_eq!(ends(&stream), Ok(b"ask".to_vec()));
-    // The padding of HELLO says nothing.
+    // The padding of HELLO has no meaning.
     let hello_at = GREETING_BYTES + 2;
     let padding = hello_at + 8..hello_at + 80;
     for at in (GREETING_BYTES..stream.len()).filter(|at| !padding.contains(at)) {
@@ -256,7 +256,7 @@ fn limits_hold_in_boxes() {
         wire.send(&frames(parts));
         assert_eq!(wire.read(), Err(expected));
     }
-    // What is not in a box is refused, whatever it is.
+    // Text outside a box is refused, whatever it is.
     for plain in [frames(&[b"ask"]), command(&Command::Ping { ttl_ds: 0, context: b"" })] {
         let (mut wire, _) = Wire::ready(Role::Router, &[], SocketType::Dealer);
         wire.input.extend_from_slice(&plain);
