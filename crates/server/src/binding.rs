@@ -56,7 +56,7 @@ pub(crate) struct Late {
 }
 
 impl Sockets {
-    /// Binds every address, unless the service manager has handed its socket over. What is in use is tried again for
+    /// Binds every address, unless the service manager has handed its socket over. An address in use is tried again for
     /// `server.in_use_timeout`; an address at its default, while the daemon runs, if any protocol is served at all.
     ///
     /// # Errors

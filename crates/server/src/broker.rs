@@ -56,7 +56,7 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
     pub(crate) client: ClientId,
-    /// What the visit does not reach stays here.
+    /// Items that the visit does not reach stay here.
     pub(crate) items: &'a mut VecDeque<Item>,
     /// The visit of this client ends when its answers have this many bytes.
     pub(crate) room: usize,
@@ -71,7 +71,7 @@ pub(crate) enum CommitDuty {
     None,
     /// Check a little later whether another reason for a commit has come.
     Later,
-    /// Commit at the end of its turn. So many acknowledgements wait for that; `usize::MAX` if the commit is full.
+    /// Commit at the end of its turn. This many acknowledgements wait for that; `usize::MAX` if the commit is full.
     Now { acknowledgements: usize },
 }
 

@@ -202,7 +202,7 @@ mod tests {
         mailbox
     }
 
-    /// Connections that hold so many bytes each.
+    /// Connections that hold this many bytes each.
     fn members<const MANY: usize>(budget: &Arc<Budget>, bytes: [usize; MANY]) -> [Arc<Mailbox>; MANY] {
         let mut client = 0;
         bytes.map(|bytes| {

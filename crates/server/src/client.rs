@@ -112,7 +112,7 @@ impl Clients {
 }
 
 impl Client {
-    /// The same client, which waits so much longer for the engine: for commands that wait for work.
+    /// The same client, which waits this much longer for the engine: for commands that wait for work.
     #[must_use]
     pub fn waiting(mut self, longer: Duration) -> Self {
         self.patience = PATIENCE + longer;
@@ -201,7 +201,7 @@ impl Client {
     /// Begins to look at the mailbox, and visits with what is left of the items. `None`: the store may not belong to
     /// this daemon now.
     fn visit(&self, items: &mut VecDeque<Item>) -> Option<Visited> {
-        // What comes from here on is announced, also if it comes before it is read.
+        // Mail that comes from here on is announced, also if it comes before the mailbox is read.
         let _ = self.mailbox.bell().look();
         let mut visited = Visited::All;
         if !items.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! The connection never waits. Its thread calls it in turns, together with all others that have something to do: `hear`
 //! reads and lets the session make commands, the thread visits the engine with the commands of all, `answer` passes the
-//! session its mail and writes once, and `next` says what the connection waits for.
+//! session its mail and writes once, and `next` returns what the connection waits for.
 //!
 //! Back-pressure: while the peer has not taken its answers, the connection reads nothing more, does no more of the
 //! requests it has read, and leaves mail in the mailbox, where its bytes are shared with others. It also reads nothing
@@ -196,13 +196,13 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// What the connections of a turn read together, if each of them has much to say.
+    /// What the connections of a turn read together, if each of them has much input.
     const BYTES: usize = 256 * 1024;
     /// What one of them reads, at least and at most: less costs more turns, more makes the others wait.
     const SHARE_BYTES_MIN: usize = 16 * 1024;
     const SHARE_BYTES_MAX: usize = 128 * 1024;
 
-    /// A turn of so many connections.
+    /// A turn of this many connections.
     pub(crate) fn of(connections: usize, reading: Reading, stopping: bool) -> Self {
         let share_bytes = Self::BYTES / connections.max(1);
         Self { reading, stopping, share_bytes: share_bytes.clamp(Self::SHARE_BYTES_MIN, Self::SHARE_BYTES_MAX) }
@@ -316,7 +316,7 @@ impl Connection {
         self.stream.source()
     }
 
-    /// The kernel says that the socket has bytes, or takes bytes.
+    /// The kernel reports that the socket has bytes, or takes bytes.
     pub(crate) const fn notice(&mut self, readable: bool, writable: bool, closed: bool) {
         self.readable |= readable;
         self.writable |= writable;
@@ -332,7 +332,7 @@ impl Connection {
         }
     }
 
-    /// Whether the kernel must say when the socket takes bytes.
+    /// Whether the kernel must report when the socket takes bytes.
     pub(crate) const fn waits_to_write(&self) -> bool {
         !self.writable
     }
@@ -390,7 +390,7 @@ impl Connection {
             Ok(false) if self.shaking_until.is_some_and(|until| until <= self.now) => {
                 self.over = Some(End::NoHandshake(io::ErrorKind::TimedOut.into()));
             }
-            // The kernel says when it takes the rest of our part.
+            // The kernel reports when it takes the rest of our part.
             Ok(false) => self.writable &= !self.stream.has_unwritten(),
             // A load balancer asks whether the port is open, or a client has changed its mind.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => self.end(Reason::PeerClosed),

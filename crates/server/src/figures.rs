@@ -1,5 +1,5 @@
-//! Figures of the daemon beside those of the engine, for metrics: what connections and commits have done, what the
-//! store, jobs and buffers take up and may take up, when certificates end. Read when they are asked for.
+//! Figures of the daemon beside those of the engine, for metrics: counts of connections and commits, the use and the
+//! limits of the store, of jobs and of buffers, the ends of certificates. Read when they are asked for.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -242,7 +242,7 @@ impl Hub {
     }
 
     /// Returns once the store belongs to this daemon: a thread that is about to visit, or to read mail, waits here
-    /// while that is uncertain. `false`: another daemon has the store, and this hub decides and says nothing more.
+    /// while that is uncertain. `false`: another daemon has the store, and this hub decides and sends nothing more.
     #[must_use]
     pub(crate) fn assure(&self) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -290,7 +290,7 @@ impl Hub {
     }
 
     /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes. `in_turn`: the calling
-    /// thread serves, and does what the result says about the commit.
+    /// thread serves, and does its part of the commit, which the result names.
     fn finish(&self, mut core: MutexGuard<'_, Core>, in_turn: bool) -> CommitDuty {
         let Core { engine, journal, context, .. } = &mut *core;
         journal.append(engine, &context.changes);

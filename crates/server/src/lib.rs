@@ -2,8 +2,8 @@
 //!
 //! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) ·
 //! `binding` and `handed` (sockets) · `listen` (accepts) · `serving` (threads and their turns) · `connection` (one
-//! socket, no protocol) · `broker` and `hub` (the engine behind its lock; what a visit is) · `mailbox` (mail that waits
-//! for one client), `published` (bytes that one connection publishes to others) and `output` (bytes that wait to be
+//! socket, no protocol) · `broker` and `hub` (the engine behind its lock, and visits to it) · `mailbox` (mail for
+//! one client), `published` (bytes that one connection publishes to others) and `output` (bytes that wait to be
 //! written) · `budget`, `places`, [`rates`], `patience` (limits on memory, connections and time) · `commit` (which
 //! thread commits, and when) · `protocols` (what protocols use of the daemon) · `warnings` (log lines for the operator)
 //! · `reconcile`, `recurring`, `rules`, `throttles`, `on_dead` (engine state that comes from the configuration) · `stream` and

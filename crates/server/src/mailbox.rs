@@ -85,7 +85,7 @@ pub(crate) struct Mailbox {
     client: ClientId,
     /// So many items of the owner are on their way to another daemon.
     under_way: AtomicUsize,
-    /// Bytes that the owner has taken, and the other daemon has not been told of.
+    /// Bytes that the owner has taken, and that are not reported to the other daemon yet.
     taken: AtomicUsize,
     /// The owner takes mail before its commit is durable, and passes the commit's number on.
     takes_early: bool,
@@ -367,7 +367,7 @@ impl Mailbox {
         self.len() + self.under_way.load(Ordering::Acquire)
     }
 
-    /// The owner has taken so many bytes. Returns all bytes since the last time, if they are at least a step.
+    /// The owner has taken this many bytes. Returns all bytes since the last time, if they are at least a step.
     pub(crate) fn made_room(&self, bytes: usize, step: usize) -> Option<usize> {
         if bytes == 0 || self.taken.fetch_add(bytes, Ordering::AcqRel) + bytes < step {
             return None;

@@ -32,7 +32,7 @@ impl Counter {
         Self(bar)
     }
 
-    /// So many more.
+    /// Adds this many.
     pub fn add(&self, more: u64) {
         self.0.inc(more);
     }

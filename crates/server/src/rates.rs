@@ -15,7 +15,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// So many at once, and as many in each minute after that; `None` if that is 0.
+    /// This many at once, and as many in each minute after that; `None` if that is 0.
     #[must_use]
     pub fn per_minute(times: u32) -> Option<Self> {
         let every = Duration::from_secs(60).checked_div(times)?;

@@ -140,7 +140,7 @@ impl Running<'_> {
                     self.step_down(why).await;
                 }
                 Some(failure) => return failure,
-                // Alone, there is nobody to yield to.
+                // Alone, there is no daemon to yield to.
                 None => {}
             }
         }

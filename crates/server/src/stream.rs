@@ -58,7 +58,7 @@ pub(crate) trait Stream: Send + fmt::Debug {
     /// each read needs a call.
     fn acknowledge(&self) {}
 
-    /// Whether the kernel must tell when it takes more bytes, although none are offered to `write`.
+    /// Whether the kernel must report when it takes more bytes, although none are offered to `write`.
     fn has_unwritten(&self) -> bool {
         false
     }

@@ -219,7 +219,7 @@ impl TlsStream {
         }
         self.is_silent = false;
         if let Err(error) = self.session.process_new_packets() {
-            // The alert tells the peer why; it may be gone.
+            // The alert names the reason to the peer, which may be gone.
             let _ = self.flush();
             let is_stranger =
                 matches!(error, rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_));

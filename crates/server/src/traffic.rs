@@ -156,17 +156,17 @@ impl Counts {
         self.opened.add(1);
     }
 
-    /// So many complete messages have arrived.
+    /// This many complete messages have arrived.
     pub fn commands(&self, many: u64) {
         self.commands.add(many);
     }
 
-    /// So many bytes have arrived.
+    /// This many bytes have arrived.
     pub fn received(&self, bytes: usize) {
         self.received_bytes.add(bytes as u64);
     }
 
-    /// So many bytes were sent.
+    /// This many bytes were sent.
     pub fn sent(&self, bytes: usize) {
         self.sent_bytes.add(bytes as u64);
     }

@@ -1,11 +1,11 @@
-//! The broker of a daemon that does not lead. What its clients ask goes out over the link; what the leader says goes
-//! into their mailboxes, each with the commit that it waits for. Mail leaves when the leader has said that this commit
-//! is durable.
+//! The broker of a daemon that does not lead. It forwards its clients' commands to the leader over the link. Replies go
+//! into the clients' mailboxes, each with the commit that it waits for, and leave once the leader has reported this
+//! commit as durable.
 //!
 //! Bytes for a peer stay here. A place-holder travels in their stead, so that they keep their place among the leader's
 //! replies.
 //!
-//! Back-pressure: what is on its way to the leader is bounded, for one client and for all. The rest stays with the
+//! Back-pressure: the items on their way to the leader are bounded, for one client and for all. The rest stays with the
 //! connections.
 //!
 //! When the leader changes, a ledger has what the clients have at the engine, and the new leader gets that again: their
@@ -58,7 +58,7 @@ const BYTES_MAX: usize = 4 << 20;
 /// Bytes of answers that may be on their way to a client, or wait here for its session.
 const ROOM_BYTES: u64 = 256 << 10;
 
-/// The leader learns of so much room that a session has made.
+/// A session's room is reported to the leader in steps of this many bytes.
 const ROOM_STEP: usize = 32 << 10;
 
 /// Counted for each item besides its body.
@@ -128,7 +128,7 @@ impl Default for State {
 enum Way {
     /// There is none yet: clients wait.
     Sought,
-    /// There has been none for too long: clients are closed.
+    /// No leader for longer than `cluster.hold`: clients that ask for something are closed.
     Lost,
     Open,
     /// This daemon leads.
@@ -209,7 +209,7 @@ impl Edge {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: this daemon leads, and what another leader still says is old.
+    /// `None`: this daemon leads, and items of another leader are old.
     fn lock_unless_leading(&self) -> Option<MutexGuard<'_, State>> {
         Some(self.lock()).filter(|state| state.way != Way::Ours)
     }
@@ -262,7 +262,7 @@ impl Edge {
         self.in_doubt.load(Ordering::Acquire)
     }
 
-    /// The way to the leader is lost. What was asked and not answered is unknown.
+    /// The way to the leader is lost. Requests without an answer are unknown.
     pub(super) fn close_way(&self) {
         let Some(mut state) = self.lock_unless_leading() else { return };
         state.way = Way::Sought;
@@ -281,7 +281,7 @@ impl Edge {
     }
 
     /// This daemon leads from now on, and its journal reaches this commit of the epoch before. Returns the mailboxes of
-    /// the clients that go on, and what is to be asked of the engine for them, in order.
+    /// the clients that go on, and the items that the engine needs for them, in order.
     pub(super) fn hand_over(&self, epoch: u64, recovered: u64) -> Handover {
         self.close_way();
         let mut state = self.lock();
@@ -315,7 +315,7 @@ impl Edge {
                 | Ask::Bye => {}
             }
         }
-        // Those that have said nothing yet have no place at the engine.
+        // Those that have sent nothing yet have no place at the engine.
         let silent = state.clients.iter().filter(|(_, member)| !member.has_spoken && !member.is_evicted());
         handover.mailboxes.extend(silent.map(|(client, member)| (*client, Arc::clone(&member.mailbox))));
         *state = State { way: Way::Ours, ..State::default() };
@@ -343,12 +343,12 @@ impl Edge {
         !state.asks.is_empty() || state.clients.values().any(|member| !member.under_way.is_empty())
     }
 
-    /// Takes what is to be sent.
+    /// Takes the items to send.
     pub(super) fn take_asks(&self, into: &mut Vec<Ask>) {
         into.append(&mut self.lock().asks);
     }
 
-    /// What the leader says.
+    /// Handles the leader's items.
     pub(super) fn hear(&self, says: impl IntoIterator<Item = Say>) {
         let Some(mut state) = self.lock_unless_leading() else { return };
         let mut due = Vec::new();

@@ -1,9 +1,9 @@
-//! An edge's clients at the leader: the edge's asks become visits to the hub, and the clients' mail becomes what the
-//! leader says.
+//! An edge's clients at the leader: the edge's asks become visits to the hub, and the clients' mail becomes the
+//! leader's items for the edge.
 //!
 //! Mail goes out before its commit is durable, together with the commit's number. The edge keeps it until the leader
-//! says that the commit is durable. A mailbox here is empty after each turn: what waits, waits at the edge, or in the
-//! link's buffer, which is bounded.
+//! reports the commit as durable. A mailbox here is empty after each turn: mail waits at the edge, or in the link's
+//! buffer, which is bounded.
 //!
 //! No socket here: see `link`.
 
@@ -51,10 +51,10 @@ pub(super) struct EdgeClients {
     bell: Arc<Mailbox>,
     /// The newest commit that the edge waits for.
     gate: u64,
-    /// What the edge was told last.
+    /// The durable commit that was reported to the edge last.
     durable: u64,
     failed: bool,
-    /// When the edge heard of the time, in milliseconds since boot.
+    /// The time that was sent to the edge last, in milliseconds since boot.
     told_ms: u64,
     /// The same of workers that wait for room.
     starved_ms: u64,
@@ -97,7 +97,7 @@ impl Member {
 }
 
 impl EdgeClients {
-    /// `rung` is notified when there is something to say.
+    /// `rung` is notified when there is something to send.
     pub(super) fn new(hub: Arc<Hub>, number: EdgeNumber, bytes_max: usize, rung: Arc<Notify>) -> Self {
         let ringer = Arc::new(Ringer::for_link(rung));
         let seat = Seat { index: 0, client: ClientId(u64::MAX) };
@@ -157,7 +157,7 @@ impl EdgeClients {
     }
 
     /// The link has ended, and its edge may come back: until then its clients keep what they have, and ask for nothing
-    /// more. What has arrived is done.
+    /// more. Items that have arrived are done.
     pub(super) fn rest(&mut self) {
         if std::mem::replace(&mut self.rests, true) {
             return;
@@ -245,7 +245,7 @@ impl EdgeClients {
         }
     }
 
-    /// The client's session has taken answers of so many bytes.
+    /// The client's session has taken answers of this many bytes.
     fn give_room(&mut self, client: ClientId, bytes: u64) {
         let Some(member) = self.clients.get_mut(&client) else { return };
         member.room = member.room.saturating_add(bytes);
@@ -297,8 +297,8 @@ impl EdgeClients {
         for before in &mut self.before {
             before.turn(&mut Vec::new());
         }
-        // What was decided before the visit stands before what the visit has applied, and the replies stand behind it:
-        // the edge's ledger depends on that.
+        // Earlier mail stands before `Applied` of the visit, and the replies stand behind it: the edge's ledger depends
+        // on that.
         self.collect(says);
         let (done, parts) = self.visit();
         let done = done.into_iter().filter(|(_, count)| *count > 0);
@@ -386,7 +386,7 @@ impl EdgeClients {
                         says.push(Say::Event { client, gate, event });
                     }
                     Mail::Bytes(_) => says.push(Say::Words { client, count: 1 }),
-                    // What is published elsewhere goes to the edge once, not to each client: see `relay`.
+                    // A publication from elsewhere goes to the edge once, not to each client: see `relay`.
                     Mail::Posted(_) => {}
                 }
             }

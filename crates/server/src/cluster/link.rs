@@ -26,10 +26,10 @@ pub(super) use serve::{Kept, Leading, accept, serve};
 #[cfg(test)]
 pub(super) use serve::{number, welcome};
 
-/// How often a leader says something, if only the time.
+/// How often a leader sends something, if only the time.
 pub(super) const BEAT: Duration = Duration::from_millis(200);
 
-/// An edge that hears nothing for this long looks for a leader again.
+/// An edge that receives nothing for this long looks for a leader again.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// How long a connection and its greeting may take.
@@ -103,7 +103,7 @@ impl<I: DeserializeOwned, O: Serialize> Wire<I, O> {
         Self { socket, decoder, encoder, out: Vec::new(), written: 0 }
     }
 
-    /// Says the last item and ends the connection, unless the other daemon does not take that soon.
+    /// Sends the last item and ends the connection, unless the other daemon does not take that soon.
     async fn close(&mut self, last: &O) {
         let end = async {
             if self.push(last).is_ok() {

@@ -1,5 +1,5 @@
-//! Several daemons, one queue. One of them at a time leads: it has the engine room. The others are edges: they send the
-//! leader what their clients ask, over one link each, and tell their clients what the leader says.
+//! Several daemons, one queue. One of them at a time leads: it has the engine room. The others are edges: over one link
+//! each, they forward their clients' commands to the leader, and the leader's answers to their clients.
 //!
 //! Reading order: `edge` (the broker of a daemon that does not lead) · `leader` (an edge's clients at the leader) ·
 //! `link` (the socket between both; its sides are `link/serve` and `link/follow`) · `broker` (which of the two a connection talks to) · `roles` (when a daemon leads)
@@ -25,7 +25,7 @@
 //! leader's numbers begin above all that its predecessor can have given. An edge's ledger has what the engine has,
 //! because `Applied` precedes the answers of the commands that it counts; and the edge takes the items of one turn of
 //! the leader at once, so that its own bytes follow those answers. A client whose connection ends while its edge is
-//! adrift is not claimed. What was on its way when the leader ended is not sent again: an end of a job among it is
+//! adrift is not claimed. Items on their way when the leader ended are not sent again: an end of a job among them is
 //! lost, and the job runs again.
 
 mod broker;

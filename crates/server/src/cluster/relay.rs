@@ -82,7 +82,7 @@ impl Relay {
         of.map(|it| it.receive(message)).unwrap_or_default()
     }
 
-    /// Tells other daemons of this one's connections, again and again.
+    /// Announces this daemon's connections to the others, again and again.
     pub(super) async fn announce(&self) {
         loop {
             sleep(ANNOUNCE_EVERY).await;

@@ -29,7 +29,7 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// A visit has ended: so many acknowledgements wait for the pending commit.
+    /// A visit has ended: this many acknowledgements wait for the pending commit.
     pub(super) fn add(&mut self, waiting: usize, now: impl FnOnce() -> Instant) {
         self.waiting = waiting;
         self.begin(now);
@@ -72,7 +72,7 @@ mod tests {
 
     const TOOK: Duration = Duration::from_micros(60);
 
-    /// A commit with the acknowledgements that wait, after which so many others wait.
+    /// A commit with the acknowledgements that wait, after which this many others wait.
     fn commit(gather: &mut Gather, waiting: usize, now: Instant) {
         gather.committed(TOOK);
         gather.add(waiting, || now);

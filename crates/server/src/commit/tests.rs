@@ -1,4 +1,4 @@
-//! What is written to the log, when, and what is done when the log fails.
+//! Writes to the log, their times, and the handling of a log that fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -32,7 +32,7 @@ impl Ahead {
         self.bytes
     }
 
-    /// The peer has taken some of its answers, and so much is left.
+    /// The peer has taken some of its answers, and this much is left.
     pub(super) const fn progress(&mut self, left: usize) {
         self.stuck_since = None;
         if left < WRITE_HIGH_BYTES {

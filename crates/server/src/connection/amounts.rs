@@ -106,7 +106,7 @@ fn bytes_count_as_received_although_a_later_read_finds_nothing() {
     assert_eq!(it.traffic().received_bytes, 5);
 }
 
-/// The kernel does not tell again of bytes that are in the socket already.
+/// The kernel does not report again bytes that are in the socket already.
 #[test]
 fn a_message_that_fills_its_memory_may_have_others_behind_it() {
     const HELD: usize = 10;

@@ -1,5 +1,5 @@
-//! Jobs whose bytes are on their way to the peer. What the peer has certainly not got goes back when the connection ends,
-//! without a loss.
+//! Jobs whose bytes are on their way to the peer. When the connection ends, the jobs that the peer has certainly not
+//! got go back, without a loss.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use crate::serving::nowhere;
 pub(super) struct Wire {
     /// What comes next; no bytes are the end. Without more, a read finds nothing.
     pub(super) arrives: VecDeque<io::Result<Vec<u8>>>,
-    /// So many bytes are still taken.
+    /// This many bytes are still taken.
     pub(super) takes: usize,
     /// How the next writes fail.
     pub(super) fails: VecDeque<io::ErrorKind>,
@@ -100,7 +100,7 @@ impl Stream for Socket {
 pub(super) struct Script {
     /// Its answer to bytes, at once.
     pub(super) answer: Vec<u8>,
-    /// So many commands are its answer to bytes.
+    /// This many commands are its answer to bytes.
     pub(super) commands: usize,
     /// It ends the connection when bytes arrive.
     pub(super) ends: bool,
@@ -108,14 +108,14 @@ pub(super) struct Script {
     pub(super) keeps: bool,
     /// It consumes one byte at a time, and answers nothing.
     pub(super) sips: bool,
-    /// Its answer to so many events is in no hurry.
+    /// Its answer to this many events is in no hurry.
     pub(super) unhurried: usize,
-    /// Its answer to so many events is a command.
+    /// Its answer to this many events is a command.
     pub(super) asks: usize,
     pub(super) needs_bytes: usize,
     pub(super) held_bytes: usize,
     pub(super) ticks_at: Option<Timestamp>,
-    /// What it says in a tick.
+    /// Its bytes in a tick.
     pub(super) says: Vec<u8>,
     /// Its calls, in order.
     pub(super) told: Vec<&'static str>,
@@ -187,7 +187,7 @@ impl Session for Scripted {
     }
 }
 
-/// A broker that does as much as it is told to.
+/// A broker that does as much as it is set to.
 #[derive(Debug)]
 pub(super) struct Desk {
     mailbox: Mutex<Option<Arc<Mailbox>>>,
@@ -322,7 +322,7 @@ impl InHand {
         self.arrives("x");
     }
 
-    /// The socket takes so many bytes.
+    /// The socket takes this many bytes.
     pub(super) fn takes(&mut self, bytes: usize) {
         self.wire.lock().unwrap().takes = bytes;
         self.connection.notice(false, true, false);

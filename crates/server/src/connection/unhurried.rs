@@ -1,7 +1,7 @@
 //! Bytes that may leave a moment later, together with those that follow: one write then, and the peer wakes once.
 //!
 //! The handle of a foreground job is such: its client waits for the result, which often comes soon. A client that waits
-//! for the handle, or whose results come late, gets the handle at once: what does not succeed is tried less often.
+//! for the handle, or whose results come late, gets the handle at once: a wait in vain makes further waits rarer.
 
 use crate::tries::Tries;
 
@@ -13,7 +13,7 @@ pub(super) struct Unhurried {
 }
 
 impl Unhurried {
-    /// So many more bytes of the output may wait.
+    /// This many more bytes of the output may wait.
     pub(super) const fn add(&mut self, bytes: usize) {
         if bytes > 0 && (self.bytes > 0 || self.tries.begin()) {
             self.bytes += bytes;

@@ -166,7 +166,7 @@ impl<'a> Reloader<'a> {
         }
         changes.applied.iter().for_each(|key| tracing::info!(key, "applied"));
         changes.restart.iter().for_each(|key| tracing::warn!(key, "needs a restart"));
-        // What needs a restart is named by every reload until then.
+        // Every reload names the keys that need a restart until then.
         changes.restart.iter().for_each(|key| new.keep(key, &mut self.values));
         self.values = new;
         self.current = Config { queues: self.current.queues.clone(), ..config };

@@ -314,7 +314,7 @@ fn unfit(field: &str, expected: &'static str) -> LineError {
 pub struct Ranks(Option<(u64, u64)>);
 
 impl Ranks {
-    /// The length above which a range is taken as corrupt: no file holds so many jobs.
+    /// The length above which a range is taken as corrupt: no file holds this many jobs.
     const MANY: u64 = 1 << 60;
 
     /// Extends the range by one line.

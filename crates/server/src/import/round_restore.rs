@@ -20,7 +20,7 @@ struct Live {
     log: Box<dyn Log>,
     checkpointer: Checkpointer,
     context: Context,
-    /// As of the last commit: what a connection has taken since is in none.
+    /// As of the last commit: jobs that a connection has taken since are in no commit.
     durable: Fingerprint,
     _guard: Guard,
 }

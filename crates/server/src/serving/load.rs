@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 /// How long the thread is watched before each decision.
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// Commands of one connection in a turn, on average: from so many on a turn is deep, and below so few it is shallow.
+/// Commands of one connection in a turn, on average: from the first number on a turn is deep, below the second shallow.
 const DEEP: u64 = 8;
 const SHALLOW: u64 = 3;
 
-/// A thread is busy while it waits for less than one of so many parts of the time.
+/// A thread is busy while it waits for less than one of this many parts of the time.
 const BUSY_PART: u32 = 8;
 
 /// Windows in a row that must agree before connections move.
@@ -61,7 +61,7 @@ impl Load {
         self.waited += waited;
     }
 
-    /// A connection has so many commands in this turn.
+    /// A connection has this many commands in this turn.
     pub(super) const fn add_batch(&mut self, commands: usize) {
         self.batches += 1;
         self.commands += commands as u64;
@@ -90,7 +90,7 @@ impl Load {
 mod tests {
     use super::*;
 
-    /// Windows in which the thread waits for so many parts of forty, and has turns of so many commands a connection.
+    /// Windows in which the thread waits for `waited` parts of forty, and has `commands` of each connection in a turn.
     fn looks(load: &mut Load, now: &mut Instant, windows: u32, waited: u32, commands: usize) -> Vec<Kind> {
         let mut look = |_| {
             load.add_wait(WINDOW * waited / 40);

@@ -16,7 +16,7 @@ pub(super) struct Member {
     pub(super) connection: Connection,
     pub(super) timer: Timer,
     pub(super) is_ready: bool,
-    /// The kernel is asked to tell when the socket takes bytes.
+    /// The kernel is asked to report when the socket takes bytes.
     pub(super) waits_to_write: bool,
     /// The last window of the thread's load in which it has sent commands.
     pub(super) worked_in: u64,

@@ -95,12 +95,12 @@ impl Ringer {
         }
     }
 
-    /// A connection is to be served.
+    /// Passes a connection to the thread, which serves it.
     pub(super) fn arrive(&self, arrival: Arrival, place: Place) {
         self.add(|due| due.arrivals.push((arrival, place)));
     }
 
-    /// Another thread's connection is to be served here, unless the thread ends.
+    /// Passes another thread's connection to this thread, unless this thread ends.
     pub(super) fn take_over(&self, member: Box<Member>) -> Result<(), Box<Member>> {
         self.wake_if(self.inbox.offer(member, |due, member| due.moved.push(member))?);
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! | state | `ring` | `attend` | `look` |
 //! | --- | --- | --- | --- |
-//! | quiet | rung, and the thread must be told | attended | quiet |
+//! | quiet | rung, and the thread must be notified | attended | quiet |
 //! | rung | rung | attended, **and returns that it was rung** | quiet, and returns that it was rung |
 //! | attended | attended and rung | attended | quiet |
 //! | attended and rung | the same | attended, and returns that it was rung | quiet, and returns that it was rung |
@@ -13,7 +13,7 @@
 use super::sync::{AtomicU8, Ordering};
 
 const RUNG: u8 = 1;
-/// The owner will look in its turn, so its thread need not be told.
+/// The owner will look in its turn, so its thread need not be notified.
 const ATTENDED: u8 = 2;
 
 /// Whether a mailbox's owner has been rung, and whether it will look by itself.
@@ -25,7 +25,7 @@ impl Bell {
         Self(AtomicU8::new(0))
     }
 
-    /// Rings. Returns whether the owner's thread must be told.
+    /// Rings. Returns whether the owner's thread must be notified.
     #[must_use]
     pub(crate) fn ring(&self) -> bool {
         self.0.fetch_or(RUNG, Ordering::AcqRel) == 0
@@ -37,8 +37,8 @@ impl Bell {
         self.0.swap(ATTENDED, Ordering::AcqRel) & RUNG != 0
     }
 
-    /// The owner reads its mail next: the thread must be told of all mail that it does not find. Returns whether it was
-    /// rung.
+    /// The owner reads its mail next: the thread must be notified of all mail that it does not find. Returns whether it
+    /// was rung.
     #[must_use]
     pub(crate) fn look(&self) -> bool {
         self.0.swap(0, Ordering::AcqRel) & RUNG != 0

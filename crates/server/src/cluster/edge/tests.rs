@@ -55,7 +55,7 @@ pub(super) fn visit(edge: &Edge, client: u64, items: &mut VecDeque<Item>) -> Vis
     visited
 }
 
-/// Pushes a job that counts as so many bytes.
+/// Pushes a job that counts as this many bytes.
 fn push(bytes: usize) -> Item {
     let body = Bytes::from(vec![7; bytes - ITEM_BYTES]);
     let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), body);

@@ -1,4 +1,4 @@
-//! What a leader says to an edge, a turn at a time.
+//! A leader's items for an edge, a turn at a time.
 
 use std::pin::pin;
 use std::task::Waker;
@@ -23,7 +23,7 @@ struct Led {
 }
 
 impl Led {
-    /// A leader and one of its edges, with one client that has said nothing yet.
+    /// A leader and one of its edges, with one client that has sent nothing yet.
     fn new(room: u64) -> Self {
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7));
         while hub.cut().map(|cut| hub.committed(cut.commit)).is_some() {}
@@ -38,7 +38,7 @@ impl Led {
         self.edge.hear(Ask::Command { client: client(), tag: Tag(1), command: command.into() }).unwrap();
     }
 
-    /// What it says in a turn, without the time.
+    /// Its items of a turn, without the time.
     fn turn(&mut self) -> Vec<Say> {
         let mut says = Vec::new();
         self.edge.turn(&mut says);

@@ -120,7 +120,7 @@ pub(in crate::cluster) struct Opened {
     hello: Hello,
 }
 
-/// Shakes hands, and hears the edge's greeting.
+/// Shakes hands, and receives the edge's greeting.
 ///
 /// # Errors
 ///
@@ -164,7 +164,7 @@ pub(in crate::cluster) async fn serve<T>(
     let Opened { mut wire, hello } = opened;
     let again = hello.known.filter(|known| known.epoch == hub.epoch()).map(|known| known.edge);
     if let Some(number) = again {
-        // What the edge has sent by the link before may not be read yet.
+        // Items that the edge has sent by the link before may not be read yet.
         let _ = timeout(BEAT, kept.has_ended(number)).await;
     }
     let before = again.and_then(|number| kept.take(number));
@@ -217,7 +217,7 @@ async fn go_on<T>(
     let (mut says, mut has_unread, mut beat_at, mut is_over) = (Vec::new(), false, Instant::now(), false);
     loop {
         let more = hub.may_act() && kept.on(number, |it| it.turn(&mut says)).ok_or(LinkError::Replaced)?;
-        // What was decided while the lease held may leave only while it holds.
+        // Items that were decided while the lease held may leave only while it holds.
         let may_act = hub.may_act();
         if may_act {
             for item in says.drain(..) {

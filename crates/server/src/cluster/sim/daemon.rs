@@ -1,5 +1,5 @@
-//! A daemon: its threads follow a leader or stand by for the lease, and lead when they have it. What `role` and `roles`
-//! do with threads and sockets, a turn does here, a step at a time.
+//! A daemon: its threads follow a leader or stand by for the lease, and lead when they have it. A turn does here,
+//! a step at a time, what `role` and `roles` do with threads and sockets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::mailbox::{Mail, Mailbox};
 use crate::role::YIELD;
 use crate::serving::{Due, Ringer, Seat};
 
-/// An edge that hears nothing for this long looks for a leader again, in milliseconds.
+/// An edge that receives nothing for this long looks for a leader again, in milliseconds.
 const SILENCE_MS: u64 = as_ms(SILENCE_MAX);
 
 /// How long a daemon without a leader waits before it looks for one again, in milliseconds.
@@ -49,7 +49,7 @@ enum Office {
     Asks { number: u64, sent_ms: u64 },
     /// Has the lease, and reads the store.
     Reads { renewals: Renewals, number: u64 },
-    /// Has an engine room, and has done so many steps to lead.
+    /// Has an engine room, and has done this many steps to lead.
     In { room: Box<Room>, steps: u32 },
 }
 

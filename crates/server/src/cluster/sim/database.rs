@@ -1,5 +1,5 @@
 //! The database: the lease and the log of commits, with a clock of its own. Statements take time to arrive, and so do
-//! its answers. It fails over: then statements on their way are done or not, and no answer says which.
+//! its answers. It fails over: then statements on their way are done or not, and no answer shows which.
 
 use windlass_testkit::rng::Rng;
 
@@ -165,8 +165,8 @@ impl Database {
         all.into_iter().map(|answered| (answered.number, answered.answer)).collect()
     }
 
-    /// The primary is gone, and its standby takes over. What was acknowledged is there; of the rest, some is. The clock
-    /// of the standby may be behind, or a little ahead.
+    /// The primary is gone, and its standby takes over. Acknowledged commits are there; of the rest, some are. The
+    /// clock of the standby may be behind, or a little ahead.
     pub(super) fn fail_over(&mut self, now: u64, rng: &mut Rng) {
         self.down_until = now + rng.between(100, 3_000);
         self.ahead_ms -= rng.between(0, 3_000);

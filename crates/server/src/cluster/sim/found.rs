@@ -36,7 +36,7 @@ fn welcome(edge: u32) -> Welcome {
     }
 }
 
-/// The link's thread hears what the leader before has sent, when the daemon leads already. (Seeds 5 and 10.)
+/// The link's thread receives items of the leader before, when the daemon leads already. (Seeds 5 and 10.)
 #[test]
 fn a_daemon_that_leads_has_its_own_time() {
     let edge = Edge::new(Arc::new(Budget::new(1 << 20)));

@@ -4,8 +4,8 @@
 //! - One daemon begins an epoch, and nothing that a leader has decided leaves it when another one has begun.
 //! - A job has one number, and a number one job. A push that was refused has no effect.
 //! - A push that was acknowledged is there until the job has ended: look-ups find it, and at the end it is handed out.
-//! - A job in the store whose end was acknowledged is not handed out, and not found. At most one client is told that it
-//!   has finished a job.
+//! - A job in the store whose end was acknowledged is not handed out, and not found. At most one client gets the
+//!   answer that it has finished a job.
 //! - While a client of a daemon that the leader serves has a job, no other client gets it. A client that claims its job
 //!   during the grace does not find it with another one. If leaders have granted a job to several clients that claim it,
 //!   the lease that was granted last counts.

@@ -35,7 +35,7 @@ impl Has {
         }
     }
 
-    /// What a ledger has, and not this, which an engine has, or the other way about. A client `may_err` about a job.
+    /// The difference between a ledger and this, which an engine has, both ways. A client `may_err` about a job.
     pub(super) fn difference(
         &self,
         ledger: &Self,

@@ -116,7 +116,7 @@ impl Links {
         }
     }
 
-    /// A daemon is gone. Its machine tells the others, unless it is gone, too.
+    /// A daemon is gone. Its machine notifies the others, unless it is gone, too.
     pub(super) fn forget(&mut self, run: Run, now: u64, silently: bool) {
         for link in self.links.values_mut() {
             for (whose, from) in [(link.edge, End::Edge), (link.leader, End::Leader)] {

@@ -65,7 +65,7 @@ struct Served {
     since: u64,
     /// Collected, and not sent yet.
     says: Vec<Say>,
-    /// The lease was certain when the thread has looked: what was collected leaves.
+    /// The lease was certain when the thread looked: the collected items leave.
     has_looked: bool,
     /// The thread stands still until then.
     free_at: u64,
@@ -368,7 +368,7 @@ impl Room {
                     break;
                 }
             }
-            // What the edge has not claimed anew is given back.
+            // Leases that the edge has not claimed anew are given back.
             if kept && !clients.keeps() && around.is_leader(self.hub.epoch()) {
                 let has = self.hub.with_journal(|engine, _| held_by(engine, number));
                 around.laws.edge_lost(self.hub.epoch(), edge, &has);
@@ -461,7 +461,7 @@ impl Served {
         }
     }
 
-    /// What was collected leaves.
+    /// Sends the collected items.
     fn send(&mut self, around: &mut Around) {
         self.says.drain(..).for_each(|say| self.encoder.push(&say).unwrap());
         self.has_looked = false;
