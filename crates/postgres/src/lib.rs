@@ -14,8 +14,8 @@
 //! * Whatever is written is written under the lease: the same statement or transaction locks the lease's row and
 //!   compares its epoch. A successor's take-over changes the epoch, so it waits for what was written before it, and
 //!   refuses what comes after.
-//! * A commit is one row and one statement. When its answer is lost, the row is looked up: what is there is not written
-//!   twice.
+//! * A commit is one row and one statement. When its answer is lost, the row is looked up: a row that is there is not
+//!   written twice.
 //! * A checkpoint is one transaction: the table is always exactly at its point.
 //! * While the lease is not certain by this process's own clock, nothing is acknowledged.
 
