@@ -24,7 +24,7 @@ impl Load {
         self.acknowledged.lock().unwrap().len()
     }
 
-    /// Starts so many clients. A client ends with its connection, or begins anew if `again`.
+    /// Starts this many clients. A client ends with its connection, or begins anew if `again`.
     pub fn start(self: &Arc<Self>, clients: usize, address: SocketAddr, again: bool) -> Vec<JoinHandle<()>> {
         self.stop.store(false, Ordering::Relaxed);
         let client = |load: Arc<Self>| {

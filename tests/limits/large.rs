@@ -1,5 +1,5 @@
-//! Many large jobs at once: more than fit into the daemon's buffers. What cannot be buffered is not handed out yet, and no
-//! worker that reads is disconnected.
+//! Many large jobs at once: more than fit into the daemon's buffers. A job that cannot be buffered is not handed out yet,
+//! and no worker that reads is disconnected.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -16,7 +16,7 @@ use crate::common::{Peer, daemon, wait_until};
 const JOBS: usize = 100;
 const BYTES: usize = 1_800_000;
 
-/// Runs so many workers, which begin at once. Each returns the length of its job.
+/// Runs this many workers, which begin at once. Each returns the length of its job.
 fn at_once(workers: usize, work: impl Fn(usize, &Barrier) -> usize + Send + Sync + 'static) -> Vec<usize> {
     let (work, gate) = (Arc::new(work), Arc::new(Barrier::new(workers)));
     let threads: Vec<_> = (0..workers)
@@ -96,7 +96,7 @@ fn request_all(daemon: &Daemon, jobs: usize, bytes: usize) {
     (0..jobs).for_each(|number| client.request(&format!("job-{number}"), "mail", "guarantee", &text));
 }
 
-/// Works off so many jobs, as they come. Returns their lengths.
+/// Works off this many jobs, as they come. Returns their lengths.
 fn work_off(worker: &mut eventmq::Peer, jobs: usize) -> Vec<usize> {
     let one = || {
         let job = worker.hear().unwrap();

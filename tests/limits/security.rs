@@ -1,4 +1,4 @@
-//! Who may connect, what they may do, and that secrets stay secret.
+//! Clients that may connect, their rights, and secrets that stay secret.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

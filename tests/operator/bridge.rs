@@ -405,7 +405,7 @@ fn faktory_jobs_outlive_a_killed_bridge() {
         wait_until("some jobs have moved", || queue_size(&mut new, "q") >= round * 150);
         bridge.kill();
     }
-    // What was in hand is retried there after its reservation.
+    // A job in hand is retried there after its reservation.
     wait_until("nothing is in hand", || busy(&mut old) == 0);
     assert_eq!(old.ask(r#"MUTATE {"cmd":"requeue","target":"retries"}"#), "+OK");
     assert!(stage.empty("faktory", &[]).status.success());

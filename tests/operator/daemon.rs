@@ -153,7 +153,7 @@ fn connections_by_thread(daemon: &Daemon, reports: &mut usize) -> Vec<u64> {
 }
 
 /// A thread that is full leaves connections to its helper, and takes them back later. All requests are answered in order,
-/// and the connections keep what they have told the daemon.
+/// and the connections keep the state that they have set.
 #[test]
 fn connections_that_pipeline_move_to_a_helper_and_back() {
     const CONNECTIONS: usize = 8;

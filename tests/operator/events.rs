@@ -18,7 +18,7 @@ struct Events(BufReader<TcpStream>);
 impl Events {
     fn of(daemon: &Daemon, which: &str) -> Self {
         let mut stream = common::socket(daemon.address("http")).unwrap();
-        // What the kernel keeps for a slow reader is not what is tested.
+        // The test is not about the kernel's buffer for a slow reader.
         SockRef::from(&stream).set_recv_buffer_size(16 << 10).unwrap();
         write!(stream, "GET /api/v1/events{which} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut events = Self(BufReader::new(stream));

@@ -413,7 +413,7 @@ fn probes_and_status() {
     let described: Value = serde_json::from_str(include_str!("../../crates/http/openapi.json")).unwrap();
     assert!(document == described && document["openapi"] == "3.1.0");
 
-    // A daemon that waits for a job's end before it stops takes no more work, and says so.
+    // A daemon that waits for a job's end before it stops takes no more work, and reports that.
     let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
     worker.submit("f", "", "x").unwrap();
     worker.can_do("f").unwrap();

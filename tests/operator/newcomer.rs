@@ -264,7 +264,7 @@ impl Upgraded {
         assert!(newcomer.says("jobs --state dead").contains("on fire"));
     }
 
-    /// Works on some of it: what was leased is ended, what waited comes in its order.
+    /// Works on some of it: ends the leased jobs, and takes the waiting ones in their order.
     fn work(&self, daemon: &Daemon) {
         let mut fwp = Fwp::connect(daemon.address("faktory"));
         assert_eq!(fwp.ask(r#"ACK {"jid":"held-00001"}"#), "+OK");

@@ -1,4 +1,4 @@
-//! Reloads of the configuration: what applies while clients are served, and what is said of the rest.
+//! Reloads of the configuration: the keys that apply while clients are served, and the reports on the others.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

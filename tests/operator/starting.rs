@@ -144,7 +144,7 @@ fn a_default_address_in_use_keeps_no_other_from_being_served() {
     let keys = ["the default address is in use", "eventmq.publish_listen", "http.listen"];
     assert!(keys.iter().all(|key| log.contains(key)), "{log}");
     Peer::connect(daemon.address("gearman")).unwrap().submit("f", "", "x").unwrap();
-    // What another process has, it may let go of at any time.
+    // Another process may release its address at any time.
     for (address, held) in busy.into_iter().filter_map(|(address, held)| Some((address, held?))) {
         let listens = format!("\"address\":\"{address}\"");
         assert!(!daemon.log_text().contains(&listens), "{}", daemon.log_text());

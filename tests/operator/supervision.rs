@@ -16,7 +16,7 @@ use crate::common::{Peer, daemon, wait_until};
 
 // ---- notifications --------------------------------------------------------------------------------------------------
 
-/// What a daemon tells its manager.
+/// The daemon's notifications to its manager.
 struct Manager(UnixDatagram);
 
 impl Manager {

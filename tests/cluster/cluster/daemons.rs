@@ -20,7 +20,7 @@ pub struct Daemons {
 }
 
 impl Daemons {
-    /// Starts so many, with a database of their own. The first one leads.
+    /// Starts this many, with a database of their own. The first one leads.
     pub fn start(count: usize) -> Self {
         let postgres = Postgres::start();
         let mut daemons = Self::on(postgres.section());
@@ -80,7 +80,7 @@ impl Daemons {
         self.all.iter().enumerate().map(of).collect::<Vec<_>>().join("\n")
     }
 
-    /// The number of the daemon that leads, among those that have said so last.
+    /// The number of the daemon that leads: the last one in the list whose log reports that.
     pub fn leader(&self) -> Option<usize> {
         self.all.iter().rposition(|(daemon, _)| daemon.log_text().contains("this daemon leads"))
     }
@@ -100,7 +100,7 @@ impl std::ops::IndexMut<usize> for Daemons {
     }
 }
 
-/// What a daemon says it is.
+/// The role that a daemon reports.
 pub fn role(daemon: &Daemon) -> String {
     Http(daemon.address("http")).get("/api/v1/cluster").json()["role"].as_str().unwrap().to_owned()
 }

@@ -1,6 +1,6 @@
 //! Faults of all kinds while clients of all protocols are at work at all daemons: nothing that was acknowledged is
-//! lost, no job is handed out again after its acknowledged end, and no job is finished by two workers that were both
-//! told so.
+//! lost, no job is handed out again after its acknowledged end, and no job is finished by two workers that both
+//! got the acknowledgement.
 //!
 //! The short form runs with the suite. More rounds: the variables named here, and `tests/PROOF.md`.
 
@@ -24,11 +24,11 @@ const STOPS_MS: [u64; 9] = [100, 300, 700, 1_500, 3_000, 5_000, 10_000, 20_000, 
 /// Jobs of each protocol between two faults.
 const JOBS: usize = 30;
 
-/// After so many rounds the spiderq entries that workers have dropped are deleted: they stay for look-ups, and would
+/// After this many rounds the spiderq entries that workers have dropped are deleted: they stay for look-ups, and would
 /// fill the daemon's memory in a long test.
 const ROUNDS_KEPT: u64 = 50;
 
-/// The daemon that leads, as it says itself.
+/// The daemon that reports that it leads.
 fn leader(daemons: &Daemons) -> usize {
     let mut leader = None;
     wait_until("a daemon leads", || {

@@ -39,7 +39,7 @@ impl Pulse {
                 while !stop.load(Ordering::Relaxed) {
                     match peer.submit("pulse", "", "body") {
                         Ok(_) => at.lock().unwrap().push(Instant::now()),
-                        // What was asked when the leader ended is unknown.
+                        // A request in flight when the leader ended is unknown.
                         Err(why) => assert_eq!(why.kind(), ErrorKind::Other, "{why}"),
                     }
                 }
@@ -71,7 +71,7 @@ impl Pulse {
     }
 }
 
-/// Pushes so many jobs of 100 bytes.
+/// Pushes this many jobs of 100 bytes.
 fn fill(address: SocketAddr, jobs: u64) {
     let mut fwp = faktory::Fwp::connect(address);
     for batch in 0..jobs.div_ceil(AT_ONCE) {

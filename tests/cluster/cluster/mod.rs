@@ -201,7 +201,7 @@ fn a_foreground_job_outlives_the_leader() {
     waiting.send(&submission("f0", "", "waits", false)).unwrap();
     assert_eq!(kind(&waiting.packet().unwrap()), Kind::JOB_CREATED);
     daemons[0].kill();
-    // What is on its way to a leader that is gone is lost: the job would run again.
+    // An end on its way to a leader that is gone is lost: the job would run again.
     [1, 2].iter().for_each(|number| wait_for_log(&daemons[*number], "the link to the leader has ended"));
     for (worker, handle) in workers.iter_mut().zip(&handles) {
         worker.send(&Request::WorkComplete { handle: handle.clone(), data: "cba".into() }).unwrap();
@@ -250,7 +250,7 @@ fn an_eventmq_worker_keeps_its_request_when_the_leader_is_killed() {
     wait_until("all requests are done", || left().iter().all(|count| *count == 0));
 }
 
-/// Every subscriber hears every publisher, and each message once, at whichever daemon they are.
+/// Every subscriber receives each message of every publisher once, at whichever daemon they are.
 #[test]
 fn publications_reach_subscribers_of_all_daemons() {
     const ALL: [&str; 3] = ["of 0", "of 1", "of 2"];

@@ -151,7 +151,7 @@ impl Work {
         *self.addresses.lock().unwrap() = (0..daemons.all.len()).map(of).collect();
     }
 
-    /// Waits until the workers of each protocol have ended so many more jobs.
+    /// Waits until the workers of each protocol have ended this many more jobs.
     pub fn wait_for_more(&self, daemons: &Daemons, more: usize) {
         let ended = || self.accounts.each_ref().map(|account| account.ended.lock().unwrap().len());
         let (begun, goals) = (Instant::now(), ended().map(|ended| ended + more));

@@ -1,4 +1,4 @@
-//! An hour of churn: jobs that live for milliseconds, and among them jobs that live for minutes. What the database has
+//! An hour of churn: jobs that live for milliseconds, and among them jobs that live for minutes. The database
 //! must not grow, and commits must not slow down.
 
 use std::collections::VecDeque;
@@ -13,12 +13,12 @@ use super::SIZE;
 use crate::common::postgres::Postgres;
 use crate::common::{Peer, daemon, from_env};
 
-/// Of each hundred jobs so many live on.
+/// Of each hundred jobs this many live on.
 const KEPT_PERCENT: u64 = 3;
-/// So many jobs live on at once.
+/// This many jobs live on at once.
 const KEPT: usize = 20_000;
 const BODY_BYTES: usize = 1_000;
-/// Every so manieth job is large.
+/// One job of this many is large.
 const LARGE_EVERY: u64 = 500;
 const LARGE_BYTES: usize = 100_000;
 /// The pause of a producer after each job. A daemon that becomes slower shows it in the rate nevertheless.
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_micros(700);
 const PRODUCERS: u64 = 3;
 /// What may be there beside three times the living bodies.
 const SPARE_BYTES: u64 = 64 << 20;
-/// The rates of the first and of the last of so many parts of the time are compared.
+/// The rates of the first and of the last of this many parts of the time are compared.
 const PARTS: usize = 6;
 
 /// What all clients share.

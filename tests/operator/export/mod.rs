@@ -177,7 +177,7 @@ fn an_export_under_load_shows_one_moment_and_restores_everything() {
         assert!(first <= ended_after + 2, "{first} {ended_after}");
         seen.insert(lines[0]["commit"].as_u64().unwrap());
 
-        // What nobody has touched is the same in all of them, and comes back.
+        // Untouched jobs are the same in all exports, and come back.
         let copy = format!("copy-{round}");
         let (said, _) = home.says(&copy, &["import", "jsonl", &file]);
         assert!(said.starts_with(&format!("{} lines: ", lines.len())), "{said}");

@@ -18,7 +18,7 @@ use crate::common::{eventmq, spiderq};
 /// A moment that no test sees.
 const FAR_S: u64 = 4_000_000_000;
 
-/// A daemon that has so many jobs to try again, in a hundred years.
+/// A daemon that has this many jobs to try again, in a hundred years.
 pub(super) fn started(home: &Home, retrying: u64) -> Daemon {
     let line = |n| {
         format!(
@@ -215,7 +215,7 @@ fn pause_a_schedule(daemon: &Daemon, home: &Home) {
     home.says("data", &["schedule", "pause", &one["id"].to_string()]);
 }
 
-/// So many more jobs: half of them ready, the others in every other state.
+/// This many more jobs: half of them ready, the others in every other state.
 pub(super) fn fill_much(daemon: &Daemon, home: &Home, jobs: u64) {
     const AT_ONCE: u64 = 1_000;
     let mut fwp = Fwp::connect(daemon.address("faktory"));
