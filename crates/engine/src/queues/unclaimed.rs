@@ -160,7 +160,7 @@ impl Queues {
         queues.filter_map(|(_, queue)| self.at(*queue))
     }
 
-    /// The protocols of which unclaimed jobs are waited for, with the waiting clients, those to serve first in front.
+    /// Per protocol: the clients that wait for unclaimed jobs, in serving order.
     pub(crate) fn unclaimed_waiters(&self) -> impl Iterator<Item = (Protocol, &BTreeMap<WaitKey, ClientId>)> {
         self.unclaimed.watched.iter().map(|(protocol, watch)| (*protocol, &watch.takers)).filter(|(_, t)| !t.is_empty())
     }
