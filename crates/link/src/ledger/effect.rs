@@ -147,12 +147,12 @@ pub(super) struct Push {
     pub(super) new: Option<Box<NewJob>>,
 }
 
-/// What a thing with these texts counts as.
+/// The size charged for an entry with these texts.
 pub(super) fn weight<'a>(texts: impl IntoIterator<Item = &'a Bytes>) -> usize {
     FIXED_BYTES + texts.into_iter().map(Bytes::len).sum::<usize>()
 }
 
-/// What a take counts as.
+/// The size charged for a take.
 pub(super) fn take_weight(take: &Take) -> usize {
     let queues: usize = match &take.from {
         From::Subscriptions => 0,
