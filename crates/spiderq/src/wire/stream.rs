@@ -17,7 +17,7 @@ pub enum Cut {
 /// Why the stream cannot be split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Uncut {
-    /// Not the beginning of a request, so the next request cannot be found either.
+    /// The stream is out of step: no request begins here, so the next request cannot be found either.
     Unknown(Fault),
     /// A key or a value exceeds the limit.
     TooLong,
