@@ -146,7 +146,7 @@ pub(crate) struct Connection {
     /// The broker's answer to the last visit.
     visited: Visited,
     watch: Watch,
-    /// Bytes that the session consumed last: the items were made of them.
+    /// Input bytes that produced `items`.
     fed_bytes: usize,
     mail: Vec<Mail>,
     /// Posted mail was left in the mailbox, and with it other mail of this many bytes.
