@@ -50,7 +50,7 @@ fn stop(daemon: &mut Daemon) {
     assert!(daemon.wait().success(), "{}", daemon.log_text());
 }
 
-// ---- what is acknowledged is there ----------------------------------------------------------------------------------
+// ---- acknowledged jobs are there ------------------------------------------------------------------------------------
 
 #[test]
 fn kill_9_of_the_daemon_under_load_loses_nothing() {
