@@ -324,7 +324,7 @@ fn age(seconds: f64) -> String {
     unit.map_or_else(|| "<1s".to_owned(), |(name, unit)| format!("{:.0}{name}", (seconds / unit).floor()))
 }
 
-/// What a terminal can show: a name or a body must not command it.
+/// Text that is safe for a terminal: a name or a body must not command it.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }

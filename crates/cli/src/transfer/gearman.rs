@@ -50,7 +50,7 @@ impl Peer {
     async fn connect(place: &super::Place) -> Result<Self, Trouble> {
         let limits = Limits { line_bytes_max: LINE_BYTES_MAX, ..Limits::new(FRAME_BYTES_MAX) };
         let mut peer = Self { link: Link::connect(place).await?, frames: Frames::new(limits) };
-        // What accepts connections may not be a job server, or not be well.
+        // A program that accepts connections may be no job server, or one in trouble.
         peer.echo(&[]).await?;
         Ok(peer)
     }
