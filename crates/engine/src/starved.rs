@@ -1,4 +1,4 @@
-//! What waits because a visit had no room for more bytes of jobs: queues with jobs and takers. Requests for work wait in
+//! Queues with jobs and takers that wait because a visit had no room for more bytes of jobs. Requests for work wait in
 //! [`crate::grace::Grace`] then.
 
 use std::collections::BTreeSet;

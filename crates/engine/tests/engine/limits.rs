@@ -70,7 +70,7 @@ fn unused_queues_make_room_for_new_names() {
     };
     broker.says(1, push("a"), ["1 new j5"]);
     assert_eq!(names(&broker), ["a", "limited", "paused", "used again"]);
-    // What a command itself uses does not give way to another of its names.
+    // A queue that a command itself uses does not give way to another of its names.
     broker.says(2, take(["used again", "b"]), ["2 refused: daemon knows 4 queues, the limit"]);
     broker.says(1, push("b"), ["1 new j6"]);
     assert_eq!(names(&broker), ["a", "b", "limited", "paused"]);
