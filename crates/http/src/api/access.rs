@@ -49,7 +49,7 @@ pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, nex
     }
     let headers = response.headers_mut();
     if is_wrong {
-        // What follows may be the rest of this request.
+        // The next bytes may be the rest of this request.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -138,7 +138,7 @@ pub(super) async fn count(
     Params(conditions): Params<Conditions>,
 ) -> Outcome<Json<JobCount>> {
     let filter = conditions.filter(&app).await?;
-    // What no state of a job refuses.
+    // A change that no state of a job refuses.
     let round = |page| round(&filter, Mutation::Cancel, page, true);
     let (jobs, next) = rounds(&app, COUNT_MAX + 1, (Cursor::default(), COUNT_TIME_MAX), round).await?;
     Ok(Json(JobCount { jobs: jobs.min(COUNT_MAX), is_complete: next.is_none() && jobs <= COUNT_MAX }))

@@ -48,7 +48,7 @@ impl Drain {
         self.until.as_deref()
     }
 
-    /// What is waited for, for people; empty if it is nothing.
+    /// The jobs that a drain waits for, for people; empty if there are none.
     pub(crate) fn held_text(&self) -> String {
         let held = self.held.iter().map(|Held { protocol, jobs }| {
             let of = protocol.map_or_else(String::new, |protocol| format!(" of {protocol}"));
