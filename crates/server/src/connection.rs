@@ -196,9 +196,9 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// What the connections of a turn read together, if each of them has much input.
+    /// Bytes that the connections of a turn read together, if each of them has much input.
     const BYTES: usize = 256 * 1024;
-    /// What one of them reads, at least and at most: less costs more turns, more makes the others wait.
+    /// Bytes that one of them reads, at least and at most: less costs more turns, more makes the others wait.
     const SHARE_BYTES_MIN: usize = 16 * 1024;
     const SHARE_BYTES_MAX: usize = 128 * 1024;
 
@@ -439,7 +439,7 @@ impl Connection {
         holds.then_some(self.shared.bounds.hold_max).filter(|time| !time.is_zero())
     }
 
-    /// What the connection holds back has waited long enough.
+    /// The bytes that the connection holds back have waited long enough.
     pub(crate) fn hold_no_longer(&mut self) {
         self.unhurried.end();
     }

@@ -102,7 +102,7 @@ fn report(read: u64, all: u64, elapsed: Duration, to_log: bool) {
     notify::extend_start(3 * EVERY, &format!("reading the data directory: {read} of {all} MiB"));
 }
 
-/// What is written next begins on a clean line.
+/// The next output begins on a clean line.
 impl Drop for Progress {
     fn drop(&mut self) {
         drop(self.ends.take());

@@ -153,7 +153,7 @@ impl Running<'_> {
         let store = cluster.stand_by(self.config).await?;
         let prepared = Prepared::succeeding(store, self.config, Arc::clone(acceptor.budget()));
         let (hub, broker) = (Arc::clone(prepared.hub()), Arc::clone(broker));
-        // What a reload has applied to the leader of the time applies to this one.
+        // A reload that was applied to the leader of the time applies to this one.
         let begun_with = self.in_force.load_full();
         reconcile::set_up(&begun_with, &hub);
         self.begin(prepared, Desired::of(&begun_with)?).await?;
@@ -167,7 +167,7 @@ impl Running<'_> {
             cluster.lead(&hub);
         }
         hub.begin_grace();
-        // What an operator asked twice was meant for the lead before this one.
+        // A repeated request to yield was meant for the lead before this one.
         while self.yields.try_recv().is_ok() {}
         self.view.leads(hub.epoch());
         tracing::info!(epoch = hub.epoch(), "this daemon leads");

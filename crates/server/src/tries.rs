@@ -1,4 +1,4 @@
-//! What pays only if it succeeds is tried less and less often while it fails.
+//! An action that pays only if it succeeds is tried less and less often while it fails.
 
 /// Decides from the last tries whether there is one this time. After each failure in a row the next 1, 3, 7, ... times
 /// have no try, up to the power of two `FAILURES_MAX`.

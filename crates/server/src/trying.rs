@@ -1,5 +1,4 @@
-//! What is in use by another process: an address, or the data directory. The daemon tries again for
-//! `server.in_use_timeout`.
+//! An address or the data directory is in use by another process: the daemon tries again for `server.in_use_timeout`.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};

@@ -722,7 +722,7 @@ impl Broker for Edge {
         }
     }
 
-    /// What its clients work on is known at the leader: it is at rest when they have gone.
+    /// The leader knows the jobs of the clients here: this broker is at rest when the clients have gone.
     fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         let mailboxes: Vec<_> = self.lock().clients.values().map(|member| Arc::clone(&member.mailbox)).collect();

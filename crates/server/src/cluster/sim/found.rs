@@ -51,7 +51,7 @@ fn a_daemon_that_leads_has_its_own_time() {
     });
 }
 
-/// What clients did between two leaders went to the second one under the numbers of the first.
+/// Commands between two leaders went to the second one under the numbers of the first.
 #[test]
 fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
     let edge = Edge::new(Arc::new(Budget::new(1 << 30)));

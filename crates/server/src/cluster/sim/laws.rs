@@ -434,7 +434,7 @@ impl Laws {
         serial
     }
 
-    /// What has not pushed all its jobs.
+    /// A template that has not pushed all its jobs.
     pub(super) fn lacks_runs(&self) -> Option<String> {
         let lacks = |template: &Template| template.is_promised && (template.runs.len() as u64) < template.most;
         let mut templates = self.templates.iter().filter(|(_, template)| lacks(template));

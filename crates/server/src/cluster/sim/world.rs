@@ -259,7 +259,7 @@ impl World {
         for _ in 0..around.rng.below(4) * u64::from(acts) {
             self.act();
         }
-        // What clients have asked unbidden.
+        // Commands that clients have sent unbidden.
         for (who, client) in &self.around.clients {
             if !client.items.is_empty() && !client.waits {
                 self.daemons[who.0.0].note_items(who.1);
