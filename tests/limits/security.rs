@@ -94,7 +94,7 @@ fn is_unanswered(address: SocketAddr, request: &[u8]) -> bool {
     let mut stream = socket(address).unwrap();
     let _ = stream.write_all(request);
     stream.shutdown(std::net::Shutdown::Write).ok();
-    // What was not read makes it a reset.
+    // Unread bytes make it a reset.
     let _ = stream.read_to_end(&mut said);
     said.is_empty()
 }

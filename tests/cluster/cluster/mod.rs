@@ -436,7 +436,7 @@ fn a_leader_that_was_stopped_serves_for_its_successor_and_says_nothing_of_its_ow
     let job = taker.grab().unwrap().unwrap();
     taker.complete(&job.handle).unwrap();
     taker.submit("other", "", "behind").unwrap();
-    // What the first one finds in its sockets when it goes on: it must answer none of it.
+    // The first one finds these in its sockets when it goes on, and must answer none of them.
     client.send(&submission("work", "", "after", true)).unwrap();
     worker.send(&Request::Grab(AssignForm::Plain)).unwrap();
     daemons[0].signal("CONT");

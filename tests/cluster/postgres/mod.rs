@@ -206,7 +206,7 @@ fn a_stopped_daemon_whose_lease_was_taken_says_nothing_more() {
     taker.can_do("work").unwrap();
     let job = taker.grab().unwrap().unwrap();
     assert_eq!(job.workload, "before");
-    // What the first one finds in its sockets when it goes on: it must answer none of it.
+    // The first one finds these in its sockets when it goes on, and must answer none of them.
     client.send(&submission("work", "", "after", true)).unwrap();
     worker.send(&Request::Grab(AssignForm::Plain)).unwrap();
     first.signal("CONT");

@@ -198,7 +198,7 @@ fn an_export_under_load_shows_one_moment_and_restores_everything() {
     let (before, after) = (home.print("data"), home.print("equal"));
     assert_eq!(lacking(&before), Vec::<String>::new());
     assert_eq!(before.differs_from(&after), None);
-    // What came from a moment under load is equal in all that the load did not touch.
+    // An export under load is equal in all that the load did not touch.
     for round in 0..4 {
         let copy = home.print(&format!("copy-{round}"));
         assert_eq!(untouched(&before).differs_from(&untouched(&copy)), None, "{round}");
