@@ -77,7 +77,7 @@ pub enum Ask {
     Claimed,
     /// The edge ends the stream. Its clients are gone.
     Bye,
-    /// The client's peer has taken so many more of the jobs that count as on their way. Since version
+    /// The client's peer has taken this many more of the jobs that count as on their way. Since version
     /// [`Ask::SENT_SINCE`].
     Sent {
         /// The client.

@@ -31,7 +31,7 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
     #[must_use]
     fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool;
 
-    /// The client's peer has taken so many more of the jobs that the budget counts.
+    /// The client's peer has taken this many more of the jobs that the budget counts.
     fn sent_jobs(&self, _client: ClientId, _jobs: u32) {}
 
     /// Closes a client: releases all that it held and waited for, as far as one visit goes. Returns whether that was

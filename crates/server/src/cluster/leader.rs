@@ -254,7 +254,7 @@ impl EdgeClients {
         }
     }
 
-    /// The client's peer has taken so many large jobs.
+    /// The client's peer has taken this many large jobs.
     fn note_sent(&mut self, client: ClientId, jobs: u32) {
         let Some(member) = self.clients.get_mut(&client) else { return };
         let sent = member.jobs.len().min(jobs as usize);
