@@ -10,7 +10,7 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
     Backoff, BatchCommand, Bridge, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Clock, Codec, Command,
-    Context, Cron, Cursor, Engine, Event, Failure, Filter, From, JobCommand, JobId, JobRef, JobStateKind, KeyUntil,
+    Context, Cron, Cursor, Engine, Event, Expiry, Failure, Filter, From, JobCommand, JobId, JobRef, JobStateKind, KeyUntil,
     LeaseCommand, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof,
     Protocol, Query, QueueCommand, QueueKind, QueueRules, Recurrence, RepayTo, Reply, Retry, ScheduleCommand,
     ScheduleRef, Select, Subscription, Tag, Take, TakeCommand, Throttle, Timestamp, Token, Unique, Wait, WorkerCommand,
@@ -315,7 +315,7 @@ impl Born {
             name_unique: flag(3),
             unique,
             not_before: self.not_before.map(|at| at.from(now)),
-            expires_at: self.expires.map(|at| at.from(now)),
+            expires: self.expires.map(|at| at.from(now)).map_or(Expiry::Never, if flag(5) { Expiry::At } else { Expiry::By }),
             retry: Retry { failures_max: self.failures_max.into(), losses_max: self.losses_max.into(), backoff },
             retry_default: flag(4),
             result_keep_ms: self.keep.map_or(0, Span::ms),

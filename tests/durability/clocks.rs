@@ -100,6 +100,7 @@ fn a_wall_clock_set_an_hour_ahead_ends_no_lease_and_brings_what_is_due() {
     let (mut worker, mut fwp) = (Fwp::connect(daemon.address("faktory")), Fwp::connect(daemon.address("faktory")));
     push(&mut fwp, "reserved-001", r#","reserve_for":600"#);
     assert!(worker.ask("FETCH q").contains("reserved-001"));
+    push(&mut fwp, "expires-0001", r#","custom":{"expires_in":1800}"#);
     push(&mut fwp, "in-half-an-hour", &format!(r#","at":"{}""#, rfc3339(unix_s() + HOUR_S / 2)));
     push(&mut fwp, "in-two-hours", &format!(r#","at":"{}""#, rfc3339(unix_s() + 2 * HOUR_S)));
     let mut peer = Bare::connect(daemon.address("spiderq"));
@@ -107,7 +108,9 @@ fn a_wall_clock_set_an_hour_ahead_ends_no_lease_and_brings_what_is_due() {
     let lease = Lease::of(&peer.ask(&lend(600_000, false))).unwrap();
     clock.set(HOUR_S);
     wait_until_seen(&mut fwp, HOUR_S);
-    // Once a due job is there, all due events have happened.
+    // A span is as long as before. Once a due job is there, all due events have happened.
+    assert!(fwp.ask("FETCH q").contains("expires-0001"));
+    assert_eq!(fwp.ask(r#"ACK {"jid":"expires-0001"}"#), "+OK");
     assert!(fwp.ask("FETCH q").contains("in-half-an-hour"));
     assert_eq!((size(&mut fwp, "Scheduled"), size(&mut fwp, "Retries"), size(&mut fwp, "Busy")), (1, 0, 2));
     assert!(worker.ask(r#"BEAT {"wid":"wid-1"}"#).starts_with("+OK"));

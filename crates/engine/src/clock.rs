@@ -2,8 +2,8 @@
 //!
 //! The engine's time is monotonic: it counts elapsed time, continues over restarts, and ignores changes of the wall
 //! clock. Leases, heartbeats, waits, backoffs and all other durations use it. Calendar times (`not_before`,
-//! `expires_at`, cron) use the wall clock, and so do all times shown to clients. The skew is the difference between the
-//! two.
+//! [`Expiry::At`](crate::Expiry::At), cron) use the wall clock, and so do all times shown to clients. The skew is the
+//! difference between the two.
 
 use serde::{Deserialize, Serialize};
 

@@ -75,7 +75,7 @@ pub enum End {
     Lost,
     /// Its lease ran out and it is not retried.
     TimedOut,
-    /// Its [`NewJob::expires_at`](crate::NewJob::expires_at) passed.
+    /// Its [`NewJob::expires`](crate::NewJob::expires) passed.
     Expired,
     /// A command removed it.
     Cancelled,

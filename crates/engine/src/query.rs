@@ -423,7 +423,7 @@ pub struct Totals {
     pub buried: u64,
     /// Deliveries lost with their worker.
     pub lost: u64,
-    /// Jobs discarded because their [`NewJob::expires_at`](crate::NewJob::expires_at) had passed.
+    /// Jobs discarded because their [`NewJob::expires`](crate::NewJob::expires) had passed.
     pub expired: u64,
     /// Jobs removed by commands.
     pub cancelled: u64,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 use crate::ids::{JobId, Priority, Protocol, Timestamp, Token};
-use crate::jobs::{JobState, JobStateKind, KeyUntil, OnExpiry, Retry};
+use crate::jobs::{Expiry, JobState, JobStateKind, KeyUntil, OnExpiry, Retry};
 
 /// The peer of a connection.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -95,8 +95,8 @@ pub struct NewJob {
     pub unique: Option<Unique>,
     /// Do not hand out before this time (wall clock).
     pub not_before: Option<Timestamp>,
-    /// Discard if not taken before this time (wall clock).
-    pub expires_at: Option<Timestamp>,
+    /// Discard if not taken before this time.
+    pub expires: Expiry,
     /// What follows a failure.
     pub retry: Retry,
     /// The producer set no retry policy: the queue's rule applies, if it has one ([`crate::QueueRules::retry`]).
@@ -146,7 +146,7 @@ impl NewJob {
             meta: Bytes::new(),
             unique: None,
             not_before: None,
-            expires_at: None,
+            expires: Expiry::Never,
             retry: Retry::NONE,
             retry_default: false,
             result_keep_ms: 0,
@@ -155,6 +155,13 @@ impl NewJob {
             past: None,
             batch: None,
         }
+    }
+
+    /// Moves all times that use the engine's time, for a move to another engine.
+    pub fn shift(&mut self, ms: i64) {
+        self.expires.shift(ms);
+        self.unique.iter_mut().for_each(|unique| unique.until.shift(ms));
+        self.past.iter_mut().filter_map(|past| past.state.as_mut()).for_each(|state| state.shift(ms));
     }
 
     /// The bytes that it counts as while it is a template.

@@ -19,8 +19,10 @@ pub(crate) fn first_at(due: &BTreeSet<(Timestamp, JobId)>) -> Timestamp {
 pub(crate) enum Timer {
     /// A lease may have run out.
     Lease(JobId),
-    /// A job's `expires_at` may have come.
+    /// The moment of the calendar at which a job expires may have come.
     Expiry(JobId),
+    /// The end of the span after which a job expires may have come.
+    Age(JobId),
     /// The time limit of a job's hold on its key may have come.
     Key(JobId),
     /// A blocked take may have reached its deadline.

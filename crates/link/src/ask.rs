@@ -113,7 +113,7 @@ pub struct Known {
 
 impl Ask {
     /// The first version with [`Ask::Sent`].
-    pub const SENT_SINCE: u8 = 4;
+    pub const SENT_SINCE: u8 = 5;
 
     /// The client that the item is about, if it is about one.
     #[must_use]

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The newest version of the frames and of every item.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// The oldest version that this program reads and writes: daemons of two neighbouring versions form one broker, so that
 /// they can be upgraded one after the other.
@@ -300,12 +300,12 @@ mod tests {
         encoder.push(&"one".to_owned()).unwrap();
         encoder.push(&String::new()).unwrap();
         assert_eq!(encoder.len(), 10);
-        assert_eq!(encoder.take(), b"\x06\0\0\0\x04\x03one\0");
+        assert_eq!(encoder.take(), b"\x06\0\0\0\x05\x03one\0");
         assert!(encoder.is_empty() && encoder.take().is_empty());
         encoder.push(&"two".to_owned()).unwrap();
         let mut taken = b"before ".to_vec();
         encoder.take_into(&mut taken);
-        assert_eq!(taken, b"before \x05\0\0\0\x04\x03two");
+        assert_eq!(taken, b"before \x05\0\0\0\x05\x03two");
     }
 
     #[test]
@@ -382,15 +382,15 @@ mod tests {
             ("another version, before the frame is there", b"\x09\0\0\0\x07", Err(FrameError::Version(7))),
             (
                 "an item that is cut",
-                b"\x02\0\0\0\x03\x05",
+                b"\x02\0\0\0\x05\x05",
                 Err(FrameError::Item(postcard::Error::DeserializeUnexpectedEnd)),
             ),
             (
                 "an item of another type",
-                b"\x03\0\0\0\x03\x01\xff",
+                b"\x03\0\0\0\x05\x01\xff",
                 Err(FrameError::Item(postcard::Error::DeserializeBadUtf8)),
             ),
-            ("a frame that goes on", b"\x05\0\0\0\x03\x05ab", Ok(())),
+            ("a frame that goes on", b"\x05\0\0\0\x05\x05ab", Ok(())),
         ];
         for (name, bytes, expected) in table {
             let mut decoder = Decoder::<String>::new(100);

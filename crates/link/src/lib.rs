@@ -11,10 +11,12 @@ mod ask;
 mod frame;
 mod ledger;
 mod number;
+mod older;
 mod say;
 
 pub use ask::{Ask, Hello, Known};
 pub use frame::{Decoder, Encoder, FRAME_BYTES_MAX, FrameError, OLDEST, TooLong, VERSION};
 pub use ledger::{Bounds, Ledger};
 pub use number::Edge;
+pub use older::Item;
 pub use say::{Rejection, Say, Welcome};

@@ -66,8 +66,7 @@ pub enum Say {
     Refused(Rejection),
     /// The leader ends the stream: it leads no more.
     Bye,
-    /// The leader lives, but its right to lead is uncertain: nothing else comes until it is certain again. Since version
-    /// [`Say::BEAT_SINCE`].
+    /// The leader lives, but its right to lead is uncertain: nothing else comes until it is certain again.
     Beat,
     /// Workers wait because too many bytes of jobs are on their way: the edge closes connections that take nothing of
     /// theirs. Since version [`Say::STARVED_SINCE`].
@@ -75,11 +74,8 @@ pub enum Say {
 }
 
 impl Say {
-    /// The first version with [`Say::Beat`].
-    pub const BEAT_SINCE: u8 = 4;
-
     /// The first version with [`Say::Starved`].
-    pub const STARVED_SINCE: u8 = 4;
+    pub const STARVED_SINCE: u8 = 5;
 }
 
 /// The first item of an accepted edge.

@@ -4,7 +4,9 @@
 use std::fs;
 
 use bytes::Bytes;
-use windlass_engine::{JobState, JobStateKind, KeyUntil, Protocol, QueueKind, Recurrence, Role, Stage, Timestamp};
+use windlass_engine::{
+    Expiry, JobState, JobStateKind, KeyUntil, Protocol, QueueKind, Recurrence, Role, Stage, Timestamp,
+};
 use windlass_gearman::wire::{Request, Response, Schedule, Submission};
 use windlass_store::Fingerprint;
 use windlass_testkit::daemon::Daemon;
@@ -284,7 +286,7 @@ fn of_jobs(print: &Fingerprint) -> Vec<(&'static str, bool)> {
         ("a key", any(|job| job.key().is_some() && job.state == JobState::Ready)),
         ("failures", any(|job| job.failures > 0)),
         ("meta", extra(|extra| !extra.meta.is_empty())),
-        ("expires_at", extra(|extra| extra.expires_at.is_some())),
+        ("expires_at", extra(|extra| extra.expires != Expiry::Never)),
         ("a key until the end or a time", extra(|extra| matches!(extra.key_until, KeyUntil::EndOr(_)))),
         ("a key until the start or a time", extra(|extra| matches!(extra.key_until, KeyUntil::StartOr(_)))),
         ("a key until it is gone", extra(|extra| extra.key_until == KeyUntil::Gone)),

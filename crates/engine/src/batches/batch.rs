@@ -149,6 +149,7 @@ impl Batch {
     pub fn shift(&mut self, ms: i64) {
         self.progress.since = self.progress.since.shifted(ms);
         self.progress.held_until = self.progress.held_until.map(|until| until.shifted(ms));
+        self.complete.iter_mut().chain(&mut self.success).for_each(|job| job.shift(ms));
     }
 
     /// Bytes counted for it in memory limits.

@@ -159,7 +159,7 @@ fn fire(state: &mut State, context: &mut Context) {
                 expire_lease(state, slot, context);
             }
         }
-        Timer::Expiry(id) => {
+        Timer::Expiry(id) | Timer::Age(id) => {
             if let Some(slot) = state.jobs.slot(id) {
                 expire_job(state, slot, context);
             }
@@ -183,7 +183,7 @@ fn fire(state: &mut State, context: &mut Context) {
 /// Whether a timer set for this time is still live.
 pub(super) fn is_live(state: &State, at: Timestamp, timer: Timer) -> bool {
     match timer {
-        Timer::Lease(_) | Timer::Expiry(_) | Timer::Key(_) => state.jobs.has_timer(at, timer),
+        Timer::Lease(_) | Timer::Expiry(_) | Timer::Age(_) | Timer::Key(_) => state.jobs.has_timer(at, timer),
         Timer::Wait(client) => state.clients.has_wait_timer(at, client),
         Timer::Beat(worker) => state.workers.has_timer(at, worker),
         Timer::Slots(queue) => state.queues.has_timer(at, queue),

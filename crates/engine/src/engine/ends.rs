@@ -82,7 +82,7 @@ pub(super) fn discard(state: &mut State, slot: Slot, context: &mut Context) {
     remove_job(state, slot, context);
 }
 
-/// A job's `expires_at` has come: the job is removed unless it is leased, dead, done or parked.
+/// A job's time to expire has come: the job is removed unless it is leased, dead, done or parked.
 pub(super) fn expire_job(state: &mut State, slot: Slot, context: &mut Context) {
     // The timer has fired.
     state.jobs.clear_expiry(slot, &mut state.timers);

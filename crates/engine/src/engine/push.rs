@@ -189,7 +189,7 @@ fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context
     count(state, slot, |totals| totals.pushed += 1);
     remember_put(state, slot, context);
     // The job may have expired already. Then no waiting client must get it.
-    if state.jobs.at(slot).is_some_and(|job| job.expiry() <= state.wall()) {
+    if state.jobs.at(slot).is_some_and(|job| job.expiry().has_come(state.now, state.wall())) {
         expire_job(state, slot, context);
     }
     serve(state, queue, context);
@@ -218,7 +218,7 @@ pub(super) fn bring_back(
         state.jobs.listen(slot, client);
         // It was there when the earlier engine ended, so a worker took it in time, or it is late by the time between
         // both.
-        if state.jobs.at(slot).is_some_and(|job| job.expiry() <= state.wall()) {
+        if state.jobs.at(slot).is_some_and(|job| job.expiry().has_come(state.now, state.wall())) {
             state.jobs.clear_expiry(slot, &mut state.timers);
         }
         serve(state, queue, context);
@@ -260,7 +260,7 @@ fn make_job(
     let payload = Payload::new(unique.map(|unique| &*unique.key), new.name.as_deref().unwrap_or_default(), &new.body);
     let extra = Extra {
         meta: new.meta.clone(),
-        expires_at: new.expires_at,
+        expires: new.expires,
         key_until: unique.map_or(KeyUntil::End, |unique| unique.until),
         cycle,
         result_keep_ms: new.result_keep_ms,

@@ -10,8 +10,8 @@ use crate::ids::{ClientId, JobId, Protocol, Timestamp};
 pub struct Extra {
     /// Bytes that the producer's session gets back, in its own encoding.
     pub meta: Bytes,
-    /// Discarded when taken or due after this time, by the wall clock.
-    pub expires_at: Option<Timestamp>,
+    /// When it is discarded, unless it was taken in time.
+    pub expires: Expiry,
     /// When the coalescing key is released.
     pub key_until: KeyUntil,
     /// Its position in a `cycle` queue; unused in others.
@@ -49,6 +49,18 @@ pub struct Track {
     /// Time of the last visible change, by the wall clock. Taking the job under a connection-bound lease does not
     /// count.
     pub updated_at: Timestamp,
+}
+
+/// When a job expires.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+pub enum Expiry {
+    /// Never.
+    #[default]
+    Never,
+    /// At this moment of the calendar, by the wall clock.
+    At(Timestamp),
+    /// At the end of a span, by the engine's time. No change of the wall clock makes it shorter.
+    By(Timestamp),
 }
 
 /// When a job releases its coalescing key.
@@ -127,6 +139,25 @@ pub enum Role {
     Complete,
     /// [`crate::NewBatch::success`].
     Success,
+}
+
+impl Expiry {
+    /// Whether this moment has come, by the engine's time or by the wall clock.
+    #[must_use]
+    pub const fn has_come(self, now: Timestamp, wall: Timestamp) -> bool {
+        match self {
+            Self::Never => false,
+            Self::At(at) => at.0 <= wall.0,
+            Self::By(at) => at.0 <= now.0,
+        }
+    }
+
+    /// Moves it, if it uses the engine's time.
+    pub const fn shift(&mut self, ms: i64) {
+        if let Self::By(at) = self {
+            *at = at.shifted(ms);
+        }
+    }
 }
 
 impl KeyUntil {

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::extra::{Cycle, Extra, KeyUntil, Member};
+use super::extra::{Cycle, Expiry, Extra, KeyUntil, Member};
 use super::payload::Payload;
 use super::state::{JobState, Lease};
 use crate::ids::{ClientId, JobId, Priority, Protocol, QueueId, Timestamp};
@@ -141,8 +141,8 @@ impl Job {
     }
 
     /// When it expires.
-    pub(crate) fn expiry(&self) -> Timestamp {
-        self.extra.as_deref().and_then(|extra| extra.expires_at).unwrap_or(Timestamp::NEVER)
+    pub(crate) fn expiry(&self) -> Expiry {
+        self.extra.as_deref().map(|extra| extra.expires).unwrap_or_default()
     }
 
     /// Whether it should hold its key in its state.
@@ -256,6 +256,7 @@ impl Job {
         self.state.shift(ms);
         if let Some(extra) = &mut self.extra {
             extra.key_until.shift(ms);
+            extra.expires.shift(ms);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use foldhash::fast::FixedState;
 
 use super::counts::{Counts, StateCounts};
-use super::extra::Role;
+use super::extra::{Expiry, Role};
 use super::holders::Holders;
 use super::job::{Job, Unfit};
 use super::keys::Keys;
@@ -185,7 +185,8 @@ impl Jobs {
     pub(crate) fn insert(&mut self, mut job: Job, timers: &mut Timers) -> Slot {
         let (id, has_key) = (job.id, job.payload.has_key());
         self.bytes += job.weight_bytes();
-        timers.set(job.expiry(), Timer::Expiry(id));
+        let (expires_at, timer) = expiry_of(&job);
+        timers.set(expires_at, timer);
         self.by_state.names.insert(&job);
         self.by_state.enter(&mut job, timers);
         let slot = self.slab.insert(job);
@@ -207,7 +208,7 @@ impl Jobs {
         self.by_state.names.remove(&job);
         job.listeners().iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
         self.bytes -= job.weight_bytes();
-        timers.cancel(job.expiry());
+        timers.cancel(expiry_of(&job).0);
         if self.by_id.is_empty() {
             self.slab.shrink_empty();
         }
@@ -305,8 +306,9 @@ impl Jobs {
 
     /// Takes the time of a job's expiry away.
     pub(crate) fn clear_expiry(&mut self, slot: Slot, timers: &mut Timers) {
-        let expiry = self.slab.at_mut(slot).and_then(|job| job.extra.as_deref_mut()?.expires_at.take());
-        timers.cancel(expiry.unwrap_or(Timestamp::NEVER));
+        let Some(job) = self.slab.at_mut(slot) else { return };
+        timers.cancel(expiry_of(job).0);
+        job.extra.iter_mut().for_each(|extra| extra.expires = Expiry::Never);
     }
 
     /// Moves the end of a lease, if there is one. With `only_later` it never moves to an earlier time.
@@ -350,7 +352,7 @@ impl Jobs {
     pub(crate) fn has_timer(&self, at: Timestamp, timer: Timer) -> bool {
         match timer {
             Timer::Lease(id) => self.get(id).and_then(Job::lease).is_some_and(|lease| lease.alarm_at == at),
-            Timer::Expiry(id) => self.get(id).is_some_and(|job| job.expiry() == at),
+            Timer::Expiry(id) | Timer::Age(id) => self.get(id).is_some_and(|job| expiry_of(job) == (at, timer)),
             Timer::Key(id) => {
                 let keyed = self.slot(id).and_then(|slot| Some((slot, self.at(slot)?)));
                 keyed.is_some_and(|(slot, job)| job.key_limit() == at && self.holds_key(slot, job))
@@ -480,5 +482,14 @@ impl Jobs {
         self.by_state.timed.check(jobs());
         self.by_state.holders.check(jobs());
         self.by_state.counts.check(jobs().map(|job| (job.protocol, job.state.kind())));
+    }
+}
+
+/// When a job expires, by the clock of the timer beside it.
+fn expiry_of(job: &Job) -> (Timestamp, Timer) {
+    match job.expiry() {
+        Expiry::At(at) => (at, Timer::Expiry(job.id)),
+        Expiry::By(at) => (at, Timer::Age(job.id)),
+        Expiry::Never => (Timestamp::NEVER, Timer::Age(job.id)),
     }
 }

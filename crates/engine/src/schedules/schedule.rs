@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::calendar::Cron;
 use super::zone::Zone;
 use crate::ids::{JobId, Protocol, Timestamp};
-use crate::jobs::KeyUntil;
+use crate::jobs::{Expiry, KeyUntil};
 use crate::request::NewJob;
 
 /// A recurring job. Fields are public to read; only the engine writes them.
@@ -80,7 +80,7 @@ pub struct NewSchedule {
     /// Its name among the schedules of the template's protocol: a schedule of the same name is replaced, and its number
     /// kept. Schedules without a name differ only by number.
     pub key: Option<Bytes>,
-    /// The template of each run. It must be durable and have no listeners. Its times (`not_before`, `expires_at`, the
+    /// The template of each run. It must be durable and have no listeners. Its times (`not_before`, `expires`, the
     /// end of its hold on a key) are milliseconds after each run.
     pub job: NewJob,
     /// When it runs.
@@ -169,7 +169,11 @@ impl Schedule {
         let later_by_wall = |ms: Timestamp| wall.after_ms(ms.0);
         let mut job = self.job.clone();
         job.not_before = job.not_before.map(later_by_wall);
-        job.expires_at = job.expires_at.map(later_by_wall);
+        job.expires = match job.expires {
+            Expiry::Never => Expiry::Never,
+            Expiry::At(ms) => Expiry::At(later_by_wall(ms)),
+            Expiry::By(ms) => Expiry::By(later(ms)),
+        };
         if let Some(unique) = &mut job.unique {
             unique.until = match unique.until {
                 KeyUntil::EndOr(ms) => KeyUntil::EndOr(later(ms)),

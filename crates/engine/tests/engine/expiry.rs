@@ -57,6 +57,27 @@ fn a_job_expires_unless_it_is_leased() {
 }
 
 #[test]
+fn a_span_outlasts_a_wrong_wall_clock_and_a_moment_of_the_calendar_does_not() {
+    const HOUR_MS: i64 = 3_600_000;
+    for (wrong_ms, lost) in [(HOUR_MS, vec![1]), (-HOUR_MS, vec![])] {
+        let mut broker = Broker::new();
+        broker.hear(1, push("q").expires(3_000));
+        broker.hear(1, push("q").expires_by(3_000));
+        broker.skew_ms = wrong_ms;
+        broker.at(2_000, []);
+        broker.skew_ms = 0;
+        broker.at(2_500, []);
+        let gone: Vec<u64> = [1, 2].into_iter().filter(|job| broker.place(*job) == "gone").collect();
+        assert_eq!(gone, lost, "{wrong_ms}");
+        broker.at(2_999, []);
+        assert_eq!(broker.place(2), "ready");
+        broker.skew_ms = wrong_ms;
+        broker.at(3_000, []);
+        assert_eq!(broker.place(2), "gone", "{wrong_ms}");
+    }
+}
+
+#[test]
 fn a_job_taken_in_time_does_not_expire() {
     let mut broker = Broker::new();
     broker.hear(1, push("q").expires(2_000));

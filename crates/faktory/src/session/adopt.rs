@@ -119,7 +119,7 @@ fn time(text: &str) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::{Backoff, KeyUntil, Protocol, Retry};
+    use windlass_engine::{Backoff, Expiry, KeyUntil, Protocol, Retry};
 
     use super::*;
 
@@ -167,7 +167,7 @@ mod tests {
         let text = r#"{"jid":"jid00000001","jobtype":"T","args":[],"created_at":"2026-11-21T03:59:09Z","custom":{"unique_for":60,"expires_in":120}}"#;
         let job = adopt(text, Standing::Queued).unwrap();
         assert_eq!(job.unique.map(|unique| unique.until), Some(KeyUntil::EndOr(Timestamp(1_795_233_609_000))));
-        assert_eq!(job.expires_at, Some(Timestamp(1_795_233_669_000)));
+        assert_eq!(job.expires, Expiry::By(Timestamp(1_795_233_669_000)));
         assert_eq!(job.past.unwrap().ready_at, None);
     }
 

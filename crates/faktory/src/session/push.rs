@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use windlass_engine::{
-    Backoff, Clash, JobCommand, KeyUntil, NewJob, Past, Priority, Protocol, Refusal, Retry, Thing, Timestamp, Unique,
+    Backoff, Clash, Expiry, JobCommand, KeyUntil, NewJob, Past, Priority, Protocol, Refusal, Retry, Thing, Timestamp,
+    Unique,
 };
 
 use super::ask::Ask;
@@ -57,6 +58,11 @@ impl Pushed {
     pub(super) const fn by_wall(wall: Timestamp) -> Self {
         Self { wall, skew_ms: 0 }
     }
+
+    /// The end of a span that begins then, by the engine's time.
+    const fn after_ms(self, ms: u64) -> Timestamp {
+        self.wall.after_ms(ms).shifted(self.skew_ms.saturating_neg())
+    }
 }
 
 /// A peer's bytes as text. As on deployed servers, invalid UTF-8 becomes U+FFFD.
@@ -104,13 +110,14 @@ fn asked_for(
     let keep_ms = if wishes.track { track::KEEP_MS } else { 0 };
     let not_before = wishes.at_ms.map(Timestamp).filter(|not_before| *not_before > at.wall);
     let queue = part_of(line, &unit.queue);
+    let from = Pushed { wall: not_before.unwrap_or(at.wall), ..at };
     NewJob {
         priority: unit.priority.map_or(Priority::NORMAL, Priority::clamped),
-        unique: unique(settings, unit, &wishes, Pushed { wall: not_before.unwrap_or(at.wall), ..at }),
+        unique: unique(settings, unit, &wishes, from),
         not_before,
-        expires_at: wishes.expires.map(|expires| match expires {
-            Expires::At(ms) => Timestamp(ms),
-            Expires::In(ms) => not_before.unwrap_or(at.wall).after_ms(ms),
+        expires: wishes.expires.map_or(Expiry::Never, |expires| match expires {
+            Expires::At(ms) => Expiry::At(Timestamp(ms)),
+            Expires::In(ms) => Expiry::By(from.after_ms(ms)),
         }),
         retry: retry(unit.retry),
         retry_default: !unit.retry_given,
@@ -157,7 +164,7 @@ fn lease_ms(settings: &Settings, reserve_for: i64) -> Option<u64> {
 /// hash; only the hash is journalled. Arguments in canonical form, as most are, have the same hash as in older
 /// versions. A key that an older version made of other arguments never matches a new job, and ends in its time.
 fn unique(settings: &Settings, unit: &Unit<'_>, wishes: &Wishes<'_>, from: Pushed) -> Option<Unique> {
-    let end = from.wall.after_ms(wishes.unique_for_ms?).shifted(from.skew_ms.saturating_neg());
+    let end = from.after_ms(wishes.unique_for_ms?);
     let args = unit.args.unwrap_or_default();
     let args = if args.len() <= settings.unique_args_bytes_max { canonical(args) } else { compact(args) };
     let hash = Sha256::new().chain_update(unit.jobtype.as_bytes()).chain_update([0]).chain_update(&args).finalize();

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
 use windlass_engine::{
-    Backoff, Clash, JobCommand, KeyUntil, NewJob, Priority, Protocol, Pushed, Reply, Retry, Timestamp, Unique,
+    Backoff, Clash, Expiry, JobCommand, KeyUntil, NewJob, Priority, Protocol, Pushed, Reply, Retry, Unique,
 };
 
-use crate::app::App;
+use crate::app::{App, Now};
 use crate::name::Name;
 use crate::params::{Body, Params, Segments};
 use crate::problem::{Outcome, Problem};
@@ -81,7 +81,7 @@ pub(super) async fn push(
     if queue.0.is_empty() {
         return Err(Problem::bad_request("a queue must have a name"));
     }
-    let job = terms.job(queue, body, app.now().wall)?;
+    let job = terms.job(queue, body, app.now())?;
     let Reply::Pushed { job, how, .. } = app.ask(JobCommand::Push(Box::new(job))).await? else {
         return Err(Problem::unexpected());
     };
@@ -95,7 +95,7 @@ pub(super) async fn push(
 }
 
 impl Terms {
-    fn job(self, queue: Name, body: bytes::Bytes, wall: Timestamp) -> Outcome<NewJob> {
+    fn job(self, queue: Name, body: bytes::Bytes, now: Now) -> Outcome<NewJob> {
         let Self { priority, delay, at, expires_in, key, name, retries, keep_result } = self;
         let priority = priority.unwrap_or(Priority::NORMAL.value());
         if !(Priority::MIN.value()..=Priority::MAX.value()).contains(&priority) {
@@ -104,10 +104,9 @@ impl Terms {
         if let Some(retries) = retries.filter(|retries| *retries < -1) {
             return Err(Problem::bad_request(format!("retries is -1 or more, not {retries}")));
         }
-        let after = |period: Period| wall.after_ms(period.as_ms());
         let not_before = match (delay, at) {
             (Some(_), Some(_)) => return Err(Problem::bad_request("either delay or at")),
-            (delay, None) => delay.map(after),
+            (delay, None) => delay.map(|delay| now.wall.after_ms(delay.as_ms())),
             (None, Some(at)) => {
                 Some(parse_moment(&at).ok_or_else(|| Problem::bad_request("at must be a moment as in RFC 3339"))?)
             }
@@ -116,7 +115,7 @@ impl Terms {
         Ok(NewJob {
             priority: Priority::clamped(priority),
             not_before,
-            expires_at: expires_in.map(after),
+            expires: expires_in.map_or(Expiry::Never, |period| Expiry::By(now.after(period))),
             unique,
             name: name.map(|name| name.0),
             retry: Retry {

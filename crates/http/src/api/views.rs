@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use windlass_engine::{
-    BODY_READ_MAX, Calls, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow, Why,
+    BODY_READ_MAX, Calls, Expiry, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow, Why,
 };
 
 use super::trace::traceparent;
@@ -344,7 +344,11 @@ impl JobDetail {
             body,
             body_base64,
             retries: job.retry.failures_max,
-            expires_at: extra.and_then(|extra| extra.expires_at).and_then(moment_text),
+            expires_at: match extra.map(|extra| extra.expires).unwrap_or_default() {
+                Expiry::Never => None,
+                Expiry::At(at) => moment_text(at),
+                Expiry::By(at) => now.text(at),
+            },
             losses: extra.map_or(0, |extra| extra.losses),
             progress: extra.and_then(|extra| extra.progress.as_ref()).map(|progress| Progress {
                 done: progress.numerator,

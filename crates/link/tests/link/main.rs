@@ -4,4 +4,5 @@
 
 mod dice;
 mod golden;
+mod older;
 mod properties;

@@ -165,12 +165,7 @@ impl Importer {
     /// Converts a job's times to the engine's clock.
     fn by_engine(&self, mut job: NewJob) -> NewJob {
         let ahead_ms = self.ahead_ms();
-        if let Some(place) = job.past.as_mut().and_then(|past| past.state.as_mut()) {
-            place.shift(ahead_ms);
-        }
-        if let Some(unique) = &mut job.unique {
-            unique.until.shift(ahead_ms);
-        }
+        job.shift(ahead_ms);
         job
     }
 

@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchCommand, Clash, ClientCommand, ClientId, ClientInfo, Codec, Command, Context, Engine, Failure,
-    From, Job, JobCommand, JobId, JobRef, KeyUntil, LeaseCommand, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry,
-    Priority, Proof, Protocol, QueueCommand, QueueImage, QueueKind, QueueRules, Recurrence, RepayTo, Retry, Schedule,
-    ScheduleCommand, Select, Tag, Take, TakeCommand, Throttle, Timestamp, Unique, Wait,
+    Backoff, Batch, BatchCommand, Clash, ClientCommand, ClientId, ClientInfo, Codec, Command, Context, Engine, Expiry,
+    Failure, From, Job, JobCommand, JobId, JobRef, KeyUntil, LeaseCommand, LeaseTerms, NewBatch, NewJob, NewSchedule,
+    OnExpiry, Priority, Proof, Protocol, QueueCommand, QueueImage, QueueKind, QueueRules, Recurrence, RepayTo, Retry,
+    Schedule, ScheduleCommand, Select, Tag, Take, TakeCommand, Throttle, Timestamp, Unique, Wait,
 };
 use windlass_store::{Opened, StoreConfig};
 
@@ -65,7 +65,7 @@ fn any_job(context: &mut Context) -> NewJob {
         meta: bytes(context, 3),
         unique: key,
         not_before: (context.roll(6) == 0).then(|| later(context)),
-        expires_at: (context.roll(8) == 0).then(|| later(context)),
+        expires: if context.roll(8) == 0 { Expiry::By(later(context)) } else { Expiry::Never },
         retry: Retry { failures_max: i32::try_from(context.roll(4)).unwrap() - 1, losses_max: 3, backoff },
         result_keep_ms: if context.roll(3) == 0 { HOUR_MS } else { 0 },
         track_ms: if context.roll(4) == 0 { HOUR_MS } else { 0 },
@@ -76,7 +76,7 @@ fn any_job(context: &mut Context) -> NewJob {
 }
 
 fn template(context: &mut Context) -> NewJob {
-    NewJob { batch: None, not_before: None, expires_at: None, ..any_job(context) }
+    NewJob { batch: None, not_before: None, expires: Expiry::Never, ..any_job(context) }
 }
 
 fn batch(context: &mut Context) -> Bytes {

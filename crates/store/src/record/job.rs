@@ -12,8 +12,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Cycle, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil, Lease, Member, OnExpiry, Payload, Priority,
-    Progress, Protocol, QueueId, Retry, Role, Timestamp, Token, Track, Unfit,
+    Backoff, Cycle, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil, Lease, Member, OnExpiry, Payload,
+    Priority, Progress, Protocol, QueueId, Retry, Role, Timestamp, Token, Track, Unfit,
 };
 
 use super::{COUNT_MAX, MOVED, PUT, owned_if};
@@ -49,8 +49,12 @@ mod has {
     pub(super) const NEXT_AT: u64 = 1 << 16;
     /// Number of workers lost with the job.
     pub(super) const LOSSES: u64 = 1 << 17;
+    /// It expires by the engine's time.
+    pub(super) const EXPIRES_BY: u64 = 1 << 18;
+    /// A job has one time to expire, at most.
+    pub(super) const EXPIRES: u64 = EXPIRES_AT | EXPIRES_BY;
     /// Above all of them.
-    pub(super) const END: u64 = 1 << 18;
+    pub(super) const END: u64 = 1 << 19;
 }
 
 /// How a job stands: the part that changes while it lives.
@@ -213,7 +217,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
     let Some(extra) = extra else { return common };
     common
         | bit(!extra.meta.is_empty(), has::META)
-        | bit(extra.expires_at.is_some(), has::EXPIRES_AT)
+        | bit(matches!(extra.expires, Expiry::At(_)), has::EXPIRES_AT)
         | bit(extra.key_until != KeyUntil::End, has::KEY_UNTIL)
         | bit(extra.cycle.is_some(), has::CYCLE)
         | bit(extra.failure.is_some(), has::FAILURE)
@@ -227,6 +231,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
         | bit(extra.member.is_some(), has::MEMBER)
         | bit(extra.track.is_some(), has::TRACK)
         | bit(extra.losses > 0, has::LOSSES)
+        | bit(matches!(extra.expires, Expiry::By(_)), has::EXPIRES_BY)
 }
 
 fn put_standing(standing: &Standing<'_>, out: &mut Vec<u8>) {
@@ -294,7 +299,7 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
     if !extra.meta.is_empty() {
         put_bytes(out, &extra.meta);
     }
-    if let Some(at) = extra.expires_at {
+    if let Expiry::At(at) = extra.expires {
         put_time(out, at);
     }
     put_key_until(extra.key_until, out);
@@ -322,6 +327,9 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
         out.push(by.0);
     }
     put_losses(extra.losses, out);
+    if let Expiry::By(at) = extra.expires {
+        put_time(out, at);
+    }
 }
 
 /// Writes nothing for 0.
@@ -407,7 +415,7 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
     let id = JobId(from.below("a job's number", COUNT_MAX)?);
     let queue = QueueId(from.u32("a queue's number")?);
     let bits = from.below("a job's bits", has::END)?;
-    if bits & has::RAN != 0 {
+    if bits & has::RAN != 0 || bits & has::EXPIRES == has::EXPIRES {
         return Err(DecodeError::Range { field: "a job's bits", value: bits });
     }
     let protocol = Protocol(from.u8()?);
@@ -518,7 +526,7 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
     let has = |bit: u64| bits & bit != 0;
     let mut extra = Extra { meta: owned_if(from, has(has::META))?.unwrap_or_default(), ..Extra::default() };
     if has(has::EXPIRES_AT) {
-        extra.expires_at = Some(from.time()?);
+        extra.expires = Expiry::At(from.time()?);
     }
     if has(has::KEY_UNTIL) {
         extra.key_until = read_key_until(from)?;
@@ -540,6 +548,9 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
         extra.result_by = Some(Protocol(from.u8()?));
     }
     extra.losses = read_losses(from, bits)?;
+    if has(has::EXPIRES_BY) {
+        extra.expires = Expiry::By(from.time()?);
+    }
     Ok(extra)
 }
 

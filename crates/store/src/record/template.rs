@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! template = bits protocol priority queue-name retry [key] [name] [meta] [unique] [not-before] [expires] [keep] [lease]
-//!            [track]
+//!            [track] [expires-after]
 //! ```
 //!
 //! The key is the key of the template's schedule, if it has one.
 
 use bytes::Bytes;
-use windlass_engine::{Clash, KeyUntil, NewJob, Priority, Protocol, QueueKind, Unique};
+use windlass_engine::{Clash, Expiry, KeyUntil, NewJob, Priority, Protocol, QueueKind, Unique};
 
 use super::job::{put_key_until, put_retry, read_key_until, read_retry};
 use super::owned_if;
@@ -30,8 +30,12 @@ mod has {
     pub(super) const KEY_UNTIL: u64 = 1 << 11;
     pub(super) const TRACK: u64 = 1 << 12;
     pub(super) const RETRY_DEFAULT: u64 = 1 << 13;
+    /// It expires by the engine's time.
+    pub(super) const EXPIRES_BY: u64 = 1 << 14;
+    /// A job has one time to expire, at most.
+    pub(super) const EXPIRES: u64 = EXPIRES_AT | EXPIRES_BY;
     /// Above all of them.
-    pub(super) const END: u64 = 1 << 14;
+    pub(super) const END: u64 = 1 << 15;
 }
 
 /// Appends a template.
@@ -48,7 +52,12 @@ pub(super) fn put_template(job: &NewJob, key: Option<&Bytes>, out: &mut Vec<u8>)
     if let Some(unique) = &job.unique {
         put_unique(unique, out);
     }
-    [job.not_before, job.expires_at].into_iter().flatten().for_each(|time| put_time(out, time));
+    let (expires_at, expires_by) = match job.expires {
+        Expiry::At(at) => (Some(at), None),
+        Expiry::By(at) => (None, Some(at)),
+        Expiry::Never => (None, None),
+    };
+    [job.not_before, expires_at].into_iter().flatten().for_each(|time| put_time(out, time));
     if job.result_keep_ms != 0 {
         put_u64(out, job.result_keep_ms);
     }
@@ -56,6 +65,7 @@ pub(super) fn put_template(job: &NewJob, key: Option<&Bytes>, out: &mut Vec<u8>)
     if job.track_ms != 0 {
         put_u64(out, job.track_ms);
     }
+    expires_by.into_iter().for_each(|time| put_time(out, time));
 }
 
 fn bits(job: &NewJob, key: Option<&Bytes>) -> u64 {
@@ -66,7 +76,7 @@ fn bits(job: &NewJob, key: Option<&Bytes>) -> u64 {
         | bit(job.unique.is_some(), has::UNIQUE)
         | bit(job.unique.as_ref().is_some_and(|unique| unique.until != KeyUntil::End), has::KEY_UNTIL)
         | bit(job.not_before.is_some(), has::NOT_BEFORE)
-        | bit(job.expires_at.is_some(), has::EXPIRES_AT)
+        | bit(matches!(job.expires, Expiry::At(_)), has::EXPIRES_AT)
         | bit(job.result_keep_ms != 0, has::RESULT_KEEP)
         | bit(job.lease_ms.is_some(), has::LEASE_MS)
         | bit(job.track_ms != 0, has::TRACK)
@@ -74,6 +84,7 @@ fn bits(job: &NewJob, key: Option<&Bytes>) -> u64 {
         | bit(job.front, has::FRONT)
         | bit(job.name_unique, has::NAME_UNIQUE)
         | bit(job.retry_default, has::RETRY_DEFAULT)
+        | bit(matches!(job.expires, Expiry::By(_)), has::EXPIRES_BY)
 }
 
 fn put_unique(unique: &Unique, out: &mut Vec<u8>) {
@@ -89,6 +100,9 @@ fn put_unique(unique: &Unique, out: &mut Vec<u8>) {
 /// Reads a template: its key, and the job. The job's body follows separately.
 pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, NewJob), DecodeError> {
     let bits = from.below("a template's bits", has::END)?;
+    if bits & has::EXPIRES == has::EXPIRES {
+        return Err(DecodeError::Range { field: "a template's bits", value: bits });
+    }
     let is = |bit: u64| bits & bit != 0;
     let protocol = Protocol(from.u8()?);
     let priority = match from.u8()? {
@@ -104,6 +118,7 @@ pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, New
     let result_keep_ms = if is(has::RESULT_KEEP) { from.u64()? } else { 0 };
     let lease_ms = if is(has::LEASE_MS) { Some(from.u64()?) } else { None };
     let track_ms = if is(has::TRACK) { from.u64()? } else { 0 };
+    let expires_by = if is(has::EXPIRES_BY) { Some(Expiry::By(from.time()?)) } else { None };
     let job = NewJob {
         track_ms,
         kind: if is(has::CYCLE) { QueueKind::Cycle } else { QueueKind::Work },
@@ -114,7 +129,7 @@ pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, New
         meta,
         unique,
         not_before,
-        expires_at,
+        expires: expires_by.or(expires_at.map(Expiry::At)).unwrap_or_default(),
         retry,
         retry_default: is(has::RETRY_DEFAULT),
         result_keep_ms,

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchProgress, Clash, Codec, Cron, Cycle, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil,
-    LastRun, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, Protocols, QueueId, QueueImage,
-    QueueKind, QueueRules, Recurrence, Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit,
-    Unique, Zone,
+    Backoff, Batch, BatchProgress, Clash, Codec, Cron, Cycle, Expiry, Extra, Failure, Holder, Job, JobId, JobState,
+    KeyUntil, LastRun, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, Protocols, QueueId,
+    QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp, Token,
+    Track, Unfit, Unique, Zone,
 };
 
 /// The plainest job.
@@ -116,7 +116,7 @@ pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
                 meta: extra.meta,
                 unique,
                 not_before,
-                expires_at: extra.expires_at,
+                expires: extra.expires,
                 retry: job.retry,
                 retry_default,
                 result_keep_ms: extra.result_keep_ms,
@@ -283,6 +283,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
         text,
     });
     let told = (option::of(cycle), option::of(failure), option::of(progress));
+    let expiry = prop_oneof![Just(Expiry::Never), any_time().prop_map(Expiry::At), any_time().prop_map(Expiry::By)];
     let track = (any::<u64>(), any_time()).prop_map(|(keep_ms, updated_at)| Track { keep_ms, updated_at });
     let rest = (
         any::<u64>(),
@@ -290,16 +291,16 @@ fn any_extra() -> impl Strategy<Value = Extra> {
         (option::of(any_bytes()), option::of(any::<u8>().prop_map(Protocol))),
         (option::of(any_member()), option::of(track), prop_oneof![Just(0), any::<u32>()]),
     );
-    (any_bytes(), option::of(any_time()), key_until, told, rest).prop_map(
+    (any_bytes(), expiry, key_until, told, rest).prop_map(
         |(
             meta,
-            expires_at,
+            expires,
             key_until,
             (cycle, failure, progress),
             (result_keep_ms, lease_ms, (result, result_by), (member, track, losses)),
         )| Extra {
             meta,
-            expires_at,
+            expires,
             key_until,
             cycle,
             failure,

@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchProgress, Clash, ClientId, Clock, Codec, Cron, Cycle, DayBegin, EngineMeta, Extra, Failure,
-    Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress,
-    Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, RunEnd, Schedule, Stage,
-    Throttle, Timestamp, Token, Totals, Track, Unique, Zone,
+    Backoff, Batch, BatchProgress, Clash, ClientId, Clock, Codec, Cron, Cycle, DayBegin, EngineMeta, Expiry, Extra,
+    Failure, Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease, Member, NewJob, OnExpiry, Payload, Priority,
+    Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, RunEnd,
+    Schedule, Stage, Throttle, Timestamp, Token, Totals, Track, Unique, Zone,
 };
 use windlass_store::{BatchMoved, DecodeError, MetaRecord, Moved, NextRun, Record};
 
@@ -235,7 +235,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         extra: Some(Box::new(Extra {
             losses: 0,
             meta: Bytes::from_static(b"meta"),
-            expires_at: Some(Timestamp(1_800_000_000_000)),
+            expires: Expiry::At(Timestamp(1_800_000_000_000)),
             key_until: KeyUntil::StartOr(Timestamp(1_750_000_000_000)),
             cycle: Some(Cycle { priority: 41, boost: 3 }),
             failure: Some(Box::new(failure.clone())),
@@ -310,7 +310,7 @@ fn golden() -> Vec<(&'static str, Record)> {
                 until: KeyUntil::StartOr(Timestamp(60_000)),
             }),
             not_before: Some(Timestamp(1_000)),
-            expires_at: Some(Timestamp(90_000)),
+            expires: Expiry::At(Timestamp(90_000)),
             retry: Retry { failures_max: 25, losses_max: 3, backoff: Backoff::Faktory },
             result_keep_ms: 60_000,
             lease_ms: Some(1_800_000),
@@ -382,6 +382,12 @@ fn golden() -> Vec<(&'static str, Record)> {
         ..Extra::default()
     };
     let lost = Extra { losses: 300, ..Extra::default() };
+    let by = Expiry::By(Timestamp(1_700_000_090_000));
+    let spanned = Extra { expires: by, losses: 1, ..Extra::default() };
+    let spanned_schedule = Schedule {
+        job: NewJob { expires: Expiry::By(Timestamp(90_000)), track_ms: 1, ..plain_schedule.job.clone() },
+        ..plain_schedule.clone()
+    };
     let tracked = Extra { track: Some(Track { keep_ms: 1_800_000, updated_at: at }), ..Extra::default() };
     let tracked_schedule =
         Schedule { job: NewJob { track_ms: 1_800_000, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
@@ -491,6 +497,8 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("schedule_retry_default", Record::Schedule(Box::new(silent_schedule))),
         ("schedule_ran", Record::Schedule(Box::new(ran_schedule))),
         ("next_run_running", Record::NextRun(running)),
+        ("put_spanned", Record::Put(Job { extra: Some(Box::new(spanned)), ..jobs::plain() })),
+        ("schedule_spanned", Record::Schedule(Box::new(spanned_schedule))),
     ]
 }
 

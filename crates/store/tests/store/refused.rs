@@ -67,10 +67,11 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
     let rank = |zigzag: &[u8]| put(0, &[&[0][..], zigzag, &[1, 0, 0]].concat(), &RETRY, &[]);
     let zoned = |months: u64| [&[2, 0, 1, 1, 1, 1], &number(months)[..], &[1, 0]].concat();
     let two = |first: u8, second: u8| [&[2, first], &[0; 13][..], &[second], &[0; 13]].concat();
-    let table: [(&str, Vec<u8>); 42] = [
+    let table: [(&str, Vec<u8>); 44] = [
         ("a job's number", [&[3][..], &TOO_MUCH].concat()),
         ("a job's bits", with(1 << 12, &[])),
-        ("a job's bits", with(1 << 18, &[])),
+        ("a job's bits", with(1 << 19, &[])),
+        ("a job's bits", with(1 << 3 | 1 << 18, &[1, 1])),
         ("a failure's bits", with(1 << 14, &[1, 1])),
         ("a failure's bits", with(1 << 16, &[1, 1])),
         ("a standing's bits", moved(1, &[])),
@@ -107,7 +108,8 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
         ("the engine meta's flags", meta(12, 16, &[0])),
         ("a protocol", meta(12, 0, &two(3, 3))),
         ("a day's number", [&[13, 0, 1], &[0; 14][..]].concat()),
-        ("a template's bits", every(1 << 14, &[])),
+        ("a template's bits", every(1 << 15, &[])),
+        ("a template's bits", every(1 << 5 | 1 << 14, &[1, 1])),
         ("a clash rule", every(1 << 3, &[1, b'k', 3])),
         ("months", schedule(0, &TEMPLATE, &zoned(1 << 16), &[0])),
     ];

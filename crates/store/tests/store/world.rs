@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, BatchCommand, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Cron, Cursor,
-    Engine, Failure, Filter, From, Job, JobCommand, JobId, JobRef, JobStateKind, KeyUntil, LeaseCommand, LeaseTerms,
-    Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof, Protocol, Query, QueueCommand, QueueKind,
-    Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select, Tag, Take, TakeCommand, Throttle, Timestamp,
-    Unique, Wait,
+    Engine, Expiry, Failure, Filter, From, Job, JobCommand, JobId, JobRef, JobStateKind, KeyUntil, LeaseCommand,
+    LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof, Protocol, Query,
+    QueueCommand, QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select, Tag, Take, TakeCommand,
+    Throttle, Timestamp, Unique, Wait,
 };
 
 use crate::rng::Rng;
@@ -201,7 +201,7 @@ fn push(rng: &mut Rng, now: Timestamp) -> Command {
         meta: if rng.one_in(3) { Bytes::from_static(b"meta") } else { Bytes::new() },
         unique: key,
         not_before: later(rng, now, 5),
-        expires_at: later(rng, now, 8),
+        expires: later(rng, now, 8).map_or(Expiry::Never, if rng.one_in(2) { Expiry::At } else { Expiry::By }),
         retry: Retry { failures_max, losses_max: u32::try_from(rng.roll(4)).unwrap(), backoff },
         result_keep_ms: if rng.one_in(5) { 3_000 } else { 0 },
         lease_ms: rng.one_in(5).then_some(2_000),

@@ -123,7 +123,7 @@ impl Kind {
         (1, Self::Barrier),
         (10, Self::Mutate),
         (1, Self::Flush),
-        (120, Self::RegisterWorker),
+        (140, Self::RegisterWorker),
         (12, Self::Beat),
         (4, Self::Signal),
         (5, Self::Crash),

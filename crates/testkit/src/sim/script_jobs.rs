@@ -1,8 +1,8 @@
 //! Generates pushes and takes: jobs with every option, takes of every form.
 
 use windlass_engine::{
-    Backoff, Bridge, Clash, Codec, Cron, From, KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry, Priority,
-    QueueRules, Recurrence, Retry, ScheduleRef, Select, Subscription, Take, Timestamp, Unique, Wait, Zone,
+    Backoff, Bridge, Clash, Codec, Cron, Expiry, From, KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry,
+    Priority, QueueRules, Recurrence, Retry, ScheduleRef, Select, Subscription, Take, Timestamp, Unique, Wait, Zone,
 };
 
 use super::script::Script;
@@ -25,7 +25,11 @@ impl Script<'_> {
             meta: if self.rng.chance(20) { self.bytes(6) } else { bytes::Bytes::new() },
             unique: if self.rng.chance(40) { Some(self.unique()) } else { None },
             not_before: if self.rng.chance(20) { Some(self.wall_time()) } else { None },
-            expires_at: if self.rng.chance(15) { Some(self.wall_time()) } else { None },
+            expires: match self.rng.below(14) {
+                0 => Expiry::At(self.wall_time()),
+                1 => Expiry::By(self.time()),
+                _ => Expiry::Never,
+            },
             retry: self.retry(),
             retry_default: self.rng.chance(40),
             track_ms: self.rng.one_of([0, 0, 0, 30, 5_000]),
@@ -77,7 +81,12 @@ impl Script<'_> {
         }
         let wall = now.shifted(self.oracle.skew_ms());
         let span_by_wall = |at: Timestamp| if at == Timestamp::NEVER { at } else { Timestamp(at.ms_since(wall)) };
-        (job.not_before, job.expires_at) = (job.not_before.map(span_by_wall), job.expires_at.map(span_by_wall));
+        job.not_before = job.not_before.map(span_by_wall);
+        match &mut job.expires {
+            Expiry::At(at) => *at = span_by_wall(*at),
+            Expiry::By(at) => *at = span(*at),
+            Expiry::Never => {}
+        }
         if let Some(unique) = &mut job.unique {
             match &mut unique.until {
                 KeyUntil::EndOr(at) | KeyUntil::StartOr(at) => *at = span(*at),

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, BulkCommand, Clash, ClientCommand, Command, Cron, Cursor, Failure, Filter, From, JobCommand, JobId,
-    JobRef, JobStateKind, KeyUntil, LeaseCommand, LeaseTerms, Mutation, NewJob, NewSchedule, Note, OnExpiry, Priority,
-    Proof, Protocol, Query, QueueCommand, QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select,
-    Subscription, Take, TakeCommand, Throttle, Timestamp, Token, Unique, Wait, WorkerCommand,
+    Backoff, BulkCommand, Clash, ClientCommand, Command, Cron, Cursor, Expiry, Failure, Filter, From, JobCommand,
+    JobId, JobRef, JobStateKind, KeyUntil, LeaseCommand, LeaseTerms, Mutation, NewJob, NewSchedule, Note, OnExpiry,
+    Priority, Proof, Protocol, Query, QueueCommand, QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand,
+    ScheduleRef, Select, Subscription, Take, TakeCommand, Throttle, Timestamp, Token, Unique, Wait, WorkerCommand,
 };
 
 pub(crate) fn name(text: &'static str) -> Bytes {
@@ -130,11 +130,15 @@ impl Push {
     }
 
     pub(crate) fn expires(self, at: u64) -> Self {
-        self.with(|job| job.expires_at = Some(Timestamp(at)))
+        self.with(|job| job.expires = Expiry::At(Timestamp(at)))
     }
 
     pub(crate) fn retry(self, failures_max: i32, backoff: Backoff) -> Self {
         self.with(|job| job.retry = Retry { failures_max, backoff, ..job.retry })
+    }
+
+    pub(crate) fn expires_by(self, at: u64) -> Self {
+        self.with(|job| job.expires = Expiry::By(Timestamp(at)))
     }
 
     pub(crate) fn losses(self, losses_max: u32) -> Self {

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Claim, Clash, ClientCommand, ClientInfo, Context, Cursor, Engine, Event, Failure, From, Holder, Job, JobCommand,
-    JobId, JobRef, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof, Protocol, Query, Reply, Select,
-    Subscription, Take, TakeCommand, Timestamp, Unique, Wait,
+    Claim, Clash, ClientCommand, ClientInfo, Context, Cursor, Engine, Event, Expiry, Failure, From, Holder, Job,
+    JobCommand, JobId, JobRef, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof, Protocol, Query, Reply,
+    Select, Subscription, Take, TakeCommand, Timestamp, Unique, Wait,
 };
 
 use super::super::*;
@@ -177,7 +177,7 @@ impl Broker {
             durable,
             listen: listen || !durable,
             unique: Some(unique).filter(|_| self.rng.below(2) == 0),
-            expires_at: Some(Timestamp(1)).filter(|_| self.rng.below(10) == 0),
+            expires: if self.rng.below(10) == 0 { Expiry::At(Timestamp(1)) } else { Expiry::Never },
             ..NewJob::new(Protocol::GEARMAN, queue, "body".into())
         };
         JobCommand::Push(Box::new(job)).into()

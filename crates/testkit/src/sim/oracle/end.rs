@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, ClientId, Cycle, End, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind, LOSSES, Note, Notice,
-    OnDead as _, OnExpiry, Progress, Proof, Protocol, QueueKind, Refusal, RepayTo, Reply, Timestamp, Token,
+    Backoff, ClientId, Cycle, End, Expiry, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind, LOSSES, Note,
+    Notice, OnDead as _, OnExpiry, Progress, Proof, Protocol, QueueKind, Refusal, RepayTo, Reply, Timestamp, Token,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -473,7 +473,7 @@ impl Oracle {
     /// A job has expired. A job that was taken in time, or has ended, stays.
     pub(super) fn expire(&mut self, id: JobId) {
         let memo = self.job_mut(id);
-        memo.extra().expires_at = None;
+        memo.extra().expires = Expiry::Never;
         if matches!(memo.job.state, JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_)) {
             self.count_total(id, |totals| totals.expired += 1);
             self.tell_end(id, &End::Expired);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, ClientInfo, Extra, Holder, Job, JobId, JobState, KeyUntil, Lease, LeaseTerms, Priority, Protocol,
+    ClientId, ClientInfo, Expiry, Extra, Holder, Job, JobId, JobState, KeyUntil, Lease, LeaseTerms, Priority, Protocol,
     Protocols, QueueId, QueueKind, QueueRules, Select, Tag, Throttle, Timestamp, WorkerState,
 };
 
@@ -54,8 +54,8 @@ impl JobMemo {
         !self.job.durable && self.job.listeners().is_empty()
     }
 
-    pub(crate) fn expires_at(&self) -> Timestamp {
-        self.job.extra.as_deref().and_then(|extra| extra.expires_at).unwrap_or(Timestamp::NEVER)
+    pub(crate) fn expires(&self) -> Expiry {
+        self.job.extra.as_deref().map(|extra| extra.expires).unwrap_or_default()
     }
 
     fn key_until(&self) -> KeyUntil {

@@ -24,10 +24,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Cursor, Engine, Event, Job,
-    JobCommand, JobId, JobRef, JobState, JobStateKind, LeaseCommand, Limits, NewJob, Notice, Protocol, Protocols,
-    Query, QueueCommand, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, ScheduleCommand, Tag, TakeCommand,
-    Thing, Timestamp, Totals, WorkerCommand,
+    BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Cursor, Engine, Event,
+    Expiry, Job, JobCommand, JobId, JobRef, JobState, JobStateKind, LeaseCommand, Limits, NewJob, Notice, Protocol,
+    Protocols, Query, QueueCommand, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, ScheduleCommand, Tag,
+    TakeCommand, Thing, Timestamp, Totals, WorkerCommand,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -106,6 +106,7 @@ enum Due {
     JobState(JobId),
     Lease(JobId),
     Expiry(JobId),
+    Age(JobId),
     Key(JobId),
     Wait(ClientId),
     Beat(u64),
@@ -316,7 +317,7 @@ impl Oracle {
             match due {
                 Due::JobState(id) => self.place_due(id),
                 Due::Lease(id) => self.lease_due(id),
-                Due::Expiry(id) => self.expire(id),
+                Due::Expiry(id) | Due::Age(id) => self.expire(id),
                 Due::Key(id) => self.job_mut(id).holds_key = false,
                 Due::Wait(client) => self.give_up_waiting(client),
                 Due::Beat(worker) => self.miss_beat(worker),
@@ -341,7 +342,12 @@ impl Oracle {
                 JobState::Ready | JobState::Parked => (Timestamp::NEVER, Due::JobState(id)),
             };
             let key_limit = if memo.holds_key { memo.key_limit() } else { Timestamp::NEVER };
-            [state, (self.by_engine(memo.expires_at()), Due::Expiry(id)), (key_limit, Due::Key(id))]
+            let expiry = match memo.expires() {
+                Expiry::At(at) => (self.by_engine(at), Due::Expiry(id)),
+                Expiry::By(at) => (at, Due::Age(id)),
+                Expiry::Never => (Timestamp::NEVER, Due::Age(id)),
+            };
+            [state, expiry, (key_limit, Due::Key(id))]
         });
         let waits = self.clients.iter().flat_map(|c| c.blocked().iter().map(|take| (take.until, Due::Wait(c.id))));
         let beats = self.workers.iter().map(|w| (w.beat_at.after_ms(self.limits.beat_ms), Due::Beat(w.number)));

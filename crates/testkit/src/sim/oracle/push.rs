@@ -1,8 +1,8 @@
 //! New jobs, and jobs that return to their queue.
 
 use windlass_engine::{
-    Capacity, Clash, ClientId, Cycle, Extra, Job, JobId, JobState, KeyUntil, Member, NewJob, Payload, Pushed, QueueId,
-    QueueKind, Refusal, Reply, Schedule, Track, Unfit,
+    Capacity, Clash, ClientId, Cycle, Expiry, Extra, Job, JobId, JobState, KeyUntil, Member, NewJob, Payload, Pushed,
+    QueueId, QueueKind, Refusal, Reply, Schedule, Track, Unfit,
 };
 
 use super::{Answer, Checked, JobMemo, Oracle};
@@ -78,7 +78,13 @@ impl Oracle {
 
     fn bring_up(&mut self, id: JobId, queue: QueueId) {
         self.count_total(id, |totals| totals.pushed += 1);
-        if self.job_mut(id).expires_at() <= self.wall() {
+        let (now, wall) = (self.now, self.wall());
+        let is_expired = match self.job_mut(id).expires() {
+            Expiry::At(at) => at <= wall,
+            Expiry::By(at) => at <= now,
+            Expiry::Never => false,
+        };
+        if is_expired {
             self.expire(id);
         }
         self.serve(queue);
@@ -110,7 +116,7 @@ impl Oracle {
         });
         let extra = Extra {
             meta: new.meta.clone(),
-            expires_at: new.expires_at,
+            expires: new.expires,
             key_until: new.unique.as_ref().map_or(KeyUntil::End, |unique| unique.until),
             cycle,
             result_keep_ms: new.result_keep_ms,

@@ -1,8 +1,8 @@
 //! Schedules: set, remove, list, run.
 
 use windlass_engine::{
-    Capacity, ClientId, Cursor, JobId, KeyUntil, NewJob, NewSchedule, Protocol, Recurrence, Refusal, Reply, Schedule,
-    ScheduleRef, Thing, Timestamp,
+    Capacity, ClientId, Cursor, Expiry, JobId, KeyUntil, NewJob, NewSchedule, Protocol, Recurrence, Refusal, Reply,
+    Schedule, ScheduleRef, Thing, Timestamp,
 };
 
 use super::{Answer, Checked, Oracle};
@@ -185,7 +185,11 @@ fn job_of(schedule: &Schedule, now: Timestamp, wall: Timestamp) -> NewJob {
     let from_wall = |ms: Timestamp| wall.after_ms(ms.0);
     let mut job = schedule.job.clone();
     job.not_before = job.not_before.map(from_wall);
-    job.expires_at = job.expires_at.map(from_wall);
+    match &mut job.expires {
+        Expiry::At(at) => *at = from_wall(*at),
+        Expiry::By(at) => *at = from_now(*at),
+        Expiry::Never => {}
+    }
     if let Some(unique) = &mut job.unique {
         match &mut unique.until {
             KeyUntil::EndOr(at) | KeyUntil::StartOr(at) => *at = from_now(*at),

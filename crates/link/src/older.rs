@@ -1,0 +1,76 @@
+//! Items for a peer that speaks [`OLDEST`](crate::OLDEST), in the words that it knows.
+
+use serde::Serialize;
+use windlass_engine::{
+    BatchCommand, Claim, Command, Event, Expiry, JobCommand, JobView, NewJob, Reply, ScheduleCommand,
+};
+
+use crate::ask::Ask;
+use crate::say::Say;
+
+/// What one direction of a stream consists of.
+pub trait Item: Serialize + Clone {
+    /// Replaces what a peer of the version before does not know. `skew_ms`: the wall clock less the engine's time.
+    fn make_older(&mut self, skew_ms: i64);
+}
+
+impl Item for Ask {
+    fn make_older(&mut self, skew_ms: i64) {
+        match self {
+            Self::Command { command, .. } => make_command_older(command, skew_ms),
+            Self::Claim { claim, .. } => make_claim_older(claim, skew_ms),
+            _ => {}
+        }
+    }
+}
+
+impl Item for Say {
+    fn make_older(&mut self, skew_ms: i64) {
+        let Self::Event { event: Event::Reply(_, reply), .. } = self else { return };
+        match reply {
+            Reply::Looked { job, schedule } => {
+                job.iter_mut().for_each(|view| make_view_older(view, skew_ms));
+                schedule.iter_mut().for_each(|schedule| make_job_older(&mut schedule.job, 0));
+            }
+            Reply::Jobs { rows, .. } => rows.iter_mut().for_each(|view| make_view_older(view, skew_ms)),
+            Reply::Schedules { rows, .. } => rows.iter_mut().for_each(|row| make_job_older(&mut row.job, 0)),
+            _ => {}
+        }
+    }
+}
+
+fn make_command_older(command: &mut Command, skew_ms: i64) {
+    match command {
+        Command::Job(JobCommand::Push(job)) => make_job_older(job, skew_ms),
+        Command::Claim(claim) => make_claim_older(claim, skew_ms),
+        // The times of a schedule's job begin at each run.
+        Command::Schedule(ScheduleCommand::Set(new)) => make_job_older(&mut new.job, 0),
+        Command::Batch(BatchCommand::New(batch)) => {
+            let callbacks = batch.complete.iter_mut().chain(&mut batch.success);
+            callbacks.for_each(|job| make_job_older(job, skew_ms));
+        }
+        _ => {}
+    }
+}
+
+fn make_claim_older(claim: &mut Claim, skew_ms: i64) {
+    if let Claim::Pushed { new, .. } = claim {
+        make_job_older(new, skew_ms);
+    }
+}
+
+/// [`Expiry::By`] is new in version 5.
+fn make_job_older(job: &mut NewJob, skew_ms: i64) {
+    job.expires = by_wall(job.expires, skew_ms);
+}
+
+fn make_view_older(view: &mut JobView, skew_ms: i64) {
+    if let Some(extra) = view.job.extra.as_deref_mut() {
+        extra.expires = by_wall(extra.expires, skew_ms);
+    }
+}
+
+/// The same moment by the wall clock alone.
+const fn by_wall(expires: Expiry, skew_ms: i64) -> Expiry {
+    if let Expiry::By(at) = expires { Expiry::At(at.shifted(skew_ms)) } else { expires }
+}

@@ -1,0 +1,60 @@
+//! A peer that speaks the version before gets nothing that it cannot read.
+
+use std::fmt::Debug;
+
+use serde::de::DeserializeOwned;
+use windlass_engine::{ClientId, Expiry, JobCommand, NewJob, Protocol, Tag, Timestamp};
+use windlass_link::{Ask, Item, Say};
+
+use crate::dice::each_variant;
+
+/// The enums on the way to what is new, and those that are new.
+const KINDS: &[&str] = &[
+    "Ask",
+    "Say",
+    "Claim",
+    "Command",
+    "JobCommand",
+    "ScheduleCommand",
+    "BatchCommand",
+    "Event",
+    "Reply",
+    "Notice",
+    "Expiry",
+];
+
+/// How items look that an older peer cannot read.
+const NEW: &[&str] = &["expires: By("];
+
+/// Returns how many of the items had something new.
+fn check<T: Item + DeserializeOwned + Debug>() -> usize {
+    let is_new = |item: &T| NEW.iter().any(|new| format!("{item:?}").contains(new));
+    let mut items = each_variant::<T>(KINDS);
+    items.retain(|(_, item)| is_new(item));
+    for (name, item) in &mut items {
+        item.make_older(0);
+        assert!(!is_new(item), "{name}: {item:?}");
+    }
+    items.len()
+}
+
+#[test]
+fn an_older_peer_gets_nothing_that_is_new() {
+    let (asks, says) = (check::<Ask>(), check::<Say>());
+    assert!(asks >= 5 && says >= 4, "{asks} and {says}");
+}
+
+#[test]
+fn a_span_becomes_a_moment_of_the_calendar() {
+    let new =
+        NewJob { expires: Expiry::By(Timestamp(70_000)), ..NewJob::new(Protocol::FAKTORY, "q".into(), "".into()) };
+    let push = |new: &NewJob| Ask::Command {
+        client: ClientId(1),
+        tag: Tag(1),
+        command: JobCommand::Push(Box::new(new.clone())).into(),
+    };
+    let mut ask = push(&new);
+    ask.make_older(-5_000);
+    let expected = push(&NewJob { expires: Expiry::At(Timestamp(65_000)), ..new });
+    assert_eq!(format!("{ask:?}"), format!("{expected:?}"));
+}
