@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
     Backoff, BatchCommand, Bridge, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Clock, Codec, Command,
     Context, Cron, Cursor, Engine, Event, Expiry, Failure, Filter, From, JobCommand, JobId, JobRef, JobStateKind, KeyUntil,
-    LeaseCommand, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof,
+    LeaseCommand, LeaseTerms, Limits, Listen, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof,
     Protocol, Query, QueueCommand, QueueKind, QueueRules, Recurrence, RepayTo, Reply, Retry, ScheduleCommand,
     ScheduleRef, Select, Subscription, Tag, Take, TakeCommand, Throttle, Timestamp, Token, Unique, Wait, WorkerCommand,
     WorkerState, Zone,
@@ -221,6 +221,7 @@ enum Ask {
     RegisterWorker(Name),
     Beat(Name, Option<u8>, Option<u64>),
     Signal(Name, u8),
+    Collect,
 }
 
 impl Span {
@@ -309,7 +310,7 @@ impl Born {
             kind: kind(self.cycle),
             priority: Priority::clamped(self.priority),
             durable: flag(0),
-            listen: flag(1),
+            listen: if flag(1) { if flag(6) { Listen::As("me".into()) } else { Listen::Yes } } else { Listen::No },
             front: flag(2),
             name: self.name.map(Name::bytes),
             name_unique: flag(3),
@@ -332,7 +333,7 @@ impl Gathered {
         let fit = |job: NewJob| match self.fit {
             true => NewJob {
                 durable: true,
-                listen: false,
+                listen: Listen::No,
                 batch: None,
                 kind: QueueKind::Work,
                 protocol: Protocol::FAKTORY,
@@ -372,7 +373,7 @@ impl Again {
         };
         // A template's times are relative to each run.
         let job = self.job.job(Timestamp(20));
-        let job = NewJob { durable: !self.at_once || job.durable, listen: self.keep_grid && job.listen, ..job };
+        let job = NewJob { durable: !self.at_once || job.durable, listen: if self.keep_grid { job.listen } else { Listen::No }, ..job };
         let (key, runs) = (self.key.map(Name::bytes), self.runs.map(Number::value));
         NewSchedule { key, job, recurrence, at_once: self.at_once, keep_grid: self.keep_grid, runs }
     }
@@ -499,6 +500,7 @@ impl Ask {
             }
             Self::Replace(job, n) => Command::Job(JobCommand::Replace { job: job.job(), body: body(n) }),
             Self::Cancel(job) => Command::Job(JobCommand::Cancel(job.job())),
+            Self::Collect => Command::Job(JobCommand::Collect { name: "me".into(), from: JobId(0) }),
             Self::Look(job) => Command::Query(Query::Job(job.job())),
             other => other.about_many(now),
         }

@@ -8,6 +8,7 @@ use windlass_testkit::daemon::Daemon;
 use crate::common;
 use crate::common::bystander::Bystander;
 use crate::common::eventmq::{Peer, Subscriber};
+use crate::common::http::Http;
 use crate::common::zmtp::{Dealer, command, greeting, half_open, impossible_frames, message};
 use crate::common::{daemon, wait_until};
 
@@ -77,6 +78,85 @@ fn acknowledged_jobs_survive_kill_9() {
     assert_eq!(again.len(), rest.len(), "none is there twice");
     let expected: BTreeSet<String> = asked.difference(&done).cloned().chain(["behind".to_owned()]).collect();
     assert_eq!(again, expected);
+}
+
+/// The number of clients and workers that the daemon knows.
+fn connections(daemon: &Daemon) -> usize {
+    let all = Http(daemon.address("http")).get("/api/v1/connections").json();
+    all["connections"].as_array().unwrap().iter().filter(|it| it["protocol"] == "eventmq").count()
+}
+
+/// The client of this identity comes back, and hears the results of these requests.
+fn returns(daemon: &Daemon, ids: &[&str]) -> Peer {
+    let mut client = Peer::connect(daemon.address("eventmq"), "client");
+    for id in ids {
+        assert_eq!(client.hear().unwrap()[2..], [r#"{"value": 1}"#, id], "{ids:?}");
+    }
+    client
+}
+
+#[test]
+fn a_client_that_comes_back_gets_its_results() {
+    let (mut daemon, _dir) = served("heartbeat_timeout = \"1h\"\n");
+    let mut client = Peer::connect(daemon.address("eventmq"), "client");
+    let mut worker = Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "mail"]]"#);
+    worker.ready(4);
+
+    // It comes back while the job runs.
+    client.request("runs", "mail", "reply-requested", JOB);
+    let request = worker.hear().unwrap();
+    drop(client);
+    let mut client = returns(&daemon, &[]);
+    worker.say(&["REPLY", "reply", r#"{"value": 1}"#, &request[1]]).unwrap();
+    assert_eq!(client.hear().unwrap()[2..], [r#"{"value": 1}"#, "runs"]);
+
+    // The job ends while it is away.
+    client.request("ended", "mail", "reply-requested", JOB);
+    drop(client);
+    wait_until("the client is gone", || connections(&daemon) == 1);
+    assert_eq!(work_off(&mut worker).0, "ended");
+    // An acknowledgement shows that what was before it is done.
+    worker.request("behind", "other", "", JOB);
+    let mut client = returns(&daemon, &["ended"]);
+
+    // The daemon is killed, before and after the job has ended.
+    client.request("before", "mail", "reply-requested", JOB);
+    client.request("after", "mail", "reply-requested", JOB);
+    drop(client);
+    wait_until("the client is gone", || connections(&daemon) == 1);
+    assert_eq!(work_off(&mut worker).0, "before");
+    assert_eq!(worker.hear().unwrap()[1], "after");
+    worker.request("behind 2", "other", "", JOB);
+    daemon.kill();
+    daemon.restart();
+    let mut client = returns(&daemon, &["before"]);
+    let mut worker = Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "mail"]]"#);
+    worker.ready(1);
+    assert_eq!(work_off(&mut worker).0, "after");
+    assert_eq!(client.hear().unwrap()[2..], [r#"{"value": 1}"#, "after"]);
+}
+
+/// A result is of the identity that requested it. Connections without one do not collect.
+#[test]
+fn results_are_of_an_identity() {
+    let (daemon, _dir) = served("heartbeat_timeout = \"1h\"\n");
+    let address = daemon.address("eventmq");
+    let mut worker = Peer::worker(address, "worker", r#"[[10, "mail"]]"#);
+    for identity in ["", "one"] {
+        let mut client = Peer::connect(address, identity);
+        client.request(&format!("of {identity}"), "mail", "reply-requested", JOB);
+        drop(client);
+        wait_until("the client is gone", || connections(&daemon) == 1);
+    }
+    worker.ready(2);
+    assert_eq!([(); 2].map(|()| work_off(&mut worker).0), ["of ", "of one"]);
+    worker.request("behind", "other", "", JOB);
+    let mut others = ["", "other"].map(|identity| Peer::connect(address, identity));
+    let mut one = Peer::connect(address, "one");
+    assert_eq!(one.hear().unwrap()[3], "of one");
+    for other in others.iter_mut().chain([&mut one]) {
+        other.request("nothing before", "other", "", JOB);
+    }
 }
 
 #[test]

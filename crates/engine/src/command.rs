@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batches::NewBatch;
 use crate::claim::Claim;
-use crate::ids::{ClientId, Priority, Protocol, Timestamp};
+use crate::ids::{ClientId, JobId, Priority, Protocol, Timestamp};
 use crate::jobs::Failure;
 use crate::query::Query;
 use crate::queues::Bridge;
@@ -120,6 +120,16 @@ pub enum JobCommand {
     /// Remove a job, whatever its state. Listeners receive `Ended` with `Cancelled`. Answer: `Done`. If the job was
     /// leased, its worker's `Finish` or `Fail` is refused with `UnknownJob`.
     Cancel(JobRef),
+    /// Collect the ends of the jobs that clients of the same protocol have pushed under this name
+    /// ([`crate::Listen::As`]). The client becomes a listener of those that live, and receives the ends of those that
+    /// ended while no client listened, which are kept for a minute: `Collected` for each. Answer: `Counted`, with where
+    /// to continue.
+    Collect {
+        /// The name.
+        name: Bytes,
+        /// Only jobs from this number on.
+        from: JobId,
+    },
 }
 
 /// A worker asks for work, or stops asking.

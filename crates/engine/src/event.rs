@@ -145,9 +145,9 @@ pub enum Reply {
         /// Where to continue; `None` = complete.
         next: Option<Cursor>,
     },
-    /// One round of a bulk change was counted; nothing has changed.
+    /// One round of a bulk change was counted, and nothing has changed; or one round of jobs was collected.
     Counted {
-        /// Jobs that the change would change in this round.
+        /// Jobs that the change would change in this round, or that were collected.
         jobs: u32,
         /// Where to continue; `None` = complete.
         next: Option<Cursor>,
@@ -184,6 +184,15 @@ pub enum Notice {
     /// The worker of this connection missed its heartbeats, or an operator closes the connection: the session must
     /// close it.
     Close,
+    /// A job waits for this client's name ([`crate::JobCommand::Collect`]).
+    Collected {
+        /// The job.
+        job: JobId,
+        /// Its coalescing key, empty if it has none.
+        key: Bytes,
+        /// The outcome; `None`: the client listens from now on.
+        end: Option<End>,
+    },
 }
 
 /// What a watcher is shown.
@@ -320,7 +329,10 @@ impl Event {
             }
             Self::Reply(_, Reply::Taken(job)) | Self::Notice(Notice::Delivered(job)) => &job.body,
             Self::Notice(Notice::Progress { note, .. }) => note.body(),
-            Self::Notice(Notice::Ended { end: End::Succeeded { result, .. }, .. }) => result,
+            Self::Notice(
+                Notice::Ended { end: End::Succeeded { result, .. }, .. }
+                | Notice::Collected { end: Some(End::Succeeded { result, .. }), .. },
+            ) => result,
             Self::Reply(..) | Self::Notice(_) => return None,
         };
         (bytes.len() >= bytes_min).then(|| bytes.clone())
@@ -426,16 +438,23 @@ impl Query {
 }
 
 impl Notice {
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Delivered(job) => job.bytes(),
             Self::Progress { note, .. } => note.body().len(),
-            Self::Ended { end: End::Succeeded { result, .. }, .. } => result.len(),
-            Self::Ended { end: End::Failed(failure), .. } => failure_bytes(failure),
-            Self::Ended { end: End::Lost | End::TimedOut | End::Expired | End::Cancelled, .. }
-            | Self::WorkAvailable
-            | Self::Watched(_)
-            | Self::Close => 0,
+            Self::Ended { end, .. } => end.bytes(),
+            Self::Collected { key, end, .. } => key.len() + end.as_ref().map_or(0, End::bytes),
+            Self::WorkAvailable | Self::Watched(_) | Self::Close => 0,
+        }
+    }
+}
+
+impl End {
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Succeeded { result, .. } => result.len(),
+            Self::Failed(failure) => failure_bytes(failure),
+            Self::Lost | Self::TimedOut | Self::Expired | Self::Cancelled => 0,
         }
     }
 }

@@ -55,7 +55,7 @@ pub struct Taken {
     pub until: Timestamp,
     /// Whether the lease ends with the connection.
     pub connection_bound: bool,
-    /// Whether any client listens to the worker's reports.
+    /// Whether any client listens to the worker's reports, or collects the end later.
     pub heard: bool,
 }
 

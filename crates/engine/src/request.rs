@@ -79,7 +79,7 @@ pub struct NewJob {
     /// (refused with `OutOfPlace` if it does not).
     pub durable: bool,
     /// Whether the producer receives progress and the end.
-    pub listen: bool,
+    pub listen: Listen,
     /// Put the job before others of its priority instead of behind them.
     pub front: bool,
     /// The producer's bytes, verbatim. A body of at most [`Payload::COPY_MAX`](crate::Payload::COPY_MAX) bytes is
@@ -138,7 +138,7 @@ impl NewJob {
             protocol,
             priority: Priority::NORMAL,
             durable: true,
-            listen: false,
+            listen: Listen::No,
             front: false,
             body,
             name: None,
@@ -166,10 +166,37 @@ impl NewJob {
 
     /// The bytes that it counts as while it is a template.
     pub(crate) fn weight_bytes(&self) -> u64 {
-        const FIXED: usize = 350;
+        const FIXED: usize = 375;
         let names = [Some(&self.queue), self.name.as_ref(), Some(&self.meta), Some(&self.body)];
         let unique = self.unique.as_ref().map_or(0, |unique| unique.key.len());
         (FIXED + unique + names.into_iter().flatten().map(Bytes::len).sum::<usize>()) as u64
+    }
+}
+
+/// Whether the producer listens to its job. The first two are written as a `bool`.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
+pub enum Listen {
+    /// It does not.
+    #[default]
+    No,
+    /// Until its connection ends.
+    Yes,
+    /// Until its connection ends, and a later connection collects the end under this name, which is not empty
+    /// ([`crate::JobCommand::Collect`]). A job that is not durable ends with its connections: for it this is `Yes`.
+    As(Bytes),
+}
+
+impl Listen {
+    /// Whether the producer listens.
+    #[must_use]
+    pub const fn is_wanted(&self) -> bool {
+        !matches!(self, Self::No)
+    }
+
+    /// The name under which the end can be collected, empty if there is none.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        if let Self::As(name) = self { name } else { &[] }
     }
 }
 

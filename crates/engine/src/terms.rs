@@ -43,6 +43,7 @@ impl Command {
             Self::Job(JobCommand::Push(job)) => {
                 Terms(if job.durable { Room } else { Nothing }, |reply| matches!(reply, Reply::Pushed { .. }))
             }
+            Self::Job(JobCommand::Collect { .. }) => Terms(Nothing, |reply| matches!(reply, Reply::Counted { .. })),
             Self::Job(_) | Self::Lease(LeaseCommand::Unconvertible { .. }) => Terms(ToAnswer, DONE),
             Self::Take(TakeCommand::Take(_)) => Terms(Nothing, |reply| matches!(reply, Reply::Taken(_) | Reply::Empty)),
             Self::Take(_) => Terms(Nothing, UNANSWERED),
@@ -72,7 +73,7 @@ impl Command {
     #[must_use]
     pub const fn right(&self) -> Option<Right> {
         match self {
-            Self::Job(JobCommand::Push(_) | JobCommand::Replace { .. })
+            Self::Job(JobCommand::Push(_) | JobCommand::Replace { .. } | JobCommand::Collect { .. })
             | Self::Schedule(ScheduleCommand::Set(_) | ScheduleCommand::Remove(_))
             | Self::Batch(_) => Some(Right::Submit),
             Self::Client(ClientCommand::Serve(_))
@@ -111,7 +112,11 @@ impl Command {
             Self::Client(command) => matches!(command, ClientCommand::Disconnect(_)) && tag.wants_answer(),
             Self::Take(command) => matches!(command, TakeCommand::Take(_)),
             Self::Claim(_) => false,
-            Self::Query(_) | Self::Bulk(_) | Self::Barrier | Self::Worker(WorkerCommand::Beat { .. }) => true,
+            Self::Job(JobCommand::Collect { .. })
+            | Self::Query(_)
+            | Self::Bulk(_)
+            | Self::Barrier
+            | Self::Worker(WorkerCommand::Beat { .. }) => true,
             Self::Job(_) | Self::Lease(_) | Self::Queue(_) | Self::Schedule(_) | Self::Batch(_) | Self::Worker(_) => {
                 tag.wants_answer()
             }
@@ -178,6 +183,7 @@ impl Command {
                 Claim::Hears { .. } => {}
             },
             Self::Client(_)
+            | Self::Job(JobCommand::Collect { .. })
             | Self::Take(_)
             | Self::Schedule(_)
             | Self::Batch(_)

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use windlass_engine::{
-    BatchCommand, Claim, Command, Event, Expiry, JobCommand, JobView, NewJob, Reply, ScheduleCommand,
+    BatchCommand, Claim, Command, Event, Expiry, JobCommand, JobView, Listen, NewJob, Reply, ScheduleCommand,
 };
 
 use crate::ask::Ask;
@@ -16,6 +16,10 @@ pub trait Item: Serialize + Clone {
 
 impl Item for Ask {
     fn make_older(&mut self, skew_ms: i64) {
+        if let Self::Command { client, tag, command: Command::Job(JobCommand::Collect { .. }) } = *self {
+            // It is answered by a refusal.
+            *self = Self::Forbidden { client, tag };
+        }
         match self {
             Self::Command { command, .. } => make_command_older(command, skew_ms),
             Self::Claim { claim, .. } => make_claim_older(claim, skew_ms),
@@ -59,9 +63,12 @@ fn make_claim_older(claim: &mut Claim, skew_ms: i64) {
     }
 }
 
-/// [`Expiry::By`] is new in version 5.
+/// [`Expiry::By`] and [`Listen::As`] are new in version 5.
 fn make_job_older(job: &mut NewJob, skew_ms: i64) {
     job.expires = by_wall(job.expires, skew_ms);
+    if let Listen::As(_) = job.listen {
+        job.listen = Listen::Yes;
+    }
 }
 
 fn make_view_older(view: &mut JobView, skew_ms: i64) {

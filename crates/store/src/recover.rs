@@ -308,7 +308,8 @@ fn check_batch(batch: &Batch, (unran, open): (u64, u64)) -> Result<(), String> {
     if at.success != Stage::Waiting && !at.complete.is_over() {
         return Err(format!("{id:?} succeeded before it was complete"));
     }
-    let misplaced = |job: &windlass_engine::NewJob| job.kind != QueueKind::Work || !job.durable || job.listen;
+    let misplaced =
+        |job: &windlass_engine::NewJob| job.kind != QueueKind::Work || !job.durable || job.listen.is_wanted();
     if [&batch.complete, &batch.success].into_iter().flatten().any(|job| misplaced(job)) {
         return Err(format!("{id:?} has an invalid callback"));
     }

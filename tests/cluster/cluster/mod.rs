@@ -250,6 +250,61 @@ fn an_eventmq_worker_keeps_its_request_when_the_leader_is_killed() {
     wait_until("all requests are done", || left().iter().all(|count| *count == 0));
 }
 
+/// An EventMQ client gets its results at whichever daemon it comes back.
+#[test]
+fn an_eventmq_client_that_comes_back_gets_its_results_at_any_daemon() {
+    const JOB: &str = r#"["run", {"callable": "report", "path": "tasks"}]"#;
+    const RESULT: &str = r#"{"value": 1}"#;
+    let mut daemons = Daemons::start(3);
+    let working = |daemons: &Daemons| {
+        let mut worker = eventmq::Peer::worker(daemons[2].address("eventmq"), "worker", r#"[[1, "mail"]]"#);
+        worker.ready(2);
+        worker
+    };
+    let mut worker = working(&daemons);
+    let work_off = |worker: &mut eventmq::Peer, id: &str| {
+        assert_eq!(worker.hear().unwrap()[1], id);
+        worker.say(&["REPLY", "reply", RESULT, id]).unwrap();
+    };
+    let client =
+        |daemons: &Daemons, number: usize| eventmq::Peer::connect(daemons[number].address("eventmq"), "client");
+    let is_gone = |daemons: &Daemons| {
+        let http = common::http::Http(daemons[0].address("http"));
+        let all = http.get("/api/v1/connections").json();
+        all["connections"].as_array().unwrap().iter().filter(|it| it["protocol"] == "eventmq").count() == 1
+    };
+
+    // While the job runs, at another edge.
+    let mut peer = client(&daemons, 1);
+    peer.request("runs", "mail", "reply-requested", JOB);
+    drop(peer);
+    let mut peer = client(&daemons, 2);
+    // The acknowledgement shows that what was before it is done.
+    peer.request("behind", "other", "", JOB);
+    work_off(&mut worker, "runs");
+    assert_eq!(peer.hear().unwrap()[2..], [RESULT, "runs"]);
+
+    // The job ends while the client is away, and it comes back at the leader.
+    peer.request("ended", "mail", "reply-requested", JOB);
+    drop(peer);
+    wait_until("the client is gone", || is_gone(&daemons));
+    work_off(&mut worker, "ended");
+    worker.request("behind 2", "other", "", JOB);
+    let mut peer = client(&daemons, 0);
+    assert_eq!(peer.hear().unwrap()[2..], [RESULT, "ended"]);
+
+    // The leader is killed. The client was there, and comes back at another daemon.
+    drop(worker);
+    peer.request("moved", "mail", "reply-requested", JOB);
+    daemons[0].kill();
+    wait_for_successor(&daemons);
+    let mut peer = client(&daemons, 1);
+    peer.request("behind 3", "other", "", JOB);
+    let mut worker = working(&daemons);
+    work_off(&mut worker, "moved");
+    assert_eq!(peer.hear().unwrap()[2..], [RESULT, "moved"]);
+}
+
 /// Every subscriber receives each message of every publisher once, at whichever daemon they are.
 #[test]
 fn publications_reach_subscribers_of_all_daemons() {

@@ -103,6 +103,7 @@ fn fill_faktory(daemon: &Daemon) {
     let jobs = [
         job("scheduled-1", "default", ",\"at\":\"2099-01-01T00:00:00Z\""),
         job("expiring-01", "default", &custom("\"expires_in\":86400")),
+        job("expiring-02", "default", &custom("\"expires_at\":\"2096-10-02T07:06:40Z\"")),
         job("unique-0001", "unique", &custom("\"unique_for\":86400")),
         job("unique-0002", "unique-start", &custom("\"unique_for\":86400,\"unique_until\":\"start\"")),
         job("tracked-001", "tracked", &custom("\"track\":1")),
@@ -201,7 +202,7 @@ fn fill_spiderq(daemon: &Daemon) {
 fn fill_eventmq(daemon: &Daemon) {
     const JOB: &str = r#"["run", {"callable": "report", "path": "tasks"}]"#;
     let mut client = eventmq::Peer::connect(daemon.address("eventmq"), "client");
-    client.request("req-1", "mail", "guarantee,timeout:30,retry-count:3", JOB);
+    client.request("req-1", "mail", "reply-requested,guarantee,timeout:30,retry-count:3", JOB);
     client.say(&["SCHEDULE", "s", "mail", "nohaste,run_count:3", "31536000", JOB, ""]).unwrap();
     let http = Http(daemon.address("http"));
     wait_until("it is there", || {
@@ -286,7 +287,8 @@ fn of_jobs(print: &Fingerprint) -> Vec<(&'static str, bool)> {
         ("a key", any(|job| job.key().is_some() && job.state == JobState::Ready)),
         ("failures", any(|job| job.failures > 0)),
         ("meta", extra(|extra| !extra.meta.is_empty())),
-        ("expires_at", extra(|extra| extra.expires != Expiry::Never)),
+        ("expires_at", extra(|extra| matches!(extra.expires, Expiry::At(_)))),
+        ("expires_in", extra(|extra| matches!(extra.expires, Expiry::By(_)))),
         ("a key until the end or a time", extra(|extra| matches!(extra.key_until, KeyUntil::EndOr(_)))),
         ("a key until the start or a time", extra(|extra| matches!(extra.key_until, KeyUntil::StartOr(_)))),
         ("a key until it is gone", extra(|extra| extra.key_until == KeyUntil::Gone)),
@@ -297,6 +299,7 @@ fn of_jobs(print: &Fingerprint) -> Vec<(&'static str, bool)> {
         ("lease_ms", extra(|extra| extra.lease_ms.is_some())),
         ("a result", extra(|extra| extra.result.is_some())),
         ("result_by", extra(|extra| extra.result_by == Some(Protocol::GEARMAN))),
+        ("a client that collects", extra(|extra| extra.collector == "client")),
         ("track", extra(|extra| extra.track.is_some())),
         ("a job of a batch", extra(|extra| extra.member.is_some_and(|member| member.role == Role::Job))),
         ("a callback", extra(|extra| extra.member.is_some_and(|member| member.role == Role::Success))),

@@ -68,7 +68,7 @@ pub(super) fn check_callback(state: &State, job: &NewJob) -> Result<(), Refusal>
     if job.kind != QueueKind::Work {
         return Err(Refusal::WrongKind);
     }
-    if job.listen || !job.durable || job.batch.is_some() || job.past.is_some() {
+    if job.listen.is_wanted() || !job.durable || job.batch.is_some() || job.past.is_some() {
         Err(Refusal::OutOfPlace)
     } else {
         check_new_body(state, job)

@@ -14,6 +14,7 @@ pub(super) fn check_names(state: &State, new: &NewJob) -> Result<(), Refusal> {
     state.check_name(&new.queue)?;
     state.check_name(new.name.as_deref().unwrap_or_default())?;
     state.check_name(new.batch.as_deref().unwrap_or_default())?;
+    state.check_name(new.listen.name())?;
     state.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))
 }
 

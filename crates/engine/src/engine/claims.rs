@@ -16,7 +16,7 @@ use super::call::Call;
 use super::place::move_job;
 use super::push::{bring_back, listen};
 use super::state::State;
-use super::{leases, take};
+use super::{collect, leases, take};
 use crate::claim::{Claim, Held};
 use crate::command::{LeaseCommand, TakeCommand};
 use crate::context::Context;
@@ -141,12 +141,16 @@ pub(super) fn report(state: &mut State, mut report: LeaseCommand, call: &mut Cal
 
 // ---- listeners -----------------------------------------------------------------------------------------------------
 
-/// A client listens to a job. How a job ended that is not here is not known.
+/// A client listens to a job. How a job ended that is not here, and was not kept for the client, is not known.
 fn hear(state: &mut State, job: JobId, call: &mut Call<'_>) {
-    let slot = state.jobs.slot(job).filter(|slot| state.jobs.at(*slot).is_some_and(|job| !job.is_over()));
-    if slot.is_none_or(|slot| listen(state, call.client, slot).is_err()) {
-        call.context.notify(call.client, Notice::Ended { job, end: End::Lost });
-    }
+    let slot = state.jobs.slot(job);
+    let is_over = slot.and_then(|slot| state.jobs.at(slot)).is_none_or(Job::is_over);
+    let end = match slot {
+        Some(slot) if is_over => collect::hand_over(state, slot, call.context),
+        Some(slot) if listen(state, call.client, slot).is_ok() => return,
+        Some(_) | None => None,
+    };
+    call.context.notify(call.client, Notice::Ended { job, end: end.unwrap_or(End::Lost) });
 }
 
 // ---- the end of the grace ------------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ fn taken(state: &State, job: &Job, token: Token) -> Option<Taken> {
         ready_at: job.ready_at,
         until: job.lease().map_or(Timestamp::NEVER, |lease| lease.until),
         connection_bound: job.lease().is_some_and(Lease::connection_bound),
-        heard: !job.listeners().is_empty(),
+        heard: !job.listeners().is_empty() || !job.collector().is_empty(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::state::State;
-use super::{batches, claims, edit, flush, list, push, queues, schedules, stats, subscriptions, why, workers};
+use super::{batches, claims, collect, edit, flush, list, push, queues, schedules, stats, subscriptions, why, workers};
 use crate::command::{
     BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, QueueCommand, ScheduleCommand, WorkerCommand,
 };
@@ -74,6 +74,7 @@ fn job(state: &mut State, command: JobCommand, call: &mut Call<'_>) -> Result<()
         JobCommand::Track { job, progress, text, until } => edit::track(state, &job, (progress, text), until, call),
         JobCommand::Replace { job, body } => edit::replace(state, &job, &body, call),
         JobCommand::Cancel(job) => edit::cancel(state, &job, call),
+        JobCommand::Collect { name, from } => collect::collect(state, &name, from, call),
     }
 }
 

@@ -8,10 +8,16 @@ use super::warnings::{name_of, warn_end, warn_job};
 use crate::context::Context;
 use crate::event::Notice;
 use crate::ids::Timestamp;
-use crate::jobs::{Job, JobState, Slot};
+use crate::jobs::{Extra, JobState, Slot};
 use crate::outcome::{End, Fate};
 use crate::schedules::RunEnd;
 use crate::warning::WarningKind;
+
+/// How long an ended job is kept for its client that is away.
+pub(super) const KEEP_MS: u64 = 60_000;
+
+/// The share of `jobs_bytes_max` that such jobs may take.
+const KEPT_SHARE: u64 = 8;
 
 /// Gives up a job: to the dead-letter queue if its policy keeps it, otherwise it is removed.
 pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Context) -> Fate {
@@ -26,18 +32,21 @@ pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Co
     Fate::Buried(die(state, slot, context))
 }
 
-/// Removes a job that did not succeed. If it is tracked, its end stays known for a while.
+/// Removes a job that did not succeed. If it is tracked, or its client is away, its end stays known for a while.
 pub(super) fn end_badly(state: &mut State, slot: Slot, context: &mut Context) {
     note_run_end(state, slot, RunEnd::Failed, context);
-    let tracked = |job: &Job| job.extra.as_deref()?.track.filter(|_| job.durable);
-    let Some(track) = state.jobs.at(slot).and_then(tracked) else { return remove_job(state, slot, context) };
+    let extra = state.jobs.at(slot).filter(|job| job.durable).and_then(|job| job.extra.as_deref());
+    let keep_ms = extra.map_or(0, |extra| extra.track.map_or(0, |track| track.keep_ms).max(uncollected_keep_ms(extra)));
+    if keep_ms == 0 {
+        return remove_job(state, slot, context);
+    }
     count_run(state, slot, context);
     state.jobs.update(slot, |job| {
         job.payload = job.payload.with_body(&Bytes::new());
         let extra = job.extra_mut();
         (extra.result, extra.result_by) = (None, None);
     });
-    move_job(state, slot, JobState::Done(state.now.after_ms(track.keep_ms)));
+    move_job(state, slot, JobState::Done(state.now.after_ms(keep_ms)));
     remember_put(state, slot, context);
 }
 
@@ -101,10 +110,29 @@ pub(super) fn expire_job(state: &mut State, slot: Slot, context: &mut Context) {
     }
 }
 
-/// Notifies all listeners of a job's end, the newest first, once for each registration, and removes them.
+/// For how long an ended job is kept for its client.
+pub(super) fn uncollected_keep_ms(extra: &Extra) -> u64 {
+    if extra.collector.is_empty() { 0 } else { KEEP_MS }
+}
+
+/// A job's end is not kept for its client any more.
+pub(super) fn collect_no_more(state: &mut State, slot: Slot, context: &mut Context) {
+    if state.jobs.at(slot).is_some_and(|job| !job.collector().is_empty()) {
+        state.jobs.set_collector(slot, Bytes::new());
+        remember_put(state, slot, context);
+    }
+}
+
+/// Notifies all listeners of a job's end, the newest first, once for each registration, and removes them. If there
+/// is none, the job keeps the name under which its end is collected, unless too much is kept already.
 pub(super) fn notify_end(state: &mut State, slot: Slot, end: &End, context: &mut Context) {
-    let Some(job) = state.jobs.at(slot).filter(|job| !job.listeners().is_empty()).map(|job| job.id) else { return };
-    for listener in state.jobs.take_listeners(slot).into_iter().rev() {
+    let Some(job) = state.jobs.at(slot).map(|job| job.id) else { return };
+    let listeners = state.jobs.take_listeners(slot);
+    let room = (state.limits.jobs_bytes_max / KEPT_SHARE).saturating_sub(state.jobs.uncollected_bytes());
+    if !listeners.is_empty() || end.bytes() as u64 > room {
+        collect_no_more(state, slot, context);
+    }
+    for listener in listeners.into_iter().rev() {
         context.notify(listener, Notice::Ended { job, end: end.clone() });
     }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::call::Call;
 use super::checks::{check_body, is_holder, leased, left, must_be};
-use super::ends::notify_end;
+use super::ends::{notify_end, uncollected_keep_ms};
 use super::failures::{EXPIRED_KIND, bury_unconvertible, fail_job};
 use super::place::{count, count_success, move_job, observe_run, remember_move, remember_put, remove_job};
 use super::requeue::{go_round, make_ready, void_token};
@@ -42,16 +42,16 @@ fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &
     must_be(state, slot, QueueKind::Work)?;
     let Some(job) = state.jobs.at(slot) else { return Err(Refusal::NotFound(Thing::Job)) };
     let id = job.id;
-    // A job that is not durable keeps no result.
-    let extra = job.extra.as_deref().filter(|_| job.durable);
-    let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms);
-    let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
     count(state, slot, |totals| totals.succeeded += 1);
     observe_run(state, slot);
     // A client without a protocol is one of HTTP's.
     let by = state.clients.protocol_of(call.client).or(Some(Protocol::HTTP));
     notify_end(state, slot, &End::Succeeded { result: result.clone(), by }, call.context);
     count_success(state, slot, call.context);
+    // A job that is not durable keeps no result.
+    let extra = state.jobs.at(slot).filter(|job| job.durable).and_then(|job| job.extra.as_deref());
+    let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms.max(uncollected_keep_ms(extra)));
+    let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
     if keep_ms > 0 {
         let until = state.now.after_ms(keep_ms);
         state.jobs.update(slot, |job| {

@@ -10,6 +10,7 @@ mod call;
 mod check;
 mod checks;
 mod claims;
+mod collect;
 mod deliver;
 mod dispatch;
 mod due;

@@ -15,7 +15,7 @@ use crate::ids::{ClientId, JobId, QueueId, Token};
 use crate::jobs::{Cycle, Extra, Job, JobState, KeyUntil, Lease, Member, Payload, Role, Slot, Track, Unfit};
 use crate::outcome::Pushed;
 use crate::refusal::{Capacity, Refusal, Thing};
-use crate::request::{Clash, NewJob, Past, QueueKind};
+use crate::request::{Clash, Listen, NewJob, Past, QueueKind};
 use crate::warning::WarningKind;
 
 /// The client that pushes a job which no client pushes, as a schedule's run: no connection.
@@ -82,7 +82,7 @@ fn coalesce(
         Clash::Keep => Pushed::Kept,
         Clash::Attach => {
             let is_done = state.jobs.at(slot).is_some_and(|job| matches!(job.state, JobState::Done(_)));
-            if new.listen && !is_done {
+            if new.listen.is_wanted() && !is_done {
                 listen(state, client, slot)?;
             }
             // The job now has a producer that expects it to last, so it no longer lives only for its listeners.
@@ -90,11 +90,25 @@ fn coalesce(
                 state.jobs.update(slot, |job| job.durable = true);
                 remember_put(state, slot, context);
             }
+            if !is_done {
+                name_collector(state, slot, &new.listen, context);
+            }
             Pushed::Attached
         }
     };
     let job = state.jobs.at(slot).ok_or(Refusal::NotFound(Thing::Job))?;
     Ok((job.id, job.durable, how))
+}
+
+/// The producer that attached last collects the end of the job.
+fn name_collector(state: &mut State, slot: Slot, listen: &Listen, context: &mut Context) {
+    let is_other = |job: &Job| job.durable && job.collector() != listen.name();
+    if let Listen::As(name) = listen
+        && state.jobs.at(slot).is_some_and(is_other)
+    {
+        state.jobs.set_collector(slot, name.clone());
+        remember_put(state, slot, context);
+    }
 }
 
 /// One more listener of a job.
@@ -119,7 +133,7 @@ fn insert_new(
     new: &NewJob,
     context: &mut Context,
 ) -> Result<(JobId, bool, Pushed), Refusal> {
-    if new.listen {
+    if new.listen.is_wanted() {
         check_listeners(state, client, 0)?;
     } else if !new.durable {
         // No client would ever ask for its result.
@@ -132,7 +146,7 @@ fn insert_new(
     make_way(state, 1, new.body.len() as u64, context);
     let id = state.meta.new_job_id(&mut context.changes);
     let slot = place_new(state, (id, queue), new, member, context);
-    if new.listen {
+    if new.listen.is_wanted() {
         listen(state, client, slot)?;
     }
     let id = announce(state, slot, queue, context).ok_or(Refusal::NotFound(Thing::Job))?;
@@ -205,7 +219,7 @@ pub(super) fn bring_back(
     new: &NewJob,
     context: &mut Context,
 ) -> Result<(), Refusal> {
-    if new.durable || !new.listen || is_used(state, id) {
+    if new.durable || !new.listen.is_wanted() || is_used(state, id) {
         return Err(Refusal::OutOfPlace);
     }
     check_new(state, new)?;
@@ -267,6 +281,7 @@ fn make_job(
         lease_ms: new.lease_ms,
         track: (new.track_ms > 0).then_some(Track { keep_ms: new.track_ms, updated_at: wall }),
         member,
+        collector: if new.durable { Bytes::copy_from_slice(new.listen.name()) } else { Bytes::new() },
         ..Extra::default()
     };
     let rule = state.queues.at(queue).and_then(|queue| queue.image().rules.as_deref()?.retry);

@@ -72,7 +72,7 @@ fn check_schedule(state: &State, new: &NewSchedule, before: Option<&Schedule>) -
     state.check_name(new.key.as_deref().unwrap_or_default())?;
     check_names(state, &new.job)?;
     // Its runs join no batch: they would be refused once the batch is forgotten.
-    if new.job.listen || !new.job.durable || new.job.past.is_some() || new.job.batch.is_some() {
+    if new.job.listen.is_wanted() || !new.job.durable || new.job.past.is_some() || new.job.batch.is_some() {
         return Err(Refusal::OutOfPlace);
     }
     check_new_body(state, &new.job)?;

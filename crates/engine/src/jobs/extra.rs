@@ -34,6 +34,10 @@ pub struct Extra {
     pub track: Option<Track>,
     /// Its role in a batch.
     pub member: Option<Member>,
+    /// The lasting name under which its producer collects its end; empty if it has none. Daemons do not send it to each
+    /// other.
+    #[serde(skip)]
+    pub collector: Bytes,
     /// An operator, or another client, has taken it back from a worker, whose reports are refused from then on. Not journalled.
     #[serde(skip)]
     pub taken_back: bool,
@@ -174,6 +178,6 @@ impl Extra {
     pub(super) fn weight_bytes(&self) -> usize {
         let told = self.progress.as_ref().map_or(0, |progress| progress.text.len());
         let result = self.result.as_ref().map_or(0, Bytes::len);
-        200 + self.meta.len() + told + result
+        200 + self.meta.len() + self.collector.len() + told + result
     }
 }

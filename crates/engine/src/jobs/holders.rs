@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 
 use super::job::Job;
 use super::state::{Holder, Lease};
-use crate::ids::{ClientId, JobId};
+use crate::ids::{ClientId, JobId, Protocol};
 
 /// Jobs by the clients that hold them or listen to them.
 ///
@@ -20,6 +21,8 @@ pub(super) struct Holders {
     /// the daemon's earlier life.
     by_worker: HashMap<Box<[u8]>, BTreeSet<JobId>, FixedState>,
     by_listener: HashMap<ClientId, BTreeSet<JobId>, FixedState>,
+    /// By the name under which a client of the job's protocol collects its end.
+    by_collector: HashMap<(Protocol, Box<[u8]>), BTreeSet<JobId>, FixedState>,
 }
 
 impl Holders {
@@ -28,6 +31,7 @@ impl Holders {
             by_connection: HashMap::with_hasher(hasher.clone()),
             by_worker: HashMap::with_hasher(hasher.clone()),
             by_listener: HashMap::with_hasher(hasher.clone()),
+            by_collector: HashMap::with_hasher(hasher.clone()),
         }
     }
 
@@ -93,6 +97,29 @@ impl Holders {
         self.by_listener.get(&client)
     }
 
+    pub(super) fn add_collector(&mut self, job: &Job) {
+        if !job.collector().is_empty() {
+            self.by_collector.entry((job.protocol, job.collector().into())).or_default().insert(job.id);
+        }
+    }
+
+    pub(super) fn remove_collector(&mut self, job: &Job) {
+        if job.collector().is_empty() {
+            return;
+        }
+        if let Entry::Occupied(mut jobs) = self.by_collector.entry((job.protocol, job.collector().into())) {
+            jobs.get_mut().remove(&job.id);
+            if jobs.get().is_empty() {
+                jobs.remove();
+            }
+        }
+    }
+
+    /// The jobs whose ends a client of this protocol collects under this name.
+    pub(super) fn of_collector(&self, protocol: Protocol, name: &[u8]) -> Option<&BTreeSet<JobId>> {
+        self.by_collector.get(&(protocol, name.into()))
+    }
+
     /// Forgets a connection that holds nothing and listens to nothing.
     pub(super) fn remove_connection(&mut self, client: ClientId) {
         let left = [self.by_connection.remove(&client), self.by_listener.remove(&client)];
@@ -105,10 +132,15 @@ impl Holders {
         all.filter(|(client, _)| client.daemon() == daemon).all(|(_, jobs)| jobs.is_empty())
     }
 
-    /// Asserts that the connections have these jobs and no others.
+    /// Asserts that the connections and collectors have these jobs and no others.
     pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
-        let (mut held, mut heard) = (0, 0);
+        let (mut held, mut heard, mut collected) = (0, 0, 0);
         for job in jobs {
+            if !job.collector().is_empty() {
+                collected += 1;
+                let jobs = self.of_collector(job.protocol, job.collector());
+                assert!(jobs.is_some_and(|jobs| jobs.contains(&job.id)), "{:?} and its collector", job.id);
+            }
             if let Some(Holder::Connection(holder)) = job.lease().map(|lease| &lease.holder) {
                 held += 1;
                 let jobs = self.by_connection.get(holder);
@@ -121,6 +153,8 @@ impl Holders {
                 assert!(jobs.is_some_and(|heard| heard.contains(&job.id)), "{:?} and its {listener:?}", job.id);
             }
         }
+        let to_collect: usize = self.by_collector.values().map(BTreeSet::len).sum();
+        assert_eq!(collected, to_collect, "jobs to collect");
         let sum =
             |jobs: &HashMap<ClientId, BTreeSet<JobId>, FixedState>| jobs.values().map(BTreeSet::len).sum::<usize>();
         assert_eq!((held, heard), (sum(&self.by_connection), sum(&self.by_listener)), "jobs held, jobs listened to");

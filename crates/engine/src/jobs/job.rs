@@ -180,7 +180,7 @@ impl Job {
     pub(super) fn indexed(&self) -> impl PartialEq + std::fmt::Debug + use<> {
         let sorted = (self.state == JobState::Ready).then(|| (self.priority, self.rank, self.cycle(), self.unfit));
         let lease = self.lease().map(|lease| (lease.holder.clone(), lease.taken_at, lease.until, lease.alarm_at));
-        let names = (self.key().map(<[u8]>::to_vec), self.name().to_vec());
+        let names = (self.key().map(<[u8]>::to_vec), self.name().to_vec(), self.collector().to_vec());
         let times = (self.expiry(), self.key_limit(), lease);
         (self.id, self.queue, self.protocol, self.state.kind(), sorted, names, times, self.listeners().to_vec())
     }
@@ -222,6 +222,11 @@ impl Job {
         self.extra.as_deref().map_or(&[], |e| &e.listeners)
     }
 
+    /// The name under which its producer collects its end, empty if it has none.
+    pub(crate) fn collector(&self) -> &[u8] {
+        self.extra.as_deref().map_or(&[], |extra| &extra.collector)
+    }
+
     /// Its position in a `cycle` queue, if it is in one.
     #[must_use]
     pub fn cycle(&self) -> Option<Cycle> {
@@ -240,6 +245,12 @@ impl Job {
         const FIXED: usize = 250;
         let extra = self.extra.as_deref().map_or(0, Extra::weight_bytes);
         (FIXED + self.payload.len() + extra) as u64
+    }
+
+    /// Its bytes if its end is kept for its client.
+    pub(super) fn uncollected_bytes(&self) -> u64 {
+        let is_kept = matches!(self.state, JobState::Done(_)) && !self.collector().is_empty();
+        if is_kept { self.weight_bytes() } else { 0 }
     }
 
     /// Its bytes if it is dead.

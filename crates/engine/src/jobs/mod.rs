@@ -1,8 +1,9 @@
 //! Jobs. [`Jobs`] owns all of them with every index that depends on a job alone.
 //!
 //! Reading order: `job`, `state`, `extra`, `payload` (the data) · `table` (the owner) · its parts: `slab` (memory),
-//! `keys`, `names`, `timed`, `holders`, `counts` (indexes), `numbered` (a map by job number).
+//! `by_state`, `keys`, `names`, `timed`, `holders`, `counts` (indexes), `numbered` (a map by job number).
 
+mod by_state;
 mod counts;
 mod extra;
 mod half_hash;

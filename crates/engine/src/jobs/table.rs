@@ -4,18 +4,17 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use foldhash::fast::FixedState;
 
-use super::counts::{Counts, StateCounts};
+use super::by_state::ByState;
+use super::counts::StateCounts;
 use super::extra::{Expiry, Role};
-use super::holders::Holders;
 use super::job::{Job, Unfit};
 use super::keys::Keys;
-use super::names::Names;
 use super::numbered::Numbered;
 use super::slab::{Slab, Slot};
 use super::state::{JobState, JobStateKind, Lease};
-use super::timed::Timed;
 use crate::ids::{ClientId, JobId, Protocol, QueueId, Timestamp};
 use crate::timers::{Timer, Timers};
 
@@ -30,44 +29,6 @@ pub(crate) struct Jobs {
     bytes: u64,
 }
 
-/// The indexes that depend on a job's state.
-#[derive(Debug)]
-struct ByState {
-    names: Names,
-    timed: Timed,
-    holders: Holders,
-    counts: Counts,
-    /// Bytes of dead jobs.
-    dead_bytes: u64,
-}
-
-impl ByState {
-    /// A job has entered its state.
-    fn enter(&mut self, job: &mut Job, timers: &mut Timers) {
-        self.counts.count(job.protocol, job.state.kind(), 1);
-        self.timed.insert(job.id, &job.state);
-        if let JobState::Leased(lease) = &mut job.state {
-            lease.alarm_at = lease.until;
-            timers.set(lease.until, Timer::Lease(job.id));
-            self.holders.hold(job.id, lease);
-        }
-        self.names.enter(job);
-        self.dead_bytes += job.dead_bytes();
-    }
-
-    /// A job is about to leave its state.
-    fn leave(&mut self, job: &Job, timers: &mut Timers) {
-        self.counts.count(job.protocol, job.state.kind(), -1);
-        self.timed.remove(job.id, &job.state);
-        if let JobState::Leased(lease) = &job.state {
-            timers.cancel(lease.alarm_at);
-            self.holders.release(job.id, lease);
-        }
-        self.names.leave(job);
-        self.dead_bytes -= job.dead_bytes();
-    }
-}
-
 impl Jobs {
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
@@ -75,13 +36,7 @@ impl Jobs {
             slab: Slab::default(),
             by_id: Numbered::new(Slot::NONE),
             keys: Keys::new(hasher.clone()),
-            by_state: ByState {
-                holders: Holders::new(&hasher),
-                names: Names::new(hasher),
-                timed: Timed::default(),
-                counts: Counts::default(),
-                dead_bytes: 0,
-            },
+            by_state: ByState::new(hasher),
             bytes: 0,
         }
     }
@@ -98,6 +53,10 @@ impl Jobs {
 
     pub(crate) const fn dead_bytes(&self) -> u64 {
         self.by_state.dead_bytes
+    }
+
+    pub(crate) const fn uncollected_bytes(&self) -> u64 {
+        self.by_state.uncollected_bytes
     }
 
     pub(crate) fn dead_count(&self) -> u64 {
@@ -188,6 +147,7 @@ impl Jobs {
         let (expires_at, timer) = expiry_of(&job);
         timers.set(expires_at, timer);
         self.by_state.names.insert(&job);
+        self.by_state.holders.add_collector(&job);
         self.by_state.enter(&mut job, timers);
         let slot = self.slab.insert(job);
         self.by_id.set(id, slot);
@@ -207,6 +167,7 @@ impl Jobs {
         self.by_id.remove(job.id);
         self.by_state.names.remove(&job);
         job.listeners().iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
+        self.by_state.holders.remove_collector(&job);
         self.bytes -= job.weight_bytes();
         timers.cancel(expiry_of(&job).0);
         if self.by_id.is_empty() {
@@ -234,7 +195,7 @@ impl Jobs {
     // ---- other changes ---------------------------------------------------------------------------------------------
 
     /// Changes a job in a field on which no index depends: not its state, number, queue, protocol, key, name, time of
-    /// expiry or listeners; and while it is ready, not its sort key or its conversion errors.
+    /// expiry, listeners or collector; and while it is ready, not its sort key or its conversion errors.
     pub(crate) fn update<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
         #[cfg(debug_assertions)]
         let indexed = self.at(slot).map(Job::indexed);
@@ -247,10 +208,11 @@ impl Jobs {
     /// Changes a job, and counts its bytes anew.
     fn change<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
         let job = self.slab.at_mut(slot)?;
-        let (before, was_dead) = (job.weight_bytes(), job.dead_bytes());
+        let (before, was_dead, was_kept) = (job.weight_bytes(), job.dead_bytes(), job.uncollected_bytes());
         let out = change(job);
         self.bytes = self.bytes - before + job.weight_bytes();
         self.by_state.dead_bytes = self.by_state.dead_bytes - was_dead + job.dead_bytes();
+        self.by_state.uncollected_bytes = self.by_state.uncollected_bytes - was_kept + job.uncollected_bytes();
         Some(out)
     }
 
@@ -426,6 +388,23 @@ impl Jobs {
         listeners
     }
 
+    /// Sets the name under which a client collects a job's end.
+    pub(crate) fn set_collector(&mut self, slot: Slot, name: Bytes) {
+        if let Some(job) = self.slab.at(slot) {
+            self.by_state.holders.remove_collector(job);
+        }
+        self.change(slot, |job| job.extra_mut().collector = name);
+        if let Some(job) = self.slab.at(slot) {
+            self.by_state.holders.add_collector(job);
+        }
+    }
+
+    /// The jobs whose ends a client of this protocol collects under this name, from a number on.
+    pub(crate) fn collected_by(&self, protocol: Protocol, name: &[u8], from: JobId) -> impl Iterator<Item = JobId> {
+        let jobs = self.by_state.holders.of_collector(protocol, name);
+        jobs.into_iter().flat_map(move |jobs| jobs.range(from..)).copied()
+    }
+
     /// Forgets a connection that holds nothing and listens to nothing.
     pub(crate) fn forget_client(&mut self, client: ClientId) {
         self.by_state.holders.remove_connection(client);
@@ -464,11 +443,12 @@ impl Jobs {
     /// Asserts that every index agrees with the jobs.
     pub(crate) fn check(&self) {
         let jobs = || self.iter().map(|(_, job)| job);
-        let (mut count, mut keyed, mut bytes, mut dead_bytes) = (0, 0, 0, 0);
+        let (mut count, mut keyed, mut bytes, mut dead_bytes, mut uncollected_bytes) = (0, 0, 0, 0, 0);
         for (slot, job) in self.iter() {
             count += 1;
             bytes += job.weight_bytes();
             dead_bytes += job.dead_bytes();
+            uncollected_bytes += job.uncollected_bytes();
             assert_eq!(self.slot(job.id), Some(slot), "{:?} is not where its number says", job.id);
             let holds = self.holds_key(slot, job);
             assert!(!holds || job.wants_key(), "{:?} holds a key it should have let go", job.id);
@@ -476,6 +456,7 @@ impl Jobs {
         }
         assert_eq!(bytes, self.bytes, "bytes of jobs");
         assert_eq!(dead_bytes, self.by_state.dead_bytes, "bytes of dead jobs");
+        assert_eq!(uncollected_bytes, self.by_state.uncollected_bytes, "bytes of jobs kept for clients");
         assert_eq!(count, self.by_id.len(), "jobs by number");
         assert_eq!(keyed, self.keys.len(), "jobs by key");
         self.by_state.names.check(jobs());

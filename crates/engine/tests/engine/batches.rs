@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, BatchCommand, CallbackState, ClientCommand, Command, Cursor, Event, JobCommand, JobRef, JobStateKind,
-    Limits, Mutation, NewBatch, NewJob, Protocol, Query, Reply,
+    Limits, Listen, Mutation, NewBatch, NewJob, Protocol, Query, Reply,
 };
 
 use crate::common::*;
@@ -381,7 +381,7 @@ fn invalid_batches_and_jobs_that_cannot_join_are_refused() {
     };
     broker.says(1, make(batch("much too long")), ["1 refused: name of 13 bytes, limit 9"]);
     broker.says(1, with(|job| job.durable = false), ["1 refused: out of place"]);
-    broker.says(1, with(|job| job.listen = true), ["1 refused: out of place"]);
+    broker.says(1, with(|job| job.listen = Listen::Yes), ["1 refused: out of place"]);
     broker.says(1, with(|job| job.batch = Some(Bytes::new())), ["1 refused: out of place"]);
     broker.says(1, with(|job| job.kind = windlass_engine::QueueKind::Cycle), ["1 refused: queue of the other kind"]);
     broker.says(1, make(batch("a")), ["1 done"]);

@@ -7,6 +7,7 @@ mod away;
 mod batches;
 mod claims;
 mod clocks;
+mod collect;
 mod common;
 mod cycle;
 mod dead;

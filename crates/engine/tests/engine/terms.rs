@@ -41,7 +41,7 @@ fn a_change_needs_the_store_and_a_question_does_not() {
     use Store::{Always, Answered, Never};
     let run = ScheduleCommand::Run(ScheduleRef::Id(JobId(1)));
     // The command, what it needs of the store, whether that is room.
-    let table: [(Command, Store, bool); 27] = [
+    let table: [(Command, Store, bool); 28] = [
         (push("q").into(), Always, true),
         (push("q").foreground().into(), Never, false),
         (every(1_000, push("q")).into(), Always, true),
@@ -50,6 +50,7 @@ fn a_change_needs_the_store_and_a_question_does_not() {
         (mutate(all(), Mutation::Requeue), Always, false),
         (JobCommand::Replace { job: by_name("j"), body: Bytes::new() }.into(), Answered, false),
         (JobCommand::Cancel(JobRef::Id(JobId(1))).into(), Answered, false),
+        (JobCommand::Collect { name: Bytes::new(), from: JobId(0) }.into(), Never, false),
         (finish(1), Answered, false),
         (fail(1), Answered, false),
         (release(1, false), Answered, false),

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use windlass_engine::{End, JobId, JobRef, JobStateKind, JobView, Protocol, Pushed, Query, Refusal, Reply, Thing};
+use windlass_engine::{
+    Cursor, End, JobId, JobRef, JobStateKind, JobView, Protocol, Pushed, Query, Refusal, Reply, Thing,
+};
 
 use super::ask::Ask;
 use super::{EventmqSpeaker, Talk};
@@ -15,6 +17,7 @@ impl EventmqSpeaker {
         match (ask, reply) {
             (ask, Reply::Refused(why)) => self.refuse(ask, why, talk),
             (Ask::Request { id, listen }, Reply::Pushed { job, how, .. }) => self.pushed(&id, job, listen, how, talk),
+            (Ask::Collect, Reply::Counted { next: Some(Cursor(from, _)), .. }) => self.collect(JobId(from), talk),
             (Ask::Look { id }, Reply::Looked { job, .. }) => self.looked(&id, job.as_deref(), talk),
             (Ask::Plan { id }, Reply::ScheduleSet { .. } | Reply::Done) => self.accepted(&id, talk),
             (Ask::Status { report }, Reply::Queues { rows, next }) => self.status_page(report, &rows, next, talk),
@@ -75,14 +78,19 @@ impl EventmqSpeaker {
     fn refuse(&mut self, ask: Ask, why: Refusal, talk: &mut Talk<'_>) {
         match ask {
             Ask::Plan { id } if why == Refusal::NotFound(Thing::Schedule) => self.accepted(&id, talk),
+            // The link to the leader was cut.
+            Ask::Collect if why == Refusal::Unknown => self.collect(JobId(0), talk),
             // One warning for each connection, so that a peer cannot fill the log.
             Ask::Request { id, .. } | Ask::Plan { id } | Ask::Look { id } if !self.refused => {
                 self.refused = true;
                 tracing::warn!(%why, id = %id.escape_ascii(), "refused a command; later refusals are debug messages");
             }
-            Ask::Request { .. } | Ask::Plan { .. } | Ask::Look { .. } | Ask::Status { .. } | Ask::Show { .. } => {
-                refused(why)
-            }
+            Ask::Request { .. }
+            | Ask::Plan { .. }
+            | Ask::Look { .. }
+            | Ask::Collect
+            | Ask::Status { .. }
+            | Ask::Show { .. } => refused(why),
         }
     }
 }

@@ -12,6 +12,8 @@ pub enum Ask {
     Request { id: Bytes, listen: bool },
     /// The result of an equal job that was stored before this request.
     Look { id: Bytes },
+    /// Results for a client that came back.
+    Collect,
     /// A `SCHEDULE` or `UNSCHEDULE` with this identifier.
     Plan { id: Bytes },
     /// A page of queues for this report.
@@ -27,7 +29,7 @@ impl Question for Ask {
     /// is noticed between two.
     fn weight(&self) -> usize {
         match self {
-            Self::Request { .. } | Self::Look { .. } | Self::Plan { .. } => 1,
+            Self::Request { .. } | Self::Look { .. } | Self::Collect | Self::Plan { .. } => 1,
             Self::Status { .. } | Self::Show { .. } => Self::WEIGHT_MAX,
         }
     }

@@ -3,8 +3,8 @@
 //! Spec: "eMQP / Client".
 
 use bytes::Bytes;
-use windlass_engine::{Command, JobCommand, NewJob, Protocol, ScheduleCommand, ScheduleRef};
-use windlass_zmtp::Message;
+use windlass_engine::{Command, JobCommand, JobId, Listen, NewJob, Protocol, Right, ScheduleCommand, ScheduleRef};
+use windlass_zmtp::{Message, Ready};
 
 use super::ask::Ask;
 use super::schedule::{new_schedule, schedule_key};
@@ -12,12 +12,37 @@ use super::{EventmqSpeaker, Scheduler, Talk, ignored};
 use crate::wire::{Plan, Request};
 
 impl EventmqSpeaker {
+    /// A peer that has stated an identity collects the results that its earlier connections have requested.
+    pub(super) fn introduced(&mut self, ready: &Ready, talk: &mut Talk<'_>) {
+        // A connection without the identity that it stated is beside the one that has it.
+        let stated = ready.identity.as_ref().filter(|identity| self.link.identity() == Some(*identity));
+        if !talk.may(Right::Submit) {
+            return;
+        }
+        self.name = stated.map(|identity| match &ready.user {
+            Some(user) => Bytes::from([user, &b"\0"[..], identity].concat()),
+            None => identity.clone(),
+        });
+        self.collect(JobId(0), talk);
+    }
+
+    /// Collects results of jobs from this number on.
+    pub(super) fn collect(&self, from: JobId, talk: &mut Talk<'_>) {
+        if let Some(name) = self.name.clone() {
+            talk.ask(Ask::Collect, JobCommand::Collect { name, from });
+        }
+    }
+
     /// `REQUEST`. A first reply follows when the job is durable, a second one with the result if the client has
     /// requested it.
     pub(super) fn request(&self, id: &[u8], request: &Request<'_>, message: &Message, talk: &mut Talk<'_>) {
         let (id, listen) = (message.view(id), request.headers.reply_requested());
         let job = NewJob {
-            listen,
+            listen: match &self.name {
+                Some(name) if listen => Listen::As(name.clone()),
+                None if listen => Listen::Yes,
+                Some(_) | None => Listen::No,
+            },
             unique: self.settings.unique(id.clone()),
             result_keep_ms: self.settings.dedup_ms,
             ..self.settings.job(request, message)

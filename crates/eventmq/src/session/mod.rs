@@ -64,6 +64,8 @@ pub struct EventmqSpeaker {
     held: Held,
     /// Jobs whose results the client has requested, with the identifiers of the requests.
     awaited: HashMap<JobId, Bytes, foldhash::fast::RandomState>,
+    /// The name under which its later connections collect these results, if the peer has stated an identity.
+    name: Option<Bytes>,
     /// The queue of its last finished job, and the queue's counters.
     tally: Option<(Bytes, Arc<Tally>)>,
     /// The engine has refused a command, and the log has a warning. eMQP has no error reply.
@@ -97,6 +99,7 @@ impl EventmqSpeaker {
             credits: Credits::default(),
             held: Held::default(),
             awaited: HashMap::default(),
+            name: None,
             tally: None,
             refused: false,
         };
@@ -189,8 +192,9 @@ impl Speaker for EventmqSpeaker {
                 Ok(packet) => self.packet(packet, message, talk),
                 Err(fault) => ignored(&fault),
             },
+            Ok(Some(Event::Ready(ready))) => self.introduced(&ready, talk),
             // Subscriptions concern publishers only.
-            Ok(Some(Event::Ready(_) | Event::Subscribe(_) | Event::Cancel(_))) => {}
+            Ok(Some(Event::Subscribe(_) | Event::Cancel(_))) => {}
             Ok(None) => return Ok(Read::Needs(self.link.peer().bytes_wanted())),
             Err(close) => return Err(close.into()),
         }
@@ -216,6 +220,10 @@ impl Speaker for EventmqSpeaker {
         match notice {
             Notice::Delivered(job) => self.taken(*job, talk),
             Notice::Ended { job, end } => self.job_ended(job, &end, talk),
+            Notice::Collected { job, key, end } => {
+                self.awaited.insert(job, key);
+                end.iter().for_each(|end| self.job_ended(job, end, talk));
+            }
             // eMQP has no progress.
             Notice::Progress { .. } | Notice::WorkAvailable | Notice::Watched(_) | Notice::Close => {}
         }

@@ -73,7 +73,7 @@ const PACKET_BYTES: usize = crate::wire::HEADER_BYTES + 2;
 mod tests {
     use bytes::Bytes;
     use windlass_config::ByteSize;
-    use windlass_engine::{Priority as Urgency, Timestamp};
+    use windlass_engine::{Listen, Priority as Urgency, Timestamp};
 
     use super::*;
     use crate::wire::HandlePrefix;
@@ -90,7 +90,7 @@ mod tests {
         let job = adopt(b"f", b"id", b"work", 7).unwrap();
         assert_eq!((&job.queue[..], &job.body[..], job.priority), (&b"f"[..], &b"work"[..], Urgency::clamped(7)));
         assert_eq!(job.unique.map(|unique| unique.key), Some(Bytes::from_static(b"id")));
-        assert_eq!((job.not_before, job.durable, job.listen), (Some(Timestamp(7_000)), true, false));
+        assert_eq!((job.not_before, job.durable, job.listen), (Some(Timestamp(7_000)), true, Listen::No));
         assert!(adopt(b"", b"", b"", 0).is_ok_and(|job| job.unique.is_none() && job.not_before.is_none()));
         assert!(adopt(b"f", &[b'u'; 64], &[0; 8000], u64::MAX).is_ok());
     }

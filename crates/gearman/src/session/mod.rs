@@ -209,7 +209,7 @@ impl Speaker for GearmanSpeaker {
             Notice::Progress { job, note } => self.told(job, &note, talk),
             Notice::Ended { job, end } => self.job_ended(job, &end, talk),
             // Gearman has no credit.
-            Notice::Delivered(_) | Notice::Watched(_) | Notice::Close => {}
+            Notice::Delivered(_) | Notice::Collected { .. } | Notice::Watched(_) | Notice::Close => {}
         }
         if self.held.len() > HELD_BYTES_MAX {
             talk.end(Reason::Limit("held_bytes_max"));

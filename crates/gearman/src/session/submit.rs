@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Clash, JobCommand, JobId, KeyUntil, NewJob, Payload, Priority as Urgency, Protocol, Retry, Timestamp,
-    Unique,
+    Backoff, Clash, JobCommand, JobId, KeyUntil, Listen, NewJob, Payload, Priority as Urgency, Protocol, Retry,
+    Timestamp, Unique,
 };
 
 use super::ask::Ask;
@@ -66,7 +66,7 @@ pub(super) fn new_job(settings: &Settings, job: Submission, manner: Manner) -> N
     NewJob {
         priority: urgency(manner.priority),
         durable: manner.background,
-        listen: !manner.background,
+        listen: if manner.background { Listen::No } else { Listen::Yes },
         meta: unique::meta(&unique, &workload, &manner.reducer),
         unique: unique::key(&unique, &workload).map(clash),
         not_before: manner.not_before,

@@ -65,7 +65,7 @@ impl Effect {
                 TakeCommand::Unwait => Self::Unwait,
             },
             // Without an answer the job's number is not known.
-            Command::Job(JobCommand::Push(job)) if job.listen && tag.wants_answer() => {
+            Command::Job(JobCommand::Push(job)) if job.listen.is_wanted() && tag.wants_answer() => {
                 Self::Push(Push { tag, new: (!job.durable).then(|| job.clone()) })
             }
             Command::Lease(command) => Self::of_lease(tag, command),

@@ -365,7 +365,8 @@ impl Has {
                 self.taken(taken);
             }
             Notice::WorkAvailable => self.asleep = None,
-            Notice::Ended { job, .. } => self.ended(*job),
+            Notice::Ended { job, .. } | Notice::Collected { job, end: Some(_), .. } => self.ended(*job),
+            Notice::Collected { job, end: None, .. } => self.listen(*job, None),
             Notice::Watched(_) => {
                 if let Some(watch) = &mut self.watch {
                     watch.room = watch.room.saturating_sub(1);

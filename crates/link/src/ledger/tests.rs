@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use windlass_engine::{
     Claim, ClientCommand, ClientInfo, End, Event, From, Held, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms,
-    NewJob, Notice, Proof, Protocol, Pushed, Query, Refusal, Reply, Select, Subscription, Take, TakeCommand, Taken,
-    Timestamp, Token, Wait, Watched, WorkerCommand, WorkerState,
+    Listen, NewJob, Notice, Proof, Protocol, Pushed, Query, Refusal, Reply, Select, Subscription, Take, TakeCommand,
+    Taken, Timestamp, Token, Wait, Watched, WorkerCommand, WorkerState,
 };
 
 use super::*;
@@ -53,7 +53,7 @@ fn take_of(wait: Wait) -> TakeCommand {
 
 fn job(durable: bool) -> NewJob {
     let job = NewJob::new(Protocol::GEARMAN, "q".into(), "body".into());
-    NewJob { durable, listen: true, ..job }
+    NewJob { durable, listen: Listen::Yes, ..job }
 }
 
 fn push(tag: u64, durable: bool) -> Step {

@@ -21,10 +21,11 @@ const KINDS: &[&str] = &[
     "Reply",
     "Notice",
     "Expiry",
+    "Listen",
 ];
 
 /// How items look that an older peer cannot read.
-const NEW: &[&str] = &["expires: By("];
+const NEW: &[&str] = &["expires: By(", "listen: As(", "Collect {"];
 
 /// Returns how many of the items had something new.
 fn check<T: Item + DeserializeOwned + Debug>() -> usize {

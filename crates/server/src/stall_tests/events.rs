@@ -61,6 +61,7 @@ events! {
     WorkAvailable: N(Notice::WorkAvailable), false, N(Notice::WorkAvailable);
     Progress: N(Notice::Progress { .. }), false, N(Notice::Progress { job: JOB, note: Note::Data(Bytes::new()) });
     Ended: N(Notice::Ended { .. }), false, N(Notice::Ended { job: JOB, end: End::Cancelled });
+    Collected: N(Notice::Collected { .. }), false, N(Notice::Collected { job: JOB, key: Bytes::new(), end: None });
     Watched: N(Notice::Watched(_)), false, N(Notice::Watched(Watched::Missed(1)));
     Close: N(Notice::Close), false, N(Notice::Close);
 }

@@ -51,10 +51,12 @@ mod has {
     pub(super) const LOSSES: u64 = 1 << 17;
     /// It expires by the engine's time.
     pub(super) const EXPIRES_BY: u64 = 1 << 18;
+    /// The name under which its producer collects its end.
+    pub(super) const COLLECTOR: u64 = 1 << 19;
     /// A job has one time to expire, at most.
     pub(super) const EXPIRES: u64 = EXPIRES_AT | EXPIRES_BY;
     /// Above all of them.
-    pub(super) const END: u64 = 1 << 19;
+    pub(super) const END: u64 = 1 << 20;
 }
 
 /// How a job stands: the part that changes while it lives.
@@ -232,6 +234,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
         | bit(extra.track.is_some(), has::TRACK)
         | bit(extra.losses > 0, has::LOSSES)
         | bit(matches!(extra.expires, Expiry::By(_)), has::EXPIRES_BY)
+        | bit(!extra.collector.is_empty(), has::COLLECTOR)
 }
 
 fn put_standing(standing: &Standing<'_>, out: &mut Vec<u8>) {
@@ -329,6 +332,9 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
     put_losses(extra.losses, out);
     if let Expiry::By(at) = extra.expires {
         put_time(out, at);
+    }
+    if !extra.collector.is_empty() {
+        put_bytes(out, &extra.collector);
     }
 }
 
@@ -551,6 +557,7 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
     if has(has::EXPIRES_BY) {
         extra.expires = Expiry::By(from.time()?);
     }
+    extra.collector = owned_if(from, has(has::COLLECTOR))?.unwrap_or_default();
     Ok(extra)
 }
 

@@ -286,7 +286,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
     let expiry = prop_oneof![Just(Expiry::Never), any_time().prop_map(Expiry::At), any_time().prop_map(Expiry::By)];
     let track = (any::<u64>(), any_time()).prop_map(|(keep_ms, updated_at)| Track { keep_ms, updated_at });
     let rest = (
-        any::<u64>(),
+        (any::<u64>(), any_bytes()),
         option::of(any::<u64>()),
         (option::of(any_bytes()), option::of(any::<u8>().prop_map(Protocol))),
         (option::of(any_member()), option::of(track), prop_oneof![Just(0), any::<u32>()]),
@@ -297,7 +297,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             expires,
             key_until,
             (cycle, failure, progress),
-            (result_keep_ms, lease_ms, (result, result_by), (member, track, losses)),
+            ((result_keep_ms, collector), lease_ms, (result, result_by), (member, track, losses)),
         )| Extra {
             meta,
             expires,
@@ -312,6 +312,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             track,
             member,
             losses,
+            collector,
             taken_back: false,
             listeners: Vec::new(),
         },

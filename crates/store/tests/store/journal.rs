@@ -5,8 +5,8 @@ use std::thread;
 use bytes::Bytes;
 use windlass_engine::{
     BulkCommand, Change, Clash, ClientCommand, Cursor, Filter, From, JobCommand, JobId, JobRef, JobStateKind, KeyUntil,
-    LeaseCommand, LeaseTerms, Mutation, NewJob, Proof, Protocol, QueueCommand, QueueKind, Retry, ScheduleCommand,
-    ScheduleRef, Select, Subscription, Take, TakeCommand, Timestamp, Unique, Wait,
+    LeaseCommand, LeaseTerms, Listen, Mutation, NewJob, Proof, Protocol, QueueCommand, QueueKind, Retry,
+    ScheduleCommand, ScheduleRef, Select, Subscription, Take, TakeCommand, Timestamp, Unique, Wait,
 };
 use windlass_store::{Commit, Error, Fault, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable, Record, records};
 
@@ -404,7 +404,8 @@ fn numbers_are_not_used_again() {
     let last = daemon.push(b"durable");
     daemon.commit();
     // Foreground jobs are not journalled, but the numbers reserved for them are.
-    let foreground = NewJob { durable: false, listen: true, ..NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::new()) };
+    let foreground =
+        NewJob { durable: false, listen: Listen::Yes, ..NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::new()) };
     let unheard = daemon.push_job(foreground);
     let mut daemon = daemon.again();
     assert!(daemon.engine.meta().next_job > unheard.0, "after a crash");
@@ -578,7 +579,11 @@ fn the_contents_of_an_engine_are_appended_in_commits_of_a_few_megabytes() {
     for _ in 0..11 {
         daemon.push(&[7; 1 << 20]);
     }
-    daemon.push_job(NewJob { durable: false, listen: true, ..NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::new()) });
+    daemon.push_job(NewJob {
+        durable: false,
+        listen: Listen::Yes,
+        ..NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::new())
+    });
     let waiting = vec![Bytes::from_static(b"only waited for")];
     let from = From::Listed { queues: waiting, lease: LeaseTerms::CONNECTION };
     daemon.apply(TakeCommand::Take(Take {

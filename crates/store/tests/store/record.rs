@@ -246,6 +246,7 @@ fn golden() -> Vec<(&'static str, Record)> {
             result_by: None,
             track: None,
             member: None,
+            collector: Bytes::new(),
             taken_back: false,
             listeners: Vec::new(),
         })),
@@ -384,6 +385,7 @@ fn golden() -> Vec<(&'static str, Record)> {
     let lost = Extra { losses: 300, ..Extra::default() };
     let by = Expiry::By(Timestamp(1_700_000_090_000));
     let spanned = Extra { expires: by, losses: 1, ..Extra::default() };
+    let collected = Extra { collector: Bytes::from_static(b"client-1"), ..Extra::default() };
     let spanned_schedule = Schedule {
         job: NewJob { expires: Expiry::By(Timestamp(90_000)), track_ms: 1, ..plain_schedule.job.clone() },
         ..plain_schedule.clone()
@@ -498,6 +500,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("schedule_ran", Record::Schedule(Box::new(ran_schedule))),
         ("next_run_running", Record::NextRun(running)),
         ("put_spanned", Record::Put(Job { extra: Some(Box::new(spanned)), ..jobs::plain() })),
+        ("put_collected", Record::Put(Job { extra: Some(Box::new(collected)), ..jobs::plain() })),
         ("schedule_spanned", Record::Schedule(Box::new(spanned_schedule))),
     ]
 }

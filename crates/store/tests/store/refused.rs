@@ -70,7 +70,7 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
     let table: [(&str, Vec<u8>); 44] = [
         ("a job's number", [&[3][..], &TOO_MUCH].concat()),
         ("a job's bits", with(1 << 12, &[])),
-        ("a job's bits", with(1 << 19, &[])),
+        ("a job's bits", with(1 << 20, &[])),
         ("a job's bits", with(1 << 3 | 1 << 18, &[1, 1])),
         ("a failure's bits", with(1 << 14, &[1, 1])),
         ("a failure's bits", with(1 << 16, &[1, 1])),

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use windlass_engine::{
     Backoff, BatchCommand, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Cron, Cursor,
     Engine, Expiry, Failure, Filter, From, Job, JobCommand, JobId, JobRef, JobStateKind, KeyUntil, LeaseCommand,
-    LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof, Protocol, Query,
-    QueueCommand, QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select, Tag, Take, TakeCommand,
-    Throttle, Timestamp, Unique, Wait,
+    LeaseTerms, Limits, Listen, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof, Protocol,
+    Query, QueueCommand, QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select, Tag, Take,
+    TakeCommand, Throttle, Timestamp, Unique, Wait,
 };
 
 use crate::rng::Rng;
@@ -132,7 +132,7 @@ fn schedule(rng: &mut Rng, now: Timestamp) -> Command {
     };
     Command::Schedule(ScheduleCommand::Set(Box::new(NewSchedule {
         key: (!rng.one_in(4)).then(|| Bytes::from(format!("s{}", rng.roll(4)))),
-        job: NewJob { durable: true, listen: false, batch: None, ..*job },
+        job: NewJob { durable: true, listen: Listen::No, batch: None, ..*job },
         recurrence,
         at_once: rng.one_in(3),
         keep_grid: rng.one_in(2),
@@ -148,7 +148,7 @@ fn batch(rng: &mut Rng) -> Bytes {
 fn new_batch(rng: &mut Rng, now: Timestamp) -> Command {
     let mut callback = || {
         let Command::Job(JobCommand::Push(job)) = push(rng, now) else { return None };
-        let job = NewJob { durable: true, listen: false, batch: None, ..*job };
+        let job = NewJob { durable: true, listen: Listen::No, batch: None, ..*job };
         (job.kind == QueueKind::Work).then(|| Box::new(job))
     };
     let (complete, success) = (callback(), callback());
@@ -195,7 +195,12 @@ fn push(rng: &mut Rng, now: Timestamp) -> Command {
         kind,
         priority: Priority::clamped(u8::try_from(rng.roll(10)).unwrap()),
         durable,
-        listen: !durable || rng.one_in(5),
+        listen: match rng.roll(5) {
+            0 => Listen::As(Bytes::from_static(b"me")),
+            1 => Listen::Yes,
+            _ if !durable => Listen::Yes,
+            _ => Listen::No,
+        },
         front: rng.one_in(6),
         name: rng.one_in(3).then(|| Bytes::from(format!("name{}", rng.roll(9)))),
         meta: if rng.one_in(3) { Bytes::from_static(b"meta") } else { Bytes::new() },

@@ -209,6 +209,9 @@ impl Laws {
             match event {
                 Event::Notice(Notice::Progress { job, .. }) => *told.entry((*listener, *job)).or_default() += 1,
                 Event::Notice(Notice::Ended { job, .. }) => *ended.entry((*listener, *job)).or_default() += 1,
+                Event::Notice(Notice::Collected { job, end: None, .. }) => {
+                    *self.listening.entry((*listener, *job)).or_default() += 1;
+                }
                 // A client that attaches to a job that has just ended, and keeps its key, receives nothing more of it.
                 Event::Reply(_, Reply::Pushed { job, how: Pushed::Attached, .. })
                     if ended.keys().any(|(_, over)| over == job) => {}
@@ -250,5 +253,5 @@ fn beats(oracle: &Oracle) -> BTreeMap<u64, Timestamp> {
 }
 
 fn listens(asked: Option<(ClientId, &Command)>) -> bool {
-    matches!(asked, Some((_, Command::Job(JobCommand::Push(new)))) if new.listen)
+    matches!(asked, Some((_, Command::Job(JobCommand::Push(new)))) if new.listen.is_wanted())
 }

@@ -316,7 +316,8 @@ impl Life {
 
     /// A tag for the answer; sometimes none, if the simulator does not need the answer.
     fn tag(&mut self, command: &Command) -> Tag {
-        let needed = matches!(command, Command::Job(JobCommand::Push(new)) if new.listen) || self.rng.chance(80);
+        let needed =
+            matches!(command, Command::Job(JobCommand::Push(new)) if new.listen.is_wanted()) || self.rng.chance(80);
         self.tags += 1;
         let silent = self.rng.one_of([Tag::NONE, Tag::silent(self.tags)]);
         if needed { Tag(self.tags) } else { silent }

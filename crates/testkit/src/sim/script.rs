@@ -38,6 +38,7 @@ pub(crate) enum Kind {
     Track,
     Replace,
     Cancel,
+    Collect,
     Look,
     CreateQueue,
     RemoveQueue,
@@ -73,7 +74,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, with their weights in an average world.
-    pub(crate) const ALL: [(u64, Self); 53] = [
+    pub(crate) const ALL: [(u64, Self); 54] = [
         (60, Self::Open),
         (16, Self::Close),
         (2, Self::Label),
@@ -96,6 +97,7 @@ impl Kind {
         (20, Self::Track),
         (5, Self::Replace),
         (10, Self::Cancel),
+        (8, Self::Collect),
         (10, Self::Look),
         (5, Self::CreateQueue),
         (7, Self::RemoveQueue),
@@ -180,6 +182,7 @@ impl Script<'_> {
             }),
             Kind::Replace => Command::Job(JobCommand::Replace { job: self.job_ref(), body: self.bytes(20) }),
             Kind::Cancel => Command::Job(JobCommand::Cancel(self.job_ref())),
+            Kind::Collect => Command::Job(self.collect()),
             Kind::Look => {
                 Command::Query(Query::Job(if self.rng.chance(40) { self.key_anywhere() } else { self.job_ref() }))
             }

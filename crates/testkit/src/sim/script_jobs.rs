@@ -1,8 +1,9 @@
 //! Generates pushes and takes: jobs with every option, takes of every form.
 
 use windlass_engine::{
-    Backoff, Bridge, Clash, Codec, Cron, Expiry, From, KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry,
-    Priority, QueueRules, Recurrence, Retry, ScheduleRef, Select, Subscription, Take, Timestamp, Unique, Wait, Zone,
+    Backoff, Bridge, Clash, Codec, Cron, Expiry, From, JobCommand, JobId, KeyUntil, LeaseTerms, Listen, NewBatch,
+    NewJob, NewSchedule, OnExpiry, Priority, QueueRules, Recurrence, Retry, ScheduleRef, Select, Subscription, Take,
+    Timestamp, Unique, Wait, Zone,
 };
 
 use super::script::Script;
@@ -12,7 +13,11 @@ impl Script<'_> {
         let queue = self.queue();
         let (protocol, body, kind) = (self.protocol(), self.bytes(20), self.kind_of(&queue));
         let durable = self.rng.chance(80);
-        let listen = self.rng.chance(if durable { 25 } else { 97 });
+        let listen = match self.rng.chance(if durable { 45 } else { 97 }) {
+            true if self.rng.chance(85) => Listen::As(self.collector()),
+            true => Listen::Yes,
+            false => Listen::No,
+        };
         let joins = if self.oracle.live_batches().next().is_some() { 35 } else { 2 };
         NewJob {
             kind,
@@ -40,6 +45,17 @@ impl Script<'_> {
         }
     }
 
+    pub(crate) fn collect(&mut self) -> JobCommand {
+        let name = self.collector();
+        let from = if self.rng.chance(80) { JobId(0) } else { JobId(self.rng.below(50)) };
+        JobCommand::Collect { name, from }
+    }
+
+    /// A name under which ends are collected.
+    fn collector(&mut self) -> bytes::Bytes {
+        bytes::Bytes::from_static(self.rng.one_of([&b"one"[..], b"two", b"three", b"four"]))
+    }
+
     /// A batch: mostly with callbacks, sometimes inside another.
     pub(crate) fn new_batch(&mut self) -> NewBatch {
         let name = self.rng.pick(&self.world.batches).cloned().unwrap_or_default();
@@ -65,7 +81,7 @@ impl Script<'_> {
     fn callback(&mut self) -> Option<Box<NewJob>> {
         let mut job = self.job();
         if !self.rng.chance(3) {
-            (job.durable, job.listen, job.batch) = (true, false, None);
+            (job.durable, job.listen, job.batch) = (true, Listen::No, None);
         }
         Some(Box::new(job)).filter(|_| self.rng.chance(70))
     }
@@ -77,7 +93,7 @@ impl Script<'_> {
         let span = |at: Timestamp| if at == Timestamp::NEVER { at } else { Timestamp(at.ms_since(now)) };
         let mut job = self.job();
         if !self.rng.chance(4) {
-            (job.durable, job.listen, job.batch) = (true, false, None);
+            (job.durable, job.listen, job.batch) = (true, Listen::No, None);
         }
         let wall = now.shifted(self.oracle.skew_ms());
         let span_by_wall = |at: Timestamp| if at == Timestamp::NEVER { at } else { Timestamp(at.ms_since(wall)) };

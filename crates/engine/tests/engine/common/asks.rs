@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, BulkCommand, Clash, ClientCommand, Command, Cron, Cursor, Expiry, Failure, Filter, From, JobCommand,
-    JobId, JobRef, JobStateKind, KeyUntil, LeaseCommand, LeaseTerms, Mutation, NewJob, NewSchedule, Note, OnExpiry,
-    Priority, Proof, Protocol, Query, QueueCommand, QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand,
+    JobId, JobRef, JobStateKind, KeyUntil, LeaseCommand, LeaseTerms, Listen, Mutation, NewJob, NewSchedule, Note,
+    OnExpiry, Priority, Proof, Protocol, Query, QueueCommand, QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand,
     ScheduleRef, Select, Subscription, Take, TakeCommand, Throttle, Timestamp, Token, Unique, Wait, WorkerCommand,
 };
 
@@ -109,12 +109,17 @@ impl Push {
     }
 
     pub(crate) fn listen(self) -> Self {
-        self.with(|job| job.listen = true)
+        self.with(|job| job.listen = Listen::Yes)
+    }
+
+    /// The end can be collected under this name.
+    pub(crate) fn listen_as(self, text: &'static str) -> Self {
+        self.with(|job| job.listen = Listen::As(name(text)))
     }
 
     /// Not durable, only listened to.
     pub(crate) fn foreground(self) -> Self {
-        self.with(|job| (job.durable, job.listen) = (false, true))
+        self.with(|job| (job.durable, job.listen) = (false, Listen::Yes))
     }
 
     pub(crate) fn unique(self, key: &'static str, clash: Clash) -> Self {
@@ -166,6 +171,15 @@ impl std::convert::From<Push> for Command {
     fn from(push: Push) -> Self {
         Self::Job(JobCommand::Push(Box::new(push.0)))
     }
+}
+
+/// Collects the ends of the jobs with this name.
+pub(crate) fn collect(text: &'static str) -> Command {
+    collect_from(text, 0)
+}
+
+pub(crate) fn collect_from(text: &'static str, from: u64) -> Command {
+    Command::Job(JobCommand::Collect { name: name(text), from: JobId(from) })
 }
 
 // ---- jobs out ------------------------------------------------------------------------------------------------------

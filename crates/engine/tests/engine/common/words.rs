@@ -81,6 +81,10 @@ fn word(event: &Event) -> String {
             Some(now) => format!("sees j{} {now:?}", change.job.0),
             None => format!("sees j{} gone", change.job.0),
         },
+        Event::Notice(Notice::Collected { job, key, end }) => {
+            let end = end.as_ref().map_or("lives".into(), end_words);
+            format!("collected j{} {} {end}", job.0, text(key))
+        }
         Event::Notice(Notice::Close) => "closed".into(),
     }
 }

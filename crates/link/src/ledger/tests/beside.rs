@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use windlass_engine::{
     Claim, Clash, ClientCommand, ClientInfo, Context, Cursor, Engine, Event, Expiry, Failure, From, Holder, Job,
-    JobCommand, JobId, JobRef, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof, Protocol, Query, Reply,
-    Select, Subscription, Take, TakeCommand, Timestamp, Unique, Wait,
+    JobCommand, JobId, JobRef, KeyUntil, LeaseCommand, LeaseTerms, Limits, Listen, NewJob, Proof, Protocol, Query,
+    Reply, Select, Subscription, Take, TakeCommand, Timestamp, Unique, Wait,
 };
 
 use super::super::*;
@@ -113,7 +113,8 @@ impl Broker {
             self.next_client += 1;
             self.open.insert(client);
             self.send(Ask::Open { client, room: 1 << 20 });
-            self.send(command(client, Tag::NONE, ClientCommand::Open(ClientInfo::default())));
+            let info = ClientInfo { protocol: Some(Protocol::GEARMAN), ..ClientInfo::default() };
+            self.send(command(client, Tag::NONE, ClientCommand::Open(info)));
             return;
         }
         let open: Vec<_> = self.open.iter().copied().collect();
@@ -132,7 +133,7 @@ impl Broker {
     fn command(&mut self) -> Command {
         let queue = Bytes::from_static(self.rng.one_of(&[b"a", b"b"]));
         let select = Select::BestPriority;
-        match self.rng.below(16) {
+        match self.rng.below(17) {
             0..3 => ClientCommand::Serve(Subscription { queue, ..subscription("") }).into(),
             3 => ClientCommand::Unserve { queue, requeue: self.rng.below(2) == 0 }.into(),
             4 => ClientCommand::SetName(queue).into(),
@@ -152,6 +153,7 @@ impl Broker {
                 LeaseCommand::Extend { job, proof: Proof::Connection, until, only_later }.into()
             }
             14 => finish(self.job()),
+            15 => JobCommand::Collect { name: self.collector(), from: JobId(0) }.into(),
             _ => {
                 let (job, proof) = (self.job(), Proof::Connection);
                 match self.rng.below(2) {
@@ -169,13 +171,21 @@ impl Broker {
         JobRef::Id(id)
     }
 
+    fn collector(&mut self) -> Bytes {
+        Bytes::from_static(self.rng.one_of(&[b"me", b"it"]))
+    }
+
     fn push(&mut self, queue: Bytes) -> Command {
         let key = Bytes::from_static(self.rng.one_of(&[b"k", b"l", b"m"]));
         let unique = Unique { key, clash: self.rng.one_of(&[Clash::Attach, Clash::Keep]), until: KeyUntil::End };
         let (durable, listen) = (self.rng.below(2) == 0, self.rng.below(3) > 0);
         let job = NewJob {
             durable,
-            listen: listen || !durable,
+            listen: match self.rng.below(2) {
+                _ if !listen && durable => Listen::No,
+                0 => Listen::As(self.collector()),
+                _ => Listen::Yes,
+            },
             unique: Some(unique).filter(|_| self.rng.below(2) == 0),
             expires: if self.rng.below(10) == 0 { Expiry::At(Timestamp(1)) } else { Expiry::Never },
             ..NewJob::new(Protocol::GEARMAN, queue, "body".into())

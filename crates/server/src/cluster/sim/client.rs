@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use windlass_engine::{
     BatchCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Event, Failure, Fate, From, JobCommand, JobId,
-    JobRef, KeyUntil, LeaseCommand, LeaseTerms, NewBatch, NewJob, NewSchedule, Note, Notice, OnExpiry, Proof, Protocol,
-    Pushed, Query, Recurrence, Refusal, Reply, Retry, ScheduleCommand, Select, Subscription, Tag, Take, TakeCommand,
-    Taken, Timestamp, Token, Unique, Wait,
+    JobRef, KeyUntil, LeaseCommand, LeaseTerms, Listen, NewBatch, NewJob, NewSchedule, Note, Notice, OnExpiry, Proof,
+    Protocol, Pushed, Query, Recurrence, Refusal, Reply, Retry, ScheduleCommand, Select, Subscription, Tag, Take,
+    TakeCommand, Taken, Timestamp, Token, Unique, Wait,
 };
 use windlass_session::Item;
 use windlass_testkit::rng::Rng;
@@ -213,14 +213,14 @@ impl Client {
             Reply::Taken(taken) => self.took(&taken, laws, tally),
             Reply::Pushed { job, how, .. } => {
                 tally.note(if how == Pushed::New { "a push is acknowledged" } else { "a push finds another job" });
-                if how != Pushed::Kept && command.new_job().is_some_and(|new| new.listen) {
+                if how != Pushed::Kept && command.new_job().is_some_and(|new| new.listen.is_wanted()) {
                     laws.listens(self.who, job);
                 }
             }
             Reply::Finished(_) => tally.note("an end is acknowledged"),
             Reply::Refused(Refusal::Unknown) => {
                 tally.note("an outcome is unknown");
-                if command.new_job().is_some_and(|new| new.listen && new.unique.is_some()) {
+                if command.new_job().is_some_and(|new| new.listen.is_wanted() && new.unique.is_some()) {
                     laws.may_listen(self.who);
                 }
                 self.held.extend(held);
@@ -376,7 +376,7 @@ impl Client {
         let retry = Retry { failures_max: rng.one_of([0, 0, 3]), ..Retry::NONE };
         let job = NewJob {
             durable,
-            listen: listens || !durable,
+            listen: if listens || !durable { Listen::Yes } else { Listen::No },
             retry,
             batch: batch.cloned(),
             unique: key.map(|key| Unique { key: key.into(), clash, until: KeyUntil::End }),

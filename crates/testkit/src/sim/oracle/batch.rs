@@ -160,7 +160,7 @@ impl Oracle {
         }
         match job {
             job if job.kind == QueueKind::Cycle => Err(Refusal::WrongKind),
-            job if job.listen || !job.durable || job.batch.is_some() => Err(Refusal::OutOfPlace),
+            job if job.listen.is_wanted() || !job.durable || job.batch.is_some() => Err(Refusal::OutOfPlace),
             _ => self.check_new_body(job),
         }
     }

@@ -98,7 +98,8 @@ impl Oracle {
         self.succeeded(id);
         let until = |ms| self.now.after_ms(ms);
         let memo = self.job(id).expect("it was just found");
-        let result_keep_ms = memo.job.extra.as_deref().map_or(0, |extra| extra.result_keep_ms);
+        let result_keep_ms =
+            memo.job.extra.as_deref().map_or(0, |extra| extra.result_keep_ms.max(memo.uncollected_ms()));
         let track_ms = memo.job.extra.as_deref().and_then(|extra| extra.track).map_or(0, |track| track.keep_ms);
         let keep_ms = result_keep_ms.max(track_ms);
         if keep_ms > 0 && memo.job.durable {
@@ -196,11 +197,13 @@ impl Oracle {
     pub(super) fn end_badly(&mut self, id: JobId) {
         let now = self.now;
         let job = &self.job_mut(id).job;
-        let Some(track) = job.extra.as_deref().and_then(|extra| extra.track).filter(|_| job.durable) else {
+        let track_ms = job.extra.as_deref().and_then(|extra| extra.track).map_or(0, |track| track.keep_ms);
+        let keep_ms = track_ms.max(self.job_mut(id).uncollected_ms());
+        if keep_ms == 0 || !self.job_mut(id).job.durable {
             return self.remove(id);
-        };
+        }
         self.ran(id);
-        self.put(id, JobState::Done(now.after_ms(track.keep_ms)));
+        self.put(id, JobState::Done(now.after_ms(keep_ms)));
         let memo = self.job_mut(id);
         memo.job.payload = memo.job.payload.with_body(&Bytes::new());
         memo.extra().result = None;
@@ -482,9 +485,14 @@ impl Oracle {
     }
 
     pub(super) fn tell_end(&mut self, id: JobId, end: &End) {
+        let has_room = self.may_keep(end);
         let memo = self.job_mut(id);
         let listeners = memo.job.extra.as_deref_mut().map(|extra| std::mem::take(&mut extra.listeners));
-        for listener in listeners.unwrap_or_default() {
+        let listeners = listeners.unwrap_or_default();
+        if !memo.collector().is_empty() && (!listeners.is_empty() || !has_room) {
+            memo.extra().collector = Bytes::new();
+        }
+        for listener in listeners {
             self.notify(listener, Notice::Ended { job: id, end: end.clone() });
         }
     }

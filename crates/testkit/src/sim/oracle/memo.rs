@@ -6,6 +6,9 @@ use windlass_engine::{
     Protocols, QueueId, QueueKind, QueueRules, Select, Tag, Throttle, Timestamp, WorkerState,
 };
 
+/// The end of a job is kept so long for a client that is away.
+pub(crate) const COLLECTED_WITHIN_MS: u64 = 60_000;
+
 /// A job. Its `queue` is the oracle's own queue number, its `rank` the oracle's own rank.
 #[derive(Clone, Debug)]
 pub(crate) struct JobMemo {
@@ -52,6 +55,16 @@ impl JobMemo {
     /// Whether it lived for its listeners, and they are gone.
     pub(crate) fn is_abandoned(&self) -> bool {
         !self.job.durable && self.job.listeners().is_empty()
+    }
+
+    /// The name under which its end is collected, empty if it has none.
+    pub(crate) fn collector(&self) -> &[u8] {
+        self.job.extra.as_deref().map_or(&[], |extra| &extra.collector)
+    }
+
+    /// How long its end is kept for that.
+    pub(crate) fn uncollected_ms(&self) -> u64 {
+        if self.collector().is_empty() { 0 } else { COLLECTED_WITHIN_MS }
     }
 
     pub(crate) fn expires(&self) -> Expiry {

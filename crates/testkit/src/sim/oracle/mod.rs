@@ -7,6 +7,7 @@
 mod batch;
 mod clients;
 mod clocks;
+mod collect;
 mod compare;
 mod dead;
 mod end;
@@ -249,6 +250,7 @@ impl Oracle {
             }
             Command::Job(JobCommand::Replace { job, body }) => self.replace(client, job, body),
             Command::Job(JobCommand::Cancel(job)) => self.cancel(client, job),
+            Command::Job(JobCommand::Collect { name, from }) => self.collect(client, name, *from),
             Command::Query(Query::Job(job)) => self.look(client, job),
             Command::Queue(QueueCommand::Create { queue, kind }) => self.create_queue(client, queue, *kind),
             Command::Queue(QueueCommand::Remove { queue, only_idle }) => self.remove_queue(client, queue, *only_idle),

@@ -1,8 +1,9 @@
 //! New jobs, and jobs that return to their queue.
 
+use bytes::Bytes;
 use windlass_engine::{
-    Capacity, Clash, ClientId, Cycle, Expiry, Extra, Job, JobId, JobState, KeyUntil, Member, NewJob, Payload, Pushed,
-    QueueId, QueueKind, Refusal, Reply, Schedule, Track, Unfit,
+    Capacity, Clash, ClientId, Cycle, Expiry, Extra, Job, JobId, JobState, KeyUntil, Listen, Member, NewJob, Payload,
+    Pushed, QueueId, QueueKind, Refusal, Reply, Schedule, Track, Unfit,
 };
 
 use super::{Answer, Checked, JobMemo, Oracle};
@@ -12,6 +13,7 @@ impl Oracle {
         self.check_name(&new.queue)?;
         self.check_name(new.name.as_deref().unwrap_or_default())?;
         self.check_name(new.batch.as_deref().unwrap_or_default())?;
+        self.check_name(new.listen.name())?;
         self.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))?;
         if new.name_unique && new.name.as_ref().is_some_and(|name| self.named(name, |_| true).is_some()) {
             return Err(Refusal::NotUnique);
@@ -34,14 +36,22 @@ impl Oracle {
     }
 
     fn attach(&mut self, client: ClientId, id: JobId, new: &NewJob) -> Result<JobId, Refusal> {
-        if new.listen && !matches!(self.job_mut(id).job.state, JobState::Done(_)) {
+        let is_done = matches!(self.job_mut(id).job.state, JobState::Done(_));
+        if new.listen.is_wanted() && !is_done {
             self.listen(client, id)?;
         }
-        self.job_mut(id).job.durable |= new.durable;
+        let memo = self.job_mut(id);
+        memo.job.durable |= new.durable;
+        if let Listen::As(name) = &new.listen
+            && memo.job.durable
+            && !is_done
+        {
+            memo.extra().collector = name.clone();
+        }
         Ok(id)
     }
 
-    fn listen(&mut self, client: ClientId, id: JobId) -> Checked {
+    pub(super) fn listen(&mut self, client: ClientId, id: JobId) -> Checked {
         self.judge_listener(client, self.job(id).map_or(0, |memo| memo.job.listeners().len()))?;
         self.job_mut(id).extra().listeners.push(client);
         Ok(())
@@ -54,7 +64,7 @@ impl Oracle {
     }
 
     fn bear(&mut self, client: ClientId, queue: QueueId, new: &NewJob) -> Result<JobId, Refusal> {
-        if new.listen {
+        if new.listen.is_wanted() {
             self.judge_listener(client, 0)?;
         } else if !new.durable {
             return Err(Refusal::OutOfPlace);
@@ -63,7 +73,7 @@ impl Oracle {
         let member = self.membership(new)?;
         self.make_way(1, new.body.len() as u64);
         let id = self.make(queue, new, member);
-        if new.listen {
+        if new.listen.is_wanted() {
             self.listen(client, id)?;
         }
         self.bring_up(id, queue);
@@ -123,6 +133,7 @@ impl Oracle {
             lease_ms: new.lease_ms,
             track: (new.track_ms > 0).then_some(Track { keep_ms: new.track_ms, updated_at: self.wall() }),
             member,
+            collector: Bytes::copy_from_slice(if new.durable { new.listen.name() } else { &[] }),
             ..Extra::default()
         };
         let id = JobId(self.next_job);

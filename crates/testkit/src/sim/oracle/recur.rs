@@ -44,7 +44,7 @@ impl Oracle {
         {
             self.check_name(name)?;
         }
-        if new.job.listen || !new.job.durable || new.job.batch.is_some() {
+        if new.job.listen.is_wanted() || !new.job.durable || new.job.batch.is_some() {
             return Err(Refusal::OutOfPlace);
         }
         self.check_new_body(&new.job)?;

@@ -200,7 +200,7 @@ impl Oracle {
             ready_at: job.ready_at,
             until,
             connection_bound: job.lease().is_some_and(Lease::connection_bound),
-            heard: !job.listeners().is_empty(),
+            heard: !job.listeners().is_empty() || job.extra.as_deref().is_some_and(|extra| !extra.collector.is_empty()),
         }
     }
 

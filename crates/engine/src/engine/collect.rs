@@ -1,0 +1,93 @@
+//! Results for clients that come back. A job may have a lasting name of its producer ([`Listen::As`](crate::Listen)): a
+//! client that collects under this name listens to the jobs that live, and gets the ends of those that have ended while
+//! no client listened.
+
+use bytes::Bytes;
+
+use super::call::Call;
+use super::ends::{KEEP_MS, collect_no_more};
+use super::failures::{EXPIRED_KIND, LOSSES};
+use super::place::remove_job;
+use super::push::listen;
+use super::state::State;
+use crate::context::Context;
+use crate::event::{Notice, Reply};
+use crate::ids::JobId;
+use crate::jobs::{Job, JobState, Slot};
+use crate::outcome::End;
+use crate::refusal::Refusal;
+use crate::request::Cursor;
+use crate::work::CHANGE;
+
+/// Bytes of ends in one page.
+const PAGE_BYTES: usize = 256 << 10;
+
+/// One page of the jobs that wait for a client of this name.
+pub(super) fn collect(state: &mut State, name: &[u8], from: JobId, call: &mut Call<'_>) -> Result<(), Refusal> {
+    let protocol = state.clients.opened(call.client)?.protocol().ok_or(Refusal::OutOfPlace)?;
+    let limit = state.page(u32::MAX);
+    let found: Vec<JobId> = state.jobs.collected_by(protocol, name, from).take(limit + 1).collect();
+    let (mut jobs, mut bytes, mut next) = (0, 0, None);
+    for id in found {
+        if jobs as usize == limit || bytes >= PAGE_BYTES {
+            next = Some(Cursor(id.0, 0));
+            break;
+        }
+        state.work.spend(CHANGE);
+        jobs += 1;
+        if let Some(notice) = state.jobs.slot(id).and_then(|slot| collect_one(state, slot, call)) {
+            bytes += notice.bytes();
+            call.context.notify(call.client, notice);
+        }
+    }
+    call.reply(Reply::Counted { jobs, next });
+    Ok(())
+}
+
+fn collect_one(state: &mut State, slot: Slot, call: &mut Call<'_>) -> Option<Notice> {
+    let job = state.jobs.at(slot)?;
+    let (id, key) = (job.id, Bytes::copy_from_slice(job.key().unwrap_or_default()));
+    let end = if job.is_over() {
+        Some(hand_over(state, slot, call.context)?)
+    } else if job.listeners().contains(&call.client) {
+        return None;
+    } else {
+        listen(state, call.client, slot).ok()?;
+        None
+    };
+    Some(Notice::Collected { job: id, key, end })
+}
+
+/// The end of a job that its client has not got. From now on it is not kept for that.
+pub(super) fn hand_over(state: &mut State, slot: Slot, context: &mut Context) -> Option<End> {
+    let job = state.jobs.at(slot).filter(|job| !job.collector().is_empty())?;
+    let is_kept = match job.state {
+        JobState::Done(_) => true,
+        JobState::Dead(until) => until > state.now.after_ms(state.limits.dead_ms.saturating_sub(KEEP_MS)),
+        _ => false,
+    };
+    let end = is_kept.then(|| end_of(job))?;
+    let is_done = matches!(job.state, JobState::Done(_));
+    let stays = job.extra.as_deref().is_some_and(|extra| extra.result_keep_ms > 0 || extra.track.is_some());
+    if is_done && !stays {
+        remove_job(state, slot, context);
+    } else {
+        collect_no_more(state, slot, context);
+    }
+    Some(end)
+}
+
+fn end_of(job: &Job) -> End {
+    let extra = job.extra.as_deref();
+    if let Some(result) = extra.and_then(|extra| extra.result.clone()) {
+        return End::Succeeded { result, by: extra.and_then(|extra| extra.result_by).or(Some(job.protocol)) };
+    }
+    match extra.and_then(|extra| extra.failure.as_ref()) {
+        Some(failure) if failure.kind == EXPIRED_KIND => End::TimedOut,
+        Some(failure) if failure.kind == LOSSES => End::Lost,
+        Some(failure) => End::Failed(failure.clone()),
+        None if extra.is_some_and(|extra| extra.losses > 0) => End::Lost,
+        None if matches!(job.state, JobState::Dead(_)) => End::Cancelled,
+        None => End::Expired,
+    }
+}
