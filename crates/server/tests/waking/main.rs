@@ -199,12 +199,12 @@ fn a_large_job_is_never_forgotten() {
     loom::model(|| a_large_job_waits(Fault::None));
 }
 
-/// A mailbox waits for commit 2 already, and that one is not written before the large job of commit 1 has gone on.
+/// Mailboxes wait for commit 2 already, and that one is not written before the large job of commit 1 has gone on.
 #[test]
 fn a_large_job_behind_a_later_commit_is_not_forgotten() {
     loom::model(|| {
-        let (thread, [bell, later], hub) = (Thread::new(), [(); 2].map(|()| Arc::new(Bell::new())), Hub::new());
-        assert!(hub.must_wait(2, &later, Fault::None));
+        let (thread, [bell, later, latest], hub) = (Thread::new(), [(); 3].map(|()| Arc::new(Bell::new())), Hub::new());
+        assert!([&later, &latest].iter().all(|bell| hub.must_wait(2, bell, Fault::None)));
         let committer = {
             let (thread, hub) = (Arc::clone(&thread), Arc::clone(&hub));
             thread::spawn(move || hub.committed(1, &thread))
@@ -216,8 +216,9 @@ fn a_large_job_behind_a_later_commit_is_not_forgotten() {
             }
         }
         committer.join().unwrap();
+        assert!(!later.look() && !latest.look());
         hub.committed(2, &thread);
-        assert!(later.look());
+        assert!(later.look() && latest.look());
     });
 }
 
