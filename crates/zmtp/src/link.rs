@@ -12,20 +12,24 @@ use crate::{Close, Event, Peer, Registration, Settings};
 /// takes an honest peer one round trip.
 const SILENCE_MS: u64 = 1_000;
 
+/// Its silence counts from a look that comes so long after its last bytes, or later: by then it has our answer to them.
+/// A busy daemon sends the answer late, and looks later still.
+const ANSWER_MS: u64 = 250;
+
 /// A connection that a listener has accepted.
 #[derive(Debug)]
 pub struct Link {
     peer: Peer,
     registration: Registration,
-    /// When the silent peer was last let wait on.
-    let_on_at: Timestamp,
+    /// When the silent peer was looked at last.
+    looked_at: Timestamp,
 }
 
 impl Link {
     /// A connection that has just been accepted.
     #[must_use]
     pub fn new(settings: Arc<Settings>, registration: Registration) -> Self {
-        Self { peer: Peer::new(settings), registration, let_on_at: Timestamp(0) }
+        Self { peer: Peer::new(settings), registration, looked_at: Timestamp(0) }
     }
 
     /// See [`Peer::open`].
@@ -59,10 +63,16 @@ impl Link {
         self.registration.identity()
     }
 
-    /// When the peer will have been silent in the handshake for so long that it may have to give way.
-    fn silent_at(&self) -> Option<Timestamp> {
-        let since = self.peer.heard_at().max(self.let_on_at);
-        self.registration.is_pending().then(|| since.after_ms(SILENCE_MS))
+    /// Whether the peer has been silent since the last look.
+    fn is_silent(&self) -> bool {
+        self.looked_at > self.peer.heard_at()
+    }
+
+    /// When the next look at a peer in the handshake is due.
+    fn look_at(&self) -> Option<Timestamp> {
+        let silent_at = self.looked_at.after_ms(SILENCE_MS);
+        let at = if self.is_silent() { silent_at } else { self.peer.heard_at().after_ms(ANSWER_MS) };
+        self.registration.is_pending().then_some(at)
     }
 }
 
@@ -76,15 +86,15 @@ impl Transport for Link {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        self.peer.next_deadline().into_iter().chain(self.silent_at()).min()
+        self.peer.next_deadline().into_iter().chain(self.look_at()).min()
     }
 
     fn tick(&mut self, now: Timestamp, out: &mut BytesMut) -> Result<(), Reason> {
-        if self.silent_at().is_some_and(|at| at <= now) {
-            if self.registration.gives_way() {
+        if self.look_at().is_some_and(|at| at <= now) {
+            if self.is_silent() && self.registration.gives_way() {
                 return Err(Close::Evicted.into());
             }
-            self.let_on_at = now;
+            self.looked_at = now;
         }
         Ok(self.peer.tick(now, out)?)
     }
@@ -95,5 +105,40 @@ impl Transport for Link {
 
     fn seal(&mut self, bytes: &[u8]) -> Option<BytesMut> {
         self.peer.seal(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ConnectionRegistry, Role};
+
+    /// When a silent peer is looked at after its greeting has begun, in milliseconds, and whether it must leave then.
+    type Looks = &'static [(u64, bool)];
+
+    #[test]
+    fn silence_in_the_handshake_counts_from_when_the_peer_has_our_answer() {
+        let table: [Looks; 3] = [
+            &[
+                (ANSWER_MS - 1, false),
+                (ANSWER_MS, false),
+                (ANSWER_MS + SILENCE_MS - 1, false),
+                (ANSWER_MS + SILENCE_MS, true),
+            ],
+            // A busy daemon: it may have answered just before it looks.
+            &[(3_000, false), (3_999, false), (4_000, true)],
+            &[(300, false), (2_000, true)],
+        ];
+        for looks in table {
+            let at = |ms| Timestamp(1_000_000 + ms);
+            let registration = ConnectionRegistry::new(0).enter(Arc::new(|_| ()));
+            let mut link = Link::new(Arc::new(Settings::new(Role::Router)), registration);
+            let mut out = BytesMut::new();
+            link.open(at(0), &mut out);
+            assert!(link.read(at(0), &mut BytesMut::from(&b"\xff"[..]), &mut out).is_ok());
+            for (ms, leaves) in looks {
+                assert_eq!(link.tick(at(*ms), &mut out).is_err(), *leaves, "{ms} ms of {looks:?}");
+            }
+        }
     }
 }

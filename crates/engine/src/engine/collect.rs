@@ -64,7 +64,9 @@ pub(super) fn hand_over(state: &mut State, slot: Slot, context: &mut Context) ->
     let is_kept = match job.state {
         JobState::Done(_) => true,
         JobState::Dead(until) => until > state.now.after_ms(state.limits.dead_ms.saturating_sub(KEEP_MS)),
-        _ => false,
+        JobState::Ready | JobState::Leased(_) | JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Parked => {
+            false
+        }
     };
     let end = is_kept.then(|| end_of(job))?;
     let is_done = matches!(job.state, JobState::Done(_));
