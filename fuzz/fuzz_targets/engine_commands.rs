@@ -10,11 +10,11 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
     Backoff, BatchCommand, Bridge, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Clock, Codec, Command,
-    Context, Cron, Cursor, Engine, Event, Expiry, Failure, Filter, From, JobCommand, JobId, JobRef, JobStateKind, KeyUntil,
-    LeaseCommand, LeaseTerms, Limits, Listen, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof,
-    Protocol, Query, QueueCommand, QueueKind, QueueRules, Recurrence, RepayTo, Reply, Retry, ScheduleCommand,
-    ScheduleRef, Select, Subscription, Tag, Take, TakeCommand, Throttle, Timestamp, Token, Unique, Wait, WorkerCommand,
-    WorkerState, Zone,
+    Context, Cron, Cursor, Engine, Event, Expiry, Failure, Filter, From, JobCommand, JobId, JobRef, JobStateKind,
+    KeyUntil, LeaseCommand, LeaseTerms, Limits, Listen, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry,
+    Priority, Proof, Protocol, Query, QueueCommand, QueueKind, QueueRules, Recurrence, RepayTo, Reply, Retry,
+    ScheduleCommand, ScheduleRef, Select, Subscription, Tag, Take, TakeCommand, Throttle, Timestamp, Token, Unique,
+    Wait, WorkerCommand, WorkerState, Zone,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -316,7 +316,10 @@ impl Born {
             name_unique: flag(3),
             unique,
             not_before: self.not_before.map(|at| at.from(now)),
-            expires: self.expires.map(|at| at.from(now)).map_or(Expiry::Never, if flag(5) { Expiry::At } else { Expiry::By }),
+            expires: self
+                .expires
+                .map(|at| at.from(now))
+                .map_or(Expiry::Never, if flag(5) { Expiry::At } else { Expiry::By }),
             retry: Retry { failures_max: self.failures_max.into(), losses_max: self.losses_max.into(), backoff },
             retry_default: flag(4),
             result_keep_ms: self.keep.map_or(0, Span::ms),
@@ -373,7 +376,11 @@ impl Again {
         };
         // A template's times are relative to each run.
         let job = self.job.job(Timestamp(20));
-        let job = NewJob { durable: !self.at_once || job.durable, listen: if self.keep_grid { job.listen } else { Listen::No }, ..job };
+        let job = NewJob {
+            durable: !self.at_once || job.durable,
+            listen: if self.keep_grid { job.listen } else { Listen::No },
+            ..job
+        };
         let (key, runs) = (self.key.map(Name::bytes), self.runs.map(Number::value));
         NewSchedule { key, job, recurrence, at_once: self.at_once, keep_grid: self.keep_grid, runs }
     }

@@ -85,8 +85,8 @@ impl Tenure for Lease {
 }
 
 #[tokio::test]
-async fn a_leader_whose_lease_is_uncertain_says_that_it_lives_to_an_edge_that_understands() {
-    for (version, beats) in [(VERSION, true), (OLDEST, false)] {
+async fn a_leader_whose_lease_is_uncertain_says_that_it_lives() {
+    for version in [VERSION, OLDEST] {
         let lease = Arc::new(Lease::default());
         let leading = leading(hub().under(Some(Arc::clone(&lease) as Arc<_>)));
         let (socket, far) = tokio::io::duplex(1 << 16);
@@ -98,7 +98,7 @@ async fn a_leader_whose_lease_is_uncertain_says_that_it_lives_to_an_edge_that_un
             let mut wire = Wire::<Say, Ask>::new(Box::new(far));
             let mut heard = Vec::new();
             while !matches!(heard.last(), Some(Say::Clock(_))) {
-                lease.0.store(heard.iter().any(|say| matches!(say, Say::Beat)) || !beats, Ordering::Relaxed);
+                lease.0.store(heard.iter().any(|say| matches!(say, Say::Beat)), Ordering::Relaxed);
                 wire.step(sleep(2 * BEAT)).await.unwrap();
                 while let Some(say) = wire.next().unwrap() {
                     heard.push(say);
@@ -111,6 +111,6 @@ async fn a_leader_whose_lease_is_uncertain_says_that_it_lives_to_an_edge_that_un
         let (served, heard) = tokio::join!(serve(opened, &leading, ends), edge);
         served.unwrap();
         assert!(matches!(heard.first(), Some(Say::Welcome(_))), "{heard:?}");
-        assert_eq!(heard.iter().any(|say| matches!(say, Say::Beat)), beats, "{heard:?}");
+        assert!(heard.iter().any(|say| matches!(say, Say::Beat)), "{version}: {heard:?}");
     }
 }
