@@ -19,11 +19,10 @@ impl Item for Ask {
         if let Self::Command { client, tag, command: Command::Job(JobCommand::Collect { .. }) } = *self {
             // It is answered by a refusal.
             *self = Self::Forbidden { client, tag };
-        }
-        match self {
-            Self::Command { command, .. } => make_command_older(command, skew_ms),
-            Self::Claim { claim, .. } => make_claim_older(claim, skew_ms),
-            _ => {}
+        } else if let Self::Command { command, .. } = self {
+            make_command_older(command, skew_ms);
+        } else if let Self::Claim { claim, .. } = self {
+            make_claim_older(claim, skew_ms);
         }
     }
 }
@@ -31,29 +30,28 @@ impl Item for Ask {
 impl Item for Say {
     fn make_older(&mut self, skew_ms: i64) {
         let Self::Event { event: Event::Reply(_, reply), .. } = self else { return };
-        match reply {
-            Reply::Looked { job, schedule } => {
-                job.iter_mut().for_each(|view| make_view_older(view, skew_ms));
-                schedule.iter_mut().for_each(|schedule| make_job_older(&mut schedule.job, 0));
-            }
-            Reply::Jobs { rows, .. } => rows.iter_mut().for_each(|view| make_view_older(view, skew_ms)),
-            Reply::Schedules { rows, .. } => rows.iter_mut().for_each(|row| make_job_older(&mut row.job, 0)),
-            _ => {}
+        if let Reply::Looked { job, schedule } = reply {
+            job.iter_mut().for_each(|view| make_view_older(view, skew_ms));
+            schedule.iter_mut().for_each(|schedule| make_job_older(&mut schedule.job, 0));
+        } else if let Reply::Jobs { rows, .. } = reply {
+            rows.iter_mut().for_each(|view| make_view_older(view, skew_ms));
+        } else if let Reply::Schedules { rows, .. } = reply {
+            rows.iter_mut().for_each(|row| make_job_older(&mut row.job, 0));
         }
     }
 }
 
 fn make_command_older(command: &mut Command, skew_ms: i64) {
-    match command {
-        Command::Job(JobCommand::Push(job)) => make_job_older(job, skew_ms),
-        Command::Claim(claim) => make_claim_older(claim, skew_ms),
+    if let Command::Job(JobCommand::Push(job)) = command {
+        make_job_older(job, skew_ms);
+    } else if let Command::Claim(claim) = command {
+        make_claim_older(claim, skew_ms);
+    } else if let Command::Schedule(ScheduleCommand::Set(new)) = command {
         // The times of a schedule's job begin at each run.
-        Command::Schedule(ScheduleCommand::Set(new)) => make_job_older(&mut new.job, 0),
-        Command::Batch(BatchCommand::New(batch)) => {
-            let callbacks = batch.complete.iter_mut().chain(&mut batch.success);
-            callbacks.for_each(|job| make_job_older(job, skew_ms));
-        }
-        _ => {}
+        make_job_older(&mut new.job, 0);
+    } else if let Command::Batch(BatchCommand::New(batch)) = command {
+        let callbacks = batch.complete.iter_mut().chain(&mut batch.success);
+        callbacks.for_each(|job| make_job_older(job, skew_ms));
     }
 }
 
