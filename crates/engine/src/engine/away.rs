@@ -14,9 +14,12 @@ use crate::ids::JobId;
 use crate::jobs::{Holder, Job, JobState, Lease, OnExpiry, Slot};
 
 impl Engine {
-    /// The jobs that clients hold under connection-bound leases.
+    /// The jobs that clients hold under connection-bound leases, in order of their numbers.
+    #[must_use]
     pub fn held_over_connections(&self) -> Vec<JobId> {
-        self.state.jobs.held_over_connections().collect()
+        let mut held: Vec<JobId> = self.state.jobs.held_over_connections().collect();
+        held.sort_unstable();
+        held
     }
 
     /// Called before an orderly stop, with jobs of [`Engine::held_over_connections`], a bounded number at a time: their
