@@ -103,9 +103,9 @@ Environment:
 
 Signals:
   SIGTERM, SIGINT
-      Stop: accept no connections, send pending replies, commit, exit with 0.
-      Clients that read nothing for a second are disconnected, and all others
-      after server.shutdown_timeout.
+      Stop: accept no connections, hand out no jobs, answer what clients have
+      sent, commit, exit with 0. Clients that read nothing for a second are
+      disconnected, and all others after server.shutdown_timeout.
   SIGUSR1
       Stop gracefully: accept no connections, and stop when no connection works
       on a job or waits for a result. Queued jobs are on the disk and are not

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use windlass_engine::{
-    ClientCommand, ClientInfo, Command, From, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms, Limits, NewJob,
-    OnExpiry, Proof, Protocol, Query, Select, Subscription, Take, TakeCommand, Wait,
+    ClientCommand, ClientInfo, Command, From, Holder, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms, Limits,
+    NewJob, OnExpiry, Proof, Protocol, Query, Select, Subscription, Take, TakeCommand, Wait,
 };
 use windlass_session::Item;
 
@@ -201,6 +201,29 @@ fn all_clients_of_a_visit_get_their_next_jobs_when_their_ends_are_durable() {
     assert_eq!(hub.lock().ends.gates.len(), 2);
     while !hub.close(ClientId(1)) {}
     assert_eq!(hub.lock().ends.gates.len(), 1, "a client that has gone is forgotten");
+}
+
+/// What the worker has waits for it after the stop. What has never left for it is ready at once.
+#[test]
+fn the_next_run_has_the_jobs_that_workers_have_in_hand_when_the_daemon_stops() {
+    let (hub, _) = hub(Durability::Soon, 0);
+    let info = ClientInfo { protocol: Some(Protocol::GEARMAN), ..ClientInfo::default() };
+    let take = || {
+        let from = From::Listed { queues: vec![Bytes::from_static(b"f")], lease: LeaseTerms::CONNECTION };
+        TakeCommand::Take(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }).into()
+    };
+    let worker = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), nowhere()));
+    hub.open(ClientId(9), Arc::clone(&worker));
+    visit(&hub, 9, &mut items([ClientCommand::Open(info).into(), push(10), push(10), take(), take()]));
+    assert_eq!(acknowledged(&hub, &worker), 4);
+    let lease = |job| hub.with_journal(|engine, _| engine.job(JobId(job)).and_then(|job| job.lease()).cloned());
+    let never_left = lease(2).map(|lease| (JobId(2), lease.token));
+    worker.give_back(never_left);
+    hub.stop();
+    while !hub.close(ClientId(9)) {}
+    hub.leave_jobs();
+    assert_eq!(lease(1).map(|lease| lease.holder), Some(Holder::Away(Protocol::GEARMAN)));
+    assert_eq!(lease(2), None);
 }
 
 /// The simulator of clusters found this (seed 433): the client's thread looks only when the store responds again.
