@@ -23,6 +23,8 @@ const WAY_MS: u64 = 5;
 #[derive(Debug)]
 pub(crate) struct Clocks {
     keeper: Option<Timekeeper>,
+    /// The keeper goes on from a journal: this daemon has an engine, or had one.
+    has_journal: bool,
     /// The time of another daemon, in milliseconds ahead of the time since boot, and the relation of its other clocks
     /// to it.
     followed: Option<(i64, Clock)>,
@@ -30,7 +32,7 @@ pub(crate) struct Clocks {
 
 impl Clocks {
     pub(crate) const fn new() -> Self {
-        Self { keeper: None, followed: None }
+        Self { keeper: None, has_journal: false, followed: None }
     }
 
     /// Whether the time is another daemon's.
@@ -55,7 +57,8 @@ impl Clocks {
             Some((ahead_ms, clock)) => {
                 Reading { now: Timestamp(since_boot_ms).shifted(ahead_ms), clock, pause_ms: None }
             }
-            None => reading,
+            // Without an engine no deadline depends on a pause.
+            None => Reading { pause_ms: reading.pause_ms.filter(|_| self.has_journal), ..reading },
         }
     }
 }
@@ -75,7 +78,7 @@ pub(crate) fn start(kept: &Clock) {
     #[cfg(test)]
     simulated::own();
     let keeper = Timekeeper::start(kept, boot(), since_boot_ms(), wall());
-    with_clocks(|clocks| *clocks = Clocks { keeper: Some(keeper), followed: None });
+    with_clocks(|clocks| *clocks = Clocks { keeper: Some(keeper), has_journal: true, followed: None });
     LATEST.set(None);
 }
 
@@ -227,12 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_reported_once() {
-        let mut clocks = Clocks::new();
-        simulated::on(MACHINE, &mut clocks, read);
-        let later = simulated::Machine { since_boot_ms: MACHINE.since_boot_ms + 60_000, ..MACHINE };
-        let pauses = simulated::on(later, &mut clocks, || [read(), read()].map(|reading| reading.pause_ms));
-        assert!(matches!(pauses, [Some(_), None]), "{pauses:?}");
+    fn a_pause_is_reported_once_and_not_by_a_daemon_that_never_had_the_engine() {
+        for (has_journal, reported) in [(true, [true, false]), (false, [false, false])] {
+            let mut clocks = Clocks { has_journal, ..Clocks::new() };
+            simulated::on(MACHINE, &mut clocks, read);
+            let later = simulated::Machine { since_boot_ms: MACHINE.since_boot_ms + 60_000, ..MACHINE };
+            let pauses = simulated::on(later, &mut clocks, || [read(), read()].map(|reading| reading.pause_ms));
+            assert_eq!(pauses.map(|pause_ms| pause_ms.is_some()), reported, "{pauses:?}");
+        }
     }
 
     #[test]

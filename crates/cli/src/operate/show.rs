@@ -171,13 +171,11 @@ pub(super) fn cluster(cluster: &Value) -> String {
     let edges = at(cluster, "/edges").as_array().into_iter().flatten();
     let edges: Vec<String> =
         edges.map(|it| format!("{} since {}", text(at(it, "/link")), text(at(it, "/since")))).collect();
-    let (leader, link) = (text(at(cluster, "/leader")), text(at(cluster, "/leader_link")));
-    let leader = if leader.is_empty() { leader } else { format!("{leader} at {link}") };
     fields(&[
         ("this daemon", text(at(cluster, "/role"))),
         ("since", text(at(cluster, "/since"))),
         ("epoch", text(at(cluster, "/epoch"))),
-        ("leader", leader),
+        ("leader", text(at(cluster, "/leader"))),
         ("edges", edges.join(", ")),
     ])
 }
