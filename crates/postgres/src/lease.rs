@@ -158,6 +158,9 @@ pub(crate) fn own_part(lease: Duration) -> u64 {
     as_ms(lease.saturating_sub(lease / PARTS))
 }
 
+/// A lease as other processes see it.
+pub(crate) struct Row {
+    pub(crate) holder: String,
     /// As text: it is only compared.
     pub(crate) until: String,
     pub(crate) stage: Stage,

@@ -68,30 +68,18 @@ pub(crate) fn take(link: &Link, target: &Target, begun: Instant) -> Result<(Arc<
     }
 }
 
-/// Takes a lease that is free, unless the look at it, at the database's time `seen`, is too old.
-fn take_if_free(link: &Link, names: &Names, target: &Target, seen: &str) -> Result<Option<i64>, Error> {
-    let take = format!(
-        "UPDATE {} SET epoch = epoch + 1, holder = $1, link = $3, hand_over = 0,
-             until = clock_timestamp() + $2::bigint * interval '1 millisecond',
-             cluster = CASE WHEN $4::text = '' THEN cluster ELSE $4 END, link_version = (epoch + 1) * {VERSIONS} + $5::bigint
-         WHERE id = 1 AND until < clock_timestamp() AND ($4 = '' OR cluster IN ('', $4))
-             AND clock_timestamp() < $6::text::timestamptz + $2::bigint * interval '1 millisecond' / {STALE}
-         RETURNING epoch",
-        names.lease()
-    );
-    let ms = i64::try_from(as_ms(target.lease)).unwrap_or(i64::MAX);
-    let Target { link: address, cluster, speaks, .. } = target;
-    let taken = link.query(
-        "taking the lease of",
-        &take,
-        &[&holder(address), &ms, address, cluster, &i64::from(*speaks), &seen],
-    )?;
-    Ok(taken.first().map(|row| row.get(0)))
+/// How this process names itself to others. One of a cluster names its address, too: in containers, the rest may be the
+/// same for all.
+fn holder(address: &str) -> String {
+    let (uname, process) = (rustix::system::uname(), std::process::id());
+    let host = uname.nodename().to_string_lossy();
+    if address.is_empty() {
+        format!("{host} (process {process})")
+    } else {
+        format!("{host} (process {process}, {address})")
+    }
 }
 
-/// What others see of a lease.
-struct Row {
-    holder: String,
 /// The holder of the lease; `None`: it is free.
 pub(crate) fn present_holder(link: &Link, names: &Names) -> Result<Option<Holder>, Error> {
     // The lease of an earlier version has fewer columns: as JSON, those that are missing are null.
@@ -165,7 +153,10 @@ fn take_if_free(link: &Link, names: &Names, target: &Target, seen: &str) -> Resu
     );
     let ms = i64::try_from(as_ms(target.lease)).unwrap_or(i64::MAX);
     let Target { link: address, cluster, speaks, .. } = target;
-    let taken =
-        link.query("taking the lease of", &take, &[&holder(address), &ms, address, cluster, &i64::from(*speaks), &seen])?;
+    let taken = link.query(
+        "taking the lease of",
+        &take,
+        &[&holder(address), &ms, address, cluster, &i64::from(*speaks), &seen],
+    )?;
     Ok(taken.first().map(|row| row.get(0)))
 }

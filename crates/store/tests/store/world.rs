@@ -4,9 +4,9 @@ use bytes::Bytes;
 use windlass_engine::{
     Backoff, BatchCommand, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Cron, Cursor,
     Engine, Expiry, Failure, Filter, From, Job, JobCommand, JobId, JobRef, JobStateKind, KeyUntil, LeaseCommand,
-    LeaseTerms, Limits, Listen, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof, Protocol,
-    Query, QueueCommand, QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select, Tag, Take,
-    TakeCommand, Throttle, Timestamp, Unique, Wait,
+    LeaseTerms, Listen, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof, Protocol, Query,
+    QueueCommand, QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select, Tag, Take, TakeCommand,
+    Throttle, Timestamp, Unique, Wait,
 };
 
 use crate::rng::Rng;
