@@ -649,6 +649,7 @@ impl Limited {
             },
             wake_ms: self.wake_ms.ms(),
             beat_ms: self.beat_ms.ms(),
+            return_ms: 5_000,
             requeue_dead_workers: self.requeue_dead_workers,
             losses_max: self.losses_max.into(),
             loss_pause_ms: self.loss_pause_ms.ms(),

@@ -96,6 +96,7 @@ const LIMITS: Limits = Limits {
     dead_bytes_max: 20_000,
     wake_ms: 1_000,
     beat_ms: 60_000,
+    return_ms: 5_000,
     requeue_dead_workers: false,
     losses_max: 2,
     loss_pause_ms: 1_000,
