@@ -8,9 +8,9 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use windlass_bench::Alone;
 use windlass_http::Role;
+use windlass_operate::{Check, Export, Operate};
 
 use crate::import::Import;
-use crate::operate::{Check, Export, Operate};
 use crate::settings::Settings;
 use crate::transfer::Bridge;
 

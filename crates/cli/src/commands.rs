@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 
 use windlass_bench::Alone;
 use windlass_config::{Error, ListenAddress};
@@ -15,8 +16,8 @@ use crate::arguments::{Command, Move, Serve, Stored, grammar};
 use crate::call::Call;
 use crate::config::{Config, DEFAULTS};
 use crate::explain::explain;
-use crate::settings::Settings;
-use crate::{faktory, gearmand, import, logins, manual, operate};
+use crate::settings::{Settings, resolve};
+use crate::{faktory, gearmand, import, logins, manual};
 
 /// Returns the exit code.
 pub(crate) fn run(command: Command) -> Result<u8, Failure> {
@@ -24,8 +25,8 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Gearmand { words } => return gearmand::run(&Call::as_command(gearmand::NAME, words)),
         Command::Faktory { words } => return faktory::run(&Call::as_command(faktory::NAME, words)),
         Command::Serve(how) => serve(&how),
-        Command::Check(check) if check.live => return Ok(operate::check(&check)),
-        Command::Check(check) => print(&summary(&check.ask.settings.resolve(env::vars_os())?.for_server())?),
+        Command::Check(check) if check.live => return Ok(windlass_operate::check(&check, data_dir)),
+        Command::Check(check) => print(&summary(&resolve(&check.ask.settings, env::vars_os())?.for_server())?),
         Command::Config => print(DEFAULTS),
         Command::Verify(stored) => print(&(windlass_server::verify(&on(&stored)?)? + "\n")),
         Command::Compact(stored) => print(&(windlass_server::compact(&on(&stored)?)? + "\n")),
@@ -40,14 +41,14 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Password(login) => logins::password(&login),
         Command::Token(login) => logins::token(&login),
         Command::CurveKeypair => logins::curve_keypair(),
-        Command::Export(export) => export.run(),
-        Command::Operate(command) => operate::run(&command),
+        Command::Export(export) => export.run(data_dir),
+        Command::Operate(command) => windlass_operate::run(&command, data_dir),
     }
     .map(|()| 0)
 }
 
 fn serve(Serve { settings, accept_loss, ephemeral }: &Serve) -> Result<(), Failure> {
-    let mut config = settings.resolve(env::vars_os())?;
+    let mut config = resolve(settings, env::vars_os())?;
     if *ephemeral {
         config.use_free_ports();
         logging::init(&config.log)?;
@@ -59,8 +60,13 @@ fn serve(Serve { settings, accept_loss, ephemeral }: &Serve) -> Result<(), Failu
     if *accept_loss {
         windlass_server::accept_loss(&config.for_server())?;
     }
-    let reread = || Ok(settings.resolve(env::vars_os())?.for_server());
+    let reread = || Ok(resolve(settings, env::vars_os())?.for_server());
     windlass_server::run(&config.for_server(), reread, || Ok(()))
+}
+
+/// Where a daemon with these settings keeps its data.
+fn data_dir(settings: &Settings) -> Result<PathBuf, Failure> {
+    Ok(resolve(settings, env::vars_os())?.data_dir)
 }
 
 /// The defaults, with this data directory; or the configuration, with this database.
@@ -69,7 +75,7 @@ fn on(Stored { place, set }: &Stored) -> Result<config::Config, Failure> {
         None => Ok(Config { data_dir: place.into(), ..Config::default() }.for_server()),
         Some(url) => {
             let settings = Settings { set: with_url(set, url), ..Settings::default() };
-            Ok(settings.resolve(env::vars_os())?.for_server())
+            Ok(resolve(&settings, env::vars_os())?.for_server())
         }
     }
 }
@@ -85,7 +91,7 @@ fn with_url(set: &[String], url: &str) -> Vec<String> {
 
 /// The target's other settings are the source's.
 fn move_store(Move { to, settings }: &Move) -> Result<(), Failure> {
-    let source = settings.resolve(env::vars_os())?;
+    let source = resolve(settings, env::vars_os())?;
     let (mut from, mut target) = (source.clone(), source.clone());
     if let Some(url) = url(to) {
         from.postgres.url.clear();

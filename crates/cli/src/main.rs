@@ -10,10 +10,8 @@ mod gearmand;
 mod import;
 mod logins;
 mod manual;
-mod operate;
 mod plan;
 mod settings;
-mod tls;
 mod transfer;
 mod world;
 
@@ -39,7 +37,7 @@ fn main() -> ExitCode {
     match arguments::parse(std::env::args_os()) {
         Ok(command) => conclude(|| commands::run(command)).into(),
         Err(mistake) if mistake.use_stderr() && arguments::is_live_check(std::env::args_os()) => {
-            operate::not_checked(arguments::reason(&mistake).lines().next().unwrap_or_default()).into()
+            windlass_operate::not_checked(arguments::reason(&mistake).lines().next().unwrap_or_default()).into()
         }
         Err(help_or_mistake) => arguments::answer(&help_or_mistake).into(),
     }

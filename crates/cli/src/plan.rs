@@ -5,7 +5,7 @@ use windlass_server::Failure;
 
 use crate::call::{Call, say};
 use crate::config::Config;
-use crate::settings::Settings;
+use crate::settings::{Settings, resolve_with};
 use crate::world::World;
 
 /// Why there is no plan.
@@ -58,7 +58,7 @@ pub(crate) fn resolve(
 ) -> Result<Config, Error> {
     let mut usage = None;
     let between = |config: &mut Config| usage = apply(config).err();
-    let resolved = settings.resolve_with(world.environment.iter().cloned(), between, last);
+    let resolved = resolve_with(settings, world.environment.iter().cloned(), between, last);
     match usage {
         Some(sentence) => Err(Error::Usage(sentence)),
         None => Ok(resolved?),

@@ -2,89 +2,63 @@
 //! dedicated options.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
-use clap::Args;
 use windlass_config::{Error, Override};
+pub(crate) use windlass_operate::Settings;
 
 use crate::config::Config;
 
-/// Where the configuration comes from.
-#[derive(Debug, Default, Args)]
-pub(crate) struct Settings {
-    /// Read the configuration from this file (TOML).
-    #[arg(short = 'c', long = "config", value_name = "FILE")]
-    pub(crate) file: Option<PathBuf>,
-    /// Set one key, as in --set server.threads=4; may be repeated.
-    #[arg(long, value_name = "SECTION.KEY=VALUE")]
-    pub(crate) set: Vec<String>,
-    /// Serve only these of gearman, faktory, spiderq and eventmq (and HTTP for operators); may be repeated.
-    #[arg(long, value_name = "PROTOCOL", value_delimiter = ',', value_parser = ["gearman", "faktory", "spiderq", "eventmq"])]
-    pub(crate) only: Vec<String>,
-    /// Keep the data in this directory.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
-    /// When a change is acknowledged: once on the disk, or up to commit_interval before that.
-    #[arg(long, value_name = "WHEN", value_parser = ["sync", "interval"])]
-    pub(crate) durability: Option<String>,
-    /// The lowest level that is logged: off, error, warn, info, debug or trace.
-    #[arg(long, value_name = "LEVEL")]
-    pub(crate) log_level: Option<String>,
-    /// The format of log lines.
-    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"])]
-    pub(crate) log_format: Option<String>,
+/// The resulting configuration, checked.
+pub(crate) fn resolve(
+    settings: &Settings,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Config, Error> {
+    resolve_with(settings, environment, |_| {}, |_| {})
 }
 
-impl Settings {
-    /// The resulting configuration, checked.
-    pub(crate) fn resolve(&self, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config, Error> {
-        self.resolve_with(environment, |_| {}, |_| {})
+/// Like `resolve`; `between` overrides file and environment, and is overridden by the rest. `last` sets what is no key.
+pub(crate) fn resolve_with(
+    settings: &Settings,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    between: impl FnOnce(&mut Config),
+    last: impl FnOnce(&mut Config),
+) -> Result<Config, Error> {
+    let file = settings.file.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+    let mut config = file.with(Override::from_environment::<Config>(environment)?)?;
+    between(&mut config);
+    let mut config = config.with(overrides(settings)?)?;
+    if let Some(data_dir) = &settings.data_dir {
+        // Not through the overrides, which are text: a path may not be.
+        config.data_dir.clone_from(data_dir);
     }
+    if !settings.only.is_empty() {
+        config.keep_only(&settings.only);
+    }
+    last(&mut config);
+    config.check()?;
+    Ok(config)
+}
 
-    /// Like `resolve`; `between` overrides file and environment, and is overridden by the rest. `last` sets what is no
-    /// key.
-    pub(crate) fn resolve_with(
-        &self,
-        environment: impl IntoIterator<Item = (OsString, OsString)>,
-        between: impl FnOnce(&mut Config),
-        last: impl FnOnce(&mut Config),
-    ) -> Result<Config, Error> {
-        let file = self.file.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-        let mut config = file.with(Override::from_environment::<Config>(environment)?)?;
-        between(&mut config);
-        let mut config = config.with(self.overrides()?)?;
-        if let Some(data_dir) = &self.data_dir {
-            // Not through the overrides, which are text: a path may not be.
-            config.data_dir.clone_from(data_dir);
+fn overrides(settings: &Settings) -> Result<Vec<Override>, Error> {
+    let set = settings.set.iter().map(|text| Override::from_assignment::<Config>(text));
+    let mut overrides = set.collect::<Result<Vec<_>, _>>()?;
+    let options = [
+        ("--durability", "durability", &settings.durability),
+        ("--log-level", "log.level", &settings.log_level),
+        ("--log-format", "log.format", &settings.log_format),
+    ];
+    for (protocol, key, text) in options {
+        if let Some(text) = text {
+            overrides.push(Override::new::<Config>(protocol, key, text)?);
         }
-        if !self.only.is_empty() {
-            config.keep_only(&self.only);
-        }
-        last(&mut config);
-        config.check()?;
-        Ok(config)
     }
-
-    fn overrides(&self) -> Result<Vec<Override>, Error> {
-        let mut overrides =
-            self.set.iter().map(|text| Override::from_assignment::<Config>(text)).collect::<Result<Vec<_>, _>>()?;
-        let options = [
-            ("--durability", "durability", &self.durability),
-            ("--log-level", "log.level", &self.log_level),
-            ("--log-format", "log.format", &self.log_format),
-        ];
-        for (protocol, key, text) in options {
-            if let Some(text) = text {
-                overrides.push(Override::new::<Config>(protocol, key, text)?);
-            }
-        }
-        Ok(overrides)
-    }
+    Ok(overrides)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::PathBuf;
 
     use windlass_server::config::{Durability, LogFormat};
 
@@ -123,24 +97,24 @@ mod tests {
         expected.server.threads = 3;
         expected.server.connections_max = 2;
         expected.server.unacknowledged_max = 1;
-        assert_eq!(settings.resolve(from_environment).unwrap(), expected);
+        assert_eq!(resolve(&settings, from_environment).unwrap(), expected);
     }
 
     #[test]
     fn without_options_the_defaults_count() {
-        assert_eq!(Settings::default().resolve([]).unwrap(), Config::default());
+        assert_eq!(resolve(&Settings::default(), []).unwrap(), Config::default());
     }
 
     #[test]
     fn errors_name_their_source() {
         let environment = environment(&[("WINDLASS_SERVER_THREADS", "many")]);
-        let said = Settings::default().resolve(environment).unwrap_err().to_string();
+        let said = resolve(&Settings::default(), environment).unwrap_err().to_string();
         assert!(said.starts_with("WINDLASS_SERVER_THREADS: "), "{said}");
-        let said = settings(None, &["server.threads=many"]).resolve([]).unwrap_err().to_string();
+        let said = resolve(&settings(None, &["server.threads=many"]), []).unwrap_err().to_string();
         assert!(said.starts_with("--set server.threads=many: "), "{said}");
         let loud = Settings { log_level: Some("loud".to_owned()), ..Settings::default() };
-        assert!(loud.resolve([]).unwrap_err().to_string().starts_with("log.level: `loud` is not one of"));
+        assert!(resolve(&loud, []).unwrap_err().to_string().starts_with("log.level: `loud` is not one of"));
         let nowhere = Settings { data_dir: Some(PathBuf::new()), ..Settings::default() };
-        assert_eq!(nowhere.resolve([]).unwrap_err().to_string(), "data_dir: must not be empty");
+        assert_eq!(resolve(&nowhere, []).unwrap_err().to_string(), "data_dir: must not be empty");
     }
 }

@@ -10,7 +10,7 @@ use windlass_server::{Failure, logging};
 
 use super::report::cannot_say;
 use crate::config::Config;
-use crate::settings::Settings;
+use crate::settings::{Settings, resolve};
 
 /// An import names its items in the help of `--again`.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub(super) struct Options {
 /// The configuration. From here on the store logs warnings to standard error, not to the daemon's log; an import's own
 /// output goes elsewhere.
 pub(super) fn configure(settings: &Settings) -> Result<Config, Failure> {
-    let mut config = settings.resolve(env::vars_os())?;
+    let mut config = resolve(settings, env::vars_os())?;
     config.log.level = "warn".to_owned();
     config.log.file = PathBuf::new();
     logging::init(&config.log)?;

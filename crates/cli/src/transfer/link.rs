@@ -8,9 +8,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
+use windlass_operate::tls::{is_refusal, is_unwelcome};
 
 use super::place::Place;
-use crate::tls::{is_refusal, is_unwelcome};
 
 /// The largest job, which is the daemon's own default.
 pub(super) const JOB_BYTES_MAX: usize = 64 << 20;

@@ -6,11 +6,11 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::str::FromStr;
 
+use windlass_operate::tls::{Identity, Tls};
 use windlass_server::Failure;
 use windlass_zmtp::curve::CurvePublicKey;
 
 use super::guard::{Login, SecretText};
-use crate::tls::{Identity, Tls};
 
 /// The protocol in front of `://`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

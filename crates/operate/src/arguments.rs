@@ -9,9 +9,10 @@ use crate::settings::Settings;
 
 /// Where the daemon is, and how answers are shown.
 #[derive(Debug, Args)]
-pub(crate) struct Ask {
+pub struct Ask {
+    /// Where its configuration is.
     #[command(flatten)]
-    pub(crate) settings: Settings,
+    pub settings: Settings,
     /// Ask the daemon at this address (http://HOST:PORT, or https://HOST/PATH of a proxy) instead of the one on the
     /// data directory.
     #[arg(long, value_name = "URL")]
@@ -35,7 +36,7 @@ pub(crate) struct Ask {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Operate {
+pub enum Operate {
     /// Show the daemon as a whole: jobs by state, queues, connections.
     Status(Ask),
     /// Watch queues and workers on the terminal: figures, rates, and keys to pause and resume.
@@ -108,7 +109,7 @@ pub(crate) enum Operate {
 /// How to watch.
 #[cfg(feature = "top")]
 #[derive(Debug, Args)]
-pub(crate) struct Top {
+pub struct Top {
     /// How often to look at the daemon.
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub(super) every: Period,
@@ -159,7 +160,7 @@ pub(crate) struct Conditions {
 
 /// How to list jobs.
 #[derive(Debug, Args)]
-pub(crate) struct Jobs {
+pub struct Jobs {
     #[command(flatten)]
     pub(super) conditions: Conditions,
     /// The most jobs to list; 0 = all.
@@ -171,7 +172,7 @@ pub(crate) struct Jobs {
 
 /// A job.
 #[derive(Debug, Args)]
-pub(crate) struct OneJob {
+pub struct OneJob {
     /// Its number.
     pub(super) id: u64,
     /// Write only its body, as it is.
@@ -183,7 +184,7 @@ pub(crate) struct OneJob {
 
 /// Jobs: by their numbers, by conditions, or all.
 #[derive(Debug, Args)]
-pub(crate) struct SomeJobs {
+pub struct SomeJobs {
     /// Their numbers.
     pub(super) ids: Vec<u64>,
     #[command(flatten)]
@@ -203,7 +204,7 @@ pub(crate) struct SomeJobs {
 
 /// Jobs that are gone afterwards.
 #[derive(Debug, Args)]
-pub(crate) struct LosingJobs {
+pub struct LosingJobs {
     #[command(flatten)]
     pub(super) jobs: SomeJobs,
     /// Do not ask first.
@@ -213,7 +214,7 @@ pub(crate) struct LosingJobs {
 
 /// A queue that loses something.
 #[derive(Debug, Args)]
-pub(crate) struct LosingQueue {
+pub struct LosingQueue {
     /// Its name.
     pub(super) queue: String,
     /// Do not ask first.
@@ -225,7 +226,7 @@ pub(crate) struct LosingQueue {
 
 /// Queues.
 #[derive(Debug, Args)]
-pub(crate) struct SomeQueues {
+pub struct SomeQueues {
     /// Their names.
     #[arg(required = true)]
     pub(super) queues: Vec<String>,
@@ -235,7 +236,7 @@ pub(crate) struct SomeQueues {
 
 /// How much of a queue may be worked on at once.
 #[derive(Debug, Args)]
-pub(crate) struct Throttle {
+pub struct Throttle {
     /// Its name.
     pub(super) queue: String,
     /// Jobs of all workers together.
@@ -256,7 +257,7 @@ pub(crate) struct Throttle {
 
 /// How many jobs a queue may hold.
 #[derive(Debug, Args)]
-pub(crate) struct Limit {
+pub struct Limit {
     /// Its name.
     pub(super) queue: String,
     /// While the queue has this many jobs that wait or run, a push is refused.
@@ -271,7 +272,7 @@ pub(crate) struct Limit {
 
 /// Schedules.
 #[derive(Debug, Args)]
-pub(crate) struct SomeSchedules {
+pub struct SomeSchedules {
     /// What to do: run, pause, resume or remove.
     #[arg(value_enum)]
     pub(super) action: ScheduleAction,
@@ -300,7 +301,7 @@ pub(crate) enum ScheduleAction {
 
 /// A batch.
 #[derive(Debug, Args)]
-pub(crate) struct OneBatch {
+pub struct OneBatch {
     /// Its name.
     pub(super) batch: String,
     #[command(flatten)]
@@ -309,7 +310,7 @@ pub(crate) struct OneBatch {
 
 /// Connections.
 #[derive(Debug, Args)]
-pub(crate) struct SomeConnections {
+pub struct SomeConnections {
     /// Their numbers.
     #[arg(required = true)]
     pub(super) ids: Vec<u64>,
@@ -322,7 +323,7 @@ pub(crate) struct SomeConnections {
 
 /// A worker, or all.
 #[derive(Debug, Args)]
-pub(crate) struct Worker {
+pub struct Worker {
     /// Its name.
     #[arg(required_unless_present = "all")]
     pub(super) worker: Option<String>,
@@ -335,11 +336,11 @@ pub(crate) struct Worker {
 
 /// What to check.
 #[derive(Debug, Args)]
-pub(crate) struct Check {
+pub struct Check {
     /// Check the running daemon: exit code 0 = well, 1 = warning, 2 = critical (it does not answer, or its store has
     /// failed), 3 = unknown; with figures for Nagios.
     #[arg(long)]
-    pub(crate) live: bool,
+    pub live: bool,
     /// With --live: warn if a job is ready for longer than this (90s, 1h30m).
     #[arg(long, value_name = "TIME", requires = "live")]
     pub(super) age_warning: Option<Period>,
@@ -349,14 +350,15 @@ pub(crate) struct Check {
     /// With --live: warn if there are more dead jobs than this.
     #[arg(long, value_name = "JOBS", requires = "live")]
     pub(super) dead_warning: Option<u64>,
+    /// Which daemon.
     #[command(flatten)]
-    pub(crate) ask: Ask,
+    pub ask: Ask,
 }
 
 /// Where an export goes.
 #[derive(Debug, Args)]
 #[command(after_help = EXPORT_HELP, mut_arg("json", |it| it.hide(true)))]
-pub(crate) struct Export {
+pub struct Export {
     /// Write to this file, which only you may read. It gets its name when it is complete. Without it, to standard
     /// output.
     #[arg(short, long, value_name = "FILE")]
@@ -386,7 +388,7 @@ Exit codes:
 
 /// How to drain.
 #[derive(Debug, Args)]
-pub(crate) struct Drain {
+pub struct Drain {
     /// Do not wait until the daemon has stopped.
     #[arg(long)]
     pub(super) no_wait: bool,
@@ -396,7 +398,7 @@ pub(crate) struct Drain {
 
 /// What to ask of one of several daemons.
 #[derive(Debug, Args)]
-pub(crate) struct Cluster {
+pub struct Cluster {
     /// `status`: the leader, since when, and which daemons are linked. `yield`: have this daemon lead no more.
     #[arg(value_enum)]
     pub(super) what: ClusterAction,
@@ -415,7 +417,7 @@ pub(crate) enum ClusterAction {
 
 /// A job to push.
 #[derive(Debug, Args)]
-pub(crate) struct Push {
+pub struct Push {
     /// The queue.
     pub(super) queue: String,
     /// The job's body; without it, standard input.
@@ -438,7 +440,7 @@ pub(crate) struct Push {
 
 /// How to take a job.
 #[derive(Debug, Args)]
-pub(crate) struct Take {
+pub struct Take {
     /// The queue.
     pub(super) queue: String,
     /// How long to wait for a job.
@@ -459,7 +461,7 @@ pub(crate) struct Take {
 
 /// A job that is done.
 #[derive(Debug, Args)]
-pub(crate) struct Done {
+pub struct Done {
     /// The lease, as `take` has printed it.
     pub(super) lease: String,
     /// The result.
@@ -470,7 +472,7 @@ pub(crate) struct Done {
 
 /// A job that has failed.
 #[derive(Debug, Args)]
-pub(crate) struct Fail {
+pub struct Fail {
     /// The lease, as `take` has printed it.
     pub(super) lease: String,
     /// The error's message.

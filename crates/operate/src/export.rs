@@ -12,12 +12,12 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 use windlass_http::SOCKET;
 use windlass_server::Failure;
+use windlass_server::config::Config;
 use windlass_server::progress::Counter;
 
 use super::arguments::{Ask, Export};
 use super::client::Daemon;
-use super::{at, failure};
-use crate::config::Config;
+use super::{DataDir, at, failure};
 
 /// Bytes of output that are kept to find the last line. The line that ends an export is shorter.
 const LAST_BYTES: usize = 4 << 10;
@@ -29,17 +29,17 @@ impl Export {
     ///
     /// The daemon or the directory cannot be read, or the file cannot be written; [`Failure::Incomplete`] if the last
     /// line is missing.
-    pub(crate) fn run(&self) -> Result<(), Failure> {
-        let daemon = self.ask.daemon()?;
+    pub fn run(&self, data_dir: DataDir) -> Result<(), Failure> {
+        let daemon = self.ask.daemon(data_dir)?;
         let mut lines = Lines::to(Output::open(self.output.as_deref())?);
         match &daemon {
             Daemon::Directory(directory) if !is_served(directory) => {
                 let config = Config { data_dir: directory.clone(), ..Config::default() };
-                windlass_server::export::export(&config.for_server(), &mut lines)?;
+                windlass_server::export::export(&config, &mut lines)?;
             }
             Daemon::Directory(_) | Daemon::Url(..) => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
-                runtime.block_on(fetch(&self.ask, &mut lines))?;
+                runtime.block_on(fetch(&self.ask, &daemon, &mut lines))?;
             }
         }
         let summary = lines.finish()?;
@@ -58,8 +58,8 @@ fn is_served(directory: &Path) -> bool {
 }
 
 /// Writes the lines of a daemon that runs.
-async fn fetch(ask: &Ask, lines: &mut Lines) -> Result<(), Failure> {
-    let mut body = ask.connect().await?.stream(Method::GET, "/export").await?;
+async fn fetch(ask: &Ask, daemon: &Daemon, lines: &mut Lines) -> Result<(), Failure> {
+    let mut body = ask.connect_to(daemon).await?.stream(Method::GET, "/export").await?;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|why| Failure::Incomplete(format!("the export was cut short: {why}")))?;
         if let Ok(chunk) = frame.into_data() {

@@ -14,10 +14,10 @@ use windlass_server::Failure;
 use self::view::{Action, Seen, View};
 use super::arguments::Top;
 use super::client::{Client, failure};
-use super::{encoded, pages};
+use super::{DataDir, encoded, pages};
 
 impl Top {
-    pub(super) async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+    pub(super) async fn run(&self, client: &mut Client, data_dir: DataDir) -> Result<(), Failure> {
         if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
             return Err(failure(
                 "top needs a terminal: windlass status and windlass queues print the same for scripts",
@@ -26,13 +26,19 @@ impl Top {
         let mut view = View::default();
         view.update(look(client).await?);
         let mut terminal = ratatui::try_init().map_err(failure)?;
-        let outcome = self.show(&mut terminal, client, &mut view).await;
+        let outcome = self.show(&mut terminal, client, &mut view, data_dir).await;
         ratatui::restore();
         outcome
     }
 
     /// Until the operator has seen enough. A daemon that does not answer is asked again.
-    async fn show(&self, terminal: &mut DefaultTerminal, client: &mut Client, view: &mut View) -> Result<(), Failure> {
+    async fn show(
+        &self,
+        terminal: &mut DefaultTerminal,
+        client: &mut Client,
+        view: &mut View,
+        data_dir: DataDir,
+    ) -> Result<(), Failure> {
         let every = Duration::from(self.every).max(Duration::from_millis(100));
         let mut due = Instant::now() + every;
         loop {
@@ -52,7 +58,7 @@ impl Top {
                 Ok(seen) => view.update(seen),
                 Err(why) => {
                     view.say(Some(why));
-                    if let Ok(again) = self.ask.connect().await {
+                    if let Ok(again) = self.ask.connect(data_dir).await {
                         *client = again;
                     }
                 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use windlass_server::Failure;
 
 use super::path;
-use crate::operate::show::{at, text};
+use crate::show::{at, text};
 
 /// Figures that are kept for the curve.
 const KEPT: usize = 240;

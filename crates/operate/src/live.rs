@@ -6,7 +6,7 @@ use windlass_config::Period;
 use windlass_server::Failure;
 
 use super::client::{Client, Daemon};
-use super::{Check, at, failure, pages, print};
+use super::{Check, DataDir, at, failure, pages, print};
 
 /// The result of a check, in Nagios' words. Its number is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,8 +29,9 @@ enum Unseen {
 const UNKNOWN: u8 = 3;
 
 /// Runs the check and returns the exit code.
-pub(crate) fn check(check: &Check) -> u8 {
-    let daemon = match check.ask.daemon() {
+#[must_use]
+pub fn check(check: &Check, data_dir: DataDir) -> u8 {
+    let daemon = match check.ask.daemon(data_dir) {
         Ok(daemon) => daemon,
         Err(why) => return conclude(check.ask.json, "UNKNOWN", &why.to_string(), UNKNOWN),
     };
@@ -52,7 +53,8 @@ pub(crate) fn check(check: &Check) -> u8 {
 }
 
 /// A check that cannot be made because the command line is wrong. Returns the exit code.
-pub(crate) fn not_checked(why: &str) -> u8 {
+#[must_use]
+pub fn not_checked(why: &str) -> u8 {
     conclude(false, "UNKNOWN", why, UNKNOWN)
 }
 

@@ -21,7 +21,7 @@ const SYSTEM_FILES: [&str; 3] =
 
 /// Makes connections of TLS.
 #[derive(Clone)]
-pub(crate) struct Tls(TlsConnector);
+pub struct Tls(TlsConnector);
 
 // Its settings never change, so nothing that unwinds leaves them half changed.
 impl UnwindSafe for Tls {}
@@ -35,9 +35,11 @@ impl fmt::Debug for Tls {
 
 /// A certificate of one's own and its key, both PEM, for a peer that demands one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Identity<'a> {
-    pub(crate) certificate: &'a Path,
-    pub(crate) key: &'a Path,
+pub struct Identity<'a> {
+    /// The certificate, and those up to its authority.
+    pub certificate: &'a Path,
+    /// Its key, not encrypted.
+    pub key: &'a Path,
 }
 
 impl Tls {
@@ -46,7 +48,7 @@ impl Tls {
     /// # Errors
     ///
     /// [`Failure::Source`] for a file without certificates, or without a key that belongs to them.
-    pub(crate) fn new(ca: Option<&Path>, identity: Option<Identity<'_>>) -> Result<Self, Failure> {
+    pub fn new(ca: Option<&Path>, identity: Option<Identity<'_>>) -> Result<Self, Failure> {
         let of_system = || SYSTEM_FILES.iter().map(Path::new).find(|path| path.is_file());
         let no_file = || source(Path::new("authorities"), "this system has no list of them: name a file");
         let file = ca.or_else(of_system).ok_or_else(no_file)?;
@@ -78,19 +80,21 @@ impl Tls {
     /// # Errors
     ///
     /// The peer cannot be reached, or is refused: see [`is_refusal`].
-    pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         self.0.connect(name, stream).await
     }
 }
 
 /// Whether an error is one of TLS: another try would end the same way.
-pub(crate) fn is_refusal(error: &io::Error) -> bool {
+#[must_use]
+pub fn is_refusal(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>() || inner.is::<InvalidDnsNameError>())
 }
 
 /// Whether a peer has refused our certificate, or misses one.
-pub(crate) fn is_unwelcome(error: &io::Error) -> bool {
+#[must_use]
+pub fn is_unwelcome(error: &io::Error) -> bool {
     use rustls::AlertDescription as Alert;
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let Some(rustls::Error::AlertReceived(alert)) = inner else { return false };

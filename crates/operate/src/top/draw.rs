@@ -8,7 +8,7 @@ use ratatui::widgets::{Paragraph, Row, Sparkline, Table, TableState};
 use serde_json::Value;
 
 use super::view::{Tab, View};
-use crate::operate::show::{self, Column, QUEUES, WORKERS, at, text};
+use crate::show::{self, Column, QUEUES, WORKERS, at, text};
 
 /// Columns between two columns.
 const GAP: u16 = 2;
@@ -105,7 +105,7 @@ mod tests {
 
     use super::super::view::tests::seen;
     use super::*;
-    use crate::operate::failure;
+    use crate::failure;
 
     fn screen(view: &View, width: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, 10)).unwrap();

@@ -1,5 +1,5 @@
 //! Commands for operators: they ask the running daemon through its HTTP API (`client`) and show the answers (`show`).
-//! Their options: `arguments`.
+//! Their options: `arguments`. `export` and `live` (`windlass check --live`) have conclusions of their own.
 //!
 //! The daemon has a Unix socket in its data directory that only its owner may use: the owner of the directory is
 //! the operator.
@@ -9,12 +9,14 @@ mod client;
 mod export;
 mod jobs;
 mod live;
+mod settings;
 mod show;
+pub mod tls;
 #[cfg(feature = "top")]
 mod top;
 
-use std::env;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper::Method;
@@ -24,28 +26,32 @@ use windlass_server::Failure;
 
 #[cfg(feature = "top")]
 use self::arguments::Top;
+pub use self::arguments::{Ask, Check, Export, Operate};
 use self::arguments::{
-    Ask, Cluster, ClusterAction, Done, Drain, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push,
+    Cluster, ClusterAction, Done, Drain, Fail, Jobs, Limit, LosingJobs, LosingQueue, OneBatch, OneJob, Push,
     ScheduleAction, SomeConnections, SomeJobs, SomeQueues, SomeSchedules, Take, Throttle, Worker,
 };
-pub(crate) use self::arguments::{Check, Export, Operate};
 use self::client::{Answer, Client, Daemon, Files, encoded, failure};
-pub(crate) use self::live::{check, not_checked};
+pub use self::live::{check, not_checked};
+pub use self::settings::Settings;
 use self::show::{BATCHES, CONNECTIONS, Column, QUEUES, SCHEDULES, WORKERS, at, text};
 
+/// Finds the data directory of the configuration: which sections that has, the caller knows.
+pub type DataDir = fn(&Settings) -> Result<PathBuf, Failure>;
+
 impl Ask {
-    fn daemon(&self) -> Result<Daemon, Failure> {
+    fn daemon(&self, data_dir: DataDir) -> Result<Daemon, Failure> {
         match &self.url {
             Some(url) => {
                 let identity = self.client_certificate.clone().zip(self.client_key.clone());
                 Daemon::at(url, Files { ca: self.ca.clone(), identity })
             }
-            None => Ok(Daemon::Directory(self.settings.resolve(env::vars_os())?.data_dir)),
+            None => data_dir(&self.settings).map(Daemon::Directory),
         }
     }
 
-    async fn connect(&self) -> Result<Client, Failure> {
-        self.connect_to(&self.daemon()?).await
+    async fn connect(&self, data_dir: DataDir) -> Result<Client, Failure> {
+        self.connect_to(&self.daemon(data_dir)?).await
     }
 
     async fn connect_to(&self, daemon: &Daemon) -> Result<Client, Failure> {
@@ -68,18 +74,22 @@ impl Ask {
 }
 
 /// Runs a command.
-pub(crate) fn run(command: &Operate) -> Result<(), Failure> {
+///
+/// # Errors
+///
+/// The daemon does not answer, or refuses. Its reason is the text.
+pub fn run(command: &Operate, data_dir: DataDir) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
-    runtime.block_on(command.run())
+    runtime.block_on(command.run(data_dir))
 }
 
 impl Operate {
-    async fn run(&self) -> Result<(), Failure> {
+    async fn run(&self, data_dir: DataDir) -> Result<(), Failure> {
         let ask = self.ask();
-        let client = &mut ask.connect().await?;
+        let client = &mut ask.connect(data_dir).await?;
         match self {
             #[cfg(feature = "top")]
-            Self::Top(top) => top.run(client).await,
+            Self::Top(top) => top.run(client, data_dir).await,
             Self::Status(_) => ask.show(&client.get("/status").await?, show::status),
             Self::Queues(_) => ask.rows(QUEUES, &pages(client, "/queues", "queues", usize::MAX).await?),
             Self::Workers(_) => ask.rows(WORKERS, &pages(client, "/workers", "workers", usize::MAX).await?),
