@@ -6,7 +6,7 @@
 //! for queued jobs: they are on the disk, and are there when the daemon starts again. Only this daemon's clients count,
 //! not those of other daemons of a cluster.
 //!
-//! Every stop ends with a short drain ([`await_last_reports`]).
+//! Every stop ends with a short drain (`await_last_reports`).
 
 mod reload;
 mod requests;
