@@ -217,6 +217,7 @@ impl Hub {
             let mut core = self.lock();
             core.begin(&clock::read(), &self.budget);
             let Core { engine, context, .. } = &mut *core;
+            engine.tick(context);
             engine.leave(page, context);
             self.end(core);
         }

@@ -24,7 +24,8 @@ impl Engine {
 
     /// Called before an orderly stop, with jobs of [`Engine::held_over_connections`], a bounded number at a time: their
     /// workers may report on them to the engine that recovers from the journal, for [`Limits::return_ms`] from its
-    /// first visit on. Jobs that are not durable end with the daemon. No command may follow.
+    /// first visit on. Jobs that are not durable end with the daemon. Call [`Engine::tick`] before it; no command may
+    /// follow.
     ///
     /// [`Limits::return_ms`]: crate::Limits::return_ms
     pub fn leave(&mut self, jobs: &[JobId], context: &mut Context) {

@@ -479,7 +479,8 @@ impl Life {
     fn crash(&mut self) {
         let clean = self.rng.chance(60);
         // If the daemon is killed before it has noticed a pause, it counts as down since the pause.
-        if self.oracle.is_upset(self.context.clock) {
+        // A stop gives the jobs in hand its own time.
+        if clean || self.oracle.is_upset(self.context.clock) {
             self.tick();
         }
         self.note(if clean { "restart" } else { "crash" });
