@@ -13,7 +13,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldhash::{HashMap, HashSet};
 use tokio::sync::Notify;
-use windlass_engine::{ClientId, Command, Context, Engine, Reading, TICK_MS, Tag, Timestamp};
+use windlass_engine::{
+    ClientId, Command, Context, Engine, JobId, JobRef, LeaseCommand, Proof, Reading, TICK_MS, Tag, TakeCommand,
+    Timestamp, Token,
+};
 use windlass_session::Reason;
 use windlass_store::{Commit, Error as StoreError, Journal, Tenure};
 
@@ -257,13 +260,22 @@ impl Hub {
         true
     }
 
-    /// Closes the clients of this daemon: they must begin anew, at another hub. Clients of edges go on there.
+    /// Closes the clients of this daemon: they must begin anew, at another hub. They wait for no more jobs, and return
+    /// those that they have not got. Clients of edges go on there.
     pub(crate) fn evict_own(&self) {
         let core = self.lock();
         let own = core.mailboxes.iter().filter(|(client, _)| client.daemon() == 0);
-        let mailboxes: Vec<_> = own.map(|(_, mailbox)| Arc::clone(mailbox)).collect();
+        let mut own: Vec<_> = own.map(|(client, mailbox)| (*client, Arc::clone(mailbox))).collect();
         drop(core);
-        mailboxes.iter().for_each(|mailbox| mailbox.evict(Reason::ClosedByServer));
+        own.sort_unstable_by_key(|(client, _)| *client);
+        own.iter().for_each(|(_, mailbox)| mailbox.evict(Reason::ClosedByServer));
+        for (client, mailbox) in own {
+            let mut core = self.lock();
+            core.begin(&clock::read(), &self.budget);
+            core.apply(client, Tag::NONE, TakeCommand::Unwait);
+            core.release(client, mailbox.take_unsent_jobs(usize::MAX));
+            self.end(core);
+        }
     }
 
     /// Does all that is due and returns the next deadline. Does nothing while the store may not belong to this daemon.
@@ -589,5 +601,13 @@ impl Core {
 
     fn apply(&mut self, client: ClientId, tag: Tag, command: impl Into<Command>) {
         self.engine.apply(client, tag, command, &mut self.context);
+    }
+
+    /// Returns jobs that the client has not got.
+    fn release(&mut self, client: ClientId, unsent: Vec<(JobId, Token)>) {
+        for (job, token) in unsent {
+            let (job, proof) = (JobRef::Id(job), Proof::Token(token));
+            self.apply(client, Tag::NONE, LeaseCommand::Release { job, proof, front: false });
+        }
     }
 }

@@ -226,6 +226,23 @@ fn the_next_run_has_the_jobs_that_workers_have_in_hand_when_the_daemon_stops() {
     assert_eq!(lease(2), None);
 }
 
+/// Its own clients have gone to another daemon, or are about to: a job for them would count a lost worker there. The
+/// simulator of clusters found this (seed 142).
+#[test]
+fn a_hub_that_gives_up_returns_the_jobs_that_its_own_clients_have_not_got_and_hands_out_none() {
+    let (hub, mailboxes) = hub(Durability::Durable, 2);
+    let from = || From::Listed { queues: vec![Bytes::from_static(b"f")], lease: LeaseTerms::CONNECTION };
+    let take =
+        |wait| TakeCommand::Take(Take { from: from(), select: Select::BestPriority, wait, worker: Bytes::new() });
+    visit(&hub, 1, &mut items([push(10), take(Wait::No).into()]));
+    visit(&hub, 2, &mut items([take(Wait::Forever).into()]));
+    hub.evict_own();
+    let is_ready =
+        |number| hub.with_journal(|engine, _| engine.job(JobId(number)).is_some_and(|it| it.lease().is_none()));
+    assert!(is_ready(1), "it went to nobody else");
+    assert!(mailboxes.iter().all(|it| it.close_reason().is_some()));
+}
+
 /// The simulator of clusters found this (seed 433): the client's thread looks only when the store responds again.
 #[test]
 fn a_reply_that_waits_for_a_commit_behind_a_failed_one_is_rung_for_its_own() {

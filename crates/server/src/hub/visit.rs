@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Proof, Reading, Refusal, Reply, Tag,
-    Take, TakeCommand, Wait, WarningKind,
+    ClientCommand, ClientId, ClientInfo, Command, Event, Reading, Refusal, Reply, Tag, Take, TakeCommand, Wait,
+    WarningKind,
 };
 use windlass_session::Item;
 
@@ -89,10 +89,7 @@ impl Broker for Hub {
         let unsent = core.mailboxes.get(&client).map_or_else(Vec::new, |it| it.take_unsent_jobs(RETURNED_MAX));
         if !unsent.is_empty() {
             core.apply(client, Tag::NONE, TakeCommand::Unwait);
-            for (job, token) in unsent {
-                let (job, proof) = (JobRef::Id(job), Proof::Token(token));
-                core.apply(client, Tag::NONE, LeaseCommand::Release { job, proof, front: false });
-            }
+            core.release(client, unsent);
             self.end(core);
             return false;
         }

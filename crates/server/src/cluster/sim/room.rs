@@ -173,10 +173,15 @@ impl Room {
         if around.rng.chance(50) {
             self.serve(around);
         }
-        for served in self.served.drain(..) {
+        let served = self.served.drain(..).filter_map(|served| {
             around.links.close(served.link, End::Leader, around.now);
-        }
-        self.kept.clear();
+            served.clients
+        });
+        let clients: Vec<_> = served.chain(self.kept.drain(..).map(|kept| kept.clients)).collect();
+        // What an edge has not been told of goes back.
+        let untold = clients.iter().flat_map(EdgeClients::untold);
+        untold.for_each(|(client, job)| around.takes_back(self.hub.epoch(), self.run, client, job));
+        drop(clients);
         self.accepts = false;
         self.yields = true;
         self.hub.with_journal(|engine, journal| {
