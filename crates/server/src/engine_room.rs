@@ -177,7 +177,7 @@ impl EngineRoom {
         }
     }
 
-    /// Ends the ticker: nothing is due any more.
+    /// Ends the ticker: nothing is due any more. In a cluster, jobs that workers have not got are ready for the next leader.
     ///
     /// # Errors
     ///
@@ -185,6 +185,9 @@ impl EngineRoom {
     pub(crate) fn stop_time(&self) -> Result<(), Failure> {
         self.ticker.abort();
         if self.hub.may_act() {
+            if self.hub.has_tenure() {
+                self.hub.give_up();
+            }
             return Ok(());
         }
         Err(match self.hub.deposed() {

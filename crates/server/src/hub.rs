@@ -14,8 +14,7 @@ use bytes::Bytes;
 use foldhash::{HashMap, HashSet};
 use tokio::sync::Notify;
 use windlass_engine::{
-    ClientId, Command, Context, Engine, JobId, JobRef, LeaseCommand, Proof, Reading, TICK_MS, Tag, TakeCommand,
-    Timestamp, Token,
+    ClientId, Command, Context, Engine, JobId, JobRef, LeaseCommand, Proof, Reading, TICK_MS, Tag, Timestamp, Token,
 };
 use windlass_session::Reason;
 use windlass_store::{Commit, Error as StoreError, Journal, Tenure};
@@ -115,6 +114,8 @@ struct Core {
     gathers: bool,
     /// When the ticker visits next; `NEVER` if it has no deadline.
     ticks_at: Timestamp,
+    /// Another daemon is about to lead: no more jobs are handed out.
+    gives_up: bool,
     /// This visit contains a large job.
     large: bool,
     /// The commit that has the newest large job: durable means that no large job is on its way.
@@ -139,6 +140,7 @@ impl Hub {
             acknowledgements: 0,
             gathers: false,
             ticks_at: Timestamp::NEVER,
+            gives_up: false,
             large: false,
             large_until: 0,
         };
@@ -260,10 +262,11 @@ impl Hub {
         true
     }
 
-    /// Closes the clients of this daemon: they must begin anew, at another hub. They wait for no more jobs, and return
-    /// those that they have not got. Clients of edges go on there.
-    pub(crate) fn evict_own(&self) {
-        let core = self.lock();
+    /// Hands out no more jobs, and closes the clients of this daemon: they must begin anew, at another hub. They return
+    /// the jobs that they have not got. Clients of edges go on there.
+    pub(crate) fn give_up(&self) {
+        let mut core = self.lock();
+        core.gives_up = true;
         let own = core.mailboxes.iter().filter(|(client, _)| client.daemon() == 0);
         let mut own: Vec<_> = own.map(|(client, mailbox)| (*client, Arc::clone(mailbox))).collect();
         drop(core);
@@ -272,7 +275,6 @@ impl Hub {
         for (client, mailbox) in own {
             let mut core = self.lock();
             core.begin(&clock::read(), &self.budget);
-            core.apply(client, Tag::NONE, TakeCommand::Unwait);
             core.release(client, mailbox.take_unsent_jobs(usize::MAX));
             self.end(core);
         }
@@ -288,6 +290,7 @@ impl Hub {
         let Core { engine, context, .. } = &mut *core;
         engine.tick(context);
         let (next, now, is_starved) = (engine.next_deadline(), context.now, engine.is_starved());
+        let is_starved = is_starved && !core.gives_up;
         core.ticks_at = next.unwrap_or(Timestamp::NEVER);
         self.end(core);
         self.starved.store(is_starved, Ordering::Release);
@@ -587,7 +590,7 @@ impl Core {
     /// A thread that waited for the lock may have an earlier time than the thread before it. The engine's time does not
     /// go back.
     fn begin(&mut self, reading: &Reading, budget: &Budget) {
-        self.context.room = budget.room();
+        self.context.room = if self.gives_up { 0 } else { budget.room() };
         if !reading.is_older_than(self.context.now, &self.context.clock) {
             (self.context.now, self.context.clock) = (reading.now, reading.clock);
         }

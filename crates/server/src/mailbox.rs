@@ -341,12 +341,6 @@ impl Mailbox {
         std::mem::replace(&mut inner.unsent_jobs, rest)
     }
 
-    /// The jobs for the owner here.
-    #[cfg(test)]
-    pub(crate) fn jobs(&self) -> Vec<JobId> {
-        self.lock().mail.iter().filter_map(Letter::job).map(|(job, _)| job).collect()
-    }
-
     /// The peer has taken some of the owner's bytes, or had none to take.
     pub(crate) fn moved(&self, now: Timestamp) {
         self.moved_at.store(now.0, Ordering::Relaxed);

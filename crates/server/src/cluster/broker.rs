@@ -58,7 +58,7 @@ impl ClusterBroker {
         let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
         self.edge.begin();
         if let Some(hub) = self.hub.swap(None) {
-            hub.evict_own();
+            hub.give_up();
             hub.stop();
         }
     }

@@ -12,8 +12,6 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 use tokio::sync::Notify;
-#[cfg(test)]
-use windlass_engine::JobId;
 use windlass_engine::{ClientId, Command, Tag, TakeCommand};
 use windlass_link::{Ask, Edge as EdgeNumber, Say, VERSION};
 use windlass_session::Item;
@@ -146,14 +144,6 @@ impl EdgeClients {
     #[cfg(test)]
     pub(super) const fn keeps(&self) -> bool {
         !self.before.is_empty()
-    }
-
-    /// Jobs for clients that the edge has not been told of.
-    #[cfg(test)]
-    pub(super) fn untold(&self) -> Vec<(ClientId, JobId)> {
-        let before = self.before.iter().flat_map(Self::untold);
-        let own = self.clients.iter().flat_map(|(client, it)| it.mailbox.jobs().into_iter().map(|job| (*client, job)));
-        before.chain(own).collect()
     }
 
     #[cfg(test)]

@@ -236,7 +236,7 @@ fn a_hub_that_gives_up_returns_the_jobs_that_its_own_clients_have_not_got_and_ha
         |wait| TakeCommand::Take(Take { from: from(), select: Select::BestPriority, wait, worker: Bytes::new() });
     visit(&hub, 1, &mut items([push(10), take(Wait::No).into()]));
     visit(&hub, 2, &mut items([take(Wait::Forever).into()]));
-    hub.evict_own();
+    hub.give_up();
     let is_ready =
         |number| hub.with_journal(|engine, _| engine.job(JobId(number)).is_some_and(|it| it.lease().is_none()));
     assert!(is_ready(1), "it went to nobody else");

@@ -302,13 +302,6 @@ impl Laws {
         }
     }
 
-    /// A leader takes back a job that the client has not got.
-    pub(super) fn taken_back(&mut self, epoch: u64, who: Who, number: JobId) {
-        let Some((_, job)) = self.of(number) else { return };
-        let own = job.holders.iter_mut().filter(|it| it.who == who && it.known_to == Some(epoch));
-        own.for_each(|it| it.known_to = None);
-    }
-
     /// A client claims a job of a leader that has begun.
     pub(super) fn claims(&mut self, epoch: u64, who: Who, (number, token): (JobId, Token), in_grace: bool) {
         // The claim of a client that has left is beaten when the holder's comes, and hurts no one.

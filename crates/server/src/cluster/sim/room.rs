@@ -169,19 +169,15 @@ impl Room {
 
     /// Gives the store back in order, when everything is committed. Its sockets are closed.
     pub(super) fn stop(&mut self, around: &mut Around) {
+        self.hub.give_up();
         // The thread of the links may have one more turn.
         if around.rng.chance(50) {
             self.serve(around);
         }
-        let served = self.served.drain(..).filter_map(|served| {
+        for served in self.served.drain(..) {
             around.links.close(served.link, End::Leader, around.now);
-            served.clients
-        });
-        let clients: Vec<_> = served.chain(self.kept.drain(..).map(|kept| kept.clients)).collect();
-        // What an edge has not been told of goes back.
-        let untold = clients.iter().flat_map(EdgeClients::untold);
-        untold.for_each(|(client, job)| around.takes_back(self.hub.epoch(), self.run, client, job));
-        drop(clients);
+        }
+        self.kept.clear();
         self.accepts = false;
         self.yields = true;
         self.hub.with_journal(|engine, journal| {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use windlass_engine::{Claim, ClientId, Holder, Job, JobId, Lease};
+use windlass_engine::{Claim, ClientId, Holder, Job, Lease};
 use windlass_link::Edge as EdgeNumber;
 use windlass_testkit::rng::Rng;
 use windlass_testkit::sim::Tally;
@@ -118,11 +118,6 @@ impl Around {
         let serial = self.laws.serial(serial(job.body()), job.id, Some(epoch));
         let leader = (epoch, self.is_leader(epoch));
         who.into_iter().for_each(|who| self.laws.leased(leader, serial, (job.id, lease.token), who, bound));
-    }
-
-    /// A leader takes back a job that the client has not got.
-    pub(super) fn takes_back(&mut self, epoch: u64, own: Run, client: ClientId, job: JobId) {
-        self.whose(own, client).into_iter().for_each(|who| self.laws.taken_back(epoch, who, job));
     }
 
     /// A client of an edge claims what it has.
