@@ -139,6 +139,11 @@ impl Grace {
         self.returned.contains(&job)
     }
 
+    /// The job has no listener left, and has not ended: another one may bring it back.
+    pub(crate) fn may_return(&mut self, job: JobId) {
+        self.returned.remove(&job);
+    }
+
     /// The job that a worker means that expects its return.
     pub(crate) fn expected_by(&self, client: ClientId, job: &JobRef) -> Option<JobId> {
         let mut named = self.expected.iter().filter(|(_, expected)| expected.client == client);

@@ -8,13 +8,14 @@ use super::place::{count, move_job, remember_move, remember_put, remove_job};
 use super::serve::serve;
 use super::state::State;
 use crate::context::Context;
-use crate::jobs::{Cycle, Job, JobState, Slot, Unfit};
+use crate::jobs::{Cycle, JobState, Slot, Unfit};
 use crate::request::RepayTo;
 
 /// Makes a job ready that was in another state: at its own position, or with a new rank, behind (or before) all its
 /// equals.
 pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, context: &mut Context) {
-    if state.jobs.at(slot).is_some_and(Job::is_abandoned) {
+    if let Some(job) = state.jobs.at(slot).filter(|job| job.is_abandoned()) {
+        state.grace.may_return(job.id);
         remove_job(state, slot, context);
         return;
     }

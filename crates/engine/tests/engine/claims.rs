@@ -288,6 +288,25 @@ fn a_foreground_job_comes_back_under_its_number() {
     broker.says(3, pushed(7, foreground()), ["3 ended j7 lost"]);
 }
 
+/// The clients of one daemon leave before those of another have claimed: the job has not ended.
+#[test]
+fn a_foreground_job_that_its_first_listener_leaves_comes_back_for_the_next_one() {
+    for has_worker in [false, true] {
+        let mut broker = successor([]);
+        broker.says(1, pushed(7, foreground()), []);
+        if has_worker {
+            broker.says(2, holds(7, 1), []);
+        }
+        broker.says(1, ClientCommand::Close, []);
+        broker.says(2, ClientCommand::Close, []);
+        assert_eq!(broker.place(7), "gone");
+        broker.says(3, pushed(7, foreground()), []);
+        assert_eq!(broker.place(7), "ready");
+        broker.says(4, holds(7, 2), []);
+        assert_eq!(broker.place(7), "leased");
+    }
+}
+
 #[test]
 fn a_foreground_job_without_a_worker_is_delivered_after_the_grace() {
     let mut broker = successor([]);
