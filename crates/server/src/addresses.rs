@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 
 use crate::failure::Failure;
-use crate::listen::Bound;
+use windlass_net::listen::Bound;
 
 /// The first address of each listener's name.
 #[derive(Debug, Default)]

@@ -13,11 +13,12 @@ use windlass_session::Listen;
 use crate::config::{Config, Server};
 use crate::door::{BoundDoor, Door, Entrance};
 use crate::failure::{Failure, Unbound};
-use crate::handed::Handed;
-use crate::listen::{self, Acceptor, Bound};
-use crate::protocols::{self, Served};
+use crate::protocols;
 use crate::run;
 use crate::trying::{self, Trying};
+use windlass_net::handed::Handed;
+use windlass_net::listen::{self, Acceptor, Bound};
+use windlass_net::served::Served;
 
 /// How often an address at its default that is in use is tried again.
 const TRY_LATE_EVERY: Duration = Duration::from_secs(1);

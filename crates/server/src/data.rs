@@ -15,7 +15,6 @@ use windlass_store::{
     Recovered, Remote, Report, Restore, Salvage, State, StoreConfig,
 };
 
-use crate::clock;
 use crate::config::Config;
 use crate::door::Door;
 use crate::failure::Failure;
@@ -23,6 +22,7 @@ use crate::progress::Progress;
 use crate::protocols;
 use crate::random::random_seed;
 use crate::trying::{TRY_EVERY, Trying};
+use windlass_hub::clock;
 
 /// At most this many unreadable places are listed.
 const NAMED_MAX: usize = 20;
@@ -380,7 +380,7 @@ mod tests {
 
     use super::*;
     use crate::config::fixture;
-    use crate::logging::captured;
+    use windlass_hub::testing::captured;
 
     fn config(dir: &Path) -> Config {
         Config { data_dir: dir.join("data"), ..fixture::config("") }

@@ -4,8 +4,8 @@ use std::fs;
 
 use windlass_engine::{ClientRow, Cursor, JobStateKind, Query, QueueRow, Reply, Stats, WorkerRow};
 
-use crate::listen::Acceptor;
-use crate::logging::limited::shown;
+use windlass_hub::limited::shown;
+use windlass_net::listen::Acceptor;
 
 /// At most this many connections and queues are logged, and one visit to the engine reads this many rows.
 const ROWS_MAX: u32 = 100;
@@ -126,10 +126,10 @@ mod tests {
     use windlass_store::Journal;
 
     use super::*;
-    use crate::broker::Broker as _;
-    use crate::hub::{Durability, Hub};
-    use crate::listen::tests::acceptor;
-    use crate::logging::captured;
+    use windlass_hub::broker::Broker as _;
+    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::testing::captured;
+    use windlass_net::testing::acceptor;
 
     #[test]
     fn the_queues_with_the_most_jobs_are_listed_and_the_others_counted() {

@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 use windlass_config::ListenAddress;
 use windlass_session::protocol::{Daemon, Page};
 
-use crate::client::Clients;
 use crate::control::Control;
 use crate::export::Exports;
 use crate::figures::Figures;
-use crate::listen::{Acceptor, Bound, KeepAlive, SocketFile};
-use crate::logging::limited::warn_limited;
-pub use crate::places::Admitted;
-use crate::places::Places;
+use windlass_hub::warn_limited;
+use windlass_net::client::Clients;
+use windlass_net::listen::{Acceptor, Bound, KeepAlive, SocketFile};
+pub use windlass_net::places::Admitted;
+use windlass_net::places::Places;
 
 /// A listener beside those of the protocols, as it is configured.
 pub trait Door: Send + Sync + fmt::Debug {

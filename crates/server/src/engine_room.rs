@@ -11,22 +11,22 @@ use windlass_config::Error as ConfigError;
 use windlass_engine::{Context, Engine, TICK_MS};
 use windlass_store::{Checkpointer, Guard, Journal, Log, Recovered};
 
-use crate::budget::Budget;
-use crate::checkpoints::Checkpoints;
-use crate::clock;
-use crate::commit::{CommitTimeouts, Committer, Pace};
 use crate::config::{self, Config};
 use crate::data::Store;
 use crate::dead::DropsTold;
 use crate::export::Exports;
 use crate::failure::{Failure, no_threads};
 use crate::figures::RoomFigures;
-use crate::hub::{Durability, Hub};
 use crate::on_dead;
-use crate::protocols::{self, ProtocolNames};
+use crate::protocols;
 use crate::random::random_seed;
 use crate::reconcile::Desired;
-use crate::serving::ThreadSlots;
+use windlass_hub::budget::Budget;
+use windlass_hub::checkpoints::Checkpoints;
+use windlass_hub::clock;
+use windlass_hub::commit::{CommitTimeouts, Committer, Pace};
+use windlass_hub::hub::{Durability, Hub};
+use windlass_net::serving::ThreadSlots;
 
 /// How long after a failed commit the committing thread tries the store again.
 const STORE_RETRY: Duration = Duration::from_secs(1);
@@ -78,8 +78,7 @@ impl Prepared {
         engine.set_reader(Arc::new(protocols::bridge(config)));
         on_dead::set(&mut engine, config);
         let (durability, pace) = pace(config);
-        let hub =
-            Hub::new(engine, journal, durability, random_seed()).sharing(budget).naming(ProtocolNames::of(config));
+        let hub = Hub::new(engine, journal, durability, random_seed()).sharing(budget).naming(protocols::names(config));
         let tenure = guard.as_ref().and_then(Guard::tenure);
         let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit).under(tenure));
         Self { hub, log, checkpointer, guard, pace }
@@ -106,7 +105,8 @@ impl Prepared {
         let committer = Committer::start(Arc::clone(&hub), log, guard, pace).map_err(no_threads)?;
         let log_max = LOG_WARN_MULTIPLE * u64::from(config.store.checkpoint);
         let quiet = config.store.checkpoint_quiet.into();
-        let checkpoints = Checkpoints::start(checkpointer, quiet, log_max, exports).map_err(no_threads)?;
+        let (checkpoints, requests) = Checkpoints::start(checkpointer, quiet, log_max).map_err(no_threads)?;
+        exports.come_from(requests);
         // The new number of starts must be on the disk before the first lend key is given out: lend keys contain it.
         hub.first_commit().await;
         if let Some(slots) = slots.filter(|_| pace.interval.is_none()) {

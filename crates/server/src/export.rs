@@ -6,12 +6,12 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::mpsc as std_mpsc;
-use std::thread::{Builder, Thread};
+use std::thread::Builder;
 
 use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use windlass_hub::checkpoints::Requests;
 use windlass_store::{Checkpointer, ExportError, Picture};
 
 use crate::config::Config;
@@ -51,9 +51,7 @@ pub struct Exports {
 /// Where exports come from.
 #[derive(Debug)]
 struct Source {
-    requests: std_mpsc::Sender<Request>,
-    /// The checkpoint thread, which sleeps.
-    thread: Thread,
+    requests: Requests,
     place: Arc<Semaphore>,
 }
 
@@ -65,8 +63,8 @@ pub struct Export {
 
 impl Exports {
     /// The checkpoint thread serves the requests from now on.
-    pub(crate) fn come_from(&self, requests: std_mpsc::Sender<Request>, thread: Thread) {
-        self.source.store(Some(Arc::new(Source { requests, thread, place: Arc::new(Semaphore::new(1)) })));
+    pub(crate) fn come_from(&self, requests: Requests) {
+        self.source.store(Some(Arc::new(Source { requests, place: Arc::new(Semaphore::new(1)) })));
     }
 
     /// The store is with another daemon from now on.
@@ -81,11 +79,13 @@ impl Exports {
     /// Another one is under way, the daemon stops, or another daemon has the store.
     pub fn begin(&self) -> Result<Export, NoExport> {
         let source = self.source.load();
-        let Source { requests, thread, place } = source.as_deref().ok_or(NoExport::Elsewhere)?;
+        let Source { requests, place } = source.as_deref().ok_or(NoExport::Elsewhere)?;
         let place = Arc::clone(place).try_acquire_owned().map_err(|_| NoExport::Busy)?;
         let (to, chunks) = mpsc::channel(CHUNKS_MAX);
-        requests.send(Request { to, place }).map_err(|_| NoExport::Stopping)?;
-        thread.unpark();
+        let request = Request { to, place };
+        if !requests.send(|checkpointer| request.serve(checkpointer)) {
+            return Err(NoExport::Stopping);
+        }
         Ok(Export { chunks })
     }
 }
@@ -106,8 +106,7 @@ impl Export {
 }
 
 /// A request to the checkpoint thread.
-#[derive(Debug)]
-pub(crate) struct Request {
+struct Request {
     to: mpsc::Sender<Result<Bytes, NoExport>>,
     /// Free for the next export when this one has ended.
     place: OwnedSemaphorePermit,
@@ -115,7 +114,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// Takes the picture, and has another thread write its lines.
-    pub(crate) fn serve(self, checkpointer: &mut Checkpointer) {
+    fn serve(self, checkpointer: &mut Checkpointer) {
         let to = self.to.clone();
         let begun = checkpointer.picture().map_err(|why| why.to_string()).and_then(|picture| {
             let thread = Builder::new().name("export".to_owned()).spawn(move || self.write(&picture));
@@ -217,9 +216,8 @@ mod tests {
     #[test]
     fn an_export_begins_at_the_daemon_that_has_the_store() {
         let exports = Exports::default();
-        let (requests, _requested) = std_mpsc::channel();
         assert!(matches!(exports.begin(), Err(NoExport::Elsewhere)));
-        exports.come_from(requests, std::thread::current());
+        exports.come_from(Requests::to_no_thread());
         let first = exports.begin().unwrap();
         assert!(matches!(exports.begin(), Err(NoExport::Busy)), "{first:?}");
         exports.end();

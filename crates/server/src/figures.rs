@@ -9,16 +9,16 @@ use std::sync::atomic::Ordering;
 use arc_swap::ArcSwapOption;
 use windlass_store::{LogTail, StoreFigures};
 
-use crate::budget::Budget;
-use crate::commit::CommitTimes;
-use crate::hub::Hub;
-use crate::listen::Acceptor;
-use crate::protocols::Served;
-use crate::tls::Handshaker;
-use crate::traffic::Traffic;
+use windlass_hub::budget::Budget;
+use windlass_hub::commit::CommitTimes;
+use windlass_hub::hub::Hub;
+use windlass_net::listen::Acceptor;
+use windlass_net::served::Served;
+use windlass_net::tls::Handshaker;
+use windlass_net::traffic::Traffic;
 
-pub use crate::commit::{BOUNDS_US, CommitDurations};
-pub use crate::traffic::{Counts, ProtocolTraffic};
+pub use windlass_hub::commit::{BOUNDS_US, CommitDurations};
+pub use windlass_net::traffic::{Counts, ProtocolTraffic};
 
 /// Where the figures are read.
 #[derive(Clone)]
@@ -145,7 +145,7 @@ mod tests {
     use windlass_store::{Journal, Log as _, MemoryLog};
 
     use super::*;
-    use crate::hub::Durability;
+    use windlass_hub::hub::Durability;
 
     #[test]
     fn figures_of_the_engine_room() {

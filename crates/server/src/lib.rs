@@ -21,15 +21,8 @@
 
 mod addresses;
 mod binding;
-mod broker;
-mod budget;
-mod checkpoints;
-pub mod client;
-mod clock;
 pub mod cluster;
-mod commit;
 pub mod config;
-mod connection;
 pub mod control;
 mod data;
 mod dead;
@@ -39,38 +32,25 @@ mod engine_room;
 pub mod export;
 mod failure;
 pub mod figures;
-mod handed;
-mod hub;
 pub mod import;
-mod listen;
 pub mod logging;
-mod mailbox;
 mod notify;
 mod on_dead;
-mod output;
-mod patience;
-mod places;
 pub mod progress;
 mod protocols;
-mod published;
 mod random;
-pub mod rates;
 mod reconcile;
 mod recurring;
 mod role;
 mod rules;
 mod run;
-mod serving;
 #[cfg(test)]
 mod stall_tests;
-mod stream;
 mod throttles;
-mod tls;
-mod traffic;
-mod tries;
 mod trying;
-mod waking;
 mod warnings;
+
+pub use windlass_net::{client, rates};
 
 pub use data::{accept_loss, compact, look, move_store, salvage, verify};
 pub use failure::Failure;

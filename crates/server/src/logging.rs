@@ -1,8 +1,6 @@
 //! Log lines on standard error or in a file, as text or JSON. Lines that could be logged without end go through
 //! `limited`.
 
-pub(crate) mod limited;
-
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::env;
 use std::fs::File;
@@ -189,12 +187,6 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     let backtrace = Backtrace::capture();
     let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| tracing::field::display(backtrace));
     tracing::error!(place, backtrace, "panic: {}", text.unwrap_or("not text"));
-}
-
-/// The text that this thread logs while `run` runs.
-#[cfg(test)]
-pub(crate) fn captured(run: impl FnOnce()) -> String {
-    tests::captured(&Log::default(), run)
 }
 
 #[cfg(test)]

@@ -8,44 +8,21 @@ use bytes::Bytes;
 use windlass_bridge::{Bridge, Side};
 use windlass_config::{Error, Tls};
 use windlass_engine::{QueueCommand, QueueImage, Refusal};
-use windlass_session::protocol::{Daemon, Endpoint, Protocol, ServedQueue, SessionFactory};
+use windlass_session::protocol::{Daemon, Endpoint, Protocol, ServedQueue};
 
-use crate::broker::Broker;
-use crate::clock;
 use crate::config::{self, Config};
 use crate::failure::Failure;
 use crate::random::random_seed;
-use crate::tls::Handshaker;
+use windlass_hub::broker::Broker;
+use windlass_hub::clock;
+use windlass_hub::names::ProtocolNames;
+use windlass_net::served::Served;
+use windlass_net::tls::Handshaker;
 
-/// An endpoint with its TLS.
-#[derive(Clone)]
-pub(crate) struct Served {
-    /// As at the start.
-    pub(crate) endpoint: Endpoint,
-    /// Makes the sessions of new connections.
-    pub(crate) sessions: Arc<ArcSwap<SessionFactory>>,
-    /// For TCP sockets; Unix sockets are never encrypted.
-    pub(crate) tls: Option<Arc<Handshaker>>,
-}
-
-/// The protocols' names, for lines to the operator.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ProtocolNames(Vec<(windlass_engine::Protocol, &'static str, &'static str)>);
-
-impl ProtocolNames {
-    pub(crate) fn of(config: &Config) -> Self {
-        Self(config.protocols.iter().map(|protocol| (protocol.id(), protocol.name(), protocol.title())).collect())
-    }
-
-    /// The name of a protocol's section.
-    pub(crate) fn name(&self, protocol: windlass_engine::Protocol) -> &'static str {
-        self.0.iter().find(|(id, ..)| *id == protocol).map_or("?", |(_, name, _)| name)
-    }
-
-    /// A protocol's common name.
-    pub(crate) fn title(&self, protocol: windlass_engine::Protocol) -> &'static str {
-        self.0.iter().find(|(id, ..)| *id == protocol).map_or("other", |(.., title)| title)
-    }
+/// The names of the configured protocols.
+pub(crate) fn names(config: &Config) -> ProtocolNames {
+    let name = |protocol: &Arc<dyn Protocol>| (protocol.id(), protocol.name(), protocol.title());
+    ProtocolNames::new(config.protocols.iter().map(name).collect())
 }
 
 /// The endpoints of all protocols.
@@ -169,8 +146,8 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use crate::hub::{Durability, Hub};
-    use crate::tls::tests::Files;
+    use windlass_hub::hub::{Durability, Hub};
+    use windlass_net::testing::Files;
 
     #[test]
     fn patterns_of_failures_stand_under_the_protocols_names_of_queues() {
@@ -196,7 +173,7 @@ mod tests {
         let (guarded, encrypted) = (|it: &Served| it.endpoint.guarded, |it: &Served| it.tls.is_some());
         let encrypts = format!("[gearman.tls]\n{}", files.toml());
         assert_eq!((names(&encrypts, guarded), names(&encrypts, encrypted)), (vec![], vec!["gearman"]));
-        let demands = format!("{encrypts}client_ca = {:?}", files.1.certificate);
+        let demands = format!("{encrypts}client_ca = {:?}", files.tls.certificate);
         assert_eq!((names(&demands, guarded), names(&demands, encrypted)), (vec!["gearman"], vec!["gearman"]));
         assert_eq!(names("", encrypted), [""; 0]);
     }

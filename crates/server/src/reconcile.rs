@@ -8,13 +8,13 @@ use bytes::Bytes;
 use windlass_config::Error;
 use windlass_engine::{Bridge, Cursor, Query, QueueCommand, QueueRow, Refusal, Reply};
 
-use crate::broker::Broker;
 use crate::config::Config;
-use crate::hub::Hub;
 use crate::on_dead;
 use crate::recurring::{self, Recurring};
 use crate::rules::{self, Rules};
 use crate::throttles::{self, Throttles};
+use windlass_hub::broker::Broker;
+use windlass_hub::hub::Hub;
 
 /// The state that the configuration requires.
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use windlass_config::Error;
 use windlass_engine::{Cursor, NewSchedule, Protocol, Query, Reply, Schedule, ScheduleCommand, ScheduleRef};
 use windlass_session::protocol::Schedules;
 
-use crate::broker::Broker;
 use crate::config::Config;
 use crate::reconcile::Reconciliation;
+use windlass_hub::broker::Broker;
 
 /// The names of all configured schedules begin with this.
 const CONFIGURED: &str = "configuration: ";
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use crate::hub::{Durability, Hub};
+    use windlass_hub::hub::{Durability, Hub};
 
     fn hub(limits: Limits) -> Hub {
         Hub::new(Engine::new(limits, 7), Journal::new(), Durability::Soon, 7)

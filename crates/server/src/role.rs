@@ -8,8 +8,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::broker::Broker;
-use crate::budget::Budget;
 use crate::cluster::{Cluster, ClusterBroker, Listening, Relay, View};
 use crate::config::Config;
 use crate::data::Store;
@@ -17,11 +15,13 @@ use crate::engine_room::{EngineRoom, Prepared};
 use crate::export::Exports;
 use crate::failure::Failure;
 use crate::figures::Figures;
-use crate::listen::Acceptor;
-use crate::logging::limited;
 use crate::notify;
-use crate::protocols::Served;
 use crate::reconcile::{self, Desired};
+use windlass_hub::broker::Broker;
+use windlass_hub::budget::Budget;
+use windlass_hub::limited;
+use windlass_net::listen::Acceptor;
+use windlass_net::served::Served;
 
 /// Where the store is when the daemon starts.
 pub(crate) enum Place {
@@ -57,7 +57,7 @@ impl Roles {
     /// The queue, as connections see it.
     pub(crate) fn broker(&self) -> Arc<dyn Broker> {
         match self {
-            Self::Alone(prepared) => Arc::<crate::hub::Hub>::clone(prepared.hub()),
+            Self::Alone(prepared) => Arc::<windlass_hub::hub::Hub>::clone(prepared.hub()),
             Self::Cluster(broker, ..) => Arc::<ClusterBroker>::clone(broker),
         }
     }

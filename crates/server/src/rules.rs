@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use windlass_engine::{Backoff, Bridge, Codec, QueueCommand, QueueRow, QueueRules, Retry};
 
-use crate::broker::Broker;
 use crate::config::{self, Config};
 use crate::reconcile::{Reconciliation, agree_on_queues};
+use windlass_hub::broker::Broker;
 
 /// By queue.
 pub(crate) type Rules = BTreeMap<Bytes, QueueRules>;
@@ -66,8 +66,8 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use crate::hub::{Durability, Hub};
     use crate::reconcile::configured;
+    use windlass_hub::hub::{Durability, Hub};
 
     fn wanted_of(text: &str) -> Rules {
         wanted(&config(text))

@@ -9,26 +9,27 @@ use windlass_engine::Rights;
 
 use crate::addresses::Addresses;
 use crate::binding::Sockets;
-use crate::budget::Budget;
 use crate::cluster::Listening;
 use crate::config::{Config, Server};
-use crate::connection::{Bounds, Shared};
 use crate::control::{self, Control, EarlySignals, Heeded, Reloader, Signals, Values};
 use crate::data::{self, Store};
 use crate::door::{BoundDoor, Connects, Inside, Renewable};
 use crate::export::Exports;
 use crate::failure::{Failure, no_threads};
 use crate::figures::Figures;
-use crate::listen::{Acceptor, Bound, SocketFile};
 use crate::notify;
-use crate::patience::Patience;
-use crate::places::PlaceLimits;
-use crate::protocols::{self, ProtocolNames, Served};
-use crate::rates::Allowance;
+use crate::protocols;
 use crate::reconcile::Desired;
 use crate::role::{Place, Roles};
-use crate::serving::Threads;
 use crate::warnings;
+use windlass_hub::budget::Budget;
+use windlass_net::connection::{Bounds, Shared};
+use windlass_net::listen::{Acceptor, Bound, SocketFile};
+use windlass_net::patience::Patience;
+use windlass_net::places::PlaceLimits;
+use windlass_net::rates::Allowance;
+use windlass_net::served::Served;
+use windlass_net::serving::Threads;
 
 /// How long the handle of a foreground job waits for the job's result, so that both leave together.
 const HOLD_MAX: Duration = Duration::from_millis(2);
@@ -114,9 +115,12 @@ async fn serve(
     let roles = Roles::new(place, config, &budget, &sockets.served);
     let shared = Shared::new(roles.broker(), budget, bounds(config));
     let Server { poll, .. } = config.server;
-    let wanted_threads = (config.server.threads_or_default(), config.server.helpers(config.durability));
+    let wanted_threads = (
+        config.server.threads_or_default(),
+        config.server.helpers(config.durability == crate::config::Durability::Sync),
+    );
     let (threads, thread_slots) = Threads::start(wanted_threads, &shared, poll).map_err(no_threads)?;
-    let names = ProtocolNames::of(config);
+    let names = protocols::names(config);
     let acceptor = Arc::new(Acceptor::new(names, thread_slots, shared, places(config)));
     let Sockets { served, bound, doors, late } = sockets;
     // Until here a signal to stop ends the process at once: nothing has begun.
@@ -271,10 +275,10 @@ mod tests {
 
     use super::*;
     use crate::config::fixture;
-    use crate::hub::{Durability, Hub};
-    use crate::listen::tests::acceptor;
-    use crate::logging::captured;
-    use crate::tls::tests::Files;
+    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::testing::captured;
+    use windlass_net::testing::Files;
+    use windlass_net::testing::acceptor;
 
     #[test]
     fn the_limit_on_open_files_is_raised_for_connections_and_never_lowered() {

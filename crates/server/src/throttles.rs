@@ -7,9 +7,9 @@ use bytes::Bytes;
 use windlass_config::Period;
 use windlass_engine::{QueueCommand, QueueRow, Throttle};
 
-use crate::broker::Broker;
 use crate::config::Config;
 use crate::reconcile::{Reconciliation, agree_on_queues};
+use windlass_hub::broker::Broker;
 
 /// By queue.
 pub(crate) type Throttles = BTreeMap<Bytes, Throttle>;
@@ -45,8 +45,8 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use crate::hub::{Durability, Hub};
     use crate::reconcile::configured;
+    use windlass_hub::hub::{Durability, Hub};
 
     fn wanted_of(text: &str) -> Throttles {
         wanted(&config(&format!("[faktory.throttles]\n{text}")))

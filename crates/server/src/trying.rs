@@ -37,7 +37,7 @@ mod tests {
 
     use super::*;
     use crate::config::fixture;
-    use crate::logging::captured;
+    use windlass_hub::testing::captured;
 
     #[test]
     fn it_tries_again_until_the_timeout_and_says_so_once() {

@@ -8,11 +8,11 @@ use windlass_engine::{ClientId, Command, Reading, Refusal, Reply};
 use windlass_session::Item;
 
 use super::edge::{Edge, Handover};
-use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
-use crate::budget::Budget;
-use crate::clock;
-use crate::hub::Hub;
-use crate::mailbox::{Mail, Mailbox};
+use windlass_hub::broker::{Batch, Broker, CommitDuty, Health, Visited};
+use windlass_hub::budget::Budget;
+use windlass_hub::clock;
+use windlass_hub::hub::Hub;
+use windlass_hub::mailbox::{Mail, Mailbox};
 
 /// Where connections find the queue.
 #[derive(Debug)]
@@ -122,8 +122,8 @@ mod tests {
 
     use super::*;
     use crate::cluster::leader::EdgeClients;
-    use crate::hub::Durability;
-    use crate::serving::nowhere;
+    use windlass_hub::hub::Durability;
+    use windlass_hub::testing::nowhere;
 
     /// Its link's task may have one more turn.
     #[test]

@@ -29,11 +29,11 @@ use windlass_engine::{
 use windlass_link::{Ask, Bounds, Edge as EdgeNumber, Known, Ledger, Say, Welcome};
 use windlass_session::{Item, Reason};
 
-use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
-use crate::budget::{Budget, Hold};
-use crate::clock;
-use crate::mailbox::{Mail, Mailbox};
-use crate::published::Publication;
+use windlass_hub::broker::{Batch, Broker, CommitDuty, Health, Visited};
+use windlass_hub::budget::{Budget, Hold};
+use windlass_hub::clock;
+use windlass_hub::mailbox::{Mail, Mailbox};
+use windlass_hub::published::Publication;
 
 #[cfg(test)]
 mod leaders;

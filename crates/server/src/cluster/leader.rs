@@ -17,12 +17,12 @@ use windlass_link::{Ask, Edge as EdgeNumber, Say, VERSION};
 use windlass_session::Item;
 
 use super::link::BEAT;
-use crate::broker::{Batch, Broker as _, Visited};
-use crate::budget::Hold;
-use crate::clock;
-use crate::hub::Hub;
-use crate::mailbox::{Letter, Mail, Mailbox};
-use crate::serving::{Due, Ringer, Seat};
+use windlass_hub::broker::{Batch, Broker as _, Visited};
+use windlass_hub::budget::Hold;
+use windlass_hub::clock;
+use windlass_hub::hub::Hub;
+use windlass_hub::mailbox::{Letter, Mail, Mailbox};
+use windlass_hub::waker::{ConnectionId, Waker, WithMail};
 
 #[cfg(test)]
 mod tests;
@@ -40,13 +40,12 @@ pub(super) struct EdgeClients {
     /// All its clients' numbers contain it.
     number: EdgeNumber,
     bytes_max: usize,
-    ringer: Arc<Ringer>,
+    with_mail: Arc<WithMail>,
     clients: HashMap<ClientId, Member>,
     /// Clients with items that may be done now, each once.
     ready: VecDeque<ClientId>,
     /// Clients whose connections have ended.
     closing: Vec<ClientId>,
-    due: Due,
     /// Rung when the newest commit that the edge waits for is durable.
     bell: Arc<Mailbox>,
     /// The newest commit that the edge waits for.
@@ -99,19 +98,18 @@ impl Member {
 impl EdgeClients {
     /// `rung` is notified when there is something to send.
     pub(super) fn new(hub: Arc<Hub>, number: EdgeNumber, bytes_max: usize, rung: Arc<Notify>) -> Self {
-        let ringer = Arc::new(Ringer::for_link(rung));
-        let seat = Seat { index: 0, client: ClientId(u64::MAX) };
-        let bell = Arc::new(Mailbox::forwarding(bytes_max, Arc::clone(&hub.budget), (Arc::clone(&ringer), seat)));
+        let with_mail = Arc::new(WithMail::new(rung));
+        let owner = owner(&with_mail, ClientId(u64::MAX));
+        let bell = Arc::new(Mailbox::forwarding(bytes_max, Arc::clone(&hub.budget), owner));
         let (durable, failed) = (hub.durable(), hub.failed());
         Self {
             hub,
             number,
             bytes_max,
-            ringer,
+            with_mail,
             clients: HashMap::default(),
             ready: VecDeque::new(),
             closing: Vec::new(),
-            due: Due::default(),
             bell,
             gate: 0,
             durable,
@@ -205,7 +203,7 @@ impl EdgeClients {
     }
 
     fn open(&mut self, client: ClientId, room: u64) {
-        let owner = (Arc::clone(&self.ringer), Seat { index: 0, client });
+        let owner = owner(&self.with_mail, client);
         let mailbox = Arc::new(Mailbox::forwarding(self.bytes_max, Arc::clone(&self.hub.budget), owner));
         self.hub.open(client, Arc::clone(&mailbox));
         let member = Member {
@@ -368,10 +366,8 @@ impl EdgeClients {
 
     /// Collects the mail of all clients that have some.
     fn collect(&mut self, says: &mut Vec<Say>) {
-        let mut due = std::mem::take(&mut self.due);
-        self.ringer.take(&mut due);
         let mut mail = Vec::new();
-        for Seat { client, .. } in due.mail.drain(..) {
+        for ConnectionId { client, .. } in self.with_mail.take() {
             let Some(member) = self.clients.get_mut(&client) else { continue };
             let _ = member.mailbox.bell().look();
             let waited = std::mem::take(&mut member.waits);
@@ -399,7 +395,6 @@ impl EdgeClients {
                 self.closing.push(client);
             }
         }
-        self.due = due;
     }
 
     fn note_commits(&mut self, says: &mut Vec<Say>) {
@@ -418,6 +413,11 @@ impl EdgeClients {
             self.hub.ring_when_durable(self.gate, &self.bell);
         }
     }
+}
+
+/// The owner of a client's mailbox.
+fn owner(with_mail: &Arc<WithMail>, client: ClientId) -> (Arc<dyn Waker>, ConnectionId) {
+    (Arc::clone(with_mail) as Arc<dyn Waker>, ConnectionId { index: 0, client })
 }
 
 /// The commands among the items, without claims.

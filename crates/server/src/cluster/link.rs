@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, Item, OLDEST, Rejection};
 
 use super::tls::Tls;
-use crate::clock;
+use windlass_hub::clock;
 
 mod follow;
 mod serve;

@@ -14,7 +14,7 @@ use windlass_engine::{ClientId, Protocol};
 use windlass_link::Edge;
 use windlass_session::protocol::Publications;
 
-use crate::logging::limited::warn_limited;
+use windlass_hub::warn_limited;
 
 /// Bytes of messages that may wait for one daemon.
 const WAITING_MAX: usize = 8 << 20;

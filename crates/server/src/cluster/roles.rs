@@ -26,9 +26,9 @@ use super::view::View;
 use crate::config::Config;
 use crate::data::{self, Store};
 use crate::failure::{Failure, Unbound};
-use crate::hub::Hub;
-use crate::logging::limited::warn_limited;
-use crate::serving::shorten_slices;
+use windlass_hub::hub::Hub;
+use windlass_hub::warn_limited;
+use windlass_net::serving::shorten_slices;
 
 /// How long a daemon without a leader waits before it looks for one again.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -12,7 +12,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use windlass_config::TlsError;
 
 use super::link::Socket;
-use crate::tls;
+use windlass_net::tls;
 
 /// Both sides' terms.
 pub(super) struct Tls {

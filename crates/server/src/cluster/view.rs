@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use windlass_engine::Timestamp;
 use windlass_store::Holder;
 
-use crate::clock;
+use windlass_hub::clock;
 
 /// What a daemon is.
 #[derive(Clone, Debug, PartialEq, Eq)]

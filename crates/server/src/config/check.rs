@@ -7,7 +7,9 @@ use windlass_session::protocol::Listener;
 
 use super::queues;
 use super::sections::{Cluster, Config};
-use crate::{cluster, logging, protocols, tls};
+use windlass_net::tls;
+
+use crate::{cluster, logging, protocols};
 
 /// How much a packet may grow between its producer and its worker: a longer header, the job's handle, a function's
 /// name.

@@ -23,14 +23,14 @@ use windlass_session::Stop;
 
 pub use self::reload::Changes;
 pub(crate) use self::reload::{Reloader, Values};
-pub(crate) use self::requests::{Asked, StopRequests};
+pub(crate) use self::requests::Asked;
 pub use self::requests::{Control, Draining};
 use self::signals::Told;
 pub(crate) use self::signals::{EarlySignals, Signals};
-use crate::clock;
 use crate::describe;
-use crate::listen::Acceptor;
 use crate::notify;
+use windlass_hub::clock;
+use windlass_net::listen::Acceptor;
 
 /// How often the daemon checks whether a stop is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -15,12 +15,13 @@ use windlass_session::protocol::{Protocol, SessionFactory};
 use crate::config::{Config, Queue, Server};
 use crate::door::Renewable;
 use crate::failure::Failure;
-use crate::listen::Acceptor;
 use crate::logging;
-use crate::protocols::{self, Served};
+use crate::protocols;
 use crate::reconcile::{self, Desired};
 use crate::run::{allow_open_files, bounds, places};
-use crate::tls::Terms;
+use windlass_net::listen::Acceptor;
+use windlass_net::served::Served;
+use windlass_net::tls::Terms;
 
 /// Keys of `[server]` that apply while the daemon runs.
 const SERVER: [&str; 20] = [
@@ -271,9 +272,9 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use crate::hub::{Durability, Hub};
-    use crate::listen::tests::acceptor;
-    use crate::tls::tests::Files;
+    use windlass_hub::hub::{Durability, Hub};
+    use windlass_net::testing::Files;
+    use windlass_net::testing::acceptor;
 
     #[test]
     fn certificates_are_read_again_while_tls_stays_on() {

@@ -1,40 +1,13 @@
-//! Requests to the main thread: clients of protocols may ask it to stop, doors to drain.
+//! Requests of operators to the main thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use windlass_engine::{Protocol, Timestamp};
-use windlass_session::Stop;
 
 use super::Changes;
 use crate::cluster::{Role, View};
-
-/// Clients' requests to stop the daemon.
-#[derive(Debug)]
-pub(crate) struct StopRequests(watch::Sender<Option<Stop>>);
-
-impl Default for StopRequests {
-    fn default() -> Self {
-        Self(watch::Sender::new(None))
-    }
-}
-
-impl StopRequests {
-    /// Records that a client has asked the daemon to stop.
-    pub(crate) fn ask(&self, how: Stop) {
-        self.0.send_if_modified(|asked| {
-            let harder = *asked < Some(how);
-            *asked = (*asked).max(Some(how));
-            harder
-        });
-    }
-
-    /// Notifies when a client asks the daemon to stop.
-    pub(super) fn subscribe(&self) -> watch::Receiver<Option<Stop>> {
-        self.0.subscribe()
-    }
-}
 
 /// What operators ask of the daemon as a whole. Doors have one.
 #[derive(Clone, Debug)]
@@ -120,26 +93,5 @@ impl Control {
 
     pub(super) fn publish(&self, draining: Draining) {
         *self.draining.lock().unwrap_or_else(PoisonError::into_inner) = Some(draining);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_to_stop_is_reported_if_it_is_harder_than_those_before() {
-        let requests = StopRequests::default();
-        let mut reported = requests.subscribe();
-        for (how, is_reported, asked) in [
-            (Stop::Gracefully, true, Stop::Gracefully),
-            (Stop::Gracefully, false, Stop::Gracefully),
-            (Stop::Now, true, Stop::Now),
-            (Stop::Gracefully, false, Stop::Now),
-        ] {
-            requests.ask(how);
-            assert_eq!(reported.has_changed().unwrap(), is_reported, "{how:?}");
-            assert_eq!(*reported.borrow_and_update(), Some(asked), "{how:?}");
-        }
     }
 }

@@ -40,12 +40,12 @@ pub use self::complete::{Completeness, Survey};
 pub use self::jsonl::{Ending, Heading, Line, LineError, Origins, Ranks};
 use self::record::Record;
 pub use self::restore::Restorer;
-use crate::clock;
 use crate::config::Config;
 use crate::data;
 use crate::failure::Failure;
 use crate::progress::Counter;
 use crate::random::random_seed;
+use windlass_hub::clock;
 
 /// Jobs and bytes in one batch: as much as an interrupted import may repeat.
 const BATCH_JOBS: u64 = 1_000;

@@ -19,18 +19,18 @@ use windlass_engine::Rights;
 use windlass_session::Listen;
 use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Recovered, open_parts};
 
-use crate::client::Clients;
-use crate::commit::{Committer, Pace};
 use crate::config::{self, Config, Polling, fixture};
-use crate::connection::{Bounds, Shared};
-use crate::handed::Handed;
-use crate::hub::{Durability, Hub};
-use crate::listen::{self, Acceptor};
-use crate::mailbox::Letter;
-use crate::patience::Patience;
-use crate::places::PlaceLimits;
-use crate::protocols::{self, ProtocolNames};
-use crate::serving::Threads;
+use crate::protocols;
+use windlass_hub::commit::{Committer, Pace};
+use windlass_hub::hub::{Durability, Hub};
+use windlass_hub::mailbox::Letter;
+use windlass_net::client::Clients;
+use windlass_net::connection::{Bounds, Shared};
+use windlass_net::handed::Handed;
+use windlass_net::listen::{self, Acceptor};
+use windlass_net::patience::Patience;
+use windlass_net::places::PlaceLimits;
+use windlass_net::serving::Threads;
 
 /// Nothing waits this long unless it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -188,7 +188,7 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<(Arc<Hub>, 
     let hub = Arc::new(hub);
     let shared = Shared::new(Arc::<Hub>::clone(&hub), Arc::clone(&hub.budget), BOUNDS);
     let (threads, thread_slots) = Threads::start((1, 0), &shared, Polling::Auto).unwrap();
-    let acceptor = Arc::new(Acceptor::new(ProtocolNames::default(), thread_slots, shared, PLACES));
+    let acceptor = Arc::new(Acceptor::new(windlass_hub::names::ProtocolNames::default(), thread_slots, shared, PLACES));
     let pace = Pace { interval, retry: PATIENCE };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
     hub.first_commit().await;

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use windlass_engine::Event::{self, Notice as N, Reply as R};
 use windlass_engine::{
-    BatchView, CallbackState, Codec, End, Fate, JobId, Note, Notice, Priority, Protocol, Pushed, Refusal, Reply, Tag,
-    Taken, Thing, Timestamp, Token, Watched, Why, WorkerState,
+    BatchView, CallbackState, End, Fate, JobId, Note, Notice, Protocol, Pushed, Refusal, Reply, Tag, Thing, Timestamp,
+    Watched, Why, WorkerState,
 };
+use windlass_hub::testing::taken;
 
 const TAG: Tag = Tag(1);
 const JOB: JobId = JobId(1);
@@ -64,30 +65,6 @@ events! {
     Collected: N(Notice::Collected { .. }), false, N(Notice::Collected { job: JOB, key: Bytes::new(), end: None });
     Watched: N(Notice::Watched(_)), false, N(Notice::Watched(Watched::Missed(1)));
     Close: N(Notice::Close), false, N(Notice::Close);
-}
-
-/// A job under a lease that outlives its connection.
-pub(crate) fn taken() -> Taken {
-    Taken {
-        id: JOB,
-        token: Token(1),
-        queue: Bytes::new(),
-        protocol: Protocol::GEARMAN,
-        priority: Priority::NORMAL,
-        body: Bytes::new(),
-        codec: Codec::default(),
-        name: Bytes::new(),
-        meta: Bytes::new(),
-        key: Bytes::new(),
-        attempts: 1,
-        failures: 0,
-        failures_max: 0,
-        failure: None,
-        ready_at: Timestamp(1),
-        until: Timestamp::NEVER,
-        connection_bound: false,
-        heard: false,
-    }
 }
 
 const fn batch() -> BatchView {

@@ -36,7 +36,6 @@ use windlass_testkit::transcript::{Framing, Heard, Scene, Speech, Transcript, Wi
 
 use daemon::Daemon;
 use eventmq_speech::Emqp;
-pub(crate) use events::taken;
 use faktory_speech::{Faktory, Greeting};
 use gearman_speech::Gearman;
 use spiderq_speech::Spiderq;

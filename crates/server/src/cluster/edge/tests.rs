@@ -7,8 +7,7 @@ use std::thread;
 use windlass_engine::{JobCommand, NewJob, Protocol, QueueCommand, QueueKind, Taken};
 
 use super::*;
-use crate::serving::nowhere;
-use crate::stall_tests;
+use windlass_hub::testing::nowhere;
 
 const NUMBER: u32 = 7;
 
@@ -194,7 +193,7 @@ fn room_is_reported_to_the_leader_in_steps() {
     let (edge, mailboxes) = edge(1);
     visit(&edge, 1, &mut [open()].into());
     asks(&edge);
-    let taken = Taken { body: Bytes::from(vec![7; 1000]), ..stall_tests::taken() };
+    let taken = Taken { body: Bytes::from(vec![7; 1000]), ..windlass_hub::testing::taken() };
     let event = Event::Reply(Tag(1), Reply::Taken(Box::new(taken)));
     let bytes = event.bytes();
     let one = Say::Event { client: there(1), gate: 0, event };
@@ -222,7 +221,7 @@ fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
     edge.open(ClientId(1), Arc::clone(&mailbox));
     edge.budget.enter(ClientId(1), Arc::clone(&mailbox));
     visit(&edge, 1, &mut [open()].into());
-    let taken = Taken { body: Bytes::from(vec![7; LARGE_BYTES]), ..stall_tests::taken() };
+    let taken = Taken { body: Bytes::from(vec![7; LARGE_BYTES]), ..windlass_hub::testing::taken() };
     let event = Event::Reply(Tag(1), Reply::Taken(Box::new(taken)));
     let room = edge.budget.room();
     edge.hear((0..3).map(|_| Say::Event { client: there(1), gate: 0, event: event.clone() }));

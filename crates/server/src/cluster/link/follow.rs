@@ -11,10 +11,10 @@ use windlass_link::{Ask, Hello, OLDEST, Say, VERSION, Welcome};
 use windlass_store::Holder;
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, set_up};
-use crate::clock;
 use crate::cluster::edge::Edge;
 use crate::cluster::relay::{Relay, Way};
 use crate::cluster::view::View;
+use windlass_hub::clock;
 
 /// Serves this daemon's clients over a link to the leader, until the link ends, or the task of this daemon's links
 /// changes. Returns why it has ended.
@@ -155,7 +155,7 @@ mod tests {
     use windlass_engine::{Clock, Timestamp};
 
     use super::*;
-    use crate::logging::captured;
+    use windlass_hub::testing::captured;
 
     #[test]
     fn daemons_whose_wall_clocks_differ_much_say_so() {

@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep, timeout};
 use windlass_link::{Ask, Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, OLDEST, Rejection, Say, Welcome};
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire};
-use crate::clock;
 use crate::cluster::leader::EdgeClients;
 use crate::cluster::relay::{OpenWay, Relay, Way};
 use crate::cluster::view::View;
-use crate::hub::Hub;
+use windlass_hub::clock;
+use windlass_hub::hub::Hub;
 
 #[cfg(test)]
 mod numbers;

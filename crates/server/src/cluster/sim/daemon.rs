@@ -17,15 +17,15 @@ use super::lease::{Lease, Renewals};
 use super::links::{End, Links};
 use super::room::{OPEN_MS, OUTBOUND_MAX, Room, SETTINGS};
 use super::world::Around;
-use crate::broker::{Batch, Broker as _, Visited};
-use crate::budget::Budget;
-use crate::clock::{
+use crate::role::YIELD;
+use windlass_hub::broker::{Batch, Broker as _, Visited};
+use windlass_hub::budget::Budget;
+use windlass_hub::clock::{
     self, Clocks,
     simulated::{self, Machine},
 };
-use crate::mailbox::{Mail, Mailbox};
-use crate::role::YIELD;
-use crate::serving::{Due, Ringer, Seat};
+use windlass_hub::mailbox::{Mail, Mailbox};
+use windlass_hub::waker::{ConnectionId, Waker, WithMail};
 
 /// An edge that receives nothing for this long looks for a leader again, in milliseconds.
 const SILENCE_MS: u64 = as_ms(SILENCE_MAX);
@@ -91,7 +91,7 @@ pub(super) struct Daemon {
     wall_ahead_ms: u64,
     clocks: Clocks,
     broker: Arc<ClusterBroker>,
-    ringer: Arc<Ringer>,
+    with_mail: Arc<WithMail>,
     /// Clients with new items.
     to_visit: BTreeSet<ClientId>,
     /// The threads that serve stand still until then.
@@ -131,7 +131,7 @@ impl Daemon {
             wall_ahead_ms,
             clocks: Clocks::new(),
             broker: Arc::new(ClusterBroker::new(Arc::new(Budget::new(1 << 30)))),
-            ringer: Arc::default(),
+            with_mail: Arc::default(),
             to_visit: BTreeSet::new(),
             serves_at: 0,
             office: Office::Out(0),
@@ -182,7 +182,7 @@ impl Daemon {
         self.is_up = true;
         self.clocks = Clocks::new();
         self.broker = Arc::new(ClusterBroker::new(Arc::new(Budget::new(1 << 30))));
-        self.ringer = Arc::default();
+        self.with_mail = Arc::default();
         self.to_visit.clear();
         (self.office, self.follow) = (Office::Out(now), Follow::Looks(now));
         (self.stalled_until, self.follows_at, self.serves_at, self.without_since) = (0, 0, 0, now);
@@ -258,7 +258,7 @@ impl Daemon {
     pub(super) fn connect(&mut self, around: &mut Around) -> Who {
         self.next_client += 1;
         let (number, run) = (ClientId(self.next_client), self.run());
-        let owner = (Arc::clone(&self.ringer), Seat { index: 0, client: number });
+        let owner = (Arc::clone(&self.with_mail) as Arc<dyn Waker>, ConnectionId { index: 0, client: number });
         let mailbox = Arc::new(Mailbox::new(OUTBOUND_MAX, Arc::new(Budget::new(1 << 30)), owner));
         self.broker.open(number, Arc::clone(&mailbox));
         let who = (run, number);
@@ -572,12 +572,10 @@ impl Daemon {
         if around.stands_still() {
             self.serves_at = around.now + around.pause_ms();
         }
-        let mut due = Due::default();
-        self.ringer.take(&mut due);
         let mut looked: BTreeSet<_> = std::mem::take(&mut self.to_visit);
-        for seat in due.mail {
-            looked.insert(seat.client);
-            if let Some(client) = around.clients.get_mut(&(self.run(), seat.client)) {
+        for id in self.with_mail.take() {
+            looked.insert(id.client);
+            if let Some(client) = around.clients.get_mut(&(self.run(), id.client)) {
                 client.waits &= !client.mailbox.bell().look();
             }
         }

@@ -11,13 +11,13 @@ use windlass_store::Journal;
 use super::super::edge::Edge;
 use super::lease::Lease;
 use super::room::limits;
-use crate::broker::{Batch, Broker as _, Visited};
-use crate::budget::Budget;
-use crate::clock::simulated::{self, Machine};
-use crate::clock::{self, Clocks};
-use crate::hub::{Durability, Hub};
-use crate::mailbox::Mailbox;
-use crate::serving::Seat;
+use windlass_hub::broker::{Batch, Broker as _, Visited};
+use windlass_hub::budget::Budget;
+use windlass_hub::clock::simulated::{self, Machine};
+use windlass_hub::clock::{self, Clocks};
+use windlass_hub::hub::{Durability, Hub};
+use windlass_hub::mailbox::Mailbox;
+use windlass_hub::waker::{ConnectionId, WithMail};
 
 const WALL_MS: u64 = 1_700_000_000_000;
 
@@ -56,8 +56,11 @@ fn a_daemon_that_leads_has_its_own_time() {
 fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
     let edge = Edge::new(Arc::new(Budget::new(1 << 30)));
     let client = ClientId(1);
-    let mailbox =
-        Arc::new(Mailbox::new(1 << 20, Arc::new(Budget::new(1 << 30)), (Arc::default(), Seat { index: 0, client })));
+    let mailbox = Arc::new(Mailbox::new(
+        1 << 20,
+        Arc::new(Budget::new(1 << 30)),
+        (Arc::new(WithMail::default()), ConnectionId { index: 0, client }),
+    ));
     simulated::on(MACHINE, &mut Clocks::new(), || {
         edge.open_way(&welcome(1_025));
         edge.open(client, Arc::clone(&mailbox));

@@ -8,7 +8,7 @@ use windlass_store::{Error, Tenure};
 
 use super::database::{Answer, LEASE_MS, Run, Statement};
 use super::world::Around;
-use crate::clock;
+use windlass_hub::clock;
 
 /// The part of a lease that its holder uses, in milliseconds: a quarter remains for the difference of clocks.
 const OWN_MS: u64 = LEASE_MS - LEASE_MS / 4;

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_engine::{Claim, ClientCommand, ClientId, Command, Cursor, Holder, JobId, Query, Reply};
 use windlass_link::{Ask, Edge as EdgeNumber};
 
-use crate::broker::Broker as _;
-use crate::hub::Hub;
+use windlass_hub::broker::Broker as _;
+use windlass_hub::hub::Hub;
 
 /// What clients have, in lines.
 #[derive(Clone, Debug, Default)]

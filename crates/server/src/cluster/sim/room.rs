@@ -17,9 +17,9 @@ use super::database::{Answer, LEASE_MS, Run, Statement};
 use super::lease::Renewals;
 use super::links::End;
 use super::world::Around;
-use crate::budget::Budget;
-use crate::clock;
-use crate::hub::{Cut, Durability, Hub};
+use windlass_hub::budget::Budget;
+use windlass_hub::clock;
+use windlass_hub::hub::{Cut, Durability, Hub};
 
 /// How soon a commit that failed is tried again, in milliseconds.
 const RETRY_MS: u64 = 100;

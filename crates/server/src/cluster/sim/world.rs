@@ -15,7 +15,7 @@ use super::laws::Laws;
 use super::ledger;
 use super::links::{Delays, Links};
 use super::{DAEMONS, Plan};
-use crate::mailbox::Mail;
+use windlass_hub::mailbox::Mail;
 
 /// How many of the last things that happened a failure prints.
 const TRACE_MAX: usize = 60;
@@ -284,7 +284,7 @@ impl World {
             return;
         }
         let who = *around.rng.pick(&of).unwrap();
-        let now = daemon.on(around.now, |_| crate::clock::now());
+        let now = daemon.on(around.now, |_| windlass_hub::clock::now());
         let Around { clients, rng, laws, .. } = around;
         let Some(client) = clients.get_mut(&who) else { return };
         if rng.chance(1) {

@@ -48,8 +48,8 @@ fn an_edge_of_an_earlier_leader_keeps_its_number() {
     use windlass_engine::{Engine, Limits, QueueCommand, QueueKind};
     use windlass_store::{CheckpointLimits, Journal, Log as _, MemoryLog, MemoryTable, open_parts};
 
-    use crate::broker::Broker as _;
-    use crate::hub::Durability;
+    use windlass_hub::broker::Broker as _;
+    use windlass_hub::hub::Durability;
 
     // A journal with commits.
     let mut log = MemoryLog::new();

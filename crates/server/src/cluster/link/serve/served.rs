@@ -8,7 +8,7 @@ use windlass_store::{Journal, Tenure};
 
 use super::*;
 use crate::cluster::view::Role;
-use crate::hub::Durability;
+use windlass_hub::hub::Durability;
 
 fn hub() -> Hub {
     Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7)

@@ -1,0 +1,324 @@
+//! The memory of all connections together: partly read messages, unsent bytes, and mail.
+//!
+//! Each connection has limits of its own, but ten thousand connections at their limits would exceed a machine's memory.
+//! The budget counts allocated memory, not used memory. When the sum exceeds the limit, the daemon closes the
+//! connection that holds most, then the next, until the rest fits. Bytes that a peer does not take count fourfold then:
+//! a peer that sends much may be honest.
+//!
+//! Jobs on their way to workers may take half of it. What would be more is not handed out: the engine lets takers wait
+//! ([`Budget::room`]). While they wait, a worker that takes nothing of its jobs is disconnected. One that takes them is
+//! not, whatever others hold.
+//!
+//! Amounts below [`SMALL_BYTES`] are not counted: they are part of what any connection costs. Bytes that wait in
+//! several mailboxes exist once, and are counted once (`Hold`).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use foldhash::HashMap;
+use windlass_engine::{ClientId, Event, Timestamp};
+use windlass_session::Reason;
+
+use crate::clock;
+use crate::mailbox::Mailbox;
+use crate::published::SharedBudget;
+
+/// Smaller buffers of a connection are not counted: `connections_max` covers them.
+pub const SMALL_BYTES: usize = 4 * 1024;
+
+/// The bytes of all connections.
+#[derive(Debug, Default)]
+pub struct Budget {
+    held: AtomicUsize,
+    bytes_max: AtomicUsize,
+    /// Bytes of jobs on their way to workers, which `held` does not contain.
+    handed: AtomicUsize,
+    /// Published bytes may take half as much memory again.
+    pub published: SharedBudget,
+    members: Mutex<HashMap<ClientId, Arc<Mailbox>>>,
+}
+
+/// The bytes that one holder has reported.
+#[derive(Debug, Default)]
+pub struct Share(AtomicUsize);
+
+/// Large bytes that wait in any number of mailboxes: counted until the last letter that holds them is gone. Or those of a
+/// job on its way to one worker.
+#[derive(Debug)]
+pub struct Hold {
+    budget: Arc<Budget>,
+    bytes: usize,
+    is_job: bool,
+}
+
+impl Budget {
+    /// A budget with room for this many bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        let published = SharedBudget::new(bytes_max / 2);
+        Self { bytes_max: AtomicUsize::new(bytes_max), published, ..Self::default() }
+    }
+
+    /// Sets the limit.
+    pub fn limit(&self, bytes_max: usize) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        self.published.limit(bytes_max / 2);
+        self.relieve();
+    }
+
+    /// Adds a connection: from now on it can be the one that holds most.
+    pub fn enter(&self, client: ClientId, mailbox: Arc<Mailbox>) {
+        self.members().insert(client, mailbox);
+    }
+
+    /// Removes a connection.
+    pub fn leave(&self, client: ClientId) {
+        let gone = self.members().remove(&client);
+        // Dropping the mailbox may free much: not under the lock.
+        drop(gone);
+    }
+
+    /// Sets how many bytes a holder has now. The caller must call [`Budget::relieve`] soon.
+    pub fn report(&self, share: &Share, bytes: usize) {
+        let now = if bytes < SMALL_BYTES { 0 } else { bytes };
+        let before = share.0.swap(now, Ordering::AcqRel);
+        if now > before {
+            self.held.fetch_add(now - before, Ordering::AcqRel);
+        } else if now < before {
+            self.held.fetch_sub(before - now, Ordering::AcqRel);
+        }
+    }
+
+    /// Bytes of jobs that may still be handed out.
+    pub fn room(&self) -> u64 {
+        let most = self.bytes_max.load(Ordering::Relaxed) / 2;
+        most.saturating_sub(self.handed.load(Ordering::Acquire)) as u64
+    }
+
+    /// Clients wait for room: closes the connections that take nothing of their jobs.
+    pub fn cut_stalled(&self, now: Timestamp) {
+        let members = self.members();
+        let stalled: Vec<_> = members.values().filter(|mailbox| mailbox.has_stalled(now)).cloned().collect();
+        drop(members);
+        for mailbox in stalled {
+            mailbox.evict(Reason::Limit("buffer_bytes_max"));
+            self.report(mailbox.buffers(), 0);
+        }
+    }
+
+    /// Closes the connection that holds most, until the sum is within the limit. Its bytes count as freed at once: its
+    /// mail is dropped here, and its task is woken to free the rest.
+    pub fn relieve(&self) {
+        while self.is_over() {
+            let members = self.members();
+            let now = clock::now();
+            let open = members.values().filter(|mailbox| mailbox.close_reason().is_none());
+            let most = open.max_by_key(|mailbox| mailbox.blame(now));
+            // Every connection that holds much is being closed already.
+            let Some(mailbox) = most.filter(|mailbox| mailbox.blame(now) >= SMALL_BYTES).cloned() else { return };
+            drop(members);
+            tracing::debug!(bytes = mailbox.holds(), "closed the connection that holds most");
+            mailbox.evict(Reason::Limit("buffer_bytes_max"));
+            self.report(mailbox.buffers(), 0);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let (all, most) = self.used();
+        all > most
+    }
+
+    fn members(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<Mailbox>>> {
+        // Nothing that holds this lock can panic half way through a change.
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that are counted now.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn held(&self) -> usize {
+        self.used().0
+    }
+
+    /// The bytes that all connections hold, and their limit.
+    pub fn used(&self) -> (usize, usize) {
+        let held = self.held.load(Ordering::Acquire) + self.handed.load(Ordering::Acquire);
+        (held, self.bytes_max.load(Ordering::Relaxed))
+    }
+}
+
+impl Share {
+    /// The counted bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Hold {
+    /// The counted bytes.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The bytes, if they are a job's.
+    pub const fn job_bytes(&self) -> usize {
+        if self.is_job { self.bytes } else { 0 }
+    }
+
+    /// Counts the large bytes of an event, once for all its recipients. `last` has the bytes that the previous event
+    /// held. Returns `None` if the event has no large bytes.
+    pub fn on(event: &Event, last: &mut Option<(Bytes, Arc<Self>)>, budget: &Arc<Budget>) -> Option<Arc<Self>> {
+        let bytes = event.large_body(SMALL_BYTES)?;
+        if event.handed_out().is_some() {
+            budget.handed.fetch_add(bytes.len(), Ordering::AcqRel);
+            return Some(Arc::new(Self { budget: Arc::clone(budget), bytes: bytes.len(), is_job: true }));
+        }
+        if let Some((same, hold)) = last
+            && same.as_ptr() == bytes.as_ptr()
+            && same.len() == bytes.len()
+        {
+            return Some(Arc::clone(hold));
+        }
+        budget.held.fetch_add(bytes.len(), Ordering::AcqRel);
+        let hold = Arc::new(Self { budget: Arc::clone(budget), bytes: bytes.len(), is_job: false });
+        *last = Some((bytes.clone(), Arc::clone(&hold)));
+        Some(hold)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let counted = if self.is_job { &self.budget.handed } else { &self.budget.held };
+        counted.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{JobId, Note, Notice};
+
+    use super::*;
+    use crate::mailbox::Mail;
+    use crate::testing::nowhere;
+
+    fn member(budget: &Arc<Budget>, client: u64) -> Arc<Mailbox> {
+        let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(budget), nowhere()));
+        budget.enter(ClientId(client), Arc::clone(&mailbox));
+        mailbox
+    }
+
+    /// Connections that hold this many bytes each.
+    fn members<const MANY: usize>(budget: &Arc<Budget>, bytes: [usize; MANY]) -> [Arc<Mailbox>; MANY] {
+        let mut client = 0;
+        bytes.map(|bytes| {
+            client += 1;
+            let member = member(budget, client);
+            budget.report(member.buffers(), bytes);
+            member
+        })
+    }
+
+    fn said(bytes: &Bytes) -> Event {
+        Event::Notice(Notice::Progress { job: JobId(1), note: Note::Data(bytes.clone()) })
+    }
+
+    #[test]
+    fn shares_add_up_and_small_ones_do_not_count() {
+        let budget = Budget::new(1_000_000);
+        let (one, other) = (Share::default(), Share::default());
+        budget.report(&one, SMALL_BYTES - 1);
+        assert_eq!(budget.held(), 0);
+        budget.report(&one, 900_000);
+        budget.report(&other, 90_000);
+        budget.report(&one, 10_000);
+        assert_eq!(budget.held(), 100_000);
+        budget.report(&one, 0);
+        budget.report(&other, 0);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_has_left_is_not_the_one_to_close() {
+        let budget = Arc::new(Budget::new(1_000_000));
+        let members = members(&budget, [300_000, 600_000]);
+        budget.leave(ClientId(2));
+        budget.limit(800_000);
+        assert_eq!(members.map(|member| member.close_reason().is_some()), [true, false]);
+    }
+
+    #[test]
+    fn a_lower_limit_closes_the_largest_connections() {
+        let budget = Arc::new(Budget::new(1_000_000));
+        let members = members(&budget, [300_000, 400_000]);
+        budget.limit(700_000);
+        assert!(members.iter().all(|member| member.close_reason().is_none()));
+        budget.limit(699_999);
+        assert_eq!(members.map(|member| member.close_reason().is_some()), [false, true]);
+        assert_eq!(budget.used(), (300_000, 699_999));
+    }
+
+    #[test]
+    fn the_largest_connections_are_closed_until_the_rest_fits() {
+        let budget = Arc::new(Budget::new(1_000_000));
+        let members = members(&budget, [300_000, 200_000, 400_000, 100_000]);
+        budget.relieve();
+        assert!(members.iter().all(|member| member.close_reason().is_none()), "exactly at the limit");
+        // The connection that asks for more is not the one that is closed.
+        budget.report(members[3].buffers(), 300_000);
+        budget.relieve();
+        let gone = || members.iter().map(|member| member.close_reason().is_some()).collect::<Vec<_>>();
+        assert_eq!((gone(), budget.held()), (vec![false, false, true, false], 800_000));
+        // Its later reports, until its task notices, cancel out in the end.
+        budget.report(members[2].buffers(), 350_000);
+        budget.report(members[2].buffers(), 0);
+        budget.report(members[1].buffers(), 900_000);
+        budget.relieve();
+        assert_eq!((gone(), budget.held()), (vec![false, true, true, false], 600_000));
+        // A connection that does not take its answers is closed before one that is sending as much.
+        members[3].set_unsent(0, 250_000);
+        budget.report(members[0].buffers(), 800_000);
+        budget.relieve();
+        assert_eq!((gone(), budget.held()), (vec![false, true, true, true], 800_000));
+    }
+
+    #[test]
+    fn shared_bytes_are_counted_once_until_the_last_mailbox_drops_them() {
+        let budget = Arc::new(Budget::new(1_000_000));
+        let members = [1, 2, 3].map(|client| member(&budget, client));
+        let (large, other) = (Bytes::from(vec![7; 300_000]), Bytes::from(vec![7; 200_000]));
+        let mut last = None;
+        for bytes in [&large, &other] {
+            for member in &members {
+                let event = said(bytes);
+                let hold = Hold::on(&event, &mut last, &budget);
+                member.push(0, Mail::Event(event), hold);
+            }
+        }
+        drop(last);
+        assert_eq!(budget.held(), 500_000);
+        assert!(members.iter().all(|member| member.holds() >= 500_000));
+        let mut mail = Vec::new();
+        members[0].take(0, false, usize::MAX, &mut mail);
+        members[1].evict(Reason::ClosedByServer);
+        assert_eq!(budget.held(), 500_000, "one mailbox still has them");
+        members[2].evict(Reason::ClosedByServer);
+        drop(mail);
+        assert_eq!(budget.held(), 0);
+        members[2].push(0, Mail::Event(said(&large)), None);
+        assert_eq!(members[2].holds(), 0, "a closed mailbox accepts nothing");
+        assert!(Hold::on(&said(&Bytes::from_static(b"small")), &mut None, &budget).is_none());
+    }
+
+    #[test]
+    fn many_small_letters_count_together() {
+        let budget = Arc::new(Budget::new(1_000_000));
+        let member = member(&budget, 1);
+        let events = 10_000;
+        for _ in 0..events {
+            member.push(0, Mail::Event(Event::Notice(Notice::WorkAvailable)), None);
+        }
+        assert!(budget.held() > 32 * events, "{}", budget.held());
+        let mut mail = Vec::new();
+        member.take(0, false, usize::MAX, &mut mail);
+        assert!(budget.held() < SMALL_BYTES);
+    }
+}

@@ -1,0 +1,224 @@
+//! The thread that makes checkpoints: it moves living records from the log to the table, so that the log can forget. No
+//! other thread waits for it, except an export, which begins with a checkpoint.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use windlass_store::Checkpointer;
+
+use self::pace::{Pace, Scope, Seen};
+
+mod pace;
+
+/// How often the thread checks whether there is something to do.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What another thread asks of the checkpoint thread, as an export.
+pub type Request = Box<dyn FnOnce(&mut Checkpointer) + Send>;
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    requests: mpsc::Sender<Request>,
+    /// The checkpoint thread, which sleeps.
+    thread: Thread,
+}
+
+impl Requests {
+    /// Requests that are kept for ever.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn to_no_thread() -> Self {
+        let (requests, kept) = mpsc::channel();
+        std::mem::forget(kept);
+        Self { requests, thread: thread::current() }
+    }
+
+    /// Has the checkpoint thread do this. Returns whether it will: not if it has ended.
+    pub fn send(&self, request: impl FnOnce(&mut Checkpointer) + Send + 'static) -> bool {
+        let is_sent = self.requests.send(Box::new(request)).is_ok();
+        self.thread.unpark();
+        is_sent
+    }
+}
+
+/// The handle on the thread.
+#[derive(Debug)]
+pub struct Checkpoints {
+    thread: JoinHandle<()>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Checkpoints {
+    /// Starts it. When nothing was committed for `quiet`, it makes a checkpoint of everything. It does what is
+    /// requested.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot start.
+    pub fn start(checkpointer: Checkpointer, quiet: Duration, log_max: u64) -> std::io::Result<(Self, Requests)> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (requests, requested) = mpsc::channel();
+        let work = Work { checkpointer, quiet, log_max, requested, stop: Arc::clone(&stop) };
+        let thread = thread::Builder::new().name("checkpoint".into()).spawn(move || work.run())?;
+        let requests = Requests { requests, thread: thread.thread().clone() };
+        Ok((Self { thread, stop }, requests))
+    }
+
+    /// Ends it, after a checkpoint that is in progress.
+    pub fn finish(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        if self.thread.join().is_err() {
+            tracing::error!("the checkpoint thread has panicked: the log no longer shrinks");
+        }
+    }
+
+    /// Ends it without waiting: a checkpoint in progress goes on to its end, or ends with the process. The store must
+    /// belong to this daemon under a lease, which no checkpoint outlives.
+    pub fn abandon(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+    }
+}
+
+struct Work {
+    checkpointer: Checkpointer,
+    quiet: Duration,
+    log_max: u64,
+    requested: mpsc::Receiver<Request>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Work {
+    fn run(mut self) {
+        // No client waits for this thread: it must not inherit short slices from the thread that started it.
+        if let Err(error) = windlass_sched::shorten_slices(Duration::ZERO) {
+            tracing::debug!(%error, "cannot reset the time slices of the checkpoint thread");
+        }
+        let mut pace = Pace::new(self.quiet, self.checkpointer.tail().newest(), Instant::now());
+        while !self.stop.load(Ordering::Acquire) {
+            thread::park_timeout(LOOK_EVERY);
+            while let Ok(request) = self.requested.try_recv() {
+                request(&mut self.checkpointer);
+            }
+            // The committing thread handles a full disk.
+            let _ = self.checkpointer.tail().make_room();
+            let seen = self.look();
+            let is_worth_while = || self.checkpointer.is_worth_while();
+            let Some(scope) = pace.due(Instant::now(), &seen, is_worth_while) else { continue };
+            if self.make(scope) {
+                pace.succeeded();
+            } else {
+                rest(pace.failed(&seen), &self.stop);
+            }
+        }
+    }
+
+    fn look(&self) -> Seen {
+        let tail = self.checkpointer.tail();
+        Seen {
+            newest: tail.newest(),
+            free_bytes: tail.free_bytes(),
+            holds_back: self.checkpointer.holds_back(),
+            is_due: self.checkpointer.is_due(),
+        }
+    }
+
+    /// Makes a checkpoint, if there is something for it to take. Returns `false` if it failed.
+    fn make(&mut self, scope: Scope) -> bool {
+        let started = Instant::now();
+        let made = self.checkpointer.run(scope == Scope::Everything);
+        let figures = self.checkpointer.figures();
+        let log_bytes = self.checkpointer.tail().disk_bytes();
+        let figure = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
+        match made {
+            Ok(false) => {}
+            Ok(true) => {
+                let (commit, records) = (figure(&figures.point), figure(&figures.records));
+                let (table_bytes, ms) = (figure(&figures.table_bytes), started.elapsed().as_millis());
+                tracing::debug!(commit, records, table_bytes, log_bytes, ms, "checkpoint");
+            }
+            Err(error) if self.stop.load(Ordering::Acquire) => {
+                tracing::debug!(%error, "a checkpoint was abandoned");
+                return false;
+            }
+            Err(error) => {
+                tracing::warn!(%error, log_bytes, "a checkpoint failed: the log grows until one succeeds");
+                return false;
+            }
+        }
+        if log_bytes > self.log_max {
+            tracing::warn!(log_bytes, "checkpoints do not keep up: the log grows");
+        }
+        true
+    }
+}
+
+/// Waits, unless the thread must end.
+fn rest(time: Duration, stop: &AtomicBool) {
+    let end = Instant::now() + time;
+    while !stop.load(Ordering::Acquire) && Instant::now() < end {
+        thread::park_timeout(end.saturating_duration_since(Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{Engine, Limits};
+    use windlass_store::{CheckpointLimits, Journal, Log as _, MemoryLog, MemoryTable};
+
+    use super::*;
+    use crate::hub::{Durability, Hub};
+    use crate::testing::captured;
+
+    /// The checkpointer of a store with one commit, which is in the log alone.
+    fn checkpointer(table: &MemoryTable) -> Checkpointer {
+        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7);
+        let mut log = MemoryLog::new();
+        log.append(&hub.cut().unwrap().commit).unwrap();
+        let limits = CheckpointLimits::default();
+        windlass_store::open_parts(&log, Box::new(table.clone()), &limits, Limits::default(), 7).unwrap().0
+    }
+
+    #[test]
+    fn a_store_without_new_commits_gets_a_checkpoint() {
+        let checkpointer = checkpointer(&MemoryTable::new());
+        let figures = checkpointer.figures();
+        let quiet = Duration::from_millis(50);
+        let (checkpoints, _) = Checkpoints::start(checkpointer, quiet, u64::MAX).unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while figures.point.load(Ordering::Relaxed) == 0 {
+            assert!(Instant::now() < end, "no checkpoint");
+            thread::yield_now();
+        }
+        checkpoints.finish();
+    }
+
+    #[test]
+    fn a_checkpoint_that_fails_is_a_warning_unless_the_daemon_stops() {
+        for (stops, warnings) in [(false, 1), (true, 0)] {
+            let table = MemoryTable::new();
+            let checkpointer = checkpointer(&table);
+            let (_, requested) = mpsc::channel();
+            let stop = Arc::new(AtomicBool::new(stops));
+            let mut work = Work { checkpointer, quiet: Duration::ZERO, log_max: u64::MAX, requested, stop };
+            table.fail(0);
+            let logged = captured(|| assert!(!work.make(Scope::Everything)));
+            assert_eq!(logged.matches("a checkpoint failed").count(), warnings, "{logged}");
+        }
+    }
+
+    #[test]
+    fn a_pause_lasts_unless_the_daemon_stops() {
+        let (pause, begun) = (Duration::from_millis(20), Instant::now());
+        rest(pause, &AtomicBool::new(false));
+        assert!(begun.elapsed() >= pause);
+        let hour = Duration::from_secs(3_600);
+        rest(hour, &AtomicBool::new(true));
+        assert!(begun.elapsed() < hour);
+    }
+}

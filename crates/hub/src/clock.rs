@@ -1,0 +1,261 @@
+//! The real clocks, and the engine's time made of them. The only place that reads them for the engine.
+//!
+//! The engine's time follows `CLOCK_BOOTTIME`, which cannot be set and which counts while the machine sleeps, less the
+//! pauses of the daemon. Details, and how it survives a restart: [`windlass_engine::Timekeeper`].
+
+#[cfg(any(test, feature = "testing"))]
+pub mod simulated;
+
+use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+use windlass_engine::{Clock, Reading, Timekeeper, Timestamp};
+
+/// All threads of a process share one time. A test that sets it has one of its own, on its thread.
+static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks::new());
+
+/// Two readings of one clock by two daemons differ at least by the way between them: smaller differences are ignored.
+const WAY_MS: u64 = 5;
+
+/// The engine's time in a process.
+#[derive(Debug)]
+pub struct Clocks {
+    keeper: Option<Timekeeper>,
+    /// The keeper goes on from a journal: this daemon has an engine, or had one.
+    has_journal: bool,
+    /// The time of another daemon, in milliseconds ahead of the time since boot, and the relation of its other clocks
+    /// to it.
+    followed: Option<(i64, Clock)>,
+}
+
+impl Clocks {
+    /// The clocks of a machine that nobody has read.
+    pub const fn new() -> Self {
+        Self { keeper: None, has_journal: false, followed: None }
+    }
+
+    /// Whether the time is another daemon's.
+    #[cfg(any(test, feature = "testing"))]
+    pub const fn follows(&self) -> bool {
+        self.followed.is_some()
+    }
+
+    fn follow(&mut self, reading: &Reading) {
+        let ahead_ms = i64::try_from(i128::from(reading.now.0) - i128::from(since_boot_ms())).unwrap_or(0);
+        let ahead_ms = match self.followed {
+            Some((known_ms, _)) if known_ms.abs_diff(ahead_ms) <= WAY_MS => known_ms,
+            Some(_) | None => ahead_ms,
+        };
+        self.followed = Some((ahead_ms, reading.clock));
+    }
+
+    fn read(&mut self, since_boot_ms: u64) -> Reading {
+        let begin = || Timekeeper::start(&Clock::default(), 0, since_boot_ms, wall());
+        let reading = self.keeper.get_or_insert_with(begin).read(since_boot_ms, wall());
+        match self.followed {
+            Some((ahead_ms, clock)) => {
+                Reading { now: Timestamp(since_boot_ms).shifted(ahead_ms), clock, pause_ms: None }
+            }
+            // Without an engine no deadline depends on a pause.
+            None => Reading { pause_ms: reading.pause_ms.filter(|_| self.has_journal), ..reading },
+        }
+    }
+}
+
+/// The clocks of this process; in a simulation, those of the machine that acts.
+fn with_clocks<T>(act: impl FnOnce(&mut Clocks) -> T) -> T {
+    #[cfg(any(test, feature = "testing"))]
+    let act = match simulated::with_clocks(act) {
+        Ok(done) => return done,
+        Err(act) => act,
+    };
+    act(&mut CLOCKS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Continues from the clock in the journal. Until then the engine's time is the wall clock's.
+pub fn start(kept: &Clock) {
+    #[cfg(any(test, feature = "testing"))]
+    simulated::own();
+    let keeper = Timekeeper::start(kept, boot(), since_boot_ms(), wall());
+    with_clocks(|clocks| *clocks = Clocks { keeper: Some(keeper), has_journal: true, followed: None });
+    LATEST.set(None);
+}
+
+/// From now on the engine's time is that of the daemon that has the engine.
+pub fn follow(reading: &Reading) {
+    #[cfg(any(test, feature = "testing"))]
+    simulated::own();
+    with_clocks(|clocks| clocks.follow(reading));
+}
+
+/// From now on the engine's time is this daemon's own.
+pub fn lead() {
+    with_clocks(|clocks| clocks.followed = None);
+    LATEST.set(None);
+}
+
+thread_local! {
+    /// The last reading of this thread, with its millisecond since boot.
+    static LATEST: Cell<Option<(u64, Reading)>> = const { Cell::new(None) };
+}
+
+/// Reads all clocks. A thread's readings in the same millisecond are one: a busy daemon reads the clocks a hundred
+/// times in it.
+pub fn read() -> Reading {
+    let since_boot_ms = since_boot_ms();
+    if let Some((at, reading)) = LATEST.get()
+        && at == since_boot_ms
+    {
+        return reading;
+    }
+    let reading = with_clocks(|clocks| clocks.read(since_boot_ms));
+    if let Some(pause_ms) = reading.pause_ms {
+        tracing::warn!(pause_ms, "the daemon was suspended: the pause does not count for deadlines");
+    }
+    LATEST.set(Some((since_boot_ms, Reading { pause_ms: None, ..reading })));
+    reading
+}
+
+/// Now, by the engine's clock.
+pub fn now() -> Timestamp {
+    read().now
+}
+
+/// Now, by the wall clock, in milliseconds since the epoch. A clock set before 1970 reads as 1970.
+pub fn wall() -> Timestamp {
+    Timestamp(u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Now, by the wall clock, in nanoseconds since the epoch.
+pub fn wall_ns() -> u64 {
+    u64::try_from(since_epoch().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long until a moment of the engine's clock; zero if it has passed.
+pub fn until(at: Timestamp) -> Duration {
+    Duration::from_millis(at.ms_since(now()))
+}
+
+/// The moment this long after another one.
+pub fn after(at: Timestamp, time: Duration) -> Timestamp {
+    at.after_ms(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn since_epoch() -> Duration {
+    #[cfg(any(test, feature = "testing"))]
+    if let Some(machine) = simulated::machine() {
+        return Duration::from_millis(machine.wall_ms);
+    }
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
+}
+
+/// Milliseconds since boot, the machine's sleep included. Nothing sets this clock.
+pub fn since_boot_ms() -> u64 {
+    #[cfg(any(test, feature = "testing"))]
+    if let Some(machine) = simulated::machine() {
+        return machine.since_boot_ms;
+    }
+    let at = clock_gettime(ClockId::Boottime);
+    let (seconds, ns) = (u64::try_from(at.tv_sec).unwrap_or(0), u64::try_from(at.tv_nsec).unwrap_or(0));
+    seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000)
+}
+
+/// An identifier of this boot, and of the offset that a container may have put on its clock; 0 if the system does not
+/// give one.
+fn boot() -> u64 {
+    #[cfg(any(test, feature = "testing"))]
+    if let Some(machine) = simulated::machine() {
+        return machine.boot;
+    }
+    let Ok(id) = std::fs::read("/proc/sys/kernel/random/boot_id") else { return 0 };
+    let offsets = std::fs::read("/proc/self/timens_offsets").unwrap_or_default();
+    fnv_1a(id.iter().chain(&offsets)).max(1)
+}
+
+fn fnv_1a<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise a test that opens a store of an hour ahead ends the deadlines of all daemons under test.
+    #[test]
+    fn a_test_that_starts_the_time_has_a_time_of_its_own() {
+        const HOUR_MS: u64 = 3_600_000;
+        let elsewhere = || std::thread::spawn(now).join().unwrap();
+        let begin = elsewhere();
+        start(&Clock::skewed(-2 * HOUR_MS.cast_signed()));
+        assert!(now() > begin.after_ms(HOUR_MS));
+        assert!(elsewhere() < begin.after_ms(HOUR_MS));
+        follow(&Reading { now: begin.after_ms(9 * HOUR_MS), clock: Clock::default(), pause_ms: None });
+        assert!(elsewhere() < begin.after_ms(HOUR_MS));
+    }
+
+    #[test]
+    fn the_system_has_an_uptime_and_a_boot_id() {
+        assert!(since_boot_ms() > 0);
+        assert_eq!(boot(), boot());
+        assert!(boot() > 1, "an identifier, not a flag");
+        // Of the function's authors.
+        assert_eq!(fnv_1a(b"foobar".iter()), 0x8594_4171_f739_67e8);
+    }
+
+    const MACHINE: simulated::Machine = simulated::Machine { boot: 1, since_boot_ms: 1_000_000, wall_ms: 9_000_000 };
+
+    #[test]
+    fn a_followed_time_does_not_change_by_the_way_of_its_messages() {
+        simulated::on(MACHINE, &mut Clocks::new(), || {
+            let mut clocks = Clocks::new();
+            let mut follow = |now_ms: u64| {
+                clocks.follow(&Reading { now: Timestamp(now_ms), clock: Clock::default(), pause_ms: None });
+                clocks.read(since_boot_ms()).now.0
+            };
+            let (near, far) = (5000 + WAY_MS, 5001 + WAY_MS);
+            assert_eq!([5000, near, 5000 - WAY_MS, far, far - 1].map(&mut follow), [5000, 5000, 5000, far, far]);
+            assert_eq!(follow(2_000_000), 2_000_000, "ahead of the time since boot");
+        });
+    }
+
+    #[test]
+    fn the_time_of_a_thread_goes_on() {
+        start(&Clock::default());
+        let (begun_ms, begin) = (since_boot_ms(), now());
+        while now() == begin {
+            assert!(since_boot_ms() < begun_ms + 20_000, "the time stands still");
+        }
+        assert!(now() > begin);
+    }
+
+    #[test]
+    fn a_pause_is_reported_once_and_not_by_a_daemon_that_never_had_the_engine() {
+        for (has_journal, reported) in [(true, [true, false]), (false, [false, false])] {
+            let mut clocks = Clocks { has_journal, ..Clocks::new() };
+            simulated::on(MACHINE, &mut clocks, read);
+            let later = simulated::Machine { since_boot_ms: MACHINE.since_boot_ms + 60_000, ..MACHINE };
+            let pauses = simulated::on(later, &mut clocks, || [read(), read()].map(|reading| reading.pause_ms));
+            assert_eq!(pauses.map(|pause_ms| pause_ms.is_some()), reported, "{pauses:?}");
+        }
+    }
+
+    #[test]
+    fn the_wall_clock_counts_milliseconds_and_nanoseconds_since_the_same_moment() {
+        simulated::on(MACHINE, &mut Clocks::new(), || {
+            assert_eq!((wall().0, wall_ns()), (MACHINE.wall_ms, MACHINE.wall_ms * 1_000_000));
+        });
+    }
+
+    #[test]
+    fn the_time_until_a_moment_ends_with_it() {
+        simulated::on(MACHINE, &mut Clocks::new(), || {
+            let at = now();
+            let left = [0, 1, 500].map(|ms| until(at.after_ms(ms)).as_millis());
+            assert_eq!(left, [0, 1, 500]);
+            assert_eq!(until(Timestamp(at.0 - 1)), Duration::ZERO);
+            assert_eq!(after(at, Duration::from_secs(2)), at.after_ms(2000));
+        });
+    }
+}

@@ -1,0 +1,321 @@
+//! Commits: the pending changes are cut, written to the log, and acknowledged. Meanwhile the next commit gathers.
+//!
+//! Two kinds of threads commit, one at a time. A **serving thread** commits at the end of its turn (`turn`), as long as
+//! the disk is quick and commits are small: no work is handed from thread to thread then, which costs more than a quick
+//! disk takes. The **committing thread** (here) does the rest: `durability = "interval"`, large commits, a slow disk,
+//! and the commits that the store did not take. `policy` decides between the two.
+//!
+//! When the store fails, the daemon acknowledges nothing more and tries the same commit again until the store takes it.
+//! The engine keeps all that was acknowledged meanwhile.
+
+mod gather;
+mod policy;
+mod room;
+#[cfg(test)]
+mod tests;
+mod times;
+mod turn;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use windlass_store::{Guard, Log};
+
+use self::policy::Policy;
+use self::room::Room;
+pub use self::times::CommitTimes;
+pub use self::times::{BOUNDS_US, CommitDurations};
+pub use self::turn::TurnCommits;
+use crate::clock;
+use crate::hub::{Cut, Hub};
+use crate::mailbox::Mailbox;
+use crate::waker::Waker;
+use crate::waking::HandOver;
+
+/// Times of the committing thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Gather for this long before each commit; `None` = commit as soon as there is anything.
+    pub interval: Option<Duration>,
+    /// How long after a failure the committing thread tries the store again.
+    pub retry: Duration,
+}
+
+/// How long a commit may take.
+#[derive(Clone, Copy, Debug)]
+pub struct CommitTimeouts {
+    /// If a commit takes longer, the store counts as failed.
+    pub timeout: Duration,
+    /// If the store does not respond for this long, the daemon ends: a supervisor's restart beats a silent hang.
+    pub abort: Duration,
+}
+
+/// The handle on the committing thread.
+#[derive(Debug)]
+pub struct Committer {
+    thread: JoinHandle<bool>,
+    commits: Arc<Commits>,
+    room: Room,
+}
+
+/// Where commits are written, by one thread at a time.
+#[derive(Debug)]
+pub struct Commits {
+    hub: Arc<Hub>,
+    /// The writer, and threads whose turn ended while another thread wrote.
+    hand_over: HandOver<Writer, Arc<dyn Waker>>,
+    /// Has a lock of its own: a thread that finds the writer locked relies on its holder to pass the next commit on.
+    policy: Mutex<Policy>,
+    times: Arc<CommitTimes>,
+    pace: Pace,
+    stop: AtomicBool,
+    /// When the write in progress began, in milliseconds of the engine's clock; 0 = none.
+    writing_since: AtomicU64,
+}
+
+/// State of the thread that writes.
+struct Writer {
+    log: Box<dyn Log>,
+    room: Room,
+    /// Commits and bytes since the last measurement of the room.
+    unseen: (u32, u64),
+    /// The commit that the store did not take.
+    failed: Option<Cut>,
+    // Last: keeps other processes out until everything else is closed.
+    _guard: Option<Guard>,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Writer")
+    }
+}
+
+/// How long the committing thread may run before others do, on a busy machine: it sleeps again long before.
+const SLICE: Duration = Duration::from_micros(100);
+
+/// The committing thread measures the room after this many commits, and after this many bytes.
+const LOOK_COMMITS: u32 = 64;
+const LOOK_BYTES: u64 = 256 << 10;
+
+impl Committer {
+    /// Starts the thread that commits.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot start.
+    pub fn start(hub: Arc<Hub>, log: Box<dyn Log>, guard: Option<Guard>, pace: Pace) -> std::io::Result<Self> {
+        let room = Room::new(Arc::clone(&hub), log.tail());
+        let commits = Arc::new(Commits::new(Arc::clone(&hub), log, room.clone(), guard, pace));
+        let for_thread = Arc::clone(&commits);
+        let thread = thread::Builder::new().name("commit".into()).spawn(move || for_thread.run())?;
+        hub.set_committer(thread.thread().clone());
+        Ok(Self { thread, commits, room })
+    }
+
+    /// Where serving threads commit at the end of a turn.
+    pub const fn commits(&self) -> &Arc<Commits> {
+        &self.commits
+    }
+
+    /// How long commits take.
+    pub fn times(&self) -> Arc<CommitTimes> {
+        Arc::clone(&self.commits.times)
+    }
+
+    /// Checks on commits. The main thread calls this every second or so. Returns the reason to die, if there is one.
+    pub fn watch(&self, timeouts: CommitTimeouts) -> Option<&'static str> {
+        let hub = &self.commits.hub;
+        let has_died = self.thread.is_finished() || self.commits.hand_over.writer().is_poisoned();
+        if has_died && !self.commits.stopping() && hub.deposed().is_none() {
+            return Some("a thread that commits has died");
+        }
+        // While new jobs are refused there may be no commits, after which the room is usually measured.
+        if hub.full() {
+            self.room.look();
+        }
+        let since = self.commits.writing_since.load(Ordering::Acquire);
+        if since == 0 {
+            return None;
+        }
+        let writing = Duration::from_millis(clock::now().0.saturating_sub(since));
+        if writing > timeouts.abort {
+            return Some("the store has not completed a commit for longer than store.commit_abort");
+        }
+        if writing > timeouts.timeout && !hub.failed() {
+            tracing::error!(
+                seconds = writing.as_secs(),
+                "the store has not completed a commit: nothing is acknowledged until it does"
+            );
+            hub.set_failed(true);
+        }
+        None
+    }
+
+    /// Settles the engine's numbers, commits the rest, and ends. Returns whether everything is on the disk.
+    pub fn finish(self) -> bool {
+        self.commits.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        self.thread.join().unwrap_or(false)
+    }
+}
+
+/// The committing thread.
+impl Commits {
+    fn run(&self) -> bool {
+        // Without it, on a busy machine, a commit waits ten times as long for a processor as for the disk.
+        if let Err(error) = windlass_sched::shorten_slices(SLICE) {
+            tracing::debug!(%error, "cannot shorten the time slices of the committing thread");
+        }
+        while !self.stopping() && self.hub.deposed().is_none() {
+            if let Some(interval) = self.pace.interval {
+                self.commit();
+                self.rest_for(interval);
+            } else {
+                self.rest();
+                self.commit();
+                while !self.pass_on() && self.commit() {}
+            }
+        }
+        self.hub.with_journal(|engine, journal| {
+            engine.finish_meta();
+            journal.stop_in_order();
+        });
+        // At least the commit that records the clean stop.
+        while self.commit() {}
+        if self.writer().failed.is_some() {
+            return false;
+        }
+        let closed = self.writer().log.close();
+        if let Err(error) = &closed {
+            tracing::error!(%error, "the log could not be closed");
+        }
+        closed.is_ok()
+    }
+
+    /// Waits until there is something to do.
+    fn rest(&self) {
+        if self.hub.committer_may_park(|| self.hub.is_urgent() || self.stopping()) {
+            thread::park();
+        }
+    }
+
+    /// Waits for the next interval. A complete commit does not wait that long, so its memory is soon free for another.
+    fn rest_for(&self, interval: Duration) {
+        self.sleep(interval, || {
+            !self.hub.committer_may_park(|| self.hub.with_journal(|_, journal| journal.is_behind()))
+        });
+    }
+
+    /// Commits the pending changes, with as many tries as it takes. Returns `false` if there are none, or if the daemon
+    /// stops and the store does not respond.
+    fn commit(&self) -> bool {
+        let mut writer = self.writer();
+        let mut tries = 0_u64;
+        while let Some(cut) = writer.failed.take().or_else(|| self.hub.cut()) {
+            let again = self.hub.failed();
+            if let Some(acknowledged) = self.append(&mut writer, cut, again) {
+                drop(writer);
+                acknowledged.iter().for_each(|mailbox| mailbox.ring());
+                return true;
+            }
+            tries += 1;
+            if self.hub.deposed().is_some() {
+                // No try will ever succeed. The main thread ends the daemon.
+                return false;
+            }
+            if self.stopping() && tries > 3 {
+                tracing::error!("stopping with a commit the store did not take");
+                return false;
+            }
+            self.sleep(self.pace.retry, || false);
+        }
+        false
+    }
+
+    /// Sleeps for this time, or until the daemon stops or something is due: it looks before it sleeps and when it is
+    /// unparked.
+    fn sleep(&self, time: Duration, is_due: impl Fn() -> bool) {
+        let end = Instant::now() + time;
+        while !self.stopping() && !is_due() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::park_timeout(left);
+        }
+    }
+}
+
+/// For both kinds of threads.
+impl Commits {
+    fn new(hub: Arc<Hub>, log: Box<dyn Log>, room: Room, guard: Option<Guard>, pace: Pace) -> Self {
+        // The first commit is followed by a measurement of the room.
+        let writer = Writer { log, room, unseen: (LOOK_COMMITS, 0), failed: None, _guard: guard };
+        Self {
+            hub,
+            hand_over: HandOver::new(writer),
+            policy: Mutex::default(),
+            times: Arc::default(),
+            pace,
+            stop: AtomicBool::new(false),
+            writing_since: AtomicU64::new(0),
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.hand_over.lock()
+    }
+
+    /// Records a measurement, and who commits from now on.
+    fn decide(&self, record: impl FnOnce(&mut Policy)) {
+        // Nothing that holds this lock can panic half way through a change.
+        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        record(&mut policy);
+        self.hub.set_commit_in_turns(policy.in_turns());
+    }
+
+    /// Writes a commit, once. Returns the mailboxes with acknowledgements that waited for it, for the caller to ring.
+    /// `None`: the store did not take it, it is kept in the writer, and nothing is acknowledged until the store does.
+    fn append(&self, writer: &mut Writer, cut: Cut, again: bool) -> Option<Vec<Arc<Mailbox>>> {
+        let begun = Instant::now();
+        self.writing_since.store(clock::now().0, Ordering::Release);
+        let reopened = if again { writer.log.reopen() } else { Ok(()) };
+        let outcome = reopened.and_then(|()| writer.log.append(&cut.commit));
+        self.writing_since.store(0, Ordering::Release);
+        if let Err(error) = outcome {
+            if error.is_deposed() {
+                tracing::error!(%error, commit = cut.commit.seq(), "a commit was refused");
+            } else if !again {
+                tracing::error!(%error, "the store failed: nothing is acknowledged until it answers");
+            }
+            if !again {
+                self.hub.set_failed(true);
+            }
+            writer.failed = Some(cut);
+            self.decide(Policy::failed);
+            self.hub.unpark_committer();
+            return None;
+        }
+        writer.unseen = (writer.unseen.0 + 1, writer.unseen.1 + cut.commit.bytes());
+        let acknowledged = self.hub.committed(cut.commit);
+        let took = begun.elapsed();
+        self.times.record(took);
+        self.decide(|policy| policy.committed(took, cut.acknowledgements));
+        if writer.unseen.0 >= LOOK_COMMITS || writer.unseen.1 >= LOOK_BYTES {
+            writer.unseen = (0, 0);
+            writer.room.look();
+        }
+        if self.hub.failed() {
+            tracing::warn!("the store answers again");
+            self.hub.set_failed(false);
+        }
+        Some(acknowledged)
+    }
+}

@@ -1,0 +1,621 @@
+//! The engine, its journal and all mailboxes, behind one lock. A thread holds the lock for one batch of commands.
+//!
+//! A visit: commands go through the engine, their changes into the pending commit, their events into mailboxes. Under
+//! the lock there is no I/O and no encoding for peers. Each acknowledgement carries the number of the commit it waits
+//! for.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use foldhash::{HashMap, HashSet};
+use tokio::sync::Notify;
+use windlass_engine::{
+    ClientId, Command, Context, Engine, JobId, JobRef, LeaseCommand, Proof, Reading, TICK_MS, Tag, Timestamp, Token,
+};
+use windlass_session::Reason;
+use windlass_store::{Commit, Error as StoreError, Journal, Tenure};
+
+use self::delivery::Gates;
+use crate::broker::CommitDuty;
+use crate::budget::Budget;
+use crate::clock;
+use crate::mailbox::Mailbox;
+use crate::names::ProtocolNames;
+use crate::published::Publication;
+use crate::waking::{Durable, Idle, Waiting};
+use crate::warnings;
+
+mod delivery;
+#[cfg(test)]
+mod tests;
+mod visit;
+
+/// The daemon's own client number: connections begin at 1.
+const OURSELVES: ClientId = ClientId(0);
+const ASKED: Tag = Tag(1);
+
+/// Whether acknowledgements wait for the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// OK means on the disk.
+    Durable,
+    /// OK means it will be on the disk within the commit interval.
+    Soon,
+}
+
+/// State that all connections share.
+#[derive(Debug)]
+pub struct Hub {
+    core: Mutex<Core>,
+    durability: Durability,
+    /// A client gets its next job when the end of its last one is on the disk, whether or not that end is acknowledged.
+    hand_out_after_commit: bool,
+    /// The newest commit that is on the disk.
+    durable: Durable,
+    /// The first commit of this run.
+    first: u64,
+    /// The limit on the memory of all connections together.
+    pub budget: Arc<Budget>,
+    /// The store does not respond: nothing is acknowledged until it does again.
+    failed: AtomicBool,
+    /// The disk has no room for new jobs.
+    full: AtomicBool,
+    /// Bytes that large jobs may still add before the disk is full.
+    room: AtomicU64,
+    /// The protocols' names, for log lines.
+    pub names: ProtocolNames,
+    /// Where the store belongs to this daemon only for a time: its right to act.
+    tenure: Option<Arc<dyn Tenure>>,
+    /// Clients wait for room: see [`Budget::room`].
+    starved: AtomicBool,
+    /// The daemon is about to stop.
+    stopping: AtomicBool,
+    /// Serving threads look after the commits of their visits.
+    has_turns: AtomicBool,
+    /// Serving threads commit at the end of their turns.
+    commit_in_turns: AtomicBool,
+    /// Whether the committing thread rests.
+    idle: Idle,
+    committer: Mutex<Option<Thread>>,
+    /// Rung when the engine's next deadline has moved forward.
+    pub deadline_moved: Notify,
+}
+
+/// A commit to write.
+#[derive(Debug)]
+pub struct Cut {
+    /// What must be written.
+    pub commit: Commit,
+    /// How many acknowledgements wait for it.
+    pub acknowledgements: usize,
+}
+
+#[derive(Debug)]
+struct Core {
+    engine: Engine,
+    journal: Journal,
+    mailboxes: HashMap<ClientId, Arc<Mailbox>>,
+    /// The commits that clients' next jobs wait for.
+    ends: Ends,
+    /// Clients with a poll that waits for room.
+    polling: HashSet<ClientId>,
+    context: Context,
+    /// Bytes for peers, each with its index among the context's events.
+    words: VecDeque<(usize, ClientId, Bytes)>,
+    /// Publications of this visit, with the mailboxes that they go to.
+    publications: Vec<(Bytes, Vec<Arc<Mailbox>>)>,
+    /// Mailboxes to ring for a commit, in order of commits.
+    waiting: Waiting<Arc<Mailbox>>,
+    /// How many acknowledgements wait for the pending commit.
+    acknowledgements: usize,
+    /// The pending commit began without acknowledgements, and a serving thread has been notified of it.
+    gathers: bool,
+    /// When the ticker visits next; `NEVER` if it has no deadline.
+    ticks_at: Timestamp,
+    /// Another daemon is about to lead: no more jobs are handed out.
+    gives_up: bool,
+    /// This visit contains a large job.
+    large: bool,
+    /// The commit that has the newest large job: durable means that no large job is on its way.
+    large_until: u64,
+}
+
+impl Hub {
+    /// A hub over a recovered engine and its journal.
+    pub fn new(engine: Engine, journal: Journal, durability: Durability, rng: u64) -> Self {
+        // Recovered commits are on the disk; the next commit is not.
+        let first = journal.pending_seq();
+        let durable = Durable::new(first.saturating_sub(1));
+        let core = Core {
+            engine,
+            journal,
+            mailboxes: HashMap::default(),
+            ends: Ends::default(),
+            polling: HashSet::default(),
+            context: Context::new(clock::now(), rng),
+            words: VecDeque::new(),
+            publications: Vec::new(),
+            waiting: Waiting::new(),
+            acknowledgements: 0,
+            gathers: false,
+            ticks_at: Timestamp::NEVER,
+            gives_up: false,
+            large: false,
+            large_until: 0,
+        };
+        Self {
+            core: Mutex::new(core),
+            durability,
+            hand_out_after_commit: false,
+            durable,
+            first,
+            budget: Arc::new(Budget::new(usize::MAX)),
+            failed: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+            room: AtomicU64::new(u64::MAX),
+            names: ProtocolNames::default(),
+            tenure: None,
+            starved: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            has_turns: AtomicBool::new(false),
+            commit_in_turns: AtomicBool::new(false),
+            idle: Idle::new(),
+            committer: Mutex::new(None),
+            deadline_moved: Notify::new(),
+        }
+    }
+
+    /// Gives clients their next job only when the end of their last one is on the disk, even if that end is not
+    /// acknowledged. Has no effect without [`Durability::Durable`]: nothing waits for the disk then.
+    pub fn hand_out_after_commit(self, yes: bool) -> Self {
+        Self { hand_out_after_commit: yes && self.durability == Durability::Durable, ..self }
+    }
+
+    /// Sets what counts the memory of all connections together.
+    pub fn sharing(self, budget: Arc<Budget>) -> Self {
+        Self { budget, ..self }
+    }
+
+    /// Sets the protocols' names for notices and for the report.
+    pub fn naming(self, names: ProtocolNames) -> Self {
+        Self { names, ..self }
+    }
+
+    /// Serves only as long as the store belongs to this daemon.
+    pub fn under(self, tenure: Option<Arc<dyn Tenure>>) -> Self {
+        Self { tenure, ..self }
+    }
+
+    /// Whether the store belongs to this daemon only for a time.
+    pub const fn has_tenure(&self) -> bool {
+        self.tenure.is_some()
+    }
+
+    /// The number of this daemon's right to the store; 0 where it does not end.
+    pub fn epoch(&self) -> u64 {
+        self.tenure.as_ref().map_or(0, |tenure| tenure.epoch())
+    }
+
+    /// Clients of another daemon's hub, which this one succeeds, have the length of the lease to come back, from now
+    /// on. Then jobs are handed out.
+    pub fn begin_grace(&self) {
+        let Some(tenure) = self.tenure.as_ref() else { return };
+        let length = u64::try_from(tenure.length().as_millis()).unwrap_or(u64::MAX);
+        self.lock().engine.end_grace_at(clock::now().after_ms(length));
+        self.deadline_moved.notify_one();
+    }
+
+    /// Lets another daemon prepare to succeed this one. Waits for it.
+    pub fn hand_over(&self) {
+        if let Some(tenure) = &self.tenure {
+            tenure.hand_over();
+        }
+    }
+
+    /// Leaves the jobs that workers have over connections to the next run of the daemon, a page at a time. Called when
+    /// no connection is left.
+    pub fn leave_jobs(&self) {
+        const PAGE: usize = 1_000;
+        let held = self.lock().engine.held_over_connections();
+        for page in held.chunks(PAGE) {
+            let mut core = self.lock();
+            core.begin(&clock::read(), &self.budget);
+            let Core { engine, context, .. } = &mut *core;
+            engine.tick(context);
+            engine.leave(page, context);
+            self.end(core);
+        }
+    }
+
+    /// Puts bytes that a connection of another daemon has published into the mailboxes of these clients.
+    pub fn publish(&self, to: &[ClientId], bytes: bytes::Bytes) {
+        let mailboxes: Vec<_> = {
+            let core = self.lock();
+            to.iter().filter_map(|client| core.mailboxes.get(client)).cloned().collect()
+        };
+        Publication::new(bytes, &self.budget).post(&mailboxes);
+    }
+
+    /// Whether the store belongs to this daemon now.
+    pub fn may_act(&self) -> bool {
+        self.tenure.as_ref().is_none_or(|tenure| tenure.holds())
+    }
+
+    /// Why the store belongs to this daemon no more.
+    pub fn deposed(&self) -> Option<StoreError> {
+        self.tenure.as_ref()?.lost()
+    }
+
+    /// Returns once the store belongs to this daemon: a thread that is about to visit, or to read mail, waits here
+    /// while that is uncertain. `false`: another daemon has the store, and this hub decides and sends nothing more.
+    #[must_use]
+    pub fn assure(&self) -> bool {
+        const LOOK_EVERY: Duration = Duration::from_millis(100);
+        let Some(tenure) = &self.tenure else { return true };
+        while !tenure.holds() {
+            if tenure.lost().is_some() {
+                return false;
+            }
+            tenure.wait(LOOK_EVERY);
+        }
+        true
+    }
+
+    /// Hands out no more jobs, and closes the clients of this daemon: they must begin anew, at another hub. They return
+    /// the jobs that they have not got. Clients of edges go on there.
+    pub fn give_up(&self) {
+        let mut core = self.lock();
+        core.gives_up = true;
+        let own = core.mailboxes.iter().filter(|(client, _)| client.daemon() == 0);
+        let mut own: Vec<_> = own.map(|(client, mailbox)| (*client, Arc::clone(mailbox))).collect();
+        drop(core);
+        own.sort_unstable_by_key(|(client, _)| *client);
+        own.iter().for_each(|(_, mailbox)| mailbox.evict(Reason::ClosedByServer));
+        for (client, mailbox) in own {
+            let mut core = self.lock();
+            core.begin(&clock::read(), &self.budget);
+            core.release(client, mailbox.take_unsent_jobs(usize::MAX));
+            self.end(core);
+        }
+    }
+
+    /// Does all that is due and returns the next deadline. Does nothing while the store may not belong to this daemon.
+    pub fn tick(&self) -> Option<Timestamp> {
+        if !self.may_act() {
+            return Some(clock::now().after_ms(TICK_MS));
+        }
+        let mut core = self.lock();
+        core.begin(&clock::read(), &self.budget);
+        let Core { engine, context, .. } = &mut *core;
+        engine.tick(context);
+        let (next, now, is_starved) = (engine.next_deadline(), context.now, engine.is_starved());
+        let is_starved = is_starved && !core.gives_up;
+        core.ticks_at = next.unwrap_or(Timestamp::NEVER);
+        self.end(core);
+        self.starved.store(is_starved, Ordering::Release);
+        if is_starved {
+            self.budget.cut_stalled(now);
+        }
+        next
+    }
+
+    /// Ends a visit of no serving thread.
+    fn end(&self, core: MutexGuard<'_, Core>) {
+        self.finish(core, false);
+    }
+
+    /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes. `in_turn`: the calling
+    /// thread serves, and does its part of the commit, which the result names.
+    fn finish(&self, mut core: MutexGuard<'_, Core>, in_turn: bool) -> CommitDuty {
+        let Core { engine, journal, context, .. } = &mut *core;
+        journal.append(engine, &context.changes);
+        let pending = !journal.is_empty();
+        let to_commit = pending || journal.is_behind();
+        // All changes up to now are on the disk when this commit is.
+        let barrier = if pending { journal.pending_seq() } else { journal.pending_seq().saturating_sub(1) };
+        let gate = match self.durability {
+            Durability::Soon => 0,
+            Durability::Durable => barrier,
+        };
+        core.ends.pin(gate);
+        if std::mem::take(&mut core.large) {
+            core.large_until = barrier;
+        }
+        let durable = self.durable.get();
+        // Of the leases that outlive their connections a daemon's successor knows only what the journal has.
+        let lease = if self.has_tenure() { gate } else { 0 };
+        core.deliver(Gates { acknowledgement: gate, lease, barrier, durable }, &self.budget);
+        let due = core.engine.next_deadline().unwrap_or(Timestamp::NEVER);
+        let earlier = due < core.ticks_at;
+        if earlier {
+            core.ticks_at = due;
+        }
+        let publications = std::mem::take(&mut core.publications);
+        let noticed = std::mem::take(&mut core.context.warnings);
+        let duty = if to_commit { self.duty(&mut core, in_turn) } else { CommitDuty::None };
+        drop(core);
+        warnings::log(noticed, &self.names);
+        publications.into_iter().for_each(|(words, to)| Publication::new(words, &self.budget).post(&to));
+        if earlier {
+            self.deadline_moved.notify_one();
+        }
+        self.budget.relieve();
+        duty
+    }
+
+    // ---- commits ---------------------------------------------------------------------------------------------------
+
+    /// Registers the thread that commits.
+    pub fn set_committer(&self, thread: Thread) {
+        *self.committer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+    }
+
+    /// What a serving thread must do about the pending changes. The committing thread does the rest.
+    fn duty(&self, core: &mut Core, in_turn: bool) -> CommitDuty {
+        if self.durability == Durability::Soon {
+            // The committing thread does everything, but a complete commit does not wait for its interval.
+            if core.journal.is_behind() {
+                self.wake_committer();
+            }
+            CommitDuty::None
+        } else if in_turn && !core.is_urgent() {
+            let is_known = std::mem::replace(&mut core.gathers, true);
+            if is_known { CommitDuty::None } else { CommitDuty::Later }
+        } else if in_turn && self.commits_in_turns() {
+            let acknowledgements = if core.journal.is_behind() { usize::MAX } else { core.acknowledgements };
+            CommitDuty::Now { acknowledgements }
+        } else {
+            self.wake_committer();
+            CommitDuty::None
+        }
+    }
+
+    /// Whether there is something to commit now, without waiting for more.
+    pub fn is_urgent(&self) -> bool {
+        let core = self.lock();
+        let pending = !core.journal.is_empty() || core.journal.is_behind();
+        pending && (core.is_urgent() || !core.gathers)
+    }
+
+    /// Whether there is something to commit that no client waits for.
+    pub fn is_gathering(&self) -> bool {
+        let core = self.lock();
+        core.gathers && !core.is_urgent()
+    }
+
+    /// Wakes the committing thread.
+    pub fn wake_committer(&self) {
+        if self.idle.must_wake() {
+            self.unpark_committer();
+        }
+    }
+
+    /// Wakes the committing thread, whether or not it rests.
+    pub fn unpark_committer(&self) {
+        if let Some(thread) = &*self.committer.lock().unwrap_or_else(PoisonError::into_inner) {
+            thread.unpark();
+        }
+    }
+
+    /// Whether the committing thread, which has nothing to do as far as it knows, may park.
+    pub fn committer_may_park(&self, has_work: impl FnOnce() -> bool) -> bool {
+        self.idle.may_park(has_work)
+    }
+
+    /// Cuts the pending commit, if there is anything in it.
+    pub fn cut(&self) -> Option<Cut> {
+        let mut core = self.lock();
+        let Core { engine, journal, acknowledgements, gathers, .. } = &mut *core;
+        let commit = journal.cut(engine)?;
+        *gathers = false;
+        Some(Cut { commit, acknowledgements: std::mem::take(acknowledgements) })
+    }
+
+    /// Runs a closure on the engine and its journal, under the lock.
+    pub fn with_journal<T>(&self, run: impl FnOnce(&mut Engine, &mut Journal) -> T) -> T {
+        let mut core = self.lock();
+        let Core { engine, journal, .. } = &mut *core;
+        run(engine, journal)
+    }
+
+    /// Records that a commit is on the disk. Returns the mailboxes with acknowledgements that waited for it; the caller
+    /// rings them.
+    pub fn committed(&self, commit: Commit) -> Vec<Arc<Mailbox>> {
+        let (mut core, seq) = (self.lock(), commit.seq());
+        core.journal.committed(seq);
+        core.journal.reuse(commit);
+        core.waiting.publish(&self.durable, seq)
+    }
+
+    /// Rings a mailbox when a commit is durable.
+    pub fn ring_when_durable(&self, commit: u64, mailbox: &Arc<Mailbox>) {
+        let mut core = self.lock();
+        if self.failed() || !core.waiting.add_unless(&self.durable, commit, mailbox) {
+            mailbox.ring();
+        }
+    }
+
+    /// The newest commit that was on the disk when this run began.
+    pub const fn recovered(&self) -> u64 {
+        self.first.saturating_sub(1)
+    }
+
+    /// The newest commit that is on the disk.
+    pub fn durable(&self) -> u64 {
+        self.durable.get()
+    }
+
+    /// From now on serving threads look after the commits of their visits.
+    pub fn leave_commits_to_turns(&self) {
+        self.has_turns.store(true, Ordering::Release);
+    }
+
+    /// Sets whether serving threads commit at the end of their turns, or leave that to the committing thread.
+    pub fn set_commit_in_turns(&self, yes: bool) {
+        self.commit_in_turns.store(yes, Ordering::Release);
+    }
+
+    /// Whether serving threads commit in their turns now.
+    pub fn commits_in_turns(&self) -> bool {
+        self.commit_in_turns.load(Ordering::Acquire)
+    }
+
+    /// Waits until this run has begun.
+    pub async fn first_commit(&self) {
+        const LOOK_EVERY: Duration = Duration::from_millis(1);
+        while !self.has_begun() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Whether the first commit of this run is on the disk. A daemon alone also begins with a store that has failed.
+    /// One that succeeds another does not: the next leader must know of its numbers.
+    pub fn has_begun(&self) -> bool {
+        let gives_up = if self.has_tenure() { self.deposed().is_some() } else { self.failed() };
+        gives_up || self.durable() >= self.first
+    }
+
+    /// Whether the store fails.
+    pub fn failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Whether the disk has no room for new jobs.
+    pub fn full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
+    }
+
+    /// Sets how many bytes large jobs may add before the disk is full. The caller must hold the lock: `bytes` already
+    /// excludes the uncommitted part of the journal.
+    pub fn set_room(&self, bytes: u64) {
+        self.room.store(bytes, Ordering::Release);
+    }
+
+    /// Sets whether the disk has no room for new jobs. Returns the previous value.
+    pub fn set_full(&self, full: bool) -> bool {
+        self.full.swap(full, Ordering::AcqRel)
+    }
+
+    /// Sets whether the store has failed. When it fails, all clients that wait for a commit learn that the outcome is
+    /// unknown.
+    pub fn set_failed(&self, failed: bool) {
+        self.failed.store(failed, Ordering::Release);
+        if failed {
+            // They are rung again for their commits: when their threads look, the store may respond again.
+            let waiting = self.lock().waiting.mailboxes();
+            waiting.iter().for_each(|mailbox| mailbox.ring());
+        }
+    }
+
+    /// Whether clients waited for room when the engine was visited last because of the time.
+    pub fn is_starved(&self) -> bool {
+        self.starved.load(Ordering::Acquire)
+    }
+
+    /// Whether the daemon is about to stop.
+    pub fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(|_| {
+            // A panic under this lock is a bug in the engine, and may leave its state half changed. Nothing of that
+            // visit was journalled or acknowledged: a restart from the journal is safe, continuing is not.
+            tracing::error!("a visit to the engine panicked: exiting, so that the daemon restarts from its journal");
+            std::process::exit(1)
+        })
+    }
+}
+
+/// For tests.
+#[cfg(any(test, feature = "testing"))]
+use crate::broker::{Batch, Broker as _, Visited};
+#[cfg(any(test, feature = "testing"))]
+impl Hub {
+    /// Does one visit with unlimited room for answers. Returns whether that did everything.
+    pub fn visit_all(&self, client: ClientId, now: &Reading, items: &mut VecDeque<windlass_session::Item>) -> bool {
+        self.visit_one(client, now, items, usize::MAX) == Visited::All
+    }
+
+    /// Visits with the items of one client.
+    pub fn visit_one(
+        &self,
+        client: ClientId,
+        now: &Reading,
+        items: &mut VecDeque<windlass_session::Item>,
+        room: usize,
+    ) -> Visited {
+        let mut visited = Visited::All;
+        let batch = Batch { client, items, room, visited: &mut visited };
+        if self.visit(now, &mut std::iter::once(batch)) > CommitDuty::None {
+            self.wake_committer();
+        }
+        visited
+    }
+
+    /// The number of the newest connection that has joined; 0 before the first.
+    pub fn newest_client(&self) -> u64 {
+        self.lock().mailboxes.keys().map(|client| client.0).max().unwrap_or_default()
+    }
+
+    /// All mailboxes.
+    pub fn mailboxes(&self) -> Vec<Arc<Mailbox>> {
+        self.lock().mailboxes.values().cloned().collect()
+    }
+}
+
+/// Which commits clients' next jobs wait for: the commits with the ends of their last jobs.
+#[derive(Debug, Default)]
+struct Ends {
+    /// The clients that have ended a job in this visit.
+    ended_by: Vec<ClientId>,
+    gates: HashMap<ClientId, u64>,
+}
+
+impl Ends {
+    /// The ends of this visit are in this commit.
+    fn pin(&mut self, commit: u64) {
+        self.gates.extend(self.ended_by.drain(..).map(|client| (client, commit)));
+    }
+
+    fn gate(&self, client: ClientId) -> u64 {
+        self.gates.get(&client).copied().unwrap_or_default()
+    }
+
+    fn forget(&mut self, client: ClientId) {
+        self.gates.remove(&client);
+    }
+}
+
+impl Core {
+    /// A thread that waited for the lock may have an earlier time than the thread before it. The engine's time does not
+    /// go back.
+    fn begin(&mut self, reading: &Reading, budget: &Budget) {
+        self.context.room = if self.gives_up { 0 } else { budget.room() };
+        if !reading.is_older_than(self.context.now, &self.context.clock) {
+            (self.context.now, self.context.clock) = (reading.now, reading.clock);
+        }
+        self.context.changes.clear();
+    }
+
+    /// Whether a client waits for the pending commit, or a complete commit waits to be written.
+    fn is_urgent(&self) -> bool {
+        self.acknowledgements > 0 || self.journal.is_behind()
+    }
+
+    fn apply(&mut self, client: ClientId, tag: Tag, command: impl Into<Command>) {
+        self.engine.apply(client, tag, command, &mut self.context);
+    }
+
+    /// Returns jobs that the client has not got.
+    fn release(&mut self, client: ClientId, unsent: Vec<(JobId, Token)>) {
+        for (job, token) in unsent {
+            let (job, proof) = (JobRef::Id(job), Proof::Token(token));
+            self.apply(client, Tag::NONE, LeaseCommand::Release { job, proof, front: false });
+        }
+    }
+}

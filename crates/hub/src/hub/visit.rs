@@ -1,0 +1,323 @@
+//! The hub as a [`Broker`]. A visit does as much of a peer's requests as may be done now, in order.
+//!
+//! A visit ends when it has cost enough for one turn, when its answers fill the peer's room, and before a large job
+//! that has to wait. The rest stays for a later visit.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use windlass_engine::{
+    ClientCommand, ClientId, ClientInfo, Command, Event, Reading, Refusal, Reply, Tag, Take, TakeCommand, Wait,
+    WarningKind,
+};
+use windlass_session::Item;
+
+use super::{ASKED, Core, Durability, Hub, OURSELVES};
+use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
+use crate::clock;
+use crate::mailbox::{Mail, Mailbox};
+use crate::waking::Durable;
+
+/// The work of one visit: half a millisecond, as the engine estimates it ([`Engine::work`]). The visit finishes the
+/// command that exceeds it.
+///
+/// [`Engine::work`]: windlass_engine::Engine::work
+const VISIT_WORK_MAX: u64 = 20_000;
+
+/// Above this size, a job's commit takes long enough to delay others noticeably.
+pub(super) const LARGE_BYTES: usize = 1 << 20;
+
+/// Jobs that one visit returns for a client that ends.
+const RETURNED_MAX: usize = 1_000;
+
+/// Whether an item pushes a job that must be alone in its commit.
+fn is_large(item: &Item) -> bool {
+    let Item::Command(_, command) = item else { return false };
+    command.new_job().is_some_and(|job| job.durable && job.body.len() > LARGE_BYTES)
+}
+
+/// Whether an item asks for a job, and would be answered at once.
+const fn is_poll(item: &Item) -> bool {
+    matches!(item, Item::Command(_, Command::Take(TakeCommand::Take(Take { wait: Wait::No, .. }))))
+}
+
+impl Broker for Hub {
+    fn open(&self, client: ClientId, mailbox: Arc<Mailbox>) {
+        self.lock().mailboxes.insert(client, mailbox);
+    }
+
+    fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty {
+        if self.assure() {
+            return self.visit_all_of(now, batches, self.has_turns.load(Ordering::Acquire));
+        }
+        batches.for_each(|batch| *batch.visited = Visited::UntilRung);
+        CommitDuty::None
+    }
+
+    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
+        let may_act = self.may_act();
+        if may_act {
+            self.visit_all_of(now, &mut std::iter::once(batch), false);
+        }
+        may_act
+    }
+
+    fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
+        if !self.assure() {
+            return None;
+        }
+        mailbox.take(self.durable(), self.failed(), room, into)
+    }
+
+    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
+        let may_act = self.may_act();
+        if may_act {
+            mailbox.take(self.durable(), self.failed(), usize::MAX, into);
+        }
+        may_act
+    }
+
+    /// The jobs that the peer has never got go back before.
+    ///
+    /// While the daemon stops, the engine is not notified of the rest: the jobs that the peer has must not count a lost
+    /// worker ([`Hub::leave_jobs`]), and whatever else ended with the connection ends with the daemon.
+    fn close(&self, client: ClientId) -> bool {
+        let mut core = self.lock();
+        core.begin(&clock::read(), &self.budget);
+        let unsent = core.mailboxes.get(&client).map_or_else(Vec::new, |it| it.take_unsent_jobs(RETURNED_MAX));
+        if !unsent.is_empty() {
+            core.apply(client, Tag::NONE, TakeCommand::Unwait);
+            core.release(client, unsent);
+            self.end(core);
+            return false;
+        }
+        core.mailboxes.remove(&client);
+        if self.stopping() {
+            return true;
+        }
+        core.ends.forget(client);
+        core.polling.remove(&client);
+        let close = Command::from(ClientCommand::Close);
+        let is_part = core.apply_in_part(client, &close);
+        if !is_part {
+            core.apply(client, Tag::NONE, close);
+        }
+        self.end(core);
+        !is_part
+    }
+
+    fn ask(&self, command: Command) -> Result<Reply, Refusal> {
+        let mut core = self.lock();
+        core.begin(&clock::read(), &self.budget);
+        core.apply(OURSELVES, Tag::NONE, ClientCommand::Open(ClientInfo::default()));
+        core.apply(OURSELVES, ASKED, command);
+        core.apply(OURSELVES, Tag::NONE, ClientCommand::Close);
+        let events = std::mem::take(&mut core.context.events);
+        let (ours, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(client, _)| *client == OURSELVES);
+        core.context.events = others;
+        self.end(core);
+        let mut replies = ours.into_iter().filter_map(|(_, event)| match event {
+            Event::Reply(ASKED, reply) => Some(reply),
+            Event::Reply(..) | Event::Notice(_) => None,
+        });
+        match replies.next() {
+            Some(Reply::Refused(why)) => Err(why),
+            Some(reply) => Ok(reply),
+            None => Err(Refusal::Unknown),
+        }
+    }
+
+    fn health(&self) -> Health {
+        match (self.stopping(), self.may_act() && !self.failed()) {
+            (true, _) => Health::Stopping,
+            (false, false) => Health::StoreFailed,
+            (false, true) => Health::Serving,
+        }
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        let mailboxes: Vec<_> = self.lock().mailboxes.values().cloned().collect();
+        mailboxes.iter().for_each(|mailbox| mailbox.ring());
+    }
+}
+
+impl Hub {
+    /// Visits with clients of another daemon, on a thread that does not commit and must not wait: its caller has looked
+    /// whether the store belongs to this daemon now ([`Hub::may_act`]).
+    pub fn visit_from_afar(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) {
+        self.visit_all_of(now, batches, false);
+    }
+
+    /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the
+    /// lock before the next client's go. `in_turn`: see [`Hub::finish`].
+    fn visit_all_of(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>, in_turn: bool) -> CommitDuty {
+        let mut duty = CommitDuty::None;
+        let mut visit = None;
+        for Batch { client, items, room, visited } in batches {
+            let (core, begun) = visit.get_or_insert_with(|| {
+                let mut core = self.lock();
+                core.begin(now, &self.budget);
+                let begun = core.engine.work();
+                (core, begun)
+            });
+            let must_wait = self.go(core, client, items, room);
+            if !core.large && !must_wait && core.engine.work().wrapping_sub(*begun) < VISIT_WORK_MAX {
+                *visited = if items.is_empty() { Visited::All } else { Visited::Part };
+                continue;
+            }
+            // The commit of a large job is known only when the visit has ended.
+            let was_large = core.large;
+            let ended = visit.take().map(|(core, _)| self.finish(core, in_turn));
+            duty = duty.max(ended.unwrap_or(CommitDuty::None));
+            *visited = if must_wait && (!was_large || self.lock().must_wait_for_large(client, &self.durable)) {
+                Visited::UntilRung
+            } else if items.is_empty() {
+                Visited::All
+            } else {
+                Visited::Part
+            };
+        }
+        let ended = visit.map(|(core, _)| self.finish(core, in_turn));
+        duty.max(ended.unwrap_or(CommitDuty::None))
+    }
+
+    /// Does a client's items, for as long as one client may. Returns whether the next one must wait: for a large job, or
+    /// because the last one waits for room.
+    ///
+    /// A large job is alone in its commit, and there is one such commit at a time, so that small jobs wait for one
+    /// large job at most. The next large job stays in `items`, with everything behind it.
+    fn go(&self, core: &mut Core, client: ClientId, items: &mut VecDeque<Item>, mut room: usize) -> bool {
+        let one_by_one = self.durability == Durability::Durable && !self.failed();
+        let begun = core.engine.work();
+        while room > 0 && core.engine.work().wrapping_sub(begun) < VISIT_WORK_MAX {
+            if one_by_one && items.front().is_some_and(is_large) {
+                if core.large || core.must_wait_for_large(client, &self.durable) {
+                    return true;
+                }
+                core.begin_commit();
+                core.large = true;
+            }
+            if core.waits_for_room(client) {
+                return true;
+            }
+            let answers_at = core.context.events.len();
+            let Some(item) = items.pop_front() else { break };
+            let is_poll = core.context.room == 0 && is_poll(&item);
+            if let Some(rest) = self.do_one(core, client, item) {
+                items.push_front(rest);
+            }
+            if is_poll && core.engine.defers_takes_of(client) {
+                core.polling.insert(client);
+            }
+            room = room.saturating_sub(core.answer_bytes(client, answers_at));
+        }
+        false
+    }
+
+    /// Does one item, or a part of it. Returns the item if there is more of it to do.
+    fn do_one(&self, core: &mut Core, client: ClientId, item: Item) -> Option<Item> {
+        match item {
+            Item::Command(tag, command) if self.is_refused(tag, &command) => {
+                core.notice_unavailable(&command);
+                core.refuse(client, tag, Refusal::Unavailable);
+            }
+            Item::Forbidden(tag) => core.refuse(client, tag, Refusal::NotPermitted),
+            Item::Command(tag, command) if self.hand_out_after_commit && !tag.wants_answer() && command.ends_job() => {
+                core.apply_end(client, tag, command);
+            }
+            Item::Command(tag, command) if core.apply_in_part(client, &command) => {
+                return Some(Item::Command(tag, command));
+            }
+            Item::Command(tag, command) => core.apply(client, tag, command),
+            Item::Bytes(bytes) => {
+                let place = core.context.events.len();
+                core.words.push_back((place, client, bytes));
+            }
+            Item::Publish(to, bytes) => {
+                let mailboxes = to.iter().filter_map(|client| core.mailboxes.get(client)).cloned().collect();
+                core.publications.push((bytes, mailboxes));
+            }
+        }
+        None
+    }
+
+    /// Whether the store cannot take the command's data.
+    fn is_refused(&self, tag: Tag, command: &Command) -> bool {
+        let failed = self.failed() && command.needs_store(tag);
+        failed || (command.takes_room() && (self.full() || self.is_too_large(command)))
+    }
+
+    /// Whether a large job exceeds the room that is left. If it fits, the room shrinks by its size. Small jobs are not
+    /// counted: those on their way to the disk fit into the reserve (`commit::room`).
+    fn is_too_large(&self, command: &Command) -> bool {
+        let Some(job) = command.new_job() else { return false };
+        let bytes = job.body.len() as u64;
+        let take = |room: u64| room.checked_sub(bytes);
+        job.body.len() > LARGE_BYTES && self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err()
+    }
+}
+
+impl Core {
+    /// Whether a large job is on its way to the disk. If so, the hub rings the client's mailbox when it has arrived.
+    fn must_wait_for_large(&mut self, client: ClientId, durable: &Durable) -> bool {
+        let Some(mailbox) = self.mailboxes.get(&client) else { return self.large_until > durable.get() };
+        self.waiting.add_unless(durable, self.large_until, mailbox)
+    }
+
+    /// Whether a poll of this client waits for room. Otherwise its next poll would wait, too, and it would be handed all
+    /// of them at once. The answer rings the mailbox.
+    fn waits_for_room(&mut self, client: ClientId) -> bool {
+        let waits = !self.polling.is_empty() && self.polling.contains(&client) && self.engine.defers_takes_of(client);
+        if !waits && !self.polling.is_empty() {
+            self.polling.remove(&client);
+        }
+        waits
+    }
+
+    fn refuse(&mut self, client: ClientId, tag: Tag, why: Refusal) {
+        self.context.events.push((client, Event::Reply(tag, Reply::Refused(why))));
+    }
+
+    /// Begins a new commit: all that this visit has done so far belongs to the previous one.
+    fn begin_commit(&mut self) {
+        self.journal.append(&self.engine, &self.context.changes);
+        self.context.changes.clear();
+        self.journal.begin_anew(&self.engine);
+    }
+
+    /// Bytes that the events from an index on add for this client.
+    fn answer_bytes(&self, client: ClientId, from: usize) -> usize {
+        let answers = self.context.events.get(from..).unwrap_or_default();
+        answers.iter().filter(|(whose, _)| *whose == client).map(|(_, event)| event.bytes()).sum()
+    }
+
+    /// Applies the end of a job, which gets no answer. The client's next job waits for this commit if the disk has a
+    /// record of the job: after a restart the job would run again.
+    fn apply_end(&mut self, client: ClientId, tag: Tag, command: Command) {
+        let before = self.context.changes.len();
+        self.apply(client, tag, command);
+        if self.context.changes.get(before..).is_some_and(|changes| self.journal.knows_any(changes)) {
+            self.ends.ended_by.push(client);
+        }
+    }
+
+    /// Does a part of a long command. Returns whether there is more of it.
+    pub(super) fn apply_in_part(&mut self, client: ClientId, command: &Command) -> bool {
+        if !command.runs_in_parts() {
+            return false;
+        }
+        self.engine.tick(&mut self.context);
+        self.engine.apply_in_part(client, command, &mut self.context)
+    }
+
+    /// Notes that a job is refused because the store has failed or is full.
+    fn notice_unavailable(&mut self, command: &Command) {
+        if let Some(job) = command.new_job() {
+            let example = || (Bytes::copy_from_slice(&job.queue), Bytes::new(), Bytes::new());
+            self.context.warn(WarningKind::Refused(Refusal::Unavailable), example);
+        }
+    }
+}

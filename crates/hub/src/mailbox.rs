@@ -1,0 +1,678 @@
+//! Mail for one client: filled under the engine's lock, read outside it.
+//!
+//! Mail that acknowledges something carries the number of the commit that must be durable first. Everything behind it
+//! waits with it, so that a connection's replies keep their order. A mailbox is bounded: the daemon never waits for a
+//! client that does not read, it closes the connection.
+//!
+//! While the peer has enough to read, mail stays here, where it shares its bytes with other mailboxes: the encoded form
+//! would be a copy. The bytes of all mailboxes are counted (`budget`). Publications of other connections have a
+//! narrower limit, beyond which they are refused (`published`).
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use windlass_engine::{ClientId, Event, JobId, Refusal, Reply, Timestamp, Token};
+use windlass_session::{Closer, Reason};
+
+use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
+use crate::published::{Publication, Published};
+use crate::waker::{ConnectionId, Waker};
+use crate::waking::{Bell, Door};
+
+#[cfg(test)]
+mod counts;
+
+/// One thing for a client.
+#[derive(Debug)]
+pub enum Mail {
+    /// The session encodes it.
+    Event(Event),
+    /// Encoded bytes.
+    Bytes(Bytes),
+    /// Bytes posted by another connection.
+    Posted(Published),
+}
+
+impl Mail {
+    /// Counted for each mail besides its bytes.
+    const FIXED_BYTES: usize = 64;
+
+    /// Its size for the mailbox's limit.
+    pub fn weight(&self) -> usize {
+        Self::FIXED_BYTES
+            + match self {
+                Self::Bytes(bytes) => bytes.len(),
+                Self::Posted(published) => return published.weight(),
+                Self::Event(event) => event.bytes(),
+            }
+    }
+}
+
+/// A peer that takes nothing of its jobs for so long, in milliseconds, gives way to workers that wait for theirs.
+const STALL_MS: u64 = 2_000;
+
+/// How much room its owner must have before posted bytes are taken out. They are shared in the mailbox and copied by the
+/// owner: a peer that reads nothing must cost no more than one that does.
+pub const POSTED_ROOM_BYTES: usize = 224 * 1024;
+
+/// A buffer for more letters than this is freed when it is empty.
+const KEPT_LETTERS_MAX: usize = 1 << 10;
+
+/// The mail of one client.
+#[derive(Debug)]
+pub struct Mailbox {
+    inner: Mutex<Inner>,
+    /// Its place: the owner's thread, and the owner's place there. Another thread may take the owner over.
+    door: Door<(Arc<dyn Waker>, ConnectionId)>,
+    overflowed: AtomicBool,
+    /// Why the owner must end, if another part of the daemon requires it.
+    close_reason: OnceLock<Reason>,
+    /// How many letters wait, readable without the lock.
+    len: AtomicUsize,
+    /// Bytes that wait, without jobs, readable without the lock.
+    weight: AtomicUsize,
+    bytes_max: usize,
+    budget: Arc<Budget>,
+    /// The bytes counted for the mail here, without parcels and without bytes that a hold counts.
+    share: Share,
+    /// The bytes counted for the owner's buffers.
+    buffers: Share,
+    /// Bytes of the owner's buffers that the peer must take, and when it last took some, or had none to take.
+    unsent: AtomicUsize,
+    moved_at: AtomicU64,
+    /// Bytes of jobs among the owner's buffers, which `unsent` does not contain.
+    sending: AtomicUsize,
+    /// The owner's number.
+    client: ClientId,
+    /// So many items of the owner are on their way to another daemon.
+    under_way: AtomicUsize,
+    /// Bytes that the owner has taken, and that are not reported to the other daemon yet.
+    taken: AtomicUsize,
+    /// The owner takes mail before its commit is durable, and passes the commit's number on.
+    takes_early: bool,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    mail: VecDeque<Letter>,
+    bytes: usize,
+    /// Part of `bytes`: parcels.
+    posted_bytes: usize,
+    /// Part of `bytes`: bytes that a hold counts.
+    held_bytes: usize,
+    /// Part of `held_bytes`: jobs for the owner.
+    job_bytes: usize,
+    /// Jobs that were for the owner, and that it has not sent to its peer.
+    unsent_jobs: Vec<(JobId, Token)>,
+    /// There is mail that the owner must get, however much the peer must still take.
+    urgent: bool,
+    /// The newest commit that this mailbox will be rung for.
+    registered: u64,
+}
+
+/// One mail, and the commit it waits for.
+#[derive(Debug)]
+pub struct Letter {
+    /// The commit it waits for; 0 = none.
+    pub gate: u64,
+    /// The mail.
+    pub mail: Mail,
+    /// Counts its bytes in the budget.
+    pub hold: Option<Arc<Hold>>,
+}
+
+impl Letter {
+    fn held_bytes(&self) -> usize {
+        self.hold.as_deref().map_or(0, Hold::bytes)
+    }
+
+    fn job_bytes(&self) -> usize {
+        self.hold.as_deref().map_or(0, Hold::job_bytes)
+    }
+
+    fn job(&self) -> Option<(JobId, Token)> {
+        let Mail::Event(event) = &self.mail else { return None };
+        event.handed_out().map(|job| (job.id, job.token))
+    }
+}
+
+impl Inner {
+    /// Bytes that no parcel and no hold counts.
+    const fn own_bytes(&self) -> usize {
+        self.bytes - self.posted_bytes - self.held_bytes
+    }
+}
+
+impl Mailbox {
+    /// A mailbox for at most this many bytes.
+    pub fn new(bytes_max: usize, budget: Arc<Budget>, owner: (Arc<dyn Waker>, ConnectionId)) -> Self {
+        Self::of(bytes_max, budget, owner, false)
+    }
+
+    /// The mailbox of another daemon's client, whose mail goes there with the numbers of its commits:
+    /// [`Mailbox::take_early`].
+    pub fn forwarding(bytes_max: usize, budget: Arc<Budget>, owner: (Arc<dyn Waker>, ConnectionId)) -> Self {
+        Self::of(bytes_max, budget, owner, true)
+    }
+
+    fn of(bytes_max: usize, budget: Arc<Budget>, owner: (Arc<dyn Waker>, ConnectionId), takes_early: bool) -> Self {
+        Self {
+            inner: Mutex::default(),
+            client: owner.1.client,
+            door: Door::new(owner),
+            overflowed: AtomicBool::new(false),
+            close_reason: OnceLock::new(),
+            len: AtomicUsize::new(0),
+            weight: AtomicUsize::new(0),
+            bytes_max,
+            budget,
+            share: Share::default(),
+            buffers: Share::default(),
+            unsent: AtomicUsize::new(0),
+            moved_at: AtomicU64::new(0),
+            sending: AtomicUsize::new(0),
+            under_way: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+            takes_early,
+        }
+    }
+
+    /// Opens the mailbox for several pieces of mail.
+    pub fn fill(&self) -> Filling<'_> {
+        Filling { mailbox: self, inner: self.lock(), is_closed: self.close_reason().is_some() }
+    }
+
+    /// Adds bytes of another connection and rings, if there is room for them.
+    #[must_use]
+    pub fn post(&self, publication: &Arc<Publication>) -> bool {
+        let mut inner = self.lock();
+        if self.close_reason().is_some() {
+            return false;
+        }
+        let Some(published) = publication.admit(inner.posted_bytes) else { return false };
+        let weight = published.weight();
+        // Only the engine's events may overflow a mailbox, never publications of other connections.
+        if inner.bytes.saturating_add(weight) > self.bytes_max {
+            return false;
+        }
+        inner.bytes += weight;
+        inner.posted_bytes += weight;
+        inner.mail.push_back(Letter { gate: 0, mail: Mail::Posted(published), hold: None });
+        self.count(&inner);
+        drop(inner);
+        self.ring();
+        true
+    }
+
+    /// Takes out the mail that may be read now. With `failed`, mail that waits for a commit comes out too, but as an
+    /// unknown outcome.
+    ///
+    /// It stops when there is no `room` left, in bytes; the last mail may be larger than the room. Parcels need more
+    /// room than other mail. Returns the weight of the rest, without parcels, if it stopped for lack of room.
+    pub fn take(&self, durable: u64, failed: bool, mut room: usize, into: &mut Vec<Mail>) -> Option<usize> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut inner = self.lock();
+        let mut left = None;
+        while let Some(Letter { gate, mail, .. }) = inner.mail.front() {
+            let held = *gate > durable;
+            // A lease is good when the store responds again.
+            if held && (!failed || matches!(mail, Mail::Event(event) if event.grants_lasting_lease())) {
+                break;
+            }
+            let (weight, posted) = (mail.weight(), matches!(mail, Mail::Posted(_)));
+            let least = if posted { POSTED_ROOM_BYTES } else { 0 };
+            if room <= least && !inner.urgent {
+                left = Some(inner.bytes - inner.posted_bytes);
+                break;
+            }
+            room = room.saturating_sub(weight);
+            let Some(letter) = inner.mail.pop_front() else { break };
+            inner.bytes -= weight;
+            inner.held_bytes -= letter.held_bytes();
+            inner.job_bytes -= letter.job_bytes();
+            inner.posted_bytes -= if posted { weight } else { 0 };
+            let mut mail = letter.mail;
+            if held {
+                disclaim(&mut mail);
+            }
+            into.push(mail);
+        }
+        if inner.mail.is_empty() {
+            inner.urgent = false;
+            if inner.mail.capacity() > KEPT_LETTERS_MAX {
+                inner.mail = VecDeque::new();
+            }
+        }
+        self.count(&inner);
+        left
+    }
+
+    /// Takes out all mail, each with the commit that must be durable before its client reads it.
+    pub fn take_early(&self, into: &mut Vec<Letter>) {
+        let mut inner = self.lock();
+        into.extend(inner.mail.drain(..));
+        (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.job_bytes, inner.urgent) = (0, 0, 0, 0, false);
+        self.count(&inner);
+    }
+
+    /// The numbers of commits begin anew: acknowledgements that wait for a commit behind `reached` can no longer be
+    /// given, the others can.
+    pub fn begin_epoch(&self, reached: u64) {
+        let mut inner = self.lock();
+        inner.registered = 0;
+        for letter in &mut inner.mail {
+            if std::mem::take(&mut letter.gate) > reached {
+                disclaim(&mut letter.mail);
+            }
+        }
+        drop(inner);
+        self.ring();
+    }
+
+    /// Publishes the counts and reports the bytes to the budget.
+    fn count(&self, inner: &Inner) {
+        self.len.store(inner.mail.len(), Ordering::Release);
+        self.weight.store(inner.bytes - inner.job_bytes, Ordering::Release);
+        let own = inner.own_bytes();
+        // A share is 0 or at least `SMALL_BYTES`: that of an empty mailbox ends, too.
+        if own.abs_diff(self.share.bytes()) >= SMALL_BYTES {
+            self.budget.report(&self.share, own);
+        }
+    }
+
+    /// The weight of the mail here and of the owner's buffers, without jobs.
+    pub fn holds(&self) -> usize {
+        self.weight.load(Ordering::Acquire) + self.buffers.bytes()
+    }
+
+    /// Bytes of the engine's answers here.
+    pub fn answer_bytes(&self) -> usize {
+        if self.len() == 0 {
+            return 0;
+        }
+        let inner = self.lock();
+        (inner.bytes - inner.posted_bytes).saturating_sub(Mail::FIXED_BYTES * inner.mail.len())
+    }
+
+    /// The order in which connections are closed when all hold too much. Bytes that the peer does not take count more
+    /// than bytes it is sending, because those are soon processed. Jobs count only if the peer takes nothing.
+    pub fn blame(&self, now: Timestamp) -> usize {
+        let jobs = if self.has_stalled(now) { self.sending.load(Ordering::Relaxed) } else { 0 };
+        let not_taken = self.weight.load(Ordering::Acquire) + self.unsent.load(Ordering::Relaxed);
+        self.holds().saturating_add(3 * not_taken).saturating_add(4 * jobs)
+    }
+
+    /// Sets how many bytes of the owner's buffers the peer must take: of jobs, and others.
+    pub fn set_unsent(&self, jobs: usize, others: usize) {
+        self.sending.store(jobs, Ordering::Relaxed);
+        self.unsent.store(others, Ordering::Relaxed);
+    }
+
+    /// The bytes counted for the owner's buffers.
+    pub const fn buffers(&self) -> &Share {
+        &self.buffers
+    }
+
+    /// Ends the owner's connection, as [`Closer::close`] does, and drops all mail here. The mailbox accepts no more.
+    pub fn evict(&self, why: Reason) {
+        let mut inner = self.lock();
+        let _ = self.close_reason.set(why);
+        let gone = std::mem::take(&mut inner.mail);
+        inner.unsent_jobs.extend(gone.iter().filter_map(Letter::job));
+        (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.job_bytes) = (0, 0, 0, 0);
+        self.count(&inner);
+        drop(inner);
+        drop(gone);
+        self.ring();
+    }
+
+    /// The owner ends before it has sent these jobs to its peer.
+    pub fn give_back(&self, jobs: impl IntoIterator<Item = (JobId, Token)>) {
+        self.lock().unsent_jobs.extend(jobs);
+    }
+
+    /// The owner has ended: takes out some of the jobs that its peer has never got.
+    pub fn take_unsent_jobs(&self, most: usize) -> Vec<(JobId, Token)> {
+        let mut inner = self.lock();
+        let letters = std::mem::take(&mut inner.mail);
+        inner.unsent_jobs.extend(letters.iter().filter_map(Letter::job));
+        (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.job_bytes) = (0, 0, 0, 0);
+        self.count(&inner);
+        let rest = most.min(inner.unsent_jobs.len());
+        let rest = inner.unsent_jobs.split_off(rest);
+        std::mem::replace(&mut inner.unsent_jobs, rest)
+    }
+
+    /// The peer has taken some of the owner's bytes, or had none to take.
+    pub fn moved(&self, now: Timestamp) {
+        self.moved_at.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Whether the peer has not taken anything for a while of what the owner sends, which includes jobs.
+    pub fn has_stalled(&self, now: Timestamp) -> bool {
+        let waits_ms = now.ms_since(Timestamp(self.moved_at.load(Ordering::Relaxed)));
+        self.sending.load(Ordering::Relaxed) > 0 && waits_ms >= STALL_MS && self.close_reason().is_none()
+    }
+
+    /// How many letters wait.
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Whether everything that precedes new bytes of the owner has been taken: no mail waits here, or is still to come.
+    pub fn is_settled(&self) -> bool {
+        self.unanswered() == 0
+    }
+
+    /// Letters that wait, and items of the owner that are on their way to another daemon.
+    pub fn unanswered(&self) -> usize {
+        self.len() + self.under_way.load(Ordering::Acquire)
+    }
+
+    /// The owner has taken this many bytes. Returns all bytes since the last time, if they are at least a step.
+    pub fn made_room(&self, bytes: usize, step: usize) -> Option<usize> {
+        if bytes == 0 || self.taken.fetch_add(bytes, Ordering::AcqRel) + bytes < step {
+            return None;
+        }
+        Some(self.taken.swap(0, Ordering::AcqRel)).filter(|bytes| *bytes != 0)
+    }
+
+    /// The owner's number.
+    pub const fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Sets how many items of the owner are on their way to another daemon.
+    pub fn set_under_way(&self, items: usize) {
+        self.under_way.store(items, Ordering::Release);
+    }
+
+    /// Whether more waited than the client may leave unread.
+    pub fn overflowed(&self) -> bool {
+        self.overflowed.load(Ordering::Acquire)
+    }
+
+    /// Why the owner must end at once, if it must.
+    pub fn close_reason(&self) -> Option<&Reason> {
+        self.close_reason.get()
+    }
+
+    /// Makes the owner's thread look here.
+    pub fn ring(&self) {
+        self.door.ring(|(waker, connection)| waker.wake_for(*connection));
+    }
+
+    /// Whether the owner was rung, and whether it will look here by itself.
+    pub const fn bell(&self) -> &Bell {
+        self.door.bell()
+    }
+
+    /// Whether the owner is on this thread.
+    pub fn is_on(&self, waker: &Arc<dyn Waker>) -> bool {
+        self.door.is_at(|(at, _)| std::ptr::addr_eq(Arc::as_ptr(at), Arc::as_ptr(waker)))
+    }
+
+    /// The owner has moved to this thread, and will look here next: a ring before that may have gone to the old one.
+    pub fn move_to(&self, owner: (Arc<dyn Waker>, ConnectionId)) {
+        self.door.move_to(owner);
+    }
+
+    /// Adds one piece of mail, as [`Filling::push`] does.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn push(&self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
+        let mut filling = self.fill();
+        let new = filling.push(gate, mail, hold);
+        filling.finish();
+        new
+    }
+
+    /// Passes all letters to `look`.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn look<T>(&self, look: impl FnOnce(&mut dyn Iterator<Item = &Letter>) -> T) -> T {
+        look(&mut self.lock().mail.iter())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing that holds this lock can panic half way through a change.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A mailbox that mail is being put into.
+#[derive(Debug)]
+#[must_use = "the mail counts when the mailbox is closed"]
+pub struct Filling<'a> {
+    mailbox: &'a Mailbox,
+    inner: MutexGuard<'a, Inner>,
+    is_closed: bool,
+}
+
+impl Filling<'_> {
+    /// Adds mail that may be read once commit `gate` is durable. Returns whether the caller must register the mailbox
+    /// to be rung for that commit.
+    pub fn push(&mut self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
+        let inner = &mut *self.inner;
+        let letter = Letter { gate, mail, hold };
+        if self.is_closed {
+            inner.unsent_jobs.extend(letter.job());
+            return false;
+        }
+        inner.bytes += letter.mail.weight();
+        inner.held_bytes += letter.held_bytes();
+        inner.job_bytes += letter.job_bytes();
+        inner.urgent |= matches!(&letter.mail, Mail::Event(event) if event.is_urgent());
+        inner.mail.push_back(letter);
+        let new = gate > inner.registered && !self.mailbox.takes_early;
+        inner.registered = inner.registered.max(gate);
+        new
+    }
+
+    /// Closes the mailbox, and makes the owner's thread look there.
+    pub fn finish(self) {
+        let Self { mailbox, inner, .. } = self;
+        // Jobs have a bound in all.
+        if inner.bytes - inner.job_bytes > mailbox.bytes_max {
+            mailbox.overflowed.store(true, Ordering::Release);
+        }
+        mailbox.count(&inner);
+        drop(inner);
+        mailbox.ring();
+    }
+}
+
+impl Closer for Mailbox {
+    fn close(&self, why: Reason) {
+        // The first reason counts.
+        let _ = self.close_reason.set(why);
+        self.ring();
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        self.budget.report(&self.share, 0);
+    }
+}
+
+/// Turns an acknowledgement that can no longer be given into an unknown outcome, and a job whose lease is lost into none.
+fn disclaim(mail: &mut Mail) {
+    let Mail::Event(Event::Reply(tag, reply)) = mail else { return };
+    if matches!(reply, Reply::Taken(job) if !job.connection_bound) {
+        *reply = Reply::Empty;
+    } else if reply.acknowledges(*tag) {
+        *reply = Reply::Refused(Refusal::Unknown);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{Notice, Tag, Taken};
+
+    use super::*;
+    use crate::testing::nowhere;
+
+    fn mailbox(bytes_max: usize) -> Mailbox {
+        Mailbox::new(bytes_max, Arc::new(Budget::new(2 << 20)), nowhere())
+    }
+
+    fn published(bytes: usize) -> Arc<Publication> {
+        Publication::new(Bytes::from(vec![0; bytes]), &Arc::new(Budget::new(2 << 20)))
+    }
+
+    fn taken(mailbox: &Mailbox, durable: u64, failed: bool) -> Vec<String> {
+        let mut mail = Vec::new();
+        assert_eq!(mailbox.take(durable, failed, usize::MAX, &mut mail), None);
+        names(mail)
+    }
+
+    fn names(mail: Vec<Mail>) -> Vec<String> {
+        let name = |mail| match mail {
+            Mail::Event(Event::Reply(tag, Reply::Done)) => format!("done {}", tag.0),
+            Mail::Event(Event::Reply(tag, Reply::Refused(why))) => format!("{why} {}", tag.0),
+            Mail::Event(Event::Reply(tag, Reply::Empty)) => format!("no job {}", tag.0),
+            Mail::Event(_) => "event".to_owned(),
+            Mail::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Mail::Posted(published) => format!("posted {}", published.words().len()),
+        };
+        mail.into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn mail_behind_an_acknowledgement_waits_with_it() {
+        let mailbox = mailbox(1 << 20);
+        assert!(!mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 1")), None));
+        assert!(mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None), "must be rung for commit 7");
+        assert!(!mailbox.push(7, Mail::Event(Event::Reply(Tag(2), Reply::Done)), None), "registered already");
+        mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 2")), None);
+        assert_eq!(taken(&mailbox, 6, false), ["echo 1"]);
+        assert_eq!(taken(&mailbox, 7, false), ["done 1", "done 2", "echo 2"]);
+    }
+
+    #[test]
+    fn a_failed_store_makes_acknowledgements_unknown() {
+        let mailbox = mailbox(1 << 20);
+        mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None);
+        mailbox.push(8, Mail::Event(Event::Notice(Notice::WorkAvailable)), None);
+        assert_eq!(taken(&mailbox, 6, true), ["outcome unknown 1", "event"]);
+    }
+
+    fn lease(tag: u64, connection_bound: bool) -> Mail {
+        let job = Taken { connection_bound, ..crate::testing::taken() };
+        Mail::Event(Event::Reply(Tag(tag), Reply::Taken(Box::new(job))))
+    }
+
+    #[test]
+    fn a_lease_that_outlives_its_connection_waits_for_its_commit() {
+        let mailbox = mailbox(1 << 20);
+        mailbox.push(7, lease(1, false), None);
+        mailbox.push(8, lease(2, false), None);
+        mailbox.push(8, lease(3, true), None);
+        assert_eq!(taken(&mailbox, 6, true), [""; 0], "the store may respond again");
+        mailbox.begin_epoch(7);
+        assert_eq!(taken(&mailbox, 0, false), ["event", "no job 2", "event"]);
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let mailbox = mailbox(1000);
+        mailbox.push(0, Mail::Bytes(Bytes::from_static(&[0; 900])), None);
+        assert!(!mailbox.overflowed());
+        mailbox.push(0, Mail::Bytes(Bytes::from_static(&[0; 900])), None);
+        assert!(mailbox.overflowed());
+    }
+
+    #[test]
+    fn mail_and_posts_may_fill_it_exactly() {
+        let bytes = || Mail::Bytes(Bytes::from_static(&[0; 900]));
+        for (missing, overflows) in [(0, false), (1, true)] {
+            let mailbox = mailbox(bytes().weight() - missing);
+            mailbox.push(0, bytes(), None);
+            assert_eq!(mailbox.overflowed(), overflows, "{missing} bytes short");
+        }
+        let post = published(900);
+        let weight = post.admit(0).unwrap().weight();
+        assert_eq!([0, 1].map(|missing| mailbox(weight - missing).post(&post)), [true, false]);
+    }
+
+    #[test]
+    fn the_budget_counts_mail_without_posts_until_the_mailbox_is_gone() {
+        let budget = Arc::new(Budget::new(2 << 20));
+        let mailbox = Mailbox::new(usize::MAX, Arc::clone(&budget), nowhere());
+        for _ in 0..10 {
+            assert!(mailbox.post(&Publication::new(Bytes::from_static(&[0; 900]), &budget)));
+        }
+        assert_eq!(budget.held(), 0, "posts have a budget of their own");
+        let mail = || Mail::Bytes(Bytes::from_static(&[0; SMALL_BYTES]));
+        mailbox.push(0, mail(), None);
+        assert_eq!(budget.held(), mail().weight());
+        drop(mailbox);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn its_owner_is_on_one_thread_at_a_time() {
+        let [(old, seat), (new, _)] = [nowhere(), nowhere()];
+        let mailbox = Mailbox::new(1000, Arc::default(), (Arc::clone(&old), seat));
+        assert_eq!([&old, &new].map(|waker| mailbox.is_on(waker)), [true, false]);
+        mailbox.move_to((Arc::clone(&new), seat));
+        assert_eq!([&old, &new].map(|waker| mailbox.is_on(waker)), [false, true]);
+    }
+
+    #[test]
+    fn posts_wait_in_order_until_there_is_room() {
+        let mailbox = mailbox(1 << 20);
+        let post = |bytes: usize| mailbox.post(&published(bytes));
+        assert!(post(10) && post(20));
+        mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo")), None);
+        assert!(post(30));
+        let take = |room| {
+            let mut mail = Vec::new();
+            (mailbox.take(0, false, room, &mut mail), names(mail).join(", "))
+        };
+        let echo = Mail::Bytes(Bytes::from_static(b"echo")).weight();
+        let one = POSTED_ROOM_BYTES + 1;
+        assert_eq!(take(POSTED_ROOM_BYTES), (Some(echo), String::new()));
+        assert_eq!(take(one), (Some(echo), "posted 10".to_owned()), "any room allows one");
+        assert_eq!(take(one), (Some(0), "posted 20, echo".to_owned()));
+        assert_eq!(take(one), (None, "posted 30".to_owned()));
+        assert_eq!(mailbox.len(), 0);
+        mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None);
+        assert!(post(40));
+        assert_eq!(take(usize::MAX), (None, String::new()), "an acknowledgement waits, and so does the mail behind it");
+        assert_eq!(taken(&mailbox, 7, false), ["done 1", "posted 40"]);
+    }
+
+    #[test]
+    fn mail_stays_while_there_is_no_room_unless_it_is_urgent() {
+        let mailbox = mailbox(1 << 20);
+        let words = |bytes: usize| Mail::Bytes(Bytes::from(vec![0; bytes]));
+        for n in 1..4 {
+            mailbox.push(0, words(1000 * n), None);
+        }
+        let take = |room| {
+            let mut mail = Vec::new();
+            let left = mailbox.take(0, false, room, &mut mail);
+            (left, mail.iter().map(Mail::weight).sum::<usize>())
+        };
+        let (all, first) = (mailbox.holds(), words(1000).weight());
+        assert_eq!(take(0), (Some(all), 0));
+        assert_eq!(take(1), (Some(all - first), first), "the last may be larger than the room");
+        mailbox.push(0, Mail::Event(Event::Notice(Notice::Close)), None);
+        assert_eq!(take(0), (None, all - first + Mail::Event(Event::Notice(Notice::Close)).weight()));
+        assert_eq!(mailbox.holds(), 0);
+    }
+
+    #[test]
+    fn posts_are_refused_before_they_overflow_the_mailbox() {
+        let mailbox = mailbox(10_000);
+        let posted = (0..100).take_while(|_| mailbox.post(&published(900))).count();
+        assert!((1..12).contains(&posted), "{posted}");
+        assert!(!mailbox.overflowed());
+        assert_eq!(taken(&mailbox, 0, false).len(), posted);
+        assert!(mailbox.post(&published(900)));
+    }
+}

@@ -1,0 +1,67 @@
+//! An action that pays only if it succeeds is tried less and less often while it fails.
+
+/// Decides from the last tries whether there is one this time. After each failure in a row the next 1, 3, 7, ... times
+/// have no try, up to the power of two `FAILURES_MAX`.
+#[derive(Debug, Default)]
+pub struct Tries<const FAILURES_MAX: u32> {
+    /// Failures in a row.
+    failures: u32,
+    /// How many times to come have no try.
+    skipped: u32,
+}
+
+impl<const FAILURES_MAX: u32> Tries<FAILURES_MAX> {
+    /// Whether to try this time.
+    pub const fn begin(&mut self) -> bool {
+        match self.skipped.checked_sub(1) {
+            Some(left) => {
+                self.skipped = left;
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// A try has ended.
+    pub fn end(&mut self, success: bool) {
+        if success {
+            self.failures = 0;
+        } else {
+            self.failures = (self.failures + 1).min(FAILURES_MAX);
+            self.skipped = (1 << self.failures) - 1;
+        }
+    }
+
+    /// Failures in a row.
+    #[cfg(any(test, feature = "testing"))]
+    pub const fn failures(&self) -> u32 {
+        self.failures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_doubles_the_times_without_a_try() {
+        let mut tries = Tries::<8>::default();
+        let mut times_without = || {
+            let times = std::iter::repeat_with(|| tries.begin()).take_while(|begins| !begins).count();
+            tries.end(false);
+            times
+        };
+        assert_eq!([(); 10].map(|()| times_without()), [0, 1, 3, 7, 15, 31, 63, 127, 255, 255]);
+    }
+
+    #[test]
+    fn after_a_success_there_is_a_try_each_time() {
+        let mut tries = Tries::<8>::default();
+        (0..3).for_each(|_| tries.end(false));
+        while !tries.begin() {}
+        tries.end(true);
+        assert_eq!([(); 3].map(|()| tries.begin()), [true; 3]);
+        tries.end(false);
+        assert_eq!([(); 3].map(|()| tries.begin()), [false, true, true], "the failures before do not count");
+    }
+}

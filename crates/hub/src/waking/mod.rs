@@ -1,0 +1,34 @@
+//! How a thread learns that one of its connections has mail, or that it must commit, without a lost wake-up and with few
+//! of them.
+//!
+//! A mailbox has a [`Door`] with a bell, a serving thread an [`Inbox`]. Whoever puts mail into a mailbox rings its bell; if that is
+//! the first ring since the owner looked, the mailbox's seat goes into the thread's inbox; if the thread sleeps, it is
+//! woken. Each step is taken at most once until the other side has answered it.
+//!
+//! Mail that waits for a commit is in [`Waiting`] until that is durable. Threads that commit pass the rest on by a
+//! [`HandOver`], and the committing thread rests as [`Idle`] lets it.
+//!
+//! These types own all state of that protocol. `tests/waking` compiles these files with loom's atomics and tries all
+//! orders in which threads can meet.
+
+mod bell;
+mod door;
+mod hand_over;
+mod inbox;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+pub use self::bell::Bell;
+pub(crate) use self::door::Door;
+pub(crate) use self::hand_over::{Asked, HandOver, Idle, NoThread};
+pub use self::inbox::Inbox;
+pub(crate) use self::waiting::{Durable, Waiting};
+
+/// What the files here are made of. The model checker has its own.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+    pub(super) use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+    pub(super) use arc_swap::ArcSwap;
+}

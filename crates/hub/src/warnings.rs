@@ -1,0 +1,163 @@
+//! Log lines for the operator: the engine's warnings.
+
+use windlass_engine::{Capacity, Refusal, Thing, Warning, WarningKind};
+
+use crate::limited::shown;
+use crate::names::ProtocolNames;
+use crate::warn_limited;
+
+/// Logs a warning for each notice. Do not call it with the hub's lock held.
+pub fn log(warnings: Vec<Warning>, names: &ProtocolNames) {
+    warnings.into_iter().for_each(|notice| log_one(&notice, names));
+}
+
+fn log_one(Warning { kind, times, queue, name, why }: &Warning, names: &ProtocolNames) {
+    let [queue, name, why] = [queue, name, why].map(|text| shown(text));
+    match kind {
+        WarningKind::Buried => {
+            warn_limited!(
+                "buried",
+                times = *times,
+                queue,
+                job = name,
+                why,
+                "a job failed for good: it is in the dead-letter queue"
+            );
+        }
+        WarningKind::LostForGood => {
+            warn_limited!(
+                "lost for good",
+                times = *times,
+                queue,
+                job = name,
+                "a job was dropped: its workers were lost too often"
+            );
+        }
+        WarningKind::Unfit { is_dead: false } => {
+            let what = "a job cannot be converted for a worker's protocol: it waits for a worker of another protocol";
+            warn_limited!("unfit", times = *times, queue, job = name, why, "{what}");
+        }
+        WarningKind::Unfit { is_dead: true } => {
+            let what = "a job cannot be converted for its worker or any other: it is in the dead-letter queue";
+            warn_limited!("unfit and dead", times = *times, queue, job = name, why, "{what}");
+        }
+        WarningKind::Unserved { jobs, workers } => {
+            let workers: Vec<&str> = workers.iter().map(|workers| names.title(*workers)).collect();
+            let (jobs, workers) = (names.title(*jobs), workers.join(" and "));
+            warn_limited!(
+                format!("unserved: {queue}"),
+                times = *times,
+                "{jobs} jobs wait in `{queue}`, which only {workers} workers serve: see bridge.queues"
+            );
+        }
+        WarningKind::Expired => {
+            warn_limited!(
+                "expired",
+                times = *times,
+                queue,
+                job = name,
+                "a job expired before a worker took it: dropped it"
+            );
+        }
+        WarningKind::QueuesNearlyFull => {
+            let what = "nine of ten names for queues are in use: see limits.queues_max";
+            warn_limited!("queues", times = *times, "{what}");
+        }
+        WarningKind::Refused(refusal) => {
+            let reason = format!("refused: {}", name_of(*refusal));
+            warn_limited!(reason, times = *times, queue, why = %refusal, "a job was refused");
+        }
+        WarningKind::RunRefused(refusal) => {
+            let reason = format!("run refused: {}", name_of(*refusal));
+            warn_limited!(reason, times = *times, queue, schedule = name, why = %refusal, "a scheduled run was refused");
+        }
+        WarningKind::OnDeadRefused(refusal) => {
+            let reason = format!("on_dead refused: {}", name_of(*refusal));
+            let what = "the job that on_dead names was refused: the dead job stays dead";
+            warn_limited!(reason, times = *times, queue, dead = name, why = %refusal, "{what}");
+        }
+    }
+}
+
+/// A refusal's name without its figures, as log lines group by it.
+const fn name_of(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::Limit { what, .. } => match what {
+            Capacity::QueueJobs => "QueueFull",
+            Capacity::Jobs => "JobsFull",
+            Capacity::JobBytes => "BytesFull",
+            Capacity::Queues => "QueuesFull",
+            Capacity::Schedules => "SchedulesFull",
+            Capacity::Batches => "BatchesFull",
+            Capacity::BatchDepth => "BatchTooDeep",
+            Capacity::Subscriptions => "AbilitiesFull",
+            Capacity::NameBytes => "NameTooLong",
+            Capacity::BodyBytes => "BodyTooLong",
+        },
+        Refusal::NotFound(thing) => match thing {
+            Thing::Job => "UnknownJob",
+            Thing::Schedule => "UnknownSchedule",
+            Thing::Batch => "UnknownBatch",
+            Thing::Queue => "UnknownQueue",
+            Thing::Worker => "UnknownWorker",
+            Thing::Client => "UnknownConnection",
+        },
+        Refusal::NotUnique => "NotUnique",
+        Refusal::NotHeld => "NotHeld",
+        Refusal::InUse => "QueueInUse",
+        Refusal::WrongKind => "WrongKind",
+        Refusal::NotPermitted => "NotPermitted",
+        Refusal::NeverDue => "NeverDue",
+        Refusal::OutOfPlace => "OutOfPlace",
+        Refusal::Unavailable => "Unavailable",
+        Refusal::Unknown => "Unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use windlass_engine::{Capacity, Protocol};
+
+    use super::*;
+    use crate::testing::captured;
+
+    fn warn(kind: WarningKind, times: u64) -> Warning {
+        let [queue, name, why] = ["mail", "first", "IOError: gone"].map(|text| Bytes::from_static(text.as_bytes()));
+        Warning { kind, times, queue, name, why }
+    }
+
+    #[test]
+    fn each_kind_of_refusal_has_its_line() {
+        let names = ProtocolNames::default();
+        let refused = |refusal| warn(WarningKind::Refused(refusal), 1);
+        let said = captured(|| {
+            let full = [7, 8].map(|limit: u32| refused(Capacity::QueueJobs.exceeded(limit, limit)));
+            log(full.into_iter().chain([refused(Refusal::NotUnique)]).collect(), &names);
+        });
+        assert_eq!(said.lines().count(), 2, "the figures do not matter: {said}");
+    }
+
+    #[test]
+    fn every_notice_has_its_line() {
+        let unserved = WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
+        let full = Capacity::QueueJobs.exceeded(7_u32, 7_u32);
+        let table = [
+            (WarningKind::Buried, 1, "why=\"IOError: gone\""),
+            (WarningKind::LostForGood, 1, "its workers were lost too often"),
+            (WarningKind::Unfit { is_dead: false }, 1, "it waits for a worker of another"),
+            (WarningKind::Unfit { is_dead: true }, 1, "it is in the dead-letter queue"),
+            (unserved, 1, "FWP jobs wait in `mail`, which only Gearman workers serve: see bridge.queues"),
+            (WarningKind::Expired, 38, "more_like_it=37"),
+            (WarningKind::Refused(full), 1, "a job was refused queue=\"mail\" why=queue holds 7 jobs, limit 7"),
+            (WarningKind::RunRefused(Refusal::NotUnique), 1, "schedule=\"first\" why=job not unique"),
+            (WarningKind::OnDeadRefused(full), 1, "dead=\"first\" why=queue holds 7 jobs, limit 7"),
+        ];
+        let names =
+            ProtocolNames::new(vec![(Protocol::FAKTORY, "faktory", "FWP"), (Protocol::GEARMAN, "gearman", "Gearman")]);
+        for (kind, times, expected) in table {
+            let said = captured(|| log(vec![warn(kind.clone(), times)], &names));
+            assert!(said.contains("WARN") && said.contains(expected) && said.contains("mail"), "{kind:?}: {said}");
+        }
+    }
+}

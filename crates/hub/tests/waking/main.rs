@@ -1,0 +1,307 @@
+//! Loom tries all orders of the threads that meet at a mailbox's door, a serving thread's inbox, the list of mailboxes that
+//! wait for a commit, and the writer of commits. A lost wake-up is a deadlock here, and loom reports it.
+//!
+//! The files are the daemon's own, with loom's atomics. Around them stand the smallest parts that can show the protocol:
+//! a serving thread with one connection in turns as `serving/turn.rs` takes them, and others that ring it or commit. Each
+//! model can also do one step in the wrong order: [`the_models_find_steps_in_the_wrong_order`].
+//!
+//! `serving/alarm.rs` is not here: one thread sets its alarm and waits for it, and the kernel does the rest.
+#![cfg(test)]
+
+#[path = "../../src/waking/bell.rs"]
+#[allow(unreachable_pub, dead_code, reason = "a file of the library")]
+mod bell;
+mod commits;
+#[path = "../../src/waking/door.rs"]
+#[allow(unreachable_pub, dead_code, reason = "a file of the library")]
+mod door;
+#[path = "../../src/waking/hand_over.rs"]
+#[allow(dead_code, reason = "a file of the library")]
+mod hand_over;
+#[path = "../../src/waking/inbox.rs"]
+#[allow(unreachable_pub, reason = "a file of the library")]
+mod inbox;
+mod moves;
+#[path = "../../src/waking/waiting.rs"]
+#[allow(dead_code, reason = "a file of the library")]
+mod waiting;
+mod sync {
+    pub(crate) use std::sync::{PoisonError, TryLockError};
+
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+    pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
+
+    /// Of `arc_swap`, with a lock: it replaces the whole value, and no look waits for more than that.
+    #[derive(Debug)]
+    pub(crate) struct ArcSwap<T>(Mutex<Arc<T>>);
+
+    impl<T> ArcSwap<T> {
+        pub(crate) fn new(value: Arc<T>) -> Self {
+            Self(Mutex::new(value))
+        }
+
+        pub(crate) fn load(&self) -> Arc<T> {
+            Arc::clone(&self.0.lock().unwrap())
+        }
+
+        pub(crate) fn store(&self, value: Arc<T>) {
+            *self.0.lock().unwrap() = value;
+        }
+    }
+}
+
+use std::process::Command;
+
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::sync::{Arc, Mutex, Notify};
+use loom::thread;
+
+use self::bell::Bell;
+use self::inbox::Inbox;
+use self::waiting::{Durable, Waiting};
+
+/// Tries the orders of three threads: all of them are too many.
+fn bounded(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(model);
+}
+
+/// What is due for a thread.
+#[derive(Debug, Default)]
+struct Due {
+    /// Seats of mailboxes that were rung.
+    mail: usize,
+    /// Connections that move here.
+    moved: usize,
+    /// It may commit.
+    commit: bool,
+    /// It ends.
+    stop: bool,
+}
+
+/// A serving thread as others see it: its inbox, and the waker of its `poll`.
+struct Thread {
+    inbox: Inbox<Due>,
+    waker: Notify,
+}
+
+impl Thread {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { inbox: Inbox::new(), waker: Notify::new() })
+    }
+
+    fn add(&self, add: impl FnOnce(&mut Due)) {
+        if self.inbox.add(add) {
+            self.waker.notify();
+        }
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&self, has_work: bool) {
+        if has_work || self.inbox.is_due() {
+            return;
+        }
+        if self.inbox.fall_asleep() {
+            self.waker.wait();
+        }
+        self.inbox.wake_up();
+    }
+
+    fn take(&self) -> Due {
+        let mut due = Due::default();
+        self.inbox.take(&mut due);
+        due
+    }
+}
+
+/// What is done in the wrong order, or not at all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// The bell of the daemon's past, which forgot a ring at the beginning of a turn.
+    BellForgets,
+    /// A connection that must wait looks for the commit before it takes the hub's lock.
+    LooksBeforeTheLock,
+}
+
+/// The hub: mailboxes that wait for the commit with the large job, behind its lock.
+struct Hub {
+    durable: Durable,
+    waiting: Mutex<Waiting<Arc<Bell>>>,
+}
+
+impl Hub {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { durable: Durable::new(0), waiting: Mutex::new(Waiting::new()) })
+    }
+
+    /// Whether the owner of the bell must wait for the commit.
+    fn must_wait(&self, commit: u64, bell: &Arc<Bell>, fault: Fault) -> bool {
+        if fault == Fault::LooksBeforeTheLock {
+            let waits = commit > self.durable.get();
+            if waits {
+                self.waiting.lock().unwrap().add(commit, bell);
+            }
+            return waits;
+        }
+        self.waiting.lock().unwrap().add_unless(&self.durable, commit, bell)
+    }
+
+    /// The commit is on the disk.
+    fn committed(&self, commit: u64, thread: &Thread) {
+        let due = self.waiting.lock().unwrap().publish(&self.durable, commit);
+        for bell in due {
+            if bell.ring() {
+                thread.add(|due| due.mail += 1);
+            }
+        }
+    }
+}
+
+/// A connection's large job waits for the commit of another one, and its socket is ready meanwhile.
+fn a_large_job_waits(fault: Fault) {
+    let (thread, bell, hub) = (Thread::new(), Arc::new(Bell::new()), Hub::new());
+    let committer = {
+        let (thread, hub) = (Arc::clone(&thread), Arc::clone(&hub));
+        thread::spawn(move || hub.committed(1, &thread))
+    };
+    let mut until_rung = false;
+    // The socket is ready once more after the first turn.
+    let mut ready = 2;
+    loop {
+        // A connection that may visit has another turn.
+        let mut in_turn = ready > 0 || !until_rung;
+        thread.wait(in_turn);
+        ready = usize::from(ready > 1);
+        if thread.take().mail > 0 {
+            (until_rung, in_turn) = (false, true);
+        }
+        if !in_turn {
+            continue;
+        }
+        let was_rung = bell.attend();
+        until_rung &= fault == Fault::BellForgets || !was_rung;
+        if !until_rung {
+            if !hub.must_wait(1, &bell, fault) {
+                break;
+            }
+            until_rung = true;
+        }
+        // Seats of connections that are in the turn are dropped.
+        let _dropped = thread.take();
+        until_rung &= !bell.look();
+    }
+    committer.join().unwrap();
+}
+
+#[test]
+fn a_large_job_is_never_forgotten() {
+    loom::model(|| a_large_job_waits(Fault::None));
+}
+
+/// Mailboxes wait for commit 2 already, and that one is not written before the large job of commit 1 has gone on.
+#[test]
+fn a_large_job_behind_a_later_commit_is_not_forgotten() {
+    loom::model(|| {
+        let (thread, [bell, later, latest], hub) = (Thread::new(), [(); 3].map(|()| Arc::new(Bell::new())), Hub::new());
+        assert!([&later, &latest].iter().all(|bell| hub.must_wait(2, bell, Fault::None)));
+        let committer = {
+            let (thread, hub) = (Arc::clone(&thread), Arc::clone(&hub));
+            thread::spawn(move || hub.committed(1, &thread))
+        };
+        while hub.must_wait(1, &bell, Fault::None) {
+            while !bell.look() {
+                thread.wait(false);
+                let _ = thread.take();
+            }
+        }
+        committer.join().unwrap();
+        assert!(!later.look() && !latest.look());
+        hub.committed(2, &thread);
+        assert!(later.look() && latest.look());
+    });
+}
+
+macro_rules! faulty {
+    ($($name:ident: $run:expr;)*) => {$(
+        #[test]
+        #[ignore = "it deadlocks, and loom ends the process: another test runs it"]
+        fn $name() {
+            bounded(|| $run);
+        }
+    )*};
+}
+
+faulty! {
+    faulty_bell: a_large_job_waits(Fault::BellForgets);
+    faulty_look: a_large_job_waits(Fault::LooksBeforeTheLock);
+    faulty_place: moves::a_connection_moves(true);
+    faulty_pass_on: commits::a_commit_is_handed_over(commits::Fault::LooksBeforeItLetsGo);
+    faulty_rest: commits::commits_are_left(commits::Fault::RestsUnannounced);
+}
+
+#[test]
+fn the_models_find_steps_in_the_wrong_order() {
+    for name in ["faulty_bell", "faulty_look", "faulty_place", "faulty_pass_on", "faulty_rest"] {
+        let mut faulty = Command::new(std::env::current_exe().unwrap());
+        let output = faulty.args([name, "--exact", "--ignored"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("deadlock"), "{name}: {said}");
+    }
+}
+
+/// Mail arrives from two threads; the owner sleeps until it has read all of it.
+#[test]
+fn no_mail_is_left_unread() {
+    bounded(|| {
+        let (thread, bell) = (Thread::new(), Arc::new(Bell::new()));
+        let letters = Arc::new(AtomicUsize::new(0));
+        let senders: Vec<_> = (0..2)
+            .map(|_| {
+                let (thread, bell, letters) = (Arc::clone(&thread), Arc::clone(&bell), Arc::clone(&letters));
+                thread::spawn(move || {
+                    letters.fetch_add(1, Ordering::AcqRel);
+                    if bell.ring() {
+                        thread.add(|due| due.mail += 1);
+                    }
+                })
+            })
+            .collect();
+        let mut read = 0;
+        while read < 2 {
+            thread.wait(false);
+            if thread.take().mail == 0 {
+                continue;
+            }
+            let _ = bell.attend();
+            let _dropped = thread.take();
+            let _ = bell.look();
+            read += letters.swap(0, Ordering::AcqRel);
+        }
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+    });
+}
+
+/// A thread learns that it may commit, and that it must end, however it falls asleep.
+#[test]
+fn a_commit_that_is_handed_over_wakes_its_thread() {
+    loom::model(|| {
+        let (thread, is_done) = (Thread::new(), Arc::new(AtomicBool::new(false)));
+        let other = {
+            let (thread, is_done) = (Arc::clone(&thread), Arc::clone(&is_done));
+            thread::spawn(move || {
+                is_done.store(true, Ordering::Release);
+                thread.add(|due| due.commit = true);
+            })
+        };
+        loop {
+            thread.wait(false);
+            if thread.take().commit {
+                break;
+            }
+        }
+        assert!(is_done.load(Ordering::Acquire), "the commit before it is over");
+        other.join().unwrap();
+    });
+}

@@ -1,0 +1,608 @@
+//! One connection: its socket, its session, and all that waits between them. Independent of the protocol.
+//!
+//! The connection never waits. Its thread calls it in turns, together with all others that have something to do: `hear`
+//! reads and lets the session make commands, the thread visits the engine with the commands of all, `answer` passes the
+//! session its mail and writes once, and `next` returns what the connection waits for.
+//!
+//! Back-pressure: while the peer has not taken its answers, the connection reads nothing more, does no more of the
+//! requests it has read, and leaves mail in the mailbox, where its bytes are shared with others. It also reads nothing
+//! while too many of the peer's commands wait for the disk (`unacknowledged_max`). A peer that takes nothing and sends
+//! on is read on, up to a limit (`ahead`).
+//!
+//! In one turn a connection visits the engine once, and reads and writes a bounded number of bytes. The rest waits for
+//! its next turn, so that other connections come first. A paged answer leaves page by page.
+//!
+//! A peer has a limited time to finish a message that it has begun: see `patience`.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::BytesMut;
+use mio::event::Source;
+use windlass_engine::{Reading, Rights, Timestamp};
+use windlass_session::{Closer, Item, Outbox, Reason, Session};
+
+use self::ahead::Ahead;
+use self::hand_outs::HandOuts;
+use self::unhurried::Unhurried;
+use self::watch::Watch;
+use crate::output::Output;
+use crate::patience::{Patience, Pending};
+use crate::places::Guest;
+use crate::stops::StopRequests;
+use crate::stream::Stream;
+use crate::traffic::{Counts, NO_HANDSHAKE, Traffic};
+use windlass_hub::broker::{Broker, Visited};
+use windlass_hub::budget::{Budget, SMALL_BYTES};
+use windlass_hub::clock;
+use windlass_hub::mailbox::{Mail, Mailbox};
+use windlass_hub::waker::{ConnectionId, Waker};
+
+mod ahead;
+#[cfg(test)]
+mod amounts;
+mod deadlines;
+mod hand_outs;
+#[cfg(test)]
+mod in_hand;
+mod input;
+mod stop;
+#[cfg(test)]
+pub(crate) mod tests;
+#[cfg(test)]
+mod times;
+#[cfg(test)]
+mod turns;
+mod unhurried;
+mod watch;
+mod work;
+
+/// Limits for one connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes read before the engine is visited.
+    pub read_bytes_max: usize,
+    /// Bytes that may wait for a peer that does not read.
+    pub outbound_bytes_max: usize,
+    /// Replies that may wait for the disk or the peer before reading stops.
+    pub unacknowledged_max: usize,
+    /// Silence after which a connection is closed; `None` = never.
+    pub idle_max: Option<Duration>,
+    /// How long a whole message may take to arrive.
+    pub patience: Patience,
+    /// How long bytes in no hurry wait for others; 0 = not at all.
+    pub hold_max: Duration,
+}
+
+/// Reading stops while more than this waits to be written: the peer must take its answers first.
+const WRITE_HIGH_BYTES: usize = 256 * 1024;
+
+/// State that all connections share.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Where connections find the queue.
+    pub broker: Arc<dyn Broker>,
+    /// Memory for buffers.
+    pub budget: Arc<Budget>,
+    /// Where clients ask the daemon to stop.
+    pub stops: Arc<StopRequests>,
+    /// Counts of connections.
+    pub traffic: Arc<Traffic>,
+    /// Of this connection.
+    pub(crate) bounds: Bounds,
+    /// For new connections.
+    new_bounds: Arc<ArcSwap<Bounds>>,
+}
+
+impl Shared {
+    /// State of a daemon without connections.
+    #[must_use]
+    pub fn new(broker: Arc<dyn Broker>, budget: Arc<Budget>, bounds: Bounds) -> Self {
+        let new_bounds = Arc::new(ArcSwap::from_pointee(bounds));
+        Self { broker, budget, stops: Arc::default(), traffic: Arc::default(), bounds, new_bounds }
+    }
+
+    /// Sets the limits for new connections.
+    pub(crate) fn limit(&self, bounds: Bounds) {
+        self.new_bounds.store(Arc::new(bounds));
+    }
+
+    /// For a new connection.
+    pub(crate) fn renewed(&self) -> Self {
+        Self { bounds: **self.new_bounds.load(), ..self.clone() }
+    }
+}
+
+/// Makes the session of a connection. Others can end the connection with the [`Closer`].
+pub(crate) type Greet = Box<dyn FnOnce(Arc<dyn Closer>) -> Box<dyn Session> + Send>;
+
+/// One connection, with its stream, session and buffers.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: Box<dyn Stream>,
+    session: Box<dyn Session>,
+    id: ConnectionId,
+    shared: Shared,
+    counts: Arc<Counts>,
+    /// Complete messages that the session had received when they were counted last.
+    messages: u64,
+    mailbox: Arc<Mailbox>,
+    input: BytesMut,
+    output: Output,
+    /// Bytes written since it opened.
+    written: u64,
+    hand_outs: HandOuts,
+    ahead: Ahead,
+    unhurried: Unhurried,
+    outbox: Outbox,
+    /// The peer's requests that are not done yet.
+    items: VecDeque<Item>,
+    /// None of the items has been tried yet.
+    is_new: bool,
+    /// The broker's answer to the last visit.
+    visited: Visited,
+    watch: Watch,
+    /// Input bytes that produced `items`.
+    fed_bytes: usize,
+    mail: Vec<Mail>,
+    /// Posted mail was left in the mailbox, and with it other mail of this many bytes.
+    left_behind: Option<usize>,
+    /// The socket may have bytes.
+    readable: bool,
+    /// The socket may take bytes.
+    writable: bool,
+    /// The end of the peer's bytes is in the socket.
+    closed: bool,
+    /// In this turn the peer has sent something, and something was written.
+    was_read: bool,
+    was_written: bool,
+    /// The TLS handshake must be complete then; `None` if it is.
+    shaking_until: Option<Timestamp>,
+    /// The peer sends no more.
+    eof: bool,
+    /// Why the connection ends, once everything due is sent.
+    ending: Option<Reason>,
+    /// Why the connection ends at once.
+    over: Option<End>,
+    /// The daemon stops.
+    stopping: bool,
+    /// Then the connection parts from a peer that goes on sending.
+    parts_at: Timestamp,
+    /// The last bytes read end in a wait for a job.
+    waits: bool,
+    /// Reading is paused until the peer or the disk has caught up.
+    paused: bool,
+    now: Timestamp,
+    /// Bytes that the connection may read in this turn.
+    share_bytes: usize,
+    heard_at: Timestamp,
+    /// The message that has begun and not ended.
+    pending: Pending,
+    /// The connection's place, which another connection may take while the peer is silent.
+    guest: Guest,
+}
+
+/// The time of a turn, the state of the daemon, and what each connection may read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) reading: Reading,
+    pub(crate) stopping: bool,
+    /// Bytes, except of a large message.
+    share_bytes: usize,
+}
+
+impl Turn {
+    /// Bytes that the connections of a turn read together, if each of them has much input.
+    const BYTES: usize = 256 * 1024;
+    /// Bytes that one of them reads, at least and at most: less costs more turns, more makes the others wait.
+    const SHARE_BYTES_MIN: usize = 16 * 1024;
+    const SHARE_BYTES_MAX: usize = 128 * 1024;
+
+    /// A turn of this many connections.
+    pub(crate) fn of(connections: usize, reading: Reading, stopping: bool) -> Self {
+        let share_bytes = Self::BYTES / connections.max(1);
+        Self { reading, stopping, share_bytes: share_bytes.clamp(Self::SHARE_BYTES_MIN, Self::SHARE_BYTES_MAX) }
+    }
+}
+
+/// What a connection waits for after a turn.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Its next turn: it has more to do.
+    Turn,
+    /// Its socket or its mailbox, until this deadline.
+    Wait(Option<Timestamp>),
+    /// Nothing: it is over.
+    Over(End),
+}
+
+/// How a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    #[error(transparent)]
+    Closed(#[from] Reason),
+    /// Its TLS handshake failed.
+    #[error(transparent)]
+    NoHandshake(#[from] io::Error),
+}
+
+impl Connection {
+    /// A connection that begins with a handshake of at most this long, if its stream has one.
+    pub(crate) fn new(
+        stream: Box<dyn Stream>,
+        handshake_max: Duration,
+        greet: Greet,
+        (waker, id): (Arc<dyn Waker>, ConnectionId),
+        (shared, counts): (&Shared, Arc<Counts>),
+        (guest, rights): (Guest, Rights),
+        now: Timestamp,
+    ) -> Self {
+        let shared = shared.renewed();
+        let Shared { broker, budget, bounds, .. } = &shared;
+        let place = (waker, id);
+        let mailbox = Mailbox::new(bounds.outbound_bytes_max, Arc::clone(budget), place);
+        let mailbox = Arc::new(mailbox);
+        let session = greet(Arc::<Mailbox>::clone(&mailbox));
+        budget.enter(id.client, Arc::clone(&mailbox));
+        broker.open(id.client, Arc::clone(&mailbox));
+        guest.can_be_reached(&mailbox);
+        Self {
+            stream,
+            session,
+            id,
+            shared,
+            counts,
+            messages: 0,
+            mailbox,
+            input: BytesMut::new(),
+            output: Output::default(),
+            written: 0,
+            hand_outs: HandOuts::default(),
+            ahead: Ahead::new(),
+            unhurried: Unhurried::default(),
+            outbox: Outbox::new(id.client).with_rights(rights),
+            items: VecDeque::new(),
+            is_new: false,
+            visited: Visited::All,
+            watch: Watch::default(),
+            fed_bytes: 0,
+            mail: Vec::new(),
+            left_behind: None,
+            readable: true,
+            writable: true,
+            closed: false,
+            was_read: false,
+            was_written: false,
+            shaking_until: Some(clock::after(now, handshake_max)),
+            eof: false,
+            ending: None,
+            over: None,
+            stopping: false,
+            parts_at: Timestamp::NEVER,
+            waits: false,
+            paused: false,
+            now,
+            share_bytes: 0,
+            heard_at: now,
+            pending: Pending::default(),
+            guest,
+        }
+    }
+
+    pub(crate) const fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// Another thread serves the connection from now on, and counts what it does. Its first turn there looks at
+    /// everything.
+    pub(crate) fn move_to(&mut self, waker: Arc<dyn Waker>, id: ConnectionId, counts: Arc<Counts>) {
+        self.mailbox.move_to((waker, id));
+        (self.id, self.counts) = (id, counts);
+        self.notice(true, true, false);
+        self.rung();
+    }
+
+    /// How many items, nearly all of them commands, wait for the engine.
+    pub(crate) fn commands(&self) -> usize {
+        self.items.len()
+    }
+
+    /// What the thread waits for on behalf of this connection.
+    pub(crate) fn source(&mut self) -> &mut dyn Source {
+        self.stream.source()
+    }
+
+    /// The kernel reports that the socket has bytes, or takes bytes.
+    pub(crate) const fn notice(&mut self, readable: bool, writable: bool, closed: bool) {
+        self.readable |= readable;
+        self.writable |= writable;
+        self.closed |= closed;
+        self.watch.wake();
+    }
+
+    /// The mailbox was rung.
+    pub(crate) fn rung(&mut self) {
+        self.watch.wake();
+        if self.visited == Visited::UntilRung {
+            self.visited = Visited::Part;
+        }
+    }
+
+    /// Whether the kernel must report when the socket takes bytes.
+    pub(crate) const fn waits_to_write(&self) -> bool {
+        !self.writable
+    }
+
+    /// Begins a turn: learns what has happened since the last one, and lets the session make commands of it.
+    pub(crate) fn hear(&mut self, turn: &Turn) {
+        self.now = turn.reading.now;
+        self.share_bytes = turn.share_bytes;
+        self.outbox.set_skew_ms(turn.reading.clock.skew_ms);
+        if self.mailbox.bell().attend() {
+            self.rung();
+        }
+        self.end_watch();
+        (self.was_read, self.was_written) = (false, false);
+        self.ahead.begin_turn(self.now);
+        if self.shaking_until.is_some() && !self.shake_hands(turn.stopping) {
+            return;
+        }
+        if turn.stopping {
+            self.prepare_to_stop();
+        }
+        let is_due = self.session.next_deadline().is_some_and(|at| at <= self.now);
+        self.read_socket(is_due);
+        // Bytes that waited in the socket count before a deadline does.
+        if !self.was_read
+            && let Some(why) = self.times_out()
+        {
+            self.end(why);
+        }
+        if is_due && self.ending.is_none() {
+            self.tick();
+        }
+        self.send_outbox();
+    }
+
+    /// Whether bytes, or their end, have arrived in this turn.
+    pub(crate) const fn has_read(&self) -> bool {
+        self.was_read
+    }
+
+    /// Goes on with the handshake. Returns whether the connection is open.
+    fn shake_hands(&mut self, stopping: bool) -> bool {
+        if std::mem::take(&mut self.readable) {
+            self.guest.shakes_hands();
+        }
+        match self.stream.shake_hands() {
+            Ok(true) => {
+                self.shaking_until = None;
+                self.readable = true;
+                self.heard_at = self.now;
+                self.session.on_open(self.now, &mut self.outbox);
+                return true;
+            }
+            Ok(false) if stopping => self.end(Reason::Shutdown),
+            Ok(false) if self.shaking_until.is_some_and(|until| until <= self.now) => {
+                self.over = Some(End::NoHandshake(io::ErrorKind::TimedOut.into()));
+            }
+            // The kernel reports when it takes the rest of our part.
+            Ok(false) => self.writable &= !self.stream.has_unwritten(),
+            // A load balancer asks whether the port is open, or a client has changed its mind.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => self.end(Reason::PeerClosed),
+            Err(error) => self.over = Some(End::NoHandshake(error)),
+        }
+        false
+    }
+
+    /// Reads, if the connection may, and passes the bytes to the session. `is_due`: a deadline of the session has come.
+    /// With many sockets, the kernel may not have reported yet that this one has bytes.
+    fn read_socket(&mut self, is_due: bool) {
+        if !self.begin_reading() || !(self.readable || is_due) {
+            return;
+        }
+        match self.read() {
+            Ok(read) => {
+                self.was_read = true;
+                self.eof = read == 0;
+                self.heard(read);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.lose_peer(),
+        }
+    }
+
+    /// Handles bytes, or their end, that have arrived.
+    fn heard(&mut self, read: usize) {
+        if self.shared.bounds.idle_max.is_some() {
+            self.heard_at = self.now;
+        }
+        if let Some(reason) = self.guest.spoke(self.input.first().copied()) {
+            return self.outbox.hang_up(reason);
+        }
+        self.counts.received(read);
+        self.pending.came(read);
+        self.feed();
+        self.waits = self.input.is_empty() && self.outbox.ends_in_waiting();
+        if self.eof {
+            self.session.on_eof(self.now, &mut self.outbox);
+        }
+    }
+
+    /// For how long, from now on, the connection holds all its output back in case more follows.
+    pub(crate) fn holds_back(&self) -> Option<Duration> {
+        let holds = self.unhurried.is_all_of(self.output.len()) && !self.eof && !self.stopping && self.ending.is_none();
+        holds.then_some(self.shared.bounds.hold_max).filter(|time| !time.is_zero())
+    }
+
+    /// The bytes that the connection holds back have waited long enough.
+    pub(crate) fn hold_no_longer(&mut self) {
+        self.unhurried.end();
+    }
+
+    /// Writes once, as much as one turn may.
+    fn write(&mut self) {
+        if self.holds_back().is_some() {
+            return;
+        }
+        let waiting = self.output.len();
+        let output = self.output.next();
+        let output = output.get(..WRITE_HIGH_BYTES).unwrap_or(output);
+        if !self.writable || (output.is_empty() && !self.stream.has_unwritten()) {
+            return;
+        }
+        match self.stream.write(output) {
+            Ok(0) if !output.is_empty() => self.lose_peer(),
+            Ok(written) => {
+                self.counts.sent(written);
+                self.was_written = written > 0;
+                self.output.advance(written);
+                self.written += written as u64;
+                if !self.hand_outs.is_empty() {
+                    let jobs = self.hand_outs.written(self.written);
+                    self.mailbox.moved(self.now);
+                    if jobs > 0 {
+                        self.shared.broker.sent_jobs(self.id.client, jobs);
+                    }
+                }
+                if self.was_written {
+                    self.ahead.progress(self.output.len());
+                }
+                self.unhurried.written(waiting);
+                if self.stopping {
+                    self.heard_at = self.now;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => self.lose_peer(),
+        }
+    }
+
+    /// The socket is of no use any more.
+    fn lose_peer(&mut self) {
+        let why = self.ending.take().unwrap_or(Reason::PeerClosed);
+        self.end(why);
+    }
+
+    /// Its place.
+    pub(crate) const fn guest(&self) -> &Guest {
+        &self.guest
+    }
+
+    /// Ends the connection at once. The first reason counts.
+    pub(crate) fn end(&mut self, why: Reason) {
+        self.over.get_or_insert(End::Closed(why));
+    }
+
+    /// The connection has ended: the jobs go back that the peer has not got. A peer that ended amid a job may have
+    /// failed because of it.
+    pub(crate) fn give_back(&mut self, end: &End) {
+        let is_ours = matches!(end, End::Closed(Reason::Limit(_)));
+        self.mailbox.give_back(self.hand_outs.unsent(self.written, is_ours));
+    }
+
+    /// The connection has ended.
+    pub(crate) fn count_end(&self, end: &End) {
+        self.counts.closed(match end {
+            End::Closed(reason) => reason.code(),
+            End::NoHandshake(_) => NO_HANDSHAKE,
+        });
+    }
+
+    /// What the connection waits for after its turn.
+    pub(crate) fn next(&mut self) -> Next {
+        self.check_limits();
+        if let Some(end) = self.over.take() {
+            return Next::Over(end);
+        }
+        if self.shaking_until.is_some() {
+            return Next::Wait(self.shaking_until);
+        }
+        if self.was_read && self.is_answered_with_nothing() {
+            self.stream.acknowledge();
+        }
+        let is_quiet = self.items.is_empty() && self.mailbox.is_settled() && self.output.is_empty();
+        if is_quiet && let Some(why) = self.ending.take() {
+            return Next::Over(End::Closed(why));
+        }
+        let reading = self.begin_reading();
+        let may_write = self.writable && !self.output.is_empty() && self.holds_back().is_none();
+        if (reading && self.readable) || may_write || self.may_visit() || self.has_got_room() || self.is_to_part() {
+            return Next::Turn;
+        }
+        let is_stuck = self.paused && self.readable && !self.writable && self.room() == 0;
+        self.ahead.end_turn(is_stuck, self.now);
+        self.begin_watch();
+        Next::Wait(self.deadline(reading))
+    }
+
+    /// Whether the bytes just read get no answer, now or after a commit, although the peer may be about to send more.
+    fn is_answered_with_nothing(&self) -> bool {
+        let answered =
+            self.was_written || !self.output.is_empty() || !self.mailbox.is_settled() || !self.items.is_empty();
+        !answered && !self.waits && !self.eof && self.ending.is_none()
+    }
+
+    /// Ends the connection if it holds more than it may, or if another part of the daemon requires it. Reports the
+    /// memory that it holds, if it has changed much.
+    fn check_limits(&mut self) {
+        let Bounds { outbound_bytes_max, .. } = self.shared.bounds;
+        if self.mailbox.overflowed() || self.output.len() > outbound_bytes_max {
+            return self.end(Reason::Limit("outbound_bytes_max"));
+        }
+        let jobs = self.hand_outs.bytes();
+        let others = self.output.allocated().saturating_sub(jobs);
+        let own = self.input.capacity() + others + self.session.held_bytes();
+        let to_do = if self.items.is_empty() { 0 } else { self.fed_bytes + size_of::<Item>() * self.items.len() };
+        let held = own + to_do;
+        self.mailbox.set_unsent(jobs, others);
+        let before = self.mailbox.buffers().bytes();
+        if held.abs_diff(before) >= SMALL_BYTES || (held < SMALL_BYTES && before != 0) {
+            self.shared.budget.report(self.mailbox.buffers(), held);
+        }
+        self.shared.budget.relieve();
+        if let Some(why) = self.mailbox.close_reason() {
+            self.over.get_or_insert(End::Closed(why.clone()));
+        }
+    }
+
+    fn wants_to_read(&self) -> bool {
+        let room = self.input.len() < self.shared.bounds.read_bytes_max || self.session.needs_bytes() > 0;
+        room && !self.eof && self.ending.is_none() && self.items.is_empty() && self.has_room()
+    }
+
+    /// Returns whether to read now. The peer must not be blamed for a time in which nothing was read from it.
+    fn begin_reading(&mut self) -> bool {
+        let reading = self.wants_to_read();
+        if reading && self.paused {
+            self.session.reset_liveness(self.now);
+            self.pending.resume(self.now);
+        }
+        self.paused = !reading && !self.eof && self.ending.is_none();
+        if self.paused {
+            self.pending.pause(self.now);
+        }
+        reading
+    }
+}
+
+impl End {
+    /// Whether the peer has failed to show who it is.
+    pub(crate) fn is_failed_login(&self) -> bool {
+        match self {
+            Self::Closed(reason) => *reason == Reason::WrongPassword,
+            Self::NoHandshake(error) => error.kind() == io::ErrorKind::PermissionDenied,
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.budget.leave(self.id.client);
+        self.shared.budget.report(self.mailbox.buffers(), 0);
+    }
+}

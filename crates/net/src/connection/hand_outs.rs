@@ -1,0 +1,145 @@
+//! Jobs whose bytes are on their way to the peer. When the connection ends, the jobs that the peer has certainly not
+//! got go back, without a loss.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use windlass_engine::{Event, JobId, Token};
+
+use windlass_hub::budget::{Budget, Hold};
+
+/// The jobs, in the order in which they leave. Positions count all bytes of the connection's output since it opened.
+#[derive(Debug, Default)]
+pub(super) struct HandOuts {
+    jobs: VecDeque<HandOut>,
+    /// Bytes of their bodies, as far as they are counted.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct HandOut {
+    job: JobId,
+    token: Token,
+    begins_at: u64,
+    /// `None`: not all of it is in the output.
+    ends_at: Option<u64>,
+    hold: Option<Arc<Hold>>,
+}
+
+impl HandOuts {
+    /// An event is about to be encoded at this position.
+    pub(super) fn begin(&mut self, event: &Event, begins_at: u64, budget: &Arc<Budget>) {
+        let Some(job) = event.handed_out() else { return };
+        let hold = Hold::on(event, &mut None, budget);
+        self.bytes += hold.as_deref().map_or(0, Hold::bytes);
+        self.jobs.push_back(HandOut { job: job.id, token: job.token, begins_at, ends_at: None, hold });
+    }
+
+    /// All that has begun is in the output, which ends at this position.
+    pub(super) fn end(&mut self, position: u64) {
+        self.jobs
+            .iter_mut()
+            .rev()
+            .map_while(|job| job.ends_at.is_none().then_some(&mut job.ends_at))
+            .for_each(|end| *end = Some(position));
+    }
+
+    /// The output is written up to this position. Returns how many of the jobs that the budget counts have left.
+    pub(super) fn written(&mut self, position: u64) -> u32 {
+        let mut left = 0;
+        while self.jobs.front().is_some_and(|job| job.ends_at.is_some_and(|end| end <= position))
+            && let Some(job) = self.jobs.pop_front()
+        {
+            self.bytes -= job.hold.as_deref().map_or(0, Hold::bytes);
+            left += u32::from(job.hold.is_some());
+        }
+        left
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Bytes of the output that the budget counts as jobs.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The output was written up to this position, and no more will be. Returns the jobs of which the peer has nothing;
+    /// `and_parts`: also those of which it has a part.
+    pub(super) fn unsent(&mut self, position: u64, and_parts: bool) -> impl Iterator<Item = (JobId, Token)> {
+        self.bytes = 0;
+        let jobs = std::mem::take(&mut self.jobs).into_iter();
+        jobs.filter(move |job| and_parts || job.begins_at >= position).map(|job| (job.job, job.token))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use windlass_engine::{Notice, Protocol, Taken, Timestamp};
+
+    use super::*;
+    use windlass_hub::budget::SMALL_BYTES;
+
+    fn job(number: u64, bytes: usize) -> Event {
+        let name = Bytes::new;
+        Event::Notice(Notice::Delivered(Box::new(Taken {
+            id: JobId(number),
+            token: Token(number),
+            queue: name(),
+            protocol: Protocol::GEARMAN,
+            priority: Default::default(),
+            body: Bytes::from(vec![7; bytes]),
+            codec: Default::default(),
+            name: name(),
+            meta: name(),
+            key: name(),
+            attempts: 1,
+            failures: 0,
+            failures_max: 0,
+            failure: None,
+            ready_at: Timestamp(0),
+            until: Timestamp::NEVER,
+            connection_bound: true,
+            heard: false,
+        })))
+    }
+
+    #[test]
+    fn jobs_count_until_they_are_written_and_go_back_if_they_have_not_begun_to_leave() {
+        for (written, and_parts, left, held) in [
+            (0, false, &[1, 2, 3][..], 2 * SMALL_BYTES),
+            (1, false, &[2, 3], 2 * SMALL_BYTES),
+            (1, true, &[1, 2, 3], 2 * SMALL_BYTES),
+            (100, false, &[2, 3], SMALL_BYTES),
+            (150, false, &[3], SMALL_BYTES),
+            (150, true, &[2, 3], SMALL_BYTES),
+            (300, true, &[], 0),
+        ] {
+            let (budget, mut jobs) = (Arc::new(Budget::new(1 << 20)), HandOuts::default());
+            let room = budget.room();
+            for (number, bytes) in [(1, SMALL_BYTES), (2, SMALL_BYTES), (3, SMALL_BYTES - 1)] {
+                jobs.begin(&job(number, bytes), 100 * (number - 1), &budget);
+                jobs.end(100 * number);
+            }
+            jobs.written(written);
+            let (counted, taken) = (jobs.bytes(), room - budget.room());
+            assert_eq!((counted, taken), (held, held as u64), "{written}");
+            let found: Vec<u64> = jobs.unsent(written, and_parts).map(|(job, _)| job.0).collect();
+            assert_eq!(found, left, "{written} {and_parts}");
+            assert_eq!(budget.room(), room);
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_not_all_in_the_output_has_not_left() {
+        let (budget, mut jobs) = (Arc::new(Budget::new(1 << 20)), HandOuts::default());
+        jobs.begin(&job(1, 9), 0, &budget);
+        jobs.written(50);
+        assert!(!jobs.is_empty());
+        jobs.end(60);
+        jobs.written(60);
+        assert!(jobs.is_empty());
+    }
+}

@@ -1,0 +1,370 @@
+//! A connection whose socket, broker, session and time a test has in hand: it takes the steps of a turn itself.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use windlass_engine::{ClientCommand, ClientId, ClientInfo, Clock, Command, Event, Refusal, Reply, Tag};
+
+use super::tests::{BOUNDS, guest};
+use super::*;
+use windlass_hub::broker::{Batch, CommitDuty, Health};
+use windlass_hub::testing::nowhere;
+
+/// What a socket gives and takes, and what it was asked for.
+#[derive(Debug)]
+pub(super) struct Wire {
+    /// What comes next; no bytes are the end. Without more, a read finds nothing.
+    pub(super) arrives: VecDeque<io::Result<Vec<u8>>>,
+    /// This many bytes are still taken.
+    pub(super) takes: usize,
+    /// How the next writes fail.
+    pub(super) fails: VecDeque<io::ErrorKind>,
+    pub(super) written: Vec<u8>,
+    /// Where each read put its bytes: in the thread's buffer, or behind those of the message.
+    pub(super) reads: Vec<&'static str>,
+    /// How the next steps of the handshake end. Without more, it is complete.
+    pub(super) shakes: VecDeque<io::Result<bool>>,
+    pub(super) has_unwritten: bool,
+    pub(super) is_drained_by_short_reads: bool,
+}
+
+impl Wire {
+    fn read(&mut self, room: usize) -> io::Result<Vec<u8>> {
+        let Some(next) = self.arrives.pop_front() else { return Err(io::ErrorKind::WouldBlock.into()) };
+        let mut next = next?;
+        if next.is_empty() {
+            self.arrives.push_front(Ok(Vec::new()));
+        }
+        let rest = next.split_off(next.len().min(room));
+        if !rest.is_empty() {
+            self.arrives.push_front(Ok(rest));
+        }
+        Ok(next)
+    }
+}
+
+#[derive(Debug)]
+struct Socket(Arc<Mutex<Wire>>);
+
+impl Stream for Socket {
+    fn shake_hands(&mut self) -> io::Result<bool> {
+        self.0.lock().unwrap().shakes.pop_front().unwrap_or(Ok(true))
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut wire = self.0.lock().unwrap();
+        wire.reads.push("shared");
+        let bytes = wire.read(buffer.len())?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+
+    fn read_behind(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let mut wire = self.0.lock().unwrap();
+        wire.reads.push("own");
+        let bytes = wire.read(buffer.capacity() - buffer.len())?;
+        buffer.extend_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+
+    fn is_drained_by_short_reads(&self) -> bool {
+        self.0.lock().unwrap().is_drained_by_short_reads
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut wire = self.0.lock().unwrap();
+        if let Some(kind) = wire.fails.pop_front() {
+            return Err(kind.into());
+        }
+        let taken = bytes.len().min(wire.takes);
+        if taken == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        wire.takes -= taken;
+        wire.written.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn has_unwritten(&self) -> bool {
+        self.0.lock().unwrap().has_unwritten
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        unreachable!("no thread waits for it")
+    }
+}
+
+/// What a session does.
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    /// Its answer to bytes, at once.
+    pub(super) answer: Vec<u8>,
+    /// This many commands are its answer to bytes.
+    pub(super) commands: usize,
+    /// It ends the connection when bytes arrive.
+    pub(super) ends: bool,
+    /// It leaves its input unread.
+    pub(super) keeps: bool,
+    /// It consumes one byte at a time, and answers nothing.
+    pub(super) sips: bool,
+    /// Its answer to this many events is in no hurry.
+    pub(super) unhurried: usize,
+    /// Its answer to this many events is a command.
+    pub(super) asks: usize,
+    pub(super) needs_bytes: usize,
+    pub(super) held_bytes: usize,
+    pub(super) ticks_at: Option<Timestamp>,
+    /// Its bytes in a tick.
+    pub(super) says: Vec<u8>,
+    /// Its calls, in order.
+    pub(super) told: Vec<&'static str>,
+}
+
+#[derive(Debug)]
+struct Scripted(Arc<Mutex<Script>>);
+
+impl Session for Scripted {
+    fn on_open(&mut self, _: Timestamp, _: &mut Outbox) {
+        self.0.lock().unwrap().told.push("open");
+    }
+
+    fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
+        let mut script = self.0.lock().unwrap();
+        if script.keeps || input.is_empty() {
+            return;
+        }
+        script.told.push("bytes");
+        if script.sips {
+            return drop(input.split_to(1));
+        }
+        drop(input.split());
+        out.bytes().extend_from_slice(&script.answer);
+        (0..script.commands).for_each(|_| out.command(Tag(1), ClientCommand::Open(ClientInfo::default())));
+        if script.ends {
+            out.hang_up(Reason::Ended);
+        }
+    }
+
+    fn on_event(&mut self, _: Timestamp, _: Event, out: &mut Outbox) {
+        let mut script = self.0.lock().unwrap();
+        if script.asks > 0 {
+            script.asks -= 1;
+            return out.command(Tag(1), ClientCommand::Open(ClientInfo::default()));
+        }
+        if script.unhurried > 0 {
+            script.unhurried -= 1;
+            return out.put_unhurried(|bytes| bytes.extend_from_slice(b"?"));
+        }
+        out.bytes().extend_from_slice(b"!");
+    }
+
+    fn on_tick(&mut self, _: Timestamp, out: &mut Outbox) {
+        let mut script = self.0.lock().unwrap();
+        script.told.push("tick");
+        script.ticks_at = None;
+        out.bytes().extend_from_slice(&script.says);
+    }
+
+    fn on_shutdown(&mut self, _: Timestamp, _: &mut Outbox) {
+        self.0.lock().unwrap().told.push("shutdown");
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.0.lock().unwrap().ticks_at
+    }
+
+    fn needs_bytes(&self) -> usize {
+        self.0.lock().unwrap().needs_bytes
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.0.lock().unwrap().held_bytes
+    }
+
+    fn reset_liveness(&mut self, _: Timestamp) {
+        self.0.lock().unwrap().told.push("excused");
+    }
+}
+
+/// A broker that does as much as it is set to.
+#[derive(Debug)]
+pub(super) struct Desk {
+    mailbox: Mutex<Option<Arc<Mailbox>>>,
+    /// How far a visit goes: `All` does all items, others do none.
+    pub(super) goes: Mutex<Visited>,
+    /// The room of each visit.
+    pub(super) rooms: Mutex<Vec<usize>>,
+    pub(super) durable: AtomicU64,
+}
+
+impl Broker for Desk {
+    fn open(&self, _: ClientId, mailbox: Arc<Mailbox>) {
+        *self.mailbox.lock().unwrap() = Some(mailbox);
+    }
+
+    fn visit(&self, _: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty {
+        let mailbox = self.mailbox();
+        for batch in batches {
+            self.rooms.lock().unwrap().push(batch.room);
+            *batch.visited = *self.goes.lock().unwrap();
+            if *batch.visited != Visited::All {
+                continue;
+            }
+            for item in batch.items.drain(..) {
+                let mail = match item {
+                    Item::Bytes(bytes) => Mail::Bytes(bytes),
+                    Item::Command(..) | Item::Forbidden(_) | Item::Publish(..) => {
+                        Mail::Event(Event::Reply(Tag(1), Reply::Done))
+                    }
+                };
+                mailbox.push(0, mail, None);
+            }
+        }
+        CommitDuty::None
+    }
+
+    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
+        self.visit(now, &mut std::iter::once(batch));
+        true
+    }
+
+    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
+        self.mail(mailbox, usize::MAX, into);
+        true
+    }
+
+    fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
+        mailbox.take(self.durable.load(Ordering::Relaxed), false, room, into)
+    }
+
+    fn close(&self, _: ClientId) -> bool {
+        true
+    }
+
+    fn ask(&self, _: Command) -> Result<Reply, Refusal> {
+        Err(Refusal::Unavailable)
+    }
+
+    fn health(&self) -> Health {
+        Health::Serving
+    }
+
+    fn stop(&self) {}
+}
+
+impl Desk {
+    pub(super) fn mailbox(&self) -> Arc<Mailbox> {
+        self.mailbox.lock().unwrap().clone().unwrap()
+    }
+}
+
+/// A connection, and all around it. It is made at 1000 ms.
+pub(super) struct InHand {
+    pub(super) connection: Connection,
+    pub(super) wire: Arc<Mutex<Wire>>,
+    pub(super) script: Arc<Mutex<Script>>,
+    pub(super) desk: Arc<Desk>,
+    pub(super) budget: Arc<Budget>,
+    traffic: Arc<Traffic>,
+    /// The daemon stops.
+    pub(super) stopping: bool,
+}
+
+impl InHand {
+    pub(super) fn new(bounds: Bounds, script: Script) -> Self {
+        let wire = Wire {
+            arrives: VecDeque::new(),
+            takes: usize::MAX,
+            fails: VecDeque::new(),
+            written: Vec::new(),
+            reads: Vec::new(),
+            shakes: VecDeque::new(),
+            has_unwritten: false,
+            is_drained_by_short_reads: true,
+        };
+        let (wire, script) = (Arc::new(Mutex::new(wire)), Arc::new(Mutex::new(script)));
+        let goes = Mutex::new(Visited::All);
+        let (mailbox, rooms, durable) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        let desk = Arc::new(Desk { mailbox, goes, rooms, durable });
+        let budget = Arc::new(Budget::new(1 << 30));
+        let shared = Shared::new(Arc::<Desk>::clone(&desk), Arc::clone(&budget), bounds);
+        let traffic = Arc::<Traffic>::default();
+        let session = Box::new(Scripted(Arc::clone(&script)));
+        let connection = Connection::new(
+            Box::new(Socket(Arc::clone(&wire))),
+            Duration::from_secs(5),
+            Box::new(|_| session),
+            nowhere(),
+            (&shared, traffic.counts("any")),
+            (guest(), Rights::ALL),
+            Timestamp(1000),
+        );
+        Self { connection, wire, script, desk, budget, traffic, stopping: false }
+    }
+
+    /// With the usual bounds, and after its first turn.
+    pub(super) fn open(script: Script) -> Self {
+        let mut it = Self::new(BOUNDS, script);
+        it.turn(1000);
+        it
+    }
+
+    /// Bytes arrive.
+    pub(super) fn arrives(&mut self, bytes: impl Into<Vec<u8>>) {
+        self.wire.lock().unwrap().arrives.push_back(Ok(bytes.into()));
+        self.connection.notice(true, false, false);
+    }
+
+    /// The first bytes of a message arrive.
+    pub(super) fn begins_a_message(&mut self) {
+        self.script().needs_bytes = 10;
+        self.arrives("x");
+    }
+
+    /// The socket takes this many bytes.
+    pub(super) fn takes(&mut self, bytes: usize) {
+        self.wire.lock().unwrap().takes = bytes;
+        self.connection.notice(false, true, false);
+    }
+
+    pub(super) fn script(&self) -> std::sync::MutexGuard<'_, Script> {
+        self.script.lock().unwrap()
+    }
+
+    pub(super) fn wire(&self) -> std::sync::MutexGuard<'_, Wire> {
+        self.wire.lock().unwrap()
+    }
+
+    /// Has a turn at this time, in milliseconds. Returns what the connection waits for then.
+    pub(super) fn turn(&mut self, at_ms: u64) -> String {
+        let reading = Reading { now: Timestamp(at_ms), clock: Clock::default(), pause_ms: None };
+        self.connection.hear(&Turn::of(1, reading, self.stopping));
+        if let Some(batch) = self.connection.batch() {
+            self.desk.visit(&reading, &mut std::iter::once(batch));
+        }
+        self.connection.answer();
+        match self.connection.next() {
+            Next::Turn => "a turn".to_owned(),
+            Next::Wait(None) => "no time".to_owned(),
+            Next::Wait(Some(at)) => at.0.to_string(),
+            Next::Over(End::Closed(why)) => why.to_string(),
+            Next::Over(End::NoHandshake(error)) => format!("no handshake: {:?}", error.kind()),
+        }
+    }
+
+    /// A reply of the engine is in the mailbox.
+    pub(super) fn tells_of_a_reply(&self) {
+        self.desk.mailbox().push(0, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None);
+    }
+
+    /// What the connection has counted.
+    pub(super) fn traffic(&self) -> crate::traffic::ProtocolTraffic {
+        self.traffic.read().remove("any").unwrap_or_default()
+    }
+
+    /// Bytes of the engine's answers wait for this commit.
+    pub(super) fn waits_for_commit(&self, commit: u64, bytes: usize) {
+        self.desk.mailbox().push(commit, Mail::Bytes(Bytes::from(vec![0; bytes])), None);
+    }
+}

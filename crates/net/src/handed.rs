@@ -1,0 +1,79 @@
+//! Listening sockets that a service manager hands over (systemd's `LISTEN_FDS`). It holds them while the daemon
+//! restarts, so that connections wait instead of being refused. The daemon recognizes a socket by its address.
+
+use std::io;
+
+use listenfd::ListenFd;
+use tokio::net::{TcpListener, UnixListener};
+use windlass_config::Address;
+
+use crate::listen::{self, Bound};
+use crate::settings::Server;
+
+/// Sockets that have not been recognized yet.
+#[derive(Debug, Default)]
+pub struct Handed(Vec<(Address, Bound)>);
+
+impl Handed {
+    /// All sockets that were handed over.
+    pub fn over(server: &Server) -> Self {
+        let mut sockets = ListenFd::from_env();
+        let taken = (0..sockets.len()).filter_map(|index| {
+            let taken = take(&mut sockets, index, server);
+            taken
+                .inspect_err(|error| tracing::warn!(index, %error, "a socket that was handed over cannot be used"))
+                .ok()
+        });
+        Self(taken.collect())
+    }
+
+    /// The socket with this address.
+    pub fn take(&mut self, address: &Address) -> Option<Bound> {
+        let index = self.0.iter().position(|(of, _)| of == address)?;
+        Some(self.0.swap_remove(index).1)
+    }
+
+    /// The rest is closed.
+    pub fn finish(self) {
+        for (address, _) in self.0 {
+            tracing::warn!(%address, "a socket was handed over for an address that is not configured");
+        }
+    }
+}
+
+/// Must be called within a runtime.
+fn take(sockets: &mut ListenFd, index: usize, server: &Server) -> io::Result<(Address, Bound)> {
+    if let Ok(Some(listener)) = sockets.take_unix_listener(index) {
+        listener.set_nonblocking(true)?;
+        let path = listener.local_addr()?.as_pathname().map(ToOwned::to_owned);
+        let path = path.ok_or_else(|| io::Error::other("it has no path"))?;
+        let bound = Bound::handed_over(UnixListener::from_std(listener)?, path.clone());
+        return Ok((Address::Unix(path), bound));
+    }
+    let gone = || io::Error::other("it is gone");
+    let listener = sockets.take_tcp_listener(index)?.ok_or_else(gone)?;
+    listener.set_nonblocking(true)?;
+    listen::keep_alive(&listener, server)?;
+    Ok((Address::Tcp(listener.local_addr()?), Bound::Tcp(TcpListener::from_std(listener)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_recognized_by_its_address() {
+        let (mut handed, mut addresses) = (Handed::default(), Vec::new());
+        for _ in 0..2 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = Address::Tcp(listener.local_addr().unwrap());
+            addresses.push(address.clone());
+            handed.0.push((address, Bound::Tcp(listener)));
+        }
+        assert!(handed.take(&Address::Unix("/run/windlass/none".into())).is_none());
+        let found = handed.take(&addresses[1]);
+        assert!(matches!(found, Some(Bound::Tcp(it)) if Address::Tcp(it.local_addr().unwrap()) == addresses[1]));
+        assert!(handed.take(&addresses[1]).is_none());
+        assert_eq!(handed.0.len(), 1);
+    }
+}

@@ -1,0 +1,602 @@
+//! Listeners: binding, accepting, and limits on connections. Uses addresses, and of a protocol only its name.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use mio::net::{TcpStream, UnixStream};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use windlass_config::{Address, ListenAddress};
+use windlass_engine::{ClientId, ClientInfo, Rights};
+use windlass_session::protocol::Endpoint;
+
+use crate::client::Clients;
+use crate::connection::{Bounds, Shared};
+use crate::handed::Handed;
+use crate::places::{FAILED_LOGINS, Full, Guest, PlaceLimits, Places};
+use crate::served::Served;
+use crate::serving::{Arrival, Label, ThreadSlots};
+use crate::settings::Server;
+use crate::stops::StopRequests;
+use crate::stream::Stream;
+use crate::traffic::{Counts, NO_PLACE, Traffic};
+use windlass_hub::broker::Broker;
+use windlass_hub::budget::Budget;
+use windlass_hub::hub::Hub;
+use windlass_hub::names::ProtocolNames;
+use windlass_hub::warn_limited;
+
+/// Pause after the kernel fails to accept a connection, and before another look whether there is a place.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Bytes that the kernel may hold for a peer before it sends any of them.
+const UNSENT_BYTES_MAX: u32 = 256 * 1024;
+
+/// A socket that is bound and does not accept yet.
+#[derive(Debug)]
+pub enum Bound {
+    /// Of TCP.
+    Tcp(TcpListener),
+    /// Of Unix sockets.
+    Unix(UnixListener, SocketFile),
+}
+
+/// A Unix socket's file. Removed when its listener is dropped, unless another process holds the socket, too.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    is_ours: bool,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.is_ours {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Takes connections in, and passes them to the serving threads.
+#[derive(Debug)]
+pub struct Acceptor {
+    /// The hub, if the engine room is in this daemon.
+    hub: ArcSwapOption<Hub>,
+    /// The protocols' names.
+    pub names: ProtocolNames,
+    thread_slots: ThreadSlots,
+    shared: Shared,
+    /// The limits on connections.
+    pub places: Arc<Places>,
+    /// How the system finds peers that are gone.
+    pub keep_alive: KeepAlive,
+    /// Open connections.
+    pub tasks: TaskTracker,
+    /// Cancelled when no more connections are accepted.
+    pub closed: CancellationToken,
+    next_client: Arc<AtomicU64>,
+}
+
+impl Acceptor {
+    /// Accepts connections for these threads.
+    #[must_use]
+    pub fn new(names: ProtocolNames, thread_slots: ThreadSlots, shared: Shared, places: PlaceLimits) -> Self {
+        Self {
+            hub: ArcSwapOption::empty(),
+            names,
+            thread_slots,
+            shared,
+            closed: CancellationToken::new(),
+            places: Places::new(places),
+            keep_alive: KeepAlive::default(),
+            tasks: TaskTracker::new(),
+            next_client: Arc::new(AtomicU64::new(1)),
+        }
+    }
+
+    /// The queue, as connections see it.
+    pub fn broker(&self) -> &Arc<dyn Broker> {
+        &self.shared.broker
+    }
+
+    /// The hub, if the engine room is in this daemon.
+    pub fn hub(&self) -> Option<Arc<Hub>> {
+        self.hub.load_full()
+    }
+
+    /// The engine room is in this daemon from now on.
+    pub fn enter_room(&self, hub: &Arc<Hub>) {
+        self.hub.store(Some(Arc::clone(hub)));
+    }
+
+    /// The engine room is in another daemon from now on.
+    pub fn leave_room(&self) {
+        self.hub.store(None);
+    }
+
+    /// The memory of all connections.
+    pub const fn budget(&self) -> &Arc<Budget> {
+        &self.shared.budget
+    }
+
+    /// Clients within the daemon.
+    pub fn clients(&self) -> Clients {
+        Clients::new(self.shared.clone(), Arc::clone(&self.next_client), self.closed.clone())
+    }
+
+    /// What connections have done.
+    pub const fn traffic(&self) -> &Arc<Traffic> {
+        &self.shared.traffic
+    }
+
+    /// Clients' requests to stop the daemon.
+    pub fn stops(&self) -> &StopRequests {
+        &self.shared.stops
+    }
+
+    /// Sets the limits for new connections.
+    pub fn limit(&self, bounds: Bounds, places: PlaceLimits) {
+        self.shared.limit(bounds);
+        self.places.limit(places);
+    }
+
+    /// The threads that serve connections.
+    pub const fn thread_slots(&self) -> &ThreadSlots {
+        &self.thread_slots
+    }
+
+    /// Waits for a place for a connection. `None`: the connection must be closed.
+    async fn place(&self, info: &ClientInfo, endpoint: &Endpoint, counts: &Counts) -> Option<Guest> {
+        let (protocol, peer) = (endpoint.name, &*info.address);
+        loop {
+            match self.places.take(protocol, peer, endpoint.is_admin) {
+                Ok(guest) => return Some(guest),
+                Err(Full::Yet) => {
+                    warn_limited!("wait", protocol, peer, "too many connections: new ones wait");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+                Err(Full::Limit(limit)) => {
+                    let what = if limit == FAILED_LOGINS { "failed logins" } else { "connections" };
+                    warn_limited!(limit, protocol, peer, limit, "too many {what}: closed the new connection");
+                    counts.opened();
+                    counts.closed(NO_PLACE);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Passes a connection to one of the threads.
+    fn enter(
+        &self,
+        (socket, info): (Accepted, ClientInfo),
+        Served { endpoint, sessions, tls }: &Served,
+        guest: Guest,
+        rights: Rights,
+    ) -> io::Result<()> {
+        let (stream, handshake_max): (Box<dyn Stream>, _) = match (socket, tls) {
+            (Accepted::Tcp(socket), None) => (Box::new(TcpStream::from_std(socket)), Duration::ZERO),
+            (Accepted::Tcp(socket), Some(tls)) => {
+                (Box::new(tls.wrap(TcpStream::from_std(socket))?), tls.handshake_max())
+            }
+            (Accepted::Unix(socket), _) => (Box::new(UnixStream::from_std(socket)), Duration::ZERO),
+        };
+        let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
+        let (protocol, peer) = (endpoint.name, Arc::<str>::from(&*info.address));
+        let span = tracing::debug_span!("connection", protocol, %peer, client = client.0);
+        let sessions = Arc::clone(&sessions.load());
+        self.thread_slots.serve(Arrival {
+            stream,
+            handshake_max,
+            greet: Box::new(move |post| sessions(info, post)),
+            client,
+            guest,
+            rights,
+            label: Label { span, protocol, peer },
+            token: self.tasks.token(),
+        });
+        Ok(())
+    }
+}
+
+/// Binds every socket address that `listen` stands for and that was not handed over. Skips addresses that this machine
+/// does not have, unless that leaves none: `localhost` often has an IPv6 address where there is no IPv6.
+pub fn bind(listen: &ListenAddress, server: &Server, handed: &mut Handed) -> io::Result<Vec<Bound>> {
+    bind_all(listen, listen.resolve()?, server, handed)
+}
+
+fn bind_all(
+    listen: &ListenAddress,
+    addresses: Vec<Address>,
+    server: &Server,
+    handed: &mut Handed,
+) -> io::Result<Vec<Bound>> {
+    let (mut bound, mut missing) = (Vec::new(), None);
+    for address in addresses {
+        match handed.take(&address).map_or_else(|| bind_one(&address, server), Ok) {
+            Ok(listener) => bound.push(listener),
+            Err(error) if is_not_ours(&error) => {
+                tracing::warn!(%listen, %address, %error, "skipped an address that this machine does not have");
+                missing = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    missing.filter(|_| bound.is_empty()).map_or(Ok(bound), Err)
+}
+
+fn is_not_ours(error: &io::Error) -> bool {
+    let no_family = error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
+    no_family || error.kind() == io::ErrorKind::AddrNotAvailable
+}
+
+/// Replaces a Unix socket that no process accepts on any more.
+fn bind_one(address: &Address, server: &Server) -> io::Result<Bound> {
+    match address {
+        Address::Tcp(address) => {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.set_reuseaddr(true)?;
+            keep_alive(&socket, server)?;
+            socket.bind(*address)?;
+            socket.listen(server.backlog).map(Bound::Tcp)
+        }
+        Address::Unix(path) => {
+            clear_stale(path)?;
+            bind_unix(path, server.unix_mode.0, server.backlog)
+        }
+    }
+}
+
+/// Binds a Unix socket that only the daemon's user may use.
+pub fn bind_private(path: &Path, server: &Server) -> io::Result<Bound> {
+    clear_stale(path)?;
+    bind_unix(path, Some(0o600), server.backlog)
+}
+
+/// Sets the permissions before any client can connect.
+fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Bound> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let file = SocketFile { path: path.to_owned(), is_ours: true };
+    if let Some(mode) = mode {
+        std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+    }
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    socket.set_nonblocking(true)?;
+    Ok(Bound::Unix(UnixListener::from_std(socket.into())?, file))
+}
+
+/// Sets keep-alive for a listener; accepted sockets inherit it. A peer that vanished without closing must be noticed in
+/// the end.
+pub fn keep_alive<'a>(socket: impl Into<SockRef<'a>>, server: &Server) -> io::Result<()> {
+    watch(&socket.into(), &with_configured(TcpKeepalive::new(), server), is_configured(server))
+}
+
+/// Keep-alive asks nothing while the peer has not acknowledged what was sent: then the same time holds for that.
+fn watch(socket: &SockRef<'_>, keepalive: &TcpKeepalive, is_configured: bool) -> io::Result<()> {
+    socket.set_tcp_keepalive(keepalive)?;
+    let probes = socket.tcp_keepalive_interval()?.saturating_mul(socket.tcp_keepalive_retries()?);
+    let patience = socket.tcp_keepalive_time()?.saturating_add(probes);
+    socket.set_tcp_user_timeout(is_configured.then_some(patience))
+}
+
+const fn is_configured(server: &Server) -> bool {
+    !server.keepalive_idle.is_zero() || !server.keepalive_interval.is_zero() || server.keepalive_count > 0
+}
+
+fn with_configured(mut keepalive: TcpKeepalive, server: &Server) -> TcpKeepalive {
+    if !server.keepalive_idle.is_zero() {
+        keepalive = keepalive.with_time(server.keepalive_idle.into());
+    }
+    if !server.keepalive_interval.is_zero() {
+        keepalive = keepalive.with_interval(server.keepalive_interval.into());
+    }
+    match server.keepalive_count {
+        0 => keepalive,
+        count => keepalive.with_retries(count),
+    }
+}
+
+/// TCP's keep-alive of connections that are accepted from now on, if it has changed since the daemon listens: listeners
+/// keep what they had.
+#[derive(Clone, Debug, Default)]
+pub struct KeepAlive(Arc<ArcSwapOption<(TcpKeepalive, bool)>>);
+
+impl KeepAlive {
+    /// Changes it.
+    pub fn renew(&self, server: &Server) {
+        match complete(server) {
+            Ok(keepalive) => self.0.store(Some(Arc::new((keepalive, is_configured(server))))),
+            Err(error) => tracing::warn!(%error, "server.keepalive: the old values stay in use"),
+        }
+    }
+
+    /// Sets it for a new connection.
+    pub fn apply(&self, stream: &impl AsFd) {
+        if let Some(changed) = &*self.0.load() {
+            // The connection works without it.
+            let _ = watch(&SockRef::from(stream), &changed.0, changed.1);
+        }
+    }
+}
+
+/// With the system's values for those that are not configured.
+fn complete(server: &Server) -> io::Result<TcpKeepalive> {
+    let system = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(system.tcp_keepalive_time()?)
+        .with_interval(system.tcp_keepalive_interval()?)
+        .with_retries(system.tcp_keepalive_retries()?);
+    Ok(with_configured(keepalive, server))
+}
+
+/// Removes a socket that no process accepts on. Removes nothing else: if the path is mistyped, the file belongs to
+/// something else.
+fn clear_stale(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(there) if !there.file_type().is_socket() => {
+            return Err(io::Error::other("the file there is not a socket"));
+        }
+        Ok(_) => {}
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // The listening process may have a full backlog: do not wait for it.
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
+    }
+}
+
+impl Bound {
+    /// A Unix socket that another process holds, too.
+    pub const fn handed_over(listener: UnixListener, path: PathBuf) -> Self {
+        Self::Unix(listener, SocketFile { path, is_ours: false })
+    }
+
+    /// The bound address: the kernel chooses the port if the configured one is 0.
+    pub fn address(&self) -> io::Result<Address> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            Self::Unix(_, file) => Ok(Address::Unix(file.path.clone())),
+        }
+    }
+
+    /// The address, if other machines can reach it and clients need neither a password nor a certificate.
+    pub fn open_to_all(&self, protocol: &Endpoint) -> Option<Address> {
+        self.address().ok().filter(|address| !protocol.guarded && !address.is_local())
+    }
+
+    /// Accepts until the daemon stops. The protocol has its counts before the first connection.
+    pub fn accept(
+        self,
+        acceptor: Arc<Acceptor>,
+        served: Served,
+        rights: Rights,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let counts = acceptor.shared.traffic.counts(served.endpoint.name);
+        async move {
+            loop {
+                let let_in = async {
+                    let accepted = self.next(&acceptor.keep_alive).await?;
+                    match acceptor.place(&accepted.1, &served.endpoint, &counts).await {
+                        Some(guest) => acceptor.enter(accepted, &served, guest, rights),
+                        None => Ok(()),
+                    }
+                };
+                let let_in = tokio::select! {
+                    () = acceptor.closed.cancelled() => return,
+                    let_in = let_in => let_in,
+                };
+                if let Err(error) = let_in {
+                    warn_limited!("accept", %error, protocol = served.endpoint.name, "could not accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn next(&self, keep_alive: &KeepAlive) -> io::Result<(Accepted, ClientInfo)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // Small replies must not wait for each other.
+                let _ = stream.set_nodelay(true);
+                keep_alive.apply(&stream);
+                // Bytes that a peer does not read must wait here, where they are counted, and not in the kernel.
+                let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+                let info = client_info(stream.as_raw_fd(), peer.ip().to_canonical().to_string());
+                Ok((Accepted::Tcp(stream.into_std()?), info))
+            }
+            Self::Unix(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                let info = client_info(stream.as_raw_fd(), String::new());
+                Ok((Accepted::Unix(stream.into_std()?), info))
+            }
+        }
+    }
+}
+
+/// A socket that no thread waits for yet.
+enum Accepted {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+fn client_info(fd: i32, address: String) -> ClientInfo {
+    ClientInfo { address: address.into(), protocol: None, number: u32::try_from(fd).unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use windlass_config::Period;
+
+    /// A name may have several addresses.
+    #[tokio::test]
+    async fn only_addresses_of_other_machines_are_left_out_beside_others() {
+        let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (own, busy) = ("127.0.0.1:0".parse().unwrap(), busy.local_addr().unwrap());
+        // TEST-NET-1 of RFC 5737: no machine has it.
+        let other: SocketAddr = "192.0.2.1:0".parse().unwrap();
+        let bound = |addresses: &[SocketAddr]| {
+            let addresses = addresses.iter().copied().map(Address::Tcp).collect();
+            let listen = "localhost:0".parse().unwrap();
+            let bound = bind_all(&listen, addresses, &Server::default(), &mut Handed::default());
+            bound.map(|bound| bound.len()).map_err(|error| error.kind())
+        };
+        assert_eq!(bound(&[own, own]), Ok(2));
+        assert_eq!(bound(&[other, own]), Ok(1));
+        assert_eq!(bound(&[other]), Err(io::ErrorKind::AddrNotAvailable));
+        assert_eq!(bound(&[busy, own]), Err(io::ErrorKind::AddrInUse));
+    }
+
+    #[tokio::test]
+    async fn a_client_has_the_number_of_its_socket_and_over_tcp_its_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ipc");
+        let listens = ["127.0.0.1:0".to_owned(), format!("unix:{}", path.display())];
+        for (listen, address) in listens.into_iter().zip(["127.0.0.1", ""]) {
+            let listen = listen.parse().unwrap();
+            let bound = bind(&listen, &Server::default(), &mut Handed::default()).unwrap().remove(0);
+            let _peer: Box<dyn std::any::Any> = match bound.address().unwrap() {
+                Address::Tcp(address) => Box::new(std::net::TcpStream::connect(address).unwrap()),
+                Address::Unix(path) => Box::new(std::os::unix::net::UnixStream::connect(path).unwrap()),
+            };
+            let (accepted, info) = bound.next(&KeepAlive::default()).await.unwrap();
+            let fd = match &accepted {
+                Accepted::Tcp(socket) => socket.as_raw_fd(),
+                Accepted::Unix(socket) => socket.as_raw_fd(),
+            };
+            assert_eq!((&*info.address, i64::from(info.number)), (address, i64::from(fd)));
+        }
+    }
+
+    #[tokio::test]
+    async fn accepted_sockets_have_the_configured_keepalive() {
+        let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
+        let mut server = Server {
+            keepalive_idle: Period::from_secs(30),
+            keepalive_interval: Period::from_secs(7),
+            ..Server::default()
+        };
+        server.keepalive_count = 3;
+        let bound = bind(&listen, &server, &mut Handed::default()).unwrap();
+        let [Bound::Tcp(listener)] = &bound[..] else { panic!("{bound:?}") };
+        let _peer = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(7));
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(51)), "for what is not acknowledged");
+
+        let changed = KeepAlive::default();
+        changed.apply(&stream);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3, "no change yet");
+        changed.renew(&Server { keepalive_idle: Period::from_secs(40), ..Server::default() });
+        changed.apply(&stream);
+        let system = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(40));
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), system.tcp_keepalive_interval().unwrap());
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), system.tcp_keepalive_retries().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_unix_socket_replaces_a_stale_one_has_its_mode_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ipc");
+        // A killed daemon leaves this behind.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let listen: ListenAddress = format!("ipc://{}", path.display()).parse().unwrap();
+        let server = Server { unix_mode: "0600".parse().unwrap(), ..Server::default() };
+        let bound = bind(&listen, &server, &mut Handed::default()).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(bind(&listen, &server, &mut Handed::default()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let [Bound::Unix(listener, _)] = &bound[..] else { panic!("{bound:?}") };
+        let _peer = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        listener.accept().await.unwrap();
+        drop(bound);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn addresses_of_other_machines_and_of_missing_families_may_be_left_out() {
+        let family = io::Error::from_raw_os_error(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
+        let table = [
+            (family, true),
+            (io::ErrorKind::AddrNotAvailable.into(), true),
+            (io::ErrorKind::AddrInUse.into(), false),
+            (io::ErrorKind::PermissionDenied.into(), false),
+        ];
+        for (error, expected) in table {
+            assert_eq!(is_not_ours(&error), expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_socket_whose_backlog_is_full_is_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ipc");
+        let listening = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listening.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        listening.listen(1).unwrap();
+        for _ in 0..8 {
+            assert_eq!(clear_stale(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        }
+        assert!(path.exists());
+    }
+
+    #[tokio::test]
+    async fn only_a_stale_socket_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let server = Server::default();
+        let refused = |name: &str| bind_one(&Address::Unix(path(name)), &server).unwrap_err();
+        std::fs::write(path("file"), "precious").unwrap();
+        std::fs::create_dir(path("dir")).unwrap();
+        std::os::unix::fs::symlink(path("file"), path("link")).unwrap();
+        std::os::unix::fs::symlink(path("gone"), path("dangling")).unwrap();
+        for name in ["file", "dir", "link", "dangling"] {
+            assert_eq!(refused(name).to_string(), "the file there is not a socket", "{name}");
+            assert!(std::fs::symlink_metadata(path(name)).is_ok(), "{name}");
+        }
+        assert_eq!(std::fs::read(path("file")).unwrap(), b"precious");
+        assert_eq!(clear_stale(&path("file").join("ipc")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        // A socket of another type is in use too, and so is one with a full backlog.
+        let _datagrams = std::os::unix::net::UnixDatagram::bind(path("datagrams")).unwrap();
+        let full = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        full.bind(&SockAddr::unix(path("full")).unwrap()).unwrap();
+        full.listen(0).unwrap();
+        let _first = std::os::unix::net::UnixStream::connect(path("full")).unwrap();
+        for name in ["datagrams", "full"] {
+            assert_eq!(refused(name).kind(), io::ErrorKind::AddrInUse, "{name}");
+            assert!(path(name).exists(), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_of_another_machine_is_an_error_if_there_is_no_other() {
+        // TEST-NET-1 of RFC 5737: no machine has it.
+        let listen: ListenAddress = "192.0.2.1:0".parse().unwrap();
+        let error = bind(&listen, &Server::default(), &mut Handed::default()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+        let address: SocketAddr = "192.0.2.1:0".parse().unwrap();
+        assert!(is_not_ours(&bind_one(&Address::Tcp(address), &Server::default()).unwrap_err()));
+    }
+}

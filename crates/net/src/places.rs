@@ -1,0 +1,582 @@
+//! Limits on connections: in all, for each protocol and from each address, at once and over time; and which connection
+//! gives way to a new one.
+//!
+//! - Some places are reserved for each protocol, so that another protocol cannot take them all.
+//! - When no place is left, a silent connection gives way: one that has sent nothing yet, or only parts of a TLS
+//!   handshake. It is the one that has been silent for longest within the same protocol, or else within a protocol that
+//!   has more than its reserved places. A connection that has sent a byte stays.
+//! - A connection that has been silent for less than a second may be on its way, so it stays, too. The new connection
+//!   waits until one has been silent for that long.
+//! - When no silent connection is left, a few more are let in for administrators: peers whose first byte shows that
+//!   they are. The daemon closes other connections in these places on their first byte.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use foldhash::HashMap;
+use windlass_session::Reason;
+use windlass_session::protocol::IsAdmin;
+
+use crate::rates::{self, Allowance, Rates};
+use windlass_hub::mailbox::Mailbox;
+use windlass_hub::warn_limited;
+
+/// The limit of all connections.
+const CONNECTIONS: &str = "connections_max";
+
+/// The limit of an address that connects too often.
+const CONNECTS: &str = "connections_per_address_per_minute";
+
+/// The limit of an address that has many connections.
+const PER_ADDRESS: &str = "connections_per_address_max";
+
+/// The limit of an address that has guessed.
+pub const FAILED_LOGINS: &str = "failed_logins_per_address_per_minute";
+
+/// Administrators that are let in beyond the limit.
+const ADMINISTRATORS_MAX: usize = 4;
+
+/// How many clients may connect.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaceLimits {
+    /// In all.
+    pub connections_max: usize,
+    /// Reserved for each protocol; at most half of all places together.
+    pub reserved: usize,
+    /// From each address; 0 = unlimited.
+    pub per_address_max: usize,
+    /// New ones from each address.
+    pub rate: Option<Allowance>,
+    /// Failed logins from each address, beyond which it may not connect.
+    pub failures: Option<Allowance>,
+    /// How long a connection must have been silent to give way.
+    pub silence_min: Duration,
+}
+
+/// Why there is no place for a new connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Full {
+    /// A silent connection may give way later.
+    Yet,
+    /// This limit leaves no place.
+    Limit(&'static str),
+}
+
+/// How a new connection gets its place.
+#[derive(Debug)]
+enum Way {
+    Free,
+    /// In the place of this connection.
+    InPlaceOf(u64),
+    /// Beyond the limit, in the place of this connection if there is one.
+    Extra(Option<u64>),
+}
+
+/// All places.
+#[derive(Debug)]
+pub struct Places {
+    limits: ArcSwap<PlaceLimits>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Connections in all, without administrators beyond the limit.
+    open: usize,
+    administrators: usize,
+    protocols: HashMap<&'static str, usize>,
+    addresses: HashMap<Box<str>, usize>,
+    /// Connections that have sent nothing yet, and since when they are silent, longest first.
+    silent: BTreeMap<u64, (Instant, Arc<Entry>)>,
+    next: u64,
+    connects: Rates,
+    failures: Rates,
+}
+
+/// One connection: where it comes from, and how to reach it.
+#[derive(Debug)]
+struct Entry {
+    protocol: &'static str,
+    address: Box<str>,
+    /// It is beyond the limit, for administrators only.
+    is_extra: bool,
+    evicted: AtomicBool,
+    mailbox: OnceLock<Arc<Mailbox>>,
+}
+
+/// A connection's place, until it is dropped.
+#[derive(Debug)]
+pub struct Guest {
+    places: Arc<Places>,
+    number: u64,
+    entry: Arc<Entry>,
+    is_admin: IsAdmin,
+    has_spoken: bool,
+}
+
+/// A door's connection, which counts among those of its address until this is dropped.
+#[derive(Debug)]
+pub struct Admitted {
+    places: Arc<Places>,
+    address: Box<str>,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.places.lock().discount_address(&self.address);
+    }
+}
+
+impl Places {
+    /// All places are free.
+    #[must_use]
+    pub fn new(limits: PlaceLimits) -> Arc<Self> {
+        Arc::new(Self { limits: ArcSwap::from_pointee(limits), inner: Mutex::default() })
+    }
+
+    /// Sets the limits for new connections. Open ones keep their places.
+    pub fn limit(&self, limits: PlaceLimits) {
+        self.limits.store(Arc::new(limits));
+    }
+
+    /// Reserves places for a protocol.
+    pub fn keep_for(&self, protocol: &'static str) {
+        self.lock().protocols.entry(protocol).or_default();
+    }
+
+    /// Takes a place for a connection.
+    pub fn take(self: &Arc<Self>, protocol: &'static str, address: &str, is_admin: IsAdmin) -> Result<Guest, Full> {
+        let (mut inner, now) = (self.lock(), Instant::now());
+        // An administrator never begins with NUL.
+        let way = self.way(&inner, protocol, is_admin(b'\n') && !is_admin(0), now)?;
+        inner.admit(address, &self.limits.load()).map_err(Full::Limit)?;
+        let (is_extra, evicted) = match way {
+            Way::Free => (false, None),
+            Way::InPlaceOf(number) => (false, inner.let_go(number)),
+            Way::Extra(number) => (true, number.and_then(|number| inner.let_go(number))),
+        };
+        let entry = Arc::new(Entry {
+            protocol,
+            address: address.into(),
+            is_extra,
+            evicted: AtomicBool::new(false),
+            mailbox: OnceLock::new(),
+        });
+        inner.count(&entry);
+        let number = inner.add_silent(now, &entry);
+        drop(inner);
+        if let Some(entry) = evicted {
+            entry.evict();
+        }
+        Ok(Guest { places: Arc::clone(self), number, entry, is_admin, has_spoken: false })
+    }
+
+    /// Counts a connection that needs no place here, because it is a door's, among those of its address. `None`: the
+    /// address has too many.
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Admitted> {
+        let (address, source) = (address.to_canonical().to_string(), rates::source(address));
+        let (mut inner, limits) = (self.lock(), self.limits.load());
+        let limit = if !inner.has_room_for(&address, &limits) {
+            PER_ADDRESS
+        } else if !inner.admit_rate(source, Instant::now(), &limits) {
+            CONNECTS
+        } else {
+            inner.count_address(&address);
+            return Some(Admitted { places: Arc::clone(self), address: address.into() });
+        };
+        drop(inner);
+        warn_limited!(limit, peer = %address, limit, "too many connections: closed the new connection");
+        None
+    }
+
+    /// Whether a protocol may have one more place without using places reserved for others.
+    fn has_room(&self, inner: &Inner, protocol: &str) -> bool {
+        let reserved = self.reserved(inner);
+        let others = inner.protocols.iter().filter(|(name, _)| **name != protocol);
+        let kept: usize = others.map(|(_, open)| reserved.saturating_sub(*open)).sum();
+        inner.open + kept < self.limits.load().connections_max
+    }
+
+    fn reserved(&self, inner: &Inner) -> usize {
+        let protocols = inner.protocols.len().max(1);
+        let limits = self.limits.load();
+        limits.reserved.min(limits.connections_max / 2 / protocols)
+    }
+
+    /// How one more connection of a protocol can have a place.
+    fn way(&self, inner: &Inner, protocol: &str, has_administrators: bool, now: Instant) -> Result<Way, Full> {
+        if self.has_room(inner, protocol) {
+            return Ok(Way::Free);
+        }
+        let silence_min = self.limits.load().silence_min;
+        let may_go = |since: Instant| now.saturating_duration_since(since) >= silence_min;
+        let mut silent = self.longest_silent(inner, protocol).into_iter().flatten().peekable();
+        let is_any = silent.peek().is_some();
+        match silent.find(|(_, since)| may_go(*since)) {
+            Some((number, _)) => return Ok(Way::InPlaceOf(number)),
+            None if is_any => return Err(Full::Yet),
+            None if !has_administrators => return Err(Full::Limit(CONNECTIONS)),
+            None if inner.administrators < ADMINISTRATORS_MAX => return Ok(Way::Extra(None)),
+            None => {}
+        }
+        match inner.silent.iter().find(|(_, (_, entry))| entry.is_extra) {
+            Some((number, (since, _))) => may_go(*since).then_some(Way::Extra(Some(*number))).ok_or(Full::Yet),
+            None => Err(Full::Limit(CONNECTIONS)),
+        }
+    }
+
+    /// The silent connections that give way to one of this protocol, the first before the other, and since when each is
+    /// silent: one of the same protocol, and one of a protocol that has more than its reserved places.
+    fn longest_silent(&self, inner: &Inner, protocol: &str) -> [Option<(u64, Instant)>; 2] {
+        let reserved = self.reserved(inner);
+        let open = |name: &str| inner.protocols.get(name).copied().unwrap_or_default();
+        let mut silent = inner.silent.iter().filter(|(_, (_, entry))| !entry.is_extra);
+        let own = silent.clone().find(|(_, (_, entry))| entry.protocol == protocol);
+        let other = silent.find(|(_, (_, entry))| open(entry.protocol) > reserved);
+        [own, other].map(|found| found.map(|(number, (since, _))| (*number, *since)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing that holds this lock can panic half way through a change.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Checks the limits of an address, and counts that it connects. Unix sockets have none.
+    fn admit(&mut self, address: &str, limits: &PlaceLimits) -> Result<(), &'static str> {
+        if !self.has_room_for(address, limits) {
+            return Err(PER_ADDRESS);
+        }
+        let Ok(source) = address.parse().map(rates::source) else { return Ok(()) };
+        let now = Instant::now();
+        if limits.failures.is_some_and(|allowance| !self.failures.admit(source, now, allowance)) {
+            return Err(FAILED_LOGINS);
+        }
+        if self.admit_rate(source, now, limits) { Ok(()) } else { Err(CONNECTS) }
+    }
+
+    /// Whether an address may have one more connection.
+    fn has_room_for(&self, address: &str, limits: &PlaceLimits) -> bool {
+        let held = self.addresses.get(address).copied().unwrap_or_default();
+        address.is_empty() || limits.per_address_max == 0 || held < limits.per_address_max
+    }
+
+    /// Checks how often an address connects, and counts that it does.
+    fn admit_rate(&mut self, source: u128, now: Instant, limits: &PlaceLimits) -> bool {
+        let Some(allowance) = limits.rate else { return true };
+        let is_admitted = self.connects.admit(source, now, allowance);
+        if is_admitted {
+            self.connects.count(source, now, allowance);
+        }
+        is_admitted
+    }
+
+    fn count(&mut self, entry: &Entry) {
+        if entry.is_extra {
+            self.administrators += 1;
+        } else {
+            self.open += 1;
+            *self.protocols.entry(entry.protocol).or_default() += 1;
+        }
+        self.count_address(&entry.address);
+    }
+
+    fn count_address(&mut self, address: &str) {
+        if !address.is_empty() {
+            *self.addresses.entry(address.into()).or_default() += 1;
+        }
+    }
+
+    fn discount(&mut self, entry: &Entry) {
+        if entry.is_extra {
+            self.administrators -= 1;
+        } else {
+            self.open -= 1;
+            *self.protocols.entry(entry.protocol).or_insert(1) -= 1;
+        }
+        self.discount_address(&entry.address);
+    }
+
+    fn discount_address(&mut self, address: &str) {
+        if let Some(held) = self.addresses.get_mut(address) {
+            *held -= 1;
+            if *held == 0 {
+                self.addresses.remove(address);
+            }
+        }
+    }
+
+    /// Adds a connection that is silent from now on. Returns its number.
+    fn add_silent(&mut self, now: Instant, entry: &Arc<Entry>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.silent.insert(number, (now, Arc::clone(entry)));
+        number
+    }
+
+    /// Takes the place of a silent connection. The caller must notify it.
+    fn let_go(&mut self, number: u64) -> Option<Arc<Entry>> {
+        let (_, entry) = self.silent.remove(&number)?;
+        entry.evicted.store(true, Ordering::Release);
+        self.discount(&entry);
+        Some(entry)
+    }
+}
+
+impl Entry {
+    const WHY: Reason = Reason::Limit(CONNECTIONS);
+
+    fn evict(&self) {
+        if let Some(mailbox) = self.mailbox.get() {
+            mailbox.evict(Self::WHY);
+        }
+    }
+}
+
+impl Guest {
+    /// The connection exists: sets the mailbox through which it is evicted.
+    pub fn can_be_reached(&self, mailbox: &Arc<Mailbox>) {
+        let _ = self.entry.mailbox.set(Arc::clone(mailbox));
+        if self.entry.evicted.load(Ordering::Acquire) {
+            mailbox.evict(Entry::WHY);
+        }
+    }
+
+    /// The peer has failed to log in.
+    pub fn failed_to_log_in(&self) {
+        if let (Some(allowance), Ok(address)) = (self.places.limits.load().failures, self.entry.address.parse()) {
+            self.places.lock().failures.count(rates::source(address), Instant::now(), allowance);
+        }
+    }
+
+    /// The peer goes on with its TLS handshake, and is silent from now on.
+    pub fn shakes_hands(&mut self) {
+        let mut inner = self.places.lock();
+        if let Some((_, entry)) = inner.silent.remove(&self.number) {
+            self.number = inner.add_silent(Instant::now(), &entry);
+        }
+    }
+
+    /// Bytes have arrived: from the first one on, the connection keeps its place. Returns a reason to close it if it is
+    /// in an administrator's place and its first byte is not an administrator's.
+    pub fn spoke(&mut self, first: Option<u8>) -> Option<Reason> {
+        let first = first.filter(|_| !self.has_spoken)?;
+        self.has_spoken = true;
+        self.places.lock().silent.remove(&self.number);
+        (self.entry.is_extra && !(self.is_admin)(first)).then_some(Entry::WHY)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut inner = self.places.lock();
+        inner.silent.remove(&self.number);
+        if !self.entry.evicted.load(Ordering::Acquire) {
+            inner.discount(&self.entry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_hub::testing::captured;
+    use windlass_hub::testing::nowhere;
+
+    const TEXT: IsAdmin = |byte| byte != 0;
+    const NOBODY: IsAdmin = |_| false;
+
+    fn places(connections_max: usize, reserved: usize, per_address_max: usize) -> Arc<Places> {
+        let limits = PlaceLimits {
+            connections_max,
+            reserved,
+            per_address_max,
+            rate: None,
+            failures: None,
+            silence_min: Duration::ZERO,
+        };
+        let places = Places::new(limits);
+        ["gearman", "faktory"].iter().for_each(|protocol| places.keep_for(protocol));
+        places
+    }
+
+    fn spoken(places: &Arc<Places>, protocol: &'static str, is_admin: IsAdmin) -> Result<Guest, Full> {
+        let mut guest = places.take(protocol, "", is_admin)?;
+        guest.spoke(Some(0)).map_or(Ok(guest), |_| Err(Full::Limit("not an administrator")))
+    }
+
+    #[test]
+    fn one_protocol_cannot_take_the_places_of_another() {
+        let places = places(10, 3, 0);
+        let mut gearman: Vec<Guest> = (0..20).map_while(|_| spoken(&places, "gearman", NOBODY).ok()).collect();
+        assert_eq!(gearman.len(), 8, "half of all are reserved, for two protocols");
+        let faktory: Vec<Guest> = (0..20).map_while(|_| spoken(&places, "faktory", NOBODY).ok()).collect();
+        assert_eq!(faktory.len(), 2);
+        gearman.truncate(4);
+        let more: Vec<Guest> = (0..20).map_while(|_| spoken(&places, "faktory", NOBODY).ok()).collect();
+        assert_eq!(more.len(), 4);
+        drop((gearman, faktory, more));
+        assert_eq!(places.lock().open, 0);
+    }
+
+    #[test]
+    fn the_longest_silent_connection_makes_room() {
+        let places = places(10, 1, 0);
+        let mut silent: Vec<Guest> = (0..9).map(|_| places.take("gearman", "", NOBODY).unwrap()).collect();
+        silent[0].spoke(Some(0));
+        let newest = spoken(&places, "gearman", NOBODY).unwrap();
+        let evicted = |guests: &[Guest]| {
+            guests.iter().map(|guest| u8::from(guest.entry.evicted.load(Ordering::Acquire))).collect::<Vec<_>>()
+        };
+        assert_eq!(evicted(&silent), [0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        // Another protocol gets its reserved place, and then more in place of silent connections.
+        let others = [(); 2].map(|()| spoken(&places, "faktory", NOBODY).unwrap());
+        assert_eq!(evicted(&silent), [0, 1, 1, 0, 0, 0, 0, 0, 0]);
+        for guest in &mut silent[3..] {
+            guest.spoke(Some(0));
+        }
+        assert_eq!(spoken(&places, "gearman", NOBODY).unwrap_err(), Full::Limit("connections_max"));
+        drop((silent, newest, others));
+        let inner = places.lock();
+        assert_eq!((inner.open, inner.silent.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_protocols_own_silent_connections_give_way_first_and_reserved_places_stay() {
+        let places = places(4, 1, 0);
+        let silent = ["faktory", "faktory", "gearman", "gearman"].map(|it| places.take(it, "", NOBODY).unwrap());
+        let _newest = spoken(&places, "gearman", NOBODY).unwrap();
+        assert_eq!(
+            silent.each_ref().map(|guest| guest.entry.evicted.load(Ordering::Acquire)),
+            [false, false, true, false]
+        );
+        let places = self::places(4, 1, 0);
+        let silent = places.take("faktory", "", NOBODY).unwrap();
+        let _spoken = [(); 3].map(|()| spoken(&places, "gearman", NOBODY).unwrap());
+        assert_eq!(spoken(&places, "gearman", NOBODY).unwrap_err(), Full::Limit("connections_max"));
+        assert!(!silent.entry.evicted.load(Ordering::Acquire), "the place is reserved for its protocol");
+    }
+
+    #[test]
+    fn a_connection_that_may_be_on_its_way_stays_and_the_new_one_waits() {
+        let places = places(2, 0, 0);
+        let limits = **places.limits.load();
+        let set = |silence_min| places.limit(PlaceLimits { silence_min, ..limits });
+        let mut first = places.take("gearman", "", NOBODY).unwrap();
+        let second = places.take("gearman", "", NOBODY).unwrap();
+        set(Duration::MAX);
+        for protocol in ["gearman", "faktory"] {
+            assert_eq!(places.take(protocol, "", TEXT).unwrap_err(), Full::Yet);
+        }
+        first.shakes_hands();
+        set(Duration::ZERO);
+        let third = places.take("faktory", "", NOBODY).unwrap();
+        let evicted = [&first, &second].map(|guest| guest.entry.evicted.load(Ordering::Acquire));
+        assert_eq!(evicted, [false, true], "the first has sent something meanwhile");
+        drop((first, second, third));
+        assert!(places.lock().silent.is_empty());
+    }
+
+    #[test]
+    fn an_administrator_is_let_in_when_no_connection_is_silent() {
+        let places = places(4, 1, 0);
+        let guests: Vec<Guest> = (0..3).map(|_| spoken(&places, "gearman", TEXT).unwrap()).collect();
+        assert_eq!(spoken(&places, "gearman", TEXT).unwrap_err(), Full::Limit("not an administrator"));
+        let mut silent: Vec<Guest> =
+            (0..ADMINISTRATORS_MAX).map(|_| places.take("gearman", "", TEXT).unwrap()).collect();
+        let mut admin = places.take("gearman", "", TEXT).unwrap();
+        assert!(
+            silent[0].entry.evicted.load(Ordering::Acquire),
+            "a silent connection in an administrator's place makes room"
+        );
+        assert_eq!(admin.spoke(Some(b's')), None);
+        assert_eq!(admin.spoke(Some(0)), None, "only the first byte counts");
+        silent.iter_mut().skip(1).for_each(|guest| drop(guest.spoke(Some(b'w'))));
+        assert_eq!(places.take("gearman", "", TEXT).unwrap_err(), Full::Limit("connections_max"));
+        drop((guests, silent, admin));
+        let inner = places.lock();
+        assert_eq!((inner.open, inner.administrators), (0, 0));
+    }
+
+    #[test]
+    fn an_address_has_a_limit() {
+        let places = places(10, 0, 2);
+        let mut guests: Vec<Guest> = (0..2).map(|_| places.take("gearman", "192.0.2.1", NOBODY).unwrap()).collect();
+        assert_eq!(
+            places.take("faktory", "192.0.2.1", NOBODY).unwrap_err(),
+            Full::Limit("connections_per_address_max")
+        );
+        guests.push(places.take("gearman", "192.0.2.2", NOBODY).unwrap());
+        guests.extend((0..5).map(|_| places.take("gearman", "", NOBODY).unwrap()));
+        guests.remove(0);
+        guests.push(places.take("gearman", "192.0.2.1", NOBODY).unwrap());
+        drop(guests);
+        assert!(places.lock().addresses.is_empty());
+    }
+
+    #[test]
+    fn an_address_connects_so_often_and_fails_so_often() {
+        let places = places(100, 0, 0);
+        let take = |address: &str| places.take("faktory", address, NOBODY).map(drop);
+        let limits = **places.limits.load();
+        places.limit(PlaceLimits { rate: Allowance::per_minute(1), ..limits });
+        assert_eq!(["192.0.2.1", "192.0.2.2"].map(take), [Ok(()); 2]);
+        assert_eq!(take("192.0.2.1"), Err(Full::Limit(CONNECTS)));
+        assert_eq!(["", ""].map(take), [Ok(()); 2], "a Unix socket");
+        places.limit(PlaceLimits { failures: Allowance::per_minute(1), ..limits });
+        let guest = places.take("faktory", "2001:db8::1", NOBODY).unwrap();
+        assert_eq!(take("2001:db8::1"), Ok(()));
+        guest.failed_to_log_in();
+        assert_eq!(take("2001:db8::2"), Err(Full::Limit(FAILED_LOGINS)), "the same network");
+        assert_eq!(take("2001:db8:0:1::1"), Ok(()));
+        places.limit(limits);
+        assert_eq!(["192.0.2.1", "2001:db8::1"].map(take), [Ok(()); 2], "without limits");
+    }
+
+    #[test]
+    fn a_connection_that_gives_way_is_closed() {
+        let places = places(1, 0, 0);
+        let mailbox = || Arc::new(Mailbox::new(1000, Arc::default(), nowhere()));
+        let take = || places.take("gearman", "", NOBODY).unwrap();
+        let (with_mailbox, without) = (mailbox(), mailbox());
+        let first = take();
+        first.can_be_reached(&with_mailbox);
+        assert_eq!(with_mailbox.close_reason(), None);
+        let second = take();
+        assert_eq!(with_mailbox.close_reason(), Some(&Entry::WHY));
+        let third = take();
+        second.can_be_reached(&without);
+        assert_eq!(without.close_reason(), Some(&Entry::WHY), "it gave way before it could be reached");
+        drop((first, second, third));
+        let inner = places.lock();
+        assert_eq!((inner.open, inner.protocols["gearman"], inner.silent.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_doors_connections_have_the_limits_of_their_address() {
+        let places = places(1, 0, 0);
+        let admit = |address: [u8; 4]| places.admit(address.into()).is_some();
+        assert!(admit([192, 0, 2, 1]) && admit([192, 0, 2, 1]), "without a limit");
+        let limits = **places.limits.load();
+        places.limit(PlaceLimits { rate: Allowance::per_minute(1), ..limits });
+        let logged = captured(|| {
+            assert_eq!([[192, 0, 2, 1], [192, 0, 2, 1], [192, 0, 2, 2]].map(admit), [true, false, true]);
+        });
+        assert_eq!(logged.lines().count(), 1, "{logged}");
+        assert!(logged.contains("peer=192.0.2.1 limit=\"connections_per_address_per_minute\""), "{logged}");
+        let places = self::places(9, 0, 2);
+        let guest = places.take("gearman", "192.0.2.1", NOBODY).unwrap();
+        let admit = || places.admit("::ffff:192.0.2.1".parse().unwrap());
+        let admitted = admit();
+        let logged = captured(|| assert!(admitted.is_some() && admit().is_none()));
+        assert!(logged.contains("peer=192.0.2.1 limit=\"connections_per_address_max\""), "{logged}");
+        assert!(places.take("gearman", "192.0.2.1", NOBODY).is_err());
+        drop((guest, admitted));
+        assert!(places.lock().addresses.is_empty());
+    }
+}

@@ -1,0 +1,79 @@
+//! A connection on its way from a listener to the thread that will serve it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio_util::task::task_tracker::TaskTrackerToken;
+use tracing::Span;
+use windlass_engine::{ClientId, Rights};
+
+use crate::connection::{End, Greet};
+use crate::places::Guest;
+use crate::stream::Stream;
+use crate::warnings;
+use windlass_hub::warn_limited;
+
+/// A new connection.
+pub(crate) struct Arrival {
+    pub(crate) stream: Box<dyn Stream>,
+    /// How long its handshake may take, if its stream has one.
+    pub(crate) handshake_max: Duration,
+    pub(crate) greet: Greet,
+    pub(crate) client: ClientId,
+    pub(crate) guest: Guest,
+    pub(crate) rights: Rights,
+    pub(crate) label: Label,
+    /// Keeps the daemon from ending.
+    pub(crate) token: TaskTrackerToken,
+}
+
+impl fmt::Debug for Arrival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arrival").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+/// The name of a connection in the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Label {
+    pub(crate) span: Span,
+    pub(crate) protocol: &'static str,
+    pub(crate) peer: Arc<str>,
+}
+
+impl Label {
+    /// Reports the end of the connection.
+    pub(super) fn log_end(&self, end: &End) {
+        let (protocol, peer) = (self.protocol, &*self.peer);
+        let _inside = self.span.enter();
+        match end {
+            End::Closed(reason) => {
+                tracing::debug!(%reason, "closed");
+                warnings::closed(protocol, peer, reason);
+            }
+            End::NoHandshake(why) => {
+                let reason = format!("TLS handshake failed: {why}");
+                warn_limited!(reason, protocol, peer, %why, "the TLS handshake failed: closed the connection");
+            }
+        }
+    }
+}
+
+/// A connection's place on a thread. Frees it when dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    pub(super) fn take(taken: &Arc<AtomicUsize>) -> Self {
+        taken.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(taken))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

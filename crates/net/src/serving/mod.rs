@@ -1,0 +1,143 @@
+//! The threads that serve connections. Each keeps its connections: no thread wakes another to share its work, which
+//! with small messages would cost more than the work. Only deep turns are shared (`sharing`).
+//!
+//! A thread serves in turns (`turn`). Other threads reach it through its `waker`. Measured in `../README.md`.
+
+mod alarm;
+mod arrival;
+#[cfg(test)]
+mod commits;
+mod held;
+mod load;
+mod member;
+#[cfg(test)]
+mod moves;
+mod polling;
+mod sharing;
+#[cfg(test)]
+pub(crate) mod tests;
+mod timers;
+mod turn;
+mod waker;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use self::arrival::Place;
+pub(crate) use self::arrival::{Arrival, Label};
+use self::sharing::{Partner, Role};
+use self::turn::Serving;
+use self::waker::ThreadWaker;
+use crate::connection::Shared;
+use crate::polling::Polling;
+use windlass_hub::commit::Commits;
+
+/// How long a serving thread may run before others do, on a busy machine: it mostly waits for its peers, and they for
+/// it.
+const SLICE: Duration = Duration::from_micros(100);
+
+/// The serving threads. Dropping this ends them, and all connections that are still open.
+///
+/// The thread that starts them is not one of them: it accepts connections, keeps time and watches over commits, so it
+/// must never wait for the disk.
+#[derive(Debug)]
+pub struct Threads(Vec<(Arc<ThreadWaker>, JoinHandle<()>)>);
+
+/// The serving threads, for new connections.
+#[derive(Debug)]
+pub struct ThreadSlots {
+    /// Helpers come last. New connections do not go to them.
+    threads: Vec<ServingThread>,
+    mains: usize,
+    commits: Arc<OnceLock<Arc<Commits>>>,
+}
+
+/// One thread, and how many connections it has.
+#[derive(Debug)]
+struct ServingThread {
+    waker: Arc<ThreadWaker>,
+    taken: Arc<AtomicUsize>,
+}
+
+impl ServingThread {
+    fn partner(&self, role: Role, is_helper_full: &Arc<AtomicBool>) -> Partner {
+        let (waker, taken) = (Arc::clone(&self.waker), Arc::clone(&self.taken));
+        Partner { waker, taken, role, is_helper_full: Arc::clone(is_helper_full) }
+    }
+}
+
+impl Threads {
+    /// Starts this many threads, and this many helpers, at most one for each thread.
+    pub fn start(
+        (wanted, helpers): (usize, usize),
+        shared: &Shared,
+        polling: Polling,
+    ) -> io::Result<(Self, ThreadSlots)> {
+        let commits = Arc::<OnceLock<_>>::default();
+        let new = |_| Serving::new(shared.clone(), polling, Arc::clone(&commits));
+        let mut all: Vec<Serving> = (0..wanted + helpers).map(new).collect::<Result<_, _>>()?;
+        let of = |serving: &Serving| ServingThread { waker: Arc::clone(serving.waker()), taken: Arc::default() };
+        let slots: Vec<_> = all.iter().map(of).collect();
+        let (mains, others) = all.split_at_mut(wanted);
+        for ((main, helper), (main_slot, helper_slot)) in
+            mains.iter_mut().zip(others).zip(slots.iter().zip(slots.iter().skip(wanted)))
+        {
+            let is_helper_full = Arc::default();
+            main.share_with(helper_slot.partner(Role::Helper, &is_helper_full));
+            helper.share_with(main_slot.partner(Role::Helped, &is_helper_full));
+        }
+        let start = |(number, serving): (usize, Serving)| {
+            let waker = Arc::clone(serving.waker());
+            let serve = move || {
+                shorten_slices();
+                serving.run();
+            };
+            let thread = thread::Builder::new().name(format!("serve-{number}")).spawn(serve)?;
+            Ok((waker, thread))
+        };
+        let threads = all.into_iter().enumerate().map(start).collect::<io::Result<_>>()?;
+        Ok((Self(threads), ThreadSlots { threads: slots, mains: wanted, commits }))
+    }
+}
+
+/// Lets the calling thread run soon after it wakes.
+pub fn shorten_slices() {
+    if let Err(error) = windlass_sched::shorten_slices(SLICE) {
+        tracing::debug!(%error, "cannot shorten the time slices of a serving thread");
+    }
+}
+
+impl ThreadSlots {
+    /// How many connections each thread has.
+    pub fn connections(&self) -> Vec<usize> {
+        self.threads.iter().map(|thread| thread.taken.load(Ordering::Relaxed)).collect()
+    }
+
+    /// From now on these threads commit at the end of their turns.
+    pub fn commit_in_turns(&self, commits: &Arc<Commits>) {
+        if self.commits.set(Arc::clone(commits)).is_ok() {
+            commits.leave_to_turns();
+        }
+    }
+
+    /// Serves a connection on the thread that has the fewest.
+    pub(crate) fn serve(&self, arrival: Arrival) {
+        let fewest = self.threads.iter().take(self.mains).min_by_key(|thread| thread.taken.load(Ordering::Relaxed));
+        if let Some(ServingThread { waker, taken }) = fewest {
+            waker.arrive(arrival, Place::take(taken));
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|(waker, _)| waker.stop());
+        for (_, thread) in self.0.drain(..) {
+            // A thread that panicked has nothing left to end.
+            let _ = thread.join();
+        }
+    }
+}

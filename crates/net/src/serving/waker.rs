@@ -1,0 +1,166 @@
+//! Wakes a serving thread: for mail, for a new connection, for a commit, at the end.
+//!
+//! A thread that runs looks here at the end of each of its turns, so only a sleeping thread costs a system call, and
+//! only the first ring after it fell asleep does.
+
+use std::io;
+
+use mio::{Registry, Token};
+use windlass_hub::waker::{ConnectionId, Waker};
+use windlass_hub::waking::Inbox;
+
+use super::arrival::{Arrival, Place};
+use super::member::Member;
+
+/// The token of the waker among a thread's sockets.
+pub(super) const WAKER: Token = Token(usize::MAX);
+
+/// One serving thread, as others reach it.
+#[derive(Debug)]
+pub(crate) struct ThreadWaker {
+    inbox: Inbox<Due>,
+    poll: Option<mio::Waker>,
+}
+
+/// Everything that a thread must look at.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    /// Connections that have mail.
+    pub(crate) mail: Vec<ConnectionId>,
+    /// New connections.
+    pub(super) arrivals: Vec<(Arrival, Place)>,
+    /// Connections of another thread that this one serves from now on.
+    #[expect(clippy::vec_box, reason = "they move from thread to thread, and are large")]
+    pub(super) moved: Vec<Box<Member>>,
+    /// The thread may commit now: another thread has finished its commit.
+    pub(super) commit: bool,
+    /// The thread ends.
+    pub(super) stop: bool,
+}
+
+impl Waker for ThreadWaker {
+    fn wake_for(&self, id: ConnectionId) {
+        self.add(|due| due.mail.push(id));
+    }
+
+    fn wake_to_commit(&self) {
+        self.add(|due| due.commit = true);
+    }
+}
+
+impl ThreadWaker {
+    pub(super) fn new(registry: &Registry) -> io::Result<Self> {
+        Ok(Self { inbox: Inbox::new(), poll: Some(mio::Waker::new(registry, WAKER)?) })
+    }
+
+    /// Passes a connection to the thread, which serves it.
+    pub(super) fn arrive(&self, arrival: Arrival, place: Place) {
+        self.add(|due| due.arrivals.push((arrival, place)));
+    }
+
+    /// Passes another thread's connection to this thread, unless this thread ends.
+    pub(super) fn take_over(&self, member: Box<Member>) -> Result<(), Box<Member>> {
+        self.wake_if(self.inbox.offer(member, |due, member| due.moved.push(member))?);
+        Ok(())
+    }
+
+    pub(super) fn stop(&self) {
+        self.wake_if(self.inbox.close(|due| due.stop = true));
+    }
+
+    fn add(&self, add: impl FnOnce(&mut Due)) {
+        self.wake_if(self.inbox.add(add));
+    }
+
+    fn wake_if(&self, sleeps: bool) {
+        if sleeps
+            && let Some(waker) = &self.poll
+            && let Err(error) = waker.wake()
+        {
+            tracing::error!(%error, "cannot wake a serving thread");
+        }
+    }
+
+    /// Whether there is something to look at.
+    pub(super) fn is_due(&self) -> bool {
+        self.inbox.is_due()
+    }
+
+    /// Moves everything to `into`, which must be empty.
+    pub(crate) fn take(&self, into: &mut Due) {
+        self.inbox.take(into);
+    }
+
+    /// The thread is about to sleep: from now on it is woken. Returns `false` if it must not sleep.
+    pub(super) fn fall_asleep(&self) -> bool {
+        self.inbox.fall_asleep()
+    }
+
+    pub(super) fn wake_up(&self) {
+        self.inbox.wake_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use mio::{Events, Poll};
+    use windlass_engine::ClientId;
+
+    use super::*;
+
+    const ID: ConnectionId = ConnectionId { index: 1, client: ClientId(7) };
+
+    fn taken(waker: &ThreadWaker) -> usize {
+        let mut due = Due::default();
+        waker.take(&mut due);
+        due.mail.len()
+    }
+
+    #[test]
+    fn a_sleeping_thread_is_woken_once_and_a_running_one_is_not() {
+        let mut poll = Poll::new().unwrap();
+        let waker = ThreadWaker::new(poll.registry()).unwrap();
+        let mut events = Events::with_capacity(8);
+        let mut woken = |wait: Duration| {
+            poll.poll(&mut events, Some(wait)).unwrap();
+            events.iter().filter(|event| event.token() == WAKER).count()
+        };
+        waker.wake_for(ID);
+        assert_eq!(woken(Duration::ZERO), 0, "it runs");
+        assert!(!waker.fall_asleep(), "something is due");
+        waker.wake_up();
+        assert_eq!(taken(&waker), 1);
+        assert!(waker.fall_asleep());
+        (0..3).for_each(|_| waker.wake_for(ID));
+        assert_eq!(woken(Duration::from_secs(20)), 1);
+        assert_eq!(woken(Duration::ZERO), 0, "the first ring woke it");
+        assert_eq!((taken(&waker), taken(&waker)), (3, 0));
+        assert!(waker.fall_asleep());
+        waker.wake_up();
+        waker.wake_for(ID);
+        assert_eq!(woken(Duration::ZERO), 0, "it runs again");
+    }
+
+    #[test]
+    fn no_ring_is_lost_between_a_look_and_sleep() {
+        let mut poll = Poll::new().unwrap();
+        let waker = Arc::new(ThreadWaker::new(poll.registry()).unwrap());
+        let theirs = Arc::clone(&waker);
+        const RINGS: usize = 20_000;
+        let rings = std::thread::spawn(move || (0..RINGS).for_each(|_| theirs.wake_for(ID)));
+        let (mut events, mut seen) = (Events::with_capacity(8), 0);
+        while seen < RINGS {
+            if waker.fall_asleep() {
+                // The ring that wakes it may have been taken before.
+                poll.poll(&mut events, Some(Duration::from_secs(20))).unwrap();
+                assert!(!events.is_empty(), "never woken");
+            }
+            waker.wake_up();
+            seen += taken(&waker);
+        }
+        rings.join().unwrap();
+    }
+}

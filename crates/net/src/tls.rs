@@ -1,0 +1,321 @@
+//! TLS for listeners: reads the files, shakes hands, and wraps a socket in a stream that connections use like a socket.
+//! Independent of the protocol.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use mio::event::Source;
+use mio::net::TcpStream;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig, ServerConnection};
+use windlass_config::{Tls, TlsError};
+
+use crate::stream::Stream;
+
+#[cfg(test)]
+pub mod tests;
+mod validity;
+
+/// A record has no more plain bytes (RFC 8446, 5.1).
+const RECORD_BYTES: usize = 16 << 10;
+
+/// Turns the sockets of a listener into TLS streams.
+#[derive(Debug)]
+pub struct Handshaker(ArcSwap<Terms>);
+
+/// How a handshaker shakes hands.
+#[derive(Debug)]
+pub struct Terms {
+    config: Arc<ServerConfig>,
+    handshake_max: Duration,
+    /// In seconds since 1970, if the certificate shows it.
+    certificate_ends_at: Option<u64>,
+}
+
+impl Handshaker {
+    /// `None` if TLS is off.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be used.
+    pub fn new(files: &Tls, handshake_max: Duration) -> Result<Option<Self>, TlsError> {
+        if !files.is_on() {
+            return Ok(None);
+        }
+        Ok(Some(Self(ArcSwap::from_pointee(Terms::new(files, handshake_max)?))))
+    }
+
+    /// Sets the terms for new connections.
+    pub fn set(&self, terms: Terms) {
+        self.0.store(Arc::new(terms));
+    }
+
+    /// Wraps a socket that has just been accepted.
+    ///
+    /// # Errors
+    ///
+    /// The certificates in force cannot be used.
+    pub fn wrap(&self, socket: TcpStream) -> io::Result<TlsStream> {
+        let session = ServerConnection::new(Arc::clone(&self.0.load().config)).map_err(io::Error::other)?;
+        Ok(TlsStream { socket, session, is_silent: true, unconfirmed: 0 })
+    }
+
+    /// When the first certificate of the chain ends, in seconds since 1970.
+    pub fn certificate_ends_at(&self) -> Option<u64> {
+        self.0.load().certificate_ends_at
+    }
+
+    /// How long a peer may take for its handshake.
+    pub fn handshake_max(&self) -> Duration {
+        self.0.load().handshake_max
+    }
+}
+
+impl Terms {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be used.
+    pub fn new(files: &Tls, handshake_max: Duration) -> Result<Self, TlsError> {
+        let chain = certificates("certificate", &files.certificate);
+        let certificate_ends_at = chain.ok().and_then(|chain| first_end(&chain));
+        Ok(Self { config: Arc::new(load(files)?), handshake_max, certificate_ends_at })
+    }
+}
+
+/// When the first of these certificates ends, in seconds since 1970.
+fn first_end(chain: &[CertificateDer<'_>]) -> Option<u64> {
+    chain.iter().filter_map(|der| validity::not_after(der)).min()
+}
+
+// ---- files ----------------------------------------------------------------------------------------------------------
+
+/// Checks that the files can be used.
+///
+/// # Errors
+///
+/// They cannot.
+pub fn check(files: &Tls) -> Result<(), TlsError> {
+    if files.is_on() { load(files).map(drop) } else { Ok(()) }
+}
+
+/// Reads the files of a listener.
+///
+/// # Errors
+///
+/// They cannot be used.
+pub fn load(files: &Tls) -> Result<ServerConfig, TlsError> {
+    let given = |path: &Path| !path.as_os_str().is_empty();
+    match (given(&files.certificate), given(&files.key)) {
+        (true, true) => {}
+        (true, false) => return Err(TlsError::Missing { key: "key", with: "certificate" }),
+        (false, true) => return Err(TlsError::Missing { key: "certificate", with: "key" }),
+        (false, false) => return Err(TlsError::Missing { key: "certificate", with: "client_ca" }),
+    }
+    let provider = Arc::new(ring::default_provider());
+    let certified = certified_key(files, &provider)?;
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable("certificate", &files.certificate, error))?;
+    let builder = if given(&files.client_ca) {
+        builder.with_client_cert_verifier(client_verifier(&files.client_ca, provider)?)
+    } else {
+        builder.with_no_client_auth()
+    };
+    Ok(builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified))))
+}
+
+/// The certificate with its key.
+///
+/// # Errors
+///
+/// They cannot be read, or do not belong together.
+pub fn certified_key(files: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+    let chain = certificates("certificate", &files.certificate)?;
+    let bad_key = |reason: &dyn std::fmt::Display| unusable("key", &files.key, reason);
+    let key = PrivateKeyDer::from_pem_slice(&read("key", &files.key)?)
+        .map_err(|error| bad_key(&malformed(&error, "no private key in it (PEM, not encrypted)")))?;
+    let key = provider.key_provider.load_private_key(key).map_err(|error| bad_key(&error))?;
+    let certified = CertifiedKey::new(chain, key);
+    match certified.keys_match() {
+        // Unknown: rustls cannot derive the public key of this kind of key.
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
+        Err(rustls::Error::InconsistentKeys(_)) => {
+            Err(bad_key(&format_args!("not the key of the certificate in {}", files.certificate.display())))
+        }
+        Err(error) => Err(unusable("certificate", &files.certificate, error)),
+    }
+}
+
+/// The authorities that may have signed a peer's certificate.
+pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("client_ca", path)? {
+        roots.add(certificate).map_err(|error| unusable("client_ca", path, error))?;
+    }
+    Ok(roots)
+}
+
+fn client_verifier(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider).build();
+    verifier.map_err(|error| unusable("client_ca", path, error))
+}
+
+/// The certificates in a file; at least one.
+pub fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bytes = read(key, path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(unusable(key, path, "no certificate in it (PEM)")),
+        found => found.map_err(|error| unusable(key, path, malformed(&error, "no certificate in it (PEM)"))),
+    }
+}
+
+fn malformed(error: &pem::Error, nothing: &'static str) -> &'static str {
+    if matches!(error, pem::Error::NoItemsFound) { nothing } else { "a section of it is cut off or malformed (PEM)" }
+}
+
+fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|reason| TlsError::Unreadable { key, path: path.to_owned(), reason })
+}
+
+/// An error in the file of a key.
+pub fn unusable(key: &'static str, path: &Path, reason: impl ToString) -> TlsError {
+    TlsError::Unusable { key, path: path.to_owned(), reason: reason.to_string() }
+}
+
+// ---- the stream -----------------------------------------------------------------------------------------------------
+
+/// A TLS connection.
+///
+/// A write is complete when its bytes are with the kernel, not when they are encrypted, so that there is no uncounted
+/// buffer. This requires something of the writer: while a write is pending, it must offer the same bytes again, and may
+/// offer more behind them.
+#[derive(Debug)]
+pub struct TlsStream {
+    socket: TcpStream,
+    session: ServerConnection,
+    /// The peer has sent nothing.
+    is_silent: bool,
+    /// Bytes that are encrypted but not yet all with the kernel: the first of the next bytes offered.
+    unconfirmed: usize,
+}
+
+impl TlsStream {
+    /// Passes everything that is encrypted to the kernel.
+    fn flush(&mut self) -> io::Result<()> {
+        while self.session.wants_write() {
+            if self.session.write_tls(&mut self.socket)? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Decrypts more of the peer's bytes. Returns whether there were any: `false` at their end.
+    fn receive(&mut self) -> io::Result<bool> {
+        if self.session.read_tls(&mut self.socket)? == 0 {
+            return Ok(false);
+        }
+        self.is_silent = false;
+        if let Err(error) = self.session.process_new_packets() {
+            // The alert names the reason to the peer, which may be gone.
+            let _ = self.flush();
+            let is_stranger =
+                matches!(error, rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_));
+            let kind = if is_stranger { io::ErrorKind::PermissionDenied } else { io::ErrorKind::InvalidData };
+            return Err(io::Error::new(kind, error));
+        }
+        Ok(true)
+    }
+}
+
+impl Stream for TlsStream {
+    fn shake_hands(&mut self) -> io::Result<bool> {
+        loop {
+            match self.flush() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                flushed => flushed?,
+            }
+            if !self.session.is_handshaking() {
+                return Ok(true);
+            }
+            match self.receive() {
+                Ok(true) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Ok(false) | Err(_) if self.is_silent => return Err(io::ErrorKind::ConnectionAborted.into()),
+                Ok(false) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "tls handshake eof")),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.session.reader().read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The peer closed its socket without `close_notify`, as many do. The protocol notices a truncation: its
+                // messages have a length.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+            if !self.receive()? {
+                return Ok(self.session.reader().read(buffer).unwrap_or(0));
+            }
+        }
+    }
+
+    fn read_behind(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let held = buffer.len();
+        buffer.resize((held + RECORD_BYTES).min(buffer.capacity()), 0);
+        let read = self.read(buffer.get_mut(held..).unwrap_or_default());
+        buffer.truncate(held + read.as_ref().map_or(0, |read| *read));
+        read
+    }
+
+    fn is_drained_by_short_reads(&self) -> bool {
+        false
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.unconfirmed == 0 {
+            self.flush()?;
+            self.unconfirmed = self.session.writer().write(bytes)?;
+        }
+        self.flush()?;
+        Ok(std::mem::take(&mut self.unconfirmed))
+    }
+
+    fn acknowledge(&self) {
+        self.socket.acknowledge();
+    }
+
+    fn has_unwritten(&self) -> bool {
+        self.session.wants_write()
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        &mut self.socket
+    }
+}
+
+/// Sends `close_notify` after a complete handshake, as far as the kernel takes it without waiting.
+impl Drop for TlsStream {
+    fn drop(&mut self) {
+        if !self.session.is_handshaking() {
+            self.session.send_close_notify();
+            let _ = self.flush();
+        }
+    }
+}
