@@ -15,6 +15,7 @@ mod bell;
 mod door;
 mod hand_over;
 mod inbox;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -24,11 +25,3 @@ pub(crate) use self::door::Door;
 pub(crate) use self::hand_over::{Asked, HandOver, Idle, NoThread};
 pub use self::inbox::Inbox;
 pub(crate) use self::waiting::{Durable, Waiting};
-
-/// What the files here are made of. The model checker has its own.
-mod sync {
-    pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-    pub(super) use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-
-    pub(super) use arc_swap::ArcSwap;
-}
