@@ -26,6 +26,7 @@ pub mod published;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod tries;
+pub mod view;
 pub mod waker;
 pub mod waking;
 pub mod warnings;

@@ -21,7 +21,8 @@
 
 mod addresses;
 mod binding;
-pub mod cluster;
+#[cfg_attr(not(feature = "cluster"), path = "no_cluster.rs")]
+mod cluster;
 pub mod config;
 pub mod control;
 mod data;
@@ -50,11 +51,11 @@ mod throttles;
 mod trying;
 mod warnings;
 
+pub use windlass_hub::view::{Edge, Role};
 pub use windlass_net::{client, rates};
 
+pub use cluster::LINK_VERSION;
 pub use data::{accept_loss, compact, look, move_store, salvage, verify};
 pub use failure::Failure;
 pub use protocols::daemon;
 pub use run::{allow_open_files, run};
-/// The newest version of the links between daemons that this program speaks, beside the one before.
-pub use windlass_link::VERSION as LINK_VERSION;

@@ -8,7 +8,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::cluster::{Cluster, ClusterBroker, Listening, Relay, View};
+use windlass_hub::view::View;
+
+use crate::cluster::{Joining, Listening, Member, YIELD};
 use crate::config::Config;
 use crate::data::Store;
 use crate::engine_room::{EngineRoom, Prepared};
@@ -34,11 +36,8 @@ pub(crate) enum Place {
 /// What is there before anything starts.
 pub(crate) enum Roles {
     Alone(Box<Prepared>),
-    Cluster(Arc<ClusterBroker>, Listening, Arc<Relay>),
+    Cluster(Joining),
 }
-
-/// How long a daemon that has yielded leaves the lease to others.
-pub(crate) const YIELD: Duration = Duration::from_secs(2);
 
 /// The parts of the daemon that learn of a new engine room.
 pub(crate) type Parts<'a> = (&'a Acceptor, &'a Figures, &'a Exports);
@@ -48,8 +47,8 @@ impl Roles {
         match place {
             Place::Alone(store) => Self::Alone(Box::new(Prepared::new(*store, config, Arc::clone(budget)))),
             Place::Cluster(listening) => {
-                let relay = Relay::new(served.iter().filter_map(|it| it.endpoint.publications.clone()));
-                Self::Cluster(Arc::new(ClusterBroker::new(Arc::clone(budget))), listening, relay)
+                let publications = served.iter().filter_map(|it| it.endpoint.publications.clone());
+                Self::Cluster(Joining::new(listening, budget, publications))
             }
         }
     }
@@ -58,7 +57,7 @@ impl Roles {
     pub(crate) fn broker(&self) -> Arc<dyn Broker> {
         match self {
             Self::Alone(prepared) => Arc::<windlass_hub::hub::Hub>::clone(prepared.hub()),
-            Self::Cluster(broker, ..) => Arc::<ClusterBroker>::clone(broker),
+            Self::Cluster(joining) => joining.broker(),
         }
     }
 
@@ -79,11 +78,9 @@ impl Roles {
                 parts.0.enter_room(prepared.hub());
                 running.begin(*prepared, wanted).await?;
             }
-            Self::Cluster(broker, listening, relay) => {
+            Self::Cluster(joining) => {
                 running.view.seeks();
-                let view = Arc::clone(&running.view);
-                let cluster = Cluster::start(config, listening, (Arc::clone(broker.edge()), relay), view)?;
-                running.cluster = Some((cluster, broker));
+                running.cluster = Some(joining.start(config, Arc::clone(&running.view))?);
             }
         }
         Ok(running)
@@ -97,7 +94,7 @@ pub(crate) struct Running<'a> {
     in_force: &'a ArcSwap<Config>,
     parts: Parts<'a>,
     room: Option<EngineRoom>,
-    cluster: Option<(Cluster, Arc<ClusterBroker>)>,
+    cluster: Option<Member>,
     view: Arc<View>,
     /// An operator asks this daemon to lead no more.
     yields: UnboundedReceiver<()>,
@@ -148,24 +145,22 @@ impl Running<'_> {
 
     /// One of several daemons waits for the lease, and leads then.
     async fn lead_when_possible(&mut self) -> Result<(), Failure> {
-        let Some((cluster, broker)) = self.cluster.as_ref().filter(|_| self.room.is_none()) else { return Ok(()) };
+        let Some(cluster) = self.cluster.as_ref().filter(|_| self.room.is_none()) else { return Ok(()) };
         let (acceptor, ..) = self.parts;
         let store = cluster.stand_by(self.config).await?;
         let prepared = Prepared::succeeding(store, self.config, Arc::clone(acceptor.budget()));
-        let (hub, broker) = (Arc::clone(prepared.hub()), Arc::clone(broker));
+        let hub = Arc::clone(prepared.hub());
         // A reload that was applied to the leader of the time applies to this one.
         let begun_with = self.in_force.load_full();
         reconcile::set_up(&begun_with, &hub);
         self.begin(prepared, Desired::of(&begun_with)?).await?;
-        broker.lead(&hub);
+        self.cluster.iter().for_each(|cluster| cluster.take_over(&hub));
         acceptor.enter_room(&hub);
         let in_force = self.in_force.load_full();
         if !Arc::ptr_eq(&begun_with, &in_force) {
             reconcile::apply(&in_force, Desired::of(&in_force)?, &hub);
         }
-        if let Some((cluster, _)) = &self.cluster {
-            cluster.lead(&hub);
-        }
+        self.cluster.iter().for_each(|cluster| cluster.accept(&hub));
         hub.begin_grace();
         // A repeated request to yield was meant for the lead before this one.
         while self.yields.try_recv().is_ok() {}
@@ -176,7 +171,7 @@ impl Running<'_> {
 
     /// This daemon leads no more, and is an edge again. Its clients are closed.
     async fn step_down(&mut self, why: Option<Failure>) {
-        let (Some(room), Some((cluster, broker))) = (self.room.take(), &self.cluster) else { return };
+        let (Some(room), Some(cluster)) = (self.room.take(), &self.cluster) else { return };
         let (acceptor, figures, exports) = self.parts;
         match &why {
             Some(Failure::Deposed(why)) => {
@@ -189,7 +184,6 @@ impl Running<'_> {
         figures.leave_room();
         exports.end();
         self.view.seeks();
-        broker.follow();
         cluster.follow();
         let _ = room.stop_time();
         if let Err(error) = room.finish().await
@@ -229,7 +223,7 @@ impl Running<'_> {
         let Self { room, cluster, in_force, .. } = self;
         match (cluster, &room) {
             // Workers of a cluster claim their jobs of the next leader.
-            (Some((mut cluster, _)), _) => cluster.finish(),
+            (Some(cluster), _) => cluster.finish(),
             (None, Some(room)) if !Duration::from(in_force.load().server.return_grace).is_zero() => room.leave_jobs(),
             (None, _) => {}
         }

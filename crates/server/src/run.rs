@@ -9,7 +9,8 @@ use windlass_engine::Rights;
 
 use crate::addresses::Addresses;
 use crate::binding::Sockets;
-use crate::cluster::Listening;
+
+use crate::cluster;
 use crate::config::{Config, Server};
 use crate::control::{self, Control, EarlySignals, Heeded, Reloader, Signals, Values};
 use crate::data::{self, Store};
@@ -64,7 +65,7 @@ pub fn run(
         Place::Alone(Box::new(Store::in_memory(config)?))
     } else if config.cluster.is_on() {
         data::make_directory(&config.data_dir)?;
-        Place::Cluster(Listening::bind(&config.cluster.listen)?)
+        Place::Cluster(cluster::bind(config)?)
     } else {
         Place::Alone(Box::new(data::open(config)?.into()))
     };

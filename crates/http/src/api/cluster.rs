@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
-use windlass_server::cluster::{Edge, Role};
+use windlass_server::{Edge, Role};
 
 use crate::app::App;
 use crate::problem::{Outcome, Problem};

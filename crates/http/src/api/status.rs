@@ -9,8 +9,8 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 use windlass_engine::Totals;
+use windlass_server::Role;
 use windlass_server::client::Readiness;
-use windlass_server::cluster::Role;
 
 use super::control::Drain;
 use super::views::counts;

@@ -63,7 +63,7 @@ impl Config {
             let what = format!("{address} does not lead the other daemons to this one: name its host and port");
             return senseless("cluster.address", what);
         }
-        cluster::check_tls(files, &address).map_err(|reason| Error::Tls { protocol: "cluster", reason })
+        cluster::check_certificates(files, &address)
     }
 
     fn check_zeros(&self) -> Result<(), Error> {

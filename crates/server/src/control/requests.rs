@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use windlass_engine::{Protocol, Timestamp};
 
 use super::Changes;
-use crate::cluster::{Role, View};
+use windlass_hub::view::{Role, View};
 
 /// What operators ask of the daemon as a whole. Doors have one.
 #[derive(Clone, Debug)]

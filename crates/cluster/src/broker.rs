@@ -16,7 +16,7 @@ use windlass_hub::mailbox::{Mail, Mailbox};
 
 /// Where connections find the queue.
 #[derive(Debug)]
-pub(crate) struct ClusterBroker {
+pub struct ClusterBroker {
     edge: Arc<Edge>,
     /// Empty while another daemon leads.
     hub: ArcSwapOption<Hub>,
@@ -25,16 +25,18 @@ pub(crate) struct ClusterBroker {
 }
 
 impl ClusterBroker {
-    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+    /// A broker without a leader.
+    pub fn new(budget: Arc<Budget>) -> Self {
         Self { edge: Arc::new(Edge::new(budget)), hub: ArcSwapOption::empty(), change: RwLock::default() }
     }
 
-    pub(crate) const fn edge(&self) -> &Arc<Edge> {
+    /// The side that is used while another daemon leads.
+    pub const fn edge(&self) -> &Arc<Edge> {
         &self.edge
     }
 
     /// The engine room is in this daemon from now on. Its clients go on there, as far as they can.
-    pub(crate) fn lead(&self, hub: &Arc<Hub>) {
+    pub fn lead(&self, hub: &Arc<Hub>) {
         let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
         let Handover { mailboxes, commands } = self.edge.hand_over(hub.epoch(), hub.recovered());
         let rung: Vec<_> = mailboxes.iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
@@ -54,7 +56,7 @@ impl ClusterBroker {
 
     /// Another daemon leads from now on. This daemon's own clients are closed; those of its edges go on at the next
     /// leader.
-    pub(crate) fn follow(&self) {
+    pub fn follow(&self) {
         let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
         self.edge.begin();
         if let Some(hub) = self.hub.swap(None) {
@@ -121,7 +123,7 @@ mod tests {
     use windlass_store::Journal;
 
     use super::*;
-    use crate::cluster::leader::EdgeClients;
+    use crate::leader::EdgeClients;
     use windlass_hub::hub::Durability;
     use windlass_hub::testing::nowhere;
 

@@ -7,8 +7,8 @@ use windlass_link::VERSION;
 use windlass_store::{Journal, Tenure};
 
 use super::*;
-use crate::cluster::view::Role;
 use windlass_hub::hub::Durability;
+use windlass_hub::view::Role;
 
 fn hub() -> Hub {
     Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7)

@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep, timeout};
 use windlass_link::{Ask, Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, OLDEST, Rejection, Say, Welcome};
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire};
-use crate::cluster::leader::EdgeClients;
-use crate::cluster::relay::{OpenWay, Relay, Way};
-use crate::cluster::view::View;
+use crate::leader::EdgeClients;
+use crate::relay::{OpenWay, Relay, Way};
 use windlass_hub::clock;
 use windlass_hub::hub::Hub;
+use windlass_hub::view::View;
 
 #[cfg(test)]
 mod numbers;
@@ -36,20 +36,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// What a leader needs for its edges.
 #[derive(Debug)]
-pub(in crate::cluster) struct Leading {
-    pub(in crate::cluster) hub: Arc<Hub>,
-    pub(in crate::cluster) terms: Arc<Terms>,
-    pub(in crate::cluster) view: Arc<View>,
-    pub(in crate::cluster) relay: Arc<Relay>,
+pub struct Leading {
+    /// The engine room.
+    pub hub: Arc<Hub>,
+    /// What both sides agree on.
+    pub terms: Arc<Terms>,
+    /// For operators.
+    pub view: Arc<View>,
+    /// Messages of protocols.
+    pub relay: Arc<Relay>,
     /// Edges that have got a number.
-    pub(in crate::cluster) numbered: AtomicU32,
-    pub(in crate::cluster) kept: Kept,
+    pub numbered: AtomicU32,
+    /// The clients of links that were cut.
+    pub kept: Kept,
 }
 
 /// The clients of each link of this epoch, for as long as the leader has them: a link that is made again takes over
 /// those of the link before.
 #[derive(Debug, Default)]
-pub(in crate::cluster) struct Kept(Mutex<BTreeMap<EdgeNumber, EdgeClients>>);
+pub struct Kept(Mutex<BTreeMap<EdgeNumber, EdgeClients>>);
 
 impl Kept {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<EdgeNumber, EdgeClients>> {
@@ -87,14 +92,14 @@ impl Leading {
 }
 
 /// The number of an edge. No two edges have one within 2^14 epochs, and 2^10 links of an epoch.
-pub(in crate::cluster) fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
+pub fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
     let epoch = u32::try_from(epoch % (u64::from(EdgeNumber::MAX) / u64::from(LINKS_MAX))).ok()?;
     EdgeNumber::new(epoch * LINKS_MAX + link % LINKS_MAX)
 }
 
 /// How a leader accepts an edge. An edge of an earlier leader keeps its number, and with it its clients; another one
 /// gets a new number, and claims its clients anew if they are `kept` here. `None`: there is no number.
-pub(in crate::cluster) fn welcome(
+pub fn welcome(
     hello: &Hello,
     new: impl FnOnce() -> Option<EdgeNumber>,
     hub: &Hub,
@@ -115,7 +120,7 @@ pub(in crate::cluster) fn welcome(
 }
 
 /// The link of an edge that has greeted.
-pub(in crate::cluster) struct Opened {
+pub struct Opened {
     wire: Wire<Ask, Say>,
     hello: Hello,
 }
@@ -125,7 +130,7 @@ pub(in crate::cluster) struct Opened {
 /// # Errors
 ///
 /// It is no daemon of this broker: it has no certificate of the authority, another broker's name, or no greeting.
-pub(in crate::cluster) async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, LinkError> {
+pub async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, LinkError> {
     let terms = &leading.terms;
     let open = async {
         let socket = match &terms.tls {
@@ -155,11 +160,7 @@ pub(in crate::cluster) async fn accept(socket: TcpStream, leading: &Leading) -> 
 
 /// Serves one edge until its link ends, or the task of this daemon's links changes. Its clients stay for a while after
 /// a link that was cut: the edge may come back.
-pub(in crate::cluster) async fn serve<T>(
-    opened: Opened,
-    leading: &Leading,
-    mut ends: watch::Receiver<T>,
-) -> Result<(), LinkError> {
+pub async fn serve<T>(opened: Opened, leading: &Leading, mut ends: watch::Receiver<T>) -> Result<(), LinkError> {
     let Leading { hub, terms, view, relay, kept, .. } = leading;
     let Opened { mut wire, hello } = opened;
     let again = hello.known.filter(|known| known.epoch == hub.epoch()).map(|known| known.edge);

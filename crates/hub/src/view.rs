@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use windlass_engine::Timestamp;
 use windlass_store::Holder;
 
-use windlass_hub::clock;
+use crate::clock;
 
 /// What a daemon is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,18 +51,20 @@ pub struct Edge {
 
 /// The present role, which the parts of a cluster change.
 #[derive(Debug)]
-pub(crate) struct View {
+pub struct View {
     role: Mutex<Role>,
     edges: Mutex<BTreeMap<u32, Edge>>,
 }
 
 impl View {
-    pub(crate) const fn alone() -> Self {
+    /// The view of a daemon that is alone.
+    #[must_use]
+    pub const fn alone() -> Self {
         Self { role: Mutex::new(Role::Alone), edges: Mutex::new(BTreeMap::new()) }
     }
 
     /// The role, with the linked daemons.
-    pub(crate) fn read(&self) -> Role {
+    pub fn read(&self) -> Role {
         let role = self.role.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match role {
             Role::Leading { epoch, since, .. } => {
@@ -74,36 +76,39 @@ impl View {
     }
 
     /// The daemon looks for a leader: it has just started, or it leads no more.
-    pub(crate) fn seeks(&self) {
+    pub fn seeks(&self) {
         self.set(Role::Seeking { since: clock::wall() });
     }
 
-    pub(crate) fn leads(&self, epoch: u64) {
+    /// The daemon leads from now on.
+    pub fn leads(&self, epoch: u64) {
         self.set(Role::Leading { epoch, since: clock::wall(), edges: Vec::new() });
     }
 
     /// The link to the leader is open. The link's thread may learn a moment late that this daemon leads by now.
-    pub(super) fn follows(&self, leader: &Holder) {
+    pub fn follows(&self, leader: &Holder) {
         let Holder { name, link, epoch, .. } = leader.clone();
         self.set_unless_leading(Role::Following { leader: name, link, epoch, since: clock::wall() });
     }
 
     /// The link to the leader has ended, with the same reservation.
-    pub(super) fn lost_link(&self) {
+    pub fn lost_link(&self) {
         self.set_unless_leading(Role::Seeking { since: clock::wall() });
     }
 
-    pub(super) fn has_edge(&self, number: u32, link: &str) {
+    /// Another daemon is linked to this one.
+    pub fn has_edge(&self, number: u32, link: &str) {
         let edge = Edge { link: link.to_owned(), since: clock::wall() };
         self.edges.lock().unwrap_or_else(PoisonError::into_inner).insert(number, edge);
     }
 
     /// Whether the edge of this number is linked.
-    pub(super) fn is_linked(&self, number: u32) -> bool {
+    pub fn is_linked(&self, number: u32) -> bool {
         self.edges.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&number)
     }
 
-    pub(super) fn lost_edge(&self, number: u32) {
+    /// The link of that daemon has ended.
+    pub fn lost_edge(&self, number: u32) {
         self.edges.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
     }
 

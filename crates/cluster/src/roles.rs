@@ -9,36 +9,35 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use windlass_config::{Address, Error as ConfigError, ListenAddress};
+use windlass_config::{Address, ListenAddress};
 use windlass_store::{Error as StoreError, Holder, OpenError, Remote};
 
 use super::edge::Edge;
 use super::link::{self, BEAT, Kept, Leading, LinkError, Terms};
 use super::relay::Relay;
 use super::tls::Tls;
-use super::view::View;
-use crate::config::Config;
-use crate::data::{self, Store};
-use crate::failure::{Failure, Unbound};
 use windlass_hub::hub::Hub;
+use windlass_hub::view::View;
 use windlass_hub::warn_limited;
 use windlass_net::serving::shorten_slices;
 
+/// How long a daemon that has yielded leaves the lease to others.
+pub const YIELD: Duration = Duration::from_secs(2);
+
 /// How long a daemon without a leader waits before it looks for one again.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The same while the database does not respond.
-pub(super) const RETRY: Duration = Duration::from_millis(500);
+pub const RETRY: Duration = Duration::from_millis(500);
 
 /// The part of a daemon that makes it one of several.
 #[derive(Debug)]
-pub(crate) struct Cluster {
+pub struct Cluster {
     edge: Arc<Edge>,
     thread: Option<JoinHandle<()>>,
     /// What the link's thread does.
@@ -46,7 +45,30 @@ pub(crate) struct Cluster {
     terms: Arc<Terms>,
     view: Arc<View>,
     relay: Arc<Relay>,
+    remote: Option<Arc<dyn Remote>>,
+    give_way: (Duration, Duration),
     stop: Arc<AtomicBool>,
+}
+
+/// What a daemon of a cluster is configured with.
+#[derive(Debug)]
+pub struct Settings {
+    /// The name of the broker that all its daemons form.
+    pub name: String,
+    /// Where other daemons reach this one.
+    pub address: String,
+    /// How long clients wait for a leader before their connections are closed.
+    pub hold: Duration,
+    /// The certificates of the links.
+    pub tls: Option<Tls>,
+    /// A digest of the settings that all daemons must have in common.
+    pub agreed: [u8; 32],
+    /// The bytes that may wait for one client.
+    pub outbound_bytes_max: usize,
+    /// The database with the store.
+    pub remote: Option<Arc<dyn Remote>>,
+    /// How long the lease of the store lasts, and a connection to the database may take.
+    pub give_way: (Duration, Duration),
 }
 
 /// What the link's thread does.
@@ -63,7 +85,7 @@ enum Task {
 
 /// The bound address of the links.
 #[derive(Debug)]
-pub(crate) struct Listening(Vec<StdListener>);
+pub struct Listening(Vec<StdListener>);
 
 impl Listening {
     /// Binds the addresses.
@@ -71,11 +93,8 @@ impl Listening {
     /// # Errors
     ///
     /// One of them cannot be bound.
-    pub(crate) fn bind(all: &[ListenAddress]) -> Result<Self, Failure> {
-        let bind = |listen: &ListenAddress| {
-            let failed = |error| Failure::Listen(vec![Unbound::new(listen, "cluster.listen".to_owned(), error)]);
-            Self::bind_one(listen).map_err(failed)
-        };
+    pub fn bind(all: &[ListenAddress]) -> Result<Self, (&ListenAddress, io::Error)> {
+        let bind = |listen| Self::bind_one(listen).map_err(|error| (listen, error));
         let bound: Vec<Vec<_>> = all.iter().map(bind).collect::<Result<_, _>>()?;
         Ok(Self(bound.into_iter().flatten().collect()))
     }
@@ -97,50 +116,50 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// The files of TLS cannot be used, or the thread cannot start.
-    pub(crate) fn start(
-        config: &Config,
+    /// The thread cannot start.
+    pub fn start(
+        settings: Settings,
         listening: Listening,
         (edge, relay): (Arc<Edge>, Arc<Relay>),
         view: Arc<View>,
-    ) -> Result<Self, Failure> {
-        let section = &config.cluster;
-        let tls = Tls::new(&section.tls).map_err(|reason| ConfigError::Tls { protocol: "cluster", reason })?;
-        let terms = Arc::new(Terms {
-            cluster: section.name.as_str().into(),
-            name: section.address().into(),
-            settings: agreed(config),
-            tls,
-            outbound_bytes_max: config.server.outbound_bytes_max.bytes(),
-        });
+    ) -> io::Result<Self> {
+        let Settings { name, address, hold, tls, agreed, outbound_bytes_max, remote, give_way } = settings;
+        let (cluster, name) = (name.into(), address.as_str().into());
+        let terms = Arc::new(Terms { cluster, name, settings: agreed, tls, outbound_bytes_max });
         let (task, tasks) = watch::channel(Task::Follow);
         let follower = Follower {
             edge: Arc::clone(&edge),
-            remote: config.remote.clone(),
-            own: section.address(),
-            hold: section.hold.into(),
+            remote: remote.clone(),
+            own: address,
+            hold,
             terms: Arc::clone(&terms),
             view: Arc::clone(&view),
             relay: Arc::clone(&relay),
         };
         let work = move || run(&follower, listening, tasks);
-        let thread = std::thread::Builder::new().name("link".into()).spawn(work).map_err(crate::failure::no_threads)?;
-        Ok(Self { edge, thread: Some(thread), task, terms, view, relay, stop: Arc::default() })
+        let thread = std::thread::Builder::new().name("link".into()).spawn(work)?;
+        let stop = Arc::default();
+        Ok(Self { edge, thread: Some(thread), task, terms, view, relay, remote, give_way, stop })
     }
 
-    /// Stands by until this daemon has the store.
+    /// Stands by until this daemon has the store, which `open` opens if it is free. `None`: the daemon stops.
     ///
     /// # Errors
     ///
     /// The store is damaged.
-    pub(crate) async fn stand_by(&self, config: &Config) -> Result<Store, Failure> {
-        let (config, edge, stop) = (config.clone(), Arc::clone(&self.edge), Arc::clone(&self.stop));
-        let opened = tokio::task::spawn_blocking(move || stand_by(&config, &edge, &stop)).await;
-        opened.map_err(|error| Failure::Runtime(error.to_string()))?
+    pub async fn stand_by<T: Send + 'static>(
+        &self,
+        open: impl FnMut() -> Result<T, OpenError> + Send + 'static,
+    ) -> Result<Option<T>, OpenError> {
+        let (edge, stop) = (Arc::clone(&self.edge), Arc::clone(&self.stop));
+        let give_way = GiveWay { terms: self.give_way, remote: self.remote.clone(), was_away: false, back_at: None };
+        let opened = tokio::task::spawn_blocking(move || stand_by(open, give_way, &edge, &stop)).await;
+        // The task is only cut off when the daemon ends.
+        opened.unwrap_or(Ok(None))
     }
 
     /// This daemon leads from now on: the link's thread serves edges.
-    pub(crate) fn lead(&self, hub: &Arc<Hub>) {
+    pub fn lead(&self, hub: &Arc<Hub>) {
         let leading = Leading {
             hub: Arc::clone(hub),
             terms: Arc::clone(&self.terms),
@@ -153,12 +172,12 @@ impl Cluster {
     }
 
     /// This daemon leads no more: its link's thread looks for the leader.
-    pub(crate) fn follow(&self) {
+    pub fn follow(&self) {
         self.task.send_replace(Task::Follow);
     }
 
     /// Ends the links: edges look for another leader.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.task.send_replace(Task::Stop);
         self.edge.close_way();
@@ -177,36 +196,25 @@ impl Drop for Cluster {
     }
 }
 
-/// A digest of the settings that all daemons of a cluster must have in common: whichever of them leads, they count.
-fn agreed(config: &Config) -> [u8; 32] {
-    let is_agreed = |key: &str| {
-        let sections = ["durability", "commit_interval", "limits.", "bridge.", "queues."];
-        sections.iter().any(|section| key.starts_with(section)) || key.contains(".cron") || key.contains(".throttles")
-    };
-    let mut digest = Sha256::new();
-    for (key, value) in config.values.iter().filter(|(key, _)| is_agreed(key)) {
-        digest.update(format!("{key}\0{value}\0"));
-    }
-    digest.finalize().into()
-}
-
 /// Whether this daemon gives way to the one that led before: the database was away. When it is back, that daemon has
 /// the length of a lease to renew its own, and if it is known to live, the time for a connection to the database.
-#[derive(Default)]
 struct GiveWay {
+    /// How long the lease of the store lasts, and a connection to the database may take.
+    terms: (Duration, Duration),
+    remote: Option<Arc<dyn Remote>>,
     was_away: bool,
     back_at: Option<std::time::Instant>,
 }
 
 impl GiveWay {
-    fn is_over(&mut self, config: &Config, edge: &Edge) -> bool {
-        if let Some(remote) = config.remote.as_ref().filter(|_| self.was_away) {
+    fn is_over(&mut self, edge: &Edge) -> bool {
+        if let Some(remote) = self.remote.as_ref().filter(|_| self.was_away) {
             match remote.holder() {
                 Err(_) => self.back_at = None,
                 Ok(Some(_)) => self.was_away = false,
                 Ok(None) => {
-                    let (lease, connect) = (config.postgres.lease.as_ms(), config.postgres.connect_timeout.as_ms());
-                    let length = Duration::from_millis(lease + if edge.in_doubt() { connect } else { 0 });
+                    let (lease, connect) = self.terms;
+                    let length = lease + if edge.in_doubt() { connect } else { Duration::ZERO };
                     self.was_away = self.back_at.get_or_insert_with(std::time::Instant::now).elapsed() < length;
                 }
             }
@@ -216,22 +224,25 @@ impl GiveWay {
 }
 
 /// Tries to open the store until it is free.
-fn stand_by(config: &Config, edge: &Edge, stop: &AtomicBool) -> Result<Store, Failure> {
-    let mut give_way = GiveWay::default();
+fn stand_by<T>(
+    mut open: impl FnMut() -> Result<T, OpenError>,
+    mut give_way: GiveWay,
+    edge: &Edge,
+    stop: &AtomicBool,
+) -> Result<Option<T>, OpenError> {
     loop {
-        let opened = if give_way.is_over(config, edge) { data::try_open(config).map(Some) } else { Ok(None) };
-        let pause = match opened {
-            Ok(Some(opened)) => return Ok(opened.into()),
+        let pause = match give_way.is_over(edge).then(&mut open).transpose() {
+            Ok(Some(opened)) => return Ok(Some(opened)),
             Ok(None) | Err(OpenError::Store(StoreError::InUse { .. })) => LOOK_EVERY,
             Err(OpenError::Store(why @ (StoreError::Io { .. } | StoreError::Deposed { .. }))) => {
                 warn_limited!("stand_by", %why, "this daemon cannot take the lease of the store");
-                give_way = GiveWay { was_away: matches!(why, StoreError::Io { .. }), back_at: None };
+                (give_way.was_away, give_way.back_at) = (matches!(why, StoreError::Io { .. }), None);
                 RETRY
             }
-            Err(why) => return Err(data::cannot_open(config, &why)),
+            Err(why) => return Err(why),
         };
         if stop.load(Ordering::Acquire) {
-            return Err(Failure::Runtime("stopped while standing by".to_owned()));
+            return Ok(None);
         }
         std::thread::sleep(pause);
     }
@@ -440,29 +451,6 @@ async fn accept_any(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketA
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn daemons_of_a_cluster_agree_on_what_counts_whichever_leads() {
-        let digest = |key: &str, value: &str| {
-            agreed(&Config { values: [(key.to_owned(), value.to_owned())].into(), ..Config::default() })
-        };
-        let none = agreed(&Config::default());
-        let table = [
-            ("durability", true),
-            ("limits.jobs_max", true),
-            ("bridge.rules", true),
-            ("queues.mail.ttl", true),
-            ("faktory.cron", true),
-            ("gearman.throttles.mail", true),
-            ("data_dir", false),
-            ("gearman.listen", false),
-            ("server.threads", false),
-        ];
-        for (key, counts) in table {
-            assert_eq!(digest(key, "1") != digest(key, "2"), counts, "{key}");
-            assert_eq!(digest(key, "1") != none, counts, "{key}");
-        }
-    }
 
     #[test]
     fn an_edge_is_without_a_leader_since_its_last_link_that_lasted() {

@@ -1,7 +1,6 @@
 //! A simulator of a cluster: three daemons, their links, a database and clients, in one thread, from one seed.
 //!
-//! The daemons are the product's: [`Edge`](super::edge::Edge), [`EdgeClients`](super::leader::EdgeClients),
-//! [`ClusterBroker`](super::broker::ClusterBroker), [`Hub`](windlass_hub::hub::Hub), engine, journal and frames. The simulator
+//! The daemons are the product's: `Edge`, `EdgeClients`, `ClusterBroker`, `Hub`, engine, journal and frames. The simulator
 //! has what is around them: threads, sockets, clocks, the database. Daemons are killed and stand still, each of their
 //! threads between any two steps, also between its look at the lease and what it does then; links are slow and are cut;
 //! the database answers late, does not answer, or fails over; clocks jump. `laws` has what must hold.
@@ -11,6 +10,7 @@
 //! found, as small scenes).
 //!
 //! `WINDLASS_SIM_SEEDS=10000` lives as many lives instead of the usual number; `WINDLASS_SIM_SEED=17` lives that one.
+#![cfg(test)]
 #![expect(clippy::wildcard_enum_match_arm, reason = "the simulator singles out what it is about")]
 
 mod client;

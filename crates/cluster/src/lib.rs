@@ -28,20 +28,17 @@
 //! adrift is not claimed. Items on their way when the leader ended are not sent again: an end of a job among them is
 //! lost, and the job runs again.
 
-mod broker;
-mod edge;
-mod leader;
-mod link;
-mod relay;
-mod roles;
-#[cfg(test)]
-mod sim;
-mod tls;
-mod view;
+pub mod broker;
+pub mod edge;
+pub mod leader;
+pub mod link;
+pub mod relay;
+pub mod roles;
+pub mod tls;
 
-pub(crate) use broker::ClusterBroker;
-pub(crate) use relay::Relay;
-pub(crate) use roles::{Cluster, Listening};
-pub(crate) use tls::check as check_tls;
-pub(crate) use view::View;
-pub use view::{Edge, Role};
+pub use broker::ClusterBroker;
+pub use relay::Relay;
+/// The newest version of the links between daemons that this program speaks, beside the one before.
+pub use windlass_link::VERSION as LINK_VERSION;
+
+pub use roles::{Cluster, Listening, Settings};

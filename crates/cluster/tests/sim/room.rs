@@ -9,14 +9,14 @@ use windlass_engine::{ClientId, Command, Context, Engine, Holder, JobId, Limits}
 use windlass_link::{Ask, Decoder, Edge as EdgeNumber, Encoder, FRAME_BYTES_MAX, Say};
 use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Tenure as _, open_parts};
 
-use super::super::leader::EdgeClients;
-use super::super::link::{OPEN_MAX, SILENCE_MAX, number, welcome};
 use super::as_ms;
 use super::client::serial;
 use super::database::{Answer, LEASE_MS, Run, Statement};
 use super::lease::Renewals;
 use super::links::End;
 use super::world::Around;
+use windlass_cluster::leader::EdgeClients;
+use windlass_cluster::link::{OPEN_MAX, SILENCE_MAX, number, welcome};
 use windlass_hub::budget::Budget;
 use windlass_hub::clock;
 use windlass_hub::hub::{Cut, Durability, Hub};

@@ -8,9 +8,9 @@ use windlass_link::{Ask, Edge as EdgeNumber, Say, Welcome};
 use windlass_session::Item;
 use windlass_store::Journal;
 
-use super::super::edge::Edge;
 use super::lease::Lease;
 use super::room::limits;
+use windlass_cluster::edge::Edge;
 use windlass_hub::broker::{Batch, Broker as _, Visited};
 use windlass_hub::budget::Budget;
 use windlass_hub::clock::simulated::{self, Machine};

@@ -7,9 +7,6 @@ use std::sync::Arc;
 use windlass_engine::ClientId;
 use windlass_link::{Ask, Decoder, Encoder, FRAME_BYTES_MAX, Hello, Say};
 
-use super::super::broker::ClusterBroker;
-use super::super::link::SILENCE_MAX;
-use super::super::roles::{LOOK_EVERY, RETRY};
 use super::as_ms;
 use super::client::{Client, Who};
 use super::database::{Answer, Run, Statement};
@@ -17,7 +14,10 @@ use super::lease::{Lease, Renewals};
 use super::links::{End, Links};
 use super::room::{OPEN_MS, OUTBOUND_MAX, Room, SETTINGS};
 use super::world::Around;
-use crate::role::YIELD;
+use windlass_cluster::broker::ClusterBroker;
+use windlass_cluster::link::SILENCE_MAX;
+use windlass_cluster::roles::YIELD;
+use windlass_cluster::roles::{LOOK_EVERY, RETRY};
 use windlass_hub::broker::{Batch, Broker as _, Visited};
 use windlass_hub::budget::Budget;
 use windlass_hub::clock::{

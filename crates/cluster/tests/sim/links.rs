@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::BytesMut;
 use windlass_testkit::rng::Rng;
 
-use super::super::link::UNANSWERED_MAX;
 use super::as_ms;
 use super::database::Run;
+use windlass_cluster::link::UNANSWERED_MAX;
 
 /// How long an end waits for the other machine to acknowledge bytes, in milliseconds.
 const UNANSWERED_MS: u64 = as_ms(UNANSWERED_MAX);

@@ -24,20 +24,23 @@ const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
 
 /// What the connections of this daemon publish, and the ways to other daemons.
 #[derive(Debug, Default)]
-pub(crate) struct Relay {
+pub struct Relay {
     protocols: Vec<Arc<dyn Publications>>,
     ways: Mutex<BTreeMap<Way, Waiting>>,
 }
 
 /// Where messages go.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Way {
+pub enum Way {
+    /// To the leader.
     Leader,
+    /// To an edge.
     Edge(u32),
 }
 
 impl Way {
-    pub(super) const fn to(edge: Edge) -> Self {
+    /// The way to an edge.
+    pub const fn to(edge: Edge) -> Self {
         Self::Edge(edge.number())
     }
 }
@@ -52,14 +55,14 @@ struct Waiting {
 
 /// A way that is open for as long as this lives.
 #[derive(Debug)]
-pub(super) struct OpenWay<'a> {
+pub struct OpenWay<'a> {
     relay: &'a Relay,
     way: Way,
 }
 
 impl Relay {
     /// From now on all that is published here goes to other daemons, too.
-    pub(crate) fn new(publications: impl Iterator<Item = Arc<dyn Publications>>) -> Arc<Self> {
+    pub fn new(publications: impl Iterator<Item = Arc<dyn Publications>>) -> Arc<Self> {
         let mut protocols: Vec<Arc<dyn Publications>> = Vec::new();
         for it in publications {
             if protocols.iter().all(|known| known.protocol() != it.protocol()) {
@@ -77,13 +80,13 @@ impl Relay {
     }
 
     /// Takes a message of another daemon: the connections of this one that it concerns, and the bytes for them.
-    pub(super) fn receive(&self, protocol: Protocol, message: &Bytes) -> (Vec<ClientId>, Bytes) {
+    pub fn receive(&self, protocol: Protocol, message: &Bytes) -> (Vec<ClientId>, Bytes) {
         let of = self.protocols.iter().find(|it| it.protocol() == protocol);
         of.map(|it| it.receive(message)).unwrap_or_default()
     }
 
     /// Announces this daemon's connections to the others, again and again.
-    pub(super) async fn announce(&self) {
+    pub async fn announce(&self) {
         loop {
             sleep(ANNOUNCE_EVERY).await;
             for it in &self.protocols {
@@ -95,13 +98,13 @@ impl Relay {
     }
 
     /// Opens a way. `rung` is notified when something waits for it.
-    pub(super) fn open(&self, way: Way, rung: Arc<Notify>) -> OpenWay<'_> {
+    pub fn open(&self, way: Way, rung: Arc<Notify>) -> OpenWay<'_> {
         self.lock().insert(way, Waiting { messages: Vec::new(), bytes: 0, rung });
         OpenWay { relay: self, way }
     }
 
     /// Sends a message on every way but that by which it has come.
-    pub(super) fn send(&self, from: Option<Way>, protocol: Protocol, message: &Bytes) {
+    pub fn send(&self, from: Option<Way>, protocol: Protocol, message: &Bytes) {
         for (_, waiting) in self.lock().iter_mut().filter(|(way, _)| Some(**way) != from) {
             if waiting.bytes + message.len() > WAITING_MAX {
                 warn_limited!("relay", "a published message does not reach another daemon: too many wait for it");
@@ -121,7 +124,7 @@ impl Relay {
 
 impl OpenWay<'_> {
     /// What waits.
-    pub(super) fn take(&self) -> Vec<(Protocol, Bytes)> {
+    pub fn take(&self) -> Vec<(Protocol, Bytes)> {
         let mut ways = self.relay.lock();
         let Some(waiting) = ways.get_mut(&self.way) else { return Vec::new() };
         waiting.bytes = 0;

@@ -15,7 +15,7 @@ use super::link::Socket;
 use windlass_net::tls;
 
 /// Both sides' terms.
-pub(super) struct Tls {
+pub struct Tls {
     acceptor: TlsAcceptor,
     connector: TlsConnector,
 }
@@ -32,7 +32,7 @@ impl Tls {
     /// # Errors
     ///
     /// The files cannot be used, or the authority is missing.
-    pub(super) fn new(files: &windlass_config::Tls) -> Result<Option<Self>, TlsError> {
+    pub fn new(files: &windlass_config::Tls) -> Result<Option<Self>, TlsError> {
         if !files.is_on() {
             return Ok(None);
         }
@@ -45,12 +45,13 @@ impl Tls {
         Ok(Some(Self { acceptor, connector }))
     }
 
-    pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Box<dyn Socket>> {
+    /// The side that was connected to.
+    pub async fn accept(&self, socket: TcpStream) -> io::Result<Box<dyn Socket>> {
         Ok(Box::new(self.acceptor.accept(socket).await?))
     }
 
     /// The other side must have a certificate for the host of this address.
-    pub(super) async fn connect(&self, socket: TcpStream, address: &str) -> io::Result<Box<dyn Socket>> {
+    pub async fn connect(&self, socket: TcpStream, address: &str) -> io::Result<Box<dyn Socket>> {
         let name = server_name(address).map_err(io::Error::other)?;
         Ok(Box::new(self.connector.connect(name, socket).await?))
     }
@@ -68,7 +69,7 @@ fn server_name(address: &str) -> Result<ServerName<'static>, InvalidDnsNameError
 /// # Errors
 ///
 /// They cannot, or will not.
-pub(crate) fn check(files: &windlass_config::Tls, address: &str) -> Result<(), TlsError> {
+pub fn check(files: &windlass_config::Tls, address: &str) -> Result<(), TlsError> {
     if Tls::new(files)?.is_none() {
         return Ok(());
     }

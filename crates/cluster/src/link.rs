@@ -21,70 +21,83 @@ use windlass_hub::clock;
 mod follow;
 mod serve;
 
-pub(super) use follow::follow;
-pub(super) use serve::{Kept, Leading, accept, serve};
-#[cfg(test)]
-pub(super) use serve::{number, welcome};
+pub use follow::follow;
+pub use serve::{Kept, Leading, accept, serve};
+pub use serve::{number, welcome};
 
 /// How often a leader sends something, if only the time.
-pub(super) const BEAT: Duration = Duration::from_millis(200);
+pub const BEAT: Duration = Duration::from_millis(200);
 
 /// An edge that receives nothing for this long looks for a leader again.
-pub(super) const SILENCE_MAX: Duration = Duration::from_secs(2);
+pub const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// How long a connection and its greeting may take.
-pub(super) const OPEN_MAX: Duration = Duration::from_secs(2);
+pub const OPEN_MAX: Duration = Duration::from_secs(2);
 
 /// How long the other machine may leave bytes unacknowledged.
-pub(super) const UNANSWERED_MAX: Duration = Duration::from_secs(5);
+pub const UNANSWERED_MAX: Duration = Duration::from_secs(5);
 
 /// What both sides of a link must agree on, and how they encrypt it.
 #[derive(Debug)]
-pub(super) struct Terms {
+pub struct Terms {
     /// The name of the broker that all daemons form.
-    pub(super) cluster: Box<str>,
+    pub cluster: Box<str>,
     /// This daemon's name, for people.
-    pub(super) name: Box<str>,
+    pub name: Box<str>,
     /// A digest of the settings that must be the same.
-    pub(super) settings: [u8; 32],
-    pub(super) tls: Option<Tls>,
+    pub settings: [u8; 32],
+    /// How the link is encrypted.
+    pub tls: Option<Tls>,
     /// The bytes that may wait for one client.
-    pub(super) outbound_bytes_max: usize,
+    pub outbound_bytes_max: usize,
 }
 
 /// Why a link has ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LinkError {
+pub enum LinkError {
+    /// The socket fails.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The other daemon has closed it.
     #[error("closed by the other daemon")]
     Closed,
+    /// The leader leads no more.
     #[error("the leader leads no more")]
     Over,
+    /// This daemon ends it.
     #[error("this daemon ends it")]
     Ours,
+    /// Another daemon leads.
     #[error("{0} leads now")]
     Superseded(String),
+    /// There is a newer link.
     #[error("its daemon has linked again")]
     Replaced,
+    /// Nothing has come for too long.
     #[error("silent for {} s", SILENCE_MAX.as_secs())]
     Silent,
+    /// The greeting takes too long.
     #[error("no greeting within {} s", OPEN_MAX.as_secs())]
     Slow,
+    /// The other daemon does not read.
     #[error("does not read what it is sent")]
     DoesNotRead,
+    /// There is no room for another edge.
     #[error("too many daemons are linked")]
     TooMany,
+    /// The other daemon belongs to another broker.
     #[error("a daemon of the broker {0:?}")]
     Stranger(Box<str>),
+    /// The leader refuses this daemon.
     #[error("the leader refuses this daemon: {0}")]
     Refused(Rejection),
+    /// The bytes are not those of a link.
     #[error("not a daemon's link: {0}")]
     Malformed(String),
 }
 
 /// A socket, encrypted or not.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Socket for T {}
 
 /// A link that reads `I` and writes `O`.
@@ -174,7 +187,7 @@ impl<I: DeserializeOwned, O: Item> Wire<I, O> {
 }
 
 /// Small pieces leave at once, and a machine that is gone is noticed.
-pub(super) fn set_up(socket: &TcpStream) -> io::Result<()> {
+pub fn set_up(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     SockRef::from(socket).set_tcp_user_timeout(Some(UNANSWERED_MAX))
 }

@@ -11,10 +11,10 @@ use windlass_link::{Ask, Hello, OLDEST, Say, VERSION, Welcome};
 use windlass_store::Holder;
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, set_up};
-use crate::cluster::edge::Edge;
-use crate::cluster::relay::{Relay, Way};
-use crate::cluster::view::View;
+use crate::edge::Edge;
+use crate::relay::{Relay, Way};
 use windlass_hub::clock;
+use windlass_hub::view::View;
 
 /// Serves this daemon's clients over a link to the leader, until the link ends, or the task of this daemon's links
 /// changes. Returns why it has ended.
@@ -22,7 +22,7 @@ use windlass_hub::clock;
 /// # Errors
 ///
 /// Why there was no link at all.
-pub(in crate::cluster) async fn follow<T>(
+pub async fn follow<T>(
     edge: &Edge,
     leader: &Holder,
     terms: &Terms,

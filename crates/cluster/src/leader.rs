@@ -35,7 +35,7 @@ const WORDS_MAX: u32 = 1 << 10;
 
 /// One edge, at its leader.
 #[derive(Debug)]
-pub(super) struct EdgeClients {
+pub struct EdgeClients {
     hub: Arc<Hub>,
     /// All its clients' numbers contain it.
     number: EdgeNumber,
@@ -97,7 +97,7 @@ impl Member {
 
 impl EdgeClients {
     /// `rung` is notified when there is something to send.
-    pub(super) fn new(hub: Arc<Hub>, number: EdgeNumber, bytes_max: usize, rung: Arc<Notify>) -> Self {
+    pub fn new(hub: Arc<Hub>, number: EdgeNumber, bytes_max: usize, rung: Arc<Notify>) -> Self {
         let with_mail = Arc::new(WithMail::new(rung));
         let owner = owner(&with_mail, ClientId(u64::MAX));
         let bell = Arc::new(Mailbox::forwarding(bytes_max, Arc::clone(&hub.budget), owner));
@@ -125,38 +125,41 @@ impl EdgeClients {
     }
 
     /// Sets the version that the edge speaks.
-    pub(super) fn speaking(mut self, version: u8) -> Self {
+    pub fn speaking(mut self, version: u8) -> Self {
         self.version = version;
         self
     }
 
     /// These clients were at this leader by an earlier link of the same edge. They end when the edge has claimed anew
     /// what it knows of.
-    pub(super) fn succeed(&mut self, mut before: Self) {
+    pub fn succeed(&mut self, mut before: Self) {
         self.before.append(&mut before.before);
         before.rest();
         self.before.push(before);
     }
 
     /// Whether clients of earlier links of the edge are still here.
-    #[cfg(test)]
-    pub(super) const fn keeps(&self) -> bool {
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub const fn keeps(&self) -> bool {
         !self.before.is_empty()
     }
 
-    #[cfg(test)]
-    pub(super) const fn number(&self) -> EdgeNumber {
+    /// The edge's number.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub const fn number(&self) -> EdgeNumber {
         self.number
     }
 
     /// Whether the link has ended.
-    pub(super) const fn rests(&self) -> bool {
+    pub const fn rests(&self) -> bool {
         self.rests
     }
 
     /// The link has ended, and its edge may come back: until then its clients keep what they have, and ask for nothing
     /// more. Items that have arrived are done.
-    pub(super) fn rest(&mut self) {
+    pub fn rest(&mut self) {
         if std::mem::replace(&mut self.rests, true) {
             return;
         }
@@ -176,7 +179,7 @@ impl EdgeClients {
     /// # Errors
     ///
     /// No edge asks that.
-    pub(super) fn hear(&mut self, ask: Ask) -> Result<(), &'static str> {
+    pub fn hear(&mut self, ask: Ask) -> Result<(), &'static str> {
         if ask.client().is_some_and(|client| !self.number.owns(client)) {
             return Err("a client of another edge");
         }
@@ -291,7 +294,7 @@ impl EdgeClients {
 
     /// Does what may be done now, and sends the results. Returns whether there is more to do. Visits only while
     /// the store belongs to this daemon.
-    pub(super) fn turn(&mut self, says: &mut Vec<Say>) -> bool {
+    pub fn turn(&mut self, says: &mut Vec<Say>) -> bool {
         for before in &mut self.before {
             before.turn(&mut Vec::new());
         }

@@ -66,7 +66,7 @@ const ITEM_BYTES: usize = 128;
 
 /// The way to the leader, and this daemon's clients.
 #[derive(Debug)]
-pub(crate) struct Edge {
+pub struct Edge {
     state: Mutex<State>,
     /// The newest commit that is on the leader's disk.
     durable: AtomicU64,
@@ -77,7 +77,7 @@ pub(crate) struct Edge {
     stopping: AtomicBool,
     budget: Arc<Budget>,
     /// Notified when there is something to send.
-    pub(super) to_send: Notify,
+    pub to_send: Notify,
     /// Notified when the daemon's own question has its reply.
     replied: Condvar,
 }
@@ -191,7 +191,8 @@ impl Member {
 type Published = (Bytes, Vec<Arc<Mailbox>>);
 
 impl Edge {
-    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+    /// An edge without clients.
+    pub fn new(budget: Arc<Budget>) -> Self {
         Self {
             state: Mutex::default(),
             durable: AtomicU64::new(0),
@@ -217,14 +218,14 @@ impl Edge {
     // ---- for the link ----------------------------------------------------------------------------------------------
 
     /// What this daemon knows of the leader before.
-    pub(super) fn known(&self) -> Option<Known> {
+    pub fn known(&self) -> Option<Known> {
         let state = self.lock();
         let commit = self.durable.load(Ordering::Acquire);
         state.number.map(|edge| Known { edge, epoch: state.epoch, commit })
     }
 
     /// There is a way to a leader.
-    pub(super) fn open_way(&self, welcome: &Welcome) {
+    pub fn open_way(&self, welcome: &Welcome) {
         let Some(mut state) = self.lock_unless_leading() else { return };
         clock::follow(&welcome.clock);
         // The same leader, by another link: it has kept the clients, and the numbers of commits go on.
@@ -253,17 +254,17 @@ impl Edge {
     }
 
     /// The leader lives, and sends nothing else until its right to lead is certain again.
-    pub(super) fn note_doubt(&self) {
+    pub fn note_doubt(&self) {
         self.in_doubt.store(true, Ordering::Release);
     }
 
     /// Whether the leader's last word was that it does not know whether it leads.
-    pub(super) fn in_doubt(&self) -> bool {
+    pub fn in_doubt(&self) -> bool {
         self.in_doubt.load(Ordering::Acquire)
     }
 
     /// The way to the leader is lost. Requests without an answer are unknown.
-    pub(super) fn close_way(&self) {
+    pub fn close_way(&self) {
         let Some(mut state) = self.lock_unless_leading() else { return };
         state.way = Way::Sought;
         self.in_doubt.store(false, Ordering::Release);
@@ -282,7 +283,7 @@ impl Edge {
 
     /// This daemon leads from now on, and its journal reaches this commit of the epoch before. Returns the mailboxes of
     /// the clients that go on, and the items that the engine needs for them, in order.
-    pub(super) fn hand_over(&self, epoch: u64, recovered: u64) -> Handover {
+    pub fn hand_over(&self, epoch: u64, recovered: u64) -> Handover {
         self.close_way();
         let mut state = self.lock();
         // The link's thread may still have something of the leader before.
@@ -323,7 +324,7 @@ impl Edge {
     }
 
     /// There has been no way for too long: clients that wait for one are closed.
-    pub(super) fn give_up(&self) {
+    pub fn give_up(&self) {
         let mut state = self.lock();
         if state.way == Way::Sought {
             state.way = Way::Lost;
@@ -332,24 +333,25 @@ impl Edge {
     }
 
     /// This daemon leads no more: its clients wait for another leader.
-    pub(super) fn begin(&self) {
+    pub fn begin(&self) {
         self.lock().way = Way::Sought;
     }
 
     /// Whether the leader has not yet done all that clients have asked.
-    #[cfg(test)]
-    pub(super) fn is_busy(&self) -> bool {
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
         let state = self.lock();
         !state.asks.is_empty() || state.clients.values().any(|member| !member.under_way.is_empty())
     }
 
     /// Takes the items to send.
-    pub(super) fn take_asks(&self, into: &mut Vec<Ask>) {
+    pub fn take_asks(&self, into: &mut Vec<Ask>) {
         into.append(&mut self.lock().asks);
     }
 
     /// Handles the leader's items.
-    pub(super) fn hear(&self, says: impl IntoIterator<Item = Say>) {
+    pub fn hear(&self, says: impl IntoIterator<Item = Say>) {
         let Some(mut state) = self.lock_unless_leading() else { return };
         let mut due = Vec::new();
         for say in says {
@@ -407,7 +409,7 @@ impl Edge {
     }
 
     /// Puts bytes that a connection of another daemon has published into the mailboxes of these clients.
-    pub(super) fn publish_to(&self, to: &[ClientId], bytes: Bytes) {
+    pub fn publish_to(&self, to: &[ClientId], bytes: Bytes) {
         let mailboxes = {
             let state = self.lock();
             to.iter().filter_map(|to| state.clients.get(to)).map(|to| Arc::clone(&to.mailbox)).collect()
@@ -432,10 +434,11 @@ impl Edge {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl Edge {
     /// What a new leader would get. The ledger keeps it.
-    pub(super) fn claims(&self) -> Vec<Ask> {
+    #[must_use]
+    pub fn claims(&self) -> Vec<Ask> {
         let mut state = self.lock();
         let claims = state.ledger.claims();
         let clients: Vec<_> = state.ledger.clients().collect();
@@ -611,9 +614,11 @@ impl State {
 
 /// What a daemon that begins to lead does for its clients.
 #[derive(Debug, Default)]
-pub(super) struct Handover {
-    pub(super) mailboxes: Vec<(ClientId, Arc<Mailbox>)>,
-    pub(super) commands: Vec<(ClientId, Tag, Command)>,
+pub struct Handover {
+    /// The clients with their mailboxes.
+    pub mailboxes: Vec<(ClientId, Arc<Mailbox>)>,
+    /// What the clients claim.
+    pub commands: Vec<(ClientId, Tag, Command)>,
 }
 
 /// The bytes of an item's body.

@@ -1,0 +1,65 @@
+//! A daemon that was built without the feature `cluster` is alone: no value of these types exists.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_config::{Error as ConfigError, Tls};
+use windlass_hub::broker::Broker;
+use windlass_hub::budget::Budget;
+use windlass_hub::hub::Hub;
+use windlass_hub::view::View;
+use windlass_session::protocol::Publications;
+
+use crate::config::Config;
+use crate::data::Store;
+use crate::failure::Failure;
+
+/// The version of the links between daemons: there are none.
+pub const LINK_VERSION: u8 = 0;
+
+pub(crate) const YIELD: Duration = Duration::ZERO;
+
+pub(crate) type Listening = Infallible;
+
+pub(crate) fn bind(_: &Config) -> Result<Listening, Failure> {
+    Err(ConfigError::senseless("cluster.listen", ABSENT).into())
+}
+
+const ABSENT: &str = "this program was built without the feature `cluster`";
+
+pub(crate) fn check_certificates(_: &Tls, _: &str) -> Result<(), ConfigError> {
+    Err(ConfigError::senseless("cluster.listen", ABSENT))
+}
+
+pub(crate) struct Joining(Infallible);
+
+impl Joining {
+    pub(crate) fn new(never: Listening, _: &Arc<Budget>, _: impl Iterator<Item = Arc<dyn Publications>>) -> Self {
+        Self(never)
+    }
+
+    pub(crate) fn broker(&self) -> Arc<dyn Broker> {
+        match self.0 {}
+    }
+
+    pub(crate) fn start(self, _: &Config, _: Arc<View>) -> Result<Member, Failure> {
+        match self.0 {}
+    }
+}
+
+pub(crate) struct Member(Infallible);
+
+impl Member {
+    pub(crate) async fn stand_by(&self, _: &Config) -> Result<Store, Failure> {
+        match self.0 {}
+    }
+
+    pub(crate) fn take_over(&self, _: &Arc<Hub>) {}
+
+    pub(crate) fn accept(&self, _: &Arc<Hub>) {}
+
+    pub(crate) fn follow(&self) {}
+
+    pub(crate) fn finish(self) {}
+}
