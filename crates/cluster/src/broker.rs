@@ -137,7 +137,7 @@ mod tests {
         broker.open(ClientId(1), Arc::clone(&own));
         let number = EdgeNumber::new(7).unwrap();
         let mut edge = EdgeClients::new(hub, number, 1 << 20, Arc::default());
-        edge.hear(Ask::Open { client: ClientId(number.first_client().0 | 1), room: 1 << 20 }).unwrap();
+        edge.receive(Ask::Open { client: ClientId(number.first_client().0 | 1), room: 1 << 20 }).unwrap();
         broker.follow();
         assert!(own.close_reason().is_some());
         let mut says = Vec::new();

@@ -87,7 +87,7 @@ const LEDGER: Bounds = Bounds { bytes_max: 64 << 20, client_bytes_max: 4 << 20 }
 
 #[derive(Debug)]
 struct State {
-    way: Way,
+    link: LinkState,
     /// The number of this daemon at its leader, which its clients' numbers there contain.
     number: Option<EdgeNumber>,
     /// The leader's right to lead.
@@ -108,7 +108,7 @@ struct State {
 impl Default for State {
     fn default() -> Self {
         Self {
-            way: Way::Sought,
+            link: LinkState::Sought,
             number: None,
             epoch: 0,
             ledger: Ledger::new(LEDGER),
@@ -125,7 +125,7 @@ impl Default for State {
 
 /// Whether there is a way to the leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+enum LinkState {
     /// There is none yet: clients wait.
     Sought,
     /// No leader for longer than `cluster.hold`: clients that ask for something are closed.
@@ -212,7 +212,7 @@ impl Edge {
 
     /// `None`: this daemon leads, and items of another leader are old.
     fn lock_unless_leading(&self) -> Option<MutexGuard<'_, State>> {
-        Some(self.lock()).filter(|state| state.way != Way::Ours)
+        Some(self.lock()).filter(|state| state.link != LinkState::Ours)
     }
 
     // ---- for the link ----------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ impl Edge {
     }
 
     /// There is a way to a leader.
-    pub fn open_way(&self, welcome: &Welcome) {
+    pub fn open_link(&self, welcome: &Welcome) {
         let Some(mut state) = self.lock_unless_leading() else { return };
         clock::follow(&welcome.clock);
         // The same leader, by another link: it has kept the clients, and the numbers of commits go on.
@@ -236,7 +236,7 @@ impl Edge {
             state.close_clients(|member| member.has_spoken);
             state.ledger = Ledger::new(LEDGER);
         }
-        (state.way, state.number, state.epoch) = (Way::Open, Some(welcome.edge), welcome.epoch);
+        (state.link, state.number, state.epoch) = (LinkState::Open, Some(welcome.edge), welcome.epoch);
         self.durable.store(welcome.durable, Ordering::Release);
         self.failed.store(false, Ordering::Release);
         self.in_doubt.store(false, Ordering::Release);
@@ -264,9 +264,9 @@ impl Edge {
     }
 
     /// The way to the leader is lost. Requests without an answer are unknown.
-    pub fn close_way(&self) {
+    pub fn close_link(&self) {
         let Some(mut state) = self.lock_unless_leading() else { return };
-        state.way = Way::Sought;
+        state.link = LinkState::Sought;
         self.in_doubt.store(false, Ordering::Release);
         state.asks.clear();
         let unanswered = state.ledger.unanswered();
@@ -284,10 +284,10 @@ impl Edge {
     /// This daemon leads from now on, and its journal reaches this commit of the epoch before. Returns the mailboxes of
     /// the clients that go on, and the items that the engine needs for them, in order.
     pub fn hand_over(&self, epoch: u64, recovered: u64) -> Handover {
-        self.close_way();
+        self.close_link();
         let mut state = self.lock();
         // The link's thread may still have something of the leader before.
-        state.way = Way::Ours;
+        state.link = LinkState::Ours;
         clock::lead();
         let reached = if epoch == state.epoch + 1 { recovered } else { 0 };
         state.begin_epoch(reached);
@@ -319,22 +319,22 @@ impl Edge {
         // Those that have sent nothing yet have no place at the engine.
         let silent = state.clients.iter().filter(|(_, member)| !member.has_spoken && !member.is_evicted());
         handover.mailboxes.extend(silent.map(|(client, member)| (*client, Arc::clone(&member.mailbox))));
-        *state = State { way: Way::Ours, ..State::default() };
+        *state = State { link: LinkState::Ours, ..State::default() };
         handover
     }
 
     /// There has been no way for too long: clients that wait for one are closed.
     pub fn give_up(&self) {
         let mut state = self.lock();
-        if state.way == Way::Sought {
-            state.way = Way::Lost;
+        if state.link == LinkState::Sought {
+            state.link = LinkState::Lost;
             state.close_clients(|member| member.is_blocked);
         }
     }
 
     /// This daemon leads no more: its clients wait for another leader.
     pub fn begin(&self) {
-        self.lock().way = Way::Sought;
+        self.lock().link = LinkState::Sought;
     }
 
     /// Whether the leader has not yet done all that clients have asked.
@@ -351,7 +351,7 @@ impl Edge {
     }
 
     /// Handles the leader's items.
-    pub fn hear(&self, says: impl IntoIterator<Item = Say>) {
+    pub fn receive(&self, says: impl IntoIterator<Item = Say>) {
         let Some(mut state) = self.lock_unless_leading() else { return };
         let mut due = Vec::new();
         for say in says {
@@ -453,11 +453,11 @@ impl State {
         while let Some(item) = items.front() {
             let bytes = ITEM_BYTES + body_bytes(item);
             let Some(member) = self.clients.get_mut(&client) else { break };
-            if matches!(self.way, Way::Lost | Way::Ours) {
+            if matches!(self.link, LinkState::Lost | LinkState::Ours) {
                 member.mailbox.evict(Reason::ClosedByServer);
                 return Visited::UntilRung;
             }
-            if self.way == Way::Sought || self.under_way_bytes >= UNDER_WAY_MAX || member.is_full() {
+            if self.link == LinkState::Sought || self.under_way_bytes >= UNDER_WAY_MAX || member.is_full() {
                 if !std::mem::replace(&mut member.is_blocked, true) {
                     self.blocked.push(client);
                 }
@@ -513,7 +513,7 @@ impl State {
         if client.0 < OURSELVES {
             self.ledger.asked(&ask);
         }
-        if self.way == Way::Open {
+        if self.link == LinkState::Open {
             self.asks.push(ask);
         }
     }
@@ -699,7 +699,7 @@ impl Broker for Edge {
 
     fn ask(&self, command: Command) -> Result<Reply, Refusal> {
         let mut state = self.lock();
-        if state.way != Way::Open {
+        if state.link != LinkState::Open {
             return Err(Refusal::Unavailable);
         }
         state.asked += 1;
@@ -719,8 +719,8 @@ impl Broker for Edge {
     }
 
     fn health(&self) -> Health {
-        let has_way = self.lock().way == Way::Open && !self.in_doubt();
-        match (self.stopping.load(Ordering::Acquire), has_way && !self.failed.load(Ordering::Acquire)) {
+        let has_link = self.lock().link == LinkState::Open && !self.in_doubt();
+        match (self.stopping.load(Ordering::Acquire), has_link && !self.failed.load(Ordering::Acquire)) {
             (true, _) => Health::Stopping,
             (false, false) => Health::StoreFailed,
             (false, true) => Health::Serving,

@@ -54,7 +54,7 @@ pub struct EdgeClients {
     durable: u64,
     failed: bool,
     /// The time that was sent to the edge last, in milliseconds since boot.
-    told_ms: u64,
+    sent_ms: u64,
     /// The same of workers that wait for room.
     starved_ms: u64,
     /// The commit that the bell is to ring for.
@@ -114,7 +114,7 @@ impl EdgeClients {
             gate: 0,
             durable,
             failed,
-            told_ms: clock::since_boot_ms(),
+            sent_ms: clock::since_boot_ms(),
             starved_ms: 0,
             bell_for: 0,
             before: Vec::new(),
@@ -179,7 +179,7 @@ impl EdgeClients {
     /// # Errors
     ///
     /// No edge asks that.
-    pub fn hear(&mut self, ask: Ask) -> Result<(), &'static str> {
+    pub fn receive(&mut self, ask: Ask) -> Result<(), &'static str> {
         if ask.client().is_some_and(|client| !self.number.owns(client)) {
             return Err("a client of another edge");
         }
@@ -316,14 +316,14 @@ impl EdgeClients {
         }
         self.note_commits(says);
         let now_ms = clock::since_boot_ms();
-        let is_beat_since = |told_ms: u64| u128::from(now_ms.saturating_sub(told_ms)) >= BEAT.as_millis();
+        let is_beat_since = |sent_ms: u64| u128::from(now_ms.saturating_sub(sent_ms)) >= BEAT.as_millis();
         if self.hub.is_starved() && self.version >= Say::STARVED_SINCE && is_beat_since(self.starved_ms) {
             self.starved_ms = now_ms;
             says.push(Say::Starved);
         }
         // The edge takes everything up to here at once.
-        if !says.is_empty() || is_beat_since(self.told_ms) {
-            self.told_ms = now_ms;
+        if !says.is_empty() || is_beat_since(self.sent_ms) {
+            self.sent_ms = now_ms;
             says.push(Say::Clock(clock::read()));
         }
         !self.ready.is_empty()

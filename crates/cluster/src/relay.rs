@@ -22,24 +22,24 @@ const WAITING_MAX: usize = 8 << 20;
 /// How often daemons announce their connections to one another.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
 
-/// What the connections of this daemon publish, and the ways to other daemons.
+/// What the connections of this daemon publish, and the routes to other daemons.
 #[derive(Debug, Default)]
 pub struct Relay {
     protocols: Vec<Arc<dyn Publications>>,
-    ways: Mutex<BTreeMap<Way, Waiting>>,
+    routes: Mutex<BTreeMap<Route, Waiting>>,
 }
 
 /// Where messages go.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Way {
+pub enum Route {
     /// To the leader.
     Leader,
     /// To an edge.
     Edge(u32),
 }
 
-impl Way {
-    /// The way to an edge.
+impl Route {
+    /// The route to an edge.
     pub const fn to(edge: Edge) -> Self {
         Self::Edge(edge.number())
     }
@@ -53,11 +53,11 @@ struct Waiting {
     rung: Arc<Notify>,
 }
 
-/// A way that is open for as long as this lives.
+/// A route that is open for as long as this lives.
 #[derive(Debug)]
-pub struct OpenWay<'a> {
+pub struct OpenRoute<'a> {
     relay: &'a Relay,
-    way: Way,
+    route: Route,
 }
 
 impl Relay {
@@ -69,7 +69,7 @@ impl Relay {
                 protocols.push(it);
             }
         }
-        let relay = Arc::new(Self { protocols, ways: Mutex::default() });
+        let relay = Arc::new(Self { protocols, routes: Mutex::default() });
         for it in &relay.protocols {
             let (to, protocol) = (Arc::downgrade(&relay), it.protocol());
             it.forward(Box::new(move |message| {
@@ -97,15 +97,15 @@ impl Relay {
         }
     }
 
-    /// Opens a way. `rung` is notified when something waits for it.
-    pub fn open(&self, way: Way, rung: Arc<Notify>) -> OpenWay<'_> {
-        self.lock().insert(way, Waiting { messages: Vec::new(), bytes: 0, rung });
-        OpenWay { relay: self, way }
+    /// Opens a route. `rung` is notified when something waits for it.
+    pub fn open(&self, route: Route, rung: Arc<Notify>) -> OpenRoute<'_> {
+        self.lock().insert(route, Waiting { messages: Vec::new(), bytes: 0, rung });
+        OpenRoute { relay: self, route }
     }
 
-    /// Sends a message on every way but that by which it has come.
-    pub fn send(&self, from: Option<Way>, protocol: Protocol, message: &Bytes) {
-        for (_, waiting) in self.lock().iter_mut().filter(|(way, _)| Some(**way) != from) {
+    /// Sends a message on every route but that by which it has come.
+    pub fn send(&self, from: Option<Route>, protocol: Protocol, message: &Bytes) {
+        for (_, waiting) in self.lock().iter_mut().filter(|(route, _)| Some(**route) != from) {
             if waiting.bytes + message.len() > WAITING_MAX {
                 warn_limited!("relay", "a published message does not reach another daemon: too many wait for it");
                 continue;
@@ -116,25 +116,25 @@ impl Relay {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Way, Waiting>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Route, Waiting>> {
         // Nothing that holds this lock can panic half way through a change.
-        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl OpenWay<'_> {
+impl OpenRoute<'_> {
     /// What waits.
     pub fn take(&self) -> Vec<(Protocol, Bytes)> {
-        let mut ways = self.relay.lock();
-        let Some(waiting) = ways.get_mut(&self.way) else { return Vec::new() };
+        let mut routes = self.relay.lock();
+        let Some(waiting) = routes.get_mut(&self.route) else { return Vec::new() };
         waiting.bytes = 0;
         std::mem::take(&mut waiting.messages)
     }
 }
 
-impl Drop for OpenWay<'_> {
+impl Drop for OpenRoute<'_> {
     fn drop(&mut self) {
-        self.relay.lock().remove(&self.way);
+        self.relay.lock().remove(&self.route);
     }
 }
 
@@ -145,11 +145,11 @@ mod tests {
     #[test]
     fn a_message_goes_on_every_way_but_its_own_and_waits_are_bounded() {
         let relay = Relay::default();
-        let way = |number| relay.open(Way::Edge(number), Arc::default());
-        let (one, two) = (way(1), way(2));
-        relay.send(Some(Way::Edge(1)), Protocol::EVENTMQ, &Bytes::from_static(b"a"));
+        let route = |number| relay.open(Route::Edge(number), Arc::default());
+        let (one, two) = (route(1), route(2));
+        relay.send(Some(Route::Edge(1)), Protocol::EVENTMQ, &Bytes::from_static(b"a"));
         relay.send(None, Protocol::EVENTMQ, &Bytes::from_static(b"b"));
-        let texts = |way: &OpenWay<'_>| way.take().into_iter().map(|(_, message)| message).collect::<Vec<_>>();
+        let texts = |route: &OpenRoute<'_>| route.take().into_iter().map(|(_, message)| message).collect::<Vec<_>>();
         assert_eq!((texts(&one), texts(&two)), (vec!["b".into()], vec!["a".into(), "b".into()]));
         drop(two);
         let large = Bytes::from(vec![0; WAITING_MAX / 2]);

@@ -180,7 +180,7 @@ impl Cluster {
     pub fn finish(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.task.send_replace(Task::Stop);
-        self.edge.close_way();
+        self.edge.close_link();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -317,7 +317,7 @@ impl Follower {
                     ended = link::follow(&self.edge, &leader, &self.terms, (&self.view, &self.relay), tasks.clone()) => ended,
                     why = self.superseded() => Ok(why),
                 };
-                self.edge.close_way();
+                self.edge.close_link();
                 self.view.lost_link();
                 let Holder { name, link: address, .. } = leader;
                 let (Ok(why) | Err(why)) = &ended;

@@ -33,7 +33,7 @@ pub struct Budget {
     held: AtomicUsize,
     bytes_max: AtomicUsize,
     /// Bytes of jobs on their way to workers, which `held` does not contain.
-    handed: AtomicUsize,
+    handed_out: AtomicUsize,
     /// Published bytes may take half as much memory again.
     pub published: SharedBudget,
     members: Mutex<HashMap<ClientId, Arc<Mailbox>>>,
@@ -92,7 +92,7 @@ impl Budget {
     /// Bytes of jobs that may still be handed out.
     pub fn room(&self) -> u64 {
         let most = self.bytes_max.load(Ordering::Relaxed) / 2;
-        most.saturating_sub(self.handed.load(Ordering::Acquire)) as u64
+        most.saturating_sub(self.handed_out.load(Ordering::Acquire)) as u64
     }
 
     /// Clients wait for room: closes the connections that take nothing of their jobs.
@@ -141,7 +141,7 @@ impl Budget {
 
     /// The bytes that all connections hold, and their limit.
     pub fn used(&self) -> (usize, usize) {
-        let held = self.held.load(Ordering::Acquire) + self.handed.load(Ordering::Acquire);
+        let held = self.held.load(Ordering::Acquire) + self.handed_out.load(Ordering::Acquire);
         (held, self.bytes_max.load(Ordering::Relaxed))
     }
 }
@@ -169,7 +169,7 @@ impl Hold {
     pub fn on(event: &Event, last: &mut Option<(Bytes, Arc<Self>)>, budget: &Arc<Budget>) -> Option<Arc<Self>> {
         let bytes = event.large_body(SMALL_BYTES)?;
         if event.handed_out().is_some() {
-            budget.handed.fetch_add(bytes.len(), Ordering::AcqRel);
+            budget.handed_out.fetch_add(bytes.len(), Ordering::AcqRel);
             return Some(Arc::new(Self { budget: Arc::clone(budget), bytes: bytes.len(), is_job: true }));
         }
         if let Some((same, hold)) = last
@@ -187,7 +187,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let counted = if self.is_job { &self.budget.handed } else { &self.budget.held };
+        let counted = if self.is_job { &self.budget.handed_out } else { &self.budget.held };
         counted.fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }

@@ -105,7 +105,7 @@ struct Core {
     polling: HashSet<ClientId>,
     context: Context,
     /// Bytes for peers, each with its index among the context's events.
-    words: VecDeque<(usize, ClientId, Bytes)>,
+    own_bytes: VecDeque<(usize, ClientId, Bytes)>,
     /// Publications of this visit, with the mailboxes that they go to.
     publications: Vec<(Bytes, Vec<Arc<Mailbox>>)>,
     /// Mailboxes to ring for a commit, in order of commits.
@@ -137,7 +137,7 @@ impl Hub {
             ends: Ends::default(),
             polling: HashSet::default(),
             context: Context::new(clock::now(), rng),
-            words: VecDeque::new(),
+            own_bytes: VecDeque::new(),
             publications: Vec::new(),
             waiting: Waiting::new(),
             acknowledgements: 0,
@@ -339,7 +339,7 @@ impl Hub {
         let duty = if to_commit { self.duty(&mut core, in_turn) } else { CommitDuty::None };
         drop(core);
         warnings::log(noticed, &self.names);
-        publications.into_iter().for_each(|(words, to)| Publication::new(words, &self.budget).post(&to));
+        publications.into_iter().for_each(|(own_bytes, to)| Publication::new(own_bytes, &self.budget).post(&to));
         if earlier {
             self.deadline_moved.notify_one();
         }

@@ -13,6 +13,7 @@
 
 #![allow(clippy::new_without_default, clippy::len_without_is_empty, reason = "no caller is generic over them")]
 
+pub mod attempts;
 pub mod broker;
 pub mod budget;
 pub mod checkpoints;
@@ -25,7 +26,6 @@ pub mod names;
 pub mod published;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub mod tries;
 pub mod view;
 pub mod waker;
 pub mod waking;

@@ -19,7 +19,7 @@ use windlass_session::{Closer, Reason};
 use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
 use crate::published::{Publication, Published};
 use crate::waker::{ConnectionId, Waker};
-use crate::waking::{Bell, Door};
+use crate::waking::{Bell, Owner};
 
 #[cfg(test)]
 mod counts;
@@ -65,7 +65,7 @@ const KEPT_LETTERS_MAX: usize = 1 << 10;
 pub struct Mailbox {
     inner: Mutex<Inner>,
     /// Its place: the owner's thread, and the owner's place there. Another thread may take the owner over.
-    door: Door<(Arc<dyn Waker>, ConnectionId)>,
+    owner: Owner<(Arc<dyn Waker>, ConnectionId)>,
     overflowed: AtomicBool,
     /// Why the owner must end, if another part of the daemon requires it.
     close_reason: OnceLock<Reason>,
@@ -161,7 +161,7 @@ impl Mailbox {
         Self {
             inner: Mutex::default(),
             client: owner.1.client,
-            door: Door::new(owner),
+            owner: Owner::new(owner),
             overflowed: AtomicBool::new(false),
             close_reason: OnceLock::new(),
             len: AtomicUsize::new(0),
@@ -403,22 +403,22 @@ impl Mailbox {
 
     /// Makes the owner's thread look here.
     pub fn ring(&self) {
-        self.door.ring(|(waker, connection)| waker.wake_for(*connection));
+        self.owner.ring(|(waker, connection)| waker.wake_for(*connection));
     }
 
     /// Whether the owner was rung, and whether it will look here by itself.
     pub const fn bell(&self) -> &Bell {
-        self.door.bell()
+        self.owner.bell()
     }
 
     /// Whether the owner is on this thread.
     pub fn is_on(&self, waker: &Arc<dyn Waker>) -> bool {
-        self.door.is_at(|(at, _)| std::ptr::addr_eq(Arc::as_ptr(at), Arc::as_ptr(waker)))
+        self.owner.is_at(|(at, _)| std::ptr::addr_eq(Arc::as_ptr(at), Arc::as_ptr(waker)))
     }
 
     /// The owner has moved to this thread, and will look here next: a ring before that may have gone to the old one.
     pub fn move_to(&self, owner: (Arc<dyn Waker>, ConnectionId)) {
-        self.door.move_to(owner);
+        self.owner.move_to(owner);
     }
 
     /// Adds one piece of mail, as [`Filling::push`] does.
@@ -536,7 +536,7 @@ mod tests {
             Mail::Event(Event::Reply(tag, Reply::Empty)) => format!("no job {}", tag.0),
             Mail::Event(_) => "event".to_owned(),
             Mail::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Mail::Posted(published) => format!("posted {}", published.words().len()),
+            Mail::Posted(published) => format!("posted {}", published.data().len()),
         };
         mail.into_iter().map(name).collect()
     }

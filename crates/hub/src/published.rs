@@ -30,7 +30,7 @@ pub struct SharedBudget {
 /// Bytes on their way to the mailboxes of several connections. They exist once, and count once.
 #[derive(Debug)]
 pub struct Publication {
-    words: Bytes,
+    data: Bytes,
     budget: Arc<Budget>,
     counted: AtomicBool,
 }
@@ -60,8 +60,8 @@ impl SharedBudget {
 
 impl Publication {
     /// Bytes that a connection publishes.
-    pub fn new(words: Bytes, budget: &Arc<Budget>) -> Arc<Self> {
-        Arc::new(Self { words, budget: Arc::clone(budget), counted: AtomicBool::new(false) })
+    pub fn new(data: Bytes, budget: &Arc<Budget>) -> Arc<Self> {
+        Arc::new(Self { data, budget: Arc::clone(budget), counted: AtomicBool::new(false) })
     }
 
     /// Puts the bytes into these mailboxes, as far as there is room, and rings them.
@@ -93,22 +93,22 @@ impl Publication {
     }
 
     fn weight(&self) -> usize {
-        PLACE_BYTES + self.words.len()
+        PLACE_BYTES + self.data.len()
     }
 }
 
 impl Drop for Publication {
     fn drop(&mut self) {
         if *self.counted.get_mut() {
-            self.budget.published.let_go(self.words.len());
+            self.budget.published.let_go(self.data.len());
         }
     }
 }
 
 impl Published {
     /// The bytes.
-    pub fn words(&self) -> &[u8] {
-        &self.publication.words
+    pub fn data(&self) -> &[u8] {
+        &self.publication.data
     }
 
     /// Its weight in a mailbox.

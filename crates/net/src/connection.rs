@@ -1,6 +1,6 @@
 //! One connection: its socket, its session, and all that waits between them. Independent of the protocol.
 //!
-//! The connection never waits. Its thread calls it in turns, together with all others that have something to do: `hear`
+//! The connection never waits. Its thread calls it in turns, together with all others that have something to do: `begin_turn`
 //! reads and lets the session make commands, the thread visits the engine with the commands of all, `answer` passes the
 //! session its mail and writes once, and `next` returns what the connection waits for.
 //!
@@ -26,12 +26,14 @@ use windlass_engine::{Reading, Rights, Timestamp};
 use windlass_session::{Closer, Item, Outbox, Reason, Session};
 
 use self::ahead::Ahead;
+use self::deferred::Deferred;
 use self::hand_outs::HandOuts;
-use self::unhurried::Unhurried;
+pub(crate) use self::phase::End;
+use self::phase::Phase;
 use self::watch::Watch;
 use crate::output::Output;
 use crate::patience::{Patience, Pending};
-use crate::places::Guest;
+use crate::places::Admission;
 use crate::stops::StopRequests;
 use crate::stream::Stream;
 use crate::traffic::{Counts, NO_HANDSHAKE, Traffic};
@@ -45,10 +47,12 @@ mod ahead;
 #[cfg(test)]
 mod amounts;
 mod deadlines;
+mod deferred;
 mod hand_outs;
 #[cfg(test)]
 mod in_hand;
 mod input;
+mod phase;
 mod stop;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -56,7 +60,6 @@ pub(crate) mod tests;
 mod times;
 #[cfg(test)]
 mod turns;
-mod unhurried;
 mod watch;
 mod work;
 
@@ -122,67 +125,83 @@ pub(crate) type Greet = Box<dyn FnOnce(Arc<dyn Closer>) -> Box<dyn Session> + Se
 /// One connection, with its stream, session and buffers.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: Box<dyn Stream>,
-    session: Box<dyn Session>,
     id: ConnectionId,
     shared: Shared,
     counts: Arc<Counts>,
-    /// Complete messages that the session had received when they were counted last.
-    messages: u64,
-    mailbox: Arc<Mailbox>,
-    input: BytesMut,
-    output: Output,
-    /// Bytes written since it opened.
-    written: u64,
-    hand_outs: HandOuts,
-    ahead: Ahead,
-    unhurried: Unhurried,
+    /// The connection's place, which another connection may take while the peer is silent.
+    admission: Admission,
+    io: Io,
+    session: Box<dyn Session>,
+    phase: Phase,
+    /// The daemon stops. Then the connection parts from a peer that goes on sending.
+    parts_at: Option<Timestamp>,
+    now: Timestamp,
+    active_at: Timestamp,
+    incoming: Incoming,
     outbox: Outbox,
-    /// The peer's requests that are not done yet.
-    items: VecDeque<Item>,
-    /// None of the items has been tried yet.
-    is_new: bool,
-    /// The broker's answer to the last visit.
-    visited: Visited,
-    watch: Watch,
-    /// Input bytes that produced `items`.
-    fed_bytes: usize,
+    work: Work,
+    mailbox: Arc<Mailbox>,
     mail: Vec<Mail>,
-    /// Posted mail was left in the mailbox, and with it other mail of this many bytes.
-    left_behind: Option<usize>,
+    outgoing: Outgoing,
+    watch: Watch,
+}
+
+/// The socket, and what the kernel has reported of it.
+#[derive(Debug)]
+struct Io {
+    stream: Box<dyn Stream>,
     /// The socket may have bytes.
     readable: bool,
     /// The socket may take bytes.
     writable: bool,
     /// The end of the peer's bytes is in the socket.
     closed: bool,
+    /// The peer sends no more.
+    eof: bool,
     /// In this turn the peer has sent something, and something was written.
     was_read: bool,
     was_written: bool,
-    /// The TLS handshake must be complete then; `None` if it is.
-    shaking_until: Option<Timestamp>,
-    /// The peer sends no more.
-    eof: bool,
-    /// Why the connection ends, once everything due is sent.
-    ending: Option<Reason>,
-    /// Why the connection ends at once.
-    over: Option<End>,
-    /// The daemon stops.
-    stopping: bool,
-    /// Then the connection parts from a peer that goes on sending.
-    parts_at: Timestamp,
+}
+
+/// What the peer has sent, on its way to the session.
+#[derive(Debug, Default)]
+struct Incoming {
+    input: BytesMut,
+    /// Complete messages that the session had received when they were counted last.
+    messages: u64,
+    /// The message that has begun and not ended.
+    pending: Pending,
+    /// Input bytes that produced the items.
+    fed_bytes: usize,
+    /// Bytes that the connection may read in this turn.
+    share_bytes: usize,
     /// The last bytes read end in a wait for a job.
     waits: bool,
     /// Reading is paused until the peer or the disk has caught up.
     paused: bool,
-    now: Timestamp,
-    /// Bytes that the connection may read in this turn.
-    share_bytes: usize,
-    heard_at: Timestamp,
-    /// The message that has begun and not ended.
-    pending: Pending,
-    /// The connection's place, which another connection may take while the peer is silent.
-    guest: Guest,
+}
+
+/// The peer's requests that are not done yet.
+#[derive(Debug)]
+struct Work {
+    items: VecDeque<Item>,
+    /// None of the items has been tried yet.
+    is_new: bool,
+    /// The broker's answer to the last visit.
+    visited: Visited,
+}
+
+/// What the peer must still take.
+#[derive(Debug)]
+struct Outgoing {
+    output: Output,
+    /// Bytes written since the connection opened.
+    written: u64,
+    hand_outs: HandOuts,
+    ahead: Ahead,
+    deferred: Deferred,
+    /// Posted mail was left in the mailbox, and with it other mail of this many bytes.
+    left_behind: Option<usize>,
 }
 
 /// The time of a turn, the state of the daemon, and what each connection may read.
@@ -219,16 +238,6 @@ pub(crate) enum Next {
     Over(End),
 }
 
-/// How a connection ended.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum End {
-    #[error(transparent)]
-    Closed(#[from] Reason),
-    /// Its TLS handshake failed.
-    #[error(transparent)]
-    NoHandshake(#[from] io::Error),
-}
-
 impl Connection {
     /// A connection that begins with a handshake of at most this long, if its stream has one.
     pub(crate) fn new(
@@ -237,7 +246,7 @@ impl Connection {
         greet: Greet,
         (waker, id): (Arc<dyn Waker>, ConnectionId),
         (shared, counts): (&Shared, Arc<Counts>),
-        (guest, rights): (Guest, Rights),
+        (admission, rights): (Admission, Rights),
         now: Timestamp,
     ) -> Self {
         let shared = shared.renewed();
@@ -248,47 +257,42 @@ impl Connection {
         let session = greet(Arc::<Mailbox>::clone(&mailbox));
         budget.enter(id.client, Arc::clone(&mailbox));
         broker.open(id.client, Arc::clone(&mailbox));
-        guest.can_be_reached(&mailbox);
-        Self {
+        admission.can_be_reached(&mailbox);
+        let io = Io {
             stream,
-            session,
-            id,
-            shared,
-            counts,
-            messages: 0,
-            mailbox,
-            input: BytesMut::new(),
+            readable: true,
+            writable: true,
+            closed: false,
+            eof: false,
+            was_read: false,
+            was_written: false,
+        };
+        let outgoing = Outgoing {
             output: Output::default(),
             written: 0,
             hand_outs: HandOuts::default(),
             ahead: Ahead::new(),
-            unhurried: Unhurried::default(),
-            outbox: Outbox::new(id.client).with_rights(rights),
-            items: VecDeque::new(),
-            is_new: false,
-            visited: Visited::All,
-            watch: Watch::default(),
-            fed_bytes: 0,
-            mail: Vec::new(),
+            deferred: Deferred::default(),
             left_behind: None,
-            readable: true,
-            writable: true,
-            closed: false,
-            was_read: false,
-            was_written: false,
-            shaking_until: Some(clock::after(now, handshake_max)),
-            eof: false,
-            ending: None,
-            over: None,
-            stopping: false,
-            parts_at: Timestamp::NEVER,
-            waits: false,
-            paused: false,
+        };
+        Self {
+            id,
+            shared,
+            counts,
+            admission,
+            io,
+            session,
+            phase: Phase::Handshake(clock::after(now, handshake_max)),
+            parts_at: None,
             now,
-            share_bytes: 0,
-            heard_at: now,
-            pending: Pending::default(),
-            guest,
+            active_at: now,
+            incoming: Incoming::default(),
+            outbox: Outbox::new(id.client).with_rights(rights),
+            work: Work { items: VecDeque::new(), is_new: false, visited: Visited::All },
+            mailbox,
+            mail: Vec::new(),
+            outgoing,
+            watch: Watch::default(),
         }
     }
 
@@ -307,47 +311,47 @@ impl Connection {
 
     /// How many items, nearly all of them commands, wait for the engine.
     pub(crate) fn commands(&self) -> usize {
-        self.items.len()
+        self.work.items.len()
     }
 
     /// What the thread waits for on behalf of this connection.
     pub(crate) fn source(&mut self) -> &mut dyn Source {
-        self.stream.source()
+        self.io.stream.source()
     }
 
     /// The kernel reports that the socket has bytes, or takes bytes.
     pub(crate) const fn notice(&mut self, readable: bool, writable: bool, closed: bool) {
-        self.readable |= readable;
-        self.writable |= writable;
-        self.closed |= closed;
+        self.io.readable |= readable;
+        self.io.writable |= writable;
+        self.io.closed |= closed;
         self.watch.wake();
     }
 
     /// The mailbox was rung.
     pub(crate) fn rung(&mut self) {
         self.watch.wake();
-        if self.visited == Visited::UntilRung {
-            self.visited = Visited::Part;
+        if self.work.visited == Visited::UntilRung {
+            self.work.visited = Visited::Part;
         }
     }
 
     /// Whether the kernel must report when the socket takes bytes.
     pub(crate) const fn waits_to_write(&self) -> bool {
-        !self.writable
+        !self.io.writable
     }
 
     /// Begins a turn: learns what has happened since the last one, and lets the session make commands of it.
-    pub(crate) fn hear(&mut self, turn: &Turn) {
+    pub(crate) fn begin_turn(&mut self, turn: &Turn) {
         self.now = turn.reading.now;
-        self.share_bytes = turn.share_bytes;
+        self.incoming.share_bytes = turn.share_bytes;
         self.outbox.set_skew_ms(turn.reading.clock.skew_ms);
         if self.mailbox.bell().attend() {
             self.rung();
         }
         self.end_watch();
-        (self.was_read, self.was_written) = (false, false);
-        self.ahead.begin_turn(self.now);
-        if self.shaking_until.is_some() && !self.shake_hands(turn.stopping) {
+        (self.io.was_read, self.io.was_written) = (false, false);
+        self.outgoing.ahead.begin_turn(self.now);
+        if self.is_shaking() && !self.shake_hands(turn.stopping) {
             return;
         }
         if turn.stopping {
@@ -356,12 +360,12 @@ impl Connection {
         let is_due = self.session.next_deadline().is_some_and(|at| at <= self.now);
         self.read_socket(is_due);
         // Bytes that waited in the socket count before a deadline does.
-        if !self.was_read
+        if !self.io.was_read
             && let Some(why) = self.times_out()
         {
             self.end(why);
         }
-        if is_due && self.ending.is_none() {
+        if is_due && !self.is_ending() {
             self.tick();
         }
         self.send_outbox();
@@ -369,31 +373,31 @@ impl Connection {
 
     /// Whether bytes, or their end, have arrived in this turn.
     pub(crate) const fn has_read(&self) -> bool {
-        self.was_read
+        self.io.was_read
     }
 
     /// Goes on with the handshake. Returns whether the connection is open.
     fn shake_hands(&mut self, stopping: bool) -> bool {
-        if std::mem::take(&mut self.readable) {
-            self.guest.shakes_hands();
+        if std::mem::take(&mut self.io.readable) {
+            self.admission.shakes_hands();
         }
-        match self.stream.shake_hands() {
+        match self.io.stream.shake_hands() {
             Ok(true) => {
-                self.shaking_until = None;
-                self.readable = true;
-                self.heard_at = self.now;
+                self.phase = Phase::Open;
+                self.io.readable = true;
+                self.active_at = self.now;
                 self.session.on_open(self.now, &mut self.outbox);
                 return true;
             }
             Ok(false) if stopping => self.end(Reason::Shutdown),
-            Ok(false) if self.shaking_until.is_some_and(|until| until <= self.now) => {
-                self.over = Some(End::NoHandshake(io::ErrorKind::TimedOut.into()));
+            Ok(false) if matches!(self.phase, Phase::Handshake(until) if until <= self.now) => {
+                self.phase = Phase::Over(End::NoHandshake(io::ErrorKind::TimedOut.into()));
             }
             // The kernel reports when it takes the rest of our part.
-            Ok(false) => self.writable &= !self.stream.has_unwritten(),
+            Ok(false) => self.io.writable &= !self.io.stream.has_unwritten(),
             // A load balancer asks whether the port is open, or a client has changed its mind.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => self.end(Reason::PeerClosed),
-            Err(error) => self.over = Some(End::NoHandshake(error)),
+            Err(error) => self.phase = Phase::Over(End::NoHandshake(error)),
         }
         false
     }
@@ -401,14 +405,14 @@ impl Connection {
     /// Reads, if the connection may, and passes the bytes to the session. `is_due`: a deadline of the session has come.
     /// With many sockets, the kernel may not have reported yet that this one has bytes.
     fn read_socket(&mut self, is_due: bool) {
-        if !self.begin_reading() || !(self.readable || is_due) {
+        if !self.begin_reading() || !(self.io.readable || is_due) {
             return;
         }
         match self.read() {
             Ok(read) => {
-                self.was_read = true;
-                self.eof = read == 0;
-                self.heard(read);
+                self.io.was_read = true;
+                self.io.eof = read == 0;
+                self.received(read);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => self.lose_peer(),
@@ -416,31 +420,34 @@ impl Connection {
     }
 
     /// Handles bytes, or their end, that have arrived.
-    fn heard(&mut self, read: usize) {
+    fn received(&mut self, read: usize) {
         if self.shared.bounds.idle_max.is_some() {
-            self.heard_at = self.now;
+            self.active_at = self.now;
         }
-        if let Some(reason) = self.guest.spoke(self.input.first().copied()) {
+        if let Some(reason) = self.admission.spoke(self.incoming.input.first().copied()) {
             return self.outbox.hang_up(reason);
         }
         self.counts.received(read);
-        self.pending.came(read);
+        self.incoming.pending.came(read);
         self.feed();
-        self.waits = self.input.is_empty() && self.outbox.ends_in_waiting();
-        if self.eof {
+        self.incoming.waits = self.incoming.input.is_empty() && self.outbox.ends_in_waiting();
+        if self.io.eof {
             self.session.on_eof(self.now, &mut self.outbox);
         }
     }
 
     /// For how long, from now on, the connection holds all its output back in case more follows.
     pub(crate) fn holds_back(&self) -> Option<Duration> {
-        let holds = self.unhurried.is_all_of(self.output.len()) && !self.eof && !self.stopping && self.ending.is_none();
+        let holds = self.outgoing.deferred.is_all_of(self.outgoing.output.len())
+            && !self.io.eof
+            && !self.is_stopping()
+            && !self.is_ending();
         holds.then_some(self.shared.bounds.hold_max).filter(|time| !time.is_zero())
     }
 
     /// The bytes that the connection holds back have waited long enough.
     pub(crate) fn hold_no_longer(&mut self) {
-        self.unhurried.end();
+        self.outgoing.deferred.end();
     }
 
     /// Writes once, as much as one turn may.
@@ -448,61 +455,50 @@ impl Connection {
         if self.holds_back().is_some() {
             return;
         }
-        let waiting = self.output.len();
-        let output = self.output.next();
+        let waiting = self.outgoing.output.len();
+        let output = self.outgoing.output.next();
         let output = output.get(..WRITE_HIGH_BYTES).unwrap_or(output);
-        if !self.writable || (output.is_empty() && !self.stream.has_unwritten()) {
+        if !self.io.writable || (output.is_empty() && !self.io.stream.has_unwritten()) {
             return;
         }
-        match self.stream.write(output) {
+        match self.io.stream.write(output) {
             Ok(0) if !output.is_empty() => self.lose_peer(),
             Ok(written) => {
                 self.counts.sent(written);
-                self.was_written = written > 0;
-                self.output.advance(written);
-                self.written += written as u64;
-                if !self.hand_outs.is_empty() {
-                    let jobs = self.hand_outs.written(self.written);
+                self.io.was_written = written > 0;
+                self.outgoing.output.advance(written);
+                self.outgoing.written += written as u64;
+                if !self.outgoing.hand_outs.is_empty() {
+                    let jobs = self.outgoing.hand_outs.written(self.outgoing.written);
                     self.mailbox.moved(self.now);
                     if jobs > 0 {
                         self.shared.broker.sent_jobs(self.id.client, jobs);
                     }
                 }
-                if self.was_written {
-                    self.ahead.progress(self.output.len());
+                if self.io.was_written {
+                    self.outgoing.ahead.progress(self.outgoing.output.len());
                 }
-                self.unhurried.written(waiting);
-                if self.stopping {
-                    self.heard_at = self.now;
+                self.outgoing.deferred.written(waiting);
+                if self.is_stopping() {
+                    self.active_at = self.now;
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.io.writable = false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => self.lose_peer(),
         }
     }
 
-    /// The socket is of no use any more.
-    fn lose_peer(&mut self) {
-        let why = self.ending.take().unwrap_or(Reason::PeerClosed);
-        self.end(why);
-    }
-
     /// Its place.
-    pub(crate) const fn guest(&self) -> &Guest {
-        &self.guest
-    }
-
-    /// Ends the connection at once. The first reason counts.
-    pub(crate) fn end(&mut self, why: Reason) {
-        self.over.get_or_insert(End::Closed(why));
+    pub(crate) const fn admission(&self) -> &Admission {
+        &self.admission
     }
 
     /// The connection has ended: the jobs go back that the peer has not got. A peer that ended amid a job may have
     /// failed because of it.
     pub(crate) fn give_back(&mut self, end: &End) {
         let is_ours = matches!(end, End::Closed(Reason::Limit(_)));
-        self.mailbox.give_back(self.hand_outs.unsent(self.written, is_ours));
+        self.mailbox.give_back(self.outgoing.hand_outs.unsent(self.outgoing.written, is_ours));
     }
 
     /// The connection has ended.
@@ -516,48 +512,53 @@ impl Connection {
     /// What the connection waits for after its turn.
     pub(crate) fn next(&mut self) -> Next {
         self.check_limits();
-        if let Some(end) = self.over.take() {
-            return Next::Over(end);
+        match &self.phase {
+            Phase::Over(_) => return Next::Over(self.phase.end()),
+            Phase::Handshake(until) => return Next::Wait(Some(*until)),
+            Phase::Open | Phase::Ending(_) => {}
         }
-        if self.shaking_until.is_some() {
-            return Next::Wait(self.shaking_until);
+        if self.io.was_read && self.is_answered_with_nothing() {
+            self.io.stream.acknowledge();
         }
-        if self.was_read && self.is_answered_with_nothing() {
-            self.stream.acknowledge();
-        }
-        let is_quiet = self.items.is_empty() && self.mailbox.is_settled() && self.output.is_empty();
-        if is_quiet && let Some(why) = self.ending.take() {
-            return Next::Over(End::Closed(why));
+        let is_quiet = self.work.items.is_empty() && self.mailbox.is_settled() && self.outgoing.output.is_empty();
+        if is_quiet && self.is_ending() {
+            return Next::Over(self.phase.end());
         }
         let reading = self.begin_reading();
-        let may_write = self.writable && !self.output.is_empty() && self.holds_back().is_none();
-        if (reading && self.readable) || may_write || self.may_visit() || self.has_got_room() || self.is_to_part() {
+        let may_write = self.io.writable && !self.outgoing.output.is_empty() && self.holds_back().is_none();
+        if (reading && self.io.readable) || may_write || self.may_visit() || self.has_got_room() || self.is_to_part() {
             return Next::Turn;
         }
-        let is_stuck = self.paused && self.readable && !self.writable && self.room() == 0;
-        self.ahead.end_turn(is_stuck, self.now);
+        let is_stuck = self.incoming.paused && self.io.readable && !self.io.writable && self.room() == 0;
+        self.outgoing.ahead.end_turn(is_stuck, self.now);
         self.begin_watch();
         Next::Wait(self.deadline(reading))
     }
 
     /// Whether the bytes just read get no answer, now or after a commit, although the peer may be about to send more.
     fn is_answered_with_nothing(&self) -> bool {
-        let answered =
-            self.was_written || !self.output.is_empty() || !self.mailbox.is_settled() || !self.items.is_empty();
-        !answered && !self.waits && !self.eof && self.ending.is_none()
+        let answered = self.io.was_written
+            || !self.outgoing.output.is_empty()
+            || !self.mailbox.is_settled()
+            || !self.work.items.is_empty();
+        !answered && !self.incoming.waits && !self.io.eof && !self.is_ending()
     }
 
     /// Ends the connection if it holds more than it may, or if another part of the daemon requires it. Reports the
     /// memory that it holds, if it has changed much.
     fn check_limits(&mut self) {
         let Bounds { outbound_bytes_max, .. } = self.shared.bounds;
-        if self.mailbox.overflowed() || self.output.len() > outbound_bytes_max {
+        if self.mailbox.overflowed() || self.outgoing.output.len() > outbound_bytes_max {
             return self.end(Reason::Limit("outbound_bytes_max"));
         }
-        let jobs = self.hand_outs.bytes();
-        let others = self.output.allocated().saturating_sub(jobs);
-        let own = self.input.capacity() + others + self.session.held_bytes();
-        let to_do = if self.items.is_empty() { 0 } else { self.fed_bytes + size_of::<Item>() * self.items.len() };
+        let jobs = self.outgoing.hand_outs.bytes();
+        let others = self.outgoing.output.allocated().saturating_sub(jobs);
+        let own = self.incoming.input.capacity() + others + self.session.held_bytes();
+        let to_do = if self.work.items.is_empty() {
+            0
+        } else {
+            self.incoming.fed_bytes + size_of::<Item>() * self.work.items.len()
+        };
         let held = own + to_do;
         self.mailbox.set_unsent(jobs, others);
         let before = self.mailbox.buffers().bytes();
@@ -566,37 +567,27 @@ impl Connection {
         }
         self.shared.budget.relieve();
         if let Some(why) = self.mailbox.close_reason() {
-            self.over.get_or_insert(End::Closed(why.clone()));
+            self.end(why.clone());
         }
     }
 
     fn wants_to_read(&self) -> bool {
-        let room = self.input.len() < self.shared.bounds.read_bytes_max || self.session.needs_bytes() > 0;
-        room && !self.eof && self.ending.is_none() && self.items.is_empty() && self.has_room()
+        let room = self.incoming.input.len() < self.shared.bounds.read_bytes_max || self.session.needs_bytes() > 0;
+        room && !self.io.eof && !self.is_ending() && self.work.items.is_empty() && self.has_room()
     }
 
     /// Returns whether to read now. The peer must not be blamed for a time in which nothing was read from it.
     fn begin_reading(&mut self) -> bool {
         let reading = self.wants_to_read();
-        if reading && self.paused {
+        if reading && self.incoming.paused {
             self.session.reset_liveness(self.now);
-            self.pending.resume(self.now);
+            self.incoming.pending.resume(self.now);
         }
-        self.paused = !reading && !self.eof && self.ending.is_none();
-        if self.paused {
-            self.pending.pause(self.now);
+        self.incoming.paused = !reading && !self.io.eof && !self.is_ending();
+        if self.incoming.paused {
+            self.incoming.pending.pause(self.now);
         }
         reading
-    }
-}
-
-impl End {
-    /// Whether the peer has failed to show who it is.
-    pub(crate) fn is_failed_login(&self) -> bool {
-        match self {
-            Self::Closed(reason) => *reason == Reason::WrongPassword,
-            Self::NoHandshake(error) => error.kind() == io::ErrorKind::PermissionDenied,
-        }
     }
 }
 

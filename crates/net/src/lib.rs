@@ -3,7 +3,7 @@
 //!
 //! Reading order: `listen` (accepts) · `serving` (threads and their turns) · `connection` (one socket, no protocol) ·
 //! `output` (bytes that wait to be written) · `places`, `rates`, `patience` (limits on connections and time) · `stream`
-//! and `tls` (sockets) · `handed` (sockets of a service manager) · `client` (parts of the daemon that are no connections)
+//! and `tls` (sockets) · `inherited` (sockets of a service manager) · `client` (parts of the daemon that are no connections)
 //! · `settings` (the section `[server]`).
 //!
 //! # Invariants
@@ -15,7 +15,7 @@
 pub mod client;
 pub mod connection;
 pub mod file_mode;
-pub mod handed;
+pub mod inherited;
 pub mod listen;
 mod output;
 pub mod patience;

@@ -21,8 +21,8 @@ use windlass_session::protocol::Endpoint;
 
 use crate::client::Clients;
 use crate::connection::{Bounds, Shared};
-use crate::handed::Handed;
-use crate::places::{FAILED_LOGINS, Full, Guest, PlaceLimits, Places};
+use crate::inherited::Inherited;
+use crate::places::{Admission, FAILED_LOGINS, Full, PlaceLimits, Places};
 use crate::served::Served;
 use crate::serving::{Arrival, Label, ThreadSlots};
 use crate::settings::Server;
@@ -154,11 +154,11 @@ impl Acceptor {
     }
 
     /// Waits for a place for a connection. `None`: the connection must be closed.
-    async fn place(&self, info: &ClientInfo, endpoint: &Endpoint, counts: &Counts) -> Option<Guest> {
+    async fn place(&self, info: &ClientInfo, endpoint: &Endpoint, counts: &Counts) -> Option<Admission> {
         let (protocol, peer) = (endpoint.name, &*info.address);
         loop {
             match self.places.take(protocol, peer, endpoint.is_admin) {
-                Ok(guest) => return Some(guest),
+                Ok(admission) => return Some(admission),
                 Err(Full::Yet) => {
                     warn_limited!("wait", protocol, peer, "too many connections: new ones wait");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -179,7 +179,7 @@ impl Acceptor {
         &self,
         (socket, info): (Accepted, ClientInfo),
         Served { endpoint, sessions, tls }: &Served,
-        guest: Guest,
+        admission: Admission,
         rights: Rights,
     ) -> io::Result<()> {
         let (stream, handshake_max): (Box<dyn Stream>, _) = match (socket, tls) {
@@ -198,7 +198,7 @@ impl Acceptor {
             handshake_max,
             greet: Box::new(move |post| sessions(info, post)),
             client,
-            guest,
+            admission,
             rights,
             label: Label { span, protocol, peer },
             token: self.tasks.token(),
@@ -209,19 +209,19 @@ impl Acceptor {
 
 /// Binds every socket address that `listen` stands for and that was not handed over. Skips addresses that this machine
 /// does not have, unless that leaves none: `localhost` often has an IPv6 address where there is no IPv6.
-pub fn bind(listen: &ListenAddress, server: &Server, handed: &mut Handed) -> io::Result<Vec<Bound>> {
-    bind_all(listen, listen.resolve()?, server, handed)
+pub fn bind(listen: &ListenAddress, server: &Server, inherited: &mut Inherited) -> io::Result<Vec<Bound>> {
+    bind_all(listen, listen.resolve()?, server, inherited)
 }
 
 fn bind_all(
     listen: &ListenAddress,
     addresses: Vec<Address>,
     server: &Server,
-    handed: &mut Handed,
+    inherited: &mut Inherited,
 ) -> io::Result<Vec<Bound>> {
     let (mut bound, mut missing) = (Vec::new(), None);
     for address in addresses {
-        match handed.take(&address).map_or_else(|| bind_one(&address, server), Ok) {
+        match inherited.take(&address).map_or_else(|| bind_one(&address, server), Ok) {
             Ok(listener) => bound.push(listener),
             Err(error) if is_not_ours(&error) => {
                 tracing::warn!(%listen, %address, %error, "skipped an address that this machine does not have");
@@ -391,7 +391,7 @@ impl Bound {
                 let let_in = async {
                     let accepted = self.next(&acceptor.keep_alive).await?;
                     match acceptor.place(&accepted.1, &served.endpoint, &counts).await {
-                        Some(guest) => acceptor.enter(accepted, &served, guest, rights),
+                        Some(admission) => acceptor.enter(accepted, &served, admission, rights),
                         None => Ok(()),
                     }
                 };
@@ -455,7 +455,7 @@ mod tests {
         let bound = |addresses: &[SocketAddr]| {
             let addresses = addresses.iter().copied().map(Address::Tcp).collect();
             let listen = "localhost:0".parse().unwrap();
-            let bound = bind_all(&listen, addresses, &Server::default(), &mut Handed::default());
+            let bound = bind_all(&listen, addresses, &Server::default(), &mut Inherited::default());
             bound.map(|bound| bound.len()).map_err(|error| error.kind())
         };
         assert_eq!(bound(&[own, own]), Ok(2));
@@ -471,7 +471,7 @@ mod tests {
         let listens = ["127.0.0.1:0".to_owned(), format!("unix:{}", path.display())];
         for (listen, address) in listens.into_iter().zip(["127.0.0.1", ""]) {
             let listen = listen.parse().unwrap();
-            let bound = bind(&listen, &Server::default(), &mut Handed::default()).unwrap().remove(0);
+            let bound = bind(&listen, &Server::default(), &mut Inherited::default()).unwrap().remove(0);
             let _peer: Box<dyn std::any::Any> = match bound.address().unwrap() {
                 Address::Tcp(address) => Box::new(std::net::TcpStream::connect(address).unwrap()),
                 Address::Unix(path) => Box::new(std::os::unix::net::UnixStream::connect(path).unwrap()),
@@ -494,7 +494,7 @@ mod tests {
             ..Server::default()
         };
         server.keepalive_count = 3;
-        let bound = bind(&listen, &server, &mut Handed::default()).unwrap();
+        let bound = bind(&listen, &server, &mut Inherited::default()).unwrap();
         let [Bound::Tcp(listener)] = &bound[..] else { panic!("{bound:?}") };
         let _peer = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
@@ -524,10 +524,10 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let listen: ListenAddress = format!("ipc://{}", path.display()).parse().unwrap();
         let server = Server { unix_mode: "0600".parse().unwrap(), ..Server::default() };
-        let bound = bind(&listen, &server, &mut Handed::default()).unwrap();
+        let bound = bind(&listen, &server, &mut Inherited::default()).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(bind(&listen, &server, &mut Handed::default()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(bind(&listen, &server, &mut Inherited::default()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         let [Bound::Unix(listener, _)] = &bound[..] else { panic!("{bound:?}") };
         let _peer = std::os::unix::net::UnixStream::connect(&path).unwrap();
         listener.accept().await.unwrap();
@@ -594,7 +594,7 @@ mod tests {
     async fn an_address_of_another_machine_is_an_error_if_there_is_no_other() {
         // TEST-NET-1 of RFC 5737: no machine has it.
         let listen: ListenAddress = "192.0.2.1:0".parse().unwrap();
-        let error = bind(&listen, &Server::default(), &mut Handed::default()).unwrap_err();
+        let error = bind(&listen, &Server::default(), &mut Inherited::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
         let address: SocketAddr = "192.0.2.1:0".parse().unwrap();
         assert!(is_not_ours(&bind_one(&Address::Tcp(address), &Server::default()).unwrap_err()));

@@ -20,13 +20,13 @@ pub(crate) struct Output {
 
 #[derive(Debug)]
 struct Chunk {
-    words: Words,
+    data: Data,
     /// Memory that it takes up, including bytes that are already written.
     allocated: usize,
 }
 
 #[derive(Debug)]
-enum Words {
+enum Data {
     /// More may be appended.
     Own(BytesMut),
     /// Others may have them, too.
@@ -49,68 +49,68 @@ impl Output {
     }
 
     /// Appends a copy.
-    pub(crate) fn copy(&mut self, words: &[u8]) {
-        self.len += words.len();
+    pub(crate) fn copy(&mut self, data: &[u8]) {
+        self.len += data.len();
         match self.chunks.back_mut() {
-            Some(Chunk { words: Words::Own(last), allocated }) if last.len() + words.len() <= LARGE_BYTES => {
-                last.extend_from_slice(words);
+            Some(Chunk { data: Data::Own(last), allocated }) if last.len() + data.len() <= LARGE_BYTES => {
+                last.extend_from_slice(data);
                 self.allocated -= *allocated;
                 *allocated = last.capacity().max(*allocated);
                 self.allocated += *allocated;
             }
             _ => {
-                let words = BytesMut::from(words);
-                self.push(words.capacity(), Words::Own(words));
+                let data = BytesMut::from(data);
+                self.push(data.capacity(), Data::Own(data));
             }
         }
     }
 
     /// Appends bytes, without a copy if they are many.
-    pub(crate) fn append(&mut self, words: BytesMut) {
-        if words.len() < LARGE_BYTES {
-            self.copy(&words);
+    pub(crate) fn append(&mut self, data: BytesMut) {
+        if data.len() < LARGE_BYTES {
+            self.copy(&data);
         } else {
-            self.len += words.len();
-            self.push(words.capacity(), Words::Own(words));
+            self.len += data.len();
+            self.push(data.capacity(), Data::Own(data));
         }
     }
 
     /// Appends bytes that others may have, too, without a copy if they are many.
-    pub(crate) fn append_shared(&mut self, words: Bytes) {
-        if words.len() < LARGE_BYTES {
-            self.copy(&words);
+    pub(crate) fn append_shared(&mut self, data: Bytes) {
+        if data.len() < LARGE_BYTES {
+            self.copy(&data);
         } else {
-            self.len += words.len();
-            self.push(words.len(), Words::Shared(words));
+            self.len += data.len();
+            self.push(data.len(), Data::Shared(data));
         }
     }
 
-    fn push(&mut self, allocated: usize, words: Words) {
+    fn push(&mut self, allocated: usize, data: Data) {
         // The buffer kept for small pieces would stand before the new one.
-        if self.chunks.front().is_some_and(|chunk| chunk.words.bytes().is_empty())
+        if self.chunks.front().is_some_and(|chunk| chunk.data.bytes().is_empty())
             && let Some(kept) = self.chunks.pop_front()
         {
             self.allocated -= kept.allocated;
         }
         self.allocated += allocated;
-        self.chunks.push_back(Chunk { words, allocated });
+        self.chunks.push_back(Chunk { data, allocated });
     }
 
     /// The next bytes to write: a part of the output, empty only if the output is empty.
     pub(crate) fn next(&self) -> &[u8] {
-        self.chunks.front().map_or(&[], |chunk| chunk.words.bytes())
+        self.chunks.front().map_or(&[], |chunk| chunk.data.bytes())
     }
 
     /// Removes this many bytes of [`Output::next`], which have been written.
     pub(crate) fn advance(&mut self, bytes: usize) {
         let is_last = self.chunks.len() == 1;
         let Some(chunk) = self.chunks.front_mut() else { return };
-        match &mut chunk.words {
-            Words::Own(words) => words.advance(bytes),
-            Words::Shared(words) => words.advance(bytes),
+        match &mut chunk.data {
+            Data::Own(data) => data.advance(bytes),
+            Data::Shared(data) => data.advance(bytes),
         }
         self.len -= bytes;
-        if !chunk.words.bytes().is_empty() {
+        if !chunk.data.bytes().is_empty() {
             return;
         }
         // Keeps a small buffer for the next bytes.
@@ -121,11 +121,11 @@ impl Output {
     }
 }
 
-impl Words {
+impl Data {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Own(words) => words,
-            Self::Shared(words) => words,
+            Self::Own(data) => data,
+            Self::Shared(data) => data,
         }
     }
 }
@@ -151,12 +151,12 @@ mod tests {
         let (mut expected, sizes) = (Vec::new(), [10, 3 * LARGE_BYTES, 20, LARGE_BYTES - 10, 700, LARGE_BYTES, 5]);
         for round in 0..3 {
             for (n, size) in (0u8..).zip(sizes) {
-                let words = vec![n + round; size];
-                expected.extend_from_slice(&words);
+                let data = vec![n + round; size];
+                expected.extend_from_slice(&data);
                 match round {
-                    0 => output.copy(&words),
-                    1 => output.append(BytesMut::from(&*words)),
-                    _ => output.append_shared(Bytes::from(words)),
+                    0 => output.copy(&data),
+                    1 => output.append(BytesMut::from(&*data)),
+                    _ => output.append_shared(Bytes::from(data)),
                 }
             }
             assert_eq!(output.len(), expected.len());
@@ -179,9 +179,9 @@ mod tests {
     #[test]
     fn a_large_chunk_counts_until_it_has_left_and_is_not_copied() {
         let mut output = Output::default();
-        let words = BytesMut::from(&vec![7; 1 << 20][..]);
-        let place = words.as_ptr();
-        output.append(words);
+        let data = BytesMut::from(&vec![7; 1 << 20][..]);
+        let place = data.as_ptr();
+        output.append(data);
         assert_eq!(output.next().as_ptr(), place);
         output.advance((1 << 20) - 1);
         assert_eq!((output.len(), output.allocated()), (1, 1 << 20));
@@ -224,14 +224,14 @@ mod tests {
     fn a_small_empty_buffer_is_kept() {
         for (allocated, kept) in [(KEPT_BYTES_MAX, KEPT_BYTES_MAX), (KEPT_BYTES_MAX + 1, 0)] {
             let mut output = Output::default();
-            output.push(allocated, Words::Own(BytesMut::from("x")));
+            output.push(allocated, Data::Own(BytesMut::from("x")));
             output.len = 1;
             output.advance(1);
             assert_eq!(output.allocated(), kept);
         }
         let mut output = Output::default();
-        output.push(10, Words::Own(BytesMut::from("x")));
-        output.push(20, Words::Own(BytesMut::from("y")));
+        output.push(10, Data::Own(BytesMut::from("x")));
+        output.push(20, Data::Own(BytesMut::from("y")));
         output.len = 2;
         output.advance(1);
         assert_eq!(output.allocated(), 20, "one of several");

@@ -110,7 +110,7 @@ struct Entry {
 
 /// A connection's place, until it is dropped.
 #[derive(Debug)]
-pub struct Guest {
+pub struct Admission {
     places: Arc<Places>,
     number: u64,
     entry: Arc<Entry>,
@@ -149,7 +149,7 @@ impl Places {
     }
 
     /// Takes a place for a connection.
-    pub fn take(self: &Arc<Self>, protocol: &'static str, address: &str, is_admin: IsAdmin) -> Result<Guest, Full> {
+    pub fn take(self: &Arc<Self>, protocol: &'static str, address: &str, is_admin: IsAdmin) -> Result<Admission, Full> {
         let (mut inner, now) = (self.lock(), Instant::now());
         // An administrator never begins with NUL.
         let way = self.way(&inner, protocol, is_admin(b'\n') && !is_admin(0), now)?;
@@ -172,7 +172,7 @@ impl Places {
         if let Some(entry) = evicted {
             entry.evict();
         }
-        Ok(Guest { places: Arc::clone(self), number, entry, is_admin, has_spoken: false })
+        Ok(Admission { places: Arc::clone(self), number, entry, is_admin, has_spoken: false })
     }
 
     /// Counts a connection that needs no place here, because it is a door's, among those of its address. `None`: the
@@ -338,7 +338,7 @@ impl Entry {
     }
 }
 
-impl Guest {
+impl Admission {
     /// The connection exists: sets the mailbox through which it is evicted.
     pub fn can_be_reached(&self, mailbox: &Arc<Mailbox>) {
         let _ = self.entry.mailbox.set(Arc::clone(mailbox));
@@ -372,7 +372,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for Admission {
     fn drop(&mut self) {
         let mut inner = self.places.lock();
         inner.silent.remove(&self.number);
@@ -405,20 +405,20 @@ mod tests {
         places
     }
 
-    fn spoken(places: &Arc<Places>, protocol: &'static str, is_admin: IsAdmin) -> Result<Guest, Full> {
-        let mut guest = places.take(protocol, "", is_admin)?;
-        guest.spoke(Some(0)).map_or(Ok(guest), |_| Err(Full::Limit("not an administrator")))
+    fn spoken(places: &Arc<Places>, protocol: &'static str, is_admin: IsAdmin) -> Result<Admission, Full> {
+        let mut admission = places.take(protocol, "", is_admin)?;
+        admission.spoke(Some(0)).map_or(Ok(admission), |_| Err(Full::Limit("not an administrator")))
     }
 
     #[test]
     fn one_protocol_cannot_take_the_places_of_another() {
         let places = places(10, 3, 0);
-        let mut gearman: Vec<Guest> = (0..20).map_while(|_| spoken(&places, "gearman", NOBODY).ok()).collect();
+        let mut gearman: Vec<Admission> = (0..20).map_while(|_| spoken(&places, "gearman", NOBODY).ok()).collect();
         assert_eq!(gearman.len(), 8, "half of all are reserved, for two protocols");
-        let faktory: Vec<Guest> = (0..20).map_while(|_| spoken(&places, "faktory", NOBODY).ok()).collect();
+        let faktory: Vec<Admission> = (0..20).map_while(|_| spoken(&places, "faktory", NOBODY).ok()).collect();
         assert_eq!(faktory.len(), 2);
         gearman.truncate(4);
-        let more: Vec<Guest> = (0..20).map_while(|_| spoken(&places, "faktory", NOBODY).ok()).collect();
+        let more: Vec<Admission> = (0..20).map_while(|_| spoken(&places, "faktory", NOBODY).ok()).collect();
         assert_eq!(more.len(), 4);
         drop((gearman, faktory, more));
         assert_eq!(places.lock().open, 0);
@@ -427,18 +427,21 @@ mod tests {
     #[test]
     fn the_longest_silent_connection_makes_room() {
         let places = places(10, 1, 0);
-        let mut silent: Vec<Guest> = (0..9).map(|_| places.take("gearman", "", NOBODY).unwrap()).collect();
+        let mut silent: Vec<Admission> = (0..9).map(|_| places.take("gearman", "", NOBODY).unwrap()).collect();
         silent[0].spoke(Some(0));
         let newest = spoken(&places, "gearman", NOBODY).unwrap();
-        let evicted = |guests: &[Guest]| {
-            guests.iter().map(|guest| u8::from(guest.entry.evicted.load(Ordering::Acquire))).collect::<Vec<_>>()
+        let evicted = |admissions: &[Admission]| {
+            admissions
+                .iter()
+                .map(|admission| u8::from(admission.entry.evicted.load(Ordering::Acquire)))
+                .collect::<Vec<_>>()
         };
         assert_eq!(evicted(&silent), [0, 1, 0, 0, 0, 0, 0, 0, 0]);
         // Another protocol gets its reserved place, and then more in place of silent connections.
         let others = [(); 2].map(|()| spoken(&places, "faktory", NOBODY).unwrap());
         assert_eq!(evicted(&silent), [0, 1, 1, 0, 0, 0, 0, 0, 0]);
-        for guest in &mut silent[3..] {
-            guest.spoke(Some(0));
+        for admission in &mut silent[3..] {
+            admission.spoke(Some(0));
         }
         assert_eq!(spoken(&places, "gearman", NOBODY).unwrap_err(), Full::Limit("connections_max"));
         drop((silent, newest, others));
@@ -452,7 +455,7 @@ mod tests {
         let silent = ["faktory", "faktory", "gearman", "gearman"].map(|it| places.take(it, "", NOBODY).unwrap());
         let _newest = spoken(&places, "gearman", NOBODY).unwrap();
         assert_eq!(
-            silent.each_ref().map(|guest| guest.entry.evicted.load(Ordering::Acquire)),
+            silent.each_ref().map(|admission| admission.entry.evicted.load(Ordering::Acquire)),
             [false, false, true, false]
         );
         let places = self::places(4, 1, 0);
@@ -476,7 +479,7 @@ mod tests {
         first.shakes_hands();
         set(Duration::ZERO);
         let third = places.take("faktory", "", NOBODY).unwrap();
-        let evicted = [&first, &second].map(|guest| guest.entry.evicted.load(Ordering::Acquire));
+        let evicted = [&first, &second].map(|admission| admission.entry.evicted.load(Ordering::Acquire));
         assert_eq!(evicted, [false, true], "the first has sent something meanwhile");
         drop((first, second, third));
         assert!(places.lock().silent.is_empty());
@@ -485,9 +488,9 @@ mod tests {
     #[test]
     fn an_administrator_is_let_in_when_no_connection_is_silent() {
         let places = places(4, 1, 0);
-        let guests: Vec<Guest> = (0..3).map(|_| spoken(&places, "gearman", TEXT).unwrap()).collect();
+        let admissions: Vec<Admission> = (0..3).map(|_| spoken(&places, "gearman", TEXT).unwrap()).collect();
         assert_eq!(spoken(&places, "gearman", TEXT).unwrap_err(), Full::Limit("not an administrator"));
-        let mut silent: Vec<Guest> =
+        let mut silent: Vec<Admission> =
             (0..ADMINISTRATORS_MAX).map(|_| places.take("gearman", "", TEXT).unwrap()).collect();
         let mut admin = places.take("gearman", "", TEXT).unwrap();
         assert!(
@@ -496,9 +499,9 @@ mod tests {
         );
         assert_eq!(admin.spoke(Some(b's')), None);
         assert_eq!(admin.spoke(Some(0)), None, "only the first byte counts");
-        silent.iter_mut().skip(1).for_each(|guest| drop(guest.spoke(Some(b'w'))));
+        silent.iter_mut().skip(1).for_each(|admission| drop(admission.spoke(Some(b'w'))));
         assert_eq!(places.take("gearman", "", TEXT).unwrap_err(), Full::Limit("connections_max"));
-        drop((guests, silent, admin));
+        drop((admissions, silent, admin));
         let inner = places.lock();
         assert_eq!((inner.open, inner.administrators), (0, 0));
     }
@@ -506,16 +509,17 @@ mod tests {
     #[test]
     fn an_address_has_a_limit() {
         let places = places(10, 0, 2);
-        let mut guests: Vec<Guest> = (0..2).map(|_| places.take("gearman", "192.0.2.1", NOBODY).unwrap()).collect();
+        let mut admissions: Vec<Admission> =
+            (0..2).map(|_| places.take("gearman", "192.0.2.1", NOBODY).unwrap()).collect();
         assert_eq!(
             places.take("faktory", "192.0.2.1", NOBODY).unwrap_err(),
             Full::Limit("connections_per_address_max")
         );
-        guests.push(places.take("gearman", "192.0.2.2", NOBODY).unwrap());
-        guests.extend((0..5).map(|_| places.take("gearman", "", NOBODY).unwrap()));
-        guests.remove(0);
-        guests.push(places.take("gearman", "192.0.2.1", NOBODY).unwrap());
-        drop(guests);
+        admissions.push(places.take("gearman", "192.0.2.2", NOBODY).unwrap());
+        admissions.extend((0..5).map(|_| places.take("gearman", "", NOBODY).unwrap()));
+        admissions.remove(0);
+        admissions.push(places.take("gearman", "192.0.2.1", NOBODY).unwrap());
+        drop(admissions);
         assert!(places.lock().addresses.is_empty());
     }
 
@@ -529,9 +533,9 @@ mod tests {
         assert_eq!(take("192.0.2.1"), Err(Full::Limit(CONNECTS)));
         assert_eq!(["", ""].map(take), [Ok(()); 2], "a Unix socket");
         places.limit(PlaceLimits { failures: Allowance::per_minute(1), ..limits });
-        let guest = places.take("faktory", "2001:db8::1", NOBODY).unwrap();
+        let admission = places.take("faktory", "2001:db8::1", NOBODY).unwrap();
         assert_eq!(take("2001:db8::1"), Ok(()));
-        guest.failed_to_log_in();
+        admission.failed_to_log_in();
         assert_eq!(take("2001:db8::2"), Err(Full::Limit(FAILED_LOGINS)), "the same network");
         assert_eq!(take("2001:db8:0:1::1"), Ok(()));
         places.limit(limits);
@@ -570,13 +574,13 @@ mod tests {
         assert_eq!(logged.lines().count(), 1, "{logged}");
         assert!(logged.contains("peer=192.0.2.1 limit=\"connections_per_address_per_minute\""), "{logged}");
         let places = self::places(9, 0, 2);
-        let guest = places.take("gearman", "192.0.2.1", NOBODY).unwrap();
+        let admission = places.take("gearman", "192.0.2.1", NOBODY).unwrap();
         let admit = || places.admit("::ffff:192.0.2.1".parse().unwrap());
         let admitted = admit();
         let logged = captured(|| assert!(admitted.is_some() && admit().is_none()));
         assert!(logged.contains("peer=192.0.2.1 limit=\"connections_per_address_max\""), "{logged}");
         assert!(places.take("gearman", "192.0.2.1", NOBODY).is_err());
-        drop((guest, admitted));
+        drop((admission, admitted));
         assert!(places.lock().addresses.is_empty());
     }
 }

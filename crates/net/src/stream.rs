@@ -129,7 +129,7 @@ mod tests {
     use windlass_hub::broker::Broker as _;
     use windlass_hub::hub::{Durability, Hub};
 
-    /// Tries again until the kernel has passed the bytes on.
+    /// Attempts again until the kernel has passed the bytes on.
     fn when_there(mut read: impl FnMut() -> io::Result<usize>) -> usize {
         loop {
             match read() {

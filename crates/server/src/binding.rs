@@ -14,9 +14,9 @@ use crate::config::{Config, Server};
 use crate::door::{BoundDoor, Door, Entrance};
 use crate::failure::{Failure, Unbound};
 use crate::protocols;
+use crate::retry::{self, Retry};
 use crate::run;
-use crate::trying::{self, Trying};
-use windlass_net::handed::Handed;
+use windlass_net::inherited::Inherited;
 use windlass_net::listen::{self, Acceptor, Bound};
 use windlass_net::served::Served;
 
@@ -65,11 +65,11 @@ impl Sockets {
     /// All addresses that cannot be bound, each with its key.
     pub(crate) async fn bind(config: &Config) -> Result<Self, Failure> {
         let served = protocols::all(config)?;
-        let (mut trying, mut handed) = (Trying::new(config), Handed::over(&config.server));
+        let (mut trying, mut inherited) = (Retry::new(config), Inherited::from_env(&config.server));
         let mut wanted: Vec<Wanted> = served.iter().flat_map(|it| Wanted::of_endpoint(it, config)).collect();
         wanted.extend(config.doors.iter().flat_map(|it| Wanted::of_door(it, config)));
         loop {
-            let tried = wanted.iter_mut().map(|it| (it.is_default, it.bind(config, &mut handed)));
+            let tried = wanted.iter_mut().map(|it| (it.is_default, it.bind(config, &mut inherited)));
             let failed: Vec<_> = tried.filter_map(|(is_default, bound)| Some((is_default, bound.err()?))).collect();
             let may_wait = failed.iter().all(|(is_default, why)| *is_default && why.is_in_use());
             if failed.is_empty() || may_wait && wanted.iter().any(Wanted::is_served) {
@@ -78,12 +78,12 @@ impl Sockets {
             let failed: Vec<Unbound> = failed.into_iter().map(|(_, why)| why).collect();
             match failed.first() {
                 Some(first) if failed.iter().all(Unbound::is_in_use) && trying.goes_on(first) => {
-                    tokio::time::sleep(trying::TRY_EVERY).await;
+                    tokio::time::sleep(retry::TRY_EVERY).await;
                 }
                 _ => return Err(Failure::Listen(failed)),
             }
         }
-        handed.finish();
+        inherited.finish();
         let doors = config.doors.iter().map(|door| BoundDoor::new(Arc::clone(door), Vec::new())).collect();
         let mut sockets = Self { served, bound: Vec::new(), doors, late: Vec::new() };
         wanted.into_iter().for_each(|it| sockets.add(it));
@@ -156,9 +156,9 @@ impl Wanted {
     }
 
     /// Binds the address, if it is not bound yet.
-    fn bind(&mut self, config: &Config, handed: &mut Handed) -> Result<(), Unbound> {
+    fn bind(&mut self, config: &Config, inherited: &mut Inherited) -> Result<(), Unbound> {
         if self.bound.is_none() {
-            let bound = listen::bind(&self.listen, &config.server, handed);
+            let bound = listen::bind(&self.listen, &config.server, inherited);
             self.bound = Some(bound.map_err(|error| Unbound::new(&self.listen, self.key.clone(), error))?);
         }
         Ok(())
@@ -189,7 +189,7 @@ impl Late {
                 () = closed.cancelled() => return None,
                 () = tokio::time::sleep(TRY_LATE_EVERY) => {}
             }
-            match listen::bind(&self.listen, server, &mut Handed::default()) {
+            match listen::bind(&self.listen, server, &mut Inherited::default()) {
                 Ok(bound) => return Some(bound),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => {

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::protocols;
 use crate::random::random_seed;
-use crate::trying::{TRY_EVERY, Trying};
+use crate::retry::{Retry, TRY_EVERY};
 use windlass_hub::clock;
 
 /// At most this many unreadable places are listed.
@@ -121,7 +121,7 @@ pub(crate) fn restore(config: &Config) -> Result<Option<Restore>, Failure> {
 
 /// While another process has the store, tries again for `server.in_use_timeout`.
 fn patiently<T>(config: &Config, attempt: impl Fn() -> Result<T, OpenError>) -> Result<T, Failure> {
-    let mut trying = Trying::new(config);
+    let mut trying = Retry::new(config);
     loop {
         match attempt() {
             Err(OpenError::Store(error @ StoreError::InUse { .. })) if trying.goes_on(&error) => {

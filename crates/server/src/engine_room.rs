@@ -13,7 +13,7 @@ use windlass_store::{Checkpointer, Guard, Journal, Log, Recovered};
 
 use crate::config::{self, Config};
 use crate::data::Store;
-use crate::dead::DropsTold;
+use crate::dead_drops::DropsLogged;
 use crate::export::Exports;
 use crate::failure::{Failure, no_threads};
 use crate::figures::RoomFigures;
@@ -151,7 +151,7 @@ impl EngineRoom {
     }
 
     async fn watch_commits(&self, in_force: &ArcSwap<Config>) -> &'static str {
-        let mut drops = DropsTold::default();
+        let mut drops = DropsLogged::default();
         loop {
             tokio::time::sleep(WATCH_EVERY).await;
             let config::Store { commit_timeout, commit_abort, .. } = in_force.load().store;
@@ -159,7 +159,7 @@ impl EngineRoom {
             if let Some(why) = self.committer.watch(timeouts) {
                 return why;
             }
-            drops.tell(self.hub.with_journal(|engine, _| engine.dead_dropped()));
+            drops.log(self.hub.with_journal(|engine, _| engine.dead_dropped()));
         }
     }
 

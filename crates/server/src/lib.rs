@@ -1,7 +1,7 @@
 //! The daemon: all code that uses sockets, threads and the real clock.
 //!
 //! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) ·
-//! `binding` and `handed` (sockets) · `listen` (accepts) · `serving` (threads and their turns) · `connection` (one
+//! `binding` and `inherited` (sockets) · `listen` (accepts) · `serving` (threads and their turns) · `connection` (one
 //! socket, no protocol) · `broker` and `hub` (the engine behind its lock, and visits to it) · `mailbox` (mail for
 //! one client), `published` (bytes that one connection publishes to others) and `output` (bytes that wait to be
 //! written) · `budget`, `places`, [`rates`], `patience` (limits on memory, connections and time) · `commit` (which
@@ -26,7 +26,7 @@ mod cluster;
 pub mod config;
 pub mod control;
 mod data;
-mod dead;
+mod dead_drops;
 mod describe;
 pub mod door;
 mod engine_room;
@@ -42,13 +42,13 @@ mod protocols;
 mod random;
 mod reconcile;
 mod recurring;
+mod retry;
 mod role;
 mod rules;
 mod run;
 #[cfg(test)]
 mod stall_tests;
 mod throttles;
-mod trying;
 mod warnings;
 
 pub use windlass_hub::view::{Edge, Role};

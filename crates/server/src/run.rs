@@ -12,7 +12,7 @@ use crate::binding::Sockets;
 
 use crate::cluster;
 use crate::config::{Config, Server};
-use crate::control::{self, Control, EarlySignals, Heeded, Reloader, Signals, Values};
+use crate::control::{self, Control, EarlySignals, MainEvents, Reloader, Signals, Values};
 use crate::data::{self, Store};
 use crate::door::{BoundDoor, Connects, Inside, Renewable};
 use crate::export::Exports;
@@ -146,9 +146,9 @@ async fn serve(
     tracing::info!("ready");
     notify::ready();
     let reloader = Reloader::new((config, &in_force, values), (&served, &doors), &acceptor, reread);
-    let mut heeded = Heeded { signals, control, requests, acceptor: &acceptor, reloader };
+    let mut events = MainEvents { signals, control, requests, acceptor: &acceptor, reloader };
     let outcome = tokio::select! {
-        why = heeded.heed() => {
+        why = events.next_stop() => {
             tracing::info!(why, "stopping");
             notify::stopping();
             Ok(())
@@ -159,7 +159,7 @@ async fn serve(
         tokio::select! {
             () = roles.hand_over() => {}
             // An operator who asks twice does not want to wait.
-            _ = heeded.heed() => {}
+            _ = events.next_stop() => {}
         }
     }
     acceptor.closed.cancel();
@@ -172,7 +172,7 @@ async fn serve(
         std::mem::forget(threads);
         return outcome;
     }
-    close(&acceptor, heeded.reloader.config().server.shutdown_timeout.into()).await;
+    close(&acceptor, events.reloader.config().server.shutdown_timeout.into()).await;
     if let Err(failure) = roles.stop_time() {
         std::mem::forget(threads);
         return Err(failure);

@@ -4,8 +4,8 @@ use super::tests::{asks, done, edge, mail, open, there, visit, welcome};
 use super::*;
 
 /// Opens a way to the same leader, or to one that gives the edge another number.
-fn open_way(edge: &Edge, number: u32) {
-    edge.open_way(&Welcome { edge: EdgeNumber::new(number).unwrap(), ..welcome() });
+fn open_link(edge: &Edge, number: u32) {
+    edge.open_link(&Welcome { edge: EdgeNumber::new(number).unwrap(), ..welcome() });
 }
 
 fn is_closed(mailbox: &Mailbox) -> bool {
@@ -17,8 +17,8 @@ fn an_edge_knows_its_number_and_the_newest_commit_of_its_leader() {
     let (edge, _) = edge(0);
     let known = Known { edge: welcome().edge, epoch: 1, commit: 5 };
     assert_eq!(edge.known(), Some(known));
-    edge.hear([Say::Durable { commit: 6 }]);
-    edge.close_way();
+    edge.receive([Say::Durable { commit: 6 }]);
+    edge.close_link();
     assert_eq!(edge.known(), Some(Known { commit: 6, ..known }));
     assert_eq!(Edge::new(Arc::default()).known(), None);
 }
@@ -28,8 +28,8 @@ fn clients_that_have_spoken_are_closed_if_the_edge_gets_another_number() {
     for (number, closed) in [(7, false), (8, true)] {
         let (edge, mailboxes) = edge(2);
         visit(&edge, 1, &mut [open()].into());
-        edge.close_way();
-        open_way(&edge, number);
+        edge.close_link();
+        open_link(&edge, number);
         assert_eq!(mailboxes.iter().map(|it| is_closed(it)).collect::<Vec<_>>(), [closed, false]);
     }
 }
@@ -39,16 +39,16 @@ fn clients_that_have_spoken_are_closed_if_the_edge_gets_another_number() {
 fn clients_go_on_under_another_number_at_the_same_leader() {
     let (edge, mailboxes) = edge(1);
     visit(&edge, 1, &mut [open(), open()].into());
-    edge.hear([Say::Applied { client: there(1), count: 1 }, done(1, 6), done(1, 7)]);
-    edge.close_way();
+    edge.receive([Say::Applied { client: there(1), count: 1 }, done(1, 6), done(1, 7)]);
+    edge.close_link();
     asks(&edge);
     let number = EdgeNumber::new(8).unwrap();
-    edge.open_way(&Welcome { edge: number, reaches: 6, durable: 6, ..welcome() });
+    edge.open_link(&Welcome { edge: number, reaches: 6, durable: 6, ..welcome() });
     assert!(!is_closed(&mailboxes[0]));
     let anew = ClientId(number.first_client().0 | 1);
     assert!(asks(&edge).iter().filter_map(Ask::client).all(|client| client == anew));
     assert_eq!(mail(&edge, &mailboxes[0]), 1, "the numbers of commits go on");
-    edge.hear([Say::Durable { commit: 7 }]);
+    edge.receive([Say::Durable { commit: 7 }]);
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
 }
 
@@ -58,7 +58,7 @@ fn an_edge_whose_leader_is_not_certain_is_not_ready() {
     assert_eq!(edge.health(), Health::Serving);
     edge.note_doubt();
     assert_eq!(edge.health(), Health::StoreFailed);
-    edge.hear([Say::Clock(clock::read())]);
+    edge.receive([Say::Clock(clock::read())]);
     assert_eq!(edge.health(), Health::Serving);
 }
 
@@ -67,12 +67,12 @@ fn an_edge_whose_leader_is_not_certain_is_not_ready() {
 fn what_a_new_leader_gets_of_a_client_is_on_its_way_until_it_is_applied() {
     let (edge, mailboxes) = edge(1);
     visit(&edge, 1, &mut [open()].into());
-    edge.hear([Say::Applied { client: there(1), count: 1 }]);
-    edge.close_way();
+    edge.receive([Say::Applied { client: there(1), count: 1 }]);
+    edge.close_link();
     assert_eq!(mailboxes[0].unanswered(), 0);
-    open_way(&edge, 7);
+    open_link(&edge, 7);
     assert_eq!(mailboxes[0].unanswered(), 1);
-    edge.hear([Say::Applied { client: there(1), count: 1 }]);
+    edge.receive([Say::Applied { client: there(1), count: 1 }]);
     assert_eq!(mailboxes[0].unanswered(), 0);
 }
 
@@ -81,7 +81,7 @@ fn waiting_clients_are_closed_when_an_edge_gives_up() {
     let (edge, mailboxes) = edge(2);
     edge.give_up();
     assert_eq!(visit(&edge, 1, &mut [open()].into()), Visited::All, "it has a way");
-    edge.close_way();
+    edge.close_link();
     assert_eq!(visit(&edge, 1, &mut [open()].into()), Visited::UntilRung);
     assert!(!is_closed(&mailboxes[0]));
     edge.give_up();
@@ -100,10 +100,10 @@ fn a_daemon_that_begins_to_lead_takes_its_clients_over() {
     clients.sort_unstable();
     assert_eq!(clients, [1, 2], "without the one that ends");
     assert!(matches!(handover.commands[..], [(ClientId(1), Tag::NONE, Command::Client(ClientCommand::Open(_)))]));
-    open_way(&edge, 7);
+    open_link(&edge, 7);
     assert_eq!(edge.health(), Health::StoreFailed, "a leader has no way to another one");
     edge.begin();
-    open_way(&edge, 7);
+    open_link(&edge, 7);
     assert_eq!(edge.health(), Health::Serving);
 }
 
@@ -111,7 +111,7 @@ fn a_daemon_that_begins_to_lead_takes_its_clients_over() {
 fn answers_that_the_new_leaders_journal_has_are_acknowledged() {
     for (epoch, refused) in [(2, [false, true]), (1, [true, true]), (3, [true, true])] {
         let (edge, mailboxes) = edge(1);
-        edge.hear([done(1, 8), done(1, 9)]);
+        edge.receive([done(1, 8), done(1, 9)]);
         edge.hand_over(epoch, 8);
         let mut mail = Vec::new();
         mailboxes[0].take(0, false, usize::MAX, &mut mail);

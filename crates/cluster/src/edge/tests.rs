@@ -23,14 +23,14 @@ pub(super) fn welcome() -> Welcome {
     }
 }
 
-fn open_way(edge: &Edge) {
-    edge.open_way(&welcome());
+fn open_link(edge: &Edge) {
+    edge.open_link(&welcome());
 }
 
 /// An edge with a way to its leader, and this many clients, from 1 on.
 pub(super) fn edge(clients: u64) -> (Edge, Vec<Arc<Mailbox>>) {
     let edge = Edge::new(Arc::new(Budget::new(1 << 30)));
-    open_way(&edge);
+    open_link(&edge);
     let mailboxes = (1..=clients).map(|client| {
         let mailbox = Arc::new(Mailbox::new(1 << 30, Arc::clone(&edge.budget), nowhere()));
         edge.open(ClientId(client), Arc::clone(&mailbox));
@@ -93,15 +93,15 @@ fn the_items_of_a_client_on_their_way_are_bounded() {
     assert_eq!((items.len(), mailboxes[0].unanswered()), (2, ITEMS_MAX));
     assert_eq!(asks(&edge).len(), ITEMS_MAX + 1, "and the client");
     let _ = mailboxes[0].bell().look();
-    edge.hear([Say::Applied { client: there(1), count: 1 }]);
+    edge.receive([Say::Applied { client: there(1), count: 1 }]);
     assert!(mailboxes[0].bell().look(), "it may go on");
     assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
     assert_eq!(items.len(), 1);
-    edge.hear([Say::Applied { client: there(1), count: u32::MAX }]);
+    edge.receive([Say::Applied { client: there(1), count: u32::MAX }]);
     assert!(mailboxes[0].bell().look());
     assert_eq!(mailboxes[0].unanswered(), 0);
     assert_eq!(visit(&edge, 1, &mut items), Visited::All);
-    edge.hear([Say::Applied { client: there(1), count: 1 }]);
+    edge.receive([Say::Applied { client: there(1), count: 1 }]);
     assert!(!mailboxes[0].bell().look(), "it has nothing that waits");
 }
 
@@ -116,20 +116,20 @@ fn the_bytes_on_their_way_are_bounded_by_client_and_for_all() {
     assert_eq!(edge.lock().under_way_bytes, UNDER_WAY_MAX);
     let rung = || mailboxes.iter().map(|mailbox| u8::from(mailbox.bell().look())).collect::<Vec<_>>();
     rung();
-    edge.hear([Say::Applied { client: there(5), count: 1 }]);
+    edge.receive([Say::Applied { client: there(5), count: 1 }]);
     assert_eq!(rung(), [0; 6], "the way is still full");
-    edge.hear([Say::Applied { client: there(1), count: 1 }]);
+    edge.receive([Say::Applied { client: there(1), count: 1 }]);
     assert_eq!(rung(), [1; 6], "all clients were blocked");
     assert_eq!(visit(&edge, 5, &mut all[4]), Visited::UntilRung);
     assert_eq!(all[4].len(), 4);
     // Below the limit of all, each client has its own.
-    edge.hear([Say::Applied { client: there(2), count: 4 }]);
+    edge.receive([Say::Applied { client: there(2), count: 4 }]);
     rung();
     assert_eq!(visit(&edge, 5, &mut all[4]), Visited::UntilRung);
     assert_eq!(all[4].len(), 1);
-    edge.hear([Say::Applied { client: there(2), count: 4 }, Say::Applied { client: there(1), count: 3 }]);
+    edge.receive([Say::Applied { client: there(2), count: 4 }, Say::Applied { client: there(1), count: 3 }]);
     rung();
-    edge.hear([Say::Applied { client: there(5), count: 1 }]);
+    edge.receive([Say::Applied { client: there(5), count: 1 }]);
     assert_eq!(rung(), [0, 0, 0, 0, 1, 0]);
     while !edge.close(ClientId(3)) {}
     assert_eq!(edge.lock().under_way_bytes, 7 * PART, "nothing more comes for a client that has gone");
@@ -143,29 +143,29 @@ fn bytes_for_a_peer_stand_behind_the_answers_before_them() {
     assert_eq!(mail(&edge, &mailboxes[0]), 1, "nothing is before them");
     visit(&edge, 1, &mut [open(), words(), words()].into());
     assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (0, 3));
-    edge.hear([Say::Applied { client: there(1), count: 1 }, done(1, 0)]);
+    edge.receive([Say::Applied { client: there(1), count: 1 }, done(1, 0)]);
     assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (1, 2));
     visit(&edge, 1, &mut [words()].into());
     assert_eq!(mail(&edge, &mailboxes[0]), 0, "others are before them");
-    edge.hear([Say::Words { client: there(1), count: 2 }]);
+    edge.receive([Say::Words { client: there(1), count: 2 }]);
     assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (2, 1));
-    edge.hear([Say::Words { client: there(1), count: 9 }]);
+    edge.receive([Say::Words { client: there(1), count: 9 }]);
     assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (1, 0));
 }
 
 #[test]
 fn mail_waits_for_its_commit() {
     let (edge, mailboxes) = edge(1);
-    edge.hear([done(1, 5)]);
+    edge.receive([done(1, 5)]);
     assert!(edge.lock().waiting.is_empty(), "commit 5 is durable");
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
-    edge.hear([done(1, 6), done(1, 7)]);
+    edge.receive([done(1, 6), done(1, 7)]);
     assert_eq!(mail(&edge, &mailboxes[0]), 0);
     let _ = mailboxes[0].bell().look();
-    edge.hear([Say::Durable { commit: 6 }]);
+    edge.receive([Say::Durable { commit: 6 }]);
     assert!(mailboxes[0].bell().look());
     assert_eq!((mail(&edge, &mailboxes[0]), edge.lock().waiting.len()), (1, 1));
-    edge.hear([Say::Failed(true)]);
+    edge.receive([Say::Failed(true)]);
     assert!(mailboxes[0].bell().look(), "its outcome is unknown");
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
 }
@@ -198,16 +198,16 @@ fn room_is_reported_to_the_leader_in_steps() {
     let bytes = event.bytes();
     let one = Say::Event { client: there(1), gate: 0, event };
     let many = ROOM_STEP.div_ceil(bytes);
-    edge.hear((1..many).map(|_| one.clone()));
+    edge.receive((1..many).map(|_| one.clone()));
     assert_eq!(mail(&edge, &mailboxes[0]), many - 1);
     assert!(asks(&edge).is_empty());
-    edge.hear([one.clone()]);
+    edge.receive([one.clone()]);
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
     let told = asks(&edge);
     assert!(
         matches!(told[..], [Ask::Room { client, bytes: room }] if client == there(1) && room == (many * bytes) as u64)
     );
-    edge.hear([one]);
+    edge.receive([one]);
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
     assert!(asks(&edge).is_empty());
 }
@@ -224,7 +224,7 @@ fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
     let taken = Taken { body: Bytes::from(vec![7; LARGE_BYTES]), ..windlass_hub::testing::taken() };
     let event = Event::Reply(Tag(1), Reply::Taken(Box::new(taken)));
     let room = edge.budget.room();
-    edge.hear((0..3).map(|_| Say::Event { client: there(1), gate: 0, event: event.clone() }));
+    edge.receive((0..3).map(|_| Say::Event { client: there(1), gate: 0, event: event.clone() }));
     assert_eq!(room - edge.budget.room(), 3 * LARGE_BYTES as u64);
     assert!(!mailbox.overflowed());
     asks(&edge);
@@ -232,7 +232,7 @@ fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
     assert!(matches!(asks(&edge)[..], [Ask::Sent { client, jobs: 2 }] if client == there(1)));
     for (unsent, closed) in [(0, false), (LARGE_BYTES, true)] {
         mailbox.set_unsent(unsent, 0);
-        edge.hear([Say::Starved]);
+        edge.receive([Say::Starved]);
         assert_eq!(mailbox.close_reason().is_some(), closed, "{unsent} bytes of jobs do not move");
     }
 }
@@ -257,7 +257,7 @@ fn the_daemons_own_questions_are_clients_of_their_own() {
             let client = asked[0].client().unwrap();
             assert!(client.0 & (OURSELVES * 2 - 1) > OURSELVES);
             clients.insert(client);
-            edge.hear([Say::Event { client, gate: 0, event: Event::Reply(ASKED, reply.clone()) }]);
+            edge.receive([Say::Event { client, gate: 0, event: Event::Reply(ASKED, reply.clone()) }]);
             asks_it.join().unwrap()
         });
         if let Reply::Refused(why) = reply {
@@ -268,7 +268,7 @@ fn the_daemons_own_questions_are_clients_of_their_own() {
     }
     assert_eq!((clients.len(), mailboxes[0].len()), (2, 0));
     assert!(edge.lock().questions.is_empty());
-    edge.close_way();
+    edge.close_link();
     assert_eq!(edge.ask(question().into()).unwrap_err(), Refusal::Unavailable);
 }
 
@@ -276,11 +276,11 @@ fn the_daemons_own_questions_are_clients_of_their_own() {
 fn an_edge_serves_while_it_has_a_way_and_the_store_responds() {
     let (edge, _) = edge(0);
     assert_eq!(edge.health(), Health::Serving);
-    edge.hear([Say::Failed(true)]);
+    edge.receive([Say::Failed(true)]);
     assert_eq!(edge.health(), Health::StoreFailed);
-    edge.hear([Say::Failed(false)]);
+    edge.receive([Say::Failed(false)]);
     assert_eq!(edge.health(), Health::Serving);
-    edge.close_way();
+    edge.close_link();
     assert_eq!(edge.health(), Health::StoreFailed);
     edge.stop();
     assert_eq!(edge.health(), Health::Stopping);
@@ -293,10 +293,10 @@ fn clients_without_an_answer_stay_blocked_until_there_is_a_way_again() {
         let mut items: VecDeque<Item> = (0..=ITEMS_MAX).map(|_| open()).collect();
         assert_eq!(visit(&edge, client, &mut items), Visited::UntilRung);
     }
-    edge.hear([Say::Applied { client: there(1), count: 1 }]);
+    edge.receive([Say::Applied { client: there(1), count: 1 }]);
     assert_eq!(edge.lock().blocked, [ClientId(2)]);
-    edge.close_way();
+    edge.close_link();
     let _ = mailboxes[1].bell().look();
-    open_way(&edge);
+    open_link(&edge);
     assert!(mailboxes[1].bell().look(), "it goes on when there is a way again");
 }

@@ -30,12 +30,12 @@ impl Led {
         let rung = Arc::new(Notify::new());
         let edge = EdgeClients::new(Arc::clone(&hub), number(), 1 << 20, Arc::clone(&rung));
         let mut led = Self { hub, rung, edge };
-        led.edge.hear(Ask::Open { client: client(), room }).unwrap();
+        led.edge.receive(Ask::Open { client: client(), room }).unwrap();
         led
     }
 
-    fn hear(&mut self, command: impl Into<Command>) {
-        self.edge.hear(Ask::Command { client: client(), tag: Tag(1), command: command.into() }).unwrap();
+    fn receive(&mut self, command: impl Into<Command>) {
+        self.edge.receive(Ask::Command { client: client(), tag: Tag(1), command: command.into() }).unwrap();
     }
 
     /// Its items of a turn, without the time.
@@ -89,9 +89,9 @@ fn take(wait: Wait) -> Command {
 fn a_client_that_waits_for_the_disk_goes_on_when_it_has_room_too() {
     const LARGE_BYTES: usize = 3 << 20;
     let mut led = Led::new(ROOM);
-    led.hear(open());
-    led.hear(push_bytes(LARGE_BYTES));
-    led.hear(push_bytes(LARGE_BYTES));
+    led.receive(open());
+    led.receive(push_bytes(LARGE_BYTES));
+    led.receive(push_bytes(LARGE_BYTES));
     while led.edge.turn(&mut Vec::new()) {}
     let jobs = |led: &Led| led.hub.with_journal(|engine, _| engine.job_count());
     assert_eq!(jobs(&led), 1);
@@ -99,7 +99,7 @@ fn a_client_that_waits_for_the_disk_goes_on_when_it_has_room_too() {
     while led.hub.cut().map(|cut| led.hub.committed(cut.commit).iter().for_each(|it| it.ring())).is_some() {}
     led.edge.collect(&mut Vec::new());
     assert!(led.edge.ready.is_empty(), "it has no room");
-    led.edge.hear(Ask::Room { client: client(), bytes: ROOM }).unwrap();
+    led.edge.receive(Ask::Room { client: client(), bytes: ROOM }).unwrap();
     assert_eq!(led.edge.ready.len(), 1);
     led.turn();
     assert_eq!(jobs(&led), 2);
@@ -108,9 +108,9 @@ fn a_client_that_waits_for_the_disk_goes_on_when_it_has_room_too() {
 #[test]
 fn commands_without_answers_are_done_turn_after_turn() {
     let mut led = Led::new(ROOM);
-    led.hear(open());
+    led.receive(open());
     for jobs in 1..=3 {
-        led.edge.hear(Ask::Command { client: client(), tag: Tag::NONE, command: push().into() }).unwrap();
+        led.edge.receive(Ask::Command { client: client(), tag: Tag::NONE, command: push().into() }).unwrap();
         led.turn();
         assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), jobs);
     }
@@ -119,11 +119,11 @@ fn commands_without_answers_are_done_turn_after_turn() {
 #[test]
 fn a_turn_says_how_much_of_a_clients_commands_is_done_and_whether_there_is_more() {
     let (mut led, body_bytes) = (Led::new(ROOM), ROOM_BYTES / 2);
-    led.hear(open());
-    led.hear(push_bytes(body_bytes));
+    led.receive(open());
+    led.receive(push_bytes(body_bytes));
     let mut says = Vec::new();
     assert!(!led.edge.turn(&mut says), "all is done");
-    (0..5).for_each(|_| led.hear(Query::Job(JobRef::Id(JobId(1)))));
+    (0..5).for_each(|_| led.receive(Query::Job(JobRef::Id(JobId(1)))));
     let mut turn = || {
         says.clear();
         let more = led.edge.turn(&mut says);
@@ -143,7 +143,7 @@ fn an_edge_learns_the_time_with_all_that_it_takes_at_once_and_from_time_to_time(
         simulated::on(machine, &mut clocks, || {
             let led = led.get_or_insert_with(|| Led::new(ROOM));
             if asks {
-                led.hear(open());
+                led.receive(open());
             }
             let mut says = Vec::new();
             led.edge.turn(&mut says);
@@ -161,11 +161,11 @@ fn an_edge_learns_the_time_with_all_that_it_takes_at_once_and_from_time_to_time(
 #[test]
 fn commands_are_counted_and_places_of_bytes_are_not() {
     let mut led = Led::new(ROOM);
-    led.hear(open());
-    led.hear(open());
-    led.edge.hear(Ask::Forbidden { client: client(), tag: Tag(2) }).unwrap();
+    led.receive(open());
+    led.receive(open());
+    led.edge.receive(Ask::Forbidden { client: client(), tag: Tag(2) }).unwrap();
     assert!(matches!(led.turn()[0], Say::Applied { count: 3, .. }));
-    led.edge.hear(Ask::Words { client: client(), count: 2 }).unwrap();
+    led.edge.receive(Ask::Words { client: client(), count: 2 }).unwrap();
     assert!(matches!(led.turn()[..], [Say::Words { count: 1, .. }, Say::Words { count: 1, .. }]));
     assert!(led.turn().is_empty());
 }
@@ -173,14 +173,14 @@ fn commands_are_counted_and_places_of_bytes_are_not() {
 #[test]
 fn a_client_without_room_waits_for_it() {
     let mut led = Led::new(0);
-    led.hear(open());
-    led.hear(push());
+    led.receive(open());
+    led.receive(push());
     assert!(led.turn().is_empty());
     assert!(led.edge.ready.is_empty(), "no turn can do anything");
     assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), 0);
-    led.edge.hear(Ask::Room { client: client(), bytes: 1 << 20 }).unwrap();
+    led.edge.receive(Ask::Room { client: client(), bytes: 1 << 20 }).unwrap();
     assert_eq!(led.edge.ready.len(), 1);
-    led.edge.hear(Ask::Room { client: client(), bytes: 1 }).unwrap();
+    led.edge.receive(Ask::Room { client: client(), bytes: 1 }).unwrap();
     assert_eq!(led.edge.ready.len(), 1, "each client once");
     led.turn();
     assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), 1);
@@ -190,8 +190,8 @@ fn a_client_without_room_waits_for_it() {
 #[test]
 fn an_edge_learns_of_each_commit_once_and_its_link_is_rung_for_those_it_waits_for() {
     let mut led = Led::new(ROOM);
-    led.hear(open());
-    led.hear(push());
+    led.receive(open());
+    led.receive(push());
     let gates = |says: Vec<Say>| {
         says.into_iter().filter_map(|say| if let Say::Event { gate, .. } = say { Some(gate) } else { None })
     };
@@ -215,10 +215,10 @@ fn an_edge_learns_of_each_commit_once_and_its_link_is_rung_for_those_it_waits_fo
 #[test]
 fn a_client_that_closes_has_its_commands_done_first() {
     let mut led = Led::new(0);
-    led.hear(open());
-    led.hear(push());
-    led.edge.hear(Ask::Close { client: client() }).unwrap();
-    led.edge.hear(Ask::Close { client: client() }).unwrap();
+    led.receive(open());
+    led.receive(push());
+    led.edge.receive(Ask::Close { client: client() }).unwrap();
+    led.edge.receive(Ask::Close { client: client() }).unwrap();
     let says = led.turn();
     assert!(matches!(says[0], Say::Applied { count: 2, .. }));
     assert_eq!(says.iter().filter(|say| matches!(say, Say::Closed { .. })).count(), 1);
@@ -235,17 +235,17 @@ fn large_jobs_count_until_the_peers_of_an_edge_have_taken_them() {
         led.edge.version = version;
         let before = led.hub.budget.room();
         let counts = |led: &Led| before - led.hub.budget.room();
-        led.hear(open());
+        led.receive(open());
         for _ in 0..3 {
-            led.hear(push_bytes(LARGE_BYTES));
-            led.hear(take(Wait::No));
+            led.receive(push_bytes(LARGE_BYTES));
+            led.receive(take(Wait::No));
         }
         led.turn();
         let expected = |jobs: usize| (jobs * counted) as u64;
         assert_eq!(counts(&led), expected(3), "version {version}");
-        led.edge.hear(Ask::Sent { client: client(), jobs: 1 }).unwrap();
+        led.edge.receive(Ask::Sent { client: client(), jobs: 1 }).unwrap();
         assert_eq!(counts(&led), expected(2));
-        led.edge.hear(Ask::Close { client: client() }).unwrap();
+        led.edge.receive(Ask::Close { client: client() }).unwrap();
         led.turn();
         assert_eq!(counts(&led), 0);
     }
@@ -254,12 +254,12 @@ fn large_jobs_count_until_the_peers_of_an_edge_have_taken_them() {
 #[test]
 fn an_edge_learns_that_workers_wait_for_room_once_a_beat() {
     let mut led = Led::new(ROOM);
-    led.hear(open());
-    led.hear(push_bytes(100_000));
-    led.hear(push_bytes(100_000));
+    led.receive(open());
+    led.receive(push_bytes(100_000));
+    led.receive(push_bytes(100_000));
     led.hub.budget.limit(100_000);
-    led.hear(take(Wait::Forever));
-    led.hear(take(Wait::Forever));
+    led.receive(take(Wait::Forever));
+    led.receive(take(Wait::Forever));
     let told = |led: &mut Led| led.turn().iter().filter(|say| matches!(say, Say::Starved)).count();
     assert_eq!(told(&mut led), 0, "the first job may exceed the room");
     led.hub.tick();
@@ -274,10 +274,10 @@ fn an_edge_learns_that_workers_wait_for_room_once_a_beat() {
 fn what_clients_had_by_a_link_that_was_cut_is_theirs_by_the_next_one() {
     let mut led = Led::new(ROOM);
     let queue = Bytes::from_static(b"f");
-    led.hear(open());
-    led.hear(push());
-    led.hear(take(Wait::No));
-    led.hear(take(Wait::Forever));
+    led.receive(open());
+    led.receive(push());
+    led.receive(take(Wait::No));
+    led.receive(take(Wait::Forever));
     led.turn();
     let holder = |hub: &Hub| hub.with_journal(|engine, _| engine.job(JobId(1)).unwrap().lease().unwrap().clone());
     let lease = holder(&led.hub);
@@ -302,10 +302,10 @@ fn what_clients_had_by_a_link_that_was_cut_is_theirs_by_the_next_one() {
         Ask::Command { client, tag: Tag::NONE, command: open().into() },
         Ask::Claim { client, claim: Claim::Holds { job: JobId(1), held } },
     ];
-    claims.into_iter().for_each(|ask| edge.hear(ask).unwrap());
+    claims.into_iter().for_each(|ask| edge.receive(ask).unwrap());
     edge.turn(&mut Vec::new());
     assert_eq!((holder(&hub).holder, edge.keeps()), (Holder::Connection(client), true));
-    edge.hear(Ask::Claimed).unwrap();
+    edge.receive(Ask::Claimed).unwrap();
     edge.turn(&mut Vec::new());
     assert_eq!((holder(&hub).holder, edge.keeps()), (Holder::Connection(client), false));
     assert_eq!(hub.mailboxes().len(), 1, "the client under its old number has ended");
@@ -316,6 +316,6 @@ fn an_edge_may_not_act_for_clients_of_another_edge() {
     let mut led = Led::new(ROOM);
     let others = ClientId(EdgeNumber::new(8).unwrap().first_client().0 | 1);
     for ask in [Ask::Open { client: others, room: 1 }, Ask::Close { client: others }, Ask::Bye] {
-        assert!(led.edge.hear(ask).is_err());
+        assert!(led.edge.receive(ask).is_err());
     }
 }

@@ -12,7 +12,7 @@ use windlass_store::Holder;
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, set_up};
 use crate::edge::Edge;
-use crate::relay::{Relay, Way};
+use crate::relay::{Relay, Route};
 use windlass_hub::clock;
 use windlass_hub::view::View;
 
@@ -37,7 +37,7 @@ pub async fn follow<T>(
         tracing::error!("this daemon's limits, queues or schedules differ from the leader's, which count");
     }
     compare_clocks(&welcome.clock);
-    edge.open_way(&welcome);
+    edge.open_link(&welcome);
     view.follows(leader);
     let Err(why) = exchange(&mut wire, edge, relay, &mut ends).await;
     if matches!(why, LinkError::Ours) {
@@ -101,7 +101,7 @@ async fn exchange<T>(
 ) -> Result<Infallible, LinkError> {
     let (mut asks, mut says, mut heard_at, mut is_over) = (Vec::new(), Vec::new(), Instant::now(), false);
     let rung = Arc::new(Notify::new());
-    let published = relay.open(Way::Leader, Arc::clone(&rung));
+    let published = relay.open(Route::Leader, Arc::clone(&rung));
     loop {
         while let Some(say) = wire.next()? {
             if matches!(say, Say::Bye) {
@@ -120,7 +120,7 @@ async fn exchange<T>(
             let ends = matches!(say, Say::Clock(_));
             says.push(say);
             if ends {
-                edge.hear(says.drain(..));
+                edge.receive(says.drain(..));
             }
         }
         edge.take_asks(&mut asks);

@@ -12,7 +12,7 @@ use windlass_link::{Ask, Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, OLDEST, Rej
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire};
 use crate::leader::EdgeClients;
-use crate::relay::{OpenWay, Relay, Way};
+use crate::relay::{OpenRoute, Relay, Route};
 use windlass_hub::clock;
 use windlass_hub::hub::Hub;
 use windlass_hub::view::View;
@@ -184,7 +184,7 @@ pub async fn serve<T>(opened: Opened, leading: &Leading, mut ends: watch::Receiv
     let mut clients = clients.speaking(version);
     before.into_iter().for_each(|before| clients.succeed(before));
     kept.lock().insert(number, clients);
-    let published = relay.open(Way::to(number), Arc::clone(&rung));
+    let published = relay.open(Route::to(number), Arc::clone(&rung));
     let ended = go_on(&mut wire, leading, (number, &published, &rung), &mut ends).await;
     drop((published, known));
     if !matches!(ended, Ok(()) | Err(LinkError::Ours | LinkError::Replaced)) {
@@ -212,7 +212,7 @@ async fn keep<T>(kept: &Kept, number: EdgeNumber, mut ends: watch::Receiver<T>) 
 async fn go_on<T>(
     wire: &mut Wire<Ask, Say>,
     Leading { hub, relay, kept, .. }: &Leading,
-    (number, published, rung): (EdgeNumber, &OpenWay<'_>, &Notify),
+    (number, published, rung): (EdgeNumber, &OpenRoute<'_>, &Notify),
     ends: &mut watch::Receiver<T>,
 ) -> Result<(), LinkError> {
     let (mut says, mut has_unread, mut beat_at, mut is_over) = (Vec::new(), false, Instant::now(), false);
@@ -253,12 +253,12 @@ async fn go_on<T>(
             match wire.next()? {
                 Some(Ask::Bye) => return Ok(()),
                 Some(Ask::Publish { protocol, message }) => {
-                    relay.send(Some(Way::to(number)), protocol, &message);
+                    relay.send(Some(Route::to(number)), protocol, &message);
                     let (clients, bytes) = relay.receive(protocol, &message);
                     hub.publish(&clients, bytes);
                 }
                 Some(ask) => {
-                    let heard = kept.on(number, |it| it.hear(ask)).ok_or(LinkError::Replaced)?;
+                    let heard = kept.on(number, |it| it.receive(ask)).ok_or(LinkError::Replaced)?;
                     heard.map_err(|why| LinkError::Malformed(why.to_owned()))?;
                 }
                 None => {

@@ -173,7 +173,7 @@ impl Client {
     }
 
     /// Reads what has arrived. Returns whether the connection is still there.
-    pub(super) fn hear(&mut self, now: u64, laws: &mut Laws, tally: &mut Tally) -> bool {
+    pub(super) fn receive(&mut self, now: u64, laws: &mut Laws, tally: &mut Tally) -> bool {
         while let Some((_, arrival)) = self.inbox.pop_front_if(|(at, _)| *at <= now) {
             if self.has_left {
                 continue;

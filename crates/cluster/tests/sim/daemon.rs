@@ -287,7 +287,7 @@ impl Daemon {
         self.on(around.now, |daemon| {
             clock::read();
             for (number, answer) in around.database.answers(around.now, daemon.run()) {
-                daemon.hear(number, answer, around);
+                daemon.receive(number, answer, around);
             }
             daemon.stand_by(around);
             daemon.follow(around);
@@ -310,7 +310,7 @@ impl Daemon {
         }
     }
 
-    fn hear(&mut self, number: u64, answer: Answer, around: &mut Around) {
+    fn receive(&mut self, number: u64, answer: Answer, around: &mut Around) {
         let now = around.now;
         if let Follow::Asks(asked) = &self.follow
             && *asked == number
@@ -331,7 +331,7 @@ impl Daemon {
                 _ => self.office = Office::Out(now + RETRY_MS),
             },
             Office::Reads { renewals, number: asked } => {
-                let Some(answer) = renewals.hear(number, answer, now).filter(|_| *asked == number) else { return };
+                let Some(answer) = renewals.receive(number, answer, now).filter(|_| *asked == number) else { return };
                 let Office::Reads { renewals, .. } = std::mem::replace(&mut self.office, Office::Out(now + RETRY_MS))
                 else {
                     return;
@@ -344,7 +344,7 @@ impl Daemon {
                     self.office = Office::In { room: Box::new(room), steps: 0 };
                 }
             }
-            Office::In { room, .. } => room.hear(number, answer, around),
+            Office::In { room, .. } => room.receive(number, answer, around),
             Office::Out(_) | Office::Asks { .. } => {}
         }
     }
@@ -469,7 +469,7 @@ impl Daemon {
                     Some(()) => Follow::Links(following),
                     None => {
                         around.links.close(following.link, End::Edge, around.now);
-                        self.broker.edge().close_way();
+                        self.broker.edge().close_link();
                         if following.is_welcome {
                             self.without_since = around.now;
                         }
@@ -524,7 +524,7 @@ impl Daemon {
                 Say::Welcome(welcome) => {
                     around.note(|| format!("{} follows epoch {} as {}", self.index, welcome.epoch, welcome.edge));
                     around.tally.note(if edge.known().is_some() { "an edge comes back" } else { "an edge is new" });
-                    edge.open_way(&welcome);
+                    edge.open_link(&welcome);
                     following.is_welcome = true;
                     following.certain_at = now;
                 }
@@ -534,7 +534,7 @@ impl Daemon {
                     let ends = matches!(say, Say::Clock(_));
                     following.says.push(say);
                     if ends {
-                        edge.hear(following.says.drain(..));
+                        edge.receive(following.says.drain(..));
                         following.certain_at = now;
                     }
                 }

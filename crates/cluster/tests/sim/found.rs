@@ -42,11 +42,11 @@ fn a_daemon_that_leads_has_its_own_time() {
     let edge = Edge::new(Arc::new(Budget::new(1 << 20)));
     let welcome = welcome(1_025);
     simulated::on(MACHINE, &mut Clocks::new(), || {
-        edge.open_way(&welcome);
+        edge.open_link(&welcome);
         assert_eq!(clock::now(), Timestamp(7));
         drop(edge.hand_over(2, 0));
-        edge.hear([Say::Clock(welcome.clock)]);
-        edge.open_way(&welcome);
+        edge.receive([Say::Clock(welcome.clock)]);
+        edge.open_link(&welcome);
         assert_eq!(clock::now(), Timestamp(WALL_MS));
     });
 }
@@ -62,7 +62,7 @@ fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
         (Arc::new(WithMail::default()), ConnectionId { index: 0, client }),
     ));
     simulated::on(MACHINE, &mut Clocks::new(), || {
-        edge.open_way(&welcome(1_025));
+        edge.open_link(&welcome(1_025));
         edge.open(client, Arc::clone(&mailbox));
         let mut items = [Item::Command(Tag(1), Command::Barrier)].into();
         let (room, visited) = (usize::MAX, &mut Visited::All);
@@ -70,12 +70,12 @@ fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
         let number = ClientId(EdgeNumber::new(1_025).unwrap().first_client().0 | client.0);
         let data = Note::Data(vec![0; 100_000].into());
         let event = Event::Notice(Notice::Progress { job: JobId(7), note: data });
-        edge.hear([Say::Event { client: number, gate: 0, event }]);
-        edge.close_way();
+        edge.receive([Say::Event { client: number, gate: 0, event }]);
+        edge.close_link();
         let mut mail = Vec::new();
         edge.mail(&mailbox, usize::MAX, &mut mail);
         assert!(!mail.is_empty());
-        edge.open_way(&welcome(2_049));
+        edge.open_link(&welcome(2_049));
         let mut asks = Vec::new();
         edge.take_asks(&mut asks);
         assert!(asks.iter().all(|ask| matches!(ask, Ask::Claimed)), "{asks:?}");

@@ -100,7 +100,7 @@ impl Renewals {
     }
 
     /// An answer of the database. Returns it, if it is no renewal's.
-    pub(super) fn hear(&mut self, number: u64, answer: Answer, now: u64) -> Option<Answer> {
+    pub(super) fn receive(&mut self, number: u64, answer: Answer, now: u64) -> Option<Answer> {
         let Some((_, sent_ms)) = self.asked.take_if(|(asked, _)| *asked == number) else { return Some(answer) };
         match answer {
             Answer::Done => self.lease.renewed(sent_ms),

@@ -207,8 +207,8 @@ impl Room {
 
     // ---- the store -------------------------------------------------------------------------------------------------
 
-    pub(super) fn hear(&mut self, number: u64, answer: Answer, around: &mut Around) {
-        let Some(answer) = self.renewals.hear(number, answer, around.now) else { return };
+    pub(super) fn receive(&mut self, number: u64, answer: Answer, around: &mut Around) {
+        let Some(answer) = self.renewals.receive(number, answer, around.now) else { return };
         if self.gives_back == Some(number) {
             return self.renewals.lease.lose();
         }
@@ -413,7 +413,7 @@ impl Room {
                     if let Ask::Command { command: Command::Claim(_), .. } = &ask {
                         panic!("a claim as a command");
                     }
-                    let heard = self.served[at].clients.as_mut().map_or(Ok(()), |clients| clients.hear(ask));
+                    let heard = self.served[at].clients.as_mut().map_or(Ok(()), |clients| clients.receive(ask));
                     heard.unwrap_or_else(|why| panic!("the leader refuses what its edge asks: {why}"));
                 }
                 (ask, false) => panic!("it does not begin with a greeting: {ask:?}"),

@@ -255,7 +255,7 @@ impl World {
         }
         around.database.step(around.now, &mut around.rng);
         let Around { clients, laws, tally, now, .. } = around;
-        clients.retain(|_, client| client.hear(*now, laws, tally));
+        clients.retain(|_, client| client.receive(*now, laws, tally));
         for _ in 0..around.rng.below(4) * u64::from(acts) {
             self.act();
         }

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::tries::Tries;
+use crate::attempts::Attempts;
 
 /// The longest wait. It is never longer than the last commit took.
 const WAIT_MAX: Duration = Duration::from_micros(150);
@@ -25,7 +25,7 @@ pub(super) struct Gather {
     is_open: bool,
     /// The wait in progress: how many acknowledgements there were when it began, and when it ends.
     wait: Option<(usize, Instant)>,
-    tries: Tries<5>,
+    attempts: Attempts<5>,
 }
 
 impl Gather {
@@ -39,7 +39,7 @@ impl Gather {
     pub(super) fn committed(&mut self, took: Duration) {
         if let Some((begun_with, _)) = self.wait.take() {
             let (came, missing) = (self.waiting.saturating_sub(begun_with), self.expected.saturating_sub(begun_with));
-            self.tries.end(2 * came >= missing);
+            self.attempts.end(2 * came >= missing);
         }
         (self.expected, self.waiting, self.took, self.is_open) = (self.waiting, 0, took, false);
     }
@@ -47,7 +47,7 @@ impl Gather {
     /// The acknowledgements of the last commit have left.
     pub(super) fn replied(&mut self, now: Instant) {
         self.expected = self.expected.saturating_add(self.waiting);
-        if self.tries.begin() {
+        if self.attempts.begin() {
             self.is_open = true;
             self.begin(|| now);
         }
@@ -154,7 +154,7 @@ mod tests {
             let wait = Some((1, Instant::now()));
             let mut gather = Gather { waiting: 1 + came, expected: 1 + missing, wait, ..Gather::default() };
             gather.committed(TOOK);
-            assert_eq!(gather.tries.failures() == 0, paid, "{came} of {missing}");
+            assert_eq!(gather.attempts.failures() == 0, paid, "{came} of {missing}");
         }
     }
 }

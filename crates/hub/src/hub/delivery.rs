@@ -28,13 +28,13 @@ pub(super) struct Gates {
 impl Core {
     /// Puts the context's events and bytes into their clients' mailboxes.
     pub(super) fn deliver(&mut self, gates: Gates, budget: &Arc<Budget>) {
-        let Self { mailboxes, ends, words, waiting, acknowledgements, journal, context, .. } = self;
+        let Self { mailboxes, ends, own_bytes, waiting, acknowledgements, journal, context, .. } = self;
         let pending = journal.pending_seq();
         let mut delivery = Delivery { mailboxes, waiting, acknowledgements, pending, open: None };
         let mut last = None;
         for (index, (client, event)) in context.events.drain(..).enumerate() {
-            while words.front().is_some_and(|(place, ..)| *place <= index)
-                && let Some((_, client, bytes)) = words.pop_front()
+            while own_bytes.front().is_some_and(|(place, ..)| *place <= index)
+                && let Some((_, client, bytes)) = own_bytes.pop_front()
             {
                 delivery.add(client, 0, Mail::Bytes(bytes), None);
             }
@@ -48,7 +48,7 @@ impl Core {
             let hold = Hold::on(&event, &mut last, budget);
             delivery.add(client, needs, Mail::Event(event), hold);
         }
-        for (_, client, bytes) in words.drain(..) {
+        for (_, client, bytes) in own_bytes.drain(..) {
             delivery.add(client, 0, Mail::Bytes(bytes), None);
         }
         delivery.close();

@@ -234,7 +234,7 @@ impl Hub {
             Item::Command(tag, command) => core.apply(client, tag, command),
             Item::Bytes(bytes) => {
                 let place = core.context.events.len();
-                core.words.push_back((place, client, bytes));
+                core.own_bytes.push_back((place, client, bytes));
             }
             Item::Publish(to, bytes) => {
                 let mailboxes = to.iter().filter_map(|client| core.mailboxes.get(client)).cloned().collect();

@@ -1,7 +1,7 @@
 //! How a thread learns that one of its connections has mail, or that it must commit, without a lost wake-up and with few
 //! of them.
 //!
-//! A mailbox has a [`Door`] with a bell, a serving thread an [`Inbox`]. Whoever puts mail into a mailbox rings its bell; if that is
+//! A mailbox has a [`Owner`] with a bell, a serving thread an [`Inbox`]. Whoever puts mail into a mailbox rings its bell; if that is
 //! the first ring since the owner looked, the mailbox's seat goes into the thread's inbox; if the thread sleeps, it is
 //! woken. Each step is taken at most once until the other side has answered it.
 //!
@@ -12,16 +12,16 @@
 //! orders in which threads can meet.
 
 mod bell;
-mod door;
 mod hand_over;
 mod inbox;
+mod owner;
 mod sync;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
 pub use self::bell::Bell;
-pub(crate) use self::door::Door;
 pub(crate) use self::hand_over::{Asked, HandOver, Idle, NoThread};
 pub use self::inbox::Inbox;
+pub(crate) use self::owner::Owner;
 pub(crate) use self::waiting::{Durable, Waiting};

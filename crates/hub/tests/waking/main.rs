@@ -12,9 +12,6 @@
 #[allow(unreachable_pub, dead_code, reason = "a file of the library")]
 mod bell;
 mod commits;
-#[path = "../../src/waking/door.rs"]
-#[allow(unreachable_pub, dead_code, reason = "a file of the library")]
-mod door;
 #[path = "../../src/waking/hand_over.rs"]
 #[allow(dead_code, reason = "a file of the library")]
 mod hand_over;
@@ -22,6 +19,9 @@ mod hand_over;
 #[allow(unreachable_pub, reason = "a file of the library")]
 mod inbox;
 mod moves;
+#[path = "../../src/waking/owner.rs"]
+#[allow(unreachable_pub, dead_code, reason = "a file of the library")]
+mod owner;
 #[path = "../../src/waking/waiting.rs"]
 #[allow(dead_code, reason = "a file of the library")]
 mod waiting;
@@ -60,7 +60,7 @@ use self::bell::Bell;
 use self::inbox::Inbox;
 use self::waiting::{Durable, Waiting};
 
-/// Tries the orders of three threads: all of them are too many.
+/// Attempts the orders of three threads: all of them are too many.
 fn bounded(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);

@@ -4,14 +4,14 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use super::door::Door;
+use super::owner::Owner;
 use super::{Thread, bounded};
 
 /// A connection moves to a helper while it is rung: its first turn there looks at everything. `is_faulty`: it looks before it
 /// has moved.
 pub(crate) fn a_connection_moves(is_faulty: bool) {
     let threads = [Thread::new(), Thread::new()];
-    let (door, letters) = (Arc::new(Door::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (door, letters) = (Arc::new(Owner::new(0)), Arc::new(AtomicUsize::new(0)));
     let sender = {
         let (threads, door, letters) = (threads.clone(), Arc::clone(&door), Arc::clone(&letters));
         thread::spawn(move || {

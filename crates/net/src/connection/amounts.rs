@@ -29,12 +29,12 @@ fn the_rest_of_a_large_message_is_read_into_its_own_memory() {
     ];
     for (needs_bytes, held, place) in table {
         let mut it = InHand::open(Script { needs_bytes, ..keeps() });
-        it.connection.input.extend_from_slice(&vec![7; held]);
+        it.connection.incoming.input.extend_from_slice(&vec![7; held]);
         it.wire().reads.clear();
         it.arrives("x");
         it.turn(2000);
         assert_eq!(it.wire().reads, [place], "{needs_bytes} {held}");
-        assert_eq!(it.connection.input.len(), held + 1);
+        assert_eq!(it.connection.incoming.input.len(), held + 1);
     }
 }
 
@@ -49,7 +49,7 @@ fn a_turn_reads_a_bounded_number_of_bytes() {
         pieces.iter().for_each(|bytes| it.arrives(vec![7; *bytes]));
         let next = it.turn(2000);
         let reads = it.wire().reads.len();
-        (reads, it.connection.input.len(), next)
+        (reads, it.connection.incoming.input.len(), next)
     };
     let so = |reads, bytes, next: &str| (reads, bytes, next.to_owned());
     assert_eq!(reads(1 << 20, true, &ALL), so(2, Turn::SHARE_BYTES_MAX, "a turn"));
@@ -65,7 +65,7 @@ fn reads_go_on_after_an_interruption_and_end_with_an_error() {
     it.wire().arrives.push_back(Err(io::ErrorKind::Interrupted.into()));
     it.arrives("x");
     assert_eq!(it.turn(2000), "no time");
-    assert_eq!(it.connection.input.len(), 1);
+    assert_eq!(it.connection.incoming.input.len(), 1);
     it.wire().arrives.push_back(Err(io::ErrorKind::ConnectionReset.into()));
     assert_eq!(it.turn(3000), "no time", "the kernel has not said that there is something");
     it.connection.notice(true, false, false);
@@ -77,7 +77,7 @@ fn reads_go_on_after_an_interruption_and_end_with_an_error() {
     it.wire().arrives.push_back(Err(io::ErrorKind::ConnectionReset.into()));
     it.arrives("");
     assert_eq!(it.turn(2000), "a turn");
-    assert_eq!(it.connection.input.len(), 2);
+    assert_eq!(it.connection.incoming.input.len(), 2);
     assert_eq!(it.turn(2000), "peer closed");
 }
 
@@ -112,12 +112,12 @@ fn a_message_that_fills_its_memory_may_have_others_behind_it() {
     const HELD: usize = 10;
     const BYTES: usize = SCRATCH_BYTES + 1;
     let mut it = InHand::open(Script { needs_bytes: BYTES, ..keeps() });
-    it.connection.input = BytesMut::from(Bytes::from(vec![7; HELD]));
+    it.connection.incoming.input = BytesMut::from(Bytes::from(vec![7; HELD]));
     it.wire().reads.clear();
     it.arrives(vec![7; BYTES]);
     it.arrives("x");
     assert_eq!(it.turn(2000), "a turn");
-    assert_eq!(it.connection.input.len(), HELD + BYTES);
+    assert_eq!(it.connection.incoming.input.len(), HELD + BYTES);
     assert_eq!(it.wire().reads, ["own"], "one read, until it is full");
 }
 
@@ -128,12 +128,12 @@ fn a_turn_reads_a_bounded_part_of_a_large_message() {
         InHand::new(Bounds { outbound_bytes_max: 1 << 30, ..BOUNDS }, Script { needs_bytes: 8 << 20, ..keeps() });
     it.turn(1000);
     it.wire().reads.clear();
-    it.connection.input = BytesMut::from(Bytes::from(vec![7; 2 << 20]));
+    it.connection.incoming.input = BytesMut::from(Bytes::from(vec![7; 2 << 20]));
     (0..4).for_each(|_| it.arrives(vec![7; PIECE]));
     it.wire().is_drained_by_short_reads = false;
     assert_eq!(it.turn(2000), "a turn");
     assert_eq!(it.wire().reads, ["own"; 2]);
-    assert_eq!(it.connection.input.len(), (2 << 20) + LARGE_TURN_BYTES);
+    assert_eq!(it.connection.incoming.input.len(), (2 << 20) + LARGE_TURN_BYTES);
     assert_eq!(it.turn(2000), "a turn");
     it.wire().reads.clear();
     it.wire().is_drained_by_short_reads = true;
@@ -171,7 +171,7 @@ fn input_is_limited_but_for_a_message_that_needs_more() {
         let mut it = InHand::new(Bounds { read_bytes_max: 10, ..BOUNDS }, Script { needs_bytes, ..keeps() });
         it.turn(1000);
         it.wire().reads.clear();
-        it.connection.input.extend_from_slice(&[7; 10]);
+        it.connection.incoming.input.extend_from_slice(&[7; 10]);
         it.arrives("x");
         it.turn(2000);
         assert_eq!(it.wire().reads.len(), reads, "{needs_bytes}");
@@ -235,7 +235,7 @@ fn answers_have_the_room_that_the_peer_and_the_disk_leave() {
         let mut it = InHand::open(Script { commands: 1, ..Script::default() });
         *it.desk.goes.lock().unwrap() = Visited::Part;
         it.takes(0);
-        it.connection.output.copy(&vec![0; answered]);
+        it.connection.outgoing.output.copy(&vec![0; answered]);
         if waiting > 0 {
             it.waits_for_commit(7, waiting);
         }
@@ -267,8 +267,8 @@ fn reading_stops_while_too_much_waits() {
     ];
     for (output, left_behind, unanswered, has_room) in table {
         let mut it = InHand::open(Script::default());
-        it.connection.output.copy(&vec![0; output]);
-        it.connection.left_behind = left_behind;
+        it.connection.outgoing.output.copy(&vec![0; output]);
+        it.connection.outgoing.left_behind = left_behind;
         it.desk.mailbox().set_under_way(unanswered);
         assert_eq!(it.connection.has_room(), has_room, "{output} {left_behind:?} {unanswered}");
     }
@@ -286,8 +286,8 @@ fn room_after_a_write_gives_another_turn_to_what_waited() {
     ];
     for (n, (was_written, left_behind, items, input, has_got_room)) in table.into_iter().enumerate() {
         let mut it = InHand::open(Script::default());
-        (it.connection.was_written, it.connection.left_behind) = (was_written, left_behind);
-        (it.connection.items, it.connection.input) = (items, BytesMut::from(input));
+        (it.connection.io.was_written, it.connection.outgoing.left_behind) = (was_written, left_behind);
+        (it.connection.work.items, it.connection.incoming.input) = (items, BytesMut::from(input));
         assert_eq!(it.connection.has_got_room(), has_got_room, "{n}");
     }
 }
@@ -334,7 +334,7 @@ fn input_is_offered_again_while_the_session_consumes_some() {
     it.arrives("abcd");
     assert_eq!(it.turn(2000), "no time");
     assert_eq!(it.script().told, ["open", "bytes", "bytes", "bytes", "bytes"]);
-    assert!(it.connection.input.is_empty());
+    assert!(it.connection.incoming.input.is_empty());
 }
 
 #[test]
@@ -437,9 +437,9 @@ fn a_ring_before_a_turn_counts_although_its_seat_is_dropped() {
 fn large_empty_buffers_are_freed() {
     let capacity_of_items = |items: usize| {
         let mut it = InHand::open(Script::default());
-        it.connection.items = VecDeque::with_capacity(items);
+        it.connection.work.items = VecDeque::with_capacity(items);
         it.turn(2000);
-        it.connection.items.capacity()
+        it.connection.work.items.capacity()
     };
     assert_eq!([1024, 1025].map(capacity_of_items), [1024, 0]);
     let capacity_of_mail = |mail: usize| {
@@ -451,13 +451,13 @@ fn large_empty_buffers_are_freed() {
     assert_eq!([1024, 1025].map(capacity_of_mail), [1024, 0]);
     let capacity_of_input = |input: usize| {
         let mut it = InHand::open(Script::default());
-        it.connection.input = BytesMut::with_capacity(input);
+        it.connection.incoming.input = BytesMut::with_capacity(input);
         it.turn(2000);
-        it.connection.input.capacity()
+        it.connection.incoming.input.capacity()
     };
     assert_eq!([SMALL_BYTES - 1, SMALL_BYTES].map(capacity_of_input), [SMALL_BYTES - 1, 0]);
     let mut it = InHand::open(keeps());
-    it.connection.input = BytesMut::from(&full()[..]);
+    it.connection.incoming.input = BytesMut::from(&full()[..]);
     it.turn(2000);
-    assert_eq!(it.connection.input.len(), SCRATCH_BYTES, "it is not empty");
+    assert_eq!(it.connection.incoming.input.len(), SCRATCH_BYTES, "it is not empty");
 }

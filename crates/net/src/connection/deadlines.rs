@@ -6,6 +6,7 @@ use windlass_engine::Timestamp;
 use windlass_session::Reason;
 
 use super::Connection;
+use super::phase::Phase;
 use windlass_hub::broker::Visited;
 use windlass_hub::clock;
 
@@ -19,7 +20,7 @@ impl Connection {
     /// Calls the session, whose deadline has passed.
     pub(super) fn tick(&mut self) {
         // The request that the session waits for may stand behind bytes that the connection has not read.
-        if self.paused || self.left_behind.is_some() {
+        if self.incoming.paused || self.outgoing.left_behind.is_some() {
             self.session.reset_liveness(self.now);
         }
         self.session.on_tick(self.now, &mut self.outbox);
@@ -31,7 +32,8 @@ impl Connection {
         if is_silent && self.stalls_the_stop() {
             Some(Reason::TimedOut("takes no answers while the daemon stops"))
         } else if is_silent {
-            Some(self.ending.take().unwrap_or(Reason::TimedOut("idle")))
+            let Phase::Ending(why) = &self.phase else { return Some(Reason::TimedOut("idle")) };
+            Some(why.clone())
         } else {
             self.is_late().then_some(Reason::TimedOut("message incomplete"))
         }
@@ -39,32 +41,32 @@ impl Connection {
 
     /// Whether the daemon stops and this connection waits only for its peer.
     fn stalls_the_stop(&self) -> bool {
-        self.stopping && !self.output.is_empty()
+        self.is_stopping() && !self.outgoing.output.is_empty()
     }
 
     /// Whether the peer should have finished its message by now. It is not late while nothing is read from it.
     fn is_late(&self) -> bool {
-        let is_read = !self.paused && !self.eof && self.ending.is_none();
-        is_read && self.pending.deadline(self.shared.bounds.patience).is_some_and(|at| at <= self.now)
+        let is_read = !self.incoming.paused && !self.io.eof && !self.is_ending();
+        is_read && self.incoming.pending.deadline(self.shared.bounds.patience).is_some_and(|at| at <= self.now)
     }
 
     /// When the peer has been silent for too long.
     fn silent_until(&self) -> Option<Timestamp> {
-        let silence_max = match &self.ending {
-            None => self.shared.bounds.idle_max,
+        let silence_max = match self.phase {
+            Phase::Handshake(_) | Phase::Open => self.shared.bounds.idle_max,
             // It waits for the disk, not for the peer.
-            Some(_) if self.visited == Visited::UntilRung => None,
-            Some(_) if self.stalls_the_stop() => Some(STOP_LINGER),
-            Some(_) => Some(LINGER),
+            Phase::Ending(_) | Phase::Over(_) if self.work.visited == Visited::UntilRung => None,
+            Phase::Ending(_) | Phase::Over(_) if self.stalls_the_stop() => Some(STOP_LINGER),
+            Phase::Ending(_) | Phase::Over(_) => Some(LINGER),
         };
-        silence_max.map(|max| clock::after(self.heard_at, max))
+        silence_max.map(|max| clock::after(self.active_at, max))
     }
 
     /// When the connection must have a turn at the latest.
     pub(super) fn deadline(&self, reading: bool) -> Option<Timestamp> {
-        let session = self.session.next_deadline().filter(|_| self.ending.is_none());
-        let late = self.pending.deadline(self.shared.bounds.patience).filter(|_| reading);
-        let others = [self.silent_until(), late, self.ahead.deadline(), self.watch.until(), self.parts_at()];
+        let session = self.session.next_deadline().filter(|_| !self.is_ending());
+        let late = self.incoming.pending.deadline(self.shared.bounds.patience).filter(|_| reading);
+        let others = [self.silent_until(), late, self.outgoing.ahead.deadline(), self.watch.until(), self.parts_at()];
         others.into_iter().chain([session]).flatten().min()
     }
 }

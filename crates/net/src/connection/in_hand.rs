@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use windlass_engine::{ClientCommand, ClientId, ClientInfo, Clock, Command, Event, Refusal, Reply, Tag};
 
-use super::tests::{BOUNDS, guest};
+use super::tests::{BOUNDS, admission};
 use super::*;
 use windlass_hub::broker::{Batch, CommitDuty, Health};
 use windlass_hub::testing::nowhere;
@@ -297,7 +297,7 @@ impl InHand {
             Box::new(|_| session),
             nowhere(),
             (&shared, traffic.counts("any")),
-            (guest(), Rights::ALL),
+            (admission(), Rights::ALL),
             Timestamp(1000),
         );
         Self { connection, wire, script, desk, budget, traffic, stopping: false }
@@ -339,7 +339,7 @@ impl InHand {
     /// Has a turn at this time, in milliseconds. Returns what the connection waits for then.
     pub(super) fn turn(&mut self, at_ms: u64) -> String {
         let reading = Reading { now: Timestamp(at_ms), clock: Clock::default(), pause_ms: None };
-        self.connection.hear(&Turn::of(1, reading, self.stopping));
+        self.connection.begin_turn(&Turn::of(1, reading, self.stopping));
         if let Some(batch) = self.connection.batch() {
             self.desk.visit(&reading, &mut std::iter::once(batch));
         }

@@ -26,10 +26,10 @@ impl Connection {
     /// memory.
     pub(super) fn read(&mut self) -> io::Result<usize> {
         let needs = self.session.needs_bytes();
-        if needs > SCRATCH_BYTES || (needs > 1 && self.input.len() > SCRATCH_BYTES) {
+        if needs > SCRATCH_BYTES || (needs > 1 && self.incoming.input.len() > SCRATCH_BYTES) {
             return self.read_large(needs);
         }
-        let most = self.shared.bounds.read_bytes_max.min(self.share_bytes);
+        let most = self.shared.bounds.read_bytes_max.min(self.incoming.share_bytes);
         SCRATCH.with_borrow_mut(|scratch| {
             let scratch = scratch.get_mut(..most.min(SCRATCH_BYTES)).unwrap_or_default();
             let mut total = 0;
@@ -38,9 +38,9 @@ impl Connection {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock && total > 0 => return Ok(total),
                     read => read?,
                 };
-                self.input.extend_from_slice(scratch.get(..read).unwrap_or_default());
+                self.incoming.input.extend_from_slice(scratch.get(..read).unwrap_or_default());
                 total += read;
-                if read == 0 || !self.readable || total >= most {
+                if read == 0 || !self.io.readable || total >= most {
                     return Ok(total);
                 }
             }
@@ -49,16 +49,17 @@ impl Connection {
 
     /// Reads more of a message that needs this many bytes.
     fn read_large(&mut self, needs: usize) -> io::Result<usize> {
-        let mut input = Vec::from(std::mem::take(&mut self.input));
+        let mut input = Vec::from(std::mem::take(&mut self.incoming.input));
         grow(&mut input, needs);
         let mut total = 0;
         let mut read = Ok(1);
-        while input.len() < input.capacity() && total < LARGE_TURN_BYTES && self.readable && matches!(read, Ok(1..)) {
+        while input.len() < input.capacity() && total < LARGE_TURN_BYTES && self.io.readable && matches!(read, Ok(1..))
+        {
             let room = input.capacity() - input.len();
             read = self.read_once(room, |stream| stream.read_behind(&mut input));
             total += read.as_ref().map_or(0, |read| *read);
         }
-        self.input = BytesMut::from(Bytes::from(input));
+        self.incoming.input = BytesMut::from(Bytes::from(input));
         if total > 0 { Ok(total) } else { read }
     }
 
@@ -69,12 +70,14 @@ impl Connection {
         mut read: impl FnMut(&mut dyn Stream) -> io::Result<usize>,
     ) -> io::Result<usize> {
         loop {
-            let read = read(&mut *self.stream);
+            let read = read(&mut *self.io.stream);
             match &read {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.io.readable = false,
                 // Reading again would only cost a system call, except to learn of the end.
-                Ok(read) if *read < room && self.stream.is_drained_by_short_reads() => self.readable = self.closed,
+                Ok(read) if *read < room && self.io.stream.is_drained_by_short_reads() => {
+                    self.io.readable = self.io.closed
+                }
                 Ok(_) | Err(_) => {}
             }
             return read;

@@ -63,7 +63,7 @@ impl Session for Talkative {
 }
 
 /// A place that no other connection uses.
-pub(crate) fn guest() -> Guest {
+pub(crate) fn admission() -> Admission {
     let limits = PlaceLimits {
         connections_max: 1,
         reserved: 0,

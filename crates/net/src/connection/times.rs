@@ -231,7 +231,7 @@ fn a_connection_that_nobody_rings_is_noticed() {
     assert_eq!(it.turn(7000), "12000", "it must still wait");
     *it.desk.goes.lock().unwrap() = Visited::All;
     it.connection.rung();
-    it.connection.visited = Visited::UntilRung;
+    it.connection.work.visited = Visited::UntilRung;
     assert_eq!(it.turn(12_000), "17000", "it was woken in time");
     it.turn(17_000);
     assert_eq!(it.traffic().forgotten, 1);

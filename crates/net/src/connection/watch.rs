@@ -41,8 +41,8 @@ impl Watch {
 impl Connection {
     /// The turn ends, and the connection waits.
     pub(super) fn begin_watch(&mut self) {
-        let has_input = self.readable && !self.eof && self.ending.is_none();
-        let has_work = !self.items.is_empty() || has_input;
+        let has_input = self.io.readable && !self.io.eof && !self.is_ending();
+        let has_work = !self.work.items.is_empty() || has_input;
         let until = has_work.then(|| clock::after(self.now, PATIENCE));
         self.watch = Watch { until, ..Watch::default() };
     }
@@ -53,14 +53,14 @@ impl Connection {
         if was_woken || until.is_none_or(|at| self.now < at) {
             return;
         }
-        self.report_if(self.may_visit() || (self.readable && self.wants_to_read()));
-        self.watch.tries = self.visited == Visited::UntilRung && !self.items.is_empty();
+        self.report_if(self.may_visit() || (self.io.readable && self.wants_to_read()));
+        self.watch.tries = self.work.visited == Visited::UntilRung && !self.work.items.is_empty();
     }
 
     /// The visit is over.
     pub(super) fn look_after_visit(&mut self) {
         let tried = std::mem::take(&mut self.watch.tries);
-        self.report_if(tried && self.visited != Visited::UntilRung);
+        self.report_if(tried && self.work.visited != Visited::UntilRung);
     }
 
     fn report_if(&self, was_forgotten: bool) {

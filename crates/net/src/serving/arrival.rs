@@ -10,7 +10,7 @@ use tracing::Span;
 use windlass_engine::{ClientId, Rights};
 
 use crate::connection::{End, Greet};
-use crate::places::Guest;
+use crate::places::Admission;
 use crate::stream::Stream;
 use crate::warnings;
 use windlass_hub::warn_limited;
@@ -22,7 +22,7 @@ pub(crate) struct Arrival {
     pub(crate) handshake_max: Duration,
     pub(crate) greet: Greet,
     pub(crate) client: ClientId,
-    pub(crate) guest: Guest,
+    pub(crate) admission: Admission,
     pub(crate) rights: Rights,
     pub(crate) label: Label,
     /// Keeps the daemon from ending.

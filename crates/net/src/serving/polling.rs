@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use crate::polling::Polling;
-use windlass_hub::tries::Tries;
+use windlass_hub::attempts::Attempts;
 
 /// How long a thread polls with [`Polling::Auto`]: waking a core takes about as long.
 const AUTO: Duration = Duration::from_micros(50);
@@ -30,7 +30,7 @@ const BARRED_MAX: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Idle {
     mode: Polling,
-    tries: Tries<8>,
+    attempts: Attempts<8>,
     /// Polls since the last look.
     polls: u32,
     /// The thread's line in `/proc`, once it has looked; `None` inside if the kernel has none.
@@ -46,7 +46,7 @@ impl Idle {
     pub(super) fn new(mode: Polling) -> Self {
         Self {
             mode,
-            tries: Tries::default(),
+            attempts: Attempts::default(),
             polls: 0,
             schedstat: None,
             looked: None,
@@ -62,7 +62,7 @@ impl Idle {
             Polling::For(duration) => return Some(duration),
             Polling::Auto => {}
         }
-        if !self.tries.begin() {
+        if !self.attempts.begin() {
             return None;
         }
         if self.barred_until.is_some_and(|until| now < until) {
@@ -80,7 +80,7 @@ impl Idle {
 
     /// Records whether a poll has found work.
     pub(super) fn end(&mut self, found: bool) {
-        self.tries.end(found);
+        self.attempts.end(found);
     }
 
     /// How long the calling thread has waited for its core so far.

@@ -15,7 +15,7 @@ use super::sharing::{Partner, Role};
 use super::turn::Serving;
 use super::{Arrival, Label};
 use crate::connection::Shared;
-use crate::connection::tests::guest;
+use crate::connection::tests::admission;
 use crate::polling::Polling;
 use crate::stream::Stream;
 use windlass_hub::commit::Commits;
@@ -111,7 +111,7 @@ impl ByHand {
             handshake_max: Duration::ZERO,
             greet: Box::new(greet),
             client: ClientId(self.clients),
-            guest: guest(),
+            admission: admission(),
             rights: Rights::ALL,
             label: Label { span: tracing::Span::none(), protocol: "any", peer: "".into() },
             token: self.tasks.token(),

@@ -252,15 +252,15 @@ impl Serving {
 
     /// A new connection: its first turn is the next one.
     fn enter(&mut self, arrival: Arrival, place: Place) {
-        let Arrival { stream, handshake_max, greet, client, guest, rights, label, token } = arrival;
+        let Arrival { stream, handshake_max, greet, client, admission, rights, label, token } = arrival;
         let entry = self.members.vacant_entry();
         let id = ConnectionId { index: entry.key(), client };
         let owner = (Arc::clone(&self.waker) as Arc<dyn Waker>, id);
         let inside = label.span.clone().entered();
         tracing::debug!("open");
         let counts = self.traffic.of(label.protocol);
-        let (shared, guest, now) = ((&self.shared, Arc::clone(&counts)), (guest, rights), clock::now());
-        let mut connection = Connection::new(stream, handshake_max, greet, owner, shared, guest, now);
+        let (shared, admission, now) = ((&self.shared, Arc::clone(&counts)), (admission, rights), clock::now());
+        let mut connection = Connection::new(stream, handshake_max, greet, owner, shared, admission, now);
         drop(inside);
         if let Err(error) = self.poll.registry().register(connection.source(), Token(id.index), Interest::READABLE) {
             let protocol = label.protocol;
@@ -320,7 +320,7 @@ impl Serving {
         for index in self.ready.drain(..) {
             if let Some(mut member) = self.members.get_mut(index).and_then(Option::take) {
                 member.is_ready = false;
-                member.guard(|connection| connection.hear(&turn));
+                member.guard(|connection| connection.begin_turn(&turn));
                 self.turn.push(member);
             }
         }
@@ -372,7 +372,7 @@ impl Serving {
         member.connection.count_end(end);
         member.label.log_end(end);
         if end.is_failed_login() {
-            member.connection.guest().failed_to_log_in();
+            member.connection.admission().failed_to_log_in();
         }
         // A session that panicked may panic again.
         let dropped = catch_unwind(AssertUnwindSafe(move || drop(member)));

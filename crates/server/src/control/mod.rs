@@ -55,8 +55,8 @@ enum Course {
     Draining(Draining),
 }
 
-/// What the main thread heeds.
-pub(crate) struct Heeded<'a> {
+/// What reaches the main thread.
+pub(crate) struct MainEvents<'a> {
     pub(crate) signals: Signals,
     pub(crate) control: Control,
     pub(crate) requests: UnboundedReceiver<Asked>,
@@ -64,9 +64,9 @@ pub(crate) struct Heeded<'a> {
     pub(crate) reloader: Reloader<'a>,
 }
 
-impl Heeded<'_> {
+impl MainEvents<'_> {
     /// Handles signals and requests until the daemon must stop. Returns the reason.
-    pub(crate) async fn heed(&mut self) -> &'static str {
+    pub(crate) async fn next_stop(&mut self) -> &'static str {
         let mut asked = self.acceptor.stops().subscribe();
         // A client may have asked already.
         asked.mark_changed();

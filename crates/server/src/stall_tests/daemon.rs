@@ -26,7 +26,7 @@ use windlass_hub::hub::{Durability, Hub};
 use windlass_hub::mailbox::Letter;
 use windlass_net::client::Clients;
 use windlass_net::connection::{Bounds, Shared};
-use windlass_net::handed::Handed;
+use windlass_net::inherited::Inherited;
 use windlass_net::listen::{self, Acceptor};
 use windlass_net::patience::Patience;
 use windlass_net::places::PlaceLimits;
@@ -194,7 +194,7 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<(Arc<Hub>, 
     hub.first_commit().await;
     protocols::make_queues(&*hub, config).unwrap();
     for served in protocols::all(config).unwrap() {
-        let bind = |it: &Listen| listen::bind(&it.address, &config.server, &mut Handed::default()).unwrap();
+        let bind = |it: &Listen| listen::bind(&it.address, &config.server, &mut Inherited::default()).unwrap();
         for listener in served.endpoint.listen.iter().flat_map(bind) {
             tokio::spawn(listener.accept(Arc::clone(&acceptor), served.clone(), Rights::ALL));
         }

@@ -8,13 +8,13 @@ use crate::config::Config;
 /// How often the daemon tries an address or a data directory again that is in use.
 pub(crate) const TRY_EVERY: Duration = Duration::from_millis(100);
 
-/// Tries again for a limited time while something is in use.
-pub(crate) struct Trying {
+/// Attempts again for a limited time while something is in use.
+pub(crate) struct Retry {
     timeout: Duration,
     since: Option<Instant>,
 }
 
-impl Trying {
+impl Retry {
     pub(crate) fn new(config: &Config) -> Self {
         Self { timeout: config.server.in_use_timeout.into(), since: None }
     }
@@ -44,7 +44,7 @@ mod tests {
         for (seconds, goes_on, lines) in [(0, false, 0), (3_600, true, 1)] {
             let mut config = fixture::config("");
             config.server.in_use_timeout = Period::from_secs(seconds);
-            let mut trying = Trying::new(&config);
+            let mut trying = Retry::new(&config);
             let said = captured(|| assert_eq!([(); 3].map(|()| trying.goes_on(&"the address")), [goes_on; 3]));
             assert_eq!(said.matches("in use: trying again").count(), lines, "{said}");
         }

@@ -3,14 +3,14 @@
 /// Decides from the last tries whether there is one this time. After each failure in a row the next 1, 3, 7, ... times
 /// have no try, up to the power of two `FAILURES_MAX`.
 #[derive(Debug, Default)]
-pub struct Tries<const FAILURES_MAX: u32> {
+pub struct Attempts<const FAILURES_MAX: u32> {
     /// Failures in a row.
     failures: u32,
     /// How many times to come have no try.
     skipped: u32,
 }
 
-impl<const FAILURES_MAX: u32> Tries<FAILURES_MAX> {
+impl<const FAILURES_MAX: u32> Attempts<FAILURES_MAX> {
     /// Whether to try this time.
     pub const fn begin(&mut self) -> bool {
         match self.skipped.checked_sub(1) {
@@ -45,10 +45,10 @@ mod tests {
 
     #[test]
     fn each_failure_doubles_the_times_without_a_try() {
-        let mut tries = Tries::<8>::default();
+        let mut attempts = Attempts::<8>::default();
         let mut times_without = || {
-            let times = std::iter::repeat_with(|| tries.begin()).take_while(|begins| !begins).count();
-            tries.end(false);
+            let times = std::iter::repeat_with(|| attempts.begin()).take_while(|begins| !begins).count();
+            attempts.end(false);
             times
         };
         assert_eq!([(); 10].map(|()| times_without()), [0, 1, 3, 7, 15, 31, 63, 127, 255, 255]);
@@ -56,12 +56,12 @@ mod tests {
 
     #[test]
     fn after_a_success_there_is_a_try_each_time() {
-        let mut tries = Tries::<8>::default();
-        (0..3).for_each(|_| tries.end(false));
-        while !tries.begin() {}
-        tries.end(true);
-        assert_eq!([(); 3].map(|()| tries.begin()), [true; 3]);
-        tries.end(false);
-        assert_eq!([(); 3].map(|()| tries.begin()), [false, true, true], "the failures before do not count");
+        let mut attempts = Attempts::<8>::default();
+        (0..3).for_each(|_| attempts.end(false));
+        while !attempts.begin() {}
+        attempts.end(true);
+        assert_eq!([(); 3].map(|()| attempts.begin()), [true; 3]);
+        attempts.end(false);
+        assert_eq!([(); 3].map(|()| attempts.begin()), [false, true, true], "the failures before do not count");
     }
 }

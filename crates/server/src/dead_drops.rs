@@ -4,11 +4,11 @@ use windlass_engine::DeadDropped;
 
 /// The counts that have been logged.
 #[derive(Debug, Default)]
-pub(crate) struct DropsTold(DeadDropped);
+pub(crate) struct DropsLogged(DeadDropped);
 
-impl DropsTold {
+impl DropsLogged {
     /// Warns of jobs that were dropped since the last call. Returns whether there were any.
-    pub(crate) fn tell(&mut self, dropped: DeadDropped) -> bool {
+    pub(crate) fn log(&mut self, dropped: DeadDropped) -> bool {
         let before = std::mem::replace(&mut self.0, dropped);
         let (full, made_way) = (dropped.full - before.full, dropped.made_way - before.made_way);
         if full > 0 {
@@ -35,20 +35,20 @@ mod tests {
 
     #[test]
     fn each_drop_is_logged_once() {
-        let mut told = DropsTold::default();
-        assert!(!told.tell(DeadDropped::default()));
-        assert!(told.tell(DeadDropped { full: 3, made_way: 0 }));
-        assert!(!told.tell(DeadDropped { full: 3, made_way: 0 }));
-        assert!(told.tell(DeadDropped { full: 3, made_way: 1 }));
-        assert_eq!(told.0.total(), 4);
-        let said = captured(&Log::default(), || _ = told.tell(DeadDropped { full: 5, made_way: 4 }));
+        let mut logged = DropsLogged::default();
+        assert!(!logged.log(DeadDropped::default()));
+        assert!(logged.log(DeadDropped { full: 3, made_way: 0 }));
+        assert!(!logged.log(DeadDropped { full: 3, made_way: 0 }));
+        assert!(logged.log(DeadDropped { full: 3, made_way: 1 }));
+        assert_eq!(logged.0.total(), 4);
+        let said = captured(&Log::default(), || _ = logged.log(DeadDropped { full: 5, made_way: 4 }));
         assert!(said.contains("jobs=2") && said.contains("jobs=3"), "how many more: {said}");
     }
 
     #[test]
     fn each_reason_has_its_line() {
         let lines = |dropped| {
-            let text = captured(&Log::default(), || _ = DropsTold::default().tell(dropped));
+            let text = captured(&Log::default(), || _ = DropsLogged::default().log(dropped));
             ["queue is full", "to make room"].map(|reason| text.matches(reason).count())
         };
         assert_eq!(lines(DeadDropped::default()), [0, 0]);

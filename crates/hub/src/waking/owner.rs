@@ -6,12 +6,12 @@ use super::sync::{Arc, ArcSwap};
 /// A ring reaches the place where the owner was last. Mail whose ring goes to the old place of an owner that moves came
 /// before the move, and the owner looks for mail **after** each move.
 #[derive(Debug)]
-pub(crate) struct Door<P> {
+pub(crate) struct Owner<P> {
     bell: Bell,
     place: ArcSwap<P>,
 }
 
-impl<P> Door<P> {
+impl<P> Owner<P> {
     pub(crate) fn new(place: P) -> Self {
         Self { bell: Bell::new(), place: ArcSwap::new(Arc::new(place)) }
     }

@@ -3,19 +3,19 @@
 //! The handle of a foreground job is such: its client waits for the result, which often comes soon. A client that waits
 //! for the handle, or whose results come late, gets the handle at once: a wait in vain makes further waits rarer.
 
-use windlass_hub::tries::Tries;
+use windlass_hub::attempts::Attempts;
 
 /// The bytes of a connection's output that may wait.
 #[derive(Debug, Default)]
-pub(super) struct Unhurried {
+pub(super) struct Deferred {
     bytes: usize,
-    tries: Tries<8>,
+    attempts: Attempts<8>,
 }
 
-impl Unhurried {
+impl Deferred {
     /// This many more bytes of the output may wait.
     pub(super) const fn add(&mut self, bytes: usize) {
-        if bytes > 0 && (self.bytes > 0 || self.tries.begin()) {
+        if bytes > 0 && (self.bytes > 0 || self.attempts.begin()) {
             self.bytes += bytes;
         }
     }
@@ -29,14 +29,14 @@ impl Unhurried {
     pub(super) fn written(&mut self, output: usize) {
         let waited = std::mem::take(&mut self.bytes);
         if waited > 0 {
-            self.tries.end(output > waited);
+            self.attempts.end(output > waited);
         }
     }
 
     /// Nothing has followed in time.
     pub(super) fn end(&mut self) {
         self.bytes = 0;
-        self.tries.end(false);
+        self.attempts.end(false);
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn an_output_waits_while_all_of_it_may() {
-        let mut unhurried = Unhurried::default();
+        let mut unhurried = Deferred::default();
         assert!(!unhurried.is_all_of(0));
         unhurried.add(10);
         assert_eq!([0, 1, 10, 11].map(|output| unhurried.is_all_of(output)), [false, true, true, false]);
@@ -67,14 +67,14 @@ mod tests {
     #[test]
     fn bytes_wait_less_often_while_nothing_follows_them() {
         /// What follows bytes that wait, and whether the next ones wait.
-        type Case = (&'static str, fn(&mut Unhurried), bool);
+        type Case = (&'static str, fn(&mut Deferred), bool);
         let table: [Case; 3] = [
             ("more", |unhurried| unhurried.written(11), true),
-            ("nothing", Unhurried::end, false),
+            ("nothing", Deferred::end, false),
             ("nothing, but they were written", |unhurried| unhurried.written(10), false),
         ];
         for (name, follows, waits) in table {
-            let mut unhurried = Unhurried::default();
+            let mut unhurried = Deferred::default();
             unhurried.add(10);
             follows(&mut unhurried);
             unhurried.add(0);

@@ -12,11 +12,11 @@ use crate::settings::Server;
 
 /// Sockets that have not been recognized yet.
 #[derive(Debug, Default)]
-pub struct Handed(Vec<(Address, Bound)>);
+pub struct Inherited(Vec<(Address, Bound)>);
 
-impl Handed {
+impl Inherited {
     /// All sockets that were handed over.
-    pub fn over(server: &Server) -> Self {
+    pub fn from_env(server: &Server) -> Self {
         let mut sockets = ListenFd::from_env();
         let taken = (0..sockets.len()).filter_map(|index| {
             let taken = take(&mut sockets, index, server);
@@ -63,17 +63,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_socket_is_recognized_by_its_address() {
-        let (mut handed, mut addresses) = (Handed::default(), Vec::new());
+        let (mut inherited, mut addresses) = (Inherited::default(), Vec::new());
         for _ in 0..2 {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = Address::Tcp(listener.local_addr().unwrap());
             addresses.push(address.clone());
-            handed.0.push((address, Bound::Tcp(listener)));
+            inherited.0.push((address, Bound::Tcp(listener)));
         }
-        assert!(handed.take(&Address::Unix("/run/windlass/none".into())).is_none());
-        let found = handed.take(&addresses[1]);
+        assert!(inherited.take(&Address::Unix("/run/windlass/none".into())).is_none());
+        let found = inherited.take(&addresses[1]);
         assert!(matches!(found, Some(Bound::Tcp(it)) if Address::Tcp(it.local_addr().unwrap()) == addresses[1]));
-        assert!(handed.take(&addresses[1]).is_none());
-        assert_eq!(handed.0.len(), 1);
+        assert!(inherited.take(&addresses[1]).is_none());
+        assert_eq!(inherited.0.len(), 1);
     }
 }
