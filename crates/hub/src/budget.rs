@@ -21,7 +21,6 @@ use windlass_engine::{ClientId, Event, Timestamp};
 use windlass_session::Reason;
 
 use crate::clock;
-use crate::mailbox::Mailbox;
 use crate::published::SharedBudget;
 
 /// Smaller buffers of a connection are not counted: `connections_max` covers them.
@@ -36,12 +35,33 @@ pub struct Budget {
     handed_out: AtomicUsize,
     /// Published bytes may take half as much memory again.
     pub published: SharedBudget,
-    members: Mutex<HashMap<ClientId, Arc<Mailbox>>>,
+    members: Mutex<HashMap<ClientId, Arc<dyn Member>>>,
 }
 
 /// The bytes that one holder has reported.
 #[derive(Debug, Default)]
 pub struct Share(AtomicUsize);
+
+/// A connection, as the budget closes it.
+pub trait Member: std::fmt::Debug + Send + Sync {
+    /// Whether no one has closed it.
+    fn is_open(&self) -> bool;
+
+    /// Bytes that wait for its client.
+    fn holds(&self) -> usize;
+
+    /// The order in which connections are closed when all hold too much. Bytes that the peer does not take count more.
+    fn blame(&self, now: Timestamp) -> usize;
+
+    /// Whether its peer takes nothing of its jobs.
+    fn has_stalled(&self, now: Timestamp) -> bool;
+
+    /// The bytes counted for its owner's buffers.
+    fn buffers(&self) -> &Share;
+
+    /// Ends it, and drops all mail.
+    fn evict(&self, why: Reason);
+}
 
 /// Large bytes that wait in any number of mailboxes: counted until the last letter that holds them is gone. Or those of a
 /// job on its way to one worker.
@@ -67,8 +87,8 @@ impl Budget {
     }
 
     /// Adds a connection: from now on it can be the one that holds most.
-    pub fn enter(&self, client: ClientId, mailbox: Arc<Mailbox>) {
-        self.members().insert(client, mailbox);
+    pub fn enter(&self, client: ClientId, member: Arc<dyn Member>) {
+        self.members().insert(client, member);
     }
 
     /// Removes a connection.
@@ -97,30 +117,27 @@ impl Budget {
 
     /// Clients wait for room: closes the connections that take nothing of their jobs.
     pub fn cut_stalled(&self, now: Timestamp) {
-        let members = self.members();
-        let stalled: Vec<_> = members.values().filter(|mailbox| mailbox.has_stalled(now)).cloned().collect();
-        drop(members);
-        for mailbox in stalled {
-            mailbox.evict(Reason::Limit("buffer_bytes_max"));
-            self.report(mailbox.buffers(), 0);
-        }
+        let stalled: Vec<_> = self.members().values().filter(|member| member.has_stalled(now)).cloned().collect();
+        stalled.iter().for_each(|member| self.close(&**member));
     }
 
     /// Closes the connection that holds most, until the sum is within the limit. Its bytes count as freed at once: its
     /// mail is dropped here, and its task is woken to free the rest.
     pub fn relieve(&self) {
         while self.is_over() {
-            let members = self.members();
             let now = clock::now();
-            let open = members.values().filter(|mailbox| mailbox.close_reason().is_none());
-            let most = open.max_by_key(|mailbox| mailbox.blame(now));
+            let open = |member: &&Arc<dyn Member>| member.is_open();
+            let most = self.members().values().filter(open).max_by_key(|member| member.blame(now)).cloned();
             // Every connection that holds much is being closed already.
-            let Some(mailbox) = most.filter(|mailbox| mailbox.blame(now) >= SMALL_BYTES).cloned() else { return };
-            drop(members);
-            tracing::debug!(bytes = mailbox.holds(), "closed the connection that holds most");
-            mailbox.evict(Reason::Limit("buffer_bytes_max"));
-            self.report(mailbox.buffers(), 0);
+            let Some(member) = most.filter(|member| member.blame(now) >= SMALL_BYTES) else { return };
+            tracing::debug!(bytes = member.holds(), "closed the connection that holds most");
+            self.close(&*member);
         }
+    }
+
+    fn close(&self, member: &dyn Member) {
+        member.evict(Reason::Limit("buffer_bytes_max"));
+        self.report(member.buffers(), 0);
     }
 
     fn is_over(&self) -> bool {
@@ -128,7 +145,7 @@ impl Budget {
         all > most
     }
 
-    fn members(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<Mailbox>>> {
+    fn members(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<dyn Member>>> {
         // Nothing that holds this lock can panic half way through a change.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -197,12 +214,12 @@ mod tests {
     use windlass_engine::{JobId, Note, Notice};
 
     use super::*;
-    use crate::mailbox::Mail;
+    use crate::mailbox::{Mail, Mailbox};
     use crate::testing::nowhere;
 
     fn member(budget: &Arc<Budget>, client: u64) -> Arc<Mailbox> {
         let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(budget), nowhere()));
-        budget.enter(ClientId(client), Arc::clone(&mailbox));
+        budget.enter(ClientId(client), Arc::<Mailbox>::clone(&mailbox));
         mailbox
     }
 

@@ -5,21 +5,20 @@
 //! for.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
-use bytes::Bytes;
 use foldhash::{HashMap, HashSet};
 use tokio::sync::Notify;
-use windlass_engine::{
-    ClientId, Command, Context, Engine, JobId, JobRef, LeaseCommand, Proof, Reading, TICK_MS, Tag, Timestamp, Token,
-};
+use windlass_engine::{ClientId, Context, Engine, TICK_MS, Tag, Timestamp};
 use windlass_session::Reason;
 use windlass_store::{Commit, Error as StoreError, Journal, Tenure};
 
+use self::core::{Core, Ends};
 use self::delivery::Gates;
+pub use self::store_health::StoreHealth;
 use crate::broker::CommitDuty;
 use crate::budget::Budget;
 use crate::clock;
@@ -29,7 +28,11 @@ use crate::published::Publication;
 use crate::waking::{Durable, Idle, Waiting};
 use crate::warnings;
 
+mod core;
 mod delivery;
+mod store_health;
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 #[cfg(test)]
 mod tests;
 mod visit;
@@ -60,12 +63,8 @@ pub struct Hub {
     first: u64,
     /// The limit on the memory of all connections together.
     pub budget: Arc<Budget>,
-    /// The store does not respond: nothing is acknowledged until it does again.
-    failed: AtomicBool,
-    /// The disk has no room for new jobs.
-    full: AtomicBool,
-    /// Bytes that large jobs may still add before the disk is full.
-    room: AtomicU64,
+    /// Whether the store responds and has room.
+    pub store: StoreHealth,
     /// The protocols' names, for log lines.
     pub names: ProtocolNames,
     /// Where the store belongs to this daemon only for a time: its right to act.
@@ -92,36 +91,6 @@ pub struct Cut {
     pub commit: Commit,
     /// How many acknowledgements wait for it.
     pub acknowledgements: usize,
-}
-
-#[derive(Debug)]
-struct Core {
-    engine: Engine,
-    journal: Journal,
-    mailboxes: HashMap<ClientId, Arc<Mailbox>>,
-    /// The commits that clients' next jobs wait for.
-    ends: Ends,
-    /// Clients with a poll that waits for room.
-    polling: HashSet<ClientId>,
-    context: Context,
-    /// Bytes for peers, each with its index among the context's events.
-    own_bytes: VecDeque<(usize, ClientId, Bytes)>,
-    /// Publications of this visit, with the mailboxes that they go to.
-    publications: Vec<(Bytes, Vec<Arc<Mailbox>>)>,
-    /// Mailboxes to ring for a commit, in order of commits.
-    waiting: Waiting<Arc<Mailbox>>,
-    /// How many acknowledgements wait for the pending commit.
-    acknowledgements: usize,
-    /// The pending commit began without acknowledgements, and a serving thread has been notified of it.
-    gathers: bool,
-    /// When the ticker visits next; `NEVER` if it has no deadline.
-    ticks_at: Timestamp,
-    /// Another daemon is about to lead: no more jobs are handed out.
-    gives_up: bool,
-    /// This visit contains a large job.
-    large: bool,
-    /// The commit that has the newest large job: durable means that no large job is on its way.
-    large_until: u64,
 }
 
 impl Hub {
@@ -154,9 +123,7 @@ impl Hub {
             durable,
             first,
             budget: Arc::new(Budget::new(usize::MAX)),
-            failed: AtomicBool::new(false),
-            full: AtomicBool::new(false),
-            room: AtomicU64::new(u64::MAX),
+            store: StoreHealth::default(),
             names: ProtocolNames::default(),
             tenure: None,
             starved: AtomicBool::new(false),
@@ -481,29 +448,13 @@ impl Hub {
 
     /// Whether the store fails.
     pub fn failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
-    }
-
-    /// Whether the disk has no room for new jobs.
-    pub fn full(&self) -> bool {
-        self.full.load(Ordering::Acquire)
-    }
-
-    /// Sets how many bytes large jobs may add before the disk is full. The caller must hold the lock: `bytes` already
-    /// excludes the uncommitted part of the journal.
-    pub fn set_room(&self, bytes: u64) {
-        self.room.store(bytes, Ordering::Release);
-    }
-
-    /// Sets whether the disk has no room for new jobs. Returns the previous value.
-    pub fn set_full(&self, full: bool) -> bool {
-        self.full.swap(full, Ordering::AcqRel)
+        self.store.has_failed()
     }
 
     /// Sets whether the store has failed. When it fails, all clients that wait for a commit learn that the outcome is
     /// unknown.
     pub fn set_failed(&self, failed: bool) {
-        self.failed.store(failed, Ordering::Release);
+        self.store.set_failed(failed);
         if failed {
             // They are rung again for their commits: when their threads look, the store may respond again.
             let waiting = self.lock().waiting.mailboxes();
@@ -528,94 +479,5 @@ impl Hub {
             tracing::error!("a visit to the engine panicked: exiting, so that the daemon restarts from its journal");
             std::process::exit(1)
         })
-    }
-}
-
-/// For tests.
-#[cfg(any(test, feature = "testing"))]
-use crate::broker::{Batch, Broker as _, Visited};
-#[cfg(any(test, feature = "testing"))]
-impl Hub {
-    /// Does one visit with unlimited room for answers. Returns whether that did everything.
-    pub fn visit_all(&self, client: ClientId, now: &Reading, items: &mut VecDeque<windlass_session::Item>) -> bool {
-        self.visit_one(client, now, items, usize::MAX) == Visited::All
-    }
-
-    /// Visits with the items of one client.
-    pub fn visit_one(
-        &self,
-        client: ClientId,
-        now: &Reading,
-        items: &mut VecDeque<windlass_session::Item>,
-        room: usize,
-    ) -> Visited {
-        let mut visited = Visited::All;
-        let batch = Batch { client, items, room, visited: &mut visited };
-        if self.visit(now, &mut std::iter::once(batch)) > CommitDuty::None {
-            self.wake_committer();
-        }
-        visited
-    }
-
-    /// The number of the newest connection that has joined; 0 before the first.
-    pub fn newest_client(&self) -> u64 {
-        self.lock().mailboxes.keys().map(|client| client.0).max().unwrap_or_default()
-    }
-
-    /// All mailboxes.
-    pub fn mailboxes(&self) -> Vec<Arc<Mailbox>> {
-        self.lock().mailboxes.values().cloned().collect()
-    }
-}
-
-/// Which commits clients' next jobs wait for: the commits with the ends of their last jobs.
-#[derive(Debug, Default)]
-struct Ends {
-    /// The clients that have ended a job in this visit.
-    ended_by: Vec<ClientId>,
-    gates: HashMap<ClientId, u64>,
-}
-
-impl Ends {
-    /// The ends of this visit are in this commit.
-    fn pin(&mut self, commit: u64) {
-        self.gates.extend(self.ended_by.drain(..).map(|client| (client, commit)));
-    }
-
-    fn gate(&self, client: ClientId) -> u64 {
-        self.gates.get(&client).copied().unwrap_or_default()
-    }
-
-    fn forget(&mut self, client: ClientId) {
-        self.gates.remove(&client);
-    }
-}
-
-impl Core {
-    /// A thread that waited for the lock may have an earlier time than the thread before it. The engine's time does not
-    /// go back.
-    fn begin(&mut self, reading: &Reading, budget: &Budget) {
-        self.context.room = if self.gives_up { 0 } else { budget.room() };
-        if !reading.is_older_than(self.context.now, &self.context.clock) {
-            (self.context.now, self.context.clock) = (reading.now, reading.clock);
-        }
-        self.context.changes.clear();
-    }
-
-    /// Whether a client waits for the pending commit, or a complete commit waits to be written.
-    fn is_urgent(&self) -> bool {
-        self.acknowledgements > 0 || self.journal.is_behind()
-    }
-
-    fn apply(&mut self, client: ClientId, tag: Tag, command: impl Into<Command>) {
-        self.engine.apply(client, tag, command, &mut self.context);
-    }
-
-    /// Returns jobs that the client has not got.
-    fn release(&mut self, client: ClientId, unsent: Vec<(JobId, Token)>) {
-        for (job, token) in unsent {
-            let (job, proof) = (JobRef::Id(job), Proof::Token(token));
-            self.apply(client, Tag::NONE, LeaseCommand::Release { job, proof, front: false });
-        }
     }
 }

@@ -12,43 +12,22 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bytes::Bytes;
-use windlass_engine::{ClientId, Event, JobId, Refusal, Reply, Timestamp, Token};
+use windlass_engine::{ClientId, JobId, Timestamp, Token};
 use windlass_session::{Closer, Reason};
 
-use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
-use crate::published::{Publication, Published};
+use self::letter::disclaim;
+pub use self::letter::{Letter, Mail};
+use crate::budget::{Budget, Hold, Member, SMALL_BYTES, Share};
+use crate::published::Publication;
 use crate::waker::{ConnectionId, Waker};
 use crate::waking::{Bell, Owner};
 
 #[cfg(test)]
 mod counts;
+pub(crate) mod letter;
 
-/// One thing for a client.
-#[derive(Debug)]
-pub enum Mail {
-    /// The session encodes it.
-    Event(Event),
-    /// Encoded bytes.
-    Bytes(Bytes),
-    /// Bytes posted by another connection.
-    Posted(Published),
-}
-
-impl Mail {
-    /// Counted for each mail besides its bytes.
-    const FIXED_BYTES: usize = 64;
-
-    /// Its size for the mailbox's limit.
-    pub fn weight(&self) -> usize {
-        Self::FIXED_BYTES
-            + match self {
-                Self::Bytes(bytes) => bytes.len(),
-                Self::Posted(published) => return published.weight(),
-                Self::Event(event) => event.bytes(),
-            }
-    }
-}
+#[cfg(test)]
+mod tests;
 
 /// A peer that takes nothing of its jobs for so long, in milliseconds, gives way to workers that wait for theirs.
 const STALL_MS: u64 = 2_000;
@@ -110,32 +89,6 @@ struct Inner {
     urgent: bool,
     /// The newest commit that this mailbox will be rung for.
     registered: u64,
-}
-
-/// One mail, and the commit it waits for.
-#[derive(Debug)]
-pub struct Letter {
-    /// The commit it waits for; 0 = none.
-    pub gate: u64,
-    /// The mail.
-    pub mail: Mail,
-    /// Counts its bytes in the budget.
-    pub hold: Option<Arc<Hold>>,
-}
-
-impl Letter {
-    fn held_bytes(&self) -> usize {
-        self.hold.as_deref().map_or(0, Hold::bytes)
-    }
-
-    fn job_bytes(&self) -> usize {
-        self.hold.as_deref().map_or(0, Hold::job_bytes)
-    }
-
-    fn job(&self) -> Option<(JobId, Token)> {
-        let Mail::Event(event) = &self.mail else { return None };
-        event.handed_out().map(|job| (job.id, job.token))
-    }
 }
 
 impl Inner {
@@ -284,11 +237,6 @@ impl Mailbox {
         }
     }
 
-    /// The weight of the mail here and of the owner's buffers, without jobs.
-    pub fn holds(&self) -> usize {
-        self.weight.load(Ordering::Acquire) + self.buffers.bytes()
-    }
-
     /// Bytes of the engine's answers here.
     pub fn answer_bytes(&self) -> usize {
         if self.len() == 0 {
@@ -298,23 +246,10 @@ impl Mailbox {
         (inner.bytes - inner.posted_bytes).saturating_sub(Mail::FIXED_BYTES * inner.mail.len())
     }
 
-    /// The order in which connections are closed when all hold too much. Bytes that the peer does not take count more
-    /// than bytes it is sending, because those are soon processed. Jobs count only if the peer takes nothing.
-    pub fn blame(&self, now: Timestamp) -> usize {
-        let jobs = if self.has_stalled(now) { self.sending.load(Ordering::Relaxed) } else { 0 };
-        let not_taken = self.weight.load(Ordering::Acquire) + self.unsent.load(Ordering::Relaxed);
-        self.holds().saturating_add(3 * not_taken).saturating_add(4 * jobs)
-    }
-
     /// Sets how many bytes of the owner's buffers the peer must take: of jobs, and others.
     pub fn set_unsent(&self, jobs: usize, others: usize) {
         self.sending.store(jobs, Ordering::Relaxed);
         self.unsent.store(others, Ordering::Relaxed);
-    }
-
-    /// The bytes counted for the owner's buffers.
-    pub const fn buffers(&self) -> &Share {
-        &self.buffers
     }
 
     /// Ends the owner's connection, as [`Closer::close`] does, and drops all mail here. The mailbox accepts no more.
@@ -350,12 +285,6 @@ impl Mailbox {
     /// The peer has taken some of the owner's bytes, or had none to take.
     pub fn moved(&self, now: Timestamp) {
         self.moved_at.store(now.0, Ordering::Relaxed);
-    }
-
-    /// Whether the peer has not taken anything for a while of what the owner sends, which includes jobs.
-    pub fn has_stalled(&self, now: Timestamp) -> bool {
-        let waits_ms = now.ms_since(Timestamp(self.moved_at.load(Ordering::Relaxed)));
-        self.sending.load(Ordering::Relaxed) > 0 && waits_ms >= STALL_MS && self.close_reason().is_none()
     }
 
     /// How many letters wait.
@@ -484,6 +413,46 @@ impl Filling<'_> {
     }
 }
 
+impl Publication {
+    /// Puts the bytes into these mailboxes, as far as there is room, and rings them.
+    pub fn post(self: &Arc<Self>, mailboxes: &[Arc<Mailbox>]) {
+        let all = mailboxes.len();
+        let posted = mailboxes.iter().filter(|mailbox| mailbox.post(self)).count();
+        if posted < all {
+            tracing::debug!(missed = all - posted, "a publication misses connections: their mailboxes are full");
+        }
+    }
+}
+
+impl Member for Mailbox {
+    fn is_open(&self) -> bool {
+        self.close_reason().is_none()
+    }
+
+    fn holds(&self) -> usize {
+        self.weight.load(Ordering::Acquire) + self.buffers.bytes()
+    }
+
+    fn blame(&self, now: Timestamp) -> usize {
+        let jobs = if self.has_stalled(now) { self.sending.load(Ordering::Relaxed) } else { 0 };
+        let not_taken = self.weight.load(Ordering::Acquire) + self.unsent.load(Ordering::Relaxed);
+        self.holds().saturating_add(3 * not_taken).saturating_add(4 * jobs)
+    }
+
+    fn has_stalled(&self, now: Timestamp) -> bool {
+        let waits_ms = now.ms_since(Timestamp(self.moved_at.load(Ordering::Relaxed)));
+        self.sending.load(Ordering::Relaxed) > 0 && waits_ms >= STALL_MS && self.close_reason().is_none()
+    }
+
+    fn buffers(&self) -> &Share {
+        &self.buffers
+    }
+
+    fn evict(&self, why: Reason) {
+        Self::evict(self, why);
+    }
+}
+
 impl Closer for Mailbox {
     fn close(&self, why: Reason) {
         // The first reason counts.
@@ -495,184 +464,5 @@ impl Closer for Mailbox {
 impl Drop for Mailbox {
     fn drop(&mut self) {
         self.budget.report(&self.share, 0);
-    }
-}
-
-/// Turns an acknowledgement that can no longer be given into an unknown outcome, and a job whose lease is lost into none.
-fn disclaim(mail: &mut Mail) {
-    let Mail::Event(Event::Reply(tag, reply)) = mail else { return };
-    if matches!(reply, Reply::Taken(job) if !job.connection_bound) {
-        *reply = Reply::Empty;
-    } else if reply.acknowledges(*tag) {
-        *reply = Reply::Refused(Refusal::Unknown);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use windlass_engine::{Notice, Tag, Taken};
-
-    use super::*;
-    use crate::testing::nowhere;
-
-    fn mailbox(bytes_max: usize) -> Mailbox {
-        Mailbox::new(bytes_max, Arc::new(Budget::new(2 << 20)), nowhere())
-    }
-
-    fn published(bytes: usize) -> Arc<Publication> {
-        Publication::new(Bytes::from(vec![0; bytes]), &Arc::new(Budget::new(2 << 20)))
-    }
-
-    fn taken(mailbox: &Mailbox, durable: u64, failed: bool) -> Vec<String> {
-        let mut mail = Vec::new();
-        assert_eq!(mailbox.take(durable, failed, usize::MAX, &mut mail), None);
-        names(mail)
-    }
-
-    fn names(mail: Vec<Mail>) -> Vec<String> {
-        let name = |mail| match mail {
-            Mail::Event(Event::Reply(tag, Reply::Done)) => format!("done {}", tag.0),
-            Mail::Event(Event::Reply(tag, Reply::Refused(why))) => format!("{why} {}", tag.0),
-            Mail::Event(Event::Reply(tag, Reply::Empty)) => format!("no job {}", tag.0),
-            Mail::Event(_) => "event".to_owned(),
-            Mail::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Mail::Posted(published) => format!("posted {}", published.data().len()),
-        };
-        mail.into_iter().map(name).collect()
-    }
-
-    #[test]
-    fn mail_behind_an_acknowledgement_waits_with_it() {
-        let mailbox = mailbox(1 << 20);
-        assert!(!mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 1")), None));
-        assert!(mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None), "must be rung for commit 7");
-        assert!(!mailbox.push(7, Mail::Event(Event::Reply(Tag(2), Reply::Done)), None), "registered already");
-        mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 2")), None);
-        assert_eq!(taken(&mailbox, 6, false), ["echo 1"]);
-        assert_eq!(taken(&mailbox, 7, false), ["done 1", "done 2", "echo 2"]);
-    }
-
-    #[test]
-    fn a_failed_store_makes_acknowledgements_unknown() {
-        let mailbox = mailbox(1 << 20);
-        mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None);
-        mailbox.push(8, Mail::Event(Event::Notice(Notice::WorkAvailable)), None);
-        assert_eq!(taken(&mailbox, 6, true), ["outcome unknown 1", "event"]);
-    }
-
-    fn lease(tag: u64, connection_bound: bool) -> Mail {
-        let job = Taken { connection_bound, ..crate::testing::taken() };
-        Mail::Event(Event::Reply(Tag(tag), Reply::Taken(Box::new(job))))
-    }
-
-    #[test]
-    fn a_lease_that_outlives_its_connection_waits_for_its_commit() {
-        let mailbox = mailbox(1 << 20);
-        mailbox.push(7, lease(1, false), None);
-        mailbox.push(8, lease(2, false), None);
-        mailbox.push(8, lease(3, true), None);
-        assert_eq!(taken(&mailbox, 6, true), [""; 0], "the store may respond again");
-        mailbox.begin_epoch(7);
-        assert_eq!(taken(&mailbox, 0, false), ["event", "no job 2", "event"]);
-    }
-
-    #[test]
-    fn it_is_bounded() {
-        let mailbox = mailbox(1000);
-        mailbox.push(0, Mail::Bytes(Bytes::from_static(&[0; 900])), None);
-        assert!(!mailbox.overflowed());
-        mailbox.push(0, Mail::Bytes(Bytes::from_static(&[0; 900])), None);
-        assert!(mailbox.overflowed());
-    }
-
-    #[test]
-    fn mail_and_posts_may_fill_it_exactly() {
-        let bytes = || Mail::Bytes(Bytes::from_static(&[0; 900]));
-        for (missing, overflows) in [(0, false), (1, true)] {
-            let mailbox = mailbox(bytes().weight() - missing);
-            mailbox.push(0, bytes(), None);
-            assert_eq!(mailbox.overflowed(), overflows, "{missing} bytes short");
-        }
-        let post = published(900);
-        let weight = post.admit(0).unwrap().weight();
-        assert_eq!([0, 1].map(|missing| mailbox(weight - missing).post(&post)), [true, false]);
-    }
-
-    #[test]
-    fn the_budget_counts_mail_without_posts_until_the_mailbox_is_gone() {
-        let budget = Arc::new(Budget::new(2 << 20));
-        let mailbox = Mailbox::new(usize::MAX, Arc::clone(&budget), nowhere());
-        for _ in 0..10 {
-            assert!(mailbox.post(&Publication::new(Bytes::from_static(&[0; 900]), &budget)));
-        }
-        assert_eq!(budget.held(), 0, "posts have a budget of their own");
-        let mail = || Mail::Bytes(Bytes::from_static(&[0; SMALL_BYTES]));
-        mailbox.push(0, mail(), None);
-        assert_eq!(budget.held(), mail().weight());
-        drop(mailbox);
-        assert_eq!(budget.held(), 0);
-    }
-
-    #[test]
-    fn its_owner_is_on_one_thread_at_a_time() {
-        let [(old, seat), (new, _)] = [nowhere(), nowhere()];
-        let mailbox = Mailbox::new(1000, Arc::default(), (Arc::clone(&old), seat));
-        assert_eq!([&old, &new].map(|waker| mailbox.is_on(waker)), [true, false]);
-        mailbox.move_to((Arc::clone(&new), seat));
-        assert_eq!([&old, &new].map(|waker| mailbox.is_on(waker)), [false, true]);
-    }
-
-    #[test]
-    fn posts_wait_in_order_until_there_is_room() {
-        let mailbox = mailbox(1 << 20);
-        let post = |bytes: usize| mailbox.post(&published(bytes));
-        assert!(post(10) && post(20));
-        mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo")), None);
-        assert!(post(30));
-        let take = |room| {
-            let mut mail = Vec::new();
-            (mailbox.take(0, false, room, &mut mail), names(mail).join(", "))
-        };
-        let echo = Mail::Bytes(Bytes::from_static(b"echo")).weight();
-        let one = POSTED_ROOM_BYTES + 1;
-        assert_eq!(take(POSTED_ROOM_BYTES), (Some(echo), String::new()));
-        assert_eq!(take(one), (Some(echo), "posted 10".to_owned()), "any room allows one");
-        assert_eq!(take(one), (Some(0), "posted 20, echo".to_owned()));
-        assert_eq!(take(one), (None, "posted 30".to_owned()));
-        assert_eq!(mailbox.len(), 0);
-        mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None);
-        assert!(post(40));
-        assert_eq!(take(usize::MAX), (None, String::new()), "an acknowledgement waits, and so does the mail behind it");
-        assert_eq!(taken(&mailbox, 7, false), ["done 1", "posted 40"]);
-    }
-
-    #[test]
-    fn mail_stays_while_there_is_no_room_unless_it_is_urgent() {
-        let mailbox = mailbox(1 << 20);
-        let words = |bytes: usize| Mail::Bytes(Bytes::from(vec![0; bytes]));
-        for n in 1..4 {
-            mailbox.push(0, words(1000 * n), None);
-        }
-        let take = |room| {
-            let mut mail = Vec::new();
-            let left = mailbox.take(0, false, room, &mut mail);
-            (left, mail.iter().map(Mail::weight).sum::<usize>())
-        };
-        let (all, first) = (mailbox.holds(), words(1000).weight());
-        assert_eq!(take(0), (Some(all), 0));
-        assert_eq!(take(1), (Some(all - first), first), "the last may be larger than the room");
-        mailbox.push(0, Mail::Event(Event::Notice(Notice::Close)), None);
-        assert_eq!(take(0), (None, all - first + Mail::Event(Event::Notice(Notice::Close)).weight()));
-        assert_eq!(mailbox.holds(), 0);
-    }
-
-    #[test]
-    fn posts_are_refused_before_they_overflow_the_mailbox() {
-        let mailbox = mailbox(10_000);
-        let posted = (0..100).take_while(|_| mailbox.post(&published(900))).count();
-        assert!((1..12).contains(&posted), "{posted}");
-        assert!(!mailbox.overflowed());
-        assert_eq!(taken(&mailbox, 0, false).len(), posted);
-        assert!(mailbox.post(&published(900)));
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use bytes::Bytes;
 
 use crate::budget::{Budget, SMALL_BYTES};
-use crate::mailbox::{Letter, Mailbox};
+use crate::mailbox::letter::Letter;
 
 /// A letter in a mailbox.
 const PLACE_BYTES: usize = size_of::<Letter>();
@@ -62,15 +62,6 @@ impl Publication {
     /// Bytes that a connection publishes.
     pub fn new(data: Bytes, budget: &Arc<Budget>) -> Arc<Self> {
         Arc::new(Self { data, budget: Arc::clone(budget), counted: AtomicBool::new(false) })
-    }
-
-    /// Puts the bytes into these mailboxes, as far as there is room, and rings them.
-    pub fn post(self: &Arc<Self>, mailboxes: &[Arc<Mailbox>]) {
-        let all = mailboxes.len();
-        let posted = mailboxes.iter().filter(|mailbox| mailbox.post(self)).count();
-        if posted < all {
-            tracing::debug!(missed = all - posted, "a publication misses connections: their mailboxes are full");
-        }
     }
 
     /// The bytes for a mailbox that already `holds` published bytes of this weight, if there is room for them.
@@ -128,6 +119,7 @@ impl Drop for Published {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mailbox::Mailbox;
     use crate::testing::captured_from;
 
     const LARGE: usize = 2 * SMALL_BYTES;

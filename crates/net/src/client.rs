@@ -88,7 +88,7 @@ impl Clients {
         let owner = (Arc::clone(&rung) as Arc<dyn Waker>, ConnectionId { index: 0, client: id });
         let bytes_max = bounds.outbound_bytes_max;
         let mailbox = Arc::new(Mailbox::new(bytes_max, Arc::clone(budget), owner));
-        budget.enter(id, Arc::clone(&mailbox));
+        budget.enter(id, Arc::<Mailbox>::clone(&mailbox));
         broker.open(id, Arc::clone(&mailbox));
         Client { id, shared, mailbox, rung, opening: Some(info), last_tag: 0, patience: PATIENCE, is_under_way: false }
     }

@@ -19,26 +19,25 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::BytesMut;
 use mio::event::Source;
 use windlass_engine::{Reading, Rights, Timestamp};
 use windlass_session::{Closer, Item, Outbox, Reason, Session};
 
-use self::ahead::Ahead;
+use self::ahead::{Ahead, WRITE_HIGH_BYTES};
 use self::deferred::Deferred;
 use self::hand_outs::HandOuts;
 pub(crate) use self::phase::End;
 use self::phase::Phase;
+pub use self::shared::{Bounds, Shared};
 use self::watch::Watch;
 use crate::output::Output;
-use crate::patience::{Patience, Pending};
+use crate::patience::Pending;
 use crate::places::Admission;
-use crate::stops::StopRequests;
 use crate::stream::Stream;
-use crate::traffic::{Counts, NO_HANDSHAKE, Traffic};
-use windlass_hub::broker::{Broker, Visited};
-use windlass_hub::budget::{Budget, SMALL_BYTES};
+use crate::traffic::{Counts, NO_HANDSHAKE};
+use windlass_hub::broker::Visited;
+use windlass_hub::budget::{Member as _, SMALL_BYTES};
 use windlass_hub::clock;
 use windlass_hub::mailbox::{Mail, Mailbox};
 use windlass_hub::waker::{ConnectionId, Waker};
@@ -53,6 +52,7 @@ mod hand_outs;
 mod in_hand;
 mod input;
 mod phase;
+mod shared;
 mod stop;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -62,62 +62,6 @@ mod times;
 mod turns;
 mod watch;
 mod work;
-
-/// Limits for one connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// Bytes read before the engine is visited.
-    pub read_bytes_max: usize,
-    /// Bytes that may wait for a peer that does not read.
-    pub outbound_bytes_max: usize,
-    /// Replies that may wait for the disk or the peer before reading stops.
-    pub unacknowledged_max: usize,
-    /// Silence after which a connection is closed; `None` = never.
-    pub idle_max: Option<Duration>,
-    /// How long a whole message may take to arrive.
-    pub patience: Patience,
-    /// How long bytes in no hurry wait for others; 0 = not at all.
-    pub hold_max: Duration,
-}
-
-/// Reading stops while more than this waits to be written: the peer must take its answers first.
-const WRITE_HIGH_BYTES: usize = 256 * 1024;
-
-/// State that all connections share.
-#[derive(Clone, Debug)]
-pub struct Shared {
-    /// Where connections find the queue.
-    pub broker: Arc<dyn Broker>,
-    /// Memory for buffers.
-    pub budget: Arc<Budget>,
-    /// Where clients ask the daemon to stop.
-    pub stops: Arc<StopRequests>,
-    /// Counts of connections.
-    pub traffic: Arc<Traffic>,
-    /// Of this connection.
-    pub(crate) bounds: Bounds,
-    /// For new connections.
-    new_bounds: Arc<ArcSwap<Bounds>>,
-}
-
-impl Shared {
-    /// State of a daemon without connections.
-    #[must_use]
-    pub fn new(broker: Arc<dyn Broker>, budget: Arc<Budget>, bounds: Bounds) -> Self {
-        let new_bounds = Arc::new(ArcSwap::from_pointee(bounds));
-        Self { broker, budget, stops: Arc::default(), traffic: Arc::default(), bounds, new_bounds }
-    }
-
-    /// Sets the limits for new connections.
-    pub(crate) fn limit(&self, bounds: Bounds) {
-        self.new_bounds.store(Arc::new(bounds));
-    }
-
-    /// For a new connection.
-    pub(crate) fn renewed(&self) -> Self {
-        Self { bounds: **self.new_bounds.load(), ..self.clone() }
-    }
-}
 
 /// Makes the session of a connection. Others can end the connection with the [`Closer`].
 pub(crate) type Greet = Box<dyn FnOnce(Arc<dyn Closer>) -> Box<dyn Session> + Send>;
@@ -255,7 +199,7 @@ impl Connection {
         let mailbox = Mailbox::new(bounds.outbound_bytes_max, Arc::clone(budget), place);
         let mailbox = Arc::new(mailbox);
         let session = greet(Arc::<Mailbox>::clone(&mailbox));
-        budget.enter(id.client, Arc::clone(&mailbox));
+        budget.enter(id.client, Arc::<Mailbox>::clone(&mailbox));
         broker.open(id.client, Arc::clone(&mailbox));
         admission.can_be_reached(&mailbox);
         let io = Io {
@@ -402,40 +346,6 @@ impl Connection {
         false
     }
 
-    /// Reads, if the connection may, and passes the bytes to the session. `is_due`: a deadline of the session has come.
-    /// With many sockets, the kernel may not have reported yet that this one has bytes.
-    fn read_socket(&mut self, is_due: bool) {
-        if !self.begin_reading() || !(self.io.readable || is_due) {
-            return;
-        }
-        match self.read() {
-            Ok(read) => {
-                self.io.was_read = true;
-                self.io.eof = read == 0;
-                self.received(read);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => self.lose_peer(),
-        }
-    }
-
-    /// Handles bytes, or their end, that have arrived.
-    fn received(&mut self, read: usize) {
-        if self.shared.bounds.idle_max.is_some() {
-            self.active_at = self.now;
-        }
-        if let Some(reason) = self.admission.spoke(self.incoming.input.first().copied()) {
-            return self.outbox.hang_up(reason);
-        }
-        self.counts.received(read);
-        self.incoming.pending.came(read);
-        self.feed();
-        self.incoming.waits = self.incoming.input.is_empty() && self.outbox.ends_in_waiting();
-        if self.io.eof {
-            self.session.on_eof(self.now, &mut self.outbox);
-        }
-    }
-
     /// For how long, from now on, the connection holds all its output back in case more follows.
     pub(crate) fn holds_back(&self) -> Option<Duration> {
         let holds = self.outgoing.deferred.is_all_of(self.outgoing.output.len())
@@ -569,25 +479,6 @@ impl Connection {
         if let Some(why) = self.mailbox.close_reason() {
             self.end(why.clone());
         }
-    }
-
-    fn wants_to_read(&self) -> bool {
-        let room = self.incoming.input.len() < self.shared.bounds.read_bytes_max || self.session.needs_bytes() > 0;
-        room && !self.io.eof && !self.is_ending() && self.work.items.is_empty() && self.has_room()
-    }
-
-    /// Returns whether to read now. The peer must not be blamed for a time in which nothing was read from it.
-    fn begin_reading(&mut self) -> bool {
-        let reading = self.wants_to_read();
-        if reading && self.incoming.paused {
-            self.session.reset_liveness(self.now);
-            self.incoming.pending.resume(self.now);
-        }
-        self.incoming.paused = !reading && !self.io.eof && !self.is_ending();
-        if self.incoming.paused {
-            self.incoming.pending.pause(self.now);
-        }
-        reading
     }
 }
 

@@ -28,6 +28,7 @@ pub mod control;
 mod data;
 mod dead_drops;
 mod describe;
+mod desired;
 pub mod door;
 mod engine_room;
 pub mod export;

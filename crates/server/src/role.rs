@@ -13,12 +13,12 @@ use windlass_hub::view::View;
 use crate::cluster::{Joining, Listening, Member, YIELD};
 use crate::config::Config;
 use crate::data::Store;
+use crate::desired::{self, Desired};
 use crate::engine_room::{EngineRoom, Prepared};
 use crate::export::Exports;
 use crate::failure::Failure;
 use crate::figures::Figures;
 use crate::notify;
-use crate::reconcile::{self, Desired};
 use windlass_hub::broker::Broker;
 use windlass_hub::budget::Budget;
 use windlass_hub::limited;
@@ -152,13 +152,13 @@ impl Running<'_> {
         let hub = Arc::clone(prepared.hub());
         // A reload that was applied to the leader of the time applies to this one.
         let begun_with = self.in_force.load_full();
-        reconcile::set_up(&begun_with, &hub);
+        desired::set_up(&begun_with, &hub);
         self.begin(prepared, Desired::of(&begun_with)?).await?;
         self.cluster.iter().for_each(|cluster| cluster.take_over(&hub));
         acceptor.enter_room(&hub);
         let in_force = self.in_force.load_full();
         if !Arc::ptr_eq(&begun_with, &in_force) {
-            reconcile::apply(&in_force, Desired::of(&in_force)?, &hub);
+            desired::apply(&in_force, Desired::of(&in_force)?, &hub);
         }
         self.cluster.iter().for_each(|cluster| cluster.accept(&hub));
         hub.begin_grace();

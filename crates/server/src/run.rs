@@ -11,16 +11,16 @@ use crate::addresses::Addresses;
 use crate::binding::Sockets;
 
 use crate::cluster;
-use crate::config::{Config, Server};
+use crate::config::{Config, Durability};
 use crate::control::{self, Control, EarlySignals, MainEvents, Reloader, Signals, Values};
 use crate::data::{self, Store};
+use crate::desired::Desired;
 use crate::door::{BoundDoor, Connects, Inside, Renewable};
 use crate::export::Exports;
 use crate::failure::{Failure, no_threads};
 use crate::figures::Figures;
 use crate::notify;
 use crate::protocols;
-use crate::reconcile::Desired;
 use crate::role::{Place, Roles};
 use crate::warnings;
 use windlass_hub::budget::Budget;
@@ -104,6 +104,14 @@ pub fn allow_open_files(connections_max: usize) {
     }
 }
 
+/// Starts the threads that serve connections.
+fn start_threads(config: &Config, shared: Shared) -> Result<(Threads, Arc<Acceptor>), Failure> {
+    let server = &config.server;
+    let threads = (server.threads_or_default(), server.helpers(config.durability == Durability::Sync));
+    let (threads, thread_slots) = Threads::start(threads, &shared, server.poll).map_err(no_threads)?;
+    Ok((threads, Arc::new(Acceptor::new(protocols::names(config), thread_slots, shared, places(config)))))
+}
+
 async fn serve(
     (config, values): (&Config, Values),
     (place, sockets): (Place, Sockets),
@@ -115,14 +123,7 @@ async fn serve(
     let budget = Arc::new(Budget::new(config.server.buffer_bytes_max.bytes()));
     let roles = Roles::new(place, config, &budget, &sockets.served);
     let shared = Shared::new(roles.broker(), budget, bounds(config));
-    let Server { poll, .. } = config.server;
-    let wanted_threads = (
-        config.server.threads_or_default(),
-        config.server.helpers(config.durability == crate::config::Durability::Sync),
-    );
-    let (threads, thread_slots) = Threads::start(wanted_threads, &shared, poll).map_err(no_threads)?;
-    let names = protocols::names(config);
-    let acceptor = Arc::new(Acceptor::new(names, thread_slots, shared, places(config)));
+    let (threads, acceptor) = start_threads(config, shared)?;
     let Sockets { served, bound, doors, late } = sockets;
     // Until here a signal to stop ends the process at once: nothing has begun.
     let signals = Signals::new(early)?;

@@ -6,6 +6,7 @@ use std::thread;
 
 use windlass_engine::{JobCommand, NewJob, Protocol, QueueCommand, QueueKind, Taken};
 
+use super::state::{ASKED, BYTES_MAX, ITEM_BYTES, ITEMS_MAX, UNDER_WAY_MAX};
 use super::*;
 use windlass_hub::testing::nowhere;
 
@@ -219,7 +220,7 @@ fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
     let (edge, _) = edge(0);
     let mailbox = Arc::new(Mailbox::new(LARGE_BYTES, Arc::clone(&edge.budget), nowhere()));
     edge.open(ClientId(1), Arc::clone(&mailbox));
-    edge.budget.enter(ClientId(1), Arc::clone(&mailbox));
+    edge.budget.enter(ClientId(1), Arc::<Mailbox>::clone(&mailbox));
     visit(&edge, 1, &mut [open()].into());
     let taken = Taken { body: Bytes::from(vec![7; LARGE_BYTES]), ..windlass_hub::testing::taken() };
     let event = Event::Reply(Tag(1), Reply::Taken(Box::new(taken)));

@@ -133,7 +133,7 @@ impl Committer {
             return Some("a thread that commits has died");
         }
         // While new jobs are refused there may be no commits, after which the room is usually measured.
-        if hub.full() {
+        if hub.store.is_full() {
             self.room.look();
         }
         let since = self.commits.writing_since.load(Ordering::Acquire);

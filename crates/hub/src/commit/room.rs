@@ -44,10 +44,10 @@ impl Room {
         let spare = left.saturating_sub(needed.saturating_add(SLACK_BYTES));
         // A large job gets a file of its own. The measurement may or may not include data on its way to the disk.
         let room = spare.min(free).saturating_sub(on_its_way);
-        self.hub.with_journal(|_, journal| self.hub.set_room(room.saturating_sub(journal.uncommitted_bytes())));
-        if self.hub.full() {
+        self.hub.with_journal(|_, journal| self.hub.store.set_room(room.saturating_sub(journal.uncommitted_bytes())));
+        if self.hub.store.is_full() {
             if spare >= SLACK_BYTES && self.tail.reserve(0).and_then(|()| self.tail.make_room()).is_ok() {
-                self.hub.set_full(false);
+                self.hub.store.set_full(false);
                 tracing::warn!("the disk has room again: new jobs are accepted");
             } else {
                 // Reserves space that has become free, before other programs take it. If that fails, nothing changes.
@@ -55,7 +55,7 @@ impl Room {
             }
         } else if spare == 0 {
             let reserved = self.tail.reserve(needed).err().map(tracing::field::display);
-            self.hub.set_full(true);
+            self.hub.store.set_full(true);
             tracing::error!(left, jobs, reserved, "the disk is full: new jobs are refused, existing jobs go on");
         }
     }
@@ -156,7 +156,7 @@ pub(super) mod tests {
             log.append(&commit).unwrap();
             hub.committed(commit);
         }
-        assert!(!hub.full(), "the disk is not full");
+        assert!(!hub.store.is_full(), "the disk is not full");
     }
 
     #[test]
@@ -173,7 +173,7 @@ pub(super) mod tests {
         let needed = log.tail().disk_bytes() + RESERVE_BYTES + 10 * RESERVE_PER_JOB + SLACK_BYTES;
         let is_full = |bytes| {
             Room::new(Arc::clone(&hub), Arc::new(SmallDisk::new(log.clone(), bytes))).look();
-            hub.full()
+            hub.store.is_full()
         };
         assert_eq!([needed + 1, needed].map(is_full), [false, true]);
     }

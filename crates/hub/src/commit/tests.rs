@@ -103,7 +103,7 @@ fn the_room_is_measured_after_many_commits_or_many_bytes() {
             push_bytes(&hub, usize::try_from(bytes).unwrap());
             assert!(writes.commit());
         }
-        hub.full()
+        hub.store.is_full()
     };
     let few = LOOK_COMMITS - 1;
     let table = [(1, 10), (few, 10), (LOOK_COMMITS, 10), (1, LOOK_BYTES - 5000), (1, LOOK_BYTES), (2, LOOK_BYTES / 2)];

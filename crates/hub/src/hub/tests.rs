@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::thread;
 
+use bytes::Bytes;
 use windlass_engine::{
     ClientCommand, ClientInfo, Command, From, Holder, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms, Limits,
     NewJob, OnExpiry, Proof, Protocol, Query, Select, Subscription, Take, TakeCommand, Wait,
@@ -108,7 +109,7 @@ fn large_jobs_do_not_wait_unless_acknowledgements_do() {
 fn a_refused_large_job_delays_nothing() {
     let (hub, mailboxes) = hub(Durability::Durable, 1);
     while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
-    hub.set_full(true);
+    hub.store.set_full(true);
     let mut pushes = items([push(LARGE), push(LARGE)]);
     while !pushes.is_empty() {
         assert!(!visit(&hub, 1, &mut pushes));
@@ -133,7 +134,7 @@ fn a_visit_ends_when_its_answers_fill_the_room() {
 fn jobs_before_a_refused_large_job_need_one_commit() {
     let (hub, mailboxes) = hub(Durability::Durable, 1);
     while hub.cut().map(|cut| ring(hub.committed(cut.commit))).is_some() {}
-    hub.set_room(LARGE as u64 - 1);
+    hub.store.set_room(LARGE as u64 - 1);
     assert!(!visit(&hub, 1, &mut items([push(100), push(LARGE)])));
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 0);
     commit(&hub);
@@ -500,7 +501,7 @@ fn a_job_is_large_above_a_limit() {
         let (hub, _) = settled_hub(1);
         assert_eq!(visit(&hub, 1, &mut items([push(bytes), push(bytes)])), waits, "{bytes}");
         let (hub, _) = self::hub(Durability::Soon, 1);
-        hub.set_room(LARGE_BYTES as u64);
+        hub.store.set_room(LARGE_BYTES as u64);
         visit(&hub, 1, &mut items([push(bytes), push(bytes)]));
         assert_eq!(hub.with_journal(|engine, _| engine.job_count()), if waits { 0 } else { 2 }, "{bytes}");
     }
@@ -529,7 +530,7 @@ fn a_client_with_many_queues_leaves_them_a_part_at_a_time() {
 #[test]
 fn a_job_that_the_store_cannot_take_is_a_warning() {
     let (hub, _) = settled_hub(1);
-    hub.set_full(true);
+    hub.store.set_full(true);
     let logged = captured(|| _ = visit(&hub, 1, &mut items([push(10), Command::Query(Query::Stats)])));
     assert_eq!(logged.matches("a job was refused").count(), 1, "{logged}");
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::testing::nowhere;
 use crate::waker::WithMail;
+use bytes::Bytes;
 
 fn mailbox() -> Mailbox {
     Mailbox::new(1 << 20, Arc::new(Budget::new(2 << 20)), nowhere())

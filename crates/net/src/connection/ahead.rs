@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use windlass_engine::Timestamp;
 
-use super::WRITE_HIGH_BYTES;
 use windlass_hub::clock;
+
+/// Reading stops while more than this waits to be written: the peer must take its answers first.
+pub(super) const WRITE_HIGH_BYTES: usize = 256 * 1024;
 
 /// A peer that has taken nothing for so long, and has sent more, may be unable to read.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -8,7 +8,10 @@ use windlass_engine::{ClientCommand, ClientId, ClientInfo, Clock, Command, Event
 
 use super::tests::{BOUNDS, admission};
 use super::*;
+use crate::traffic::Traffic;
+use windlass_hub::broker::Broker;
 use windlass_hub::broker::{Batch, CommitDuty, Health};
+use windlass_hub::budget::Budget;
 use windlass_hub::testing::nowhere;
 
 /// What a socket gives and takes, and what it was asked for.

@@ -21,6 +21,59 @@ std::thread_local! {
 }
 
 impl Connection {
+    /// Reads, if the connection may, and passes the bytes to the session. `is_due`: a deadline of the session has come.
+    /// With many sockets, the kernel may not have reported yet that this one has bytes.
+    pub(super) fn read_socket(&mut self, is_due: bool) {
+        if !self.begin_reading() || !(self.io.readable || is_due) {
+            return;
+        }
+        match self.read() {
+            Ok(read) => {
+                self.io.was_read = true;
+                self.io.eof = read == 0;
+                self.received(read);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.lose_peer(),
+        }
+    }
+
+    /// Handles bytes, or their end, that have arrived.
+    fn received(&mut self, read: usize) {
+        if self.shared.bounds.idle_max.is_some() {
+            self.active_at = self.now;
+        }
+        if let Some(reason) = self.admission.spoke(self.incoming.input.first().copied()) {
+            return self.outbox.hang_up(reason);
+        }
+        self.counts.received(read);
+        self.incoming.pending.came(read);
+        self.feed();
+        self.incoming.waits = self.incoming.input.is_empty() && self.outbox.ends_in_waiting();
+        if self.io.eof {
+            self.session.on_eof(self.now, &mut self.outbox);
+        }
+    }
+
+    pub(super) fn wants_to_read(&self) -> bool {
+        let room = self.incoming.input.len() < self.shared.bounds.read_bytes_max || self.session.needs_bytes() > 0;
+        room && !self.io.eof && !self.is_ending() && self.work.items.is_empty() && self.has_room()
+    }
+
+    /// Returns whether to read now. The peer must not be blamed for a time in which nothing was read from it.
+    pub(super) fn begin_reading(&mut self) -> bool {
+        let reading = self.wants_to_read();
+        if reading && self.incoming.paused {
+            self.session.reset_liveness(self.now);
+            self.incoming.pending.resume(self.now);
+        }
+        self.incoming.paused = !reading && !self.io.eof && !self.is_ending();
+        if self.incoming.paused {
+            self.incoming.pending.pause(self.now);
+        }
+        reading
+    }
+
     /// Reads what is there, up to the bounds of a turn, into the input. Small messages go through a buffer that the
     /// thread shares, so that an idle connection holds none. The rest of a large message goes directly into its own
     /// memory.

@@ -12,6 +12,7 @@ use super::*;
 use crate::places::{PlaceLimits, Places};
 use crate::serving::tests::ByHand;
 pub(crate) use crate::testing::{BOUNDS, shared};
+use windlass_hub::budget::Budget;
 use windlass_hub::hub::{Durability, Hub};
 use windlass_hub::published::Publication;
 

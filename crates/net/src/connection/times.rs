@@ -3,6 +3,7 @@
 use super::in_hand::{InHand, Script};
 use super::tests::BOUNDS;
 use super::*;
+use crate::patience::Patience;
 
 const PATIENT: Bounds = Bounds { patience: Patience { timeout_ms: 30_000, bytes_per_s: 0 }, ..BOUNDS };
 

@@ -13,11 +13,11 @@ use windlass_config::{Error, Period, Tls};
 use windlass_session::protocol::{Protocol, SessionFactory};
 
 use crate::config::{Config, Queue, Server};
+use crate::desired::{self, Desired};
 use crate::door::Renewable;
 use crate::failure::Failure;
 use crate::logging;
 use crate::protocols;
-use crate::reconcile::{self, Desired};
 use crate::run::{allow_open_files, bounds, places};
 use windlass_net::listen::Acceptor;
 use windlass_net::served::Served;
@@ -146,7 +146,7 @@ impl<'a> Reloader<'a> {
         self.in_force.store(Arc::new(config.clone()));
         // Limits and rules are those of the daemon that has the engine.
         if let Some(hub) = self.acceptor.hub() {
-            reconcile::apply(&config, wanted, &hub);
+            desired::apply(&config, wanted, &hub);
         }
         for ((served, terms), sessions) in self.served.iter().zip(terms).zip(sessions) {
             if let Some((tls, terms)) = served.tls.as_ref().zip(terms) {

@@ -1,0 +1,308 @@
+//! What an edge knows of its clients and of the link, behind one lock.
+
+use super::*;
+
+/// The numbers from here on belong to the daemon's own questions, each of which is a client of its own.
+pub(super) const OURSELVES: u64 = 1 << 39;
+
+pub(super) const ASKED: Tag = Tag(1);
+
+/// Bytes of all clients that may be on their way to the leader.
+pub(super) const UNDER_WAY_MAX: usize = 16 << 20;
+
+/// The same for one client: this many items, and bytes.
+pub(super) const ITEMS_MAX: usize = 1 << 10;
+pub(super) const BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of answers that may be on their way to a client, or wait here for its session.
+pub(super) const ROOM_BYTES: u64 = 256 << 10;
+
+/// Counted for each item besides its body.
+pub(super) const ITEM_BYTES: usize = 128;
+
+/// What the ledger may hold, of all clients and of one.
+pub(super) const LEDGER: Bounds = Bounds { bytes_max: 64 << 20, client_bytes_max: 4 << 20 };
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) link: LinkState,
+    /// The number of this daemon at its leader, which its clients' numbers there contain.
+    pub(super) number: Option<EdgeNumber>,
+    /// The leader's right to lead.
+    pub(super) epoch: u64,
+    pub(super) ledger: Ledger,
+    pub(super) clients: HashMap<ClientId, Member>,
+    /// Mailboxes to ring for a commit, in order of commits.
+    pub(super) waiting: VecDeque<(u64, Arc<Mailbox>)>,
+    pub(super) asks: Vec<Ask>,
+    pub(super) under_way_bytes: usize,
+    /// Clients with items that wait for the way to the leader.
+    pub(super) blocked: Vec<ClientId>,
+    /// The daemon's own questions.
+    pub(super) questions: HashMap<ClientId, Option<Result<Reply, Refusal>>>,
+    pub(super) asked: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            link: LinkState::Sought,
+            number: None,
+            epoch: 0,
+            ledger: Ledger::new(LEDGER),
+            clients: HashMap::default(),
+            waiting: VecDeque::new(),
+            asks: Vec::new(),
+            under_way_bytes: 0,
+            blocked: Vec::new(),
+            questions: HashMap::default(),
+            asked: 0,
+        }
+    }
+}
+
+/// Whether there is a way to the leader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LinkState {
+    /// There is none yet: clients wait.
+    Sought,
+    /// No leader for longer than `cluster.hold`: clients that ask for something are closed.
+    Lost,
+    Open,
+    /// This daemon leads.
+    Ours,
+}
+
+/// A client of this daemon.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) mailbox: Arc<Mailbox>,
+    /// Bytes that place-holders stand for, in order.
+    pub(super) kept: VecDeque<Bytes>,
+    /// The sizes of its commands on their way.
+    pub(super) under_way: VecDeque<usize>,
+    pub(super) under_way_bytes: usize,
+    pub(super) is_blocked: bool,
+    /// The leader knows the client.
+    pub(super) has_spoken: bool,
+}
+
+impl Member {
+    pub(super) const fn new(mailbox: Arc<Mailbox>) -> Self {
+        Self {
+            mailbox,
+            kept: VecDeque::new(),
+            under_way: VecDeque::new(),
+            under_way_bytes: 0,
+            is_blocked: false,
+            has_spoken: false,
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.under_way.len() >= ITEMS_MAX || self.under_way_bytes >= BYTES_MAX
+    }
+
+    pub(super) fn is_evicted(&self) -> bool {
+        self.mailbox.close_reason().is_some()
+    }
+
+    /// Items whose replies, or places among the replies, are still to come.
+    pub(super) fn unanswered(&self) -> usize {
+        self.under_way.len() + self.kept.len()
+    }
+
+    pub(super) fn count(&self) {
+        self.mailbox.set_under_way(self.unanswered());
+    }
+
+    /// An item of this size is on its way.
+    pub(super) fn sent(&mut self, bytes: usize, of_all: &mut usize) {
+        self.under_way.push_back(bytes);
+        self.under_way_bytes += bytes;
+        *of_all += bytes;
+        self.count();
+    }
+}
+
+/// Bytes that a client publishes, and the mailboxes of their readers.
+pub(super) type Published = (Bytes, Vec<Arc<Mailbox>>);
+
+impl State {
+    /// Sends a client's items, as many as may be on their way.
+    pub(super) fn go(
+        &mut self,
+        client: ClientId,
+        items: &mut VecDeque<Item>,
+        published: &mut Vec<Published>,
+    ) -> Visited {
+        while let Some(item) = items.front() {
+            let bytes = ITEM_BYTES + body_bytes(item);
+            let Some(member) = self.clients.get_mut(&client) else { break };
+            if matches!(self.link, LinkState::Lost | LinkState::Ours) {
+                member.mailbox.evict(Reason::ClosedByServer);
+                return Visited::UntilRung;
+            }
+            if self.link == LinkState::Sought || self.under_way_bytes >= UNDER_WAY_MAX || member.is_full() {
+                if !std::mem::replace(&mut member.is_blocked, true) {
+                    self.blocked.push(client);
+                }
+                return Visited::UntilRung;
+            }
+            let Some(item) = items.pop_front() else { break };
+            if !std::mem::replace(&mut member.has_spoken, true) {
+                self.open(client);
+            }
+            self.send(client, item, bytes, published);
+        }
+        Visited::All
+    }
+
+    pub(super) fn send(&mut self, client: ClientId, item: Item, size: usize, published: &mut Vec<Published>) {
+        let Some(member) = self.clients.get_mut(&client) else { return };
+        match item {
+            Item::Command(tag, mut command) => {
+                member.sent(size, &mut self.under_way_bytes);
+                if let Some(number) = self.at_leader(client) {
+                    self.ledger.prove(number, &mut command);
+                }
+                self.ask_for(client, |client| Ask::Command { client, tag, command });
+            }
+            Item::Forbidden(tag) => {
+                member.sent(size, &mut self.under_way_bytes);
+                self.ask_for(client, |client| Ask::Forbidden { client, tag });
+            }
+            // Nothing of the leader's is to come before it.
+            Item::Bytes(bytes) if member.unanswered() == 0 => {
+                let mut filling = member.mailbox.fill();
+                filling.push(0, Mail::Bytes(bytes), None);
+                filling.finish();
+            }
+            Item::Bytes(bytes) => {
+                member.kept.push_back(bytes);
+                member.count();
+                self.ask_for(client, |client| Ask::Words { client, count: 1 });
+            }
+            Item::Publish(to, bytes) => {
+                let to = to.iter().filter_map(|to| self.clients.get(to)).map(|to| Arc::clone(&to.mailbox));
+                published.push((bytes, to.collect()));
+            }
+        }
+    }
+
+    /// Adds an item about a client, under the client's number at the leader. Without a way to the leader only the ledger
+    /// learns of it: the next leader gets what the ledger has, and may know this daemon under another number.
+    pub(super) fn ask_for(&mut self, client: ClientId, ask: impl FnOnce(ClientId) -> Ask) {
+        let Some(number) = self.at_leader(client) else { return };
+        let ask = ask(number);
+        // A question of the daemon's own is not asked again.
+        if client.0 < OURSELVES {
+            self.ledger.asked(&ask);
+        }
+        if self.link == LinkState::Open {
+            self.asks.push(ask);
+        }
+    }
+
+    /// What the next leader must know of the clients. Those that the ledger had no room for are closed.
+    pub(super) fn claims(&mut self) -> Vec<Ask> {
+        let claims = self.ledger.claims();
+        let known: HashSet<ClientId> = self.ledger.clients().map(|client| self.own(client)).collect();
+        for (client, member) in &self.clients {
+            if member.has_spoken && !known.contains(client) {
+                member.mailbox.evict(Reason::ClosedByServer);
+            }
+        }
+        claims
+    }
+
+    /// A command that was asked before is on its way to another leader.
+    pub(super) fn note_sent_again(&mut self, ask: &Ask) {
+        let client = ask.client().map(|client| self.own(client)).filter(|_| ask.is_counted());
+        if let Some(member) = client.and_then(|client| self.clients.get_mut(&client)) {
+            member.sent(0, &mut self.under_way_bytes);
+        }
+    }
+
+    /// The numbers of commits begin anew.
+    pub(super) fn begin_epoch(&mut self, reached: u64) {
+        self.waiting.clear();
+        self.clients.values().for_each(|member| member.mailbox.begin_epoch(reached));
+    }
+
+    /// Nothing more comes for what is on its way. Bytes that had a place among the replies are next.
+    pub(super) fn stop_waiting(&mut self) {
+        self.under_way_bytes = 0;
+        for member in self.clients.values_mut() {
+            (member.under_way, member.under_way_bytes) = (VecDeque::new(), 0);
+            let mut filling = member.mailbox.fill();
+            for bytes in member.kept.drain(..) {
+                filling.push(0, Mail::Bytes(bytes), None);
+            }
+            filling.finish();
+            member.count();
+        }
+    }
+
+    pub(super) fn open(&mut self, client: ClientId) {
+        self.ask_for(client, |client| Ask::Open { client, room: ROOM_BYTES });
+    }
+
+    /// The leader's number of a client.
+    pub(super) fn at_leader(&self, client: ClientId) -> Option<ClientId> {
+        self.number.map(|number| ClientId(number.first_client().0 | client.0))
+    }
+
+    /// This daemon's number of a client.
+    pub(super) fn own(&self, client: ClientId) -> ClientId {
+        ClientId(client.0 ^ self.number.map_or(0, |number| number.first_client().0))
+    }
+
+    /// The leader has done some of a client's commands.
+    pub(super) fn applied(&mut self, client: ClientId, count: u32) {
+        let Some(member) = self.clients.get_mut(&client) else { return };
+        let done = member.under_way.len().min(count as usize);
+        let bytes: usize = member.under_way.drain(..done).sum();
+        member.under_way_bytes -= bytes;
+        member.count();
+        let was_full = self.under_way_bytes >= UNDER_WAY_MAX;
+        self.under_way_bytes -= bytes;
+        if was_full && self.under_way_bytes < UNDER_WAY_MAX {
+            self.unblock_all();
+        } else if member.is_blocked && self.under_way_bytes < UNDER_WAY_MAX && !member.is_full() {
+            member.is_blocked = false;
+            self.blocked.retain(|blocked| *blocked != client);
+            member.mailbox.ring();
+        }
+    }
+
+    pub(super) fn unblock_all(&mut self) {
+        for client in std::mem::take(&mut self.blocked) {
+            if let Some(member) = self.clients.get_mut(&client) {
+                member.is_blocked = false;
+                member.mailbox.ring();
+            }
+        }
+    }
+
+    /// The reply to a question of the daemon's own.
+    pub(super) fn note_reply(&mut self, client: ClientId, event: Event) {
+        if let (Event::Reply(ASKED, reply), Some(place)) = (event, self.questions.get_mut(&client)) {
+            *place = Some(if let Reply::Refused(why) = reply { Err(why) } else { Ok(reply) });
+        }
+    }
+
+    pub(super) fn close_clients(&mut self, which: impl Fn(&Member) -> bool) {
+        let closed = self.clients.values().filter(|member| which(member));
+        closed.for_each(|member| member.mailbox.evict(Reason::ClosedByServer));
+    }
+}
+
+/// The bytes of an item's body.
+pub(super) fn body_bytes(item: &Item) -> usize {
+    match item {
+        Item::Command(_, command) => command.new_job().map_or(0, |job| job.body.len()),
+        Item::Bytes(bytes) => bytes.len(),
+        Item::Forbidden(_) | Item::Publish(..) => 0,
+    }
+}

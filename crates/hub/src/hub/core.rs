@@ -1,0 +1,97 @@
+//! The engine with its journal and its clients' mailboxes, which one lock guards.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use foldhash::{HashMap, HashSet};
+use windlass_engine::{
+    ClientId, Command, Context, Engine, JobId, JobRef, LeaseCommand, Proof, Reading, Tag, Timestamp, Token,
+};
+use windlass_store::Journal;
+
+use crate::budget::Budget;
+use crate::mailbox::Mailbox;
+use crate::waking::Waiting;
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) engine: Engine,
+    pub(super) journal: Journal,
+    pub(super) mailboxes: HashMap<ClientId, Arc<Mailbox>>,
+    /// The commits that clients' next jobs wait for.
+    pub(super) ends: Ends,
+    /// Clients with a poll that waits for room.
+    pub(super) polling: HashSet<ClientId>,
+    pub(super) context: Context,
+    /// Bytes for peers, each with its index among the context's events.
+    pub(super) own_bytes: VecDeque<(usize, ClientId, Bytes)>,
+    /// Publications of this visit, with the mailboxes that they go to.
+    pub(super) publications: Vec<(Bytes, Vec<Arc<Mailbox>>)>,
+    /// Mailboxes to ring for a commit, in order of commits.
+    pub(super) waiting: Waiting<Arc<Mailbox>>,
+    /// How many acknowledgements wait for the pending commit.
+    pub(super) acknowledgements: usize,
+    /// The pending commit began without acknowledgements, and a serving thread has been notified of it.
+    pub(super) gathers: bool,
+    /// When the ticker visits next; `NEVER` if it has no deadline.
+    pub(super) ticks_at: Timestamp,
+    /// Another daemon is about to lead: no more jobs are handed out.
+    pub(super) gives_up: bool,
+    /// This visit contains a large job.
+    pub(super) large: bool,
+    /// The commit that has the newest large job: durable means that no large job is on its way.
+    pub(super) large_until: u64,
+}
+
+/// Which commits clients' next jobs wait for: the commits with the ends of their last jobs.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// The clients that have ended a job in this visit.
+    pub(super) ended_by: Vec<ClientId>,
+    pub(super) gates: HashMap<ClientId, u64>,
+}
+
+impl Ends {
+    /// The ends of this visit are in this commit.
+    pub(super) fn pin(&mut self, commit: u64) {
+        self.gates.extend(self.ended_by.drain(..).map(|client| (client, commit)));
+    }
+
+    pub(super) fn gate(&self, client: ClientId) -> u64 {
+        self.gates.get(&client).copied().unwrap_or_default()
+    }
+
+    pub(super) fn forget(&mut self, client: ClientId) {
+        self.gates.remove(&client);
+    }
+}
+
+impl Core {
+    /// A thread that waited for the lock may have an earlier time than the thread before it. The engine's time does not
+    /// go back.
+    pub(super) fn begin(&mut self, reading: &Reading, budget: &Budget) {
+        self.context.room = if self.gives_up { 0 } else { budget.room() };
+        if !reading.is_older_than(self.context.now, &self.context.clock) {
+            (self.context.now, self.context.clock) = (reading.now, reading.clock);
+        }
+        self.context.changes.clear();
+    }
+
+    /// Whether a client waits for the pending commit, or a complete commit waits to be written.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.acknowledgements > 0 || self.journal.is_behind()
+    }
+
+    pub(super) fn apply(&mut self, client: ClientId, tag: Tag, command: impl Into<Command>) {
+        self.engine.apply(client, tag, command, &mut self.context);
+    }
+
+    /// Returns jobs that the client has not got.
+    pub(super) fn release(&mut self, client: ClientId, unsent: Vec<(JobId, Token)>) {
+        for (job, token) in unsent {
+            let (job, proof) = (JobRef::Id(job), Proof::Token(token));
+            self.apply(client, Tag::NONE, LeaseCommand::Release { job, proof, front: false });
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What is in a mailbox.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use windlass_engine::{Event, JobId, Refusal, Reply, Token};
+
+use crate::budget::Hold;
+use crate::published::Published;
+
+/// One thing for a client.
+#[derive(Debug)]
+pub enum Mail {
+    /// The session encodes it.
+    Event(Event),
+    /// Encoded bytes.
+    Bytes(Bytes),
+    /// Bytes posted by another connection.
+    Posted(Published),
+}
+
+impl Mail {
+    /// Counted for each mail besides its bytes.
+    pub(super) const FIXED_BYTES: usize = 64;
+
+    /// Its size for the mailbox's limit.
+    pub fn weight(&self) -> usize {
+        Self::FIXED_BYTES
+            + match self {
+                Self::Bytes(bytes) => bytes.len(),
+                Self::Posted(published) => return published.weight(),
+                Self::Event(event) => event.bytes(),
+            }
+    }
+}
+
+/// One mail, and the commit it waits for.
+#[derive(Debug)]
+pub struct Letter {
+    /// The commit it waits for; 0 = none.
+    pub gate: u64,
+    /// The mail.
+    pub mail: Mail,
+    /// Counts its bytes in the budget.
+    pub hold: Option<Arc<Hold>>,
+}
+
+impl Letter {
+    pub(super) fn held_bytes(&self) -> usize {
+        self.hold.as_deref().map_or(0, Hold::bytes)
+    }
+
+    pub(super) fn job_bytes(&self) -> usize {
+        self.hold.as_deref().map_or(0, Hold::job_bytes)
+    }
+
+    pub(super) fn job(&self) -> Option<(JobId, Token)> {
+        let Mail::Event(event) = &self.mail else { return None };
+        event.handed_out().map(|job| (job.id, job.token))
+    }
+}
+
+/// Turns an acknowledgement that can no longer be given into an unknown outcome, and a job whose lease is lost into none.
+pub(super) fn disclaim(mail: &mut Mail) {
+    let Mail::Event(Event::Reply(tag, reply)) = mail else { return };
+    if matches!(reply, Reply::Taken(job) if !job.connection_bound) {
+        *reply = Reply::Empty;
+    } else if reply.acknowledges(*tag) {
+        *reply = Reply::Refused(Refusal::Unknown);
+    }
+}
