@@ -1,0 +1,98 @@
+//! Hubs whose store belongs to the daemon for a time.
+
+use super::*;
+
+/// A right to the store that a test gives and takes.
+#[derive(Debug)]
+struct Given {
+    holds: AtomicBool,
+    waiting: Mutex<BTreeSet<String>>,
+}
+
+impl Tenure for Given {
+    fn holds(&self) -> bool {
+        self.holds.load(Ordering::Acquire)
+    }
+
+    fn wait(&self, _: Duration) {
+        self.waiting.lock().unwrap().insert(thread::current().name().unwrap().to_owned());
+        thread::yield_now();
+    }
+
+    fn lost(&self) -> Option<StoreError> {
+        None
+    }
+
+    fn epoch(&self) -> u64 {
+        1
+    }
+
+    fn length(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+}
+
+#[test]
+fn while_the_store_is_not_certainly_its_own_a_daemon_neither_visits_nor_sends() {
+    let (hub, mailboxes) = hub(Durability::Soon, 1);
+    let given = Arc::new(Given { holds: AtomicBool::new(true), waiting: Mutex::default() });
+    let hub = hub.under(Some(Arc::clone(&given) as Arc<dyn Tenure>));
+    acknowledged(&hub, &mailboxes[0]);
+    visit(&hub, 1, &mut items([push(10)]));
+    let jobs = || hub.with_journal(|engine, _| engine.job_count());
+    given.holds.store(false, Ordering::Release);
+    thread::scope(|scope| {
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        let read = named("reads").spawn_scoped(scope, || acknowledged(&hub, &mailboxes[0])).unwrap();
+        let visits = named("visits").spawn_scoped(scope, || visit(&hub, 1, &mut items([push(10)]))).unwrap();
+        while given.waiting.lock().unwrap().len() < 2 {
+            thread::yield_now();
+        }
+        assert!(!read.is_finished() && !visits.is_finished());
+        assert_eq!((jobs(), hub.may_act()), (1, false));
+        assert!(hub.tick().is_some(), "the main thread does not wait");
+        given.holds.store(true, Ordering::Release);
+        assert!(read.join().unwrap() >= 1, "the mail was kept");
+        visits.join().unwrap();
+    });
+    assert_eq!(jobs(), 2);
+}
+
+#[test]
+fn a_run_has_begun_when_its_first_commit_is_on_the_disk() {
+    let (hub, _) = hub(Durability::Durable, 1);
+    assert_eq!((hub.recovered(), hub.durable(), hub.has_begun()), (0, 0, false));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            () = hub.first_commit() => panic!("nothing is on the disk"),
+            () = tokio::task::yield_now() => {}
+        }
+        commit(&hub);
+        hub.first_commit().await;
+    });
+    assert_eq!((hub.recovered(), hub.durable(), hub.has_begun()), (0, 1, true));
+}
+
+/// Of the leases that end with their connection no other daemon needs to know.
+#[test]
+fn a_lease_that_outlives_its_connection_waits_for_the_disk_if_another_daemon_may_succeed() {
+    let (hub, mailboxes) = settled_hub(1);
+    let given = Arc::new(Given { holds: AtomicBool::new(true), waiting: Mutex::default() });
+    let hub = hub.under(Some(given as Arc<dyn Tenure>));
+    visit(&hub, 1, &mut items([push(10), push(10)]));
+    commit(&hub);
+    acknowledged(&hub, &mailboxes[0]);
+    let take = |connection_bound| {
+        let lease = LeaseTerms { connection_bound, lease_ms: Some(60_000), on_expiry: OnExpiry::Fail, wish: None };
+        let from = From::Listed { queues: vec![Bytes::from_static(b"f")], lease };
+        let take = Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() };
+        visit(&hub, 1, &mut items([TakeCommand::Take(take).into()]));
+        acknowledged(&hub, &mailboxes[0])
+    };
+    assert_eq!(take(true), 1);
+    assert_eq!(take(false), 0);
+    settle(&hub);
+    assert_eq!(acknowledged(&hub, &mailboxes[0]), 1);
+}
