@@ -15,7 +15,7 @@ use crate::door::{BoundDoor, Door, Entrance};
 use crate::failure::{Failure, Unbound};
 use crate::protocols;
 use crate::retry::{self, Retry};
-use crate::run;
+use crate::warnings;
 use windlass_net::inherited::Inherited;
 use windlass_net::listen::{self, Acceptor, Bound};
 use windlass_net::served::Served;
@@ -172,7 +172,7 @@ impl Late {
         let mut files = Vec::new();
         for bound in bound {
             match &self.owner {
-                Owner::Endpoint(served, rights) => run::accept(bound, served.clone(), *rights, &acceptor),
+                Owner::Endpoint(served, rights) => accept(bound, served.clone(), *rights, &acceptor),
                 Owner::Door(door) => {
                     let door = doors.iter().find(|it| it.name() == door.name());
                     files.extend(door.and_then(|door| door.add(bound).ok().flatten()));
@@ -199,6 +199,19 @@ impl Late {
             }
         }
     }
+}
+
+/// Accepts connections at one address from now on.
+pub(crate) fn accept(listener: Bound, it: Served, rights: Rights, acceptor: &Arc<Acceptor>) {
+    let (protocol, address) = (it.endpoint.name, listener.address());
+    let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
+    let tls = it.tls.is_some() && matches!(listener, Bound::Tcp(_));
+    tracing::info!(protocol, %address, tls, "listening");
+    if let Some(address) = listener.open_to_all(&it.endpoint) {
+        warnings::open_to_all(protocol, &address);
+    }
+    acceptor.places.keep_for(protocol);
+    tokio::spawn(listener.accept(Arc::clone(acceptor), it, rights));
 }
 
 #[cfg(test)]

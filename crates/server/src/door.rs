@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_config::ListenAddress;
 use windlass_session::protocol::{Daemon, Page};
 
-use crate::control::Control;
+use crate::control::requests::Control;
 use crate::export::Exports;
 use crate::figures::Figures;
 use windlass_hub::warn_limited;

@@ -20,6 +20,7 @@
 //!   connection.
 
 mod addresses;
+mod admission;
 mod binding;
 #[cfg_attr(not(feature = "cluster"), path = "no_cluster.rs")]
 mod cluster;
@@ -55,8 +56,9 @@ mod warnings;
 pub use windlass_hub::view::{Edge, Role};
 pub use windlass_net::{client, rates};
 
+pub use admission::allow_open_files;
 pub use cluster::LINK_VERSION;
 pub use data::{accept_loss, compact, look, move_store, salvage, verify};
 pub use failure::Failure;
 pub use protocols::daemon;
-pub use run::{allow_open_files, run};
+pub use run::run;

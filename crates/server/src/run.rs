@@ -8,7 +8,8 @@ use tokio_util::sync::CancellationToken;
 use windlass_engine::Rights;
 
 use crate::addresses::Addresses;
-use crate::binding::Sockets;
+use crate::admission::{allow_open_files, bounds, places};
+use crate::binding::{Sockets, accept};
 
 use crate::cluster;
 use crate::config::{Config, Durability};
@@ -24,19 +25,10 @@ use crate::protocols;
 use crate::role::{Place, Roles};
 use crate::warnings;
 use windlass_hub::budget::Budget;
-use windlass_net::connection::{Bounds, Shared};
+use windlass_net::connection::Shared;
 use windlass_net::listen::{Acceptor, Bound, SocketFile};
-use windlass_net::patience::Patience;
-use windlass_net::places::PlaceLimits;
-use windlass_net::rates::Allowance;
 use windlass_net::served::Served;
 use windlass_net::serving::Threads;
-
-/// How long the handle of a foreground job waits for the job's result, so that both leave together.
-const HOLD_MAX: Duration = Duration::from_millis(2);
-
-/// A connection that has sent nothing for so long may give way to others: honest peers begin sooner.
-const SILENCE_MIN: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until it is asked to stop, then drains it. `reread` reads the configuration again from its source:
 /// SIGHUP applies the settings that may change while the daemon runs. `run` calls `ready` once it has its data and its
@@ -80,28 +72,6 @@ pub fn run(
         runtime.shutdown_background();
     }
     outcome
-}
-
-/// Raises the limit on open files so that it allows this many connections, as far as the system permits: each
-/// connection is an open file, and many shells allow 1,024 by default. [`run`] calls this. A process that drops
-/// privileges first must call it before that.
-pub fn allow_open_files(connections_max: usize) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    const OTHERS: u64 = 256;
-    let wanted = connections_max as u64 + OTHERS;
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_some_and(|current| current < wanted) {
-        // Root may go beyond the maximum.
-        let beyond = Rlimit { current: Some(wanted), maximum: maximum.map(|maximum| maximum.max(wanted)) };
-        if setrlimit(Resource::Nofile, beyond).is_ok() {
-            return;
-        }
-        let allowed = maximum.map_or(wanted, |maximum| maximum.min(wanted));
-        let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }).is_ok();
-        if !raised || allowed < wanted {
-            tracing::warn!(wanted, allowed, "the limit on open files is lower than server.connections_max needs");
-        }
-    }
 }
 
 /// Starts the threads that serve connections.
@@ -192,19 +162,6 @@ fn accept_all(bound: Vec<(Bound, Served, Rights)>, acceptor: &Arc<Acceptor>) -> 
     addresses
 }
 
-/// Accepts connections at one address from now on.
-pub(crate) fn accept(listener: Bound, it: Served, rights: Rights, acceptor: &Arc<Acceptor>) {
-    let (protocol, address) = (it.endpoint.name, listener.address());
-    let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
-    let tls = it.tls.is_some() && matches!(listener, Bound::Tcp(_));
-    tracing::info!(protocol, %address, tls, "listening");
-    if let Some(address) = listener.open_to_all(&it.endpoint) {
-        warnings::open_to_all(protocol, &address);
-    }
-    acceptor.places.keep_for(protocol);
-    tokio::spawn(listener.accept(Arc::clone(acceptor), it, rights));
-}
-
 /// Opens the doors. The files of their Unix sockets live as long as the first part of the result.
 fn open_doors(
     doors: Vec<BoundDoor>,
@@ -238,34 +195,6 @@ async fn close(acceptor: &Acceptor, deadline: Duration) {
     acceptor.tasks.close();
     if tokio::time::timeout(deadline, acceptor.tasks.wait()).await.is_err() {
         tracing::warn!(open = acceptor.tasks.len(), "connections are still open after server.shutdown_timeout");
-    }
-}
-
-/// The limits of new connections.
-pub(crate) fn bounds(config: &Config) -> Bounds {
-    let idle: Duration = config.server.idle_timeout.into();
-    Bounds {
-        read_bytes_max: config.server.read_bytes_max.bytes(),
-        outbound_bytes_max: config.server.outbound_bytes_max.bytes(),
-        unacknowledged_max: config.server.unacknowledged_max,
-        idle_max: (!idle.is_zero()).then_some(idle),
-        patience: Patience {
-            timeout_ms: config.server.message_timeout.as_ms(),
-            bytes_per_s: config.server.message_rate_min.0,
-        },
-        hold_max: HOLD_MAX,
-    }
-}
-
-/// How many connections there may be.
-pub(crate) fn places(config: &Config) -> PlaceLimits {
-    PlaceLimits {
-        connections_max: config.server.connections_max,
-        reserved: config.server.connections_reserved,
-        per_address_max: config.server.connections_per_address_max,
-        rate: Allowance::per_minute(config.server.connections_per_address_per_minute),
-        failures: Allowance::per_minute(config.server.failed_logins_per_address_per_minute),
-        silence_min: SILENCE_MIN,
     }
 }
 

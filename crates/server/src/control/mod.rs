@@ -9,7 +9,7 @@
 //! Every stop ends with a short drain (`await_last_reports`).
 
 mod reload;
-mod requests;
+pub(crate) mod requests;
 mod signals;
 
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use tokio::task::JoinHandle;
 use windlass_engine::{Command, Protocol, Query, Reply, Timestamp, WorkLeft, WorkerCommand};
 use windlass_session::Stop;
 
-pub use self::reload::Changes;
 pub(crate) use self::reload::{Reloader, Values};
 pub(crate) use self::requests::Asked;
+pub use self::requests::Changes;
 pub use self::requests::{Control, Draining};
 use self::signals::Told;
 pub(crate) use self::signals::{EarlySignals, Signals};

@@ -12,13 +12,14 @@ use arc_swap::ArcSwap;
 use windlass_config::{Error, Period, Tls};
 use windlass_session::protocol::{Protocol, SessionFactory};
 
+use super::requests::Changes;
+use crate::admission::{allow_open_files, bounds, places};
 use crate::config::{Config, Queue, Server};
 use crate::desired::{self, Desired};
 use crate::door::Renewable;
 use crate::failure::Failure;
 use crate::logging;
 use crate::protocols;
-use crate::run::{allow_open_files, bounds, places};
 use windlass_net::listen::Acceptor;
 use windlass_net::served::Served;
 use windlass_net::tls::Terms;
@@ -49,15 +50,6 @@ const SERVER: [&str; 20] = [
 
 /// Every key with its value. The value of a key that names a file includes what is in the file.
 pub(crate) struct Values(BTreeMap<String, String>);
-
-/// What a reload has changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Keys whose new values apply.
-    pub applied: BTreeSet<String>,
-    /// Keys whose new values apply from the next start.
-    pub restart: BTreeSet<String>,
-}
 
 /// The configuration in force, and the way to the next one.
 pub(crate) struct Reloader<'a> {

@@ -1,12 +1,11 @@
 //! Requests of operators to the main thread.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 use windlass_engine::{Protocol, Timestamp};
 
-use super::Changes;
 use windlass_hub::view::{Role, View};
 
 /// What operators ask of the daemon as a whole. Doors have one.
@@ -30,6 +29,15 @@ pub struct Draining {
     pub until: Timestamp,
     /// Jobs that connected clients hold, by the clients' protocol. The daemon waits for these.
     pub held: BTreeMap<Option<Protocol>, u64>,
+}
+
+/// What a reload has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Keys whose new values apply.
+    pub applied: BTreeSet<String>,
+    /// Keys whose new values apply from the next start.
+    pub restart: BTreeSet<String>,
 }
 
 /// A request of a door.

@@ -3,7 +3,7 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::Changes;
+use super::requests::Changes;
 use crate::failure::Failure;
 
 /// A request to the daemon, and its origin.
