@@ -1,7 +1,7 @@
 //! The threads that serve connections. Each keeps its connections: no thread wakes another to share its work, which
 //! with small messages would cost more than the work. Only deep turns are shared (`sharing`).
 //!
-//! A thread serves in turns (`turn`). Other threads reach it through its `waker`. Measured in `../README.md`.
+//! A thread serves in turns (`turn`). Other threads reach it through its `waker`. Why: `docs/decisions/turns.md`.
 
 mod alarm;
 mod arrival;

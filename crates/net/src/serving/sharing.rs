@@ -2,7 +2,7 @@
 //!
 //! Two threads share work well only if each turn has many commands of each connection. With one command at a time the
 //! kernel does most of the work, and a second thread costs more than it brings: two turns with half as many sockets, and
-//! a wake-up for each job that crosses from one thread to the other. Measured in `../README.md`.
+//! a wake-up for each job that crosses from one thread to the other. Measured: `docs/decisions/helper-threads.md`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
