@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::fs::Access;
 use windlass_store::{
     About, CheckpointLimits, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError, Opened,
-    Recovered, Remote, Report, Restore, Salvage, State, StoreConfig,
+    Recovered, Remote, Report, Restore, Salvage, SledTables, State, StoreConfig,
 };
 
 use crate::config::Config;
@@ -36,7 +36,11 @@ fn store_config(config: &Config) -> StoreConfig {
     let (log_bytes, table_floor_bytes) = (config.store.checkpoint.into(), config.store.compact_floor.into());
     let keep_bytes = limits.keep_bytes.min(log_bytes / 4);
     let checkpoints = CheckpointLimits { log_bytes, table_floor_bytes, keep_bytes, ..limits };
-    StoreConfig { cache_bytes: config.store.cache.into(), checkpoints, ..StoreConfig::new(&config.data_dir) }
+    StoreConfig { checkpoints, ..StoreConfig::new(&config.data_dir, tables(config)) }
+}
+
+fn tables(config: &Config) -> SledTables {
+    SledTables { cache_bytes: config.store.cache.into(), ..SledTables::default() }
 }
 
 /// The daemon's store.
@@ -166,7 +170,7 @@ pub(crate) fn read(config: &Config) -> Result<Salvage, Failure> {
     let Some(remote) = &config.remote else {
         is_there(&config.data_dir)?;
         let _progress = Progress::of(&config.data_dir);
-        let found = windlass_store::salvage(&StoreConfig::new(&config.data_dir));
+        let found = windlass_store::salvage(&store_config(config));
         return found.map_err(|error| Failure::data(&config.data_dir, error));
     };
     remote.salvage().map_err(|error| Failure::data_at(remote.name(), error))

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use windlass_engine::{ClientCommand, ClientId, Context, Engine, JobCommand, Limits, NewJob, Protocol, Tag, Timestamp};
-use windlass_store::{Checkpointer, Journal, Log, Opened, StoreConfig, open};
+use windlass_store::{Checkpointer, Journal, Log, Opened, SledTables, StoreConfig, open};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -56,7 +56,8 @@ struct Daemon {
 impl Daemon {
     fn on(home: &Path) -> Outcome<Self> {
         let limits = Limits { jobs_bytes_max: 1 << 40, jobs_max: 1 << 40, ..Limits::default() };
-        let Opened { log, checkpointer, recovered, guard } = open(&StoreConfig::new(home), limits, 7)?;
+        let config = StoreConfig::new(home, SledTables::default());
+        let Opened { log, checkpointer, recovered, guard } = open(&config, limits, 7)?;
         // Held while the process lives.
         std::mem::forget(guard);
         let mut context = Context::new(Timestamp(1_700_000_000_000), 7);

@@ -3,8 +3,7 @@
 //! ```text
 //! lock             held by one process; records whether a store has existed
 //! store/log/       segment-1, segment-2, … and mark: the log
-//! store/table-N/   sled's folder: the table. The highest number counts
-//! store/building/  a table that is being built
+//! store/…          the folders of the table
 //! store.new/       a store that is being created
 //! ```
 //!
@@ -25,12 +24,11 @@ use crate::journal::{Journal, queue_records};
 use crate::log::entry::LogId;
 use crate::log::file::{self, FileLog};
 use crate::log::scan::{Scanned, scan};
-use crate::page::Point;
+use crate::page::{POINT_KEY, Point};
 use crate::parts::Found;
 use crate::recover::{Recovered, Report};
 use crate::salvage::Salvage;
-use crate::store::{Error, Log, Scan, Table as _, Tenure};
-use crate::table::sled::{self, SledTable, SledTableConfig};
+use crate::store::{Error, Log, Scan, Table, Tables, Tenure};
 
 pub(crate) const STORE: &str = "store";
 const NEW_STORE: &str = "store.new";
@@ -41,34 +39,25 @@ pub(crate) const LOG: &str = "log";
 pub struct StoreConfig {
     /// The data directory. It is created if it does not exist.
     pub path: PathBuf,
-    /// Bytes of nodes that sled caches.
-    pub cache_bytes: u64,
+    /// What its table is.
+    pub tables: Arc<dyn Tables>,
     /// When to make checkpoints.
     pub checkpoints: CheckpointLimits,
     /// For tests: bytes of a segment of the log. 8 MiB otherwise.
     #[doc(hidden)]
     pub segment_bytes: u64,
-    /// For tests: bytes of a segment of sled's. 8 MiB otherwise.
-    #[doc(hidden)]
-    pub table_segment_bytes: usize,
 }
 
 impl StoreConfig {
-    /// A store in this directory, with 16 MiB of cache.
+    /// A store in this directory, with such a table.
     #[must_use]
-    pub fn new(path: impl Into<PathBuf>) -> Self {
+    pub fn new(path: impl Into<PathBuf>, tables: impl Tables + 'static) -> Self {
         Self {
             path: path.into(),
-            cache_bytes: 16 << 20,
+            tables: Arc::new(tables),
             checkpoints: CheckpointLimits::default(),
             segment_bytes: file::SEGMENT_BYTES,
-            table_segment_bytes: sled::SEGMENT_BYTES,
         }
-    }
-
-    pub(crate) fn table(&self, store: &Path) -> SledTableConfig {
-        let (segment_bytes, cache_bytes) = (self.table_segment_bytes, self.cache_bytes);
-        SledTableConfig { folder: store.to_owned(), segment_bytes, cache_bytes }
     }
 }
 
@@ -228,7 +217,7 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
     }
     table.tidy()?;
     log.tail().make_room().unwrap_or_else(|error| tracing::warn!(%error, "cannot allocate disk space for the log"));
-    let (checkpointer, mut recovered) = found.open(Box::new(table), log.tail(), &config.checkpoints, limits, seed)?;
+    let (checkpointer, mut recovered) = found.open(table, log.tail(), &config.checkpoints, limits, seed)?;
     log.know(queue_records(&recovered.engine));
     (recovered.report.torn, recovered.report.harmless) = (torn, harmless);
     Ok(Opened { log: Box::new(log), checkpointer, recovered, guard: Guard::new(lock, None) })
@@ -236,7 +225,7 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
 
 /// A store that has been read and is in order.
 pub(crate) struct Read {
-    pub(crate) table: SledTable,
+    pub(crate) table: Box<dyn Table>,
     pub(crate) found: Found,
     pub(crate) scanned: Scanned,
 }
@@ -247,20 +236,19 @@ pub(crate) fn read(config: &StoreConfig, store: &Path) -> Result<Read, OpenError
     if let Some(folder) = [store, &log].into_iter().find(|folder| !folder.is_dir()) {
         return Err(missing(folder.display()));
     }
-    let Some(table) = SledTable::open(config.table(store))? else {
+    let Some(table) = config.tables.open(store)? else {
         return Err(missing(store.join("table").display()));
     };
-    let (found, scanned) = Found::read(&*scan_of(&table)?, table.folder().display(), |point, show| {
-        scan(&log, point.seq, point.before, show)
-    })?;
+    let (found, scanned) =
+        Found::read(&*scan_of(&*table)?, table.place(), |point, show| scan(&log, point.seq, point.before, show))?;
     if found.point.log != scanned.id.0 {
-        return Err(Damage::of(table.folder().display(), "the table and the log belong to different stores").into());
+        return Err(Damage::of(table.place(), "the table and the log belong to different stores").into());
     }
     Ok(Read { table, found, scanned })
 }
 
 /// Opens a table for reading. A missing file is damage.
-fn scan_of(table: &SledTable) -> Result<Box<dyn Scan>, OpenError> {
+fn scan_of(table: &dyn Table) -> Result<Box<dyn Scan>, OpenError> {
     match table.scan() {
         Err(Error::Io { place, why, .. }) if why.kind() == io::ErrorKind::NotFound => Err(missing(place)),
         scan => Ok(scan?),
@@ -297,8 +285,7 @@ fn make_new(config: &StoreConfig, engine: Option<&Engine>, seed: u64) -> Result<
     make_folder(&folder)?;
     let id = LogId(random(seed));
     FileLog::create(&folder, id, config.segment_bytes)?;
-    let table = config.table(&new);
-    SledTable::create(&table, &Point::start(id.0).encode())?;
+    config.tables.create(&new, POINT_KEY, &Point::start(id.0).encode())?;
     if let Some(engine) = engine {
         let scanned = scan(&folder, 0, 0, &mut |_| Ok(()))?;
         let mut log = FileLog::resume(&folder, scanned, config.segment_bytes)?;

@@ -7,10 +7,11 @@
 //! ```
 //! use bytes::Bytes;
 //! use windlass_engine::{ClientId, JobCommand, Limits, NewJob, Protocol, Tag, Timestamp, Context};
-//! use windlass_store::{Opened, StoreConfig, open};
+//! use windlass_store::{Opened, SledTables, StoreConfig, open};
 //!
 //! let dir = tempfile::tempdir()?;
-//! let Opened { mut log, mut checkpointer, recovered, guard } = open(&StoreConfig::new(dir.path()), Limits::default(), 7)?;
+//! let config = StoreConfig::new(dir.path(), SledTables::default());
+//! let Opened { mut log, mut checkpointer, recovered, guard } = open(&config, Limits::default(), 7)?;
 //! let (mut engine, mut journal) = (recovered.engine, recovered.journal);
 //!
 //! // A visit: under the engine's lock.
@@ -30,7 +31,7 @@
 //! checkpointer.run(true)?;
 //!
 //! drop((log, checkpointer, guard));
-//! let again = open(&StoreConfig::new(dir.path()), Limits::default(), 8)?;
+//! let again = open(&config, Limits::default(), 8)?;
 //! assert_eq!(again.recovered.engine.job_count(), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -94,5 +95,6 @@ pub use restore::Restore;
 pub use salvage::Salvage;
 pub use salvage::files::{accept_loss, queues, salvage, verify};
 pub use salvage::unnamed::unnamed;
-pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table, Tenure};
+pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table, Tables, Tenure};
 pub use table::memory::MemoryTable;
+pub use table::sled::SledTables;

@@ -133,7 +133,7 @@ impl Salvage {
             if let Loaded::Damaged(what) = loaded {
                 found.unreadable.push(format!("the table: {what}"));
             }
-            scan.each(0, &mut |key, value| {
+            scan.each_readable(&mut |key, value| {
                 pages.see(key, value);
                 ControlFlow::Continue(())
             })?;

@@ -10,6 +10,7 @@
 use std::fmt::{self, Display};
 use std::io;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,8 +130,39 @@ pub trait LogTail: Send + Sync {
     fn make_room(&self) -> Result<(), Error>;
 }
 
+/// Makes and finds the tables of data directories. Each store has a folder for its table.
+pub trait Tables: fmt::Debug + Send + Sync {
+    /// Creates a durable table with one value, in a folder without a table.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be created.
+    fn create(&self, folder: &Path, key: &[u8], value: &[u8]) -> Result<(), Error>;
+
+    /// The table in a folder; `None`: there is none. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be read.
+    fn open(&self, folder: &Path) -> Result<Option<Box<dyn Table>>, Error>;
+}
+
 /// An ordered map of bytes. One thread uses it.
 pub trait Table: Send {
+    /// Where it is, for messages.
+    fn place(&self) -> String {
+        "table".to_owned()
+    }
+
+    /// Removes what an earlier process left beside the table.
+    ///
+    /// # Errors
+    ///
+    /// If that fails.
+    fn tidy(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The present contents, for reading.
     ///
     /// # Errors
@@ -209,6 +241,16 @@ pub trait Scan: Send {
     ///
     /// If something cannot be read at all. Damaged values are left out.
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error>;
+
+    /// Shows every key and value that can still be read, outdated ones included, in the order of writing, until `each`
+    /// breaks.
+    ///
+    /// # Errors
+    ///
+    /// If nothing can be read.
+    fn each_readable(&self, each: &mut ShowPair<'_>) -> Result<(), Error> {
+        self.each(0, each).map(drop)
+    }
 }
 
 /// The right of this process to a store, where that right ends unless it is renewed.

@@ -15,7 +15,7 @@ use windlass_engine::{
     ClientCommand, ClientId, ClientInfo, Command, Context, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Tag,
     Timestamp,
 };
-use windlass_store::{CheckpointLimits, Fingerprint, Opened, Recovered, StoreConfig, open};
+use windlass_store::{CheckpointLimits, Fingerprint, Opened, Recovered, SledTables, StoreConfig, open};
 
 #[derive(Arbitrary, Debug)]
 pub struct Input {
@@ -88,8 +88,8 @@ pub fn limits() -> Limits {
 }
 
 pub fn config(path: PathBuf) -> StoreConfig {
-    let mut config = StoreConfig::new(path);
-    (config.segment_bytes, config.table_segment_bytes) = (4 << 10, 2 << 20);
+    let mut config = StoreConfig::new(path, SledTables { segment_bytes: 2 << 20, ..SledTables::default() });
+    config.segment_bytes = 4 << 10;
     config.checkpoints =
         CheckpointLimits { log_bytes: 1, keep_bytes: 500, table_floor_bytes: 10_000, table_multiple: 2 };
     config

@@ -18,7 +18,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use states::{fill, fill_much, lacking, started};
 use windlass_engine::{Limits, Protocol, Totals};
-use windlass_store::{Fingerprint, StoreConfig};
+use windlass_store::{Fingerprint, SledTables, StoreConfig};
 use windlass_testkit::daemon::Daemon;
 
 use crate::common;
@@ -72,7 +72,8 @@ impl Home {
 
     /// The engine in a directory, as the next daemon would have it.
     fn print(&self, data: &str) -> Fingerprint {
-        let opened = windlass_store::open(&StoreConfig::new(self.path(data)), Limits::default(), 1).unwrap();
+        let config = StoreConfig::new(self.path(data), SledTables::default());
+        let opened = windlass_store::open(&config, Limits::default(), 1).unwrap();
         Fingerprint::of(&opened.recovered.engine)
     }
 }

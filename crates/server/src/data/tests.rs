@@ -117,9 +117,8 @@ fn the_store_has_the_limits_of_the_configuration() {
     config.store.checkpoint.0 = 1 << 20;
     config.store.compact_floor.0 = 3 << 20;
     config.store.cache.0 = 5 << 20;
-    let StoreConfig { cache_bytes, checkpoints, .. } = store_config(&config);
-    assert_eq!(cache_bytes, 5 << 20);
-    let CheckpointLimits { log_bytes, table_floor_bytes, keep_bytes, .. } = checkpoints;
+    assert_eq!(tables(&config).cache_bytes, 5 << 20);
+    let CheckpointLimits { log_bytes, table_floor_bytes, keep_bytes, .. } = store_config(&config).checkpoints;
     assert_eq!((log_bytes, table_floor_bytes, keep_bytes), (1 << 20, 3 << 20, 1 << 18));
 }
 

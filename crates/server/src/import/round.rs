@@ -11,7 +11,7 @@ use windlass_engine::{
     OnExpiry, Priority, Proof, Protocol, QueueCommand, QueueImage, QueueKind, QueueRules, Recurrence, RepayTo, Retry,
     Schedule, ScheduleCommand, Select, Tag, Take, TakeCommand, Throttle, Timestamp, Unique, Wait,
 };
-use windlass_store::{Opened, StoreConfig};
+use windlass_store::{Opened, SledTables, StoreConfig};
 
 use super::*;
 use crate::config::fixture;
@@ -194,7 +194,7 @@ pub(super) fn run<C: FnOnce(&mut Context, &Engine) -> Command>(
 }
 
 pub(super) fn export(dir: &Path) -> Vec<u8> {
-    let found = windlass_store::salvage(&StoreConfig::new(dir)).unwrap();
+    let found = windlass_store::salvage(&StoreConfig::new(dir, SledTables::default())).unwrap();
     assert!(found.is_whole());
     let mut lines = Vec::new();
     found.export(data::about(), &mut lines).unwrap();

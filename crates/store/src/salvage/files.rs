@@ -1,6 +1,7 @@
 //! Reads as much as possible of a data directory.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -17,9 +18,7 @@ use crate::log::scan::scan_loosely;
 use crate::page::Point;
 use crate::record::Record;
 use crate::recover::{Report, repaired};
-use crate::sled_file::SledFile;
-use crate::store::{Error, Table as _};
-use crate::table::sled::{DB, SledTable};
+use crate::store::{Error, Scan};
 
 /// Reads a store as a start of the daemon would, and changes nothing.
 ///
@@ -107,16 +106,17 @@ impl Salvage {
     /// Reads the table. Returns how far it has come. If the store is not in order, a complete table may be an outdated
     /// one that damage to later writes has exposed. Then only its readable pages count.
     fn take_table(&mut self, config: &StoreConfig, store: &Path, is_in_order: bool) -> Reached {
-        let table = match SledTable::open(config.table(store)) {
+        let table = match config.tables.open(store) {
             Ok(Some(table)) => table,
-            Ok(None) => return self.cannot_read(&store.join("table"), &"it is missing"),
-            Err(why) => return self.cannot_read(store, &why),
+            Ok(None) => return self.cannot_read(store.join("table").display(), "it is missing"),
+            Err(why) => return self.cannot_read(store.display(), why),
         };
+        let place = table.place();
         let scan = match table.scan() {
             Ok(scan) => scan,
-            Err(why) => return self.cannot_read(&table.folder(), &why),
+            Err(why) => return self.cannot_read(place, why),
         };
-        let (mut damage, file) = (None, table.folder().join(DB));
+        let mut damage = None;
         for candidate in 0.. {
             let mut found = Self::default();
             let loaded = load(&*scan, candidate, &mut |record| {
@@ -126,10 +126,10 @@ impl Salvage {
             match loaded {
                 Ok(Loaded::Whole(point)) => {
                     let mut later = Self::default();
-                    let last = if is_in_order { None } else { later.take_pages(&file, config.table_segment_bytes) };
+                    let last = if is_in_order { None } else { later.take_pages(&*scan, &place) };
                     if let Some(last) = last.filter(|last| last.seq > point.seq) {
                         *self = later;
-                        self.cannot_read(&table.folder(), &"its last contents are damaged");
+                        self.cannot_read(place, "its last contents are damaged");
                         return Reached::AtLeast { seq: last.seq, log: last.log };
                     }
                     *self = found;
@@ -140,27 +140,25 @@ impl Salvage {
                 Err(why) => drop(damage.replace(why.to_string())),
             }
         }
-        let point = self.take_pages(&file, config.table_segment_bytes);
-        self.cannot_read(&table.folder(), &damage.unwrap_or_default());
+        let point = self.take_pages(&*scan, &place);
+        self.cannot_read(place, damage.unwrap_or_default());
         point.map_or(Reached::Unknown, |point| Reached::AtLeast { seq: point.seq, log: point.log })
     }
 
-    fn cannot_read(&mut self, path: &Path, why: &dyn std::fmt::Display) -> Reached {
-        self.unreadable.push(format!("{}: {why}", path.display()));
+    fn cannot_read(&mut self, place: impl Display, why: impl Display) -> Reached {
+        self.unreadable.push(format!("{place}: {why}"));
         Reached::Unknown
     }
 
-    /// Takes the readable pages of a table in a file. Returns the last existing point.
-    fn take_pages(&mut self, path: &Path, segment_bytes: usize) -> Option<Point> {
+    /// Takes the readable pages of a table. Returns the last existing point.
+    fn take_pages(&mut self, scan: &dyn Scan, place: &str) -> Option<Point> {
         let mut pages = Pages::default();
-        let read = SledFile::open(path, segment_bytes).and_then(|file| {
-            file.for_each_leaf_entry(&mut |key, value, _| {
-                pages.see(key, value);
-                ControlFlow::Continue(())
-            })
+        let read = scan.each_readable(&mut |key, value| {
+            pages.see(key, value);
+            ControlFlow::Continue(())
         });
         if let Err(why) = read {
-            self.cannot_read(path, &why);
+            self.cannot_read(place, why);
             return None;
         }
         self.take_all(&pages);
@@ -190,7 +188,7 @@ impl Salvage {
         let loose = match scanned {
             Ok(loose) => loose,
             Err(why) => {
-                self.cannot_read(folder, &why);
+                self.cannot_read(folder.display(), why);
                 return;
             }
         };

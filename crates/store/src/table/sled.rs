@@ -31,19 +31,18 @@ use rustix::fs::FallocateFlags;
 use crate::files::{
     FILE_MODE, FOLDER_MODE, at, bytes, entries, make_folder, remove_folder, rename, sync_data, sync_entry, sync_folder,
 };
-use crate::page::POINT_KEY;
 use crate::sled_file::SledFile;
-use crate::store::{Error, Scan, ShowPair, Table};
+use crate::store::{Error, Scan, ShowPair, Table, Tables};
 
 const TREE: &[u8] = b"table";
 /// sled's log.
-pub(crate) const DB: &str = "db";
+const DB: &str = "db";
 /// Prefix of the table's folder name. A number follows; the highest counts.
 const TABLE: &str = "table-";
 /// Folder of an incomplete table.
 const BUILDING: &str = "building";
 /// Bytes of a segment of sled's log.
-pub(crate) const SEGMENT_BYTES: usize = 8 << 20;
+const SEGMENT_BYTES: usize = 8 << 20;
 /// sled's log for a value: this multiple of its size …
 const LOG_PER_BYTE: usize = 4;
 /// … plus this many bytes.
@@ -55,19 +54,41 @@ const WAITING_BYTES_MAX: usize = 4 << 20;
 /// Disk space reserved for a table, so that it can shrink on a full disk.
 const RESERVE_BYTES: u64 = 16 << 20;
 
-/// Settings of a table in sled.
+/// Tables in sled, and their settings.
 #[derive(Clone, Debug)]
-pub(crate) struct SledTableConfig {
-    /// The parent of the table's folder.
-    pub(crate) folder: PathBuf,
-    pub(crate) segment_bytes: usize,
+pub struct SledTables {
     /// Bytes of nodes that sled caches.
-    pub(crate) cache_bytes: u64,
+    pub cache_bytes: u64,
+    /// For tests: bytes of a segment of sled's log. 8 MiB otherwise.
+    #[doc(hidden)]
+    pub segment_bytes: usize,
+}
+
+impl Default for SledTables {
+    fn default() -> Self {
+        Self { cache_bytes: 16 << 20, segment_bytes: SEGMENT_BYTES }
+    }
+}
+
+impl Tables for SledTables {
+    fn create(&self, folder: &Path, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let mut table = SledTable::at(self, folder, 0);
+        table.begin_anew()?;
+        table.set(key, value)?;
+        table.sync()?;
+        table.end_anew()
+    }
+
+    fn open(&self, folder: &Path) -> Result<Option<Box<dyn Table>>, Error> {
+        Ok(SledTable::open(self, folder)?.map(|table| Box::new(table) as Box<dyn Table>))
+    }
 }
 
 /// A table in sled.
-pub(crate) struct SledTable {
-    config: SledTableConfig,
+struct SledTable {
+    config: SledTables,
+    /// The parent of the table's folder.
+    home: PathBuf,
     number: u64,
     writer: Option<Writer>,
     /// The writer's table has not replaced the old one yet.
@@ -87,41 +108,23 @@ struct Writer {
 }
 
 impl SledTable {
-    /// Creates a table with nothing but its point, in a folder without one.
-    pub(crate) fn create(config: &SledTableConfig, point: &[u8]) -> Result<(), Error> {
-        let mut table = Self { config: config.clone(), number: 0, writer: None, building: false };
-        table.begin_anew()?;
-        table.set(POINT_KEY, point)?;
-        table.sync()?;
-        table.end_anew()?;
-        table.close();
-        Ok(())
-    }
-
     /// The table in a folder, for reading until it is rebuilt. `None`: there is none.
-    pub(crate) fn open(config: SledTableConfig) -> Result<Option<Self>, Error> {
-        let number = numbers(&config.folder)?.into_iter().max();
-        Ok(number.map(|number| Self { config, number, writer: None, building: false }))
+    fn open(config: &SledTables, home: &Path) -> Result<Option<Self>, Error> {
+        let number = numbers(home)?.into_iter().max();
+        Ok(number.map(|number| Self::at(config, home, number)))
     }
 
-    /// Removes the unfinished and obsolete tables of an earlier process.
-    pub(crate) fn tidy(&self) -> Result<(), Error> {
-        remove_folder(&self.config.folder.join(BUILDING))?;
-        for number in numbers(&self.config.folder)? {
-            if number != self.number {
-                remove_folder(&self.folder_of(number))?;
-            }
-        }
-        Ok(())
+    fn at(config: &SledTables, home: &Path, number: u64) -> Self {
+        Self { config: config.clone(), home: home.to_owned(), number, writer: None, building: false }
     }
 
     /// The table's folder.
-    pub(crate) fn folder(&self) -> PathBuf {
+    fn folder(&self) -> PathBuf {
         self.folder_of(self.number)
     }
 
     fn folder_of(&self, number: u64) -> PathBuf {
-        self.config.folder.join(format!("{TABLE}{number}"))
+        self.home.join(format!("{TABLE}{number}"))
     }
 
     fn change(&mut self, cost: usize, change: impl FnOnce(&sled::Tree) -> sled::Result<()>) -> Result<(), Error> {
@@ -183,6 +186,20 @@ fn numbers(folder: &Path) -> Result<Vec<u64>, Error> {
 }
 
 impl Table for SledTable {
+    fn place(&self) -> String {
+        self.folder().display().to_string()
+    }
+
+    fn tidy(&self) -> Result<(), Error> {
+        remove_folder(&self.home.join(BUILDING))?;
+        for number in numbers(&self.home)? {
+            if number != self.number {
+                remove_folder(&self.folder_of(number))?;
+            }
+        }
+        Ok(())
+    }
+
     fn scan(&self) -> Result<Box<dyn Scan>, Error> {
         let folder = self.folder();
         let file = SledFile::open(&folder.join(DB), self.config.segment_bytes)?;
@@ -195,7 +212,7 @@ impl Table for SledTable {
 
     fn begin_anew(&mut self) -> Result<(), Error> {
         self.close();
-        let folder = self.config.folder.join(BUILDING);
+        let folder = self.home.join(BUILDING);
         remove_folder(&folder)?;
         make_folder(&folder)?;
         let config = sled::Config::new()
@@ -217,7 +234,7 @@ impl Table for SledTable {
     }
 
     fn end_anew(&mut self) -> Result<(), Error> {
-        let (home, building) = (self.config.folder.clone(), self.config.folder.join(BUILDING));
+        let (home, building) = (self.home.clone(), self.home.join(BUILDING));
         sync_folder(&building)?;
         let last = numbers(&home)?.into_iter().fold(self.number, u64::max);
         let (old, new) = (self.folder(), self.folder_of(last + 1));
@@ -248,7 +265,7 @@ impl Table for SledTable {
         }
         self.building = false;
         // A folder that cannot be removed now is removed before the next build.
-        let _ = remove_folder(&self.config.folder.join(BUILDING));
+        let _ = remove_folder(&self.home.join(BUILDING));
     }
 
     fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
@@ -314,6 +331,10 @@ impl Scan for SledScan {
             if value.is_empty() { ControlFlow::Continue(()) } else { each(key, value) }
         })?;
         Ok(true)
+    }
+
+    fn each_readable(&self, each: &mut ShowPair<'_>) -> Result<(), Error> {
+        self.file.for_each_leaf_entry(&mut |key, value, _| each(key, value)).map(drop)
     }
 }
 

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use windlass_engine::{ClientId, Command, Context, Engine, Limits, Tag, Timestamp};
 use windlass_store::{
     CheckpointLimits, Checkpointer, Commit, Error, Fingerprint, Guard, Journal, Log, OpenError, Opened, Report,
-    StoreConfig, open,
+    SledTables, StoreConfig, open,
 };
 
 use crate::rng::Rng;
@@ -26,10 +26,8 @@ pub(crate) fn home() -> TempDir {
 
 /// A store with such small files that everything that can happen to files happens soon.
 pub(crate) fn small(path: &Path) -> StoreConfig {
-    let mut config = StoreConfig::new(path);
-    config.cache_bytes = 1 << 20;
+    let mut config = StoreConfig::new(path, SledTables { cache_bytes: 1 << 20, segment_bytes: 2 << 20 });
     config.segment_bytes = 32 << 10;
-    config.table_segment_bytes = 2 << 20;
     config.checkpoints =
         CheckpointLimits { log_bytes: 1, keep_bytes: 40 << 10, table_floor_bytes: 1 << 20, table_multiple: 4 };
     config

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -13,7 +14,8 @@ use windlass_engine::{
 };
 use windlass_store::{
     BatchMoved, CheckpointLimits, Error, Fingerprint, Found, Log as _, Loss, MemoryLog, MemoryTable, MetaRecord, Moved,
-    NextRun, OpenError, Record, Recovered, Table as _, new_table, open, open_found, point_key, verify, verify_parts,
+    NextRun, OpenError, Record, Recovered, SledTables, Table as _, new_table, open, open_found, point_key, verify,
+    verify_parts,
 };
 
 use crate::daemon::{Daemon, opened, recovered};
@@ -478,7 +480,7 @@ fn on_a_full_disk() {
     let Some(path) = std::env::var_os("FULL_DISK") else { return };
     let path = Path::new(&path).join("data");
     let mut config = small(&path);
-    config.table_segment_bytes = 512 << 10;
+    config.tables = Arc::new(SledTables { cache_bytes: 1 << 20, segment_bytes: 512 << 10 });
     let push = |daemon: &mut files::Daemon, bytes: usize| {
         let body = Bytes::from(vec![7; bytes]);
         let job = NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"q"), body);

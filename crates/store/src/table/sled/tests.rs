@@ -6,15 +6,20 @@ use std::rc::Rc;
 use super::*;
 use crate::files::{Step, watch_steps};
 
-fn config(folder: &Path) -> SledTableConfig {
-    SledTableConfig { folder: folder.to_owned(), segment_bytes: 512 << 10, cache_bytes: 1 << 20 }
+const CONFIG: SledTables = SledTables { segment_bytes: 512 << 10, cache_bytes: 1 << 20 };
+
+fn create(home: &Path) {
+    CONFIG.create(home, b"point", b"nothing").unwrap();
+}
+
+fn open(home: &Path) -> Option<SledTable> {
+    SledTable::open(&CONFIG, home).unwrap()
 }
 
 /// A new table in the place of one that has only its point.
 fn begun_anew(home: &Path) -> SledTable {
-    let config = config(home);
-    SledTable::create(&config, b"point").unwrap();
-    let mut table = SledTable::open(config).unwrap().unwrap();
+    create(home);
+    let mut table = open(home).unwrap();
     table.begin_anew().unwrap();
     table
 }
@@ -32,10 +37,9 @@ fn shown(table: &SledTable) -> Vec<Vec<u8>> {
 #[test]
 fn a_table_is_written_only_by_the_process_that_has_completed_it() {
     let home = tempfile::tempdir().unwrap();
-    let config = config(home.path());
-    assert!(SledTable::open(config.clone()).unwrap().is_none());
-    SledTable::create(&config, b"point").unwrap();
-    let mut table = SledTable::open(config.clone()).unwrap().unwrap();
+    assert!(open(home.path()).is_none());
+    create(home.path());
+    let mut table = open(home.path()).unwrap();
     assert_eq!((table.folder(), table.is_writable()), (home.path().join("table-1"), false));
     assert!(matches!(table.set(b"key", b"value"), Err(Error::Closed)));
     assert!(matches!(table.get(b"key"), Err(Error::Closed)));
@@ -45,7 +49,7 @@ fn a_table_is_written_only_by_the_process_that_has_completed_it() {
     table.set(b"key", b"value").unwrap();
     assert_eq!(table.get(b"key").unwrap().as_deref(), Some(&b"value"[..]), "it waits to be written");
     table.sync().unwrap();
-    assert_eq!(shown(&table), [POINT_KEY], "the old table is not replaced yet");
+    assert_eq!(shown(&table), [b"point"], "the old table is not replaced yet");
     table.end_anew().unwrap();
     assert_eq!((table.folder(), table.is_writable()), (home.path().join("table-2"), true));
     assert_eq!(shown(&table), [b"key"]);
@@ -67,7 +71,7 @@ fn an_abandoned_table_leaves_the_one_before_it() {
     table.set(b"key", b"value").unwrap();
     table.abandon();
     assert!(!table.is_writable() && !home.path().join(BUILDING).exists());
-    assert_eq!((table.folder(), shown(&table)), (home.path().join("table-1"), vec![POINT_KEY.to_vec()]));
+    assert_eq!((table.folder(), shown(&table)), (home.path().join("table-1"), vec![b"point".to_vec()]));
     table.begin_anew().unwrap();
     table.end_anew().unwrap();
     assert!(table.is_writable(), "the next one is complete");
@@ -76,12 +80,11 @@ fn an_abandoned_table_leaves_the_one_before_it() {
 #[test]
 fn tables_that_do_not_count_are_removed() {
     let home = tempfile::tempdir().unwrap();
-    let config = config(home.path());
-    SledTable::create(&config, b"point").unwrap();
+    create(home.path());
     for folder in ["table-0", BUILDING, "table-x"].map(|name| home.path().join(name)) {
         fs::create_dir(folder).unwrap();
     }
-    let mut table = SledTable::open(config).unwrap().unwrap();
+    let mut table = open(home.path()).unwrap();
     table.tidy().unwrap();
     let exist = |names: [&str; 4]| names.map(|name| home.path().join(name).exists());
     let names = ["table-0", "table-1", BUILDING, "table-x"];
@@ -94,8 +97,7 @@ fn tables_that_do_not_count_are_removed() {
 #[test]
 fn the_files_of_a_table_are_private() {
     let home = tempfile::tempdir().unwrap();
-    let config = config(home.path());
-    SledTable::create(&config, b"point").unwrap();
+    create(home.path());
     for path in entries(&home.path().join("table-1")).unwrap() {
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, if path.is_dir() { FOLDER_MODE } else { FILE_MODE }, "{}", path.display());
@@ -118,10 +120,9 @@ fn syncs(work: impl FnOnce()) -> usize {
 #[test]
 fn less_than_a_segment_of_log_is_written_between_two_syncs() {
     let home = tempfile::tempdir().unwrap();
-    let config = config(home.path());
-    assert_eq!(config.segment_bytes, 8 * LOG_PER_VALUE);
-    SledTable::create(&config, b"point").unwrap();
-    let mut table = SledTable::open(config).unwrap().unwrap();
+    assert_eq!(CONFIG.segment_bytes, 8 * LOG_PER_VALUE);
+    create(home.path());
+    let mut table = open(home.path()).unwrap();
     for (changes, bytes, expected) in [(8, 0, 0), (9, 0, 1), (16, 0, 1), (17, 0, 2), (1, 1 << 20, 0), (2, 1 << 20, 1)] {
         table.begin_anew().unwrap();
         let synced = syncs(|| (0..changes).for_each(|_| table.change(bytes, |_| Ok(())).unwrap()));
@@ -145,19 +146,18 @@ fn values_wait_until_they_are_some_megabytes() {
 #[test]
 fn the_file_up_to_each_tear_is_a_candidate() {
     let home = tempfile::tempdir().unwrap();
-    let config = config(home.path());
-    SledTable::create(&config, b"point").unwrap();
-    let table = SledTable::open(config.clone()).unwrap().unwrap();
+    create(home.path());
+    let table = open(home.path()).unwrap();
     let path = table.folder().join(DB);
     // A later segment behind one that is missing.
     let mut bytes = fs::read(&path).unwrap();
-    bytes.resize(bytes.len().next_multiple_of(config.segment_bytes), 0);
-    let place = i64::try_from(bytes.len() + config.segment_bytes).unwrap();
+    bytes.resize(bytes.len().next_multiple_of(CONFIG.segment_bytes), 0);
+    let place = i64::try_from(bytes.len() + CONFIG.segment_bytes).unwrap();
     let header = [place, 0].map(|at| (at ^ i64::MAX).to_le_bytes()).concat();
     bytes.extend((!crc32fast::hash(&header)).to_le_bytes());
     bytes.extend(header);
     fs::write(&path, bytes).unwrap();
-    let tears = SledFile::open(&path, config.segment_bytes).unwrap().index(None).unwrap().tears().len();
+    let tears = SledFile::open(&path, CONFIG.segment_bytes).unwrap().index(None).unwrap().tears().len();
     assert!(tears >= 2, "{tears}");
     let scan = table.scan().unwrap();
     for candidate in 0..tears + 3 {
