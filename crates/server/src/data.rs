@@ -12,8 +12,9 @@ use std::time::Instant;
 use rustix::fs::Access;
 use windlass_store::{
     About, CheckpointLimits, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError, Opened,
-    Recovered, Remote, Report, Restore, Salvage, SledTables, State, StoreConfig,
+    Recovered, Remote, Report, Restore, Salvage, State, StoreConfig,
 };
+use windlass_table_sled::SledTables;
 
 use crate::config::Config;
 use crate::door::Door;

@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use windlass_engine::{ClientCommand, ClientId, Context, Engine, JobCommand, Limits, NewJob, Protocol, Tag, Timestamp};
-use windlass_store::{Checkpointer, Journal, Log, Opened, SledTables, StoreConfig, open};
+use windlass_store::{Checkpointer, Journal, Log, Opened, StoreConfig, open};
+use windlass_table_sled::SledTables;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 

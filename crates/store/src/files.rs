@@ -1,4 +1,4 @@
-//! Files and folders: their permissions, and making them durable.
+//! Files and folders: their permissions, and making them durable. A table in files uses them too.
 
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -12,8 +12,9 @@ use rustix::io::Errno;
 use crate::store::Error;
 
 /// Only the owner may read jobs.
-pub(crate) const FILE_MODE: u32 = 0o600;
-pub(crate) const FOLDER_MODE: u32 = 0o700;
+pub const FILE_MODE: u32 = 0o600;
+/// The same for folders.
+pub const FOLDER_MODE: u32 = 0o700;
 const LOCK: &str = "lock";
 /// Line of the lock file once a store has existed, so that a missing store is detected.
 const HAD_STORE: &str = "store";
@@ -64,14 +65,14 @@ pub(crate) fn sync(file: &File, path: &Path) -> Result<(), Error> {
 }
 
 /// Makes a file's contents durable, with the metadata needed to read them.
-pub(crate) fn sync_data(file: &File, path: &Path) -> Result<(), Error> {
+pub fn sync_data(file: &File, path: &Path) -> Result<(), Error> {
     show(Step::Syncing, path).and_then(|()| file.sync_data()).map_err(at("syncing", path))?;
     step(Step::Synced, path);
     Ok(())
 }
 
 /// Renames a file or a folder.
-pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     fs::rename(from, to).map_err(at("naming", to))?;
     step(Step::Written, to);
     Ok(())
@@ -90,7 +91,7 @@ pub(crate) fn exchange(one: &Path, other: &Path) -> Result<bool, Error> {
 }
 
 /// Adds the attempted operation and the path to an I/O error.
-pub(crate) fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |why| Error::Io { doing, place: path.display().to_string(), why }
 }
 
@@ -221,12 +222,12 @@ impl Identity {
 }
 
 /// Creates a folder and its parents, for the owner alone.
-pub(crate) fn make_folder(path: &Path) -> Result<(), Error> {
+pub fn make_folder(path: &Path) -> Result<(), Error> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(at("making", path))
 }
 
 /// Makes a folder, the folders in it, and every file in them durable.
-pub(crate) fn sync_folder(folder: &Path) -> Result<(), Error> {
+pub fn sync_folder(folder: &Path) -> Result<(), Error> {
     for path in entries(folder)? {
         if path.is_dir() {
             sync_folder(&path)?;
@@ -238,12 +239,12 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), Error> {
 }
 
 /// Makes one file, or the list of names in a folder, durable.
-pub(crate) fn sync_entry(path: &Path) -> Result<(), Error> {
+pub fn sync_entry(path: &Path) -> Result<(), Error> {
     sync(&File::open(path).map_err(at("syncing", path))?, path)
 }
 
 /// Removes a folder with its contents, if it exists.
-pub(crate) fn remove_folder(path: &Path) -> Result<(), Error> {
+pub fn remove_folder(path: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => {
@@ -254,7 +255,7 @@ pub(crate) fn remove_folder(path: &Path) -> Result<(), Error> {
 }
 
 /// Bytes of the files in a folder and its subfolders.
-pub(crate) fn bytes(folder: &Path) -> u64 {
+pub fn bytes(folder: &Path) -> u64 {
     let Ok(paths) = entries(folder) else { return 0 };
     let sizes = paths.into_iter().map(|path| match fs::symlink_metadata(&path) {
         Ok(about) if about.is_dir() => bytes(&path),
@@ -265,7 +266,7 @@ pub(crate) fn bytes(folder: &Path) -> u64 {
 }
 
 /// The contents of a folder; empty if the folder does not exist.
-pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+pub fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

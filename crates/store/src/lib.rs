@@ -7,7 +7,8 @@
 //! ```
 //! use bytes::Bytes;
 //! use windlass_engine::{ClientId, JobCommand, Limits, NewJob, Protocol, Tag, Timestamp, Context};
-//! use windlass_store::{Opened, SledTables, StoreConfig, open};
+//! use windlass_store::{Opened, StoreConfig, open};
+//! use windlass_table_sled::SledTables;
 //!
 //! let dir = tempfile::tempdir()?;
 //! let config = StoreConfig::new(dir.path(), SledTables::default());
@@ -41,7 +42,7 @@
 //!
 //! Reading order: the README (where data is at each moment, and what a power cut can do) · [`Record`] (the facts) ·
 //! [`Journal`] and `pending` (gathering them) · `log` · `page` (the table's values) · `digest`, `checkpoint` · `load`,
-//! `recover` · `parts`, `directory` (opening) · `export`, `picture` (everything at one commit, as lines), `restore`.
+//! `recover` · `parts`, `directory` (opening; the table in files is the crate `table-sled`) · `export`, `picture` (everything at one commit, as lines), `restore`.
 //!
 //! # Invariants
 //!
@@ -59,11 +60,12 @@ mod damage;
 mod digest;
 mod directory;
 mod export;
-mod files;
+pub mod files;
 mod fingerprint;
 mod journal;
 mod load;
 mod log;
+mod memory_table;
 mod page;
 mod parts;
 mod pending;
@@ -72,9 +74,7 @@ mod record;
 mod recover;
 mod restore;
 mod salvage;
-mod sled_file;
 mod store;
-mod table;
 
 pub use checkpoint::{CheckpointLimits, Checkpointer, StoreFigures};
 pub use codec::DecodeError;
@@ -87,6 +87,7 @@ pub use fingerprint::Fingerprint;
 pub use journal::Journal;
 pub use log::memory::{Fault, MemoryLog};
 pub use log::records;
+pub use memory_table::MemoryTable;
 pub use parts::{Found, new_table, open_found, open_parts, point_key, verify_parts};
 pub use picture::{ExportError, Picture};
 pub use record::{BatchMoved, MetaRecord, Moved, NextRun, Record};
@@ -96,5 +97,3 @@ pub use salvage::Salvage;
 pub use salvage::files::{accept_loss, queues, salvage, verify};
 pub use salvage::unnamed::unnamed;
 pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table, Tables, Tenure};
-pub use table::memory::MemoryTable;
-pub use table::sled::SledTables;

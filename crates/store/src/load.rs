@@ -163,10 +163,10 @@ mod tests {
     use windlass_engine::JobId;
 
     use super::*;
+    use crate::memory_table::MemoryTable;
     use crate::page::{PIECE_BYTES, POINT_KEY, page_key, put_large, put_record, seal_page};
     use crate::record::{Subject, Tag, encode_gone};
     use crate::store::Table as _;
-    use crate::table::memory::MemoryTable;
 
     /// Two pages and a large record in pieces, at checkpoint 3.
     fn values() -> (BTreeMap<Vec<u8>, Vec<u8>>, Large) {

@@ -2,7 +2,7 @@
 //!
 //! A picture is the table after a checkpoint of everything. Taking one touches neither the engine nor its lock, and
 //! reading it holds up no commit and no checkpoint: while a picture of a table is read, the next checkpoint leaves that
-//! table alone and builds a new one. Memory: the names of queues, one record, and what `sled_file` needs.
+//! table alone and builds a new one. Memory: the names of queues, one record, and what the scan of the table needs.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -116,9 +116,9 @@ mod tests {
     use windlass_engine::Timestamp;
 
     use super::*;
+    use crate::memory_table::MemoryTable;
     use crate::page::POINT_KEY;
     use crate::store::Table as _;
-    use crate::table::memory::MemoryTable;
 
     #[test]
     fn a_picture_is_written_only_of_its_own_commit() {

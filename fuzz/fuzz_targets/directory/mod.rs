@@ -15,7 +15,8 @@ use windlass_engine::{
     ClientCommand, ClientId, ClientInfo, Command, Context, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Tag,
     Timestamp,
 };
-use windlass_store::{CheckpointLimits, Fingerprint, Opened, Recovered, SledTables, StoreConfig, open};
+use windlass_store::{CheckpointLimits, Fingerprint, Opened, Recovered, StoreConfig, open};
+use windlass_table_sled::SledTables;
 
 #[derive(Arbitrary, Debug)]
 pub struct Input {

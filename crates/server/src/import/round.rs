@@ -11,7 +11,8 @@ use windlass_engine::{
     OnExpiry, Priority, Proof, Protocol, QueueCommand, QueueImage, QueueKind, QueueRules, Recurrence, RepayTo, Retry,
     Schedule, ScheduleCommand, Select, Tag, Take, TakeCommand, Throttle, Timestamp, Unique, Wait,
 };
-use windlass_store::{Opened, SledTables, StoreConfig};
+use windlass_store::{Opened, StoreConfig};
+use windlass_table_sled::SledTables;
 
 use super::*;
 use crate::config::fixture;

@@ -192,8 +192,8 @@ mod tests {
     use super::*;
     use crate::codec::put_bytes;
     use crate::log::memory::MemoryLog;
+    use crate::memory_table::MemoryTable;
     use crate::store::Log as _;
-    use crate::table::memory::MemoryTable;
 
     /// A whole record of a job, as far as its tag shows.
     fn record(number: u8, bytes: usize) -> Vec<u8> {

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::log::memory::MemoryLog;
+use crate::memory_table::MemoryTable;
 use crate::page::{page_key, put_record};
 use crate::record::Subject;
 use crate::store::Log as _;
-use crate::table::memory::MemoryTable;
 
 fn checkpointer(table: &MemoryTable, point: Point) -> Checkpointer {
     let start = Start { point, candidate: 0 };

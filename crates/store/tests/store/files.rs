@@ -9,8 +9,9 @@ use tempfile::TempDir;
 use windlass_engine::{ClientId, Command, Context, Engine, Limits, Tag, Timestamp};
 use windlass_store::{
     CheckpointLimits, Checkpointer, Commit, Error, Fingerprint, Guard, Journal, Log, OpenError, Opened, Report,
-    SledTables, StoreConfig, open,
+    StoreConfig, open,
 };
+use windlass_table_sled::SledTables;
 
 use crate::rng::Rng;
 use crate::world::{any_command, discard_all, open_clients};

@@ -14,9 +14,9 @@ use windlass_engine::{
 };
 use windlass_store::{
     BatchMoved, CheckpointLimits, Error, Fingerprint, Found, Log as _, Loss, MemoryLog, MemoryTable, MetaRecord, Moved,
-    NextRun, OpenError, Record, Recovered, SledTables, Table as _, new_table, open, open_found, point_key, verify,
-    verify_parts,
+    NextRun, OpenError, Record, Recovered, Table as _, new_table, open, open_found, point_key, verify, verify_parts,
 };
+use windlass_table_sled::SledTables;
 
 use crate::daemon::{Daemon, opened, recovered};
 use crate::disk::{Image, image_of, restore};

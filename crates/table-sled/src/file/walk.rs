@@ -6,7 +6,7 @@ use super::index::{Fragment, Index, Page};
 use super::message::{Flaw, Kind, Message};
 use super::node::{Data, Link, Node, root};
 use super::{Each, PAGE_BYTES_MAX, SledFile};
-use crate::store::Error;
+use windlass_store::Error;
 
 /// The page that names the trees.
 const META: u64 = 0;

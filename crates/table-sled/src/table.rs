@@ -1,9 +1,9 @@
-//! The table on the disk: one sled tree. Only this file and `sled_file` depend on sled.
+//! The table on the disk: one sled tree. Only this crate depends on sled.
 //!
 //! sled 0.34.7 is used in the one way that has proved safe: one writer, and frequent `flush` and `fdatasync` of its
 //! `db` file. Its own recovery is never used: it treats everything after a bad checksum as a torn end, blanks it, and
 //! is itself not safe against a power cut. Instead only the process that created a table writes it. Its file is read by
-//! `sled_file`, which changes nothing.
+//! `file`, which changes nothing.
 //!
 //! * `flush` alone ends in `sync_file_range`, which guarantees neither the file's size nor the device's cache.
 //! * Between two syncs less than a segment of sled's log must be written, or sled could reuse a segment before the
@@ -27,12 +27,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use rustix::fs::FallocateFlags;
-
-use crate::files::{
+use windlass_store::files::{
     FILE_MODE, FOLDER_MODE, at, bytes, entries, make_folder, remove_folder, rename, sync_data, sync_entry, sync_folder,
 };
-use crate::sled_file::SledFile;
-use crate::store::{Error, Scan, ShowPair, Table, Tables};
+use windlass_store::{Error, Scan, ShowPair, Table, Tables};
+
+use crate::file::SledFile;
 
 const TREE: &[u8] = b"table";
 /// sled's log.

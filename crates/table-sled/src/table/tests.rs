@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use windlass_store::{Step, watch_steps};
+
 use super::*;
-use crate::files::{Step, watch_steps};
 
 const CONFIG: SledTables = SledTables { segment_bytes: 512 << 10, cache_bytes: 1 << 20 };
 

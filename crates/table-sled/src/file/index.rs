@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 
 use super::message::{Flaw, Kind, Messages, SEGMENT_HEADER_BYTES, Segment};
 use super::{Places, SledFile};
-use crate::store::Error;
+use windlass_store::Error;
 
 /// Changes to a page after its image. sled writes a page anew after ten; its snapshots have space for this many.
 const LINKS_MAX: usize = 254;

@@ -49,8 +49,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use self::message::{Flaw, Message, SEGMENT_HEADER_BYTES, Segment};
-use crate::files::at;
-use crate::store::Error;
+use windlass_store::Error;
+use windlass_store::files::at;
 
 #[cfg(test)]
 use self::index::Index;

@@ -14,7 +14,7 @@ use super::index::blank;
 use super::message::{Flaw, Kind, Message, Messages, Segment, segment_number};
 use super::node::{Data, Link, Node};
 use super::{EachWritten, Places, SledFile};
-use crate::store::Error;
+use windlass_store::Error;
 
 /// Bytes checked in search of a message after damage, at most: this many segments for each segment.
 const SEARCH_SEGMENTS: usize = 64;
