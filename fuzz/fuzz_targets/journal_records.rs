@@ -13,10 +13,8 @@ use windlass_engine::{
     ClientCommand, ClientId, ClientInfo, Command, Context, Engine, JobCommand, JobId, JobRef, Limits, NewJob, Protocol,
     Tag, Timestamp,
 };
-use windlass_store::{
-    CheckpointLimits, Checkpointer, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable, Record, Recovered,
-    open_parts,
-};
+use windlass_store::{CheckpointLimits, Checkpointer, Journal, Log as _, Record, Recovered, open_parts};
+use windlass_testkit::store::{Fingerprint, MemoryLog, MemoryTable};
 
 #[derive(Arbitrary, Debug)]
 enum Input {

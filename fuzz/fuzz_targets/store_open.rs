@@ -6,7 +6,8 @@ mod directory;
 
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{BulkCommand, Context, Mutation, Tag, Timestamp};
-use windlass_store::{Fingerprint, Opened, Recovered, open, verify};
+use windlass_store::{Opened, Recovered, open, verify};
+use windlass_testkit::store::Fingerprint;
 
 use directory::{Input, damaged, limits};
 

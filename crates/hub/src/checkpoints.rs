@@ -169,7 +169,8 @@ fn rest(time: Duration, stop: &AtomicBool) {
 #[cfg(test)]
 mod tests {
     use windlass_engine::{Engine, Limits};
-    use windlass_store::{CheckpointLimits, Journal, Log as _, MemoryLog, MemoryTable};
+    use windlass_store::{CheckpointLimits, Journal, Log as _};
+    use windlass_testkit::store::{MemoryLog, MemoryTable};
 
     use super::*;
     use crate::hub::{Durability, Hub};

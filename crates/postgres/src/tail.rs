@@ -346,14 +346,6 @@ impl LogTail for Tail {
     fn disk_bytes(&self) -> u64 {
         self.index().tables.iter().map(|held| held.bytes).sum()
     }
-
-    fn room_bytes(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn make_room(&self) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 /// Receives a commit: its table, its place, its number, and its records or what is wrong with them.

@@ -142,7 +142,8 @@ impl fmt::Debug for Figures {
 #[cfg(test)]
 mod tests {
     use windlass_engine::{Engine, Limits};
-    use windlass_store::{Journal, Log as _, MemoryLog};
+    use windlass_store::{Journal, Log as _};
+    use windlass_testkit::store::MemoryLog;
 
     use super::*;
     use windlass_hub::hub::Durability;

@@ -163,7 +163,7 @@ mod tests {
     use windlass_engine::JobId;
 
     use super::*;
-    use crate::memory_table::MemoryTable;
+    use crate::memory::MemoryTable;
     use crate::page::{PIECE_BYTES, POINT_KEY, page_key, put_large, put_record, seal_page};
     use crate::record::{Subject, Tag, encode_gone};
     use crate::store::Table as _;

@@ -6,7 +6,6 @@
 pub(crate) mod entry;
 pub(crate) mod file;
 pub(crate) mod mark;
-pub(crate) mod memory;
 mod names;
 mod room;
 pub(crate) mod scan;

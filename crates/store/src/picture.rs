@@ -116,7 +116,7 @@ mod tests {
     use windlass_engine::Timestamp;
 
     use super::*;
-    use crate::memory_table::MemoryTable;
+    use crate::memory::MemoryTable;
     use crate::page::POINT_KEY;
     use crate::store::Table as _;
 

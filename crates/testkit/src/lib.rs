@@ -13,4 +13,5 @@ pub mod play;
 pub mod protocol;
 pub mod rng;
 pub mod sim;
+pub mod store;
 pub mod transcript;

@@ -15,7 +15,8 @@ use windlass_engine::{
     ClientCommand, ClientId, ClientInfo, Command, Context, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Tag,
     Timestamp,
 };
-use windlass_store::{CheckpointLimits, Fingerprint, Opened, Recovered, StoreConfig, open};
+use windlass_store::{CheckpointLimits, Opened, Recovered, StoreConfig, open};
+use windlass_testkit::store::Fingerprint;
 use windlass_table_sled::SledTables;
 
 #[derive(Arbitrary, Debug)]

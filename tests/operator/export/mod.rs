@@ -18,9 +18,10 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use states::{fill, fill_much, lacking, started};
 use windlass_engine::{Limits, Protocol, Totals};
-use windlass_store::{Fingerprint, StoreConfig};
+use windlass_store::StoreConfig;
 use windlass_table_sled::SledTables;
 use windlass_testkit::daemon::Daemon;
+use windlass_testkit::store::Fingerprint;
 
 use crate::common;
 use crate::common::http::Http;

@@ -8,8 +8,8 @@ use windlass_engine::{
     Expiry, JobState, JobStateKind, KeyUntil, Protocol, QueueKind, Recurrence, Role, Stage, Timestamp,
 };
 use windlass_gearman::wire::{Request, Response, Schedule, Submission};
-use windlass_store::Fingerprint;
 use windlass_testkit::daemon::Daemon;
+use windlass_testkit::store::Fingerprint;
 
 use super::Home;
 use crate::common::faktory::Fwp;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use windlass_engine::{ClientId, Command, Context, Engine, Holder, JobId, Limits};
 use windlass_link::{Ask, Decoder, Edge as EdgeNumber, Encoder, FRAME_BYTES_MAX, Say};
-use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Tenure as _, open_parts};
+use windlass_store::{CheckpointLimits, Tenure as _, open_parts};
+use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 use super::as_ms;
 use super::client::serial;

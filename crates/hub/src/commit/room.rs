@@ -69,7 +69,8 @@ pub(super) mod tests {
     use bytes::Bytes;
     use windlass_engine::{ClientCommand, ClientId, Engine, JobCommand, Limits, NewJob, Protocol, Tag};
     use windlass_session::Outbox;
-    use windlass_store::{Entry, Error, Journal, Log as _, MemoryLog, Span};
+    use windlass_store::{Entry, Error, Journal, Log as _, Span};
+    use windlass_testkit::store::MemoryLog;
 
     use super::*;
     use crate::clock;

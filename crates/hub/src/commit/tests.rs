@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 use windlass_engine::{ClientCommand, ClientId, Engine, JobCommand, Limits, NewJob, Protocol, Tag};
 use windlass_session::{Item, Outbox};
-use windlass_store::{Commit, Error, Journal, LogTail, MemoryLog};
+use windlass_store::{Commit, Error, Journal, LogTail};
+use windlass_testkit::store::MemoryLog;
 
 use super::room::tests::SmallDisk;
 use super::*;

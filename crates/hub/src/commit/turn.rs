@@ -175,7 +175,7 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::thread;
 
-    use windlass_store::MemoryLog;
+    use windlass_testkit::store::MemoryLog;
 
     use super::*;
     use crate::commit::tests as commit_tests;

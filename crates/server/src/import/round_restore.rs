@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use windlass_engine::{ClientCommand, ClientInfo, Clock, Context, Engine, JobStateKind, Tag};
-use windlass_store::{Checkpointer, Fingerprint, Journal, Log, Opened};
+use windlass_store::{Checkpointer, Journal, Log, Opened};
+use windlass_testkit::store::Fingerprint;
 
 use super::round::{CLIENT, any_command, config, export, lines, read};
 use super::*;

@@ -17,7 +17,8 @@ use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use windlass_engine::Rights;
 use windlass_session::Listen;
-use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Recovered, open_parts};
+use windlass_store::{CheckpointLimits, Recovered, open_parts};
+use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 use crate::config::{self, Config, Polling, fixture};
 use crate::protocols;

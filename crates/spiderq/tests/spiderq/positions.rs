@@ -11,8 +11,9 @@ use windlass_engine::{ClientCommand, ClientId, ClientInfo, Context, Engine, Limi
 use windlass_session::{Item, Outbox, Session};
 use windlass_spiderq::session::{Settings, SpiderqSession, SpiderqSpeaker};
 use windlass_spiderq::wire::{Patience, Reply, Request, Status};
-use windlass_store::{CheckpointLimits, Journal, Log as _, MemoryLog, MemoryTable, open_parts};
+use windlass_store::{CheckpointLimits, Journal, Log as _, open_parts};
 use windlass_testkit::rng::Rng;
+use windlass_testkit::store::{MemoryLog, MemoryTable};
 use windlass_zmtp::ConnectionRegistry;
 
 const REQUESTS: u32 = 120_000;

@@ -191,8 +191,7 @@ pub(super) fn damaged(key: &[u8], why: &dyn std::fmt::Display) -> Error {
 mod tests {
     use super::*;
     use crate::codec::put_bytes;
-    use crate::log::memory::MemoryLog;
-    use crate::memory_table::MemoryTable;
+    use crate::memory::{MemoryLog, MemoryTable};
     use crate::store::Log as _;
 
     /// A whole record of a job, as far as its tag shows.

@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use windlass_engine::{Job, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Timestamp};
-use windlass_store::{
-    CheckpointLimits, Error, Fingerprint, Loss, MemoryTable, OpenError, Scan, Table, open_parts, salvage, verify,
-};
+use windlass_store::{CheckpointLimits, Error, Loss, OpenError, Scan, Table, open_parts, salvage, verify};
+use windlass_testkit::store::{Fingerprint, MemoryTable};
 
 use crate::daemon;
 use crate::disk::{Image, image_of, restore};

@@ -6,9 +6,8 @@ use windlass_engine::{
     Limits, NewJob, NewSchedule, OnExpiry, Proof, Protocol, Recurrence, ScheduleCommand, Select, Tag, Take,
     TakeCommand, Timestamp, Wait,
 };
-use windlass_store::{
-    CheckpointLimits, Checkpointer, Commit, Journal, Log as _, MemoryLog, MemoryTable, OpenError, Recovered, open_parts,
-};
+use windlass_store::{CheckpointLimits, Checkpointer, Commit, Journal, Log as _, OpenError, Recovered, open_parts};
+use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 pub(crate) const QUEUE: Bytes = Bytes::from_static(b"resize");
 

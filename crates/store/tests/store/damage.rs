@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use windlass_engine::{Job, Limits, Timestamp};
-use windlass_store::{Fingerprint, OpenError, Salvage, accept_loss, salvage, verify};
+use windlass_store::{OpenError, Salvage, accept_loss, salvage, verify};
+use windlass_testkit::store::Fingerprint;
 
 use crate::disk::{Image, image_of, restore};
 use crate::files::{Daemon, home, small};

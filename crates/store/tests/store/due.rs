@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use windlass_engine::Limits;
-use windlass_store::{CheckpointLimits, Log as _, MemoryLog, MemoryTable, Table as _, open_parts};
+use windlass_store::{CheckpointLimits, Log as _, Table as _, open_parts};
+use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 use crate::daemon::Daemon;
 

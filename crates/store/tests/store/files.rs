@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use windlass_engine::{ClientId, Command, Context, Engine, Limits, Tag, Timestamp};
 use windlass_store::{
-    CheckpointLimits, Checkpointer, Commit, Error, Fingerprint, Guard, Journal, Log, OpenError, Opened, Report,
-    StoreConfig, open,
+    CheckpointLimits, Checkpointer, Commit, Error, Guard, Journal, Log, OpenError, Opened, Report, StoreConfig, open,
 };
 use windlass_table_sled::SledTables;
+use windlass_testkit::store::Fingerprint;
 
 use crate::rng::Rng;
 use crate::world::{any_command, discard_all, open_clients};

@@ -8,7 +8,8 @@ use windlass_engine::{
     LeaseCommand, LeaseTerms, Listen, Mutation, NewJob, Proof, Protocol, QueueCommand, QueueKind, Retry,
     ScheduleCommand, ScheduleRef, Select, Subscription, Take, TakeCommand, Timestamp, Unique, Wait,
 };
-use windlass_store::{Commit, Error, Fault, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable, Record, records};
+use windlass_store::{Commit, Error, Journal, Log as _, Record, records};
+use windlass_testkit::store::{Fault, Fingerprint, MemoryLog, MemoryTable};
 
 use crate::daemon::{Daemon, QUEUE, recovered};
 

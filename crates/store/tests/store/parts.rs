@@ -6,9 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use windlass_engine::{JobId, Limits, QueueCommand, QueueKind};
 use windlass_store::{
-    Entry, Error, Found, Log as _, LogTail, Loss, MemoryLog, MemoryTable, OpenError, Salvage, Span, Table as _,
-    new_table, point_key, verify_parts,
+    Entry, Error, Found, Log as _, LogTail, Loss, OpenError, Salvage, Span, Table as _, new_table, point_key,
+    verify_parts,
 };
+use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 use crate::daemon::{Daemon, opened, recovered};
 

@@ -13,10 +13,11 @@ use windlass_engine::{
     Protocol, Protocols, QueueId, QueueImage, QueueKind, Role, Schedule, Stage, Timestamp, Totals,
 };
 use windlass_store::{
-    BatchMoved, CheckpointLimits, Error, Fingerprint, Found, Log as _, Loss, MemoryLog, MemoryTable, MetaRecord, Moved,
-    NextRun, OpenError, Record, Recovered, Table as _, new_table, open, open_found, point_key, verify, verify_parts,
+    BatchMoved, CheckpointLimits, Error, Found, Log as _, Loss, MetaRecord, Moved, NextRun, OpenError, Record,
+    Recovered, Table as _, new_table, open, open_found, point_key, verify, verify_parts,
 };
 use windlass_table_sled::SledTables;
+use windlass_testkit::store::{Fingerprint, MemoryLog, MemoryTable};
 
 use crate::daemon::{Daemon, opened, recovered};
 use crate::disk::{Image, image_of, restore};

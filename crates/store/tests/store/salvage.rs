@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use windlass_engine::{DAYS_KEPT, DayBegin, JobCommand, Limits, NewJob, Protocol, Timestamp, Totals};
-use windlass_store::{MemoryTable, Record, Salvage, Table as _, accept_loss, open, salvage, unnamed};
+use windlass_store::{Record, Salvage, Table as _, accept_loss, open, salvage, unnamed};
+use windlass_testkit::store::MemoryTable;
 
 use crate::disk::{Image, image_of, restore};
 use crate::files::{Daemon, home, small};

@@ -6,10 +6,8 @@
 use windlass_engine::{
     ClientCommand, ClientId, Command, Context, Engine, Limits, QueueCommand, QueueKind, Tag, Timestamp,
 };
-use windlass_store::{
-    CheckpointLimits, Checkpointer, Commit, Error, Fault, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable,
-    Recovered, open_parts,
-};
+use windlass_store::{CheckpointLimits, Checkpointer, Commit, Error, Journal, Log as _, Recovered, open_parts};
+use windlass_testkit::store::{Fault, Fingerprint, MemoryLog, MemoryTable};
 
 use crate::rng::Rng;
 use crate::world::{any_command, discard_all, open_clients, queue_names, unschedule};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_engine::{Batch, DayBegin, Engine, EngineMeta, Job, JobId, JobStateKind, QueueId, QueueImage, Schedule};
-
-use crate::journal::is_worth_remembering;
-use crate::record::Record;
+use windlass_engine::{
+    Batch, DayBegin, Engine, EngineMeta, Job, JobId, JobStateKind, Queue, QueueId, QueueImage, Schedule,
+};
+use windlass_store::Record;
 
 /// Everything that recovery must restore.
 #[derive(Clone, PartialEq)]
@@ -36,7 +36,7 @@ impl Fingerprint {
         let lasting = |id: QueueId| engine.jobs().any(|job| job.durable && job.queue == id);
         let queues = engine
             .queues()
-            .filter(|queue| is_worth_remembering(queue))
+            .filter(|queue| is_stored(queue))
             .filter(|queue| queue.image().is_known() || lasting(queue.image().id))
             .map(|queue| (queue.image().id, queue.image().clone()))
             .collect();
@@ -45,6 +45,11 @@ impl Fingerprint {
         let days = engine.days().copied().collect();
         Self { jobs, queues, schedules, batches, days, meta: engine.meta().clone() }
     }
+}
+
+/// Whether the journal has a queue's settings.
+fn is_stored(queue: &Queue) -> bool {
+    queue.image().is_known() || JobStateKind::ALL.iter().any(|state| queue.jobs(*state) > 0)
 }
 
 /// A job as the journal restores it.
@@ -74,33 +79,12 @@ impl Fingerprint {
     /// A text with the first difference; `None` if there is none. Assigned numbers may have advanced.
     #[must_use]
     pub fn differs_from(&self, other: &Self) -> Option<String> {
-        let ids = self.jobs.keys().chain(other.jobs.keys());
-        for id in ids {
-            let (one, two) = (self.jobs.get(id), other.jobs.get(id));
-            if one != two {
-                return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
-            }
-        }
-        let ids = self.queues.keys().chain(other.queues.keys());
-        for id in ids {
-            let (one, two) = (self.queues.get(id), other.queues.get(id));
-            if one != two {
-                return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
-            }
-        }
-        let ids = self.schedules.keys().chain(other.schedules.keys());
-        for id in ids {
-            let (one, two) = (self.schedules.get(id), other.schedules.get(id));
-            if one != two {
-                return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
-            }
-        }
-        let ids = self.batches.keys().chain(other.batches.keys());
-        for id in ids {
-            let (one, two) = (self.batches.get(id), other.batches.get(id));
-            if one != two {
-                return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
-            }
+        let differs = of_each(&self.jobs, &other.jobs)
+            .or_else(|| of_each(&self.queues, &other.queues))
+            .or_else(|| of_each(&self.schedules, &other.schedules))
+            .or_else(|| of_each(&self.batches, &other.batches));
+        if differs.is_some() {
+            return differs;
         }
         if self.days != other.days {
             return Some(format!("days:\n  {:?}\n  {:?}", self.days, other.days));
@@ -109,4 +93,12 @@ impl Fingerprint {
         let (one, two) = (totals(&self.meta), totals(&other.meta));
         (one != two).then(|| format!("totals:\n  {one:?}\n  {two:?}"))
     }
+}
+
+fn of_each<K: Ord + fmt::Debug, V: PartialEq + fmt::Debug>(
+    ours: &BTreeMap<K, V>,
+    theirs: &BTreeMap<K, V>,
+) -> Option<String> {
+    let mut all = ours.keys().chain(theirs.keys()).map(|id| (id, ours.get(id), theirs.get(id)));
+    all.find(|(_, one, two)| one != two).map(|(id, one, two)| format!("{id:?}:\n  {one:?}\n  {two:?}"))
 }

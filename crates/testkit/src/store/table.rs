@@ -5,8 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::page::{POINT_KEY, Point};
-use crate::store::{Error, Scan, ShowPair, Table};
+use windlass_store::{Error, Scan, ShowPair, Table, new_table};
 
 type Values = BTreeMap<Vec<u8>, Vec<u8>>;
 type Change = (Vec<u8>, Option<Vec<u8>>);
@@ -37,7 +36,8 @@ impl MemoryTable {
     /// A table with nothing but the point of an empty log.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(Values::from([(POINT_KEY.to_vec(), Point::start(0).encode())]))
+        let (key, value) = new_table();
+        Self::with(Values::from([(key.to_vec(), value)]))
     }
 
     /// The change after `after` more fails.

@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::commit::Commit;
-use crate::store::{Entry, Error, Log, LogTail, Position, Span};
+use windlass_store::{Commit, Entry, Error, Log, LogTail, Position, Span};
 
 /// The outcome of a commit that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,14 +131,9 @@ impl MemoryLog {
 
     /// Changes the records of a commit unnoticed.
     pub fn damage(&self, seq: u64, damage: impl FnOnce(&mut Vec<u8>)) {
-        self.shared.state().entries.iter_mut().filter(|entry| entry.seq == seq).map(|it| &mut it.records).for_each({
-            let mut damage = Some(damage);
-            move |records| {
-                if let Some(damage) = damage.take() {
-                    damage(records);
-                }
-            }
-        });
+        if let Some(entry) = self.shared.state().entries.iter_mut().find(|entry| entry.seq == seq) {
+            damage(&mut entry.records);
+        }
     }
 }
 
@@ -266,13 +260,5 @@ impl LogTail for Shared {
 
     fn disk_bytes(&self) -> u64 {
         self.bytes_behind(0)
-    }
-
-    fn room_bytes(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn make_room(&self) -> Result<(), Error> {
-        Ok(())
     }
 }
