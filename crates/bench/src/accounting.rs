@@ -13,12 +13,11 @@ use windlass_session::{Closer, Reason};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::protocol::daemon;
 
-use crate::cases::{Request, Shape};
 use crate::driver::{Context, Driver, Measured, Next, Plan};
 use crate::error::Error;
 use crate::metric::Metric;
 use crate::protocol::Protocol;
-use crate::table::{delivered, fetch_ack, foreground};
+use crate::shape::{Request, Shape, delivered, fetch_ack, foreground};
 use crate::tally::Tally;
 use crate::{beanstalkd, eventmq, faktory, gearman, redis, spiderq};
 

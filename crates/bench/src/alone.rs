@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::cases::{Case, Needs, Request, Shape, Work};
+use crate::cases::{Case, Needs, Work};
 use crate::driver::Plan;
 use crate::error::Error;
 use crate::eventmq::EVENTMQ;
@@ -24,6 +24,7 @@ use crate::process;
 use crate::protocol::Protocol;
 use crate::run::Run;
 use crate::servers::{Ports, loopback};
+use crate::shape::{Request, Shape};
 use crate::spiderq::SPIDERQ;
 
 /// Jobs that wait for workers at most.

@@ -4,14 +4,13 @@
 
 use std::net::SocketAddr;
 
-use crate::cases::Shape;
 use crate::driver::Context;
 use crate::error::Error;
 use crate::load::{Connection, Incoming, Job, Read, Reply, Wire, strange};
 use crate::protocol::{Protocol, ask, connect};
 use crate::resp::number;
+use crate::shape::{Ending, Shape};
 use crate::stamp::{BODY_BYTES, Stamp};
-use crate::tally::Ending;
 
 /// See the module.
 pub(crate) static BEANSTALKD: Protocol = Protocol::new(

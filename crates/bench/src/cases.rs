@@ -1,4 +1,4 @@
-//! The load as data, and the cases by name. The table itself is in [`crate::table`].
+//! The cases by name. The table itself is in [`crate::table`].
 
 use crate::driver::Plan;
 use crate::error::Error;
@@ -6,86 +6,12 @@ use crate::metric::Sample;
 use crate::protocol::Protocol;
 use crate::run::Run;
 use crate::servers::{Home, Server};
-use crate::tally::Ending;
+use crate::shape::Shape;
 
 /// More jobs in one queue must be a typing error.
 const JOBS_MAX: u64 = 50_000_000;
 /// The group of cases that run only by name.
 pub(crate) const EXTRA: &str = "queue";
-
-/// What a client's requests do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Request {
-    /// Nothing: an echo, a ping, a fetch from an empty queue.
-    Echo,
-    /// Queue a job; the server acknowledges it.
-    Submit,
-    /// Queue a job and wait for its result.
-    Call,
-    /// Take a job and put it back.
-    Cycle,
-    /// Queue a job, take one, and finish it.
-    Job,
-}
-
-/// A load: the number of connections per role, and the event that completes a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape {
-    /// Connections that request.
-    pub(crate) clients: usize,
-    pub(crate) request: Request,
-    /// Requests unanswered on each, or jobs in its one request.
-    pub(crate) window: usize,
-    /// Connections that work: they take jobs and finish them at once, as long as there are any.
-    pub(crate) workers: usize,
-    /// Workers send a report and the next request in one write, where the protocol allows a choice.
-    pub(crate) eager: bool,
-    /// Random unique ids, where they are optional: a queue keyed by unique id needs them to keep every job.
-    pub(crate) unique: bool,
-    /// Most jobs submitted and not yet worked; clients pause there.
-    pub(crate) backlog_max: u64,
-    pub(crate) ending: Ending,
-    /// Jobs in the queue before the load begins.
-    pub(crate) queued: u64,
-}
-
-impl Shape {
-    /// Clients without workers.
-    pub(crate) const fn clients(request: Request, clients: usize, window: usize) -> Self {
-        let ending = match request {
-            Request::Submit => Ending::Acknowledged,
-            Request::Job => Ending::Worked,
-            Request::Echo | Request::Call | Request::Cycle => Ending::Answered,
-        };
-        let (workers, eager, unique, backlog_max, queued) = (0, false, false, u64::MAX, 0);
-        Shape { clients, request, window, workers, eager, unique, backlog_max, ending, queued }
-    }
-
-    /// Jobs without workers.
-    pub(crate) const fn submit(clients: usize, window: usize) -> Self {
-        Self::clients(Request::Submit, clients, window)
-    }
-
-    /// Jobs from submit to worker.
-    pub(crate) const fn flow(clients: usize, window: usize, workers: usize, backlog_max: u64) -> Self {
-        Shape { workers, backlog_max, ending: Ending::Worked, ..Self::submit(clients, window) }
-    }
-
-    /// Workers alone, for a queue that is already full.
-    pub(crate) const fn drain(workers: usize, ending: Ending) -> Self {
-        Shape { workers, ending, ..Self::submit(0, 1) }
-    }
-
-    /// Whether every request of a client makes a job.
-    pub(crate) const fn submits(&self) -> bool {
-        matches!(self.request, Request::Submit | Request::Call | Request::Job) && self.clients > 0
-    }
-
-    /// Whether every job must be worked before the run ends.
-    pub(crate) const fn works(&self) -> bool {
-        self.workers > 0 || matches!(self.request, Request::Job)
-    }
-}
 
 /// The work of a case.
 #[derive(Debug, Clone, Copy)]

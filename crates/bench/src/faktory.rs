@@ -7,14 +7,13 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use crate::cases::{Request, Shape};
 use crate::driver::Context;
 use crate::error::Error;
 use crate::load::{Connection, Incoming, Job, Read, Reply, Seat, Wire, strange};
 use crate::protocol::{Protocol, ask, connect};
 use crate::resp::{self, Line};
+use crate::shape::{BATCH, Request, Shape, fetch_ack};
 use crate::stamp::{STAMP_DIGITS, Stamp, digits};
-use crate::table::{BATCH, fetch_ack};
 
 /// See the module.
 pub(crate) static FAKTORY: Protocol = Protocol::new(

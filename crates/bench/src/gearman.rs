@@ -5,14 +5,12 @@
 
 use std::net::SocketAddr;
 
-use crate::cases::{Request, Shape};
 use crate::driver::Context;
 use crate::error::Error;
 use crate::load::{Connection, Incoming, Job, Read, Reply, Seat, Wire, strange};
 use crate::protocol::{Protocol, ask, connect};
+use crate::shape::{Ending, PIPELINE, Request, Shape};
 use crate::stamp::{Stamp, unique};
-use crate::table::PIPELINE;
-use crate::tally::Ending;
 
 /// See the module.
 pub(crate) static GEARMAN: Protocol = Protocol {

@@ -4,7 +4,7 @@
 //! It is not a test of correctness, but it reports no figure for a run unless all jobs are accounted for: a job that is
 //! lost, doubled or answered with another's result fails the run.
 //!
-//! Reading order: `command` (the command line) and `alone` (one daemon) · `cases` and `table` (the load as data),
+//! Reading order: `command` (the command line) and `alone` (one daemon) · `shape`, `cases` and `table` (the load as data),
 //! `comparison` (cases × peers × runs), `run` (one run of one case), `driver` and `tally` (all connections of a run:
 //! the measured window, and what has happened to the jobs), `load` (the work of one connection, whatever its protocol),
 //! `protocol` and then a module per protocol, which adds bytes: `gearman`, `faktory`, `spiderq`, `eventmq`, `redis`,
@@ -40,6 +40,7 @@ mod report;
 mod resp;
 mod run;
 mod servers;
+mod shape;
 mod spiderq;
 mod stamp;
 mod stats;

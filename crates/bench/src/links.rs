@@ -206,9 +206,9 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
-    use crate::cases::{Request, Shape};
     use crate::driver::Plan;
     use crate::redis::REDIS;
+    use crate::shape::{Request, Shape};
     use crate::tally::Tally;
 
     /// Runs 100 requests on two connections, against a server that answers this number on each.

@@ -4,9 +4,9 @@
 
 use std::collections::VecDeque;
 
-use crate::cases::{Request, Shape};
 use crate::driver::{Context, Speaker};
 use crate::error::Error;
+use crate::shape::{Request, Shape};
 use crate::stamp::Stamp;
 use crate::tally::Tally;
 

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use crate::cases::{Case, Needs, Request, Shape, Work};
+use crate::cases::{Case, Needs, Work};
 use crate::error::Error;
 use crate::links::Endpoint;
 use crate::protocol::Protocol;
 use crate::servers::{self, Home, Launch, loopback};
+use crate::shape::{Request, Shape};
 use crate::{beanstalkd, redis};
 
 /// A server from Debian's packages.

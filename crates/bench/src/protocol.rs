@@ -4,11 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::cases::Shape;
 use crate::driver::Speaker;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::load::Seat;
+use crate::shape::Shape;
 
 /// The time between two questions.
 const ASK_EVERY: Duration = Duration::from_millis(2);

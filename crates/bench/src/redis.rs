@@ -4,14 +4,13 @@
 
 use std::net::SocketAddr;
 
-use crate::cases::Shape;
 use crate::driver::Context;
 use crate::error::Error;
 use crate::load::{Connection, Incoming, Job, Read, Reply, Wire, strange};
 use crate::protocol::{Protocol, ask, connect};
 use crate::resp::{self, Line};
+use crate::shape::{Ending, Shape};
 use crate::stamp::Stamp;
-use crate::tally::Ending;
 
 /// See the module.
 pub(crate) static REDIS: Protocol = Protocol::new(

@@ -6,7 +6,7 @@ use std::iter::repeat_n;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::cases::{Case, Shape, Work};
+use crate::cases::{Case, Work};
 use crate::driver::{Driver, Measured, Plan};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
@@ -16,7 +16,8 @@ use crate::peers::{Peer, Programs};
 use crate::process;
 use crate::protocol::{Protocol, await_agreement};
 use crate::servers::{Home, Ports, Server};
-use crate::tally::{Ending, Tally};
+use crate::shape::{Ending, Shape};
+use crate::tally::Tally;
 
 /// Jobs that pass through a server before its memory is read.
 const WARM_JOBS: u64 = 2000;

@@ -8,13 +8,12 @@
 
 use std::net::SocketAddr;
 
-use crate::cases::{Request, Shape};
 use crate::driver::Context;
 use crate::error::Error;
 use crate::load::{Connection, Incoming, Job, Read, Reply, Seat, Wire, strange};
 use crate::protocol::Protocol;
+use crate::shape::{Ending, Request, Shape};
 use crate::stamp::Stamp;
-use crate::tally::Ending;
 use crate::zmtp::{self, Dealer, Event};
 
 /// See the module.

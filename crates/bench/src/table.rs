@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::cases::{Case, EXTRA, Needs, Request, Shape, Work};
+use crate::cases::{Case, EXTRA, Needs, Work};
 use crate::driver::Plan;
 use crate::eventmq::{EVENTMQ, jobmanager};
 use crate::faktory::FAKTORY;
 use crate::gearman::GEARMAN;
 use crate::protocol::Protocol;
+use crate::shape::{BATCH, PIPELINE, Request, Shape, WORKERS, delivered, fetch_ack, foreground};
 use crate::spiderq::SPIDERQ;
-use crate::tally::Ending;
 
 const SUMMARY_GEARMAN: [&str; 12] = [
     "bg-1",
@@ -27,20 +27,13 @@ const SUMMARY_GEARMAN: [&str; 12] = [
 ];
 const SUMMARY_FAKTORY: [&str; 6] = ["push-50", "fetch-ack-1", "fetch-ack-10", "fetch-ack-50", "cycle-8", "cycle-64"];
 
-/// Submits in flight where a case pipelines.
-pub(crate) const PIPELINE: usize = 128;
 /// Producers pause when this number of jobs waits for workers, and resume at half of it. The bound gives a steady
 /// state; without it, the faster submitter would build the longer queue and so lose.
 const BACKLOG_MAX: u64 = 4096;
 /// The same where each job costs two disk writes, so that the rest is done in about a second.
 const DURABLE_BACKLOG_MAX: u64 = 512;
-/// Jobs in FWP's large pushes.
-pub(crate) const BATCH: usize = 1000;
 /// Waiting costs so little that a window of a second would span only a few clock ticks.
 const IDLE_PLAN: Plan = Plan::Timed { warm: Duration::from_secs(4), window: Duration::from_secs(12) };
-/// Workers of EventMQ's first group.
-pub(crate) const WORKERS: usize = 2;
-
 /// The rows that show where the daemon stands.
 pub(crate) fn summary() -> Vec<Case> {
     let rows = |all: Vec<Case>, names: &[&str], group| {
@@ -60,11 +53,6 @@ fn row(protocol: &'static Protocol, group: &'static str) -> impl Fn((&str, &str,
 
 const fn flow(clients: usize, window: usize, workers: usize) -> Shape {
     Shape::flow(clients, window, workers, BACKLOG_MAX)
-}
-
-/// Foreground jobs.
-pub(crate) const fn foreground(clients: usize, workers: usize) -> Shape {
-    Shape { workers, ..Shape::clients(Request::Call, clients, 1) }
 }
 
 pub(crate) fn gearman() -> Vec<Case> {
@@ -120,11 +108,6 @@ fn cycles(protocol: &'static Protocol, group: &'static str, count: usize) -> Vec
         ("cycle-64x16", "push, take, finish: 64 connections, 16 jobs in flight each", shape(64, 16)),
     ];
     rows.into_iter().take(count).map(row(protocol, group)).collect()
-}
-
-/// Fetches of jobs that are already queued. A job is done when its ACK is answered.
-pub(crate) const fn fetch_ack(workers: usize, eager: bool, queued: u64) -> Shape {
-    Shape { eager, queued, ..Shape::drain(workers, Ending::Answered) }
 }
 
 pub(crate) fn faktory() -> Vec<Case> {
@@ -183,12 +166,6 @@ pub(crate) fn spiderq() -> Vec<Case> {
     let about = "1 connection adds, 10 wait in Lend, one task at a time: up to the Lend";
     cases.push(row(&SPIDERQ, "blocked-lend")(("blocked-lend", about, Shape::flow(1, 1, 10, 1))));
     cases
-}
-
-/// A request is in flight until a worker has received it.
-pub(crate) fn delivered(clients: usize, in_flight: usize) -> Shape {
-    let on_their_way = u64::try_from(clients.saturating_mul(in_flight)).unwrap_or(u64::MAX);
-    Shape::flow(clients, in_flight, WORKERS, on_their_way)
 }
 
 pub(crate) fn eventmq() -> Vec<Case> {

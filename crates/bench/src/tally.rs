@@ -3,20 +3,9 @@
 
 use hdrhistogram::Histogram;
 
-use crate::cases::Shape;
 use crate::error::Error;
+use crate::shape::{Ending, Shape};
 use crate::stamp::Stamp;
-
-/// The event that completes a job, up to which its latency is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// The server has acknowledged the job.
-    Acknowledged,
-    /// A worker has received the job.
-    Worked,
-    /// The answer to a request has arrived: an echo, a result, the acknowledgement of a worker's report.
-    Answered,
-}
 
 /// The counters, and the only way to start a request.
 #[derive(Debug)]
@@ -199,7 +188,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::Request;
+    use crate::shape::Request;
 
     #[test]
     fn producers_pause_at_a_full_backlog_and_resume_at_half_of_it() {

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::cases::Shape;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::links::STALL;
@@ -22,8 +21,9 @@ use crate::process::{self, CpuTimes};
 use crate::protocol::await_agreement;
 use crate::run::Run;
 use crate::servers::{Home, Server};
+use crate::shape::{Ending, Shape};
 use crate::stamp::{STAMP_DIGITS, Stamp, unique};
-use crate::tally::{Ending, Tally};
+use crate::tally::Tally;
 use crate::zmtp;
 
 /// Worker processes, and so jobs at once.

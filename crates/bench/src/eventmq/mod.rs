@@ -9,13 +9,12 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use crate::cases::Shape;
 use crate::driver::Context;
 use crate::error::Error;
 use crate::load::{Connection, Incoming, Job, Read, Reply, Seat, Wire, strange};
 use crate::protocol::Protocol;
+use crate::shape::{Shape, WORKERS};
 use crate::stamp::{STAMP_DIGITS, Stamp, UNIQUE_BYTES, low_of, unique, uuid};
-use crate::table::WORKERS;
 use crate::zmtp::{self, Dealer, Event};
 
 pub(crate) mod jobmanager;

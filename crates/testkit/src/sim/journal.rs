@@ -28,11 +28,7 @@ impl Journal {
     pub(crate) fn write(&mut self, engine: &Engine, changes: &[Change]) {
         for change in changes {
             match *change {
-                Change::JobPut(id) => {
-                    if let Some(job) = engine.job(id) {
-                        self.jobs.insert(id, image(job));
-                    }
-                }
+                Change::JobPut(id) => self.jobs.extend(engine.job(id).map(|job| (id, image(job)))),
                 Change::JobMoved(id) => {
                     if let Some(job) = engine.job(id) {
                         let Some(kept) = self.jobs.get_mut(&id) else { panic!("{id:?} moved but was never put") };
@@ -43,9 +39,7 @@ impl Journal {
                     self.jobs.remove(&id);
                 }
                 Change::QueueSet(id) => {
-                    if let Some(queue) = engine.queue(id) {
-                        self.queues.insert(id, queue.image().clone());
-                    }
+                    self.queues.extend(engine.queue(id).map(|queue| (id, queue.image().clone())));
                 }
                 // A new queue may have the number.
                 Change::QueueGone(id) => match engine.queue(id).map(windlass_engine::Queue::image) {
@@ -59,9 +53,7 @@ impl Journal {
                     }
                 },
                 Change::SchedulePut(id) => {
-                    if let Some(schedule) = engine.schedule(id) {
-                        self.schedules.insert(id, schedule.clone());
-                    }
+                    self.schedules.extend(engine.schedule(id).map(|schedule| (id, schedule.clone())));
                 }
                 Change::ScheduleMoved(id) => {
                     if let Some(schedule) = engine.schedule(id) {
@@ -73,11 +65,7 @@ impl Journal {
                 Change::ScheduleGone(id) => {
                     self.schedules.remove(&id);
                 }
-                Change::BatchPut(id) => {
-                    if let Some(batch) = engine.batch(id) {
-                        self.batches.insert(id, batch.clone());
-                    }
-                }
+                Change::BatchPut(id) => self.batches.extend(engine.batch(id).map(|batch| (id, batch.clone()))),
                 Change::BatchMoved(id) => {
                     if let Some(batch) = engine.batch(id) {
                         let Some(kept) = self.batches.get_mut(&id) else { panic!("{id:?} moved but was never put") };

@@ -10,127 +10,9 @@ use windlass_engine::{
 
 use crate::rng::Rng;
 
+use super::kind::Kind;
 use super::oracle::{ClientMemo, JobMemo, Oracle, id_of};
 use super::world::World;
-
-/// The kinds of events.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Open,
-    Close,
-    Label,
-    Serve,
-    Unserve,
-    UnserveAll,
-    Push,
-    Take,
-    Sleep,
-    Credit,
-    Unwait,
-    Finish,
-    FinishLate,
-    Fail,
-    Unconvertible,
-    Release,
-    Extend,
-    Repay,
-    Tell,
-    Track,
-    Replace,
-    Cancel,
-    Collect,
-    Look,
-    CreateQueue,
-    RemoveQueue,
-    PauseQueue,
-    LimitQueue,
-    ThrottleQueue,
-    RuleQueue,
-    Bridge,
-    SetSchedule,
-    RemoveSchedule,
-    RunSchedule,
-    PauseSchedule,
-    ListSchedules,
-    BatchNew,
-    BatchOpen,
-    BatchCommit,
-    LookBatch,
-    LookQueue,
-    ListQueues,
-    ListJobs,
-    ListWorkers,
-    ListClients,
-    Stats,
-    Days,
-    Barrier,
-    Mutate,
-    Flush,
-    RegisterWorker,
-    Beat,
-    Signal,
-    Crash,
-}
-
-impl Kind {
-    /// All of them, with their weights in an average world.
-    pub(crate) const ALL: [(u64, Self); 54] = [
-        (60, Self::Open),
-        (16, Self::Close),
-        (2, Self::Label),
-        (30, Self::Serve),
-        (8, Self::Unserve),
-        (3, Self::UnserveAll),
-        (160, Self::Push),
-        (100, Self::Take),
-        (80, Self::Sleep),
-        (20, Self::Credit),
-        (8, Self::Unwait),
-        (55, Self::Finish),
-        (10, Self::FinishLate),
-        (40, Self::Fail),
-        (12, Self::Unconvertible),
-        (20, Self::Release),
-        (25, Self::Extend),
-        (40, Self::Repay),
-        (40, Self::Tell),
-        (20, Self::Track),
-        (5, Self::Replace),
-        (10, Self::Cancel),
-        (8, Self::Collect),
-        (10, Self::Look),
-        (5, Self::CreateQueue),
-        (7, Self::RemoveQueue),
-        (12, Self::PauseQueue),
-        (8, Self::LimitQueue),
-        (12, Self::ThrottleQueue),
-        (10, Self::RuleQueue),
-        (24, Self::Bridge),
-        (12, Self::SetSchedule),
-        (6, Self::RemoveSchedule),
-        (3, Self::RunSchedule),
-        (6, Self::PauseSchedule),
-        (3, Self::ListSchedules),
-        (20, Self::BatchNew),
-        (8, Self::BatchOpen),
-        (16, Self::BatchCommit),
-        (4, Self::LookBatch),
-        (3, Self::LookQueue),
-        (3, Self::ListQueues),
-        (8, Self::ListJobs),
-        (3, Self::ListWorkers),
-        (3, Self::ListClients),
-        (3, Self::Stats),
-        (3, Self::Days),
-        (1, Self::Barrier),
-        (10, Self::Mutate),
-        (1, Self::Flush),
-        (140, Self::RegisterWorker),
-        (12, Self::Beat),
-        (4, Self::Signal),
-        (5, Self::Crash),
-    ];
-}
 
 /// Generates the next command.
 pub(crate) struct Script<'a> {
@@ -183,9 +65,6 @@ impl Script<'_> {
             Kind::Replace => Command::Job(JobCommand::Replace { job: self.job_ref(), body: self.bytes(20) }),
             Kind::Cancel => Command::Job(JobCommand::Cancel(self.job_ref())),
             Kind::Collect => Command::Job(self.collect()),
-            Kind::Look => {
-                Command::Query(Query::Job(if self.rng.chance(40) { self.key_anywhere() } else { self.job_ref() }))
-            }
             Kind::CreateQueue | Kind::RemoveQueue | Kind::PauseQueue | Kind::LimitQueue => self.queue_command(kind),
             Kind::ThrottleQueue => {
                 Command::Queue(QueueCommand::Throttle { queue: self.queue(), throttle: self.throttle() })
@@ -199,26 +78,12 @@ impl Script<'_> {
                 let (schedule, paused) = (self.schedule_ref(), self.rng.chance(40));
                 Command::Schedule(ScheduleCommand::Pause { schedule, paused })
             }
-            Kind::ListSchedules => {
-                let protocol = self.rng.one_of([None, None, Some(Protocol::GEARMAN)]);
-                Command::Query(Query::Schedules { protocol, after: self.cursor(), limit: self.number(4) })
-            }
             Kind::BatchNew => Command::Batch(BatchCommand::New(Box::new(self.new_batch()))),
             Kind::BatchOpen => {
                 let hold_ms = self.rng.below(self.world.pace_ms * 8);
                 Command::Batch(BatchCommand::Open { batch: self.batch(), hold_ms })
             }
             Kind::BatchCommit => Command::Batch(BatchCommand::Commit { batch: self.batch() }),
-            Kind::LookBatch => Command::Query(Query::Batch { batch: self.batch() }),
-            Kind::LookQueue => Command::Query(Query::Queue { queue: self.queue() }),
-            Kind::ListQueues => Command::Query(Query::Queues { after: self.cursor(), limit: self.number(4) }),
-            Kind::ListWorkers => Command::Query(Query::Workers { after: self.cursor(), limit: self.number(4) }),
-            Kind::ListClients => Command::Query(Query::Clients { after: self.cursor(), limit: self.number(4) }),
-            Kind::ListJobs => Command::Query(Query::Jobs {
-                filter: self.filter().into(),
-                after: Cursor::default(),
-                limit: self.number(5),
-            }),
             Kind::Flush => Command::Bulk(BulkCommand::Flush {
                 protocol: self.protocol(),
                 after: Cursor::default(),
@@ -233,8 +98,16 @@ impl Script<'_> {
                     limit: self.number(5),
                 })
             }
-            Kind::Stats => Command::Query(Query::Stats),
-            Kind::Days => Command::Query(Query::Days),
+            Kind::Days
+            | Kind::ListClients
+            | Kind::ListJobs
+            | Kind::ListQueues
+            | Kind::ListSchedules
+            | Kind::ListWorkers
+            | Kind::Look
+            | Kind::LookBatch
+            | Kind::LookQueue
+            | Kind::Stats => Command::Query(self.query(kind)),
             Kind::Barrier => Command::Barrier,
             Kind::RegisterWorker => {
                 Command::Worker(WorkerCommand::Register { worker: self.worker(), about: self.bytes(4) })
@@ -247,6 +120,27 @@ impl Script<'_> {
             Kind::Signal => Command::Worker(WorkerCommand::SetState { worker: self.worker(), state: self.state() }),
         };
         (client, command)
+    }
+
+    fn query(&mut self, kind: Kind) -> Query {
+        match kind {
+            Kind::Look => Query::Job(if self.rng.chance(40) { self.key_anywhere() } else { self.job_ref() }),
+            Kind::ListSchedules => {
+                let protocol = self.rng.one_of([None, None, Some(Protocol::GEARMAN)]);
+                Query::Schedules { protocol, after: self.cursor(), limit: self.number(4) }
+            }
+            Kind::LookBatch => Query::Batch { batch: self.batch() },
+            Kind::LookQueue => Query::Queue { queue: self.queue() },
+            Kind::ListQueues => Query::Queues { after: self.cursor(), limit: self.number(4) },
+            Kind::ListWorkers => Query::Workers { after: self.cursor(), limit: self.number(4) },
+            Kind::ListClients => Query::Clients { after: self.cursor(), limit: self.number(4) },
+            Kind::ListJobs => {
+                Query::Jobs { filter: self.filter().into(), after: Cursor::default(), limit: self.number(5) }
+            }
+            Kind::Stats => Query::Stats,
+            Kind::Days => Query::Days,
+            _ => unreachable!("{kind:?} is no query"),
+        }
     }
 
     // ---- clients ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ use windlass_engine::Limits;
 
 use crate::rng::Rng;
 
-use super::script::Kind;
+use super::kind::Kind;
 
 /// A world. Small on purpose: names conflict and limits are reached.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! (commands, events, jobs) and none of its code. Its rules are those in the documentation of
 //! [`windlass_engine::Command`], [`windlass_engine::Event`] and [`windlass_engine::Job`].
 
+mod ask;
 mod batch;
 mod clients;
 mod clocks;
@@ -11,6 +12,7 @@ mod collect;
 mod compare;
 mod dead;
 mod end;
+mod find;
 mod memo;
 mod outside;
 mod push;
@@ -25,10 +27,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Cursor, Engine, Event,
-    Expiry, Job, JobCommand, JobId, JobRef, JobState, JobStateKind, LeaseCommand, Limits, NewJob, Notice, Protocol,
-    Protocols, Query, QueueCommand, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, ScheduleCommand, Tag,
-    TakeCommand, Thing, Timestamp, Totals, WorkerCommand,
+    Bridge, Capacity, ClientId, Clock, Command, Cursor, Engine, Event, Expiry, Job, JobId, JobState, Limits, NewJob,
+    Notice, Protocol, Protocols, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, Tag, Timestamp, Totals,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -221,87 +221,6 @@ impl Oracle {
         std::mem::take(&mut self.said)
     }
 
-    fn ask(&mut self, client: ClientId, tag: Tag, command: &Command) -> Answer {
-        match command {
-            Command::Client(ClientCommand::Open(info)) => self.open(client, info),
-            Command::Client(ClientCommand::Close) => self.close(client),
-            Command::Client(ClientCommand::SetName(label)) => self.label(client, label),
-            Command::Client(ClientCommand::Serve(subscription)) => self.serve_queue(client, subscription),
-            Command::Client(ClientCommand::Unserve { queue, requeue }) => self.unserve(client, Some(queue), *requeue),
-            Command::Client(ClientCommand::UnserveAll { requeue }) => self.unserve(client, None, *requeue),
-            Command::Job(JobCommand::Push(new)) => self.push(client, new),
-            Command::Take(TakeCommand::Take(take)) => self.take(client, tag, take),
-            Command::Take(TakeCommand::WaitForWork) => self.sleep(client),
-            Command::Take(TakeCommand::Credit { credits, select }) => self.credit(client, *credits, *select),
-            Command::Take(TakeCommand::Unwait) => self.unwait(client),
-            Command::Lease(LeaseCommand::Finish { job, proof, result }) => self.finish(client, (job, *proof), result),
-            Command::Lease(LeaseCommand::Fail { job, proof, failure }) => self.fail(client, (job, *proof), failure),
-            Command::Lease(LeaseCommand::Unconvertible { job, proof, why }) => self.misfit(client, (job, *proof), why),
-            Command::Lease(LeaseCommand::Release { job, proof, front }) => self.release(client, (job, *proof), *front),
-            Command::Lease(LeaseCommand::Extend { job, proof, until, only_later }) => {
-                self.extend(client, (job, *proof), *until, *only_later)
-            }
-            Command::Lease(LeaseCommand::Repay { job, proof, body, to }) => {
-                self.repay(client, (job, *proof), body, *to)
-            }
-            Command::Lease(LeaseCommand::Progress { job, proof, note }) => self.tell(client, (job, *proof), note),
-            Command::Job(JobCommand::Track { job, progress, text, until }) => {
-                self.track(client, job, (*progress, text.as_ref()), *until)
-            }
-            Command::Job(JobCommand::Replace { job, body }) => self.replace(client, job, body),
-            Command::Job(JobCommand::Cancel(job)) => self.cancel(client, job),
-            Command::Job(JobCommand::Collect { name, from }) => self.collect(client, name, *from),
-            Command::Query(Query::Job(job)) => self.look(client, job),
-            Command::Queue(QueueCommand::Create { queue, kind }) => self.create_queue(client, queue, *kind),
-            Command::Queue(QueueCommand::Remove { queue, only_idle }) => self.remove_queue(client, queue, *only_idle),
-            Command::Queue(QueueCommand::Pause { queue, paused }) => self.pause_queue(client, queue, *paused),
-            Command::Queue(QueueCommand::Limit { queue, jobs_max }) => self.limit_queue(client, queue, jobs_max),
-            Command::Queue(QueueCommand::Throttle { queue, throttle }) => self.throttle_queue(client, queue, *throttle),
-            Command::Queue(QueueCommand::Bridge(bridge)) => self.bridge(bridge),
-            Command::Queue(QueueCommand::SetRules { queue, rules }) => self.rule_queue(client, queue, *rules),
-            Command::Schedule(ScheduleCommand::Set(new)) => self.set_schedule(new),
-            Command::Schedule(ScheduleCommand::Remove(which)) => self.remove_schedule(client, which),
-            Command::Schedule(ScheduleCommand::Run(which)) => self.run_now(client, which),
-            Command::Schedule(ScheduleCommand::Pause { schedule, paused }) => {
-                self.pause_schedule(client, schedule, *paused)
-            }
-            Command::Query(Query::Schedules { protocol, after, limit }) => {
-                self.list_schedules(client, *protocol, (*after, *limit))
-            }
-            Command::Batch(BatchCommand::New(new)) => self.new_batch(new),
-            Command::Batch(BatchCommand::Open { batch, hold_ms }) => self.open_batch(client, batch, *hold_ms),
-            Command::Batch(BatchCommand::Commit { batch }) => self.commit_batch(client, batch),
-            Command::Query(Query::Batch { batch }) => self.look_batch(client, batch),
-            Command::Query(Query::Queue { queue }) => self.look_queue(client, queue),
-            Command::Query(Query::Queues { after, limit }) => self.list_queues(client, *after, *limit),
-            Command::Query(Query::Workers { after, limit }) => self.list_workers(*after, *limit),
-            Command::Query(Query::Clients { after, limit }) => self.list_clients(client, *after, *limit),
-            Command::Query(Query::Stats) => self.stats(),
-            Command::Query(Query::Days) => self.count_days(),
-            // The script has none of these: a reply would be a difference.
-            Command::Client(ClientCommand::Disconnect(_) | ClientCommand::Watch { .. })
-            | Command::Query(Query::Why(_) | Query::Figures { .. } | Query::Batches { .. } | Query::Throttles { .. }) => {
-                Ok(None)
-            }
-            Command::Barrier => Ok(Some(Reply::Settled)),
-            Command::Worker(WorkerCommand::Register { worker, about }) => self.enlist(client, worker, about),
-            Command::Worker(WorkerCommand::Beat { worker, state, memory_bytes }) => {
-                self.beat(worker, (*state, *memory_bytes))
-            }
-            Command::Worker(WorkerCommand::SetState { worker, state }) => self.signal(worker, *state),
-            Command::Query(Query::Configured { .. } | Query::WorkLeft)
-            | Command::Worker(WorkerCommand::Drain)
-            | Command::Claim(_) => {
-                unreachable!("only the daemon itself sends this")
-            }
-            Command::Query(Query::Jobs { .. } | Query::Preview { .. })
-            | Command::Bulk(BulkCommand::Mutate { .. })
-            | Command::Bulk(BulkCommand::Flush { .. }) => {
-                unreachable!("the simulator walks listings itself")
-            }
-        }
-    }
-
     // ---- time ------------------------------------------------------------------------------------------------------
 
     /// The next deadline, if there is one.
@@ -364,110 +283,6 @@ impl Oracle {
         let clients = waits.chain(beats).chain(awake).chain(slots);
         jobs.chain(clients).chain(runs).chain(batches).filter(|(at, _)| *at < Timestamp::NEVER).min()
     }
-
-    // ---- finding things --------------------------------------------------------------------------------------------
-
-    pub(crate) fn job(&self, id: JobId) -> Option<&JobMemo> {
-        self.jobs.iter().find(|memo| memo.job.id == id)
-    }
-
-    fn job_mut(&mut self, id: JobId) -> &mut JobMemo {
-        self.jobs.iter_mut().find(|memo| memo.job.id == id).expect("the oracle asked for this job")
-    }
-
-    pub(crate) fn queue(&self, number: QueueId) -> &QueueMemo {
-        self.queues.iter().find(|queue| queue.number == number).expect("the oracle asked for this queue")
-    }
-
-    fn queue_mut(&mut self, number: QueueId) -> &mut QueueMemo {
-        self.queues.iter_mut().find(|queue| queue.number == number).expect("the oracle asked for this queue")
-    }
-
-    fn queue_named(&self, name: &[u8]) -> Option<&QueueMemo> {
-        self.queues.iter().find(|queue| queue.name == name)
-    }
-
-    pub(crate) fn client(&self, id: ClientId) -> Option<&ClientMemo> {
-        self.clients.iter().find(|client| client.id == id)
-    }
-
-    fn open_client(&mut self, id: ClientId) -> Result<&mut ClientMemo, Refusal> {
-        self.clients.iter_mut().find(|client| client.id == id).ok_or(Refusal::OutOfPlace)
-    }
-
-    /// Finds a job by a producer's name: the job leased first, else the oldest job that has not ended, else the
-    /// youngest.
-    fn named(&self, name: &[u8], accepts: impl Fn(&JobMemo) -> bool) -> Option<JobId> {
-        let is_it = |memo: &&JobMemo| !name.is_empty() && memo.job.name() == name && accepts(memo);
-        let named = || self.jobs.iter().filter(is_it);
-        let leased = named().filter_map(|memo| Some((memo.job.lease()?.taken_at, memo))).min_by_key(|(at, _)| *at);
-        let over = |memo: &&JobMemo| matches!(memo.job.state, JobState::Dead(_) | JobState::Done(_));
-        let found = leased.map(|(_, memo)| memo).or_else(|| named().find(|memo| !over(memo)));
-        found.or_else(|| named().next_back()).map(id_of)
-    }
-
-    /// The job that holds a coalescing key.
-    fn keyed(&self, queue: QueueId, protocol: windlass_engine::Protocol, key: &[u8]) -> Option<JobId> {
-        let holds = |job: &Job| job.queue == queue && job.protocol == protocol && job.key() == Some(key);
-        self.jobs.iter().find(|memo| memo.holds_key && holds(&memo.job)).map(id_of)
-    }
-
-    /// The jobs that hold a key, in whatever queue.
-    pub(crate) fn holders(&self, protocol: Protocol, key: &[u8]) -> Vec<JobId> {
-        let holds = |memo: &&JobMemo| memo.holds_key && memo.job.protocol == protocol && memo.job.key() == Some(key);
-        self.jobs.iter().filter(holds).map(id_of).collect()
-    }
-
-    /// The job, if the client may name it.
-    fn find(&self, client: ClientId, job: &JobRef) -> Result<JobId, Refusal> {
-        self.find_where(job, |memo| self.may_name(client, memo))
-    }
-
-    fn find_where(&self, job: &JobRef, accepts: impl Fn(&JobMemo) -> bool) -> Result<JobId, Refusal> {
-        let id = match job {
-            JobRef::Id(id) => self.job(*id).map(id_of),
-            JobRef::Name(name) => self.named(name, &accepts),
-            JobRef::Key(key) => {
-                self.queue_named(&key.queue).and_then(|queue| self.keyed(queue.number, key.protocol, &key.key))
-            }
-            JobRef::KeyAnywhere { .. } => unreachable!("the simulator looks for these itself"),
-        };
-        let accepted = id.filter(|id| self.job(*id).is_some_and(&accepts));
-        accepted.ok_or(Refusal::NotFound(Thing::Job))
-    }
-
-    /// A queue's ready jobs, the next to be taken first.
-    pub(crate) fn ready_queue(&self, queue: QueueId) -> Vec<JobId> {
-        let ready = |memo: &&JobMemo| memo.job.queue == queue && memo.job.state == JobState::Ready;
-        let mut line: Vec<&JobMemo> = self.jobs.iter().filter(ready).collect();
-        line.sort_by_key(|memo| memo.sort_key());
-        line.into_iter().map(id_of).collect()
-    }
-
-    /// The jobs in a state: of one protocol, or all.
-    fn count(&self, queue: QueueId, of: Option<Protocol>, state: JobStateKind) -> u32 {
-        let counts = |job: &Job| of.is_none_or(|of| of == job.protocol);
-        let there = |memo: &&JobMemo| memo.job.queue == queue && memo.job.state.kind() == state && counts(&memo.job);
-        u32::try_from(self.jobs.iter().filter(there).count()).unwrap_or(u32::MAX)
-    }
-
-    /// The jobs that wait, are leased, or will become ready.
-    fn count_live(&self, queue: QueueId, of: Option<Protocol>) -> u32 {
-        let live = [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying];
-        live.into_iter().map(|state| self.count(queue, of, state)).sum()
-    }
-
-    fn protocol_of(&self, client: ClientId) -> Option<Protocol> {
-        self.client(client).and_then(|client| client.info.protocol)
-    }
-
-    /// From now on the queue is in the listings of a protocol, or of all.
-    fn make_known(&mut self, queue: QueueId, to: Option<Protocol>) {
-        let known = &mut self.queue_mut(queue).known;
-        *known = known.and(Protocols::of(to));
-    }
-
-    // ---- shared steps ----------------------------------------------------------------------------------------------
 
     fn reply(&mut self, client: ClientId, tag: Tag, reply: Reply) {
         self.said.push((client, Event::Reply(tag, reply)));
