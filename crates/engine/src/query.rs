@@ -408,58 +408,71 @@ impl ProtocolStats {
     }
 }
 
-/// Counters since the data directory was created; journalled with every commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
-pub struct Totals {
+/// Defines the counters once: their names, and their order in arrays.
+macro_rules! totals {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters since the data directory was created; journalled with every commit.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
+        pub struct Totals {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Totals {
+            /// How many counters there are.
+            pub const COUNT: usize = [$(stringify!($name)),*].len();
+
+            /// All counters, in this order.
+            #[must_use]
+            pub const fn values(&self) -> [u64; Self::COUNT] {
+                [$(self.$name),*]
+            }
+
+            /// Counters with these values.
+            #[must_use]
+            pub const fn of([$($name),*]: [u64; Self::COUNT]) -> Self {
+                Self { $($name),* }
+            }
+        }
+    };
+}
+
+totals! {
     /// New jobs. A push that attaches to an existing job does not count.
-    pub pushed: u64,
+    pushed,
     /// Deliveries.
-    pub taken: u64,
+    taken,
     /// Jobs that succeeded.
-    pub succeeded: u64,
+    succeeded,
     /// Failures, including leases that ran out with [`OnExpiry::Fail`](crate::OnExpiry::Fail).
-    pub failed: u64,
+    failed,
     /// Jobs moved to the dead-letter queue.
-    pub buried: u64,
+    buried,
     /// Deliveries lost with their worker.
-    pub lost: u64,
+    lost,
     /// Jobs discarded because their [`NewJob::expires`](crate::NewJob::expires) had passed.
-    pub expired: u64,
+    expired,
     /// Jobs removed by commands.
-    pub cancelled: u64,
+    cancelled,
     /// Scheduled jobs that became due.
-    pub released: u64,
+    released,
     /// Failed jobs that became due for a retry.
-    pub retried: u64,
+    retried,
     /// Dead jobs removed at the end of their retention, and those dropped earlier ([`crate::DeadDropped`]).
-    pub purged: u64,
+    purged,
     /// Leases that ran out, with any [`OnExpiry`](crate::OnExpiry).
-    pub timed_out: u64,
+    timed_out,
     /// Workers that missed their heartbeats. Per protocol: workers whose connections speak it.
-    pub workers_lost: u64,
+    workers_lost,
     /// Conversion errors: jobs that cannot be expressed in their worker's protocol.
-    pub misfits: u64,
+    misfits,
 }
 
 impl Totals {
     /// Two sets of counters merged one by one.
     #[must_use]
     pub fn merged(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
-        Self {
-            pushed: merge(self.pushed, other.pushed),
-            taken: merge(self.taken, other.taken),
-            succeeded: merge(self.succeeded, other.succeeded),
-            failed: merge(self.failed, other.failed),
-            buried: merge(self.buried, other.buried),
-            lost: merge(self.lost, other.lost),
-            expired: merge(self.expired, other.expired),
-            cancelled: merge(self.cancelled, other.cancelled),
-            released: merge(self.released, other.released),
-            retried: merge(self.retried, other.retried),
-            purged: merge(self.purged, other.purged),
-            timed_out: merge(self.timed_out, other.timed_out),
-            workers_lost: merge(self.workers_lost, other.workers_lost),
-            misfits: merge(self.misfits, other.misfits),
-        }
+        let mut merged = self.values();
+        merged.iter_mut().zip(other.values()).for_each(|(one, other)| *one = merge(*one, other));
+        Self::of(merged)
     }
 }

@@ -198,22 +198,8 @@ impl Command {
 impl Query {
     /// One thing that the client names is for all. Lists of everything are for administrators.
     const fn right(&self) -> Option<Right> {
-        match self {
-            Self::Job(_) | Self::Batch { .. } | Self::Queue { .. } | Self::Stats => None,
-            Self::Schedules { .. }
-            | Self::Batches { .. }
-            | Self::Queues { .. }
-            | Self::Configured { .. }
-            | Self::Jobs { .. }
-            | Self::Preview { .. }
-            | Self::Workers { .. }
-            | Self::Clients { .. }
-            | Self::Why(_)
-            | Self::Figures { .. }
-            | Self::Throttles { .. }
-            | Self::Days
-            | Self::WorkLeft => Some(Right::Administer),
-        }
+        let is_free = matches!(self, Self::Job(_) | Self::Batch { .. } | Self::Queue { .. } | Self::Stats);
+        if is_free { None } else { Some(Right::Administer) }
     }
 }
 

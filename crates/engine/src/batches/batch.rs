@@ -130,21 +130,20 @@ impl BatchProgress {
 
     /// The stage of a role.
     pub(crate) const fn stage(&self, role: Role) -> Stage {
-        match role {
-            Role::Success => self.success,
-            Role::Complete | Role::Job => self.complete,
-        }
+        if matches!(role, Role::Success) { self.success } else { self.complete }
     }
 
     pub(super) const fn stage_mut(&mut self, role: Role) -> &mut Stage {
-        match role {
-            Role::Success => &mut self.success,
-            Role::Complete | Role::Job => &mut self.complete,
-        }
+        if matches!(role, Role::Success) { &mut self.success } else { &mut self.complete }
     }
 }
 
 impl Batch {
+    /// The callback of a role that is not pushed yet.
+    pub(super) const fn callback_mut(&mut self, role: Role) -> &mut Option<Box<NewJob>> {
+        if matches!(role, Role::Success) { &mut self.success } else { &mut self.complete }
+    }
+
     /// Moves all times that use the engine's time, for a move to another engine.
     pub fn shift(&mut self, ms: i64) {
         self.progress.since = self.progress.since.shifted(ms);

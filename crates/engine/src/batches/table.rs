@@ -230,11 +230,7 @@ impl Batches {
     /// Removes the callback of a role, for pushing it.
     pub(crate) fn take_callback(&mut self, id: JobId, role: Role) -> Option<Box<NewJob>> {
         let batch = &mut self.by_id.get_mut(&id)?.batch;
-        let callback = match role {
-            Role::Complete => batch.complete.take(),
-            Role::Success => batch.success.take(),
-            Role::Job => None,
-        };
+        let callback = batch.callback_mut(role).take();
         self.bytes -= callback.as_ref().map_or(0, |job| job.weight_bytes());
         callback
     }
@@ -244,10 +240,7 @@ impl Batches {
         let Some(kept) = self.by_id.get_mut(&id) else { return };
         self.bytes += job.weight_bytes();
         kept.retry_at = retry_at;
-        match role {
-            Role::Success => kept.batch.success = Some(job),
-            Role::Complete | Role::Job => kept.batch.complete = Some(job),
-        }
+        *kept.batch.callback_mut(role) = Some(job);
     }
 
     /// A callback was pushed.
@@ -265,10 +258,7 @@ impl Batches {
         self.change(id, changes, |at| *at.stage_mut(role) = end);
         if let Some(parent) = parent {
             self.change(parent, changes, |at| {
-                let waits = match role {
-                    Role::Success => &mut at.unsuccessful,
-                    Role::Complete | Role::Job => &mut at.incomplete,
-                };
+                let waits = if role == Role::Success { &mut at.unsuccessful } else { &mut at.incomplete };
                 *waits = waits.saturating_sub(1);
             });
         }

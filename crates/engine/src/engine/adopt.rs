@@ -176,14 +176,12 @@ impl Engine {
 
     /// The engine gives no number below `next` from now on: clients may know those numbers.
     pub fn adopt_numbers(&mut self, next: u64, context: &mut Context) {
-        let state = &mut self.state;
-        skip_numbers(state, next, context);
+        skip_numbers(&mut self.state, next, context);
     }
 
     /// Reserves `many` ranks behind those of all jobs, for jobs to take over. Returns the first of these ranks.
     pub const fn reserve_ranks(&mut self, many: u64) -> u64 {
-        let state = &mut self.state;
-        state.meta.reserve_ranks(many)
+        self.state.meta.reserve_ranks(many)
     }
 }
 

@@ -5,7 +5,6 @@
 //! [`Holder::Away`]: a client of the worker's protocol, over whatever connection. A daemon that is killed leaves no such
 //! leases, and its jobs are ready at once.
 
-use super::Engine;
 use super::place::{move_job, remember_move};
 use super::requeue::make_ready;
 use super::state::State;
@@ -13,27 +12,8 @@ use crate::context::Context;
 use crate::ids::JobId;
 use crate::jobs::{Holder, Job, JobState, Lease, OnExpiry, Slot};
 
-impl Engine {
-    /// The jobs that clients hold under connection-bound leases, in order of their numbers.
-    #[must_use]
-    pub fn held_over_connections(&self) -> Vec<JobId> {
-        let mut held: Vec<JobId> = self.state.jobs.held_over_connections().collect();
-        held.sort_unstable();
-        held
-    }
-
-    /// Called before an orderly stop, with jobs of [`Engine::held_over_connections`], a bounded number at a time: their
-    /// workers may report on them to the engine that recovers from the journal, for [`Limits::return_ms`] from its
-    /// first visit on. Jobs that are not durable end with the daemon. Call [`Engine::tick`] before it; no command may
-    /// follow.
-    ///
-    /// [`Limits::return_ms`]: crate::Limits::return_ms
-    pub fn leave(&mut self, jobs: &[JobId], context: &mut Context) {
-        jobs.iter().for_each(|job| leave(&mut self.state, *job, context));
-    }
-}
-
-fn leave(state: &mut State, id: JobId, context: &mut Context) {
+/// A job of a worker whose connection ends because the daemon stops.
+pub(super) fn leave(state: &mut State, id: JobId, context: &mut Context) {
     let Some(slot) = state.jobs.slot(id) else { return };
     let Some(job) = state.jobs.at(slot).filter(|job| job.durable && job.cycle().is_none()) else { return };
     let Some(&Lease { holder: Holder::Connection(client), token, taken_at, .. }) = job.lease() else { return };

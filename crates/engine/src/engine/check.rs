@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::claims;
 use super::due::{is_live, next_deadline};
 use super::room::has_dead_to_drop;
 use super::serve::{admits_waiter, next_served, next_unclaimed};
@@ -48,7 +49,7 @@ pub(super) fn check(state: &State) {
     check_batches(state);
     check_jobs(state);
     check_numbers(state);
-    super::claims::check(state);
+    claims::check(state);
     let hands = hands(state);
     for queue in state.queues.iter() {
         check_consumers(queue, &hands);
@@ -63,6 +64,7 @@ pub(super) fn check(state: &State) {
     assert!(unclaimed.is_none(), "an unclaimed job waits, and so does a client that takes it");
     let due_at_once = next_deadline(state).is_some_and(|at| at <= state.now);
     assert!(!has_dead_to_drop(state) || due_at_once, "too many dead jobs, and no tick is due");
+    assert!(!claims::has_waited(state) || due_at_once, "the grace is over, and no tick is due");
     state.timers.check(|at, timer| is_live(state, at, timer));
     let things = state.jobs.len() * 3 + state.clients.len() + state.workers.len() + state.queues.len();
     assert!(state.timers.len() <= 4 * things + 4096, "cancelled timers pile up");

@@ -214,6 +214,4 @@ pub(super) fn check(state: &State) {
         !state.grace.may_be_of_before(JobId(state.meta.next_job())),
         "a number may be given that a client brings back"
     );
-    let due = super::due::next_deadline(state).is_some_and(|at| at <= state.now);
-    assert!(!has_waited(state) || due, "the grace is over, and no tick is due");
 }

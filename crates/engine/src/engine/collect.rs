@@ -26,7 +26,10 @@ const PAGE_BYTES: usize = 256 << 10;
 pub(super) fn collect(state: &mut State, name: &[u8], from: JobId, call: &mut Call<'_>) -> Result<(), Refusal> {
     let protocol = state.clients.opened(call.client)?.protocol().ok_or(Refusal::OutOfPlace)?;
     let limit = state.page(u32::MAX);
-    let found: Vec<JobId> = state.jobs.collected_by(protocol, name, from).take(limit + 1).collect();
+    let found: Vec<JobId> = {
+        let all = state.jobs.holders().collected_by(protocol, name);
+        all.range(from..).take(limit + 1).copied().collect()
+    };
     let (mut jobs, mut bytes, mut next) = (0, 0, None);
     for id in found {
         if jobs as usize == limit || bytes >= PAGE_BYTES {
@@ -61,15 +64,10 @@ fn collect_one(state: &mut State, slot: Slot, call: &mut Call<'_>) -> Option<Not
 /// The end of a job that its client has not got. From now on it is not kept for that.
 pub(super) fn hand_over(state: &mut State, slot: Slot, context: &mut Context) -> Option<End> {
     let job = state.jobs.at(slot).filter(|job| !job.collector().is_empty())?;
-    let is_kept = match job.state {
-        JobState::Done(_) => true,
-        JobState::Dead(until) => until > state.now.after_ms(state.limits.dead_ms.saturating_sub(KEEP_MS)),
-        JobState::Ready | JobState::Leased(_) | JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Parked => {
-            false
-        }
-    };
-    let end = is_kept.then(|| end_of(job))?;
     let is_done = matches!(job.state, JobState::Done(_));
+    let kept_until = state.now.after_ms(state.limits.dead_ms.saturating_sub(KEEP_MS));
+    let is_kept = is_done || matches!(job.state, JobState::Dead(until) if until > kept_until);
+    let end = is_kept.then(|| end_of(job))?;
     let stays = job.extra.as_deref().is_some_and(|extra| extra.result_keep_ms > 0 || extra.track.is_some());
     if is_done && !stays {
         remove_job(state, slot, context);

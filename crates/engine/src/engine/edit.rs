@@ -5,14 +5,14 @@ use bytes::Bytes;
 use super::call::Call;
 use super::checks::{check_body, find};
 use super::ends::discard;
-use super::leases::move_lease_end;
+use super::leases::{move_lease_end, notify_progress};
 use super::place::{remember_move, remember_put};
 use super::requeue::suits_anew;
 use super::schedules;
 use super::scope::Scope;
 use super::state::{State, own};
 use crate::context::Context;
-use crate::event::{Notice, Reply};
+use crate::event::Reply;
 use crate::ids::Timestamp;
 use crate::jobs::{Job, Payload, Progress, Slot};
 use crate::query::JobView;
@@ -94,8 +94,5 @@ fn set_progress(
     });
     let Some(Progress { numerator, denominator, text }) = progress else { return };
     let Some(job) = state.jobs.at(slot).filter(|job| job.lease().is_some()) else { return };
-    let note = Note::Progress { numerator, denominator, raw: text };
-    for listener in job.listeners().iter().rev() {
-        context.notify(*listener, Notice::Progress { job: job.id, note: note.clone() });
-    }
+    notify_progress(job, &Note::Progress { numerator, denominator, raw: text }, context);
 }

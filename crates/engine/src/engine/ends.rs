@@ -7,7 +7,7 @@ use super::state::State;
 use super::warnings::{name_of, warn_end, warn_job};
 use crate::context::Context;
 use crate::event::Notice;
-use crate::ids::Timestamp;
+use crate::ids::{Protocol, Timestamp};
 use crate::jobs::{Extra, JobState, Slot};
 use crate::outcome::{End, Fate};
 use crate::schedules::RunEnd;
@@ -41,10 +41,22 @@ pub(super) fn end_badly(state: &mut State, slot: Slot, context: &mut Context) {
         return remove_job(state, slot, context);
     }
     count_run(state, slot, context);
+    keep_done(state, slot, keep_ms, (None, None), context);
+}
+
+/// Keeps an ended job for a time, without its body, and with this result of a worker of this protocol.
+pub(super) fn keep_done(
+    state: &mut State,
+    slot: Slot,
+    keep_ms: u64,
+    (result, by): (Option<Bytes>, Option<Protocol>),
+    context: &mut Context,
+) {
     state.jobs.update(slot, |job| {
         job.payload = job.payload.with_body(&Bytes::new());
+        let own = job.protocol;
         let extra = job.extra_mut();
-        (extra.result, extra.result_by) = (None, None);
+        (extra.result, extra.result_by) = (result, by.filter(|by| *by != own));
     });
     move_job(state, slot, JobState::Done(state.now.after_ms(keep_ms)));
     remember_put(state, slot, context);

@@ -94,14 +94,7 @@ pub(super) fn lose_job(state: &mut State, id: JobId, context: &mut Context) {
 
 /// This job takes its workers down. It is kept for an operator, even if its policy would discard it on failure.
 fn bury_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) {
-    let now = state.wall();
-    let message = Bytes::from(format!("{losses} workers were lost with it"));
-    state.jobs.update(slot, |job| {
-        let last = &mut job.extra_mut().failure;
-        let (first_at, next_at) = last.as_ref().map_or((now, None), |last| (last.first_at, last.next_at));
-        let kind = Bytes::from_static(LOSSES);
-        *last = Some(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() }));
-    });
+    fail_for_good(state, slot, LOSSES, format!("{losses} workers were lost with it").into());
     let kept = state.jobs.at(slot).is_some_and(|job| job.durable);
     warn_job(state, if kept { WarningKind::Buried } else { WarningKind::LostForGood }, slot, context);
     notify_end(state, slot, &End::Lost, context);
@@ -156,15 +149,19 @@ pub(super) fn expire_lease(state: &mut State, slot: Slot, context: &mut Context)
 
 /// No protocol is left that can express the job. An operator must see the reason.
 pub(super) fn bury_unconvertible(state: &mut State, slot: Slot, why: &Bytes, context: &mut Context) {
-    let now = state.wall();
-    let failure = state.jobs.update(slot, |job| {
-        let last = &mut job.extra_mut().failure;
-        let (first_at, next_at) = last.as_ref().map_or((now, None), |last| (last.first_at, last.next_at));
-        let (kind, message) = (Bytes::from_static(MISFIT), own(why));
-        last.insert(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() })).clone()
-    });
+    let failure = fail_for_good(state, slot, MISFIT, own(why));
     notify_end(state, slot, &End::Failed(failure.unwrap_or_default()), context);
     bury_if_durable(state, slot, context);
+}
+
+/// Notes why a job comes to an end that is no failed attempt.
+fn fail_for_good(state: &mut State, slot: Slot, kind: &'static [u8], message: Bytes) -> Option<Box<Failure>> {
+    let (at, kind) = (state.wall(), Bytes::from_static(kind));
+    state.jobs.update(slot, |job| {
+        let last = &mut job.extra_mut().failure;
+        let (first_at, next_at) = last.as_ref().map_or((at, None), |last| (last.first_at, last.next_at));
+        last.insert(Box::new(Failure { at, first_at, next_at, kind, message, backtrace: Vec::new() })).clone()
+    })
 }
 
 /// The wait after the `n`th failure, `n` from 0.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::call::Call;
 use super::checks::{check_body, is_holder, leased, left, must_be};
-use super::ends::{notify_end, uncollected_keep_ms};
+use super::ends::{keep_done, notify_end, uncollected_keep_ms};
 use super::failures::{EXPIRED_KIND, bury_unconvertible, fail_job};
 use super::place::{count, count_success, move_job, observe_run, remember_move, remember_put, remove_job};
 use super::requeue::{go_round, make_ready, void_token};
@@ -53,16 +53,8 @@ fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &
     let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms.max(uncollected_keep_ms(extra)));
     let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
     if keep_ms > 0 {
-        let until = state.now.after_ms(keep_ms);
-        state.jobs.update(slot, |job| {
-            job.payload = job.payload.with_body(&Bytes::new());
-            let protocol = job.protocol;
-            let extra = job.extra_mut();
-            extra.result = Some(if result_keep_ms > 0 { own(result) } else { Bytes::new() });
-            extra.result_by = by.filter(|by| *by != protocol && result_keep_ms > 0);
-        });
-        move_job(state, slot, JobState::Done(until));
-        remember_put(state, slot, call.context);
+        let kept = if result_keep_ms > 0 { (Some(own(result)), by) } else { (Some(Bytes::new()), None) };
+        keep_done(state, slot, keep_ms, kept, call.context);
     } else {
         remove_job(state, slot, call.context);
     }
@@ -222,13 +214,17 @@ fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mu
         remember_track(state, slot, call.context);
     }
     if let Some(job) = state.jobs.at(slot) {
-        // The newest listener is notified first.
-        for listener in job.listeners().iter().rev() {
-            call.context.notify(*listener, Notice::Progress { job: job.id, note: note.clone() });
-        }
+        notify_progress(job, &note, call.context);
     }
     call.done();
     Ok(())
+}
+
+/// Notifies the listeners of a job, the newest first.
+pub(super) fn notify_progress(job: &Job, note: &Note, context: &mut Context) {
+    for listener in job.listeners().iter().rev() {
+        context.notify(*listener, Notice::Progress { job: job.id, note: note.clone() });
+    }
 }
 
 /// Records when a worker reported on a tracked job.

@@ -165,7 +165,7 @@ fn client_row(
         subscriptions: shown.filter_map(|served| name(served.queue)).collect(),
         is_continued: skipped > 0,
         goes_on: first > 0,
-        held: u32::try_from(state.jobs.held_count(id)).unwrap_or(u32::MAX),
+        held: u32::try_from(state.jobs.holders().held_by(id).len()).unwrap_or(u32::MAX),
         waits: client.waits(),
     };
     Some((row, named.len()))
@@ -180,7 +180,7 @@ fn worker_name(state: &State, client: &Client, scope: Scope) -> Bytes {
 
 pub(super) fn list_workers(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     let mut workers = state.workers.from(after.0);
-    let row = |(_, worker): (u64, &Worker)| worker.row(state.jobs.held_by_worker(worker.name()));
+    let row = |(_, worker): (u64, &Worker)| worker.row(state.jobs.holders().held_by_worker(worker.name()).len());
     let rows: Vec<WorkerRow> = workers.by_ref().take(state.page(limit)).map(row).collect();
     state.work.spend(ROW * rows.len() as u64);
     let next = workers.next().map(|(number, _)| Cursor(number, 0));

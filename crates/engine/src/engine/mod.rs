@@ -115,6 +115,22 @@ impl Engine {
         part::apply_in_part(&mut self.state, client, command, context)
     }
 
+    /// The jobs that clients hold under connection-bound leases, in order of their numbers.
+    #[must_use]
+    pub fn held_over_connections(&self) -> Vec<JobId> {
+        let mut held: Vec<JobId> = self.state.jobs.holders().of_connections().collect();
+        held.sort_unstable();
+        held
+    }
+
+    /// Called before an orderly stop, with jobs of [`Engine::held_over_connections`], a bounded number at a time: their
+    /// workers may report on them to the engine that recovers from the journal, for [`Limits::return_ms`] from its
+    /// first visit on. Jobs that are not durable end with the daemon. Call [`Engine::tick`] before it; no command may
+    /// follow.
+    pub fn leave(&mut self, jobs: &[JobId], context: &mut Context) {
+        jobs.iter().for_each(|job| away::leave(&mut self.state, *job, context));
+    }
+
     /// Asserts every invariant that the crate's page lists.
     ///
     /// # Panics

@@ -38,10 +38,10 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
             unwait(state, client, context);
         }
         forget_last_subscriptions(state, client, limit, context);
-    } else if ends && state.jobs.listened_count(client) > limit {
+    } else if ends && state.jobs.holders().listened_by(client).len() > limit {
         unwait(state, client, context);
         stop_listening_to_some(state, client, limit, context);
-    } else if gives_back && state.jobs.held_count(client) > limit && (ends || known.blocked_count() == 0) {
+    } else if gives_back && state.jobs.holders().held_by(client).len() > limit && (ends || known.blocked_count() == 0) {
         // A take that still waits may get such a job, and the next part would give that back, too.
         if ends {
             unwait(state, client, context);
@@ -49,7 +49,7 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
             stop_listening_to_some(state, client, limit, context);
         }
         forget_last_subscriptions(state, client, limit, context);
-        let held: Vec<JobId> = state.jobs.held_by(client).take(limit).collect();
+        let held: Vec<JobId> = state.jobs.holders().held_by(client).iter().copied().take(limit).collect();
         held.into_iter().for_each(|job| lose_job(state, job, context));
         push_caused(state, context);
     } else {
@@ -60,7 +60,7 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
 }
 
 fn stop_listening_to_some(state: &mut State, client: ClientId, limit: usize, context: &mut Context) {
-    let heard: Vec<JobId> = state.jobs.listened_by(client).take(limit).collect();
+    let heard: Vec<JobId> = state.jobs.holders().listened_by(client).iter().copied().take(limit).collect();
     heard.into_iter().for_each(|job| stop_listening(state, job, client, context));
 }
 

@@ -44,9 +44,9 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
     // Remove it from the table first, so that it is given no more jobs.
     let worker = state.clients.close(id);
     // Stop listening before its jobs are lost: a job that lives only for its listeners must not be tried again.
-    let heard: Vec<JobId> = state.jobs.listened_by(id).collect();
+    let heard: Vec<JobId> = state.jobs.holders().listened_by(id).iter().copied().collect();
     heard.into_iter().for_each(|job| stop_listening(state, job, id, context));
-    let held: Vec<JobId> = state.jobs.held_by(id).collect();
+    let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().copied().collect();
     held.into_iter().for_each(|job| lose_job(state, job, context));
     state.jobs.forget_client(id);
     if let Some(worker) = worker
@@ -175,7 +175,7 @@ pub(super) fn count_out(state: &mut State, own: Option<Protocol>, served: Served
 
 /// Gives back the jobs that a connection holds, of one queue or of all.
 fn give_back(state: &mut State, id: ClientId, queue: Option<QueueId>, context: &mut Context) {
-    let held: Vec<JobId> = state.jobs.held_by(id).collect();
+    let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().copied().collect();
     for job in held {
         if queue.is_none() || state.jobs.get(job).map(|job| job.queue) == queue {
             lose_job(state, job, context);

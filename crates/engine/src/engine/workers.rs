@@ -104,10 +104,10 @@ pub(super) fn drain(state: &mut State, call: &mut Call<'_>) {
 /// See [`super::Engine::work_left`].
 pub(super) fn work_left(state: &State, daemon: u64) -> WorkLeft {
     let is_there = |client: &ClientId| client.daemon() == daemon;
-    let connections = state.jobs.held_by_connections().filter(|(client, _)| is_there(client));
+    let connections = state.jobs.holders().by_connection().filter(|(client, _)| is_there(client));
     let connections = connections.map(|(client, jobs)| (state.clients.protocol_of(client), jobs));
     let named = state.workers.from(0).filter(|(_, worker)| worker.clients().any(|client| is_there(&client)));
-    let named = named.map(|(_, worker)| (worker.protocol(), state.jobs.held_by_worker(worker.name())));
+    let named = named.map(|(_, worker)| (worker.protocol(), state.jobs.holders().held_by_worker(worker.name()).len()));
     let mut jobs = BTreeMap::new();
     for (protocol, held) in connections.chain(named).filter(|(_, held)| *held > 0) {
         *jobs.entry(protocol).or_default() += held as u64;
@@ -119,7 +119,7 @@ pub(super) fn work_left(state: &State, daemon: u64) -> WorkLeft {
     if lent > 0 && state.clients.iter().any(is_of_spiderq) {
         jobs.insert(Some(Protocol::SPIDERQ), lent);
     }
-    let is_at_rest = state.jobs.is_at_rest(daemon);
+    let is_at_rest = state.jobs.holders().is_at_rest(daemon);
     WorkLeft { jobs: jobs.into_iter().collect(), is_at_rest, is_draining: state.workers.is_draining(daemon) }
 }
 

@@ -10,11 +10,14 @@ use super::job::Job;
 use super::state::{Holder, Lease};
 use crate::ids::{ClientId, JobId, Protocol};
 
+/// The jobs of a client that has none.
+static NONE: BTreeSet<JobId> = BTreeSet::new();
+
 /// Jobs by the clients that hold them or listen to them.
 ///
 /// The entry of a connection stays until the connection ends, so that a lease costs no allocation.
 #[derive(Debug)]
-pub(super) struct Holders {
+pub(crate) struct Holders {
     /// Connection-bound leases.
     by_connection: HashMap<ClientId, BTreeSet<JobId>, FixedState>,
     /// Time-bound leases of the workers that are registered, taken since the registration, and their reservations of
@@ -55,17 +58,17 @@ impl Holders {
     }
 
     /// The jobs that a connection holds.
-    pub(super) fn of_connection(&self, client: ClientId) -> Option<&BTreeSet<JobId>> {
-        self.by_connection.get(&client)
+    pub(crate) fn held_by(&self, client: ClientId) -> &BTreeSet<JobId> {
+        self.by_connection.get(&client).unwrap_or(&NONE)
     }
 
     /// The jobs of all connection-bound leases.
-    pub(super) fn of_connections(&self) -> impl Iterator<Item = JobId> {
+    pub(crate) fn of_connections(&self) -> impl Iterator<Item = JobId> {
         self.by_connection.values().flatten().copied()
     }
 
     /// The connections that hold or have held jobs, and how many they hold.
-    pub(super) fn by_connection(&self) -> impl Iterator<Item = (ClientId, usize)> {
+    pub(crate) fn by_connection(&self) -> impl Iterator<Item = (ClientId, usize)> {
         self.by_connection.iter().map(|(client, jobs)| (*client, jobs.len()))
     }
 
@@ -75,8 +78,8 @@ impl Holders {
     }
 
     /// The jobs that a worker has leased since it was added, and still holds.
-    pub(super) fn of_worker(&self, name: &[u8]) -> Option<&BTreeSet<JobId>> {
-        self.by_worker.get(name)
+    pub(crate) fn held_by_worker(&self, name: &[u8]) -> &BTreeSet<JobId> {
+        self.by_worker.get(name).unwrap_or(&NONE)
     }
 
     /// The jobs that a worker has leased since it was added, whose leases continue.
@@ -93,8 +96,8 @@ impl Holders {
     }
 
     /// The jobs to which a client listens.
-    pub(super) fn of_listener(&self, client: ClientId) -> Option<&BTreeSet<JobId>> {
-        self.by_listener.get(&client)
+    pub(crate) fn listened_by(&self, client: ClientId) -> &BTreeSet<JobId> {
+        self.by_listener.get(&client).unwrap_or(&NONE)
     }
 
     pub(super) fn add_collector(&mut self, job: &Job) {
@@ -116,8 +119,8 @@ impl Holders {
     }
 
     /// The jobs whose ends a client of this protocol collects under this name.
-    pub(super) fn of_collector(&self, protocol: Protocol, name: &[u8]) -> Option<&BTreeSet<JobId>> {
-        self.by_collector.get(&(protocol, name.into()))
+    pub(crate) fn collected_by(&self, protocol: Protocol, name: &[u8]) -> &BTreeSet<JobId> {
+        self.by_collector.get(&(protocol, name.into())).unwrap_or(&NONE)
     }
 
     /// Forgets a connection that holds nothing and listens to nothing.
@@ -127,7 +130,7 @@ impl Holders {
     }
 
     /// Whether no connection of a daemon holds a job or listens to one.
-    pub(super) fn is_at_rest(&self, daemon: u64) -> bool {
+    pub(crate) fn is_at_rest(&self, daemon: u64) -> bool {
         let all = self.by_connection.iter().chain(&self.by_listener);
         all.filter(|(client, _)| client.daemon() == daemon).all(|(_, jobs)| jobs.is_empty())
     }
@@ -138,19 +141,17 @@ impl Holders {
         for job in jobs {
             if !job.collector().is_empty() {
                 collected += 1;
-                let jobs = self.of_collector(job.protocol, job.collector());
-                assert!(jobs.is_some_and(|jobs| jobs.contains(&job.id)), "{:?} and its collector", job.id);
+                let jobs = self.collected_by(job.protocol, job.collector());
+                assert!(jobs.contains(&job.id), "{:?} and its collector", job.id);
             }
             if let Some(Holder::Connection(holder)) = job.lease().map(|lease| &lease.holder) {
                 held += 1;
-                let jobs = self.by_connection.get(holder);
-                assert!(jobs.is_some_and(|held| held.contains(&job.id)), "{:?} is missing at {holder:?}", job.id);
+                assert!(self.held_by(*holder).contains(&job.id), "{:?} is missing at {holder:?}", job.id);
             }
             let listeners: BTreeSet<ClientId> = job.listeners().iter().copied().collect();
             heard += listeners.len();
             for listener in listeners {
-                let jobs = self.by_listener.get(&listener);
-                assert!(jobs.is_some_and(|heard| heard.contains(&job.id)), "{:?} and its {listener:?}", job.id);
+                assert!(self.listened_by(listener).contains(&job.id), "{:?} and its {listener:?}", job.id);
             }
         }
         let to_collect: usize = self.by_collector.values().map(BTreeSet::len).sum();

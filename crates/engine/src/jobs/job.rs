@@ -111,15 +111,7 @@ impl Job {
     /// The lease, if it is leased.
     #[must_use]
     pub fn lease(&self) -> Option<&Lease> {
-        match &self.state {
-            JobState::Leased(lease) => Some(lease),
-            JobState::Ready
-            | JobState::Scheduled(_)
-            | JobState::Retrying(_)
-            | JobState::Dead(_)
-            | JobState::Parked
-            | JobState::Done(_) => None,
-        }
+        if let JobState::Leased(lease) = &self.state { Some(lease) } else { None }
     }
 
     /// Whether it succeeded; `None` if it has not ended, or is dead and can be retried.

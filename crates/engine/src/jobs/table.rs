@@ -10,6 +10,7 @@ use foldhash::fast::FixedState;
 use super::by_state::ByState;
 use super::counts::StateCounts;
 use super::extra::{Expiry, Role};
+use super::holders::Holders;
 use super::job::{Job, Unfit};
 use super::keys::Keys;
 use super::numbered::Numbered;
@@ -325,9 +326,9 @@ impl Jobs {
 
     // ---- holders and listeners -------------------------------------------------------------------------------------
 
-    /// The jobs that a connection holds.
-    pub(crate) fn held_by(&self, client: ClientId) -> impl Iterator<Item = JobId> {
-        self.by_state.holders.of_connection(client).into_iter().flatten().copied()
+    /// The jobs of each client.
+    pub(crate) const fn holders(&self) -> &Holders {
+        &self.by_state.holders
     }
 
     /// The jobs of a queue that are leased, `count` in all. Looks at the leases of all queues, and at all jobs only if
@@ -340,28 +341,6 @@ impl Jobs {
             return leased;
         }
         self.iter().filter(|(_, job)| is_leased(job)).map(|(_, job)| job.id).collect()
-    }
-
-    /// The connections that hold or have held jobs, and how many they hold.
-    pub(crate) fn held_by_connections(&self) -> impl Iterator<Item = (ClientId, usize)> {
-        self.by_state.holders.by_connection()
-    }
-
-    pub(crate) fn held_over_connections(&self) -> impl Iterator<Item = JobId> {
-        self.by_state.holders.of_connections()
-    }
-
-    pub(crate) fn held_count(&self, client: ClientId) -> usize {
-        self.by_state.holders.of_connection(client).map_or(0, BTreeSet::len)
-    }
-
-    /// The jobs to which a client listens.
-    pub(crate) fn listened_by(&self, client: ClientId) -> impl Iterator<Item = JobId> {
-        self.by_state.holders.of_listener(client).into_iter().flatten().copied()
-    }
-
-    pub(crate) fn listened_count(&self, client: ClientId) -> usize {
-        self.by_state.holders.of_listener(client).map_or(0, BTreeSet::len)
     }
 
     /// A client listens to a job. If it does so already, it listens once more.
@@ -399,12 +378,6 @@ impl Jobs {
         }
     }
 
-    /// The jobs whose ends a client of this protocol collects under this name, from a number on.
-    pub(crate) fn collected_by(&self, protocol: Protocol, name: &[u8], from: JobId) -> impl Iterator<Item = JobId> {
-        let jobs = self.by_state.holders.of_collector(protocol, name);
-        jobs.into_iter().flat_map(move |jobs| jobs.range(from..)).copied()
-    }
-
     /// Forgets a connection that holds nothing and listens to nothing.
     pub(crate) fn forget_client(&mut self, client: ClientId) {
         self.by_state.holders.remove_connection(client);
@@ -423,19 +396,9 @@ impl Jobs {
         }
     }
 
-    /// How many jobs a worker holds that it has leased since it was added.
-    pub(crate) fn held_by_worker(&self, name: &[u8]) -> usize {
-        self.by_state.holders.of_worker(name).map_or(0, BTreeSet::len)
-    }
-
     /// The jobs that a worker has leased since it was added, and still holds.
     pub(crate) fn remove_worker(&mut self, name: &[u8]) -> BTreeSet<JobId> {
         self.by_state.holders.remove_worker(name)
-    }
-
-    /// Whether no connection of a daemon holds a job or listens to one.
-    pub(crate) fn is_at_rest(&self, daemon: u64) -> bool {
-        self.by_state.holders.is_at_rest(daemon)
     }
 
     // ---- invariants ------------------------------------------------------------------------------------------------

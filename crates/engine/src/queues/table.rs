@@ -250,18 +250,10 @@ impl Queues {
         let Some(queue) = self.at_mut(job.queue) else { return };
         queue.used = used;
         queue.count(job.protocol, job.state.kind(), 1);
-        match &job.state {
-            JobState::Ready => queue.ready.insert(SortKey::of(job), Class::of(job), slot),
-            JobState::Leased(lease) => {
-                if let Some(slots) = &mut queue.slots {
-                    slots.hold(job.id, lease, now, timers);
-                }
-            }
-            JobState::Scheduled(_)
-            | JobState::Retrying(_)
-            | JobState::Dead(_)
-            | JobState::Parked
-            | JobState::Done(_) => {}
+        if job.state == JobState::Ready {
+            queue.ready.insert(SortKey::of(job), Class::of(job), slot);
+        } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut()) {
+            slots.hold(job.id, lease, now, timers);
         }
     }
 
@@ -269,19 +261,13 @@ impl Queues {
     pub(crate) fn leave(&mut self, job: &Job) {
         let Some(queue) = self.at_mut(job.queue) else { return };
         queue.count(job.protocol, job.state.kind(), -1);
-        match &job.state {
-            JobState::Ready => queue.ready.remove(SortKey::of(job), Class::of(job)),
-            JobState::Leased(lease) => {
-                let freed = queue.slots.as_deref_mut().is_some_and(|slots| slots.release(job.id, lease));
-                if freed && self.freed.back() != Some(&job.queue) {
-                    self.freed.push_back(job.queue);
-                }
-            }
-            JobState::Scheduled(_)
-            | JobState::Retrying(_)
-            | JobState::Dead(_)
-            | JobState::Parked
-            | JobState::Done(_) => {}
+        if job.state == JobState::Ready {
+            queue.ready.remove(SortKey::of(job), Class::of(job));
+        } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut())
+            && slots.release(job.id, lease)
+            && self.freed.back() != Some(&job.queue)
+        {
+            self.freed.push_back(job.queue);
         }
     }
 

@@ -156,11 +156,8 @@ impl Schedule {
     /// The bytes that memory limits count for it.
     #[must_use]
     pub fn weight_bytes(&self) -> u64 {
-        const FIXED: usize = 600;
-        let job = &self.job;
-        let names = [Some(&job.queue), job.name.as_ref(), self.key.as_ref(), Some(&job.meta), Some(&job.body)];
-        let unique = job.unique.as_ref().map_or(0, |unique| unique.key.len());
-        (FIXED + unique + names.into_iter().flatten().map(Bytes::len).sum::<usize>()) as u64
+        const FIXED: usize = 225;
+        (FIXED + self.key.as_ref().map_or(0, Bytes::len)) as u64 + self.job.weight_bytes()
     }
 
     /// The job of a run now, by the engine's time and by the wall clock.

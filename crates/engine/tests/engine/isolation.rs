@@ -1,9 +1,9 @@
 //! Which clients may take which jobs: in isolated queues, in bridged queues, and after conversion errors.
 
 use windlass_engine::{
-    Backoff, Bridge, ClientCommand, ClientId, ClientInfo, Codec, Command, Context, Event, JobCommand, JobStateKind,
-    LeaseCommand, LeaseTerms, MISFIT, Mutation, Proof, Protocol, QueueCommand, QueueKind, QueueRow, QueueRules, Reply,
-    Select, Subscription, Tag, TakeCommand, Timestamp, Warning, WarningKind,
+    Backoff, Bridge, ClientCommand, ClientInfo, Codec, Command, Event, JobCommand, JobStateKind, LeaseCommand,
+    LeaseTerms, MISFIT, Mutation, Proof, Protocol, QueueCommand, QueueKind, QueueRow, QueueRules, Reply, Select,
+    Subscription, TakeCommand,
 };
 
 use crate::common::*;
@@ -15,7 +15,7 @@ fn bridge(queues: &[&'static str]) -> Command {
 
 /// Clients 11 and 12 use Gearman's protocol, 21 and 22 Faktory's; 1 to 4 have no protocol. `b` and all queues that
 /// begin with `b-` are bridged.
-fn broker() -> Broker {
+pub(crate) fn broker() -> Broker {
     let mut broker = Broker::new();
     for (client, protocol) in
         [(11, Protocol::GEARMAN), (12, Protocol::GEARMAN), (21, Protocol::FAKTORY), (22, Protocol::FAKTORY)]
@@ -26,11 +26,11 @@ fn broker() -> Broker {
     broker
 }
 
-fn gearman(queue: &'static str) -> Push {
+pub(crate) fn gearman(queue: &'static str) -> Push {
     push(queue)
 }
 
-fn faktory(queue: &'static str) -> Push {
+pub(crate) fn faktory(queue: &'static str) -> Push {
     push(queue).with(|job| job.protocol = Protocol::FAKTORY)
 }
 
@@ -264,7 +264,7 @@ fn a_cycle_queue_is_never_bridged() {
 
 // ---- conversion errors ---------------------------------------------------------------------------------------------
 
-fn misfit(job: u64, proof: Proof) -> Command {
+pub(crate) fn misfit(job: u64, proof: Proof) -> Command {
     Command::Lease(LeaseCommand::Unconvertible { job: id(job), proof, why: name("conversion: no") })
 }
 
@@ -367,81 +367,6 @@ fn after_the_bridge_is_removed_each_protocol_sees_its_own_jobs() {
     broker.says(1, bridge(&[]), ["1 done"]);
     broker.says(11, take(["b-x"]), ["11 empty"]);
     broker.says(21, take(["b-x"]), ["21 took j1.2"]);
-}
-
-// ---- warnings -------------------------------------------------------------------------------------------------------
-
-fn warnings(broker: &mut Broker, client: u64, command: impl Into<Command>) -> Vec<Warning> {
-    let mut context = Context::new(Timestamp(broker.now), 1);
-    broker.engine.apply(ClientId(client), Tag::NONE, command.into(), &mut context);
-    context.warnings
-}
-
-fn warn(queue: &'static str, kind: WarningKind) -> Warning {
-    Warning { kind, times: 1, queue: name(queue), name: Default::default(), why: Default::default() }
-}
-
-#[test]
-fn unserved_jobs_beside_other_protocols_workers_are_noticed_once_a_minute() {
-    let mut broker = broker();
-    let unserved = warn("q", WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] });
-    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
-    assert_eq!(warnings(&mut broker, 11, serve("q")), std::slice::from_ref(&unserved));
-    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
-    broker.now += 60_000;
-    assert_eq!(warnings(&mut broker, 1, gearman("q")), std::slice::from_ref(&unserved));
-    broker.now += 60_000;
-    // Once a client of their own protocol has come, there is no notice.
-    assert_eq!(warnings(&mut broker, 21, take(["q"])), []);
-    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
-    // A bridged queue never gets one.
-    assert_eq!(warnings(&mut broker, 11, serve("b")), []);
-    assert_eq!(warnings(&mut broker, 1, faktory("b")), []);
-    // A client that waits in FETCH counts as well.
-    assert_eq!(warnings(&mut broker, 1, gearman("r")), []);
-    let waits = warnings(&mut broker, 22, take(["r"]).forever());
-    assert_eq!(waits, [warn("r", WarningKind::Unserved { jobs: Protocol::GEARMAN, workers: vec![Protocol::FAKTORY] })]);
-}
-
-#[test]
-fn unserved_jobs_are_noticed_unless_a_client_takes_unclaimed_jobs() {
-    let mut broker = broker();
-    let (lease, unclaimed) = (LeaseTerms::CONNECTION, Some(Protocol::FAKTORY));
-    broker.hear(3, ClientCommand::Serve(Subscription { queue: "other".into(), weight: 0, lease, unclaimed }));
-    broker.hear(11, serve("q"));
-    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
-    broker.hear(3, ClientCommand::Close);
-    let unserved = WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
-    assert_eq!(warnings(&mut broker, 1, faktory("q")), [warn("q", unserved)]);
-}
-
-#[test]
-fn unserved_jobs_of_several_queues_are_noticed_in_one_turn() {
-    let mut broker = broker();
-    let mut context = Context::new(Timestamp(broker.now), 1);
-    for queue in ["q", "r"] {
-        broker.hear(11, serve(queue));
-        broker.engine.apply(ClientId(1), Tag::NONE, faktory(queue), &mut context);
-    }
-    let unserved = || WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
-    assert_eq!(context.warnings, ["q", "r"].map(|queue| warn(queue, unserved())));
-}
-
-#[test]
-fn a_conversion_error_gives_a_notice() {
-    let mut broker = broker();
-    broker.hear(1, faktory("b"));
-    broker.hear(11, take(["b"]));
-    let why = name("conversion: no");
-    let unfit = |queue, job, is_dead| Warning {
-        name: name(job),
-        why: why.clone(),
-        ..warn(queue, WarningKind::Unfit { is_dead })
-    };
-    assert_eq!(warnings(&mut broker, 11, misfit(1, Proof::Connection)), [unfit("b", "1", false)]);
-    broker.hear(1, faktory("q"));
-    broker.hear(21, take(["q"]));
-    assert_eq!(warnings(&mut broker, 21, misfit(2, Proof::Connection)), [unfit("q", "2", true)]);
 }
 
 #[test]

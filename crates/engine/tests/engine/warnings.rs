@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Capacity, Clash, ClientCommand, ClientId, Context, LeaseCommand, Proof, Refusal, Tag, Timestamp,
-    WarningKind,
+    Backoff, Capacity, Clash, ClientCommand, ClientId, Command, Context, LeaseCommand, LeaseTerms, Proof, Protocol,
+    Refusal, Subscription, Tag, Timestamp, Warning, WarningKind,
 };
 
 use crate::common::*;
+use crate::isolation::{broker, faktory, gearman, misfit};
 
 /// The warnings since the last call: the kind, the count, and the first one's queue, name and failure.
 fn noticed(broker: &mut Broker) -> Vec<(WarningKind, u64, String)> {
@@ -117,4 +118,79 @@ fn refused_runs_of_a_schedule_give_notices() {
     broker.at(2_000, []);
     let expected = [(WarningKind::RunRefused(Refusal::NotUnique), 1, "mail nightly ".to_owned())];
     assert_eq!(noticed(&mut broker), expected);
+}
+
+// ---- jobs of other protocols ----------------------------------------------------------------------------------------
+
+fn warnings(broker: &mut Broker, client: u64, command: impl Into<Command>) -> Vec<Warning> {
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    broker.engine.apply(ClientId(client), Tag::NONE, command.into(), &mut context);
+    context.warnings
+}
+
+fn warn(queue: &'static str, kind: WarningKind) -> Warning {
+    Warning { kind, times: 1, queue: name(queue), name: Default::default(), why: Default::default() }
+}
+
+#[test]
+fn unserved_jobs_beside_other_protocols_workers_are_noticed_once_a_minute() {
+    let mut broker = broker();
+    let unserved = warn("q", WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] });
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
+    assert_eq!(warnings(&mut broker, 11, serve("q")), std::slice::from_ref(&unserved));
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
+    broker.now += 60_000;
+    assert_eq!(warnings(&mut broker, 1, gearman("q")), std::slice::from_ref(&unserved));
+    broker.now += 60_000;
+    // Once a client of their own protocol has come, there is no notice.
+    assert_eq!(warnings(&mut broker, 21, take(["q"])), []);
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
+    // A bridged queue never gets one.
+    assert_eq!(warnings(&mut broker, 11, serve("b")), []);
+    assert_eq!(warnings(&mut broker, 1, faktory("b")), []);
+    // A client that waits in FETCH counts as well.
+    assert_eq!(warnings(&mut broker, 1, gearman("r")), []);
+    let waits = warnings(&mut broker, 22, take(["r"]).forever());
+    assert_eq!(waits, [warn("r", WarningKind::Unserved { jobs: Protocol::GEARMAN, workers: vec![Protocol::FAKTORY] })]);
+}
+
+#[test]
+fn unserved_jobs_are_noticed_unless_a_client_takes_unclaimed_jobs() {
+    let mut broker = broker();
+    let (lease, unclaimed) = (LeaseTerms::CONNECTION, Some(Protocol::FAKTORY));
+    broker.hear(3, ClientCommand::Serve(Subscription { queue: "other".into(), weight: 0, lease, unclaimed }));
+    broker.hear(11, serve("q"));
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
+    broker.hear(3, ClientCommand::Close);
+    let unserved = WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), [warn("q", unserved)]);
+}
+
+#[test]
+fn unserved_jobs_of_several_queues_are_noticed_in_one_turn() {
+    let mut broker = broker();
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    for queue in ["q", "r"] {
+        broker.hear(11, serve(queue));
+        broker.engine.apply(ClientId(1), Tag::NONE, faktory(queue), &mut context);
+    }
+    let unserved = || WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
+    assert_eq!(context.warnings, ["q", "r"].map(|queue| warn(queue, unserved())));
+}
+
+#[test]
+fn a_conversion_error_of_another_protocol_gives_a_notice() {
+    let mut broker = broker();
+    broker.hear(1, faktory("b"));
+    broker.hear(11, take(["b"]));
+    let why = name("conversion: no");
+    let unfit = |queue, job, is_dead| Warning {
+        name: name(job),
+        why: why.clone(),
+        ..warn(queue, WarningKind::Unfit { is_dead })
+    };
+    assert_eq!(warnings(&mut broker, 11, misfit(1, Proof::Connection)), [unfit("b", "1", false)]);
+    broker.hear(1, faktory("q"));
+    broker.hear(21, take(["q"]));
+    assert_eq!(warnings(&mut broker, 21, misfit(2, Proof::Connection)), [unfit("q", "2", true)]);
 }
