@@ -5,14 +5,17 @@
 mod absorbed;
 mod daemon;
 mod damage;
+mod directory;
 mod disk;
 mod due;
 mod export;
 mod files;
 mod filled;
 mod golden;
+mod golden_records;
 mod jobs;
 mod journal;
+mod journalled;
 mod parts;
 mod picture;
 mod power_cut;

@@ -14,7 +14,7 @@ use windlass_engine::{
 };
 use windlass_store::{
     BatchMoved, CheckpointLimits, Error, Found, Log as _, Loss, MetaRecord, Moved, NextRun, OpenError, Record,
-    Recovered, Table as _, new_table, open, open_found, point_key, verify, verify_parts,
+    Recovered, Table as _, new_table, open, open_found, point_key, verify_parts,
 };
 use windlass_table_sled::SledTables;
 use windlass_testkit::store::{Fingerprint, MemoryLog, MemoryTable};
@@ -326,8 +326,8 @@ fn the_parts_of_a_store_are_verified_as_they_are_opened() {
 // ---- a directory ----------------------------------------------------------------------------------------------------
 
 /// A directory with a few commits, after a kill; the range of its last entry, and the images before and with it.
-struct Few {
-    image: Image,
+pub(crate) struct Few {
+    pub(crate) image: Image,
     segment: PathBuf,
     entry: std::ops::Range<usize>,
     before: Fingerprint,
@@ -337,7 +337,7 @@ struct Few {
     older_mark: Vec<u8>,
 }
 
-fn few(path: &Path) -> Few {
+pub(crate) fn few(path: &Path) -> Few {
     let mut daemon = files::Daemon::start(&small(path), 1, Timestamp(1_000)).unwrap();
     daemon.open_clients();
     let push = |daemon: &mut files::Daemon, body: &[u8]| {
@@ -416,52 +416,6 @@ fn a_tear_anywhere_in_an_acknowledged_entry_is_detected() {
             assert_eq!(opened.recovered.report.last_seq, seq - 1, "{what} byte {at}");
         }
     }
-}
-
-#[test]
-fn missing_parts_of_a_directory_are_detected() {
-    let home = home();
-    let path = home.path().join("data");
-    let image = few(&path).image;
-    for part in ["store", "store/log", "store/log/mark", "store/table-1", "store/table-1/db"] {
-        restore(&image, &path);
-        let state = path.join(part);
-        if state.is_dir() {
-            fs::remove_dir_all(state).unwrap()
-        } else {
-            fs::remove_file(state).unwrap()
-        }
-        let config = small(&path);
-        for _ in 0..2 {
-            let refused = [open(&config, Limits::default(), 1).map(drop), verify(&config, Limits::default()).map(drop)];
-            assert!(refused.iter().all(|it| matches!(it, Err(OpenError::Damaged(_)))), "without {part}: {refused:?}");
-        }
-        fs::remove_dir_all(&path).unwrap();
-    }
-    restore(&image, &path);
-    fs::remove_dir_all(path.join("store/table-1")).unwrap();
-    fs::write(path.join("store/table-1"), []).unwrap();
-    let refused = open(&small(&path), Limits::default(), 1).unwrap_err();
-    assert!(matches!(refused, OpenError::Store(_)), "it is there, and cannot be opened: {refused}");
-    fs::remove_dir_all(&path).unwrap();
-    // The line that names the holder is not required.
-    restore(&image, &path);
-    fs::remove_file(path.join("lock")).unwrap();
-    assert!(open(&small(&path), Limits::default(), 1).is_ok());
-}
-
-#[test]
-fn one_daemon_at_a_time() {
-    let home = home();
-    let config = small(home.path());
-    let daemon = open(&config, Limits::default(), 1).unwrap();
-    let refused = open(&config, Limits::default(), 1).unwrap_err();
-    let text = refused.to_string();
-    assert!(matches!(refused, OpenError::Store(Error::InUse { .. })), "{text}");
-    assert!(text.contains(&format!("in use by another process (process {})", std::process::id())), "{text}");
-    assert!(verify(&config, Limits::default()).is_err(), "nor is it read meanwhile");
-    drop(daemon);
-    open(&config, Limits::default(), 1).unwrap();
 }
 
 /// A simulated full disk: the shell limits the size of files and ignores the signal.

@@ -1,0 +1,347 @@
+//! The records of the golden files.
+
+use bytes::Bytes;
+use windlass_engine::{
+    Backoff, Batch, BatchProgress, Clash, Clock, Codec, Cron, Cycle, DayBegin, EngineMeta, Expiry, Extra, Failure,
+    Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress,
+    Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, RunEnd, Schedule, Stage,
+    Throttle, Timestamp, Token, Totals, Track, Unique, Zone,
+};
+use windlass_store::{BatchMoved, MetaRecord, Moved, NextRun, Record};
+
+use crate::jobs;
+use crate::record::next_run;
+
+/// Every record in the golden files, with the name of its file.
+pub(crate) fn golden() -> Vec<(&'static str, Record)> {
+    let failure = Failure {
+        at: Timestamp(1_700_000_000_123),
+        first_at: Timestamp(1_700_000_000_123),
+        next_at: None,
+        kind: Bytes::from_static(b"IOError"),
+        message: Bytes::from_static(b"no such file \xff"),
+        backtrace: vec![Bytes::from_static(b"a.rs:1"), Bytes::new(), Bytes::from_static(b"b.rs:22")],
+    };
+    let lease = Lease::new(
+        Holder::Named(b"worker-7"[..].into()),
+        Token(9),
+        Timestamp(1_700_000_000_000),
+        Timestamp::NEVER,
+        OnExpiry::Front,
+    );
+    let full = Job {
+        id: JobId(1 << 40),
+        queue: QueueId(70_000),
+        priority: Priority::MAX,
+        rank: (1 << 62) - 12,
+        state: JobState::Leased(Box::new(lease.clone())),
+        payload: Payload::copy(Some(b"unique"), b"jid-1", b"{\"n\":1}\0\xff"),
+        attempts: 9,
+        failures: 2,
+        retry: Retry { failures_max: -1, losses_max: 3, backoff: Backoff::Doubling(2_000) },
+        extra: Some(Box::new(Extra {
+            losses: 0,
+            meta: Bytes::from_static(b"meta"),
+            expires: Expiry::At(Timestamp(1_800_000_000_000)),
+            key_until: KeyUntil::StartOr(Timestamp(1_750_000_000_000)),
+            cycle: Some(Cycle { priority: 41, boost: 3 }),
+            failure: Some(Box::new(failure.clone())),
+            progress: Some(Progress { numerator: 3, denominator: 4, text: Bytes::from_static(b"most") }),
+            result_keep_ms: 60_000,
+            lease_ms: Some(1_800_000),
+            result: Some(Bytes::from_static(b"so far")),
+            result_by: None,
+            track: None,
+            member: None,
+            collector: Bytes::new(),
+            taken_back: false,
+            listeners: Vec::new(),
+        })),
+        ..jobs::plain()
+    };
+    let at = Timestamp(1_700_000_100_000);
+    let away = Lease::new(Holder::Away(Protocol::EVENTMQ), Token(9), at, at.after_ms(5_000), OnExpiry::Requeue);
+    let placed = |state| Record::Put(Job { state, ..jobs::plain() });
+    let moved = Moved {
+        job: JobId(8),
+        state: JobState::Retrying(at),
+        rank: 1 << 62,
+        ready_at: at,
+        attempts: 2,
+        failures: 1,
+        cycle: None,
+        failure: None,
+        progress: None,
+        ran: false,
+        updated_at: None,
+        losses: 0,
+    };
+    let queue = QueueImage {
+        id: QueueId(3),
+        name: Bytes::from_static(b"resize"),
+        kind: QueueKind::Work,
+        known: Protocols::ALL,
+        paused: Protocols::ALL,
+        paused_at: None,
+        jobs_max: [None, Some(0), Some(u32::MAX), None, Some(7), None, None, None, None],
+        jobs_max_of: None,
+        throttle: None,
+        rules: None,
+        serial: 1,
+    };
+    let throttle = |ms| Throttle { leased_max: Some(u32::MAX), per_worker_max: Some(300), timeout_ms: Some(ms) };
+    let retry = Retry { failures_max: -1, losses_max: 300, backoff: Backoff::Fixed(1_000) };
+    let rules = QueueRules { codec: Codec::Base64, retry: Some(retry), body_bytes_max: Some(1 << 20) };
+    let json = QueueRules { codec: Codec::Json, ..QueueRules::default() };
+    let cron = Cron {
+        seconds: 1,
+        minutes: 1 << 59,
+        hours: 1 << 23,
+        days: 1 << 31 | 1,
+        months: 1 << 12,
+        weekdays: Cron::weekday(6) | 1 << 41,
+        either_day: true,
+    };
+    let full_schedule = Schedule {
+        id: JobId(1 << 40),
+        key: Some(Bytes::from_static(b"nightly")),
+        job: NewJob {
+            kind: QueueKind::Cycle,
+            priority: Priority::MIN,
+            front: true,
+            name: Some(Bytes::from_static(b"jid-1")),
+            name_unique: true,
+            meta: Bytes::from_static(b"meta"),
+            unique: Some(Unique {
+                key: Bytes::from_static(b"unique"),
+                clash: Clash::Keep,
+                until: KeyUntil::StartOr(Timestamp(60_000)),
+            }),
+            not_before: Some(Timestamp(1_000)),
+            expires: Expiry::At(Timestamp(90_000)),
+            retry: Retry { failures_max: 25, losses_max: 3, backoff: Backoff::Faktory },
+            result_keep_ms: 60_000,
+            lease_ms: Some(1_800_000),
+            ..NewJob::new(Protocol::EVENTMQ, Bytes::from_static(b"resize"), Bytes::from_static(b"{\"n\":1}\0\xff"))
+        },
+        recurrence: Recurrence::Cron(cron),
+        anchor: at,
+        next_at: Timestamp::NEVER,
+        runs_left: Some(3),
+        last: None,
+    };
+    let plain_schedule = Schedule {
+        id: JobId(9),
+        key: None,
+        job: NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"resize"), Bytes::from_static(b"cat.png")),
+        recurrence: Recurrence::Every { interval_ms: 60_000 },
+        anchor: at,
+        next_at: at.after_ms(60_000),
+        runs_left: None,
+        last: None,
+    };
+    let berlin = Zone::named("Europe/Berlin").unwrap();
+    let zoned_schedule = Schedule { recurrence: Recurrence::Zoned(cron, berlin), ..plain_schedule.clone() };
+    let to_the_second = Cron { seconds: 1 | 1 << 59, ..Cron::ALWAYS };
+    let to_the_second = Schedule { recurrence: Recurrence::Cron(to_the_second), ..plain_schedule.clone() };
+    let last = Some(LastRun { at, job: JobId(8), end: RunEnd::Done });
+    let ran_schedule = Schedule { last, ..plain_schedule.clone() };
+    let last = Some(LastRun { at, job: JobId(1 << 40), end: RunEnd::Running });
+    let running = NextRun { last, ..next_run(&full_schedule) };
+    let plain_batch = jobs::plain_batch(JobId(9), "b-1", at);
+    let over = BatchProgress {
+        committed: true,
+        total: 3,
+        ran: 3,
+        succeeded: 3,
+        complete: Stage::Passed,
+        success: Stage::Succeeded,
+        ..BatchProgress::new(at)
+    };
+    let held = BatchProgress { success: Stage::Waiting, held_until: Some(Timestamp(1_700_000_900_000)), ..over };
+    let full_batch = Batch {
+        id: JobId(1 << 40),
+        name: Bytes::from_static(b"b-2"),
+        parent: Some(JobId(300)),
+        parent_name: Some(Bytes::from_static(b"b-1")),
+        depth: 1,
+        about: Bytes::from_static(b"resize all"),
+        meta: Bytes::from_static(b"meta"),
+        complete: Some(Box::new(full_schedule.job.clone())),
+        success: Some(Box::new(plain_schedule.job.clone())),
+        progress: BatchProgress {
+            committed: true,
+            total: 300,
+            ran: 200,
+            succeeded: 100,
+            incomplete: 2,
+            unsuccessful: 3,
+            ..BatchProgress::new(at)
+        },
+        ..plain_batch.clone()
+    };
+    let member =
+        Extra { member: Some(Member { batch: JobId(300), role: Role::Success, ran: true }), ..Extra::default() };
+    let moved_ran = moved.clone();
+    let result = Extra {
+        result_keep_ms: 60_000,
+        result: Some(Bytes::from_static(b"{\"value\": 1}")),
+        result_by: Some(Protocol::EVENTMQ),
+        ..Extra::default()
+    };
+    let lost = Extra { losses: 300, ..Extra::default() };
+    let by = Expiry::By(Timestamp(1_700_000_090_000));
+    let spanned = Extra { expires: by, losses: 1, ..Extra::default() };
+    let collected = Extra { collector: Bytes::from_static(b"client-1"), ..Extra::default() };
+    let spanned_schedule = Schedule {
+        job: NewJob { expires: Expiry::By(Timestamp(90_000)), track_ms: 1, ..plain_schedule.job.clone() },
+        ..plain_schedule.clone()
+    };
+    let tracked = Extra { track: Some(Track { keep_ms: 1_800_000, updated_at: at }), ..Extra::default() };
+    let tracked_schedule =
+        Schedule { job: NewJob { track_ms: 1_800_000, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
+    let silent_schedule =
+        Schedule { job: NewJob { retry_default: true, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
+    let again = Failure { first_at: Timestamp(1_600_000_000_000), ..failure.clone() };
+    let retried = Failure { next_at: Some(Timestamp(1_700_000_015_000)), ..failure.clone() };
+    let retried_extra = Extra { failure: Some(Box::new(retried.clone())), ..Extra::default() };
+    let meta = EngineMeta {
+        protocols: vec![
+            (Protocol::FAKTORY, totals()),
+            (Protocol::EVENTMQ, Totals { retried: 300, ..Totals::default() }),
+        ],
+        ..old_meta()
+    };
+    let started = MetaRecord { meta: EngineMeta { boot_count: 300, ..meta.clone() }, clean: true };
+    let misfits = MetaRecord {
+        meta: EngineMeta { totals: Totals { misfits: 300, ..meta.totals }, ..meta.clone() },
+        clean: false,
+    };
+    let clock = Clock { skew_ms: -3_600_000, boot: 0x0123_4567_89ab_cdef, ahead_ms: 1_700_000_000_000, at };
+    let clocked = MetaRecord { meta: EngineMeta { clock, ..old_meta() }, clean: false };
+    vec![
+        ("put_plain", Record::Put(jobs::plain())),
+        ("put_full", Record::Put(full)),
+        ("put_scheduled", placed(JobState::Scheduled(at))),
+        ("put_away", placed(JobState::Leased(Box::new(away)))),
+        ("put_dead", placed(JobState::Dead(at))),
+        ("put_shelved", placed(JobState::Parked)),
+        ("put_done", placed(JobState::Done(at))),
+        ("moved_retrying", Record::Moved(moved.clone())),
+        (
+            "moved_full",
+            Record::Moved(Moved {
+                state: JobState::Leased(Box::new(lease)),
+                cycle: Some(Cycle { priority: 0, boost: 63 }),
+                failure: Some(Box::new(failure)),
+                progress: Some(Progress::default()),
+                ..moved
+            }),
+        ),
+        ("gone", Record::Gone(JobId(300))),
+        ("queue_set", Record::QueueSet(queue.clone())),
+        ("queue_set_paused_at", Record::QueueSet(QueueImage { paused_at: Some(at), ..queue.clone() })),
+        (
+            "queue_set_isolated",
+            Record::QueueSet(QueueImage {
+                known: Protocols::of(Some(Protocol::GEARMAN)).and(Protocols::of(Some(Protocol::FAKTORY))),
+                paused: Protocols::of(Some(Protocol::FAKTORY)),
+                jobs_max_of: Some(Protocol::GEARMAN),
+                ..queue.clone()
+            }),
+        ),
+        (
+            "queue_set_cycle",
+            Record::QueueSet(QueueImage {
+                kind: QueueKind::Cycle,
+                known: Protocols::NONE,
+                paused: Protocols::NONE,
+                jobs_max: [None; Priority::COUNT],
+                serial: 99,
+                ..queue.clone()
+            }),
+        ),
+        ("queue_set_throttled", Record::QueueSet(QueueImage { throttle: Some(throttle(60_000)), ..queue.clone() })),
+        (
+            "queue_set_throttled_in_part",
+            Record::QueueSet(QueueImage {
+                throttle: Some(Throttle { leased_max: None, timeout_ms: None, ..throttle(0) }),
+                ..queue.clone()
+            }),
+        ),
+        ("queue_set_ruled_again", Record::QueueSet(QueueImage { rules: Some(Box::new(rules)), ..queue.clone() })),
+        (
+            "queue_set_ruled_in_part",
+            Record::QueueSet(QueueImage { rules: Some(Box::new(json)), throttle: Some(throttle(1)), ..queue }),
+        ),
+        ("schedule_plain", Record::Schedule(Box::new(plain_schedule.clone()))),
+        ("schedule_full", Record::Schedule(Box::new(full_schedule.clone()))),
+        ("next_run", Record::NextRun(next_run(&plain_schedule))),
+        ("next_run_counted", Record::NextRun(next_run(&full_schedule))),
+        ("batch_plain", Record::Batch(Box::new(plain_batch.clone()))),
+        ("batch_full", Record::Batch(Box::new(full_batch.clone()))),
+        ("batch_moved", Record::BatchMoved(BatchMoved { batch: JobId(1 << 40), progress: full_batch.progress })),
+        ("batch_moved_held", Record::BatchMoved(BatchMoved { batch: JobId(9), progress: held })),
+        ("batch_moved_over", Record::BatchMoved(BatchMoved { batch: JobId(9), progress: over })),
+        ("put_member", Record::Put(Job { extra: Some(Box::new(member)), ..jobs::plain() })),
+        ("moved_ran", Record::Moved(Moved { ran: true, ..moved_ran.clone() })),
+        ("put_result", Record::Put(Job { extra: Some(Box::new(result)), state: JobState::Done(at), ..jobs::plain() })),
+        ("put_tracked", Record::Put(Job { extra: Some(Box::new(tracked)), ..jobs::plain() })),
+        ("moved_tracked", Record::Moved(Moved { updated_at: Some(at), ..moved_ran.clone() })),
+        ("put_lost", Record::Put(Job { extra: Some(Box::new(lost)), ..jobs::plain() })),
+        ("moved_lost", Record::Moved(Moved { losses: 4, ..moved_ran.clone() })),
+        ("schedule_tracked", Record::Schedule(Box::new(tracked_schedule))),
+        ("moved_failed_again", Record::Moved(Moved { failure: Some(Box::new(again)), ..moved_ran.clone() })),
+        ("moved_to_be_retried", Record::Moved(Moved { failure: Some(Box::new(retried)), ..moved_ran })),
+        ("put_to_be_retried", Record::Put(Job { extra: Some(Box::new(retried_extra)), ..jobs::plain() })),
+        ("queue_gone", Record::QueueGone(QueueId(3))),
+        ("day", Record::Day(DayBegin { number: 300, day: 20_000, totals: totals() })),
+        ("head_plain", Record::Meta(MetaRecord { meta: old_meta(), clean: false })),
+        ("head_clean", Record::Meta(MetaRecord { meta: meta.clone(), clean: true })),
+        ("head_started", Record::Meta(started)),
+        ("head_misfits", Record::Meta(misfits)),
+        ("head_clock", Record::Meta(clocked)),
+        ("schedule_zoned", Record::Schedule(Box::new(zoned_schedule))),
+        ("schedule_seconds", Record::Schedule(Box::new(to_the_second))),
+        ("schedule_retry_default", Record::Schedule(Box::new(silent_schedule))),
+        ("schedule_ran", Record::Schedule(Box::new(ran_schedule))),
+        ("next_run_running", Record::NextRun(running)),
+        ("put_spanned", Record::Put(Job { extra: Some(Box::new(spanned)), ..jobs::plain() })),
+        ("put_collected", Record::Put(Job { extra: Some(Box::new(collected)), ..jobs::plain() })),
+        ("schedule_spanned", Record::Schedule(Box::new(spanned_schedule))),
+    ]
+}
+
+pub(crate) fn totals() -> Totals {
+    Totals {
+        pushed: 10,
+        taken: 9,
+        succeeded: 5,
+        failed: 2,
+        buried: 1,
+        lost: 1,
+        expired: 3,
+        cancelled: 4,
+        released: 6,
+        retried: 7,
+        purged: 8,
+        timed_out: 11,
+        workers_lost: 12,
+        misfits: 0,
+    }
+}
+
+/// Without totals of single protocols.
+fn old_meta() -> EngineMeta {
+    let (released, retried, purged, timed_out, workers_lost) = (0, 0, 0, 0, 0);
+    let totals = Totals { released, retried, purged, timed_out, workers_lost, ..totals() };
+    EngineMeta { next_job: 12, reserved: 65_548, totals, ..EngineMeta::default() }
+}
+
+/// Records that are written differently today.
+pub(crate) fn golden_of_old() -> Vec<(&'static str, Record)> {
+    // It also isolated the protocols from one another.
+    let is_ruled = |(name, _): &(&str, Record)| *name == "queue_set_ruled_again";
+    let (_, ruled) = golden().into_iter().find(is_ruled).unwrap();
+    vec![("queue_set_ruled", ruled)]
+}
