@@ -92,20 +92,10 @@ impl Ledger {
 
     /// Notes what the leader has sent.
     pub fn heard(&mut self, say: &Say) {
-        match say {
-            Say::Applied { client, count } => self.change(*client, |entry, turn| entry.applied(*count, turn)),
-            Say::Event { client, event, .. } => self.change(*client, |entry, turn| entry.event(event, turn)),
-            Say::Welcome(_)
-            | Say::Words { .. }
-            | Say::Durable { .. }
-            | Say::Closed { .. }
-            | Say::Clock(_)
-            | Say::Failed(_)
-            | Say::Published { .. }
-            | Say::Refused(_)
-            | Say::Bye
-            | Say::Beat
-            | Say::Starved => {}
+        if let Say::Applied { client, count } = say {
+            self.change(*client, |entry, turn| entry.applied(*count, turn));
+        } else if let Say::Event { client, event, .. } = say {
+            self.change(*client, |entry, turn| entry.event(event, turn));
         }
     }
 

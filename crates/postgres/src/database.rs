@@ -104,17 +104,17 @@ impl Remote for Database {
             return Err(Error::NotEmpty { place: target.place }.into());
         }
         schema::migrate(&link, &names, &lease)?;
-        schema::begin_to_fill(&link, &names, &lease)?;
+        schema::set_version(&link, &names, &lease, schema::FILLING)?;
         let tail = Tail::open(&target, Some(&lease), &link, table_bytes(&CheckpointLimits::default()))?;
         let mut log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), Link::open(&target)?);
         Journal::new().append_all(engine, |commit| log.append(commit))?;
-        schema::complete(&link, &names, &lease)?;
+        schema::set_version(&link, &names, &lease, schema::VERSION)?;
         Ok(log.close()?)
     }
 
     fn retire(&self) -> Result<(), OpenError> {
         let Taken { names, link, lease, keeper, .. } = self.take()?;
-        schema::retire(&link, &names, &lease)?;
+        schema::set_version(&link, &names, &lease, schema::RETIRED)?;
         drop(keeper);
         Ok(())
     }

@@ -100,20 +100,19 @@ impl Lease {
     /// Waits until no other statement of this process or of an earlier one holds the lease's row: one whose answer was
     /// lost has ended then.
     pub(crate) fn settle(&self, link: &Link, doing: &'static str) -> Result<(), Error> {
-        let lock = format!("SELECT epoch FROM {} WHERE id = 1 AND epoch = $1 FOR UPDATE", self.names.lease());
-        match link.query(doing, &lock, &[&self.epoch])?.is_empty() {
-            true => Err(self.find_successor(link)),
-            false => Ok(()),
-        }
+        self.lock_row(link, doing, "UPDATE")
     }
 
     /// Locks the lease's row until the end of the present transaction.
     pub(crate) fn fence(&self, link: &Link, doing: &'static str) -> Result<(), Error> {
-        let lock = format!("SELECT epoch FROM {} WHERE id = 1 AND epoch = $1 FOR SHARE", self.names.lease());
-        match link.query(doing, &lock, &[&self.epoch])?.is_empty() {
-            true => Err(self.find_successor(link)),
-            false => Ok(()),
-        }
+        self.lock_row(link, doing, "SHARE")
+    }
+
+    fn lock_row(&self, link: &Link, doing: &'static str, strength: &str) -> Result<(), Error> {
+        let lease = self.names.lease();
+        let lock = format!("SELECT epoch FROM {lease} WHERE id = 1 AND epoch = $1 FOR {strength}");
+        let is_gone = link.query(doing, &lock, &[&self.epoch])?.is_empty();
+        if is_gone { Err(self.find_successor(link)) } else { Ok(()) }
     }
 
     fn renew(&self, link: &Link, lease: Duration) -> Result<(), Error> {

@@ -18,9 +18,9 @@ use crate::names::Names;
 pub(crate) const VERSION: i32 = 1;
 
 /// Instead of a version: a store that is being filled, or whose filling was interrupted.
-const FILLING: i32 = -1;
+pub(crate) const FILLING: i32 = -1;
 /// Instead of a version: the contents were moved to another store.
-const RETIRED: i32 = -2;
+pub(crate) const RETIRED: i32 = -2;
 
 /// Tables of the log.
 pub(crate) const LOG_TABLES: usize = 8;
@@ -138,22 +138,8 @@ pub(crate) fn check(version: i32, place: &str) -> Result<(), Error> {
     Err(Error::damaged(place, what))
 }
 
-/// Nothing but [`complete`] makes the store usable again.
-pub(crate) fn begin_to_fill(link: &Link, names: &Names, lease: &Lease) -> Result<(), Error> {
-    set_version(link, names, lease, FILLING)
-}
-
-/// The store is complete.
-pub(crate) fn complete(link: &Link, names: &Names, lease: &Lease) -> Result<(), Error> {
-    set_version(link, names, lease, VERSION)
-}
-
-/// The store is not used any more.
-pub(crate) fn retire(link: &Link, names: &Names, lease: &Lease) -> Result<(), Error> {
-    set_version(link, names, lease, RETIRED)
-}
-
-fn set_version(link: &Link, names: &Names, lease: &Lease, version: i32) -> Result<(), Error> {
+/// Records what the tables are: of this version, being filled, or retired.
+pub(crate) fn set_version(link: &Link, names: &Names, lease: &Lease, version: i32) -> Result<(), Error> {
     let set = format!("UPDATE {} SET version = $2 WHERE id = 1 AND epoch = $1", names.lease());
     match link.execute("making the tables of", &set, &[&lease.epoch(), &version])? {
         1 => Ok(()),

@@ -101,6 +101,11 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// The code of a value: its place in this table.
+pub(crate) fn code<T: PartialEq>(table: &[T], value: T) -> u8 {
+    (0..).zip(table).find(|(_, other)| **other == value).map_or(0, |(code, _)| code)
+}
+
 const fn low_byte(value: u64) -> u8 {
     value.to_le_bytes()[0]
 }
@@ -172,6 +177,26 @@ impl<'a> Reader<'a> {
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = self.u64()?;
         self.slice(len)
+    }
+
+    /// A value by its code: its place in this table.
+    pub(crate) fn one_of<T: Copy>(&mut self, table: &[T], field: &'static str) -> Result<T, DecodeError> {
+        let code = self.u8()?;
+        table.get(usize::from(code)).copied().ok_or(DecodeError::Range { field, value: code.into() })
+    }
+
+    /// Everything that is left, read one after the other, until something cannot be read.
+    pub(crate) fn each<T>(
+        mut self,
+        mut read: impl FnMut(&mut Self) -> Result<T, DecodeError>,
+    ) -> impl Iterator<Item = Result<T, DecodeError>> {
+        std::iter::from_fn(move || {
+            let next = (self.left() > 0).then(|| read(&mut self));
+            if matches!(next, Some(Err(_))) {
+                self.rest = &[];
+            }
+            next
+        })
     }
 
     /// A byte string in memory of its own, so that it does not keep the rest of the input alive.

@@ -129,19 +129,11 @@ impl Journal {
     /// within the pending commit.
     #[must_use]
     pub fn knows_any(&self, changes: &[Change]) -> bool {
-        changes.iter().any(|change| match *change {
-            Change::JobPut(id) | Change::JobMoved(id) | Change::JobGone(id) => !self.pending.is_born(id),
-            Change::SchedulePut(_)
-            | Change::ScheduleMoved(_)
-            | Change::ScheduleGone(_)
-            | Change::BatchPut(_)
-            | Change::BatchMoved(_)
-            | Change::BatchGone(_)
-            | Change::QueueSet(_)
-            | Change::QueueGone(_)
-            | Change::DayBegan(_)
-            | Change::Meta => false,
-        })
+        let is_known = |id| !self.pending.is_born(id);
+        let mut all = changes.iter();
+        all.any(
+            |change| matches!(*change, Change::JobPut(id) | Change::JobMoved(id) | Change::JobGone(id) if is_known(id)),
+        )
     }
 
     /// Whether nothing was appended since the last complete commit.

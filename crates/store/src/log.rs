@@ -14,16 +14,9 @@ use crate::codec::{DecodeError, Reader};
 
 /// The records of an entry: the offset of each within the entry's records, and its bytes.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<(usize, &[u8]), DecodeError>> {
-    let (mut reader, mut broken) = (Reader::new(bytes), false);
-    std::iter::from_fn(move || {
-        if broken || reader.left() == 0 {
-            return None;
-        }
-        let record = reader.u64().and_then(|len| {
-            let at = bytes.len() - reader.left();
-            reader.slice(len).map(|record| (at, record))
-        });
-        broken = record.is_err();
-        Some(record)
+    Reader::new(bytes).each(move |reader| {
+        let len = reader.u64()?;
+        let at = bytes.len() - reader.left();
+        reader.slice(len).map(|record| (at, record))
     })
 }

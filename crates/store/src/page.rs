@@ -264,18 +264,10 @@ impl Large {
 
 /// The items of a page, each with its tag and its encoded bytes.
 pub(crate) fn items(bytes: &[u8]) -> impl Iterator<Item = Result<(Tag, Item<'_>, &[u8]), DecodeError>> {
-    let (mut reader, mut broken) = (Reader::new(bytes), false);
-    std::iter::from_fn(move || {
-        if broken || reader.left() == 0 {
-            return None;
-        }
+    Reader::new(bytes).each(move |reader| {
         let start = bytes.len() - reader.left();
-        let item = read_item(&mut reader).map(|(tag, item)| {
-            let raw = bytes.get(start..bytes.len() - reader.left()).unwrap_or_default();
-            (tag, item, raw)
-        });
-        broken = item.is_err();
-        Some(item)
+        let (tag, item) = read_item(reader)?;
+        Ok((tag, item, bytes.get(start..bytes.len() - reader.left()).unwrap_or_default()))
     })
 }
 

@@ -17,7 +17,7 @@ use windlass_engine::{
     QueueImage, QueueKind, QueueRules, Schedule, Throttle, Totals,
 };
 
-use crate::codec::{DecodeError, Reader, put_bytes, put_i64, put_time, put_u32, put_u64};
+use crate::codec::{DecodeError, Reader, code, put_bytes, put_i64, put_time, put_u32, put_u64};
 pub use batch::BatchMoved;
 pub(crate) use batch::{encode_batch, encode_batch_moved};
 pub use job::Moved;
@@ -40,6 +40,9 @@ const DAY: u8 = 13;
 
 /// Counts, numbers and ranks stay below this, so that counting on from a journal never overflows.
 pub(crate) const COUNT_MAX: u64 = 1 << 63;
+/// By their codes.
+const KINDS: [QueueKind; 2] = [QueueKind::Work, QueueKind::Cycle];
+const CODECS: [Codec; 3] = [Codec::Text, Codec::Json, Codec::Base64];
 
 /// One fact of the journal.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,10 +146,7 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
     out.push(QUEUE_SET);
     put_u32(out, image.id.0);
     put_bytes(out, &image.name);
-    out.push(match image.kind {
-        QueueKind::Work => 0,
-        QueueKind::Cycle => 1,
-    });
+    out.push(code(&KINDS, image.kind));
     let (throttled, ruled) = (image.throttle.is_some(), image.rules.is_some());
     let is_paused = !image.paused.is_empty();
     let paused_at = image.paused_at.filter(|_| is_paused);
@@ -206,11 +206,7 @@ fn encode_throttle(throttle: &Throttle, out: &mut Vec<u8>) {
 /// The codec, flags for the rules that exist, then these rules.
 fn encode_rules(rules: &QueueRules, out: &mut Vec<u8>) {
     let QueueRules { codec, retry, body_bytes_max } = *rules;
-    out.push(match codec {
-        Codec::Text => 0,
-        Codec::Json => 1,
-        Codec::Base64 => 2,
-    });
+    out.push(code(&CODECS, codec));
     out.push(u8::from(retry.is_some()) << 1 | u8::from(body_bytes_max.is_some()) << 2);
     retry.into_iter().for_each(|retry| job::put_retry(retry, out));
     body_bytes_max.into_iter().for_each(|max| put_u32(out, max));
@@ -255,26 +251,9 @@ pub(crate) fn encode_day(begin: &DayBegin, out: &mut Vec<u8>) {
 
 /// `told`: whether `misfits` is written, because one of the totals has some.
 fn put_totals(totals: &Totals, told: bool, out: &mut Vec<u8>) {
-    let Totals {
-        pushed,
-        taken,
-        succeeded,
-        failed,
-        buried,
-        lost,
-        expired,
-        cancelled,
-        released,
-        retried,
-        purged,
-        timed_out,
-        workers_lost,
-        misfits,
-    } = *totals;
-    let first = [pushed, taken, succeeded, failed, buried, lost, expired, cancelled];
-    let rest = [released, retried, purged, timed_out, workers_lost];
-    let misfits = Some(misfits).filter(|_| told);
-    first.into_iter().chain(rest).chain(misfits).for_each(|n| put_u64(out, n));
+    let values = totals.values();
+    let told = if told { values.len() } else { values.len() - 1 };
+    values.into_iter().take(told).for_each(|n| put_u64(out, n));
 }
 
 impl Record {
@@ -298,16 +277,7 @@ impl Record {
 
     /// Every record of `bytes`, up to the first invalid one.
     pub fn all(bytes: &[u8]) -> impl Iterator<Item = Result<Self, DecodeError>> {
-        let mut reader = Reader::new(bytes);
-        let mut broken = false;
-        std::iter::from_fn(move || {
-            if broken || reader.left() == 0 {
-                return None;
-            }
-            let record = Self::decode(&mut reader);
-            broken = record.is_err();
-            Some(record)
-        })
+        Reader::new(bytes).each(Self::decode)
     }
 
     /// Appends the record's bytes.
@@ -331,11 +301,7 @@ impl Record {
 fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
     let id = QueueId(from.u32("a queue's number")?);
     let name = from.owned()?;
-    let kind = match from.u8()? {
-        0 => QueueKind::Work,
-        1 => QueueKind::Cycle,
-        kind => return Err(DecodeError::Range { field: "a queue's kind", value: kind.into() }),
-    };
+    let kind = from.one_of(&KINDS, "a queue's kind")?;
     let flags = from.below("a queue's flags", 64)?;
     let mut jobs_max = [None; Priority::COUNT];
     for limit in &mut jobs_max {
@@ -356,12 +322,7 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
 
 /// In earlier versions the first flag isolated the protocols from one another. Now the configuration decides.
 fn decode_rules(from: &mut Reader<'_>) -> Result<QueueRules, DecodeError> {
-    let codec = match from.u8()? {
-        0 => Codec::Text,
-        1 => Codec::Json,
-        2 => Codec::Base64,
-        codec => return Err(DecodeError::Range { field: "a queue's codec", value: codec.into() }),
-    };
+    let codec = from.one_of(&CODECS, "a queue's codec")?;
     let flags = from.below("a rule's flags", 8)?;
     let retry = if flags & 2 != 0 { Some(job::read_retry(from)?) } else { None };
     let body_bytes_max = if flags & 4 != 0 { Some(from.u32("a limit of bodies")?) } else { None };
@@ -417,23 +378,12 @@ fn read_le(from: &mut Reader<'_>) -> Result<u64, DecodeError> {
 }
 
 fn read_totals(from: &mut Reader<'_>, misfits: bool) -> Result<Totals, DecodeError> {
-    let mut total = || from.below("a total", COUNT_MAX);
-    Ok(Totals {
-        pushed: total()?,
-        taken: total()?,
-        succeeded: total()?,
-        failed: total()?,
-        buried: total()?,
-        lost: total()?,
-        expired: total()?,
-        cancelled: total()?,
-        released: total()?,
-        retried: total()?,
-        purged: total()?,
-        timed_out: total()?,
-        workers_lost: total()?,
-        misfits: if misfits { total()? } else { 0 },
-    })
+    let mut values = Totals::default().values();
+    let told = if misfits { values.len() } else { values.len() - 1 };
+    for total in values.iter_mut().take(told) {
+        *total = from.below("a total", COUNT_MAX)?;
+    }
+    Ok(Totals::of(values))
 }
 
 /// Reads an optional byte string; `there` is the caller's flag bit.

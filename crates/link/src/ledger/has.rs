@@ -232,12 +232,10 @@ impl Has {
     }
 
     fn named(&self, job: &JobRef) -> Option<JobId> {
-        match job {
-            JobRef::Id(id) => Some(*id),
-            JobRef::Name(_) | JobRef::Key(_) | JobRef::KeyAnywhere { .. } => {
-                self.held.iter().find(|(id, held)| held.is_named(**id, job)).map(|(id, _)| *id)
-            }
+        if let JobRef::Id(id) = job {
+            return Some(*id);
         }
+        self.held.iter().find(|(id, held)| held.is_named(**id, job)).map(|(id, _)| *id)
     }
 
     /// The token of the lease of a job that the client holds.
@@ -315,44 +313,19 @@ impl Has {
     // ---- events ----------------------------------------------------------------------------------------------------
 
     pub(super) fn reply(&mut self, tag: Tag, reply: &Reply) {
-        match reply {
-            Reply::Taken(taken) => {
-                self.end_take(tag);
-                self.taken(taken);
-            }
-            Reply::Empty => self.end_take(tag),
-            Reply::Pushed { .. } => self.pushed(tag, reply),
-            Reply::Refused(why) => {
-                self.end_take(tag);
-                self.pushed(tag, reply);
-                self.refused(tag, *why);
-            }
-            Reply::Beaten(state) => {
-                if let Some(worker) = &mut self.worker {
-                    worker.state = worker.state.max(*state);
-                }
-            }
-            Reply::Finished(_)
-            | Reply::Failed { .. }
-            | Reply::Done
-            | Reply::Settled
-            | Reply::Looked { .. }
-            | Reply::ScheduleSet { .. }
-            | Reply::Schedules { .. }
-            | Reply::Batch(_)
-            | Reply::Batches { .. }
-            | Reply::Queues { .. }
-            | Reply::Jobs { .. }
-            | Reply::Throttles { .. }
-            | Reply::Workers { .. }
-            | Reply::Clients { .. }
-            | Reply::Why(_)
-            | Reply::Figures { .. }
-            | Reply::Stats(_)
-            | Reply::Days(_)
-            | Reply::WorkLeft(_)
-            | Reply::Mutated { .. }
-            | Reply::Counted { .. } => {}
+        if let Reply::Taken(taken) = reply {
+            self.end_take(tag);
+            self.taken(taken);
+        } else if let Reply::Empty = reply {
+            self.end_take(tag);
+        } else if let Reply::Pushed { .. } = reply {
+            self.pushed(tag, reply);
+        } else if let Reply::Refused(why) = reply {
+            self.end_take(tag);
+            self.pushed(tag, reply);
+            self.refused(tag, *why);
+        } else if let (Reply::Beaten(state), Some(worker)) = (reply, &mut self.worker) {
+            worker.state = worker.state.max(*state);
         }
     }
 

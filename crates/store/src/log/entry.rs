@@ -55,6 +55,16 @@ impl LogId {
         hasher.update(bytes);
         hasher.finalize()
     }
+
+    /// A block: the checksum of the rest, the kind, and its fields.
+    pub(crate) fn sealed(self, kind: [u8; 4], fields: [u64; 4]) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let rest = kind.into_iter().chain(fields.into_iter().flat_map(u64::to_le_bytes));
+        bytes.iter_mut().skip(4).zip(rest).for_each(|(to, from)| *to = from);
+        let sum = self.checksum(bytes.get(4..).unwrap_or_default());
+        bytes.iter_mut().zip(sum.to_le_bytes()).for_each(|(to, from)| *to = from);
+        bytes
+    }
 }
 
 /// The contents of a segment header.
@@ -69,17 +79,7 @@ pub(crate) struct SegmentHeader {
 
 impl SegmentHeader {
     pub(crate) fn encode(self, id: LogId) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        let fields = SEGMENT_MAGIC
-            .into_iter()
-            .chain(id.0.to_le_bytes())
-            .chain(self.number.to_le_bytes())
-            .chain(self.first_seq.to_le_bytes())
-            .chain(self.before.to_le_bytes());
-        bytes.iter_mut().skip(4).zip(fields).for_each(|(to, from)| *to = from);
-        let sum = id.checksum(bytes.get(4..).unwrap_or_default());
-        bytes.iter_mut().zip(sum.to_le_bytes()).for_each(|(to, from)| *to = from);
-        bytes
+        id.sealed(SEGMENT_MAGIC, [id.0, self.number, self.first_seq, self.before.into()])
     }
 
     /// The header at the start of a segment, if it belongs to this log.

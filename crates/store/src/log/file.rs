@@ -128,17 +128,13 @@ impl FileLog {
     /// Continues after the entries that a scan has found.
     pub(crate) fn resume(folder: &Path, scanned: Scanned, segment_bytes: u64) -> Result<Self, Error> {
         let mut state = State::default();
-        for held in &scanned.held {
-            let Some(header) = held.header else { continue };
-            let (file, path, bytes) = (Arc::new(open(&held.path)?), held.path.clone(), held.bytes);
-            let (begin, used) = (HEADER_BYTES, HEADER_BYTES as u64);
-            state.segments.push_back(Segment { header, path, file, begin, used, bytes, damaged: false });
-        }
-        for walked in &scanned.walked {
-            let file = Arc::new(open(&walked.path)?);
-            let Walked { header, begin, bytes, damaged, .. } = *walked;
-            let (path, used) = (walked.path.clone(), walked.end as u64);
-            state.segments.push_back(Segment { header, path, file, begin, used, bytes, damaged });
+        let held = scanned.held.iter().filter_map(|held| {
+            let (path, header, bytes) = (held.path.clone(), held.header?, held.bytes);
+            Some(Walked { path, header, begin: HEADER_BYTES, end: HEADER_BYTES, bytes, damaged: false })
+        });
+        for Walked { path, header, begin, end, bytes, damaged } in held.chain(scanned.walked.iter().cloned()) {
+            let file = Arc::new(open(&path)?);
+            state.segments.push_back(Segment { header, path, file, begin, used: end as u64, bytes, damaged });
         }
         for spare in &scanned.spare {
             // As many as exist: a previous process may have reserved them on a disk that is full now.
@@ -182,7 +178,30 @@ impl FileLog {
         Ok(log)
     }
 
-    fn write(&mut self, commit: &Commit) -> Result<(), Error> {
+    /// Notes the settings of the queues that the store has.
+    pub(crate) fn know(&mut self, queues: impl Iterator<Item = (QueueId, Vec<u8>)>) {
+        queues.for_each(|(queue, record)| self.names.add(queue, &record));
+    }
+
+    /// The length of an entry's records.
+    fn payload(&self, named: &[u8], commit: &Commit) -> Result<u32, Error> {
+        u32::try_from(named.len() as u64 + commit.parts().map(|part| part.len() as u64).sum::<u64>()).map_err(|_| {
+            let why = io::Error::new(io::ErrorKind::FileTooLarge, "a commit is larger than 4 GiB");
+            at("writing", &self.shared.folder)(why)
+        })
+    }
+
+    fn write_mark(&self, seq: u64, clean: bool, durable: bool) -> Result<(), Error> {
+        let path = self.shared.folder.join(MARK);
+        let segment = self.shared.newest_header().map_or(0, |header| header.number);
+        let mark = Mark { id: self.shared.id, seq, segment, clean };
+        put(&self.mark, &path, &[&mark.encode()], 0)?;
+        if durable { sync_data(&self.mark, &path) } else { Ok(()) }
+    }
+}
+
+impl Log for FileLog {
+    fn append(&mut self, commit: &Commit) -> Result<(), Error> {
         let mut open = self.open.take().ok_or(Error::Closed)?;
         self.shared.is_in_place()?;
         let mut named = self.names.lacking(commit, open.file.is_none());
@@ -214,33 +233,6 @@ impl FileLog {
         self.last = (commit.seq(), checksum);
         self.open = Some(open);
         Ok(())
-    }
-
-    /// Notes the settings of the queues that the store has.
-    pub(crate) fn know(&mut self, queues: impl Iterator<Item = (QueueId, Vec<u8>)>) {
-        queues.for_each(|(queue, record)| self.names.add(queue, &record));
-    }
-
-    /// The length of an entry's records.
-    fn payload(&self, named: &[u8], commit: &Commit) -> Result<u32, Error> {
-        u32::try_from(named.len() as u64 + commit.parts().map(|part| part.len() as u64).sum::<u64>()).map_err(|_| {
-            let why = io::Error::new(io::ErrorKind::FileTooLarge, "a commit is larger than 4 GiB");
-            at("writing", &self.shared.folder)(why)
-        })
-    }
-
-    fn write_mark(&self, seq: u64, clean: bool, durable: bool) -> Result<(), Error> {
-        let path = self.shared.folder.join(MARK);
-        let segment = self.shared.newest_header().map_or(0, |header| header.number);
-        let mark = Mark { id: self.shared.id, seq, segment, clean };
-        put(&self.mark, &path, &[&mark.encode()], 0)?;
-        if durable { sync_data(&self.mark, &path) } else { Ok(()) }
-    }
-}
-
-impl Log for FileLog {
-    fn append(&mut self, commit: &Commit) -> Result<(), Error> {
-        self.write(commit)
     }
 
     fn reopen(&mut self) -> Result<(), Error> {
@@ -285,10 +277,7 @@ impl Shared {
         let (path, file, bytes) = if bytes <= self.segment_bytes {
             let spare = match state.spares.pop() {
                 Some(spare) => spare,
-                None => {
-                    let path = state.new_name(&self.folder);
-                    self.new_spare(path)?
-                }
+                None => self.new_spare(state.new_name(&self.folder))?,
             };
             (spare.path, spare.file, self.segment_bytes)
         } else {
@@ -309,6 +298,15 @@ impl Shared {
         let file = Arc::new(allocate(&path, self.segment_bytes)?);
         sync_entry(&self.folder)?;
         Ok(Spare { path, file })
+    }
+
+    fn add_spares_while(&self, lacks: impl Fn(&Self) -> bool) -> Result<(), Error> {
+        while lacks(self) {
+            let path = self.state().new_name(&self.folder);
+            let spare = self.new_spare(path)?;
+            self.state().spares.insert(0, spare);
+        }
+        Ok(())
     }
 
     /// A commit is durable.
@@ -476,12 +474,7 @@ impl LogTail for Shared {
 
     fn reserve(&self, bytes: u64) -> Result<(), Error> {
         self.reserved.store(bytes, Ordering::Relaxed);
-        while self.room_bytes() < bytes {
-            let path = self.state().new_name(&self.folder);
-            let spare = self.new_spare(path)?;
-            self.state().spares.insert(0, spare);
-        }
-        Ok(())
+        self.add_spares_while(|log| log.room_bytes() < bytes)
     }
 
     fn make_room(&self) -> Result<(), Error> {

@@ -15,9 +15,9 @@
 //! ```
 //! Numbers are little-endian.
 
-use super::entry::LogId;
+use super::entry::{HEADER_BYTES, LogId};
 
-pub(crate) const MARK_BYTES: usize = 64;
+pub(crate) const MARK_BYTES: usize = HEADER_BYTES;
 const MAGIC: [u8; 4] = *b"WLM1";
 
 /// How far a log reaches.
@@ -31,17 +31,7 @@ pub(crate) struct Mark {
 
 impl Mark {
     pub(crate) fn encode(self) -> [u8; MARK_BYTES] {
-        let mut bytes = [0; MARK_BYTES];
-        let fields = MAGIC
-            .into_iter()
-            .chain(self.id.0.to_le_bytes())
-            .chain(self.seq.to_le_bytes())
-            .chain(self.segment.to_le_bytes())
-            .chain([u8::from(self.clean)]);
-        bytes.iter_mut().skip(4).zip(fields).for_each(|(to, from)| *to = from);
-        let sum = self.id.checksum(bytes.get(4..).unwrap_or_default());
-        bytes.iter_mut().zip(sum.to_le_bytes()).for_each(|(to, from)| *to = from);
-        bytes
+        self.id.sealed(MAGIC, [self.id.0, self.seq, self.segment, self.clean.into()])
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {

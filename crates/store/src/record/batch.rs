@@ -14,7 +14,7 @@ use windlass_engine::{Batch, BatchProgress, JobId, NewJob, Protocol, Stage};
 
 use super::template::{put_template, read_template};
 use super::{BATCH, BATCH_MOVED, COUNT_MAX};
-use crate::codec::{DecodeError, Reader, put_bytes, put_time, put_u32, put_u64};
+use crate::codec::{DecodeError, Reader, code, put_bytes, put_time, put_u32, put_u64};
 
 /// Optional fields of a batch, as bits.
 mod has {
@@ -76,20 +76,14 @@ fn put_progress(progress: &BatchProgress, out: &mut Vec<u8>) {
     let BatchProgress { committed, since, total, ran, succeeded, incomplete, unsuccessful, .. } = *progress;
     let BatchProgress { complete, success, held_until, .. } = *progress;
     let held = u8::from(held_until.is_some());
-    out.push(u8::from(committed) | stage_code(complete) << 1 | stage_code(success) << 3 | held << 5);
+    out.push(u8::from(committed) | code(&STAGES, complete) << 1 | code(&STAGES, success) << 3 | held << 5);
     put_time(out, since);
     held_until.iter().for_each(|until| put_time(out, *until));
     [total, ran, succeeded, incomplete.into(), unsuccessful.into()].into_iter().for_each(|n| put_u64(out, n));
 }
 
-const fn stage_code(stage: Stage) -> u8 {
-    match stage {
-        Stage::Waiting => 0,
-        Stage::Enqueued => 1,
-        Stage::Succeeded => 2,
-        Stage::Passed => 3,
-    }
-}
+/// By their codes.
+const STAGES: [Stage; 4] = [Stage::Waiting, Stage::Enqueued, Stage::Succeeded, Stage::Passed];
 
 // ---- reading -------------------------------------------------------------------------------------------------------
 
@@ -131,11 +125,9 @@ fn read_progress(from: &mut Reader<'_>) -> Result<BatchProgress, DecodeError> {
     let ran = from.below("jobs of a batch that ran", total + 1)?;
     let succeeded = from.below("jobs of a batch that succeeded", ran + 1)?;
     let (incomplete, unsuccessful) = (from.u32("batches in a batch")?, from.u32("batches in a batch")?);
-    let stage = |code: u64| match code & 3 {
-        0 => Stage::Waiting,
-        1 => Stage::Enqueued,
-        2 => Stage::Succeeded,
-        _ => Stage::Passed,
+    let stage = |code: u64| {
+        let code = usize::try_from(code & 3).unwrap_or_default();
+        STAGES.get(code).copied().unwrap_or(Stage::Passed)
     };
     let (committed, complete, success) = (flags & 1 != 0, stage(flags >> 1), stage(flags >> 3));
     if held_until.is_some() && !(committed && (complete == Stage::Waiting || success == Stage::Waiting)) {

@@ -17,7 +17,7 @@ use windlass_engine::{
 };
 
 use super::{COUNT_MAX, MOVED, PUT, owned_if};
-use crate::codec::{DecodeError, Reader, put_bytes, put_i64, put_time, put_u32, put_u64};
+use crate::codec::{DecodeError, Reader, code, put_bytes, put_i64, put_time, put_u32, put_u64};
 
 /// Ranks are written as their distance from here, where the engine's ranks start.
 const RANK_MIDDLE: i64 = 1 << 62;
@@ -315,12 +315,7 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
     }
     if let Some(Member { batch, role, ran }) = extra.member {
         put_u64(out, batch.0);
-        let role = match role {
-            Role::Job => 0,
-            Role::Complete => 1,
-            Role::Success => 2,
-        };
-        out.push(role << 1 | u8::from(ran));
+        out.push(code(&ROLES, role) << 1 | u8::from(ran));
     }
     if let Some(Track { keep_ms, updated_at }) = extra.track {
         put_u64(out, keep_ms);
@@ -565,15 +560,14 @@ fn read_losses(from: &mut Reader<'_>, bits: u64) -> Result<u32, DecodeError> {
     if bits & has::LOSSES == 0 { Ok(0) } else { from.u32("workers lost") }
 }
 
+/// By their codes.
+const ROLES: [Role; 3] = [Role::Job, Role::Complete, Role::Success];
+
 fn read_member(from: &mut Reader<'_>) -> Result<Member, DecodeError> {
     let batch = JobId(from.below("a batch's number", COUNT_MAX)?);
     let code = from.u8()?;
-    let role = match code >> 1 {
-        0 => Role::Job,
-        1 => Role::Complete,
-        2 => Role::Success,
-        _ => return Err(DecodeError::Range { field: "a job's role", value: code.into() }),
-    };
+    let role = ROLES.get(usize::from(code >> 1)).copied();
+    let role = role.ok_or(DecodeError::Range { field: "a job's role", value: code.into() })?;
     Ok(Member { batch, role, ran: code & 1 != 0 })
 }
 

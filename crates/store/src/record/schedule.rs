@@ -22,10 +22,12 @@ use windlass_engine::{Cron, JobId, LastRun, NewJob, Recurrence, RunEnd, Schedule
 use super::job::Tail;
 use super::template::{put_template, read_template};
 use super::{COUNT_MAX, NEXT_RUN, SCHEDULE};
-use crate::codec::{DecodeError, Reader, put_bytes, put_time, put_u64};
+use crate::codec::{DecodeError, Reader, code, put_bytes, put_time, put_u64};
 
 /// Before a last run, in the place of the runs left.
 const LAST_RUN: u64 = 1;
+/// By their codes. [`RunEnd::Forgotten`] is never recorded.
+const ENDS: [RunEnd; 4] = [RunEnd::Running, RunEnd::Done, RunEnd::Failed, RunEnd::Dead];
 
 /// When a schedule runs next, and when it ran last: the part that changes while it lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,12 +68,7 @@ impl NextRun {
             put_u64(out, LAST_RUN);
             put_time(out, at);
             put_u64(out, job.0);
-            out.push(match end {
-                RunEnd::Running | RunEnd::Forgotten => 0,
-                RunEnd::Done => 1,
-                RunEnd::Failed => 2,
-                RunEnd::Dead => 3,
-            });
+            out.push(code(&ENDS, end));
         }
         put_u64(out, self.runs_left.map_or(0, |runs| runs.saturating_add(1)));
     }
@@ -165,13 +162,7 @@ pub(super) fn decode_schedule(from: &mut Reader<'_>) -> Result<Schedule, DecodeE
 
 fn read_last_run(from: &mut Reader<'_>) -> Result<LastRun, DecodeError> {
     let (at, job) = (from.time()?, JobId(from.below("a job's number", COUNT_MAX)?));
-    let end = match from.u8()? {
-        0 => RunEnd::Running,
-        1 => RunEnd::Done,
-        2 => RunEnd::Failed,
-        3 => RunEnd::Dead,
-        other => return Err(DecodeError::Range { field: "the end of a run", value: other.into() }),
-    };
+    let end = from.one_of(&ENDS, "the end of a run")?;
     Ok(LastRun { at, job, end })
 }
 

@@ -12,7 +12,7 @@ use windlass_engine::{Clash, Expiry, KeyUntil, NewJob, Priority, Protocol, Queue
 
 use super::job::{put_key_until, put_retry, read_key_until, read_retry};
 use super::owned_if;
-use crate::codec::{DecodeError, Reader, put_bytes, put_time, put_u64};
+use crate::codec::{DecodeError, Reader, code, put_bytes, put_time, put_u64};
 
 /// Optional fields, as bits.
 mod has {
@@ -87,13 +87,12 @@ fn bits(job: &NewJob, key: Option<&Bytes>) -> u64 {
         | bit(matches!(job.expires, Expiry::By(_)), has::EXPIRES_BY)
 }
 
+/// By their codes.
+const CLASHES: [Clash; 3] = [Clash::Attach, Clash::Refuse, Clash::Keep];
+
 fn put_unique(unique: &Unique, out: &mut Vec<u8>) {
     put_bytes(out, &unique.key);
-    out.push(match unique.clash {
-        Clash::Attach => 0,
-        Clash::Refuse => 1,
-        Clash::Keep => 2,
-    });
+    out.push(code(&CLASHES, unique.clash));
     put_key_until(unique.until, out);
 }
 
@@ -141,12 +140,7 @@ pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, New
 
 fn read_unique(from: &mut Reader<'_>, has_end: bool) -> Result<Unique, DecodeError> {
     let key = from.owned()?;
-    let clash = match from.u8()? {
-        0 => Clash::Attach,
-        1 => Clash::Refuse,
-        2 => Clash::Keep,
-        other => return Err(DecodeError::Range { field: "a clash rule", value: other.into() }),
-    };
+    let clash = from.one_of(&CLASHES, "a clash rule")?;
     let until = if has_end { read_key_until(from)? } else { KeyUntil::End };
     Ok(Unique { key, clash, until })
 }
