@@ -13,7 +13,7 @@ use crate::ids::{JobId, Protocol, Tag, Timestamp};
 use crate::jobs::{Failure, JobStateKind};
 use crate::outcome::{End, Fate, Pushed, Taken};
 use crate::query::{
-    BatchView, ClientRow, FiguresRow, JobView, Query, QueueRow, Stats, ThrottleRow, Totals, Why, WorkLeft, WorkerRow,
+    BatchView, ClientRow, FiguresRow, JobView, QueueRow, Stats, ThrottleRow, Totals, Why, WorkLeft, WorkerRow,
 };
 use crate::refusal::Refusal;
 use crate::request::{Cursor, Note, WorkerState};
@@ -408,31 +408,6 @@ impl Reply {
             | Self::Mutated { .. }
             | Self::Counted { .. }
             | Self::Beaten(_) => 0,
-        }
-    }
-}
-
-impl Query {
-    /// The replies that answer each query.
-    pub(crate) fn answer(&self) -> fn(&Reply) -> bool {
-        match self {
-            Self::Job(_) => |reply| matches!(reply, Reply::Looked { .. }),
-            Self::Batch { .. } => |reply| matches!(reply, Reply::Batch(_)),
-            Self::Batches { .. } => |reply| matches!(reply, Reply::Batches { .. }),
-            Self::Queue { .. } | Self::Queues { .. } | Self::Configured { .. } => {
-                |reply| matches!(reply, Reply::Queues { .. })
-            }
-            Self::Throttles { .. } => |reply| matches!(reply, Reply::Throttles { .. }),
-            Self::Jobs { .. } => |reply| matches!(reply, Reply::Jobs { .. }),
-            Self::Preview { .. } => |reply| matches!(reply, Reply::Counted { .. }),
-            Self::Workers { .. } => |reply| matches!(reply, Reply::Workers { .. }),
-            Self::Clients { .. } => |reply| matches!(reply, Reply::Clients { .. }),
-            Self::Schedules { .. } => |reply| matches!(reply, Reply::Schedules { .. }),
-            Self::Why(_) => |reply| matches!(reply, Reply::Why(_)),
-            Self::Figures { .. } => |reply| matches!(reply, Reply::Figures { .. }),
-            Self::Stats => |reply| matches!(reply, Reply::Stats(_)),
-            Self::Days => |reply| matches!(reply, Reply::Days(_)),
-            Self::WorkLeft => |reply| matches!(reply, Reply::WorkLeft(_)),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The terms of each command: its needs of the store, the right it needs, the replies that answer it, and the queue
-//! names it holds. A carrier (the server, a translator of names, a test) asks here and matches no
+//! The terms of each command: its needs of the store, the right it needs, and the queue names it holds. A carrier (the server, a translator of names, a test) asks here and matches no
 //! commands itself.
 
 use bytes::Bytes;
@@ -9,7 +8,6 @@ use crate::command::{
     BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, LeaseCommand, QueueCommand, ScheduleCommand,
     TakeCommand, WorkerCommand,
 };
-use crate::event::Reply;
 use crate::ids::Tag;
 use crate::query::Query;
 use crate::request::{From, JobRef, NewJob, Proof};
@@ -28,44 +26,25 @@ enum Needs {
     Room,
 }
 
-/// One row of the table: what the command needs of the store, and which replies answer it (besides a refusal).
-struct Terms(Needs, fn(&Reply) -> bool);
-
 impl Command {
-    /// The table.
-    fn terms(&self) -> Terms {
-        use Needs::{Nothing, Room, ToAnswer, ToRespond};
-        const DONE: fn(&Reply) -> bool = |reply| matches!(reply, Reply::Done);
-        const UNANSWERED: fn(&Reply) -> bool = |_| false;
+    fn needs(&self) -> Needs {
         match self {
-            Self::Client(ClientCommand::Disconnect(_)) => Terms(Nothing, DONE),
-            Self::Client(_) | Self::Claim(_) => Terms(Nothing, UNANSWERED),
-            Self::Job(JobCommand::Push(job)) => {
-                Terms(if job.durable { Room } else { Nothing }, |reply| matches!(reply, Reply::Pushed { .. }))
+            Self::Job(JobCommand::Push(job)) if job.durable => Needs::Room,
+            Self::Job(JobCommand::Push(_) | JobCommand::Collect { .. })
+            | Self::Lease(LeaseCommand::Progress { .. })
+            | Self::Queue(QueueCommand::Bridge(_))
+            | Self::Client(_)
+            | Self::Take(_)
+            | Self::Worker(_)
+            | Self::Query(_)
+            | Self::Claim(_) => Needs::Nothing,
+            Self::Schedule(ScheduleCommand::Set(_) | ScheduleCommand::Run(_)) | Self::Batch(BatchCommand::New(_)) => {
+                Needs::Room
             }
-            Self::Job(JobCommand::Collect { .. }) => Terms(Nothing, |reply| matches!(reply, Reply::Counted { .. })),
-            Self::Job(_) | Self::Lease(LeaseCommand::Unconvertible { .. }) => Terms(ToAnswer, DONE),
-            Self::Take(TakeCommand::Take(_)) => Terms(Nothing, |reply| matches!(reply, Reply::Taken(_) | Reply::Empty)),
-            Self::Take(_) => Terms(Nothing, UNANSWERED),
-            Self::Lease(LeaseCommand::Finish { .. }) => Terms(ToAnswer, |reply| matches!(reply, Reply::Finished(_))),
-            Self::Lease(LeaseCommand::Fail { .. }) => Terms(ToAnswer, |reply| matches!(reply, Reply::Failed { .. })),
-            Self::Lease(LeaseCommand::Progress { .. }) => Terms(Nothing, DONE),
-            Self::Lease(_) => Terms(ToAnswer, DONE),
-            Self::Queue(QueueCommand::Bridge(_)) => Terms(Nothing, DONE),
-            Self::Queue(QueueCommand::Remove { .. }) => {
-                Terms(ToAnswer, |reply| matches!(reply, Reply::Done | Reply::Mutated { .. }))
+            Self::Bulk(_) => Needs::ToRespond,
+            Self::Job(_) | Self::Lease(_) | Self::Queue(_) | Self::Schedule(_) | Self::Batch(_) | Self::Barrier => {
+                Needs::ToAnswer
             }
-            Self::Queue(_) => Terms(ToAnswer, DONE),
-            Self::Schedule(ScheduleCommand::Set(_)) => Terms(Room, |reply| matches!(reply, Reply::ScheduleSet { .. })),
-            Self::Schedule(ScheduleCommand::Remove(_) | ScheduleCommand::Pause { .. }) => Terms(ToAnswer, DONE),
-            Self::Schedule(ScheduleCommand::Run(_)) => Terms(Room, |reply| matches!(reply, Reply::Pushed { .. })),
-            Self::Batch(BatchCommand::New(_)) => Terms(Room, DONE),
-            Self::Batch(_) => Terms(ToAnswer, DONE),
-            Self::Worker(WorkerCommand::Beat { .. }) => Terms(Nothing, |reply| matches!(reply, Reply::Beaten(_))),
-            Self::Worker(_) => Terms(Nothing, DONE),
-            Self::Bulk(_) => Terms(ToRespond, |reply| matches!(reply, Reply::Mutated { .. })),
-            Self::Query(query) => Terms(Nothing, query.answer()),
-            Self::Barrier => Terms(ToAnswer, |reply| matches!(reply, Reply::Settled)),
         }
     }
 
@@ -95,14 +74,14 @@ impl Command {
     /// Whether the command has an effect, or an answer, that is true only once the store has it.
     #[must_use]
     pub fn needs_store(&self, tag: Tag) -> bool {
-        let Terms(needs, _) = self.terms();
+        let needs = self.needs();
         needs >= Needs::ToRespond || needs == Needs::ToAnswer && tag.wants_answer()
     }
 
     /// Whether the command adds something that the store must keep.
     #[must_use]
     pub fn takes_room(&self) -> bool {
-        self.terms().0 == Needs::Room
+        self.needs() == Needs::Room
     }
 
     /// Whether the command gets an answer if it succeeds. A refusal answers any command.
@@ -121,12 +100,6 @@ impl Command {
                 tag.wants_answer()
             }
         }
-    }
-
-    /// Whether this reply can answer the command.
-    #[must_use]
-    pub fn is_answered_by(&self, reply: &Reply) -> bool {
-        matches!(reply, Reply::Refused(_)) || self.terms().1(reply)
     }
 
     /// The job that the command submits.
@@ -206,19 +179,16 @@ impl Query {
 impl LeaseCommand {
     /// The job that the worker names.
     pub(crate) const fn job_mut(&mut self) -> &mut JobRef {
-        match self {
-            Self::Finish { job, .. }
-            | Self::Fail { job, .. }
-            | Self::Unconvertible { job, .. }
-            | Self::Release { job, .. }
-            | Self::Extend { job, .. }
-            | Self::Repay { job, .. }
-            | Self::Progress { job, .. } => job,
-        }
+        self.parts_mut().0
     }
 
     /// The job that the worker names, and its claim to the lease.
     pub const fn proof_mut(&mut self) -> (&JobRef, &mut Proof) {
+        let (job, proof) = self.parts_mut();
+        (job, proof)
+    }
+
+    const fn parts_mut(&mut self) -> (&mut JobRef, &mut Proof) {
         match self {
             Self::Finish { job, proof, .. }
             | Self::Fail { job, proof, .. }

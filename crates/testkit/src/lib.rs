@@ -3,6 +3,7 @@
 //!
 //! Nothing here is part of the daemon. The tests themselves are in `tests/` of the crates that use these tools.
 
+pub mod answers;
 pub mod calendar;
 pub mod cgroup;
 pub mod clock;

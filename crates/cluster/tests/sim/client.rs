@@ -206,7 +206,7 @@ impl Client {
             }
             return;
         };
-        if !command.is_answered_by(&reply) {
+        if !windlass_testkit::answers::is_answered_by(&command, &reply) {
             laws.is_broken(|| format!("{command:?} is answered by {reply:?}"));
         }
         match reply {

@@ -94,12 +94,12 @@ impl Jobs {
 
     /// When the state of a job ends next, by the engine's time.
     pub(crate) fn next_timed_at(&self, skew_ms: i64) -> Timestamp {
-        self.by_state.timed.next_at(skew_ms)
+        self.by_state.timed.next(skew_ms).map_or(Timestamp::NEVER, |(at, _)| at)
     }
 
     /// The job whose state ends next.
     pub(crate) fn next_timed(&self, skew_ms: i64) -> Option<Slot> {
-        self.slot(self.by_state.timed.next(skew_ms)?)
+        self.slot(self.by_state.timed.next(skew_ms)?.1)
     }
 
     /// The dead job whose retention ends first.

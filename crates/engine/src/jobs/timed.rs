@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::job::Job;
 use super::state::{JobState, JobStateKind};
 use crate::ids::{JobId, Timestamp};
-use crate::timers::first_at;
 
 /// Jobs by the time of their state: `scheduled` by the wall clock, the others by the engine's time.
 #[derive(Debug, Default)]
@@ -56,17 +55,11 @@ impl Timed {
         &self.dead
     }
 
-    /// When the first job in any set is due, by the engine's time.
-    pub(super) fn next_at(&self, skew_ms: i64) -> Timestamp {
-        let scheduled = first_at(&self.scheduled).shifted(skew_ms.saturating_neg());
-        scheduled.min(first_at(&self.retrying)).min(first_at(&self.dead)).min(first_at(&self.done))
-    }
-
-    /// The first job due in any set.
-    pub(super) fn next(&self, skew_ms: i64) -> Option<JobId> {
+    /// The first job due in any set, and when, by the engine's time.
+    pub(super) fn next(&self, skew_ms: i64) -> Option<(Timestamp, JobId)> {
         let scheduled = self.scheduled.first().map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
         let others = [&self.retrying, &self.dead, &self.done].into_iter().filter_map(|set| set.first().copied());
-        others.chain(scheduled).min().map(|(_, id)| id)
+        others.chain(scheduled).min()
     }
 
     /// Asserts that the sets hold these jobs and no others.

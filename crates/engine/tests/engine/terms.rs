@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     BatchCommand, ClientCommand, ClientId, ClientInfo, Command, JobCommand, JobId, JobRef, Mutation, NewBatch,
-    Protocol, Pushed, QueueKind, Refusal, RepayTo, Reply, ScheduleCommand, ScheduleRef, Tag, TakeCommand,
+    Protocol, QueueKind, RepayTo, ScheduleCommand, ScheduleRef, Tag, TakeCommand,
 };
 
 use crate::common::{
@@ -121,22 +121,5 @@ fn a_command_without_a_tag_is_answered_only_if_its_answer_is_its_purpose() {
     ];
     for (command, silent, asked) in table {
         assert_eq!([SILENT, ASKED].map(|tag| command.is_answered(tag)), [silent, asked], "{command:?}");
-    }
-}
-
-#[test]
-fn a_reply_answers_a_command_of_its_kind_and_a_refusal_answers_all() {
-    let table: [(Command, Reply, bool); 8] = [
-        (push("q").into(), Reply::Pushed { job: JobId(1), how: Pushed::New, durable: true }, true),
-        (push("q").into(), Reply::Done, false),
-        (push("q").into(), Reply::Refused(Refusal::NotUnique), true),
-        (finish(1), Reply::Finished(JobId(1)), true),
-        (finish(1), Reply::Done, false),
-        (take(["q"]).into(), Reply::Empty, true),
-        (credit(1), Reply::Empty, false),
-        (credit(1), Reply::Refused(Refusal::OutOfPlace), true),
-    ];
-    for (command, reply, expected) in table {
-        assert_eq!(command.is_answered_by(&reply), expected, "{command:?} {reply:?}");
     }
 }
