@@ -8,7 +8,9 @@
 
 mod batch;
 mod job;
+mod moved;
 mod schedule;
+mod standing;
 mod template;
 
 use bytes::Bytes;
@@ -20,8 +22,9 @@ use windlass_engine::{
 use crate::codec::{DecodeError, Reader, code, put_bytes, put_i64, put_time, put_u32, put_u64};
 pub use batch::BatchMoved;
 pub(crate) use batch::{encode_batch, encode_batch_moved};
-pub use job::Moved;
-pub(crate) use job::{Tail, encode_moved, encode_put};
+pub(crate) use job::{Tail, encode_put};
+pub use moved::Moved;
+pub(crate) use moved::encode_moved;
 pub use schedule::NextRun;
 pub(crate) use schedule::{encode_next_run, encode_schedule};
 
@@ -261,7 +264,7 @@ impl Record {
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match from.u8()? {
             PUT => job::decode_put(from).map(Self::Put),
-            MOVED => job::decode_moved(from).map(Self::Moved),
+            MOVED => moved::decode_moved(from).map(Self::Moved),
             GONE => from.below("a job's number", COUNT_MAX).map(|id| Self::Gone(JobId(id))),
             QUEUE_SET => decode_queue(from).map(Self::QueueSet),
             QUEUE_GONE => from.u32("a queue's number").map(|id| Self::QueueGone(QueueId(id))),

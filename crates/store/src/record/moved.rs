@@ -1,0 +1,134 @@
+//! The bytes of only the part of a job that changes.
+//!
+//! ```text
+//! moved = 2 id bits standing [cycle] [failure] [progress] [updated-at] [losses]
+//!         one of its bits: whether its batch has counted the job
+//! ```
+
+use windlass_engine::{Cycle, Failure, Job, JobId, JobState, Progress, Timestamp};
+
+use super::standing::{
+    Standing, Told, failed_before, has, has_next_at, is_bound, put_losses, put_standing, put_told, read_losses,
+    read_standing, read_told,
+};
+use super::{COUNT_MAX, MOVED};
+use crate::codec::{DecodeError, Reader, put_time, put_u64};
+
+/// How a job stands: the part that changes while it lives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moved {
+    /// The job.
+    pub job: JobId,
+    /// Its place. Never a connection-bound lease.
+    pub state: JobState,
+    /// Its rank: the sort key within the ready queue.
+    pub rank: u64,
+    /// When it became ready.
+    pub ready_at: Timestamp,
+    /// Deliveries.
+    pub attempts: u32,
+    /// Failures.
+    pub failures: u32,
+    /// Its standing in a `cycle` queue.
+    pub cycle: Option<Cycle>,
+    /// Its last failure.
+    pub failure: Option<Box<Failure>>,
+    /// Its last progress.
+    pub progress: Option<Progress>,
+    /// Its batch has counted it as run.
+    pub ran: bool,
+    /// Time of its last visible change, if it is tracked.
+    pub updated_at: Option<Timestamp>,
+    /// Number of workers lost with it.
+    pub losses: u32,
+}
+
+impl Moved {
+    /// Applies this standing to a job.
+    pub(crate) fn apply(self, job: &mut Job) {
+        (job.state, job.rank, job.ready_at) = (self.state, self.rank, self.ready_at);
+        (job.attempts, job.failures) = (self.attempts, self.failures);
+        let plain = self.cycle.is_none() && self.failure.is_none() && self.progress.is_none() && self.losses == 0;
+        if job.extra.is_none() && plain {
+            return;
+        }
+        let extra = job.extra.get_or_insert_default();
+        extra.losses = self.losses;
+        (extra.cycle, extra.failure, extra.progress) = (self.cycle, self.failure, self.progress);
+        extra.member.iter_mut().for_each(|member| member.ran = self.ran);
+        if let (Some(track), Some(at)) = (&mut extra.track, self.updated_at) {
+            track.updated_at = at;
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let standing = Standing {
+            state: &self.state,
+            rank: self.rank,
+            ready_at: self.ready_at,
+            attempts: self.attempts,
+            failures: self.failures,
+        };
+        let told = (self.cycle, self.failure.as_deref(), self.progress.as_ref());
+        put_moved(self.job, &standing, told, (self.ran, self.updated_at, self.losses), out);
+    }
+}
+
+/// Appends how a job stands.
+pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
+    let extra = job.extra.as_deref();
+    let progress = extra.and_then(|e| e.progress.as_ref()).filter(|_| !is_bound(job));
+    let told = (job.cycle(), extra.and_then(|e| e.failure.as_deref()), progress);
+    let ran = extra.and_then(|e| e.member).is_some_and(|member| member.ran);
+    let updated_at = extra.and_then(|e| e.track).map(|track| track.updated_at);
+    let losses = extra.map_or(0, |extra| extra.losses);
+    put_moved(job.id, &Standing::of(job), told, (ran, updated_at, losses), out);
+}
+
+/// Whether its batch has counted a job, the time of its last visible change, and the number of workers lost with it.
+type Seen = (bool, Option<Timestamp>, u32);
+
+fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen, out: &mut Vec<u8>) {
+    let bit = |there: bool, bit: u64| if there { bit } else { 0 };
+    out.push(MOVED);
+    put_u64(out, id.0);
+    let (cycle, failure, progress) = (told.0.is_some(), told.1.is_some(), told.2.is_some());
+    let (ran, updated_at, losses) = seen;
+    let bits = bit(cycle, has::CYCLE)
+        | bit(failure, has::FAILURE)
+        | bit(failed_before(told.1), has::FAILED_BEFORE)
+        | bit(has_next_at(told.1), has::NEXT_AT)
+        | bit(progress, has::PROGRESS)
+        | bit(ran, has::RAN)
+        | bit(updated_at.is_some(), has::TRACK)
+        | bit(losses > 0, has::LOSSES);
+    put_u64(out, bits);
+    put_standing(standing, out);
+    put_told(told, out);
+    if let Some(at) = updated_at {
+        put_time(out, at);
+    }
+    put_losses(losses, out);
+}
+
+pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {
+    const KNOWN: u64 = has::CYCLE
+        | has::FAILURE
+        | has::FAILED_BEFORE
+        | has::NEXT_AT
+        | has::PROGRESS
+        | has::RAN
+        | has::TRACK
+        | has::LOSSES;
+    let job = JobId(from.below("a job's number", COUNT_MAX)?);
+    let bits = from.u64()?;
+    if bits & !KNOWN != 0 {
+        return Err(DecodeError::Range { field: "a standing's bits", value: bits });
+    }
+    let (state, rank, ready_at, attempts, failures) = read_standing(from)?;
+    let (cycle, failure, progress) = read_told(from, bits)?;
+    let ran = bits & has::RAN != 0;
+    let updated_at = if bits & has::TRACK == 0 { None } else { Some(from.time()?) };
+    let losses = read_losses(from, bits)?;
+    Ok(Moved { job, state, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at, losses })
+}
