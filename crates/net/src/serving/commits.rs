@@ -11,7 +11,8 @@ use windlass_engine::{
     ClientCommand, ClientInfo, Engine, Event, JobCommand, Limits, NewJob, Protocol, Reply, Tag, Timestamp,
 };
 use windlass_session::{Outbox, Session};
-use windlass_store::{Commit, Error, Journal, Log, LogTail, MemoryLog};
+use windlass_store::{Commit, Error, Journal, Log, LogTail};
+use windlass_testkit::store::MemoryLog;
 
 use crate::connection::tests::shared;
 use crate::serving::tests::ByHand;

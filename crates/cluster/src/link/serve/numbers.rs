@@ -46,7 +46,8 @@ impl windlass_store::Tenure for Lasting {
 #[test]
 fn an_edge_of_an_earlier_leader_keeps_its_number() {
     use windlass_engine::{Engine, Limits, QueueCommand, QueueKind};
-    use windlass_store::{CheckpointLimits, Journal, Log as _, MemoryLog, MemoryTable, open_parts};
+    use windlass_store::{CheckpointLimits, Journal, Log as _, open_parts};
+    use windlass_testkit::store::{MemoryLog, MemoryTable};
 
     use windlass_hub::broker::Broker as _;
     use windlass_hub::hub::Durability;
