@@ -8,9 +8,11 @@ use std::sync::Arc;
 use arbitrary::Arbitrary;
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{ClientId, Limits, Select, Timestamp};
-use windlass_eventmq::publish::{PublishSettings, SubscriberSpeaker};
-use windlass_eventmq::session::{EventmqSpeaker, Scheduler, Settings};
+use windlass_config::{ByteSize, Period};
+use windlass_engine::{ClientId, Limits, Timestamp};
+use windlass_eventmq::config::{Eventmq, Order, Scheduler};
+use windlass_eventmq::publish::SubscriberSpeaker;
+use windlass_eventmq::session::{EventmqSpeaker, Settings};
 use windlass_eventmq::wire::{Command, Headers, Packet, PeerKind, Plan, Request};
 use windlass_testkit::memory::MemoryHub;
 use windlass_zmtp::wire::Command as Transport;
@@ -108,23 +110,21 @@ impl Talker {
 fuzz_target!(|input: Input| {
     let limits = Limits { jobs_max: 6, schedules_max: 2, queues_max: 4, ..Limits::default() };
     let mut hub = MemoryHub::new(limits, Timestamp(1_000), 1);
-    let settings = Arc::new(Settings {
+    let settings = Settings::new(Eventmq {
         disconnect: input.disconnect,
         keep_failed: input.keep_failed,
         losses_max: input.losses_max.into(),
-        dedup_ms: input.dedup_ms.into(),
-        select: if input.in_order { Select::ListOrder } else { Select::Weighted },
+        dedup: Period::from_ms(input.dedup_ms.into()),
+        order: if input.in_order { Order::Inform } else { Order::Weight },
         scheduler: if input.external { Scheduler::External } else { Scheduler::Embedded },
-        lease_ms: 20_000,
+        lease: Period::from_secs(20),
         jobs_max: 3,
-        ..Settings::new()
-    });
-    let subscriptions = Arc::new(PublishSettings {
         topics_max: 2,
-        topic_bytes_max: 100,
-        zmtp: Arc::new(windlass_zmtp::Settings::new(Role::Pub)),
-        exchange: Arc::clone(&settings.exchange),
+        topic_bytes_max: ByteSize(100),
+        ..Eventmq::default()
     });
+    let subscriptions = Settings { zmtp: Arc::new(windlass_zmtp::Settings::new(Role::Pub)), ..settings.clone() };
+    let settings = Arc::new(settings);
     let registry = ConnectionRegistry::new(9);
     let greet = |hub: &mut MemoryHub| {
         Talker::new(hub, Role::Dealer, |hub| {

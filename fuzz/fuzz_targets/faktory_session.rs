@@ -8,8 +8,10 @@ use std::sync::Arc;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use windlass_bridge::{Bridge, Origin, Side};
+use windlass_config::ByteSize;
 use windlass_engine::{ClientId, Limits, Protocol, Timestamp};
 use windlass_faktory::bridge::FwpOrigin;
+use windlass_faktory::config::Faktory;
 use windlass_faktory::session::{FaktorySpeaker, Settings};
 use windlass_testkit::memory::MemoryHub;
 
@@ -111,7 +113,7 @@ impl World {
             page_max: 2,
             ..Limits::default()
         };
-        let settings = Settings { line_bytes_max: 2_048, ..Settings::new(Timestamp(0)) };
+        let settings = Settings::new(Faktory { line_bytes_max: ByteSize(2_048), ..Faktory::default() }, Timestamp(0));
         let hub = MemoryHub::new(limits, Timestamp(1_000), 1).reading(reader());
         let mut world = Self { hub, settings: Arc::new(settings), peers: Vec::new(), greeted: 0 };
         (0..PEERS).for_each(|place| {

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use arbitrary::Arbitrary;
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
+use windlass_config::ByteSize;
 use windlass_engine::{ClientId, Limits, Timestamp};
+use windlass_spiderq::config::{Dialect, Spiderq};
 use windlass_spiderq::session::{Settings, SpiderqSpeaker};
-use windlass_spiderq::wire::{Dialect, Patience, Reply, Request, Status};
+use windlass_spiderq::wire::{Patience, Reply, Request, Status};
 use windlass_testkit::memory::MemoryHub;
 use windlass_zmtp::{ConnectionRegistry, Message, Peer, Role};
 
@@ -36,14 +38,15 @@ const PEERS: usize = 3;
 
 fuzz_target!(|input: Input| {
     let mut hub = MemoryHub::new(Limits { jobs_max: 5, ..Limits::default() }, Timestamp(1_000), 1);
-    let settings = Arc::new(Settings {
-        dialect: [None, Some(Dialect::V1_3), Some(Dialect::V1_4)][usize::from(input.dialect % 3)],
+    let settings = Arc::new(Settings::new(Spiderq {
+        queue: "tasks".to_owned(),
+        dialect: [Dialect::Auto, Dialect::V1_3, Dialect::V1_4][usize::from(input.dialect % 3)],
         terminate: input.terminate,
         release_on_disconnect: input.release,
-        frame_bytes_max: 300,
         lends_max: 3,
-        ..Settings::new(Bytes::from_static(b"tasks"))
-    });
+        zmtp: Zmtp { message_bytes_max: ByteSize(300), ..Zmtp::default() },
+        ..Spiderq::default()
+    }));
     let registry = ConnectionRegistry::new(2);
     let greet = |hub: &mut MemoryHub, zmtp: bool| {
         let peer = hub.open(|info| {

@@ -110,15 +110,11 @@ impl Server {
             dialect: windlass_spiderq::config::Dialect::V1_4,
             ..Default::default()
         };
-        let zmtp = windlass_zmtp::Zmtp::default;
         let endpoints = match protocol.name {
             "gearman" => windlass_gearman::config::Gearman::default().endpoints(&daemon()),
             "faktory" => windlass_faktory::config::Faktory::default().endpoints(&daemon()),
-            "spiderq" => windlass_spiderq::config::Configured { spiderq, zmtp: zmtp() }.endpoints(&daemon()),
-            "eventmq" => {
-                let eventmq = windlass_eventmq::config::Eventmq::default();
-                windlass_eventmq::config::Configured { eventmq, zmtp: zmtp() }.endpoints(&daemon())
-            }
+            "spiderq" => spiderq.endpoints(&daemon()),
+            "eventmq" => windlass_eventmq::config::Eventmq::default().endpoints(&daemon()),
             "redis" => return plain(&REDIS),
             _ => return plain(&BEANSTALKD),
         };

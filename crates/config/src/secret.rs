@@ -70,26 +70,29 @@ pub fn secret(password: &Secret, file: &Path) -> io::Result<Secret> {
     fs::read_to_string(file).map(|text| Secret::from(text.trim()))
 }
 
-/// Reads the password. Refuses a password beside a file, and a file that cannot be read or is empty. The keys are those
-/// of the password and of the file; `named` is the name of the second one in messages about the first.
+/// Reads the password. Refuses a password beside a file, and a file that cannot be read or is empty. The keys
+/// of the section are those of the password and of the file; `named` is the name of the second one in messages about the
+/// first.
 ///
 /// # Errors
 ///
 /// [`Error::Senseless`], with the key.
 pub fn check_secret(
-    [password_key, file_key]: [&'static str; 2],
+    section: &str,
+    [password_key, file_key]: [&str; 2],
     named: &str,
     password: &Secret,
     file: &Path,
 ) -> Result<Secret, Error> {
+    let key = |name| format!("{section}.{name}");
     let in_file = !file.as_os_str().is_empty();
     if in_file && !password.is_empty() {
-        return Err(Error::senseless(password_key, format!("must not be given with {named}")));
+        return Err(Error::senseless(key(password_key), format!("must not be given with {named}")));
     }
     match secret(password, file) {
-        Err(error) => Err(Error::senseless(file_key, format!("cannot read {}: {error}", file.display()))),
+        Err(error) => Err(Error::senseless(key(file_key), format!("cannot read {}: {error}", file.display()))),
         Ok(secret) if secret.is_empty() && in_file => {
-            Err(Error::senseless(file_key, format!("{} is empty", file.display())))
+            Err(Error::senseless(key(file_key), format!("{} is empty", file.display())))
         }
         Ok(secret) => Ok(secret),
     }

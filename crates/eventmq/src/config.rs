@@ -11,13 +11,11 @@ use windlass_engine::{Clash, QueueKind, Select};
 use windlass_session::Listen;
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, Publications, SessionFactory};
 use windlass_zmtp::curve::CurvePublicKey;
-use windlass_zmtp::{Access, AccessKeys, ConnectionRegistry, Role, Zmtp};
-
-pub use crate::session::Scheduler;
+use windlass_zmtp::{Access, ConnectionRegistry, Role, Zmtp};
 
 use crate::bridge::EventmqOrigin;
 use crate::elsewhere::Elsewhere;
-use crate::publish::{Exchange, PublishSettings, SubscriberSpeaker};
+use crate::publish::{Exchange, SubscriberSpeaker};
 use crate::session::{Directory, EventmqSpeaker, Settings};
 
 /// The protocol's name.
@@ -32,14 +30,6 @@ const ADMIN_PORT: u16 = 47293;
 /// The stock publisher's two ports.
 const PUBLISH_PORT: u16 = 47298;
 const SUBSCRIBE_PORT: u16 = 47299;
-
-const ACCESS: AccessKeys = AccessKeys {
-    user: "eventmq.user",
-    password: "eventmq.password",
-    password_file: "eventmq.password_file",
-    curve_secret_key_file: "eventmq.curve_secret_key_file",
-    curve_clients: "eventmq.curve_clients",
-};
 
 /// `[eventmq]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,6 +93,19 @@ pub struct Eventmq {
     pub topic_bytes_max: ByteSize,
     /// TLS for every TCP address of all roles.
     pub tls: Tls,
+    /// `[zmtp]`, which the registry of protocols puts here.
+    #[serde(skip)]
+    pub zmtp: Zmtp,
+}
+
+/// The scheduler to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scheduler {
+    /// The engine. Stock schedulers may connect, but get nothing.
+    Embedded,
+    /// The stock scheduler that registered last. Without one, schedules are dropped.
+    External,
 }
 
 /// How a worker's next job is chosen when several of its queues have one.
@@ -113,6 +116,15 @@ pub enum Order {
     Weight,
     /// From the first queue in the worker's `INFORM` list, whatever its weight.
     Inform,
+}
+
+impl Order {
+    pub(crate) const fn select(self) -> Select {
+        match self {
+            Self::Weight => Select::Weighted,
+            Self::Inform => Select::ListOrder,
+        }
+    }
 }
 
 /// One role with its addresses.
@@ -160,76 +172,37 @@ impl Eventmq {
             listen.clear();
         }
     }
-}
 
-/// EventMQ with its transport.
-#[derive(Clone, Debug)]
-pub struct Configured {
-    /// `[eventmq]`
-    pub eventmq: Eventmq,
-    /// `[zmtp]`
-    pub zmtp: Zmtp,
-}
-
-impl Configured {
     /// The transport's settings, for one side of a pattern.
     fn transport(&self, role: Role, daemon: &Daemon) -> Result<windlass_zmtp::Settings, Error> {
-        let Eventmq { user, password, password_file, curve_secret_key_file, curve_clients, .. } = &self.eventmq;
-        let access = Access { user, password, password_file, curve_secret_key_file, curve_clients };
-        let mechanism = access.mechanism(&ACCESS, daemon.random)?;
-        let transport = self.zmtp.settings(role, daemon.outbound_bytes_max);
-        Ok(windlass_zmtp::Settings { mechanism, ..transport })
+        let Self { user, password, password_file, curve_secret_key_file, curve_clients, .. } = self;
+        let access = Access { section: NAME, user, password, password_file, curve_secret_key_file, curve_clients };
+        let mechanism = access.mechanism(daemon.random)?;
+        Ok(windlass_zmtp::Settings { mechanism, ..self.zmtp.settings(role, daemon.outbound_bytes_max) })
     }
 
-    /// The settings of a role's connections, except those of subscribers.
+    /// The settings of a role's connections.
     fn settings(&self, role: ServedRole, shared: &Shared, daemon: &Daemon) -> Result<Settings, Error> {
-        let eventmq = &self.eventmq;
+        let disconnect = self.disconnect && role == ServedRole::Administrators;
+        let side = if role == ServedRole::Subscribers { Role::Pub } else { Role::Router };
         Ok(Settings {
-            disconnect: eventmq.disconnect && role == ServedRole::Administrators,
-            heartbeat_ms: eventmq.heartbeat.as_ms(),
-            heartbeat_timeout_ms: eventmq.heartbeat_timeout.as_ms(),
-            nudge_ms: eventmq.nudge.as_ms(),
-            nudge_ms_max: eventmq.nudge_max.as_ms(),
-            lease_ms: eventmq.lease.as_ms(),
-            timeout_grace_ms: eventmq.timeout_grace.as_ms(),
-            select: match eventmq.order {
-                Order::Weight => Select::Weighted,
-                Order::Inform => Select::ListOrder,
-            },
-            fallback: eventmq.fallback.clone().into(),
-            jobs_max: eventmq.jobs_max,
-            keep_failed: eventmq.keep_failed,
+            section: Self { disconnect, ..self.clone() },
             failure_values: daemon.failure_values.clone(),
-            binary_workers: eventmq.binary_workers,
-            losses_max: eventmq.losses_max,
-            dedup_ms: eventmq.dedup.as_ms(),
-            scheduler: eventmq.scheduler,
             bridge: Arc::clone(&daemon.bridge),
-            zmtp: Arc::new(self.transport(Role::Router, daemon)?),
+            zmtp: Arc::new(self.transport(side, daemon)?),
             directory: Arc::clone(&shared.directory),
-            exchange: Arc::clone(&shared.exchange),
-        })
-    }
-
-    /// The settings of subscribers' connections.
-    fn subscriber_settings(&self, shared: &Shared, daemon: &Daemon) -> Result<PublishSettings, Error> {
-        Ok(PublishSettings {
-            topics_max: self.eventmq.topics_max,
-            topic_bytes_max: self.eventmq.topic_bytes_max.bytes(),
-            zmtp: Arc::new(self.transport(Role::Pub, daemon)?),
             exchange: Arc::clone(&shared.exchange),
         })
     }
 
     fn sessions(&self, role: ServedRole, shared: &Shared, daemon: &Daemon) -> Result<SessionFactory, Error> {
         let registry = Arc::clone(&shared.registry);
+        let (settings, daemon) = (Arc::new(self.settings(role, shared, daemon)?), daemon.clone());
         if role == ServedRole::Subscribers {
-            let settings = self.subscriber_settings(shared, daemon)?;
             return Ok(registry.sessions(move |info, registration| {
                 Box::new(SubscriberSpeaker::session(&settings, info, registration))
             }));
         }
-        let (settings, daemon) = (Arc::new(self.settings(role, shared, daemon)?), daemon.clone());
         Ok(registry.sessions(move |info, registration| {
             let (settings, random) = (Arc::clone(&settings), (daemon.random)());
             daemon.under_aliases(EventmqSpeaker::session(settings, info, registration, random))
@@ -237,7 +210,7 @@ impl Configured {
     }
 }
 
-impl Protocol for Configured {
+impl Protocol for Eventmq {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -259,20 +232,19 @@ impl Protocol for Configured {
     }
 
     fn check(&self, daemon: &Daemon) -> Result<(), Error> {
-        let eventmq = &self.eventmq;
         positive(&[
-            ("eventmq.heartbeat", eventmq.heartbeat.as_ms()),
-            ("eventmq.jobs_max", eventmq.jobs_max.into()),
-            ("eventmq.topics_max", eventmq.topics_max as u64),
-            ("eventmq.topic_bytes_max", eventmq.topic_bytes_max.0),
+            ("eventmq.heartbeat", self.heartbeat.as_ms()),
+            ("eventmq.jobs_max", self.jobs_max.into()),
+            ("eventmq.topics_max", self.topics_max as u64),
+            ("eventmq.topic_bytes_max", self.topic_bytes_max.0),
         ])?;
         self.zmtp.check()?;
         self.transport(Role::Router, daemon)?;
-        if eventmq.nudge_max < eventmq.nudge {
-            let reason = format!("{} is less than eventmq.nudge, {}", eventmq.nudge_max, eventmq.nudge);
+        if self.nudge_max < self.nudge {
+            let reason = format!("{} is less than eventmq.nudge, {}", self.nudge_max, self.nudge);
             return senseless("eventmq.nudge_max", reason);
         }
-        let (bytes, most) = (eventmq.fallback.len() as u64, daemon.name_bytes_max);
+        let (bytes, most) = (self.fallback.len() as u64, daemon.name_bytes_max);
         if bytes > most.0 {
             return senseless("eventmq.fallback", format!("{bytes} bytes, limits.name_bytes_max is {most}"));
         }
@@ -280,12 +252,12 @@ impl Protocol for Configured {
     }
 
     fn listeners(&self) -> Vec<Listener<'_>> {
-        let roles = self.eventmq.roles().into_iter();
+        let roles = self.roles().into_iter();
         roles.flat_map(|RoleListen { name, key, listen, .. }| Listener::each(name, key, listen, self.tls())).collect()
     }
 
     fn tls(&self) -> Option<&Tls> {
-        Some(&self.eventmq.tls)
+        Some(&self.tls)
     }
 
     fn message_bytes_max(&self) -> ByteSize {
@@ -304,16 +276,16 @@ impl Protocol for Configured {
         let endpoint = |RoleListen { role, name, listen, .. }: RoleListen<'_>| {
             let registry = self.zmtp.registry();
             let shared = Shared { registry, directory: Arc::clone(&directory), exchange: Arc::clone(&exchange) };
-            let (listen, sessions) = (listen.to_vec(), self.sessions(role, &shared, daemon)?);
             let publications = Some(Arc::<Elsewhere>::clone(&elsewhere) as Arc<dyn Publications>);
-            let (is_admin, pages, shared) = (|_| false, Vec::new(), Arc::new(shared));
-            Ok(Endpoint { name, listen, sessions, guarded, is_admin, pages, publications, shared })
+            let sessions = self.sessions(role, &shared, daemon)?;
+            let endpoint = Endpoint::new(name, listen.to_vec(), sessions, Arc::new(shared));
+            Ok(Endpoint { guarded, publications, ..endpoint })
         };
-        self.eventmq.roles().into_iter().map(endpoint).collect()
+        self.roles().into_iter().map(endpoint).collect()
     }
 
     fn renewed(&self, daemon: &Daemon, running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
-        let role = self.eventmq.roles().into_iter().find(|it| it.name == running.name);
+        let role = self.roles().into_iter().find(|it| it.name == running.name);
         let Some((RoleListen { role, .. }, shared)) = role.zip(running.shared.downcast_ref()) else { return Ok(None) };
         self.sessions(role, shared, daemon).map(Some)
     }
@@ -350,6 +322,7 @@ impl Default for Eventmq {
             topics_max: 1000,
             topic_bytes_max: ByteSize(64 << 10),
             tls: Tls::default(),
+            zmtp: Zmtp::default(),
         }
     }
 }
@@ -374,53 +347,32 @@ mod tests {
                     keep_failed = false\nbinary_workers = true\nlosses_max = 8\ndedup = \"9ms\"\nscheduler = \"external\"\ntopics_max = 10\n\
                     topic_bytes_max = 11\nuser = \"u\"\npassword = \"p\"\ndisconnect = true\n";
         let zmtp = Zmtp { message_bytes_max: ByteSize(1 << 20), ..Zmtp::default() };
-        let configured = Configured { eventmq: toml::from_str(text).unwrap(), zmtp };
+        let eventmq = Eventmq { zmtp, ..toml::from_str(text).unwrap() };
         let failure_values = BTreeMap::from([("a".into(), vec!["e*".into()])]);
         let daemon = Daemon { failure_values: failure_values.clone(), ..daemon() };
         let mechanism = Mechanism::Plain(vec![Login { user: "u".into(), password: "p".into() }]);
         let zmtp = |role| {
-            let settings = configured.zmtp.settings(role, daemon.outbound_bytes_max);
+            let settings = eventmq.zmtp.settings(role, daemon.outbound_bytes_max);
             windlass_zmtp::Settings { mechanism: mechanism.clone(), ..settings }
         };
         let expected = Settings {
-            disconnect: false,
-            heartbeat_ms: 1,
-            heartbeat_timeout_ms: 2,
-            nudge_ms: 3,
-            nudge_ms_max: 4,
-            lease_ms: 5,
-            timeout_grace_ms: 6,
-            select: Select::ListOrder,
-            fallback: "f".into(),
-            jobs_max: 7,
-            keep_failed: false,
             failure_values,
-            binary_workers: true,
-            losses_max: 8,
-            dedup_ms: 9,
-            scheduler: Scheduler::External,
             zmtp: Arc::new(zmtp(Role::Router)),
-            directory: Arc::default(),
-            exchange: Arc::default(),
-            bridge: Arc::default(),
+            ..Settings::new(Eventmq { disconnect: false, ..eventmq.clone() })
         };
         assert_eq!(expected.zmtp.limits.message_bytes_max, 1 << 20);
+        assert_eq!(expected.section.order.select(), Select::ListOrder);
         let shared = shared();
-        let settings = |role| format!("{:?}", configured.settings(role, &shared, &daemon).unwrap());
-        assert_eq!(settings(ServedRole::Any), format!("{expected:?}"));
-        assert_eq!(settings(ServedRole::Administrators), format!("{:?}", Settings { disconnect: true, ..expected }));
-        let subscribers = configured.subscriber_settings(&shared, &daemon).unwrap();
-        assert_eq!((subscribers.topics_max, subscribers.topic_bytes_max), (10, 11));
-        assert_eq!(*subscribers.zmtp, zmtp(Role::Pub));
+        let settings = |role| eventmq.settings(role, &shared, &daemon).unwrap();
+        assert_eq!(format!("{:?}", settings(ServedRole::Any)), format!("{expected:?}"));
+        let administrators = Settings { section: eventmq.clone(), ..expected };
+        assert_eq!(format!("{:?}", settings(ServedRole::Administrators)), format!("{administrators:?}"));
+        assert_eq!(*settings(ServedRole::Subscribers).zmtp, zmtp(Role::Pub));
     }
 
     #[test]
     fn the_defaults_are_those_of_an_eventmq_session() {
-        let configured = Configured { eventmq: Eventmq::default(), zmtp: Zmtp::default() };
-        let (daemon, shared) = (daemon(), shared());
-        let settings = configured.settings(ServedRole::Any, &shared, &daemon).unwrap();
-        assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new()));
-        let subscribers = configured.subscriber_settings(&shared, &daemon).unwrap();
-        assert_eq!(*subscribers.zmtp, windlass_zmtp::Settings::new(Role::Pub));
+        let settings = Eventmq::default().settings(ServedRole::Any, &shared(), &daemon()).unwrap();
+        assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new(Eventmq::default())));
     }
 }

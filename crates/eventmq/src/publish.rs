@@ -17,6 +17,7 @@ use windlass_session::{Conversation, Question, Read, Reason, Speaker, Talk, Tran
 use windlass_zmtp::{Event, Link, Message, Registration, Subscriptions, first_part};
 
 use crate::elsewhere::{Kind, ToOthers};
+use crate::session::Settings;
 
 /// All subscribers of the daemon, and the way to those of other daemons.
 #[derive(Default)]
@@ -85,19 +86,6 @@ impl Topics {
     }
 }
 
-/// Options of subscribers.
-#[derive(Debug, Clone)]
-pub struct PublishSettings {
-    /// Topics of one subscriber.
-    pub topics_max: usize,
-    /// Bytes of these topics together.
-    pub topic_bytes_max: usize,
-    /// The transport, in the role of a PUB.
-    pub zmtp: Arc<windlass_zmtp::Settings>,
-    /// The source of messages.
-    pub exchange: Arc<Exchange>,
-}
-
 /// The connection of one subscriber.
 pub type SubscriberSession = Conversation<SubscriberSpeaker>;
 
@@ -114,8 +102,8 @@ pub struct SubscriberSpeaker {
 impl SubscriberSpeaker {
     /// The session of a connection that was just accepted. `registration` is its place in the listener's registry.
     #[must_use]
-    pub fn session(settings: &PublishSettings, info: ClientInfo, registration: Registration) -> SubscriberSession {
-        let topics = Subscriptions::new(settings.topics_max, settings.topic_bytes_max);
+    pub fn session(settings: &Settings, info: ClientInfo, registration: Registration) -> SubscriberSession {
+        let topics = Subscriptions::new(settings.section.topics_max, settings.section.topic_bytes_max.bytes());
         let speaker = Self {
             exchange: Arc::clone(&settings.exchange),
             link: Link::new(Arc::clone(&settings.zmtp), registration),

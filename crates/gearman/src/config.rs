@@ -194,17 +194,9 @@ impl Protocol for Gearman {
     }
 
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
-        Ok(vec![Endpoint {
-            name: self.name(),
-            listen: self.listen.clone(),
-            sessions: self.sessions(daemon)?,
-            guarded: false,
-            // Packets begin with NUL, lines of text with anything else.
-            is_admin: |first| first != 0,
-            publications: None,
-            pages: Vec::new(),
-            shared: Arc::new(()),
-        }])
+        let endpoint = Endpoint::new(self.name(), self.listen.clone(), self.sessions(daemon)?, Arc::new(()));
+        // Packets begin with NUL, lines of text with anything else.
+        Ok(vec![Endpoint { is_admin: |first| first != 0, ..endpoint }])
     }
 
     fn renewed(&self, daemon: &Daemon, _running: &Endpoint) -> Result<Option<SessionFactory>, Error> {

@@ -286,6 +286,19 @@ impl<'a> Listener<'a> {
     }
 }
 
+impl Endpoint {
+    /// An endpoint without a password, administrators or pages, and without connections at other daemons.
+    pub fn new(
+        name: &'static str,
+        listen: Vec<Listen>,
+        sessions: SessionFactory,
+        shared: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        let is_admin = |_| false;
+        Self { name, listen, sessions, guarded: false, is_admin, pages: Vec::new(), publications: None, shared }
+    }
+}
+
 impl Daemon {
     /// The session, under the protocol's aliases of queues if there are any.
     #[must_use]

@@ -2,7 +2,7 @@
 //! `config/windlass.toml` explains each key to the operator.
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -11,7 +11,7 @@ use windlass_engine::{Clash, QueueKind};
 use windlass_session::Listen;
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, ServedQueue, SessionFactory};
 use windlass_zmtp::curve::CurvePublicKey;
-use windlass_zmtp::{Access, AccessKeys, ConnectionRegistry, Role, Zmtp};
+use windlass_zmtp::{Access, ConnectionRegistry, Mechanism, Role, Zmtp};
 
 use crate::session::{Counters, Settings, SpiderqSpeaker};
 use crate::wire;
@@ -21,14 +21,6 @@ const NAME: &str = "spiderq";
 
 /// The port of the examples in spiderq's own documentation; it has no port of its own.
 const PORT: u16 = 5555;
-
-const ACCESS: AccessKeys = AccessKeys {
-    user: "spiderq.user",
-    password: "spiderq.password",
-    password_file: "spiderq.password_file",
-    curve_secret_key_file: "spiderq.curve_secret_key_file",
-    curve_clients: "spiderq.curve_clients",
-};
 
 /// `[spiderq]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +56,9 @@ pub struct Spiderq {
     pub more: Vec<SpiderqMore>,
     /// TLS for every TCP address of all listeners.
     pub tls: Tls,
+    /// `[zmtp]`, which the registry of protocols puts here.
+    #[serde(skip)]
+    pub zmtp: Zmtp,
 }
 
 /// `[[spiderq.more]]`: missing keys have the values of `[spiderq]`.
@@ -114,97 +109,54 @@ pub enum Dialect {
     V1_4,
 }
 
-/// One cycle queue, its addresses, and all its settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CycleListener<'a> {
-    /// The number of its section among `[[spiderq.more]]`, from 1; 0: it is `[spiderq]` itself.
-    pub section: usize,
-    /// Addresses.
-    pub listen: &'a [Listen],
-    /// The queue.
-    pub queue: &'a str,
-    /// The dialect.
-    pub dialect: Dialect,
-    /// Clients may stop the daemon.
-    pub terminate: bool,
-    /// A connection's lent entries return to the queue when it ends.
-    pub release_on_disconnect: bool,
-    /// The clients that may connect.
-    pub access: Access<'a>,
-}
-
 /// A file that a listener names itself.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
     credential(deserializer).map(Some)
 }
 
-impl Spiderq {
-    /// Every served cycle queue, with inherited values filled in.
-    pub fn cycles(&self) -> impl Iterator<Item = CycleListener<'_>> {
-        let first = CycleListener {
-            section: 0,
-            listen: &self.listen,
-            queue: &self.queue,
-            dialect: self.dialect,
-            terminate: self.terminate,
-            release_on_disconnect: self.release_on_disconnect,
-            access: Access {
-                user: &self.user,
-                password: &self.password,
-                password_file: &self.password_file,
-                curve_secret_key_file: &self.curve_secret_key_file,
-                curve_clients: &self.curve_clients,
-            },
-        };
-        let more = (1..).zip(&self.more).map(move |(section, more)| CycleListener { section, ..more.over(first) });
-        std::iter::once(first).chain(more).filter(|cycle| !cycle.listen.is_empty())
+impl Dialect {
+    /// The dialect from a client's first message on; `None`: each client's requests show it.
+    pub(crate) const fn fixed(self) -> Option<wire::Dialect> {
+        match self {
+            Self::Auto => None,
+            Self::V1_3 => Some(wire::Dialect::V1_3),
+            Self::V1_4 => Some(wire::Dialect::V1_4),
+        }
     }
 }
 
-impl CycleListener<'_> {
-    /// The key with this name in its section.
-    fn key(&self, name: &str) -> Cow<'static, str> {
-        match self.section {
-            0 => format!("{NAME}.{name}").into(),
-            section => format!("{NAME}.more.{section}.{name}").into(),
-        }
+/// The key with this name in a section of `[[spiderq.more]]`, by its number from 1; 0: in `[spiderq]` itself.
+fn key(section: usize, name: &str) -> Cow<'static, str> {
+    match section {
+        0 => format!("{NAME}.{name}").into(),
+        section => format!("{NAME}.more.{section}.{name}").into(),
     }
 }
 
 impl SpiderqMore {
-    fn over<'a>(&'a self, first: CycleListener<'a>) -> CycleListener<'a> {
-        let named = CycleListener {
-            listen: &self.listen,
-            queue: &self.queue,
-            dialect: self.dialect.unwrap_or(first.dialect),
-            terminate: self.terminate.unwrap_or(first.terminate),
-            release_on_disconnect: self.release_on_disconnect.unwrap_or(first.release_on_disconnect),
-            ..first
-        };
-        let nothing = Path::new("");
-        let access = Access {
-            user: self.user.as_deref().unwrap_or_default(),
-            password: self.password.as_ref().unwrap_or(Secret::NONE),
-            password_file: self.password_file.as_deref().unwrap_or(nothing),
-            curve_secret_key_file: self.curve_secret_key_file.as_deref().unwrap_or(nothing),
-            curve_clients: self.curve_clients.as_deref().unwrap_or_default(),
+    fn over(&self, first: &Spiderq) -> Spiderq {
+        let more = self.clone();
+        let named = Spiderq {
+            listen: more.listen,
+            queue: more.queue,
+            dialect: more.dialect.unwrap_or(first.dialect),
+            terminate: more.terminate.unwrap_or(first.terminate),
+            release_on_disconnect: more.release_on_disconnect.unwrap_or(first.release_on_disconnect),
+            ..first.clone()
         };
         let is_own = [self.password_file.is_some(), self.curve_secret_key_file.is_some(), self.curve_clients.is_some()];
-        if self.user.is_some() || self.password.is_some() || is_own.contains(&true) {
-            CycleListener { access, ..named }
-        } else {
-            named
+        if self.user.is_none() && self.password.is_none() && !is_own.contains(&true) {
+            return named;
+        }
+        Spiderq {
+            user: more.user.unwrap_or_default(),
+            password: more.password.unwrap_or_default(),
+            password_file: more.password_file.unwrap_or_default(),
+            curve_secret_key_file: more.curve_secret_key_file.unwrap_or_default(),
+            curve_clients: more.curve_clients.unwrap_or_default(),
+            ..named
         }
     }
-}
-
-/// spiderq with its transport.
-#[derive(Clone, Debug)]
-pub struct Configured {
-    /// `[spiderq]`
-    pub spiderq: Spiderq,
-    /// `[zmtp]`
-    pub zmtp: Zmtp,
 }
 
 /// What all connections of an endpoint share, before and after a reload.
@@ -215,66 +167,61 @@ struct Shared {
     registry: Arc<ConnectionRegistry>,
 }
 
-impl Configured {
+impl Spiderq {
+    /// Every served cycle queue with its own section, inherited values filled in, and the section's number: see
+    /// [`key`].
+    pub fn cycles(&self) -> impl Iterator<Item = (usize, Self)> {
+        let first = Self { more: Vec::new(), ..self.clone() };
+        let more: Vec<_> = self.more.iter().map(|more| more.over(&first)).collect();
+        (0..).zip(std::iter::once(first).chain(more)).filter(|(_, cycle)| !cycle.listen.is_empty())
+    }
+
     /// The settings of the connections to one cycle queue: to the one of this name, or to the first one.
     ///
     /// # Errors
     ///
     /// [`Error::Senseless`]: there is no such cycle queue, or the password's file cannot be read.
     pub fn settings(&self, queue: Option<&str>, daemon: &Daemon) -> Result<Settings, Error> {
-        let cycle = self.spiderq.cycles().find(|cycle| queue.is_none_or(|queue| queue == cycle.queue));
-        let cycle = cycle.ok_or_else(|| {
+        let cycle = self.cycles().find(|(_, cycle)| queue.is_none_or(|queue| queue == cycle.queue));
+        let (_, cycle) = cycle.ok_or_else(|| {
             let named = queue.map_or_else(|| "no cycle".to_owned(), |queue| format!("no queue {queue}"));
             Error::senseless("spiderq.queue", format!("{named} is served"))
         })?;
-        self.cycle_settings(&cycle, daemon)
+        cycle.own_settings(daemon)
     }
 
-    fn cycle_settings(&self, cycle: &CycleListener<'_>, daemon: &Daemon) -> Result<Settings, Error> {
-        let mechanism = cycle.access.mechanism(&ACCESS, daemon.random)?;
+    /// The settings of the connections to the queue of this very section.
+    fn own_settings(self, daemon: &Daemon) -> Result<Settings, Error> {
         let transport = self.zmtp.settings(Role::Router, daemon.outbound_bytes_max);
-        Ok(Settings {
-            dialect: match cycle.dialect {
-                Dialect::Auto => None,
-                Dialect::V1_3 => Some(wire::Dialect::V1_3),
-                Dialect::V1_4 => Some(wire::Dialect::V1_4),
-            },
-            terminate: cycle.terminate,
-            release_on_disconnect: cycle.release_on_disconnect,
-            frame_bytes_max: self.zmtp.message_bytes_max.bytes(),
-            lends_max: self.spiderq.lends_max,
-            zmtp: Arc::new(windlass_zmtp::Settings { mechanism, ..transport }),
-            ..Settings::new(cycle.queue.to_owned().into())
-        })
+        let zmtp = Arc::new(windlass_zmtp::Settings { mechanism: self.mechanism(daemon)?, ..transport });
+        Ok(Settings { zmtp, ..Settings::new(self) })
     }
 
-    /// The endpoint of one cycle queue.
-    fn endpoint(&self, cycle: &CycleListener<'_>, daemon: &Daemon) -> Result<Endpoint, Error> {
-        let settings = self.cycle_settings(cycle, daemon)?;
+    fn mechanism(&self, daemon: &Daemon) -> Result<Mechanism, Error> {
+        let Self { user, password, password_file, curve_secret_key_file, curve_clients, .. } = self;
+        let access = Access { section: NAME, user, password, password_file, curve_secret_key_file, curve_clients };
+        access.mechanism(daemon.random)
+    }
+
+    /// The endpoint of the queue of this very section.
+    fn endpoint(self, daemon: &Daemon) -> Result<Endpoint, Error> {
+        let (listen, queue, registry) = (self.listen.clone(), self.queue.clone(), self.zmtp.registry());
+        let settings = self.own_settings(daemon)?;
         let guarded = settings.zmtp.mechanism.is_guarded();
-        let (queue, counters) = (cycle.queue.to_owned(), Arc::clone(&settings.counters));
-        let shared = Shared { queue, counters, registry: self.zmtp.registry() };
-        Ok(Endpoint {
-            name: NAME,
-            listen: cycle.listen.to_vec(),
-            sessions: Self::sessions(&shared, settings),
-            shared: Arc::new(shared),
-            guarded,
-            is_admin: |_| false,
-            pages: Vec::new(),
-            publications: None,
-        })
-    }
-
-    fn sessions(shared: &Shared, settings: Settings) -> SessionFactory {
-        let settings = Arc::new(settings);
-        Arc::clone(&shared.registry).sessions(move |info, registration| {
-            Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registration))
-        })
+        let shared = Shared { queue, counters: Arc::clone(&settings.counters), registry };
+        let sessions = sessions(&shared, settings);
+        Ok(Endpoint { guarded, ..Endpoint::new(NAME, listen, sessions, Arc::new(shared)) })
     }
 }
 
-impl Protocol for Configured {
+fn sessions(shared: &Shared, settings: Settings) -> SessionFactory {
+    let settings = Arc::new(settings);
+    Arc::clone(&shared.registry).sessions(move |info, registration| {
+        Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registration))
+    })
+}
+
+impl Protocol for Spiderq {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -292,30 +239,32 @@ impl Protocol for Configured {
     }
 
     fn check(&self, daemon: &Daemon) -> Result<(), Error> {
-        positive(&[("spiderq.lends_max", self.spiderq.lends_max as u64)])?;
+        positive(&[("spiderq.lends_max", self.lends_max as u64)])?;
         self.zmtp.check()?;
-        self.spiderq.cycles().try_for_each(|cycle| {
+        self.cycles().try_for_each(|(section, cycle)| {
             let (bytes, most) = (cycle.queue.len() as u64, daemon.name_bytes_max);
             if bytes == 0 {
-                return senseless(cycle.key("queue"), "must not be empty");
+                return senseless(key(section, "queue"), "must not be empty");
             }
             if bytes > most.0 {
-                return senseless(cycle.key("queue"), format!("{bytes} bytes, limits.name_bytes_max is {most}"));
+                return senseless(key(section, "queue"), format!("{bytes} bytes, limits.name_bytes_max is {most}"));
             }
-            cycle.access.mechanism(&ACCESS, daemon.random).map(drop)
+            cycle.mechanism(daemon).map(drop)
         })
     }
 
     fn listeners(&self) -> Vec<Listener<'_>> {
-        let cycles = self.spiderq.cycles().flat_map(|cycle| {
-            let listeners = Listener::each(NAME, cycle.key("listen"), cycle.listen, self.tls());
-            listeners.map(move |listener| Listener { queue: Some(cycle.queue), ..listener })
+        let first = std::iter::once((&self.listen, &self.queue));
+        let lists = (0..).zip(first.chain(self.more.iter().map(|more| (&more.listen, &more.queue))));
+        let listeners = lists.flat_map(|(section, (listen, queue))| {
+            let listeners = Listener::each(NAME, key(section, "listen"), listen, self.tls());
+            listeners.map(move |listener| Listener { queue: Some(queue), ..listener })
         });
-        cycles.collect()
+        listeners.collect()
     }
 
     fn tls(&self) -> Option<&Tls> {
-        Some(&self.spiderq.tls)
+        Some(&self.tls)
     }
 
     fn message_bytes_max(&self) -> ByteSize {
@@ -323,26 +272,25 @@ impl Protocol for Configured {
     }
 
     fn queues(&self) -> Vec<ServedQueue> {
-        let queue = |cycle: CycleListener<'_>| ServedQueue {
-            key: cycle.key("queue"),
-            name: cycle.queue.to_owned().into(),
+        let queue = |(section, cycle): (usize, Self)| ServedQueue {
+            key: key(section, "queue"),
+            name: cycle.queue.into(),
             kind: QueueKind::Cycle,
         };
-        self.spiderq.cycles().map(queue).collect()
+        self.cycles().map(queue).collect()
     }
 
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
-        self.spiderq.cycles().map(|cycle| self.endpoint(&cycle, daemon)).collect()
+        self.cycles().map(|(_, cycle)| cycle.endpoint(daemon)).collect()
     }
 
     fn renewed(&self, daemon: &Daemon, running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
         let Some(shared) = running.shared.downcast_ref::<Shared>() else { return Ok(None) };
         // Several may have the same addresses, with ports of the system's choice.
-        let there = self.spiderq.cycles().filter(|cycle| cycle.listen == running.listen);
-        let Some(cycle) = there.min_by_key(|cycle| cycle.queue != shared.queue) else { return Ok(None) };
-        let cycle = CycleListener { queue: &shared.queue, ..cycle };
-        let settings = Settings { counters: Arc::clone(&shared.counters), ..self.cycle_settings(&cycle, daemon)? };
-        Ok(Some(Self::sessions(shared, settings)))
+        let there = self.cycles().filter(|(_, cycle)| cycle.listen == running.listen);
+        let Some((_, cycle)) = there.min_by_key(|(_, cycle)| cycle.queue != shared.queue) else { return Ok(None) };
+        let settings = Self { queue: shared.queue.clone(), ..cycle }.own_settings(daemon)?;
+        Ok(Some(sessions(shared, Settings { counters: Arc::clone(&shared.counters), ..settings })))
     }
 }
 
@@ -363,6 +311,7 @@ impl Default for Spiderq {
             curve_clients: Vec::new(),
             more: Vec::new(),
             tls: Tls::default(),
+            zmtp: Zmtp::default(),
         }
     }
 }
@@ -370,7 +319,7 @@ impl Default for Spiderq {
 #[cfg(test)]
 mod tests {
     use windlass_testkit::protocol::daemon;
-    use windlass_zmtp::{Limits, Login, Mechanism};
+    use windlass_zmtp::{Limits, Login};
 
     use super::*;
 
@@ -383,22 +332,22 @@ mod tests {
                     [[more]]\nlisten = []\nqueue = 'nowhere'\n";
         let spiderq: Spiderq = toml::from_str(text).unwrap();
         let cycles: Vec<_> = spiderq.cycles().collect();
-        let first = cycles[0];
-        assert_eq!((first.queue, first.dialect, first.access.user), ("spiderq", Dialect::V1_4, "u"));
-        assert_eq!(first.access.password.expose(), "p");
-        let b = CycleListener { section: 1, listen: &spiderq.more[0].listen, queue: "b", ..first };
-        let nothing = Spiderq::default();
-        let none = nothing.cycles().next().unwrap().access;
-        let c = CycleListener {
-            section: 2,
-            listen: &spiderq.more[1].listen,
-            queue: "c",
+        let (_, first) = &cycles[0];
+        assert_eq!((&*first.queue, first.dialect, &*first.user), ("spiderq", Dialect::V1_4, "u"));
+        assert_eq!((first.password.expose(), first.more.len()), ("p", 0));
+        let listen = |index: usize| spiderq.more[index].listen.clone();
+        let b = Spiderq { listen: listen(0), queue: "b".to_owned(), ..first.clone() };
+        let c = Spiderq {
+            listen: listen(1),
+            queue: "c".to_owned(),
             dialect: Dialect::V1_3,
             terminate: false,
             release_on_disconnect: true,
-            access: Access { user: "v", password: Secret::NONE, password_file: Path::new("/p"), ..none },
+            user: "v".to_owned(),
+            password_file: "/p".into(),
+            ..Spiderq::default()
         };
-        assert_eq!(cycles[1..], [b, c]);
+        assert_eq!(cycles[1..], [(1, b), (2, c)]);
         let off = Spiderq { listen: Vec::new(), ..Spiderq::default() };
         assert_eq!(off.cycles().count(), 0);
     }
@@ -413,8 +362,8 @@ mod tests {
 
     fn cycles(text: &str, daemon: &Daemon) -> Vec<Settings> {
         let File { spiderq, zmtp } = toml::from_str(text).unwrap();
-        let configured = Configured { spiderq, zmtp };
-        configured.spiderq.cycles().map(|cycle| configured.cycle_settings(&cycle, daemon).unwrap()).collect()
+        let spiderq = Spiderq { zmtp, ..spiderq };
+        spiderq.cycles().map(|(_, cycle)| cycle.own_settings(daemon).unwrap()).collect()
     }
 
     #[test]
@@ -442,17 +391,18 @@ mod tests {
         };
         for (settings, queue) in cycles(text, &daemon).iter().zip(["a", "b"]) {
             assert_eq!(
-                (&*settings.queue, settings.dialect, &*settings.zmtp),
+                (&*settings.queue, settings.section.dialect.fixed(), &*settings.zmtp),
                 (queue.as_bytes(), Some(wire::Dialect::V1_4), &zmtp)
             );
-            assert_eq!((settings.terminate, settings.release_on_disconnect), (true, true));
-            assert_eq!((settings.frame_bytes_max, settings.lends_max), (1 << 20, 7));
+            let section = &settings.section;
+            assert_eq!((section.terminate, section.release_on_disconnect, section.lends_max), (true, true, 7));
+            assert_eq!(settings.frame_bytes_max(), 1 << 20);
         }
     }
 
     #[test]
     fn the_defaults_are_those_of_a_spiderq_session() {
         let settings = cycles("", &daemon()).remove(0);
-        assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new("spiderq".into())));
+        assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new(Spiderq::default())));
     }
 }

@@ -15,6 +15,8 @@ const BYTES_MAX: usize = 255;
 /// The values of a section's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access<'a> {
+    /// The section's name.
+    pub section: &'static str,
     /// The user that clients must send, with a password; empty for no login.
     pub user: &'a str,
     /// The password.
@@ -27,58 +29,47 @@ pub struct Access<'a> {
     pub curve_clients: &'a [CurvePublicKey],
 }
 
-/// The names of these keys, as `section.key`.
-#[derive(Clone, Copy, Debug)]
-pub struct AccessKeys {
-    /// [`Access::user`].
-    pub user: &'static str,
-    /// [`Access::password`].
-    pub password: &'static str,
-    /// [`Access::password_file`].
-    pub password_file: &'static str,
-    /// [`Access::curve_secret_key_file`].
-    pub curve_secret_key_file: &'static str,
-    /// [`Access::curve_clients`].
-    pub curve_clients: &'static str,
-}
-
 impl Access<'_> {
     /// The mechanism. Reads the files. `random` makes bytes that outsiders cannot guess.
     ///
     /// # Errors
     ///
     /// [`Error::Senseless`], with the key.
-    pub fn mechanism(&self, keys: &AccessKeys, random: fn() -> u64) -> Result<Mechanism, Error> {
-        match (self.plain(keys)?, self.curve(keys, random)?) {
+    pub fn mechanism(&self, random: fn() -> u64) -> Result<Mechanism, Error> {
+        match (self.plain()?, self.curve(random)?) {
             (plain, None) => Ok(plain),
             (Mechanism::Null, Some(server)) => Ok(Mechanism::Curve(Arc::new(server))),
-            _ => Err(Error::senseless(keys.curve_secret_key_file, "must not be given with user: one or the other")),
+            _ => Err(self.senseless("curve_secret_key_file", "must not be given with user: one or the other")),
         }
     }
 
-    fn curve(&self, keys: &AccessKeys, random: fn() -> u64) -> Result<Option<CurveServer>, Error> {
-        let (key, file) = (keys.curve_secret_key_file, self.curve_secret_key_file);
-        let secret = check_secret([key; 2], "", Secret::NONE, file)?;
+    fn senseless(&self, key: &str, reason: impl ToString) -> Error {
+        Error::senseless(format!("{}.{key}", self.section), reason)
+    }
+
+    fn curve(&self, random: fn() -> u64) -> Result<Option<CurveServer>, Error> {
+        let (key, file) = ("curve_secret_key_file", self.curve_secret_key_file);
+        let secret = check_secret(self.section, [key; 2], "", Secret::NONE, file)?;
         if secret.is_empty() && !self.curve_clients.is_empty() {
-            return Err(Error::senseless(keys.curve_clients, "must be given with curve_secret_key_file"));
+            return Err(self.senseless("curve_clients", "must be given with curve_secret_key_file"));
         }
         if secret.is_empty() {
             return Ok(None);
         }
-        let read = |error| Error::senseless(key, format!("{}: {error}", file.display()));
+        let read = |error| self.senseless(key, format!("{}: {error}", file.display()));
         let secret: CurveSecretKey = secret.expose().parse().map_err(read)?;
         Ok(Some(CurveServer::new(secret, self.curve_clients.to_vec(), random)))
     }
 
-    fn plain(&self, keys: &AccessKeys) -> Result<Mechanism, Error> {
-        let files = [keys.password, keys.password_file];
-        let secret = check_secret(files, "password_file", self.password, self.password_file)?;
+    fn plain(&self) -> Result<Mechanism, Error> {
+        let files = ["password", "password_file"];
+        let secret = check_secret(self.section, files, "password_file", self.password, self.password_file)?;
         match (self.user.len(), secret.expose().len()) {
             (0, 0) => Ok(Mechanism::Null),
-            (0, _) => Err(Error::senseless(keys.user, "must be given with a password")),
-            (_, 0) => Err(Error::senseless(keys.password, "must be given with user")),
-            (BYTES_MAX.., _) => Err(Error::senseless(keys.user, "must be shorter than 255 bytes")),
-            (_, BYTES_MAX..) => Err(Error::senseless(keys.password, "must be shorter than 255 bytes")),
+            (0, _) => Err(self.senseless("user", "must be given with a password")),
+            (_, 0) => Err(self.senseless("password", "must be given with user")),
+            (BYTES_MAX.., _) => Err(self.senseless("user", "must be shorter than 255 bytes")),
+            (_, BYTES_MAX..) => Err(self.senseless("password", "must be shorter than 255 bytes")),
             _ => {
                 let login = Login { user: self.user.to_owned().into(), password: secret.expose().to_owned().into() };
                 Ok(Mechanism::Plain(vec![login]))

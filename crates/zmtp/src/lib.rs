@@ -25,7 +25,7 @@ mod registry;
 mod subscriptions;
 pub mod wire;
 
-pub use access::{Access, AccessKeys};
+pub use access::Access;
 pub use config::Zmtp;
 pub use link::Link;
 pub use message::{Envelope, Message, Parts, first_part};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_config::{Error, Override, Period};
-use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
+use windlass_eventmq::config::Eventmq;
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
 use windlass_http::{Configured as ConfiguredHttp, Http, Metrics};
@@ -22,7 +22,7 @@ use windlass_server::door::Door;
 use windlass_server::import::Origins;
 use windlass_session::Listen;
 use windlass_session::protocol::{Daemon, Protocol};
-use windlass_spiderq::config::{Configured as ConfiguredSpiderq, Spiderq};
+use windlass_spiderq::config::Spiderq;
 use windlass_zmtp::Zmtp;
 
 /// The default configuration, with an explanation of every key.
@@ -116,8 +116,8 @@ impl Config {
         vec![
             Arc::new(faktory),
             Arc::new(gearman),
-            Arc::new(ConfiguredSpiderq { spiderq, zmtp: self.zmtp.clone() }),
-            Arc::new(ConfiguredEventmq { eventmq, zmtp: self.zmtp.clone() }),
+            Arc::new(Spiderq { zmtp: self.zmtp.clone(), ..spiderq }),
+            Arc::new(Eventmq { zmtp: self.zmtp.clone(), ..eventmq }),
             Arc::new(self.configured_http()),
         ]
     }
@@ -152,8 +152,8 @@ impl Config {
     }
 
     /// spiderq with its transport.
-    pub(crate) fn spiderq(&self) -> ConfiguredSpiderq {
-        ConfiguredSpiderq { spiderq: self.spiderq.clone(), zmtp: self.zmtp.clone() }
+    pub(crate) fn spiderq(&self) -> Spiderq {
+        Spiderq { zmtp: self.zmtp.clone(), ..self.spiderq.clone() }
     }
 
     /// Serves everything that is served on free ports of this machine.

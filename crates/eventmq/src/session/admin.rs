@@ -64,7 +64,7 @@ impl EventmqSpeaker {
     /// `DISCONNECT`. If the configuration allows it, this stops the daemon, which then sends `KBYE` to all peers.
     /// Otherwise it ends the sender's registration only.
     pub(super) fn disconnect(&mut self, id: &[u8], talk: &mut Talk<'_>) {
-        if self.settings.disconnect && talk.may(Right::Administer) {
+        if self.settings.section.disconnect && talk.may(Right::Administer) {
             self.say(wire::Command::Ack { of: id }, talk);
             talk.stop_daemon(Stop::Now);
         } else {

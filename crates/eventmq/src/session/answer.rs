@@ -33,7 +33,7 @@ impl EventmqSpeaker {
             return;
         }
         let id = Bytes::copy_from_slice(id);
-        if how == Pushed::Attached && self.settings.dedup_ms > 0 {
+        if how == Pushed::Attached && !self.settings.section.dedup.is_zero() {
             talk.ask(Ask::Look { id: id.clone() }, Query::Job(JobRef::Id(job)));
         }
         self.awaited.insert(job, id);

@@ -6,7 +6,7 @@
 
 use windlass_engine::Timestamp;
 
-use super::Settings;
+use crate::config::Eventmq;
 
 /// The timers of one worker or scheduler.
 #[derive(Debug)]
@@ -41,34 +41,37 @@ impl Beat {
     }
 
     /// When it counts as dead.
-    pub(super) fn dead_at(&self, settings: &Settings) -> Timestamp {
-        match settings.heartbeat_timeout_ms {
+    pub(super) fn dead_at(&self, section: &Eventmq) -> Timestamp {
+        match section.heartbeat_timeout.as_ms() {
             0 => Timestamp::NEVER,
             ms => self.heard_at.after_ms(ms),
         }
     }
 
     /// When its next heartbeat is due. `busy`: it has jobs and no credit.
-    pub(super) fn due_at(&self, busy: bool, settings: &Settings) -> Timestamp {
-        let regular = self.said_at.after_ms(settings.heartbeat_ms);
-        if busy && settings.nudge_ms > 0 { regular.min(self.nudge_at(settings)) } else { regular }
+    pub(super) fn due_at(&self, busy: bool, section: &Eventmq) -> Timestamp {
+        let regular = self.said_at.after_ms(section.heartbeat.as_ms());
+        if busy && !section.nudge.is_zero() { regular.min(self.nudge_at(section)) } else { regular }
     }
 
     /// The time of the next nudge. The pause before it is a quarter of the time from the last job to the last
-    /// heartbeat, within `nudge_ms` and `nudge_ms_max`.
-    fn nudge_at(&self, settings: &Settings) -> Timestamp {
+    /// heartbeat, within `nudge` and `nudge_max`.
+    fn nudge_at(&self, section: &Eventmq) -> Timestamp {
         let last = self.said_at.max(self.worked_at);
         let pause_ms = last.ms_since(self.worked_at) / 4;
-        last.after_ms(pause_ms.clamp(settings.nudge_ms, settings.nudge_ms_max.max(settings.nudge_ms)))
+        let (least, most) = (section.nudge.as_ms(), section.nudge_max.max(section.nudge).as_ms());
+        last.after_ms(pause_ms.clamp(least, most))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use windlass_config::Period;
+
     use super::*;
 
-    fn settings() -> Settings {
-        Settings { heartbeat_ms: 3_000, nudge_ms: 10, nudge_ms_max: 1_000, ..Settings::new() }
+    fn section() -> Eventmq {
+        Eventmq { nudge: Period::from_ms(10), ..Eventmq::default() }
     }
 
     #[test]
@@ -77,22 +80,22 @@ mod tests {
         beat.worked(Timestamp(5));
         let mut times = Vec::new();
         while beat.said_at < Timestamp(10_000) {
-            beat.said(beat.due_at(true, &settings()));
+            beat.said(beat.due_at(true, &section()));
             times.push(beat.said_at.0 - 5);
         }
         assert_eq!(times[..9], [10, 20, 30, 40, 50, 62, 77, 96, 120]);
         assert_eq!(times[times.len() - 3..].windows(2).map(|two| two[1] - two[0]).collect::<Vec<_>>(), [1_000, 1_000]);
         assert!(times.len() < 40, "a job of ten seconds is nudged {} times", times.len());
-        assert_eq!(beat.due_at(false, &settings()), beat.said_at.after_ms(3_000));
+        assert_eq!(beat.due_at(false, &section()), beat.said_at.after_ms(3_000));
         beat.worked(Timestamp(12_000));
-        assert_eq!(beat.due_at(true, &settings()), Timestamp(12_010), "and begin anew with the next");
+        assert_eq!(beat.due_at(true, &section()), Timestamp(12_010), "and begin anew with the next");
     }
 
     #[test]
     fn what_is_0_is_never() {
         let beat = Beat::new(Timestamp(0));
-        let off = Settings { nudge_ms: 0, heartbeat_timeout_ms: 0, ..settings() };
+        let off = Eventmq { nudge: Period::from_ms(0), heartbeat_timeout: Period::from_ms(0), ..section() };
         assert_eq!((beat.due_at(true, &off), beat.dead_at(&off)), (Timestamp(3_000), Timestamp::NEVER));
-        assert_eq!(beat.dead_at(&settings()), Timestamp(10_000));
+        assert_eq!(beat.dead_at(&section()), Timestamp(10_000));
     }
 }

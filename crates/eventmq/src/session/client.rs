@@ -8,7 +8,8 @@ use windlass_zmtp::{Message, Ready};
 
 use super::ask::Ask;
 use super::schedule::{new_schedule, schedule_key};
-use super::{EventmqSpeaker, Scheduler, Talk, ignored};
+use super::{EventmqSpeaker, Talk, ignored};
+use crate::config::Scheduler;
 use crate::wire::{Plan, Request};
 
 impl EventmqSpeaker {
@@ -44,7 +45,7 @@ impl EventmqSpeaker {
                 Some(_) | None => Listen::No,
             },
             unique: self.settings.unique(id.clone()),
-            result_keep_ms: self.settings.dedup_ms,
+            result_keep_ms: self.settings.section.dedup.as_ms(),
             ..self.settings.job(request, message)
         };
         talk.ask(Ask::Request { id, listen }, JobCommand::Push(Box::new(job)));
@@ -52,7 +53,7 @@ impl EventmqSpeaker {
 
     /// `SCHEDULE`. For the engine, or for a stock scheduler if so configured.
     pub(super) fn schedule(&self, id: &[u8], plan: &Plan<'_>, message: &Message, talk: &mut Talk<'_>) {
-        if self.settings.scheduler == Scheduler::External {
+        if self.settings.section.scheduler == Scheduler::External {
             return self.forward(message, talk);
         }
         let request = Request { queue: plan.queue, headers: plan.headers, job: plan.job };
@@ -68,7 +69,7 @@ impl EventmqSpeaker {
 
     /// `UNSCHEDULE`. Jobs that were pushed already remain.
     pub(super) fn unschedule(&self, id: &[u8], plan: &Plan<'_>, message: &Message, talk: &mut Talk<'_>) {
-        if self.settings.scheduler == Scheduler::External {
+        if self.settings.section.scheduler == Scheduler::External {
             // Any of them may have the schedule.
             let (schedulers, frames) = (self.settings.directory.schedulers(), Bytes::copy_from_slice(message.frames()));
             self.settings.directory.send_to_other_schedulers(&frames);

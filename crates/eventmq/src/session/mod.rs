@@ -35,7 +35,7 @@ use windlass_zmtp::{Event, Link, Message, Registration, Unsent};
 
 pub(crate) use directory::Address;
 pub use directory::Directory;
-pub use settings::{Scheduler, Settings};
+pub use settings::Settings;
 
 use crate::wire::{Command, Packet, unix_seconds};
 use ask::Ask;
@@ -232,15 +232,17 @@ impl Speaker for EventmqSpeaker {
     fn tick(&mut self, talk: &mut Talk<'_>) {
         let (now, busy) = (talk.now(), self.is_busy());
         match &self.beat {
-            Some(beat) if beat.dead_at(&self.settings) <= now => talk.end(Reason::TimedOut("heartbeat_timeout")),
-            Some(beat) if beat.due_at(busy, &self.settings) <= now => self.heartbeat(talk),
+            Some(beat) if beat.dead_at(&self.settings.section) <= now => {
+                talk.end(Reason::TimedOut("heartbeat_timeout"))
+            }
+            Some(beat) if beat.due_at(busy, &self.settings.section) <= now => self.heartbeat(talk),
             Some(_) | None => {}
         }
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let beat = self.beat.as_ref()?;
-        Some(beat.due_at(self.is_busy(), &self.settings).min(beat.dead_at(&self.settings)))
+        Some(beat.due_at(self.is_busy(), &self.settings.section).min(beat.dead_at(&self.settings.section)))
     }
 
     fn reset_liveness(&mut self, now: Timestamp) {

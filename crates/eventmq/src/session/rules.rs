@@ -21,14 +21,16 @@ impl Settings {
             meta: message.view(headers.0),
             retry: self.retry(headers),
             retry_default: !headers.says_retry(),
-            lease_ms: headers.timeout_secs().map(|s| s.saturating_mul(1_000).saturating_add(self.timeout_grace_ms)),
+            lease_ms: headers
+                .timeout_secs()
+                .map(|s| s.saturating_mul(1_000).saturating_add(self.section.timeout_grace.as_ms())),
             ..NewJob::new(Protocol::EVENTMQ, message.view(queue), message.keep(job))
         }
     }
 
-    /// Requests with the same identifier are the same job until it ends, and for `dedup_ms` after its end.
+    /// Requests with the same identifier are the same job until it ends, and for `dedup` after its end.
     pub(super) fn unique(&self, id: Bytes) -> Option<Unique> {
-        let until = if self.dedup_ms > 0 { KeyUntil::Gone } else { KeyUntil::End };
+        let until = if self.section.dedup.is_zero() { KeyUntil::End } else { KeyUntil::Gone };
         (!id.is_empty()).then_some(Unique { key: id, clash: Clash::Attach, until })
     }
 
@@ -37,10 +39,10 @@ impl Settings {
     fn retry(&self, headers: Headers<'_>) -> Retry {
         let guarantee = headers.guarantee();
         let failures_max = match headers.retry_count() {
-            0 if self.keep_failed || guarantee => -1,
+            0 if self.section.keep_failed || guarantee => -1,
             count => i32::try_from(count).unwrap_or(i32::MAX),
         };
-        Retry { failures_max, losses_max: if guarantee { 0 } else { self.losses_max }, backoff: Backoff::None }
+        Retry { failures_max, losses_max: if guarantee { 0 } else { self.section.losses_max }, backoff: Backoff::None }
     }
 }
 
@@ -55,12 +57,16 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use windlass_config::Period;
+
     use super::*;
+    use crate::config::Eventmq;
 
     #[test]
     fn headers_set_the_terms_of_a_job() {
-        let settings = Settings { losses_max: 3, timeout_grace_ms: 500, ..Settings::new() };
-        let careless = Settings { keep_failed: false, ..settings.clone() };
+        let section = Eventmq { losses_max: 3, timeout_grace: Period::from_ms(500), ..Eventmq::default() };
+        let careless = Settings::new(Eventmq { keep_failed: false, ..section.clone() });
+        let settings = Settings::new(section);
         let table: [(&str, &Settings, i32, u32, Option<u64>); 7] = [
             ("", &settings, -1, 3, None),
             ("", &careless, 0, 3, None),
@@ -88,7 +94,10 @@ mod tests {
     #[test]
     fn results_that_match_failure_values_are_failures() {
         let patterns = vec![Bytes::from_static(b"Error*"), Bytes::from_static(b"false")];
-        let settings = Settings { failure_values: [(Bytes::from_static(b"q"), patterns)].into(), ..Settings::new() };
+        let settings = Settings {
+            failure_values: [(Bytes::from_static(b"q"), patterns)].into(),
+            ..Settings::new(Eventmq::default())
+        };
         let table = [
             ("q", r#"{"value": "Error: no"}"#, Some("Error: no")),
             ("q", r#"{"value": "no Error"}"#, None),
@@ -105,13 +114,13 @@ mod tests {
 
     #[test]
     fn a_request_without_identifier_has_no_key() {
-        let settings = Settings::new();
+        let settings = Settings::new(Eventmq::default());
         assert_eq!(settings.unique(Bytes::new()), None);
         assert_eq!(
             settings.unique("a".into()).map(|unique| (unique.key, unique.until)),
             Some(("a".into(), KeyUntil::End))
         );
-        let window = Settings { dedup_ms: 1, ..settings };
+        let window = Settings::new(Eventmq { dedup: Period::from_ms(1), ..Eventmq::default() });
         assert_eq!(window.unique("a".into()).map(|unique| unique.until), Some(KeyUntil::Gone));
     }
 }

@@ -61,7 +61,8 @@ impl EventmqSpeaker {
     /// A subscription to a queue. Weights are shifted, so that negative ones keep their order.
     fn subscription(&self, queue: &Queue) -> Subscription {
         let weight = queue.weight.clamp(i32::MIN.into(), i32::MAX.into()) - i64::from(i32::MIN);
-        let is_fallback = !self.settings.fallback.is_empty() && self.settings.fallback == queue.name;
+        let fallback = &self.settings.section.fallback;
+        let is_fallback = !fallback.is_empty() && fallback.as_bytes() == queue.name;
         Subscription {
             queue: Bytes::copy_from_slice(&queue.name),
             weight: u32::try_from(weight).unwrap_or(u32::MAX),
@@ -80,9 +81,9 @@ impl EventmqSpeaker {
     /// Sends new credits to the engine, once for all messages that were read.
     pub(super) fn lend_credits(&mut self, talk: &mut Talk<'_>) {
         let Role::Worker(listed) = &self.role else { return };
-        let credits = self.credits.lend(self.held.len(), self.settings.jobs_max);
+        let credits = self.credits.lend(self.held.len(), self.settings.section.jobs_max);
         if credits > 0 {
-            talk.send(TakeCommand::Credit { credits, select: self.settings.select });
+            talk.send(TakeCommand::Credit { credits, select: self.settings.section.order.select() });
         }
         listed.set_slots(self.credits.open());
     }
@@ -96,7 +97,7 @@ impl EventmqSpeaker {
         };
         self.credits.spend();
         listed.set_slots(self.credits.open());
-        let body = match message(&self.settings.bridge, &(&job).into(), self.settings.binary_workers) {
+        let body = match message(&self.settings.bridge, &(&job).into(), self.settings.section.binary_workers) {
             Ok(body) => body,
             Err(misfit) => {
                 // EventMQ cannot express this job: return it for workers of other protocols, and keep the credit.

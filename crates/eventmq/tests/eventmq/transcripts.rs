@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use windlass_engine::{Limits, Select, Timestamp};
+use windlass_config::Period;
+use windlass_engine::{Limits, Timestamp};
+use windlass_eventmq::config::{Eventmq, Order};
 use windlass_eventmq::session::{EventmqSpeaker, Settings};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{Framing, MemoryWire, Scene, Transcript, ZmtpWire};
@@ -44,25 +46,26 @@ fn wire(scene: &Scene) -> MemoryWire<'_> {
 /// Keys and values as in the daemon's configuration; times are in milliseconds. Unless a scene sets a time-out, no peer
 /// counts as dead.
 fn settings(scene: &Scene) -> Settings {
-    let mut settings = Settings { heartbeat_timeout_ms: 0, nudge_ms: 0, ..Settings::new() };
+    let none = Period::from_ms(0);
+    let mut section = Eventmq { heartbeat_timeout: none, nudge: none, ..Eventmq::default() };
     for (key, value) in &scene.settings {
-        let number = || value.parse().unwrap();
+        let time = || Period::from_ms(value.parse().unwrap());
         match (key.as_str(), value.as_str()) {
-            ("binary_workers", on) => settings.binary_workers = on.parse().unwrap(),
-            ("disconnect", on) => settings.disconnect = on.parse().unwrap(),
-            ("heartbeat_timeout", _) => settings.heartbeat_timeout_ms = number(),
-            ("nudge", _) => settings.nudge_ms = number(),
-            ("lease", _) => settings.lease_ms = number(),
-            ("timeout_grace", _) => settings.timeout_grace_ms = number(),
-            ("dedup", _) => settings.dedup_ms = number(),
-            ("jobs_max", jobs) => settings.jobs_max = jobs.parse().unwrap(),
-            ("losses_max", losses) => settings.losses_max = losses.parse().unwrap(),
-            ("order", "inform") => settings.select = Select::ListOrder,
-            ("fallback", name) => settings.fallback = name.trim_matches('"').to_owned().into(),
-            ("keep_failed", on) => settings.keep_failed = on.parse().unwrap(),
+            ("binary_workers", on) => section.binary_workers = on.parse().unwrap(),
+            ("disconnect", on) => section.disconnect = on.parse().unwrap(),
+            ("heartbeat_timeout", _) => section.heartbeat_timeout = time(),
+            ("nudge", _) => section.nudge = time(),
+            ("lease", _) => section.lease = time(),
+            ("timeout_grace", _) => section.timeout_grace = time(),
+            ("dedup", _) => section.dedup = time(),
+            ("jobs_max", jobs) => section.jobs_max = jobs.parse().unwrap(),
+            ("losses_max", losses) => section.losses_max = losses.parse().unwrap(),
+            ("order", "inform") => section.order = Order::Inform,
+            ("fallback", name) => name.trim_matches('"').clone_into(&mut section.fallback),
+            ("keep_failed", on) => section.keep_failed = on.parse().unwrap(),
             ("rights", _) => {}
             other => panic!("{}: no setting {other:?}", scene.name),
         }
     }
-    settings
+    Settings::new(section)
 }

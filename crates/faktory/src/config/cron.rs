@@ -11,6 +11,7 @@ use windlass_engine::{NewSchedule, Timestamp};
 use windlass_session::cron;
 use windlass_session::protocol::Schedules;
 
+use super::Faktory;
 use crate::session::Settings;
 
 /// The key of the entries.
@@ -72,7 +73,7 @@ impl Cron {
     ///
     /// What is wrong with the entry.
     pub fn check(&self) -> Result<(), String> {
-        self.schedule(&Settings::new(Timestamp(0)), String::new()).map(drop)
+        self.schedule(&Settings::new(Faktory::default(), Timestamp(0)), String::new()).map(drop)
     }
 
     fn schedule(&self, settings: &Settings, name: String) -> Result<NewSchedule, String> {
@@ -97,16 +98,17 @@ impl Cron {
 /// # Errors
 ///
 /// [`Error::Senseless`]: an entry is invalid, or no client could push its job.
-pub(super) fn schedules(entries: &[Cron], settings: &Settings) -> Result<Schedules, Error> {
+pub(super) fn schedules(section: &Faktory) -> Result<Schedules, Error> {
+    let settings = Settings::new(section.clone(), Timestamp(0));
     let mut namesakes = BTreeMap::new();
     let mut schedules = Schedules { key: KEY, entries: Vec::new() };
-    for (entry, number) in entries.iter().zip(1..) {
+    for (entry, number) in section.cron.iter().zip(1..) {
         let fields: Vec<&str> = entry.schedule.split_whitespace().collect();
         // The arguments are not part of the name: they may change, and it is still the same schedule.
         let name = format!("{} {}", entry.job.jobtype, fields.join(" "));
         let namesake = namesakes.entry(name.clone()).and_modify(|count| *count += 1).or_insert(1);
         let name = if *namesake == 1 { name } else { format!("{name} ({namesake})") };
-        let schedule = entry.schedule(settings, name);
+        let schedule = entry.schedule(&settings, name);
         schedules.entries.push(schedule.map_err(|reason| Error::senseless(KEY, entry.mistake(number, &reason)))?);
     }
     Ok(schedules)

@@ -112,28 +112,16 @@ impl Faktory {
     pub fn settings(&self, daemon: &Daemon) -> Result<Settings, Error> {
         let password = self.secret().map_err(|error| Error::senseless("faktory.password_file", error))?;
         Ok(Settings {
-            line_bytes_max: self.line_bytes_max.bytes(),
-            password,
-            description: self.description.clone(),
-            batch_open_ms: self.batch_open_max.as_ms(),
-            fetch_wait_ms: self.fetch_wait.as_ms(),
-            handshake_ms: self.hello_timeout.as_ms(),
-            connections_max: if self.connections_max == 0 { usize::MAX } else { self.connections_max },
             memory_mb: daemon.memory_mb,
             clock_ns: daemon.wall_ns,
             bridge: Arc::clone(&daemon.bridge),
-            ..self.push_settings((daemon.now)())
+            ..Settings::new(Self { password, ..self.clone() }, (daemon.now)())
         })
     }
 
-    /// The settings that count for a job that is pushed.
-    fn push_settings(&self, started_at: Timestamp) -> Settings {
-        Settings {
-            reserve_min_s: self.reserve_min.as_ms() / 1_000,
-            reserve_max_s: i64::try_from(self.reserve_max.as_ms() / 1_000).unwrap_or(i64::MAX),
-            unique_args_bytes_max: self.unique_args_bytes_max.bytes(),
-            ..Settings::new(started_at)
-        }
+    /// The longest reservation in seconds: of `reserve_for`, and from a TRACK SET on.
+    pub(crate) fn reserve_max_s(&self) -> i64 {
+        i64::try_from(self.reserve_max.as_ms() / 1_000).unwrap_or(i64::MAX)
     }
 }
 
@@ -167,7 +155,8 @@ impl Protocol for Faktory {
         ])?;
         within("faktory.line_bytes_max", self.line_bytes_max, FRAME_BYTES_MIN, FRAME_BYTES_CEILING)?;
         check_secret(
-            ["faktory.password", "faktory.password_file"],
+            "faktory",
+            ["password", "password_file"],
             "faktory.password_file",
             &self.password,
             &self.password_file,
@@ -208,13 +197,13 @@ impl Protocol for Faktory {
     }
 
     fn schedules(&self) -> Result<Option<Schedules>, Error> {
-        cron::schedules(&self.cron, &self.push_settings(Timestamp(0))).map(Some)
+        cron::schedules(self).map(Some)
     }
 
     fn call(&self, queue: &str, jobtype: &str, argument: &str) -> Option<Result<NewJob, String>> {
         let [queue, jobtype] = [queue, jobtype].map(|text| serde_json::Value::from(text).to_string());
         let unit = format!(r#"{{"queue":{queue},"jobtype":{jobtype},"args":[{argument}]}}"#);
-        Some(self.push_settings(Timestamp(0)).template(&unit).map_err(|error| error.to_string()))
+        Some(Settings::new(self.clone(), Timestamp(0)).template(&unit).map_err(|error| error.to_string()))
     }
 
     fn throttles(&self) -> Option<(&'static str, &Throttles)> {
@@ -227,20 +216,11 @@ impl Protocol for Faktory {
 
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
         let settings = Arc::new(self.settings(daemon)?);
-        let guarded = !settings.password.is_empty();
+        let guarded = !settings.section.password.is_empty();
         let pages = pages(&settings);
         let shared = Arc::<Shared>::clone(&settings.shared);
-        let (sessions, listen) = (sessions(settings, daemon), self.listen.clone());
-        Ok(vec![Endpoint {
-            name: self.name(),
-            listen,
-            sessions,
-            guarded,
-            is_admin: |_| false,
-            publications: None,
-            pages,
-            shared,
-        }])
+        let endpoint = Endpoint::new(self.name(), self.listen.clone(), sessions(settings, daemon), shared);
+        Ok(vec![Endpoint { guarded, pages, ..endpoint }])
     }
 
     fn renewed(&self, daemon: &Daemon, running: &Endpoint) -> Result<Option<SessionFactory>, Error> {

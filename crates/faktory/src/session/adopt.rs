@@ -7,8 +7,8 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use windlass_engine::{Holder, JobState, Lease, NewJob, OnExpiry, Past, Timestamp, Token};
 
-use super::Settings;
-use super::push::{Pushed, failures, new_job, readable};
+use super::push::{Pushed, failures, new_job};
+use super::{Settings, readable};
 use crate::wire::{TimeError, Unit, UnitError, json, parse_time};
 
 /// A job's state on the other server, with the time that belongs to it.
@@ -54,7 +54,7 @@ impl Settings {
     ///
     /// PUSH would reject the job.
     pub fn adopt(&self, now: Timestamp, text: &[u8], standing: Standing) -> Result<NewJob, Unfit> {
-        let limit = self.line_bytes_max;
+        let limit = self.section.line_bytes_max.bytes();
         if text.len() > limit {
             return Err(Unfit::TooLarge { bytes: text.len(), limit });
         }
@@ -121,13 +121,16 @@ fn time(text: &str) -> Option<Timestamp> {
 mod tests {
     use windlass_engine::{Backoff, Expiry, KeyUntil, Protocol, Retry};
 
+    use windlass_config::ByteSize;
+
     use super::*;
+    use crate::config::Faktory;
 
     const NOW: Timestamp = Timestamp(1_795_300_000_000);
     const QUEUED: &str = r#"{"retry":3,"failure":{"failed_at":"2026-11-21T03:00:00Z","next_at":"2026-11-21T03:00:20Z","message":"no","errtype":"E","retry_count":1,"remaining":2},"custom":{"n":12345678901234567890},"jid":"jid00000001","queue":"q","jobtype":"T","created_at":"2026-11-21T03:59:09.366883261Z","enqueued_at":"2026-11-21T03:59:09.367045193Z","args":[1.0,"<"]}"#;
 
     fn adopt(text: &str, standing: Standing) -> Result<NewJob, Unfit> {
-        Settings::new(NOW).adopt(NOW, text.as_bytes(), standing)
+        Settings::new(Faktory::default(), NOW).adopt(NOW, text.as_bytes(), standing)
     }
 
     #[test]
@@ -173,7 +176,7 @@ mod tests {
 
     #[test]
     fn jobs_that_push_would_reject_are_errors() {
-        let small = Settings { line_bytes_max: 9, ..Settings::new(NOW) };
+        let small = Settings::new(Faktory { line_bytes_max: ByteSize(9), ..Faktory::default() }, NOW);
         let error = small.adopt(NOW, QUEUED.as_bytes(), Standing::Queued).unwrap_err();
         assert_eq!(error.to_string(), format!("a job of {} bytes, faktory.line_bytes_max is 9", QUEUED.len()));
         let table = [

@@ -8,14 +8,11 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_engine::{
-    BatchCommand, BatchView, CallbackState, NewBatch, NewJob, Protocol, Query, Refusal, Reply, Thing,
-};
+use windlass_engine::{BatchCommand, BatchView, CallbackState, NewBatch, NewJob, Protocol, Query, Reply};
 
 use super::ask::Ask;
-use super::push::{Pushed, new_job, readable};
-use super::refusal;
-use super::{Answer, FaktorySpeaker, Talk};
+use super::push::{Pushed, new_job};
+use super::{FaktorySpeaker, Talk, readable};
 use crate::wire::{
     self, BatchText, Unit, UnitError, batch_name, callback_custom, echo, reply, time_text, time_text_ns,
 };
@@ -25,18 +22,18 @@ impl FaktorySpeaker {
         match verb.as_ref() {
             b"NEW" => match self.new_batch(Pushed::at(talk), rest) {
                 Ok(batch) => {
-                    let (bid, parent) = (batch.name.clone(), batch.parent.clone());
-                    talk.ask(Ask::Batch { bid: bid.clone(), said: Some(bid), parent }, BatchCommand::New(batch));
+                    let bid = batch.parent.clone().unwrap_or_default();
+                    talk.ask(Ask::Batch { bid, said: Some(batch.name.clone()) }, BatchCommand::New(batch));
                 }
                 Err(error) => reply::error(error.to_string(), talk.bytes()),
             },
             b"OPEN" => {
-                let ask = Ask::Batch { bid: rest.clone(), said: Some(rest.clone()), parent: None };
-                let hold_ms = self.settings.batch_open_ms;
+                let ask = Ask::Batch { bid: rest.clone(), said: Some(rest.clone()) };
+                let hold_ms = self.settings.section.batch_open_max.as_ms();
                 talk.ask(ask, BatchCommand::Open { batch: rest.clone(), hold_ms });
             }
             b"COMMIT" => {
-                let ask = Ask::Batch { bid: rest.clone(), said: None, parent: None };
+                let ask = Ask::Batch { bid: rest.clone(), said: None };
                 talk.ask(ask, BatchCommand::Commit { batch: rest.clone() });
             }
             b"STATUS" => talk.ask(Ask::BatchStatus(rest.clone()), Query::Batch { batch: rest.clone() }),
@@ -57,7 +54,7 @@ impl FaktorySpeaker {
             name: bid.clone().into(),
             about: description.into(),
             meta: Bytes::copy_from_slice(&(self.settings.clock_ns)().to_le_bytes()),
-            expires_ms: self.settings.batch_open_ms,
+            expires_ms: self.settings.section.batch_open_max.as_ms(),
         }))
     }
 
@@ -92,32 +89,11 @@ impl FaktorySpeaker {
         hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    pub(super) fn batched(bid: &[u8], said: Option<&Bytes>, answer: &Answer, talk: &mut Talk<'_>) {
-        match (answer, said) {
-            (Ok(_), Some(said)) => reply::bulk(said, talk.bytes()),
-            (Ok(_), None) => reply::ok(talk.bytes()),
-            (Err(why), _) => refused(bid, *why, talk),
+    pub(super) fn batch_looked(reply: &Reply, talk: &mut Talk<'_>) {
+        match reply {
+            Reply::Batch(batch) => reply::bulk(&text(batch), talk.bytes()),
+            _ => reply::null(talk.bytes()),
         }
-    }
-
-    pub(super) fn batch_looked(bid: &[u8], answer: &Answer, talk: &mut Talk<'_>) {
-        match answer {
-            Ok(Reply::Batch(batch)) => reply::bulk(&text(batch), talk.bytes()),
-            Ok(_) => reply::null(talk.bytes()),
-            Err(why) => refused(bid, *why, talk),
-        }
-    }
-}
-
-/// The error text for an unknown batch.
-pub(super) fn no_such(bid: &[u8]) -> String {
-    format!("No such batch {}", readable(echo(bid)))
-}
-
-fn refused(bid: &[u8], why: Refusal, talk: &mut Talk<'_>) {
-    match why == Refusal::NotFound(Thing::Batch) {
-        true => reply::error(no_such(bid), talk.bytes()),
-        false => refusal::write(why, talk.bytes()),
     }
 }
 

@@ -6,13 +6,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use windlass_engine::{JobCommand, Refusal, Thing};
+use windlass_engine::JobCommand;
 
 use super::ask::Ask;
-use super::batch::no_such;
-use super::push::{Pushed, new_job, readable};
-use super::refusal;
-use super::{Answer, FaktorySpeaker, Talk, Task};
+use super::push::{Pushed, new_job};
+use super::{FaktorySpeaker, Talk, Task, readable};
 use crate::wire::{List, Unit, reply, texts_object};
 
 /// Jobs in one part of a list.
@@ -74,13 +72,12 @@ impl FaktorySpeaker {
         self.task = Some(Task::Bulk(bulk));
     }
 
-    pub(super) fn listed(&mut self, jid: Bytes, bid: Option<Bytes>, answer: &Answer, talk: &mut Talk<'_>) {
+    /// `wrong`: why this job was refused.
+    pub(super) fn listed(&mut self, jid: Bytes, wrong: Option<String>, talk: &mut Talk<'_>) {
         let Some(Task::Bulk(mut bulk)) = self.task.take() else { return };
         bulk.open -= 1;
-        match (answer, bid) {
-            (Ok(_), _) => {}
-            (Err(Refusal::NotFound(Thing::Batch)), Some(bid)) => bulk.is_wrong(jid, no_such(&bid)),
-            (Err(why), _) => bulk.is_wrong(jid, refusal::text(*why)),
+        if let Some(wrong) = wrong {
+            bulk.is_wrong(jid, wrong);
         }
         self.go_on(bulk, talk);
     }

@@ -6,7 +6,7 @@
 use windlass_engine::{BulkCommand, Cursor, Protocol, Reply};
 
 use super::ask::Ask;
-use super::{Answer, FaktorySpeaker, Talk, refusal};
+use super::{FaktorySpeaker, Talk};
 use crate::wire::reply;
 
 /// Jobs, batches or queues removed in one visit.
@@ -17,11 +17,10 @@ impl FaktorySpeaker {
         talk.ask(Ask::Flush, BulkCommand::Flush { protocol: Protocol::FAKTORY, after, limit: PAGE_ROWS });
     }
 
-    pub(super) fn flush_step(answer: &Answer, talk: &mut Talk<'_>) {
-        match answer {
-            Ok(Reply::Mutated { next: Some(after), .. }) => Self::flush(*after, talk),
-            Ok(_) => reply::ok(talk.bytes()),
-            Err(why) => refusal::write(*why, talk.bytes()),
+    pub(super) fn flush_step(reply: &Reply, talk: &mut Talk<'_>) {
+        match reply {
+            Reply::Mutated { next: Some(after), .. } => Self::flush(*after, talk),
+            _ => reply::ok(talk.bytes()),
         }
     }
 }

@@ -23,13 +23,13 @@ pub(super) struct Handshake {
 
 impl Handshake {
     pub(super) fn new(settings: &Settings, rng: [u64; 2]) -> Self {
-        let challenge = (!settings.password.is_empty()).then(|| Challenge::new(rng));
+        let challenge = (!settings.section.password.is_empty()).then(|| Challenge::new(rng));
         Self { challenge, deadline: None }
     }
 
     /// Sends HI.
     pub(super) fn begin(&mut self, settings: &Settings, talk: &mut Talk<'_>) {
-        self.deadline = Some(talk.now().after_ms(settings.handshake_ms));
+        self.deadline = Some(talk.now().after_ms(settings.section.hello_timeout.as_ms()));
         talk.bytes().extend_from_slice(hi(self.challenge.as_ref()).as_bytes());
     }
 
@@ -45,14 +45,14 @@ impl FaktorySpeaker {
             return talk.end(Reason::Protocol("no HELLO".to_owned()));
         };
         if let Some(challenge) = &handshake.challenge
-            && !password_matches(self.settings.password.expose(), challenge, &hello)
+            && !password_matches(self.settings.section.password.expose(), challenge, &hello)
         {
             reply::error("Invalid password", talk.bytes());
             return talk.end(Reason::WrongPassword);
         }
         reply::ok(talk.bytes());
         let (counted, connections) = Counted::new(&self.settings.shared);
-        if connections > self.settings.connections_max {
+        if (1..connections).contains(&self.settings.section.connections_max) {
             reply::error(format!("too many connections: {connections}"), talk.bytes());
             return talk.end(Reason::Limit("connections_max"));
         }

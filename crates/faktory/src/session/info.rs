@@ -8,58 +8,31 @@
 //! INFO does not delay other clients, however many queues there are: it reads and writes them a page at a time, and
 //! sends the reply in parts. Other clients get their turn between two parts.
 
-use std::collections::{BTreeMap, btree_map};
-
-use bytes::Bytes;
 use windlass_engine::{
     Cursor, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, Query, QueueKind, QueueRow, Reply, Stats, Timestamp,
 };
 
-use super::ask::Ask;
-use super::{Answer, FAKTORY_VERSION, FaktorySpeaker, Settings, Talk, refusal};
+use super::ask::{Ask, Gathered, Leaving};
+use super::{FAKTORY_VERSION, FaktorySpeaker, Settings, Talk};
 use crate::wire::{Chore, InfoText, is_queue_name, queue_member, reply};
 
 /// Bytes of queues in one part of the reply.
 const PART_BYTES: usize = 64 * 1024;
-
-/// The counters read so far.
-#[derive(Debug, Default)]
-pub struct Gathered {
-    stats: Stats,
-    queues: u64,
-    waiting: u64,
-    waiting_in_default: u64,
-    /// The text of each queue read so far, sorted by name as on deployed servers.
-    members: BTreeMap<Bytes, Box<[u8]>>,
-    /// Bytes of these texts, each with a comma.
-    bytes: usize,
-}
-
-/// A reply that is being sent.
-#[derive(Debug)]
-pub struct Leaving {
-    members: btree_map::IntoValues<Bytes, Box<[u8]>>,
-    end: String,
-}
 
 impl FaktorySpeaker {
     pub(super) fn info(talk: &mut Talk<'_>) {
         talk.ask(Ask::Info(Box::default()), Query::Stats);
     }
 
-    pub(super) fn info_step(&self, mut gathered: Box<Gathered>, answer: Answer, talk: &mut Talk<'_>) {
-        let after = match answer {
-            Ok(Reply::Stats(stats)) => {
-                gathered.stats = *stats;
-                Some(Cursor::default())
-            }
-            Ok(Reply::Queues { rows, next, .. }) => {
-                rows.iter().for_each(|row| gathered.add(row));
-                next
-            }
-            Ok(_) => None,
-            Err(why) => return refusal::write(why, talk.bytes()),
-        };
+    pub(super) fn info_step(&self, mut gathered: Box<Gathered>, reply: Reply, talk: &mut Talk<'_>) {
+        let mut after = None;
+        if let Reply::Stats(stats) = reply {
+            gathered.stats = *stats;
+            after = Some(Cursor::default());
+        } else if let Reply::Queues { rows, next, .. } = reply {
+            rows.iter().for_each(|row| gathered.add(row));
+            after = next;
+        }
         match after {
             Some(after) => {
                 talk.ask(Ask::Info(gathered), Query::Queues { after, limit: u32::MAX });
@@ -107,7 +80,7 @@ pub(super) fn info_text<'a>(
     let ours = stats.of(Protocol::FAKTORY);
     let ProtocolStats { totals, .. } = ours;
     let jobs = |state: JobStateKind| ours.places.get(state as usize).copied().unwrap_or_default();
-    let Settings { shared, description, memory_mb, .. } = settings;
+    let Settings { section, shared, memory_mb, .. } = settings;
     InfoText {
         now_ms: wall.0,
         queues: *queues,
@@ -120,7 +93,7 @@ pub(super) fn info_text<'a>(
         workers: Chore { size: stats.workers.into(), done: totals.workers_lost },
         total_failures: totals.failed,
         total_processed: totals.succeeded + totals.failed,
-        description,
+        description: &section.description,
         faktory_version: FAKTORY_VERSION,
         windlass_version: env!("CARGO_PKG_VERSION"),
         uptime_s: shared.uptime_s(now),

@@ -8,10 +8,8 @@ use bytes::Bytes;
 use windlass_engine::{JobCommand, JobStateKind, JobView, Query, Reply, Unfit};
 
 use super::ask::Ask;
-use super::fetch::{Source, job_ref};
-use super::push::readable;
-use super::shown::{source, whole};
-use super::{Answer, FaktorySpeaker, Talk, refusal};
+use super::shown::{Source, source, whole};
+use super::{FaktorySpeaker, Talk, job_ref, readable};
 use crate::bridge::result;
 use crate::wire::{JobText, Text, echo, reply};
 use windlass_bridge::Bridge;
@@ -26,15 +24,9 @@ impl FaktorySpeaker {
         }
     }
 
-    pub(super) fn looked(&self, answer: &Answer, talk: &mut Talk<'_>) {
-        match answer {
-            Ok(Reply::Looked { job: Some(view), .. }) => {
-                let text = job_text(&self.settings.bridge, view, talk.skew_ms());
-                reply::bulk(&text, talk.bytes());
-            }
-            Ok(_) => reply::null(talk.bytes()),
-            Err(why) => refusal::write(*why, talk.bytes()),
-        }
+    pub(super) fn looked(&self, reply: &Reply, talk: &mut Talk<'_>) {
+        let Reply::Looked { job: Some(view), .. } = reply else { return reply::null(talk.bytes()) };
+        reply::bulk(&job_text(&self.settings.bridge, view, talk.skew_ms()), talk.bytes());
     }
 }
 

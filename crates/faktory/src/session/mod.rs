@@ -29,17 +29,18 @@ pub(crate) mod shown;
 mod track;
 mod work;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Cursor, Notice, Protocol, Refusal, Reply, TakeCommand, Timestamp};
+use windlass_engine::{ClientInfo, Cursor, JobId, JobRef, Notice, Protocol, Refusal, Reply, TakeCommand, Timestamp};
 use windlass_session::{Conversation, Read, Reason, Speaker};
 
 pub use adopt::{Standing, Unfit};
 pub use pages::pages;
 pub use settings::{FAKTORY_VERSION, Settings, Shared};
 
-use crate::wire::{Lines, Request, echo, reply};
+use crate::wire::{Lines, Request, echo, number_of, reply};
 use ask::Ask;
 use handshake::Handshake;
 use settings::Counted;
@@ -68,9 +69,6 @@ pub struct FaktorySpeaker {
     task: Option<Task>,
 }
 
-/// The engine's answer to a command.
-type Answer = Result<Reply, Refusal>;
-
 /// A command that asks several questions at once.
 #[derive(Debug)]
 enum Task {
@@ -78,7 +76,7 @@ enum Task {
     Bulk(Box<bulk::Bulk>),
     /// QUEUE PAUSE or RESUME, with the number of replies that are due. It ends with the last one or with the first
     /// refusal, and ignores the others.
-    Pause(Box<queues::Queues>, usize),
+    Pause(Box<ask::Queues>, usize),
     /// QUEUE LATENCY.
     Latency(Box<queues::Latency>),
 }
@@ -139,7 +137,7 @@ impl FaktorySpeaker {
     fn line_bytes_max(&self) -> usize {
         match self.handshake {
             Some(_) => handshake::HELLO_BYTES_MAX,
-            None => self.settings.line_bytes_max,
+            None => self.settings.section.line_bytes_max.bytes(),
         }
     }
 }
@@ -174,26 +172,29 @@ impl Speaker for FaktorySpeaker {
     }
 
     fn reply(&mut self, ask: Ask, reply: Reply, talk: &mut Talk<'_>) {
-        let answer = if let Reply::Refused(why) = reply { Err(why) } else { Ok(reply) };
+        if let Reply::Refused(why) = reply {
+            return self.refuse(ask, why, talk);
+        }
         match ask {
-            Ask::Push { bid } => Self::pushed(bid.as_deref(), &answer, talk),
-            Ask::Finish => Self::finished(&answer, talk),
-            Ask::Report(jid) => Self::reported(&jid, &answer, talk),
-            Ask::Batch { bid, said, parent } => Self::batched(&parent.unwrap_or(bid), said.as_ref(), &answer, talk),
-            Ask::Beat(wid) => Self::beaten(&wid, &answer, talk),
-            Ask::Listed { jid, bid } => self.listed(jid, bid, &answer, talk),
-            Ask::Age(queue) => self.age(&queue, &answer, talk),
-            Ask::Fetch(fetch) => self.fetched(fetch, &answer, talk),
-            Ask::Info(gathered) => self.info_step(gathered, answer, talk),
+            Ask::Push { .. } | Ask::Finish | Ask::Report(_) => reply::ok(talk.bytes()),
+            Ask::Batch { said, .. } => match said {
+                Some(said) => reply::bulk(&said, talk.bytes()),
+                None => reply::ok(talk.bytes()),
+            },
+            Ask::Beat(_) => Self::beaten(&reply, talk),
+            Ask::Listed { jid, .. } => self.listed(jid, None, talk),
+            Ask::Age(queue) => self.age(queue, &reply, talk),
+            Ask::Fetch(fetch) => self.fetched(fetch, &reply, talk),
+            Ask::Info(gathered) => self.info_step(gathered, reply, talk),
             Ask::Leaving(leaving) => Self::go_on_with_info(leaving, talk),
-            Ask::Queues(queues) => self.queues_listed(queues, answer, talk),
-            Ask::Pause => self.paused(&answer, talk),
-            Ask::Remove(queues, queue) => self.queue_removed(queues, queue, &answer, talk),
-            Ask::Flush => Self::flush_step(&answer, talk),
-            Ask::Mutate(mutating) => Self::mutate_step(mutating, &answer, talk),
-            Ask::Look => self.looked(&answer, talk),
-            Ask::Track(jid) => Self::tracked(&jid, &answer, talk),
-            Ask::BatchStatus(bid) => Self::batch_looked(&bid, &answer, talk),
+            Ask::Queues(queues) => self.queues_listed(queues, reply, talk),
+            Ask::Pause => self.paused(talk),
+            Ask::Remove(queues, queue) => self.queue_removed(queues, queue, &reply, talk),
+            Ask::Flush => Self::flush_step(&reply, talk),
+            Ask::Mutate(mutating) => Self::mutate_step(mutating, &reply, talk),
+            Ask::Look => self.looked(&reply, talk),
+            Ask::Track(jid) => Self::tracked(&jid, &reply, talk),
+            Ask::BatchStatus(_) => Self::batch_looked(&reply, talk),
         }
     }
 
@@ -220,10 +221,7 @@ impl Speaker for FaktorySpeaker {
 
     /// A client that has closed its side gets no job.
     fn on_eof(&mut self, talk: &mut Talk<'_>) {
-        if talk.withdraw_last_if(|ask| matches!(ask, Ask::Fetch(_))) {
-            talk.send(TakeCommand::Unwait);
-            reply::null(talk.bytes());
-        }
+        withdraw_fetch(talk);
     }
 
     fn ended(&mut self) {
@@ -233,11 +231,29 @@ impl Speaker for FaktorySpeaker {
     /// Answers the client's next command. A FETCH that waits gets no job: some stock workers read an error
     /// there as a broken job.
     fn shutdown(&mut self, talk: &mut Talk<'_>) {
-        if talk.withdraw_last_if(|ask| matches!(ask, Ask::Fetch(_))) {
-            talk.send(TakeCommand::Unwait);
-            reply::null(talk.bytes());
-        } else if self.handshake.is_none() {
+        if !withdraw_fetch(talk) && self.handshake.is_none() {
             reply::error("shutdown in progress", talk.bytes());
         }
     }
+}
+
+/// Answers a FETCH that waits with no job, and returns whether there was one.
+fn withdraw_fetch(talk: &mut Talk<'_>) -> bool {
+    let waits = talk.withdraw_last_if(|ask| matches!(ask, Ask::Fetch(_)));
+    if waits {
+        talk.send(TakeCommand::Unwait);
+        reply::null(talk.bytes());
+    }
+    waits
+}
+
+/// A peer's bytes as text. As on deployed servers, invalid UTF-8 becomes U+FFFD.
+fn readable(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// The job with this name.
+fn job_ref(jid: &str) -> JobRef {
+    let named = || JobRef::Name(Bytes::copy_from_slice(jid.as_bytes()));
+    number_of(jid).map_or_else(named, |number| JobRef::Id(JobId(number)))
 }

@@ -2,14 +2,11 @@
 //!
 //! Rules: deployed servers. The glob is matched with the text as a worker would get it.
 
-use std::collections::{BTreeSet, VecDeque};
-
 use bytes::Bytes;
 use windlass_engine::{BulkCommand, Condition, Cursor, Filter, Glob, JobId, JobStateKind, Mutation, Protocol, Reply};
 
-use super::ask::Ask;
-use super::push::readable;
-use super::{Answer, FaktorySpeaker, Talk, refusal};
+use super::ask::{Ask, Mutating};
+use super::{FaktorySpeaker, Talk, readable};
 use crate::wire::{Mutate, MutateCmd, MutateTarget, number_of, reply};
 
 /// Jobs changed in one visit. The engine examines more, within its own bound.
@@ -17,17 +14,6 @@ const PAGE_JOBS: u32 = 100;
 
 /// Names, or numbers, in one command.
 const NAMES_MAX: usize = 500;
-
-/// A MUTATE in progress.
-#[derive(Debug)]
-pub struct Mutating {
-    filter: Filter,
-    action: Mutation,
-    /// Names that remain.
-    names: VecDeque<Bytes>,
-    /// The numbers in names that the daemon gave, which come last, as far as they remain.
-    numbers: BTreeSet<u64>,
-}
 
 impl FaktorySpeaker {
     pub(super) fn mutate(text: Option<&Bytes>, talk: &mut Talk<'_>) {
@@ -70,20 +56,18 @@ impl FaktorySpeaker {
         talk.ask(Ask::Mutate(mutating), BulkCommand::Mutate { filter: filter.into(), action, after, limit: PAGE_JOBS });
     }
 
-    pub(super) fn mutate_step(mut mutating: Box<Mutating>, answer: &Answer, talk: &mut Talk<'_>) {
-        match answer {
-            Ok(Reply::Mutated { next: Some(after), .. }) => Self::mutate_some(mutating, *after, talk),
-            Ok(_) if !mutating.names.is_empty() => {
-                mutating.filter.names.clear();
-                Self::mutate_some(mutating, Cursor::default(), talk);
-            }
-            Ok(_) if !mutating.numbers.is_empty() => {
-                mutating.turn_to_numbers();
-                Self::mutate_some(mutating, Cursor::default(), talk);
-            }
-            Ok(_) => reply::ok(talk.bytes()),
-            Err(why) => refusal::write(*why, talk.bytes()),
+    pub(super) fn mutate_step(mut mutating: Box<Mutating>, reply: &Reply, talk: &mut Talk<'_>) {
+        if let Reply::Mutated { next: Some(after), .. } = reply {
+            return Self::mutate_some(mutating, *after, talk);
         }
+        if mutating.names.is_empty() && mutating.numbers.is_empty() {
+            return reply::ok(talk.bytes());
+        }
+        match mutating.names.is_empty() {
+            true => mutating.turn_to_numbers(),
+            false => mutating.filter.names.clear(),
+        }
+        Self::mutate_some(mutating, Cursor::default(), talk);
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use windlass_session::protocol::{Figures, Page};
 
-use super::info::{Gathered, info_text};
+use super::ask::Gathered;
+use super::info::info_text;
 use super::{FAKTORY_VERSION, Settings};
 use crate::wire::health_object;
 
@@ -55,7 +56,7 @@ impl Page for HealthPage {
     }
 
     fn text(&self, figures: &Figures) -> String {
-        let Settings { shared, description, .. } = &*self.0;
-        health_object(figures.wall.0, (shared.commands(), shared.connections()), description, FAKTORY_VERSION)
+        let Settings { shared, section, .. } = &*self.0;
+        health_object(figures.wall.0, (shared.commands(), shared.connections()), &section.description, FAKTORY_VERSION)
     }
 }

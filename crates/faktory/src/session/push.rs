@@ -2,23 +2,21 @@
 //!
 //! Spec: "`PUSH` Command", "Work units".
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use windlass_engine::{
-    Backoff, Clash, Expiry, JobCommand, KeyUntil, NewJob, Past, Priority, Protocol, Refusal, Retry, Thing, Timestamp,
-    Unique,
+    Backoff, Clash, Expiry, JobCommand, KeyUntil, NewJob, Past, Priority, Protocol, Retry, Timestamp, Unique,
 };
 
 use super::ask::Ask;
-use super::batch::no_such;
-use super::{Answer, FaktorySpeaker, Settings, Talk};
-use super::{refusal, track};
+use super::{FaktorySpeaker, Settings, Talk, readable};
 use crate::wire::{Expires, Text, Unit, UnitError, Wishes, canonical, json, reply, time_text};
 
 /// Bytes of the hash that identifies a unique job: enough to rule out collisions.
 const KEY_BYTES: usize = 16;
+
+/// How long the end of a job with `custom.track` remains readable, in milliseconds.
+const TRACK_KEEP_MS: u64 = 1_800_000;
 
 impl FaktorySpeaker {
     pub(super) fn push(&self, line: &Bytes, talk: &mut Talk<'_>) {
@@ -27,14 +25,6 @@ impl FaktorySpeaker {
         match job {
             Ok(job) => talk.ask(Ask::Push { bid: job.batch.clone() }, JobCommand::Push(Box::new(job))),
             Err(error) => reply::error(error.to_string(), talk.bytes()),
-        }
-    }
-
-    pub(super) fn pushed(bid: Option<&[u8]>, answer: &Answer, talk: &mut Talk<'_>) {
-        match (answer, bid) {
-            (Ok(_), _) => reply::ok(talk.bytes()),
-            (Err(Refusal::NotFound(Thing::Batch)), Some(bid)) => reply::error(no_such(bid), talk.bytes()),
-            (Err(why), _) => refusal::write(*why, talk.bytes()),
         }
     }
 }
@@ -65,14 +55,9 @@ impl Pushed {
     }
 }
 
-/// A peer's bytes as text. As on deployed servers, invalid UTF-8 becomes U+FFFD.
-pub(super) fn readable(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
-}
-
 /// The job of a work unit. `line` contains the unit.
 pub(super) fn new_job(settings: &Settings, at: Pushed, line: &Bytes, unit: &Unit<'_>) -> Result<NewJob, UnitError> {
-    let wishes = unit.judge(settings.reserve_max_s)?;
+    let wishes = unit.judge(settings.section.reserve_max_s())?;
     let body = Bytes::from(Text::of(unit, &time_text(at.wall.0)));
     let name = Some(part_of(line, &unit.jid));
     Ok(NewJob { name, ..asked_for(settings, at, line, (unit, wishes), body) })
@@ -87,7 +72,7 @@ impl Settings {
     /// PUSH would reject the job, or it has a field that only a run can have.
     pub fn template(&self, text: &str) -> Result<NewJob, UnitError> {
         let unit = Unit::parse(text)?;
-        let wishes = unit.judge_template(self.reserve_max_s)?;
+        let wishes = unit.judge_template(self.section.reserve_max_s())?;
         let body = Bytes::from(Text::template(&unit));
         Ok(asked_for(self, Pushed::by_wall(Timestamp(0)), &Bytes::new(), (&unit, wishes), body))
     }
@@ -107,7 +92,7 @@ fn asked_for(
             "`unique_until` has no effect without `unique_for`: the job is not unique"
         );
     }
-    let keep_ms = if wishes.track { track::KEEP_MS } else { 0 };
+    let keep_ms = if wishes.track { TRACK_KEEP_MS } else { 0 };
     let not_before = wishes.at_ms.map(Timestamp).filter(|not_before| *not_before > at.wall);
     let queue = part_of(line, &unit.queue);
     let from = Pushed { wall: not_before.unwrap_or(at.wall), ..at };
@@ -156,7 +141,7 @@ fn retry(retries: i64) -> Retry {
 fn lease_ms(settings: &Settings, reserve_for: i64) -> Option<u64> {
     match reserve_for {
         0 => None,
-        seconds => Some(u64::try_from(seconds).unwrap_or(0).max(settings.reserve_min_s) * 1_000),
+        seconds => Some(u64::try_from(seconds).unwrap_or(0).max(settings.section.reserve_min.as_ms() / 1_000) * 1_000),
     }
 }
 
@@ -166,7 +151,8 @@ fn lease_ms(settings: &Settings, reserve_for: i64) -> Option<u64> {
 fn unique(settings: &Settings, unit: &Unit<'_>, wishes: &Wishes<'_>, from: Pushed) -> Option<Unique> {
     let end = from.after_ms(wishes.unique_for_ms?);
     let args = unit.args.unwrap_or_default();
-    let args = if args.len() <= settings.unique_args_bytes_max { canonical(args) } else { compact(args) };
+    let args =
+        if args.len() <= settings.section.unique_args_bytes_max.bytes() { canonical(args) } else { compact(args) };
     let hash = Sha256::new().chain_update(unit.jobtype.as_bytes()).chain_update([0]).chain_update(&args).finalize();
     let key = Bytes::copy_from_slice(hash.get(..KEY_BYTES).unwrap_or_default());
     let until = if wishes.unique_until_start { KeyUntil::StartOr(end) } else { KeyUntil::EndOr(end) };
@@ -181,14 +167,17 @@ fn compact(args: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use windlass_config::ByteSize;
+
     use super::*;
+    use crate::config::Faktory;
 
     #[test]
     fn a_job_without_retry_gets_the_default_of_its_queue() {
         let table = [("", true), (r#","retry":null"#, true), (r#","retry":25"#, false), (r#","Retry":0"#, false)];
         for (retry, expected) in table {
             let text = format!(r#"{{"jobtype":"t","args":[]{retry}}}"#);
-            let job = Settings::new(Timestamp(0)).template(&text).unwrap();
+            let job = Settings::new(Faktory::default(), Timestamp(0)).template(&text).unwrap();
             assert_eq!(job.retry_default, expected, "{text}");
         }
     }
@@ -204,7 +193,7 @@ mod tests {
             let hash = Sha256::new().chain_update(b"t\0").chain_update(compact(args)).finalize();
             Bytes::copy_from_slice(hash.get(..KEY_BYTES).unwrap())
         };
-        let settings = Settings::new(Timestamp(0));
+        let settings = Settings::new(Faktory::default(), Timestamp(0));
         for args in ["[]", "[ 1, \"a b\" ]", r#"["é/",{"a":[-1.5],"b":null},12345678901234567890]"#] {
             assert_eq!(key(&settings, args), before(args), "{args}");
         }
@@ -213,7 +202,8 @@ mod tests {
 
     #[test]
     fn arguments_beyond_the_limit_are_compared_by_their_text() {
-        let settings = Settings { unique_args_bytes_max: 5, ..Settings::new(Timestamp(0)) };
+        let settings =
+            Settings::new(Faktory { unique_args_bytes_max: ByteSize(5), ..Faktory::default() }, Timestamp(0));
         assert_eq!(key(&settings, "[1.0]"), key(&settings, "[1]"));
         assert_ne!(key(&settings, "[1.00]"), key(&settings, "[1]"));
     }

@@ -5,32 +5,16 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use windlass_engine::{Cursor, Filter, JobStateKind, Query, QueueCommand, Refusal, Reply, Thing};
+use windlass_engine::{Cursor, Filter, JobStateKind, Query, QueueCommand, Reply};
 
-use super::ask::Ask;
-use super::{Answer, FaktorySpeaker, Talk, Task, refusal};
+use super::ask::{Ask, Queues};
+use super::{FaktorySpeaker, Talk, Task};
 use crate::wire::{QueueRequest, echo, is_queue_name, reply, seconds_object};
 
 /// Queues in one visit.
 const PAGE_ROWS: u32 = 200;
 
 const EVERY: &[u8] = b"*";
-
-/// A PAUSE, RESUME or REMOVE in progress.
-#[derive(Debug)]
-pub struct Queues {
-    what: What,
-    /// Queues that remain.
-    names: VecDeque<Bytes>,
-    /// The next page of the list of all queues.
-    next: Option<Cursor>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
-    Pause(bool),
-    Remove,
-}
 
 /// A LATENCY in progress.
 #[derive(Debug)]
@@ -45,9 +29,9 @@ pub(super) struct Latency {
 impl FaktorySpeaker {
     pub(super) fn queue(&mut self, request: QueueRequest, talk: &mut Talk<'_>) {
         match request {
-            QueueRequest::Pause(names) => self.each_queue(What::Pause(true), names, talk),
-            QueueRequest::Resume(names) => self.each_queue(What::Pause(false), names, talk),
-            QueueRequest::Remove(names) => self.each_queue(What::Remove, names, talk),
+            QueueRequest::Pause(names) => self.each_queue(Some(true), names, talk),
+            QueueRequest::Resume(names) => self.each_queue(Some(false), names, talk),
+            QueueRequest::Remove(names) => self.each_queue(None, names, talk),
             QueueRequest::Latency(names) if names.iter().eq([EVERY]) => {
                 reply::error("QUEUE LATENCY does not support wildcards", talk.bytes());
             }
@@ -63,23 +47,23 @@ impl FaktorySpeaker {
 
     // ---- pause, resume, remove -------------------------------------------------------------------------------------
 
-    fn each_queue(&mut self, what: What, names: Vec<Bytes>, talk: &mut Talk<'_>) {
+    fn each_queue(&mut self, paused: Option<bool>, names: Vec<Bytes>, talk: &mut Talk<'_>) {
         let next = names.iter().any(|name| name == EVERY).then(Cursor::default);
         let names = names.into_iter().filter(|name| is_queue_name(name)).collect();
-        self.next_queue(Box::new(Queues { what, names, next }), talk);
+        self.next_queue(Box::new(Queues { paused, names, next }), talk);
     }
 
     /// Handles the next name, then the next page of the list; replies at the end.
-    fn next_queue(&mut self, mut queues: Box<Queues>, talk: &mut Talk<'_>) {
-        match (queues.what, queues.names.len()) {
-            (What::Pause(paused), count @ 1..) => {
+    pub(super) fn next_queue(&mut self, mut queues: Box<Queues>, talk: &mut Talk<'_>) {
+        match (queues.paused, queues.names.len()) {
+            (Some(paused), count @ 1..) => {
                 let count = count.min(PAGE_ROWS as usize);
                 for queue in queues.names.drain(..count) {
                     talk.ask(Ask::Pause, QueueCommand::Pause { queue, paused });
                 }
                 self.task = Some(Task::Pause(queues, count));
             }
-            (What::Remove, 1..) => {
+            (None, 1..) => {
                 let queue = queues.names.pop_front().unwrap_or_default();
                 remove(queues, queue, talk);
             }
@@ -90,33 +74,27 @@ impl FaktorySpeaker {
         }
     }
 
-    pub(super) fn queues_listed(&mut self, mut queues: Box<Queues>, answer: Answer, talk: &mut Talk<'_>) {
-        match answer {
-            Ok(Reply::Queues { rows, next, .. }) => {
-                let ours = rows.into_iter().filter(|row| is_queue_name(&row.name));
-                queues.names.extend(ours.map(|row| row.name));
-                queues.next = next;
-                self.next_queue(queues, talk);
-            }
-            Ok(_) => self.next_queue(queues, talk),
-            Err(why) => refusal::write(why, talk.bytes()),
+    pub(super) fn queues_listed(&mut self, mut queues: Box<Queues>, reply: Reply, talk: &mut Talk<'_>) {
+        if let Reply::Queues { rows, next, .. } = reply {
+            let ours = rows.into_iter().filter(|row| is_queue_name(&row.name));
+            queues.names.extend(ours.map(|row| row.name));
+            queues.next = next;
+        }
+        self.next_queue(queues, talk);
+    }
+
+    pub(super) fn paused(&mut self, talk: &mut Talk<'_>) {
+        match self.task.take() {
+            Some(Task::Pause(queues, due @ 2..)) => self.task = Some(Task::Pause(queues, due - 1)),
+            Some(Task::Pause(queues, _)) => self.next_queue(queues, talk),
+            Some(Task::Bulk(_) | Task::Latency(_)) | None => {}
         }
     }
 
-    pub(super) fn paused(&mut self, answer: &Answer, talk: &mut Talk<'_>) {
-        let Some(Task::Pause(queues, due)) = self.task.take() else { return };
-        match answer {
-            Ok(_) if due > 1 => self.task = Some(Task::Pause(queues, due - 1)),
-            Ok(_) => self.next_queue(queues, talk),
-            Err(why) => refusal::write(*why, talk.bytes()),
-        }
-    }
-
-    pub(super) fn queue_removed(&mut self, queues: Box<Queues>, queue: Bytes, answer: &Answer, talk: &mut Talk<'_>) {
-        match answer {
-            Ok(Reply::Mutated { next: Some(_), .. }) => remove(queues, queue, talk),
-            Ok(_) | Err(Refusal::NotFound(Thing::Queue)) => self.next_queue(queues, talk),
-            Err(why) => refusal::write(*why, talk.bytes()),
+    pub(super) fn queue_removed(&mut self, queues: Box<Queues>, queue: Bytes, reply: &Reply, talk: &mut Talk<'_>) {
+        match reply {
+            Reply::Mutated { next: Some(_), .. } => remove(queues, queue, talk),
+            _ => self.next_queue(queues, talk),
         }
     }
 
@@ -135,16 +113,12 @@ impl FaktorySpeaker {
         }
     }
 
-    pub(super) fn age(&mut self, queue: &[u8], answer: &Answer, talk: &mut Talk<'_>) {
+    pub(super) fn age(&mut self, queue: Bytes, reply: &Reply, talk: &mut Talk<'_>) {
         let Some(Task::Latency(mut latency)) = self.task.take() else { return };
-        let first = match answer {
-            Ok(Reply::Jobs { rows, .. }) => rows.first(),
-            Ok(_) => None,
-            Err(why) => return refusal::write(*why, talk.bytes()),
-        };
+        let first = if let Reply::Jobs { rows, .. } = reply { rows.first() } else { None };
         let waited_ms = first.map_or(0, |view| talk.wall(talk.now()).ms_since(view.job.ready_at));
         #[expect(clippy::cast_precision_loss, reason = "milliseconds of many thousand years are exact")]
-        latency.ages.insert(Bytes::copy_from_slice(queue), waited_ms as f64 / 1_000.0);
+        latency.ages.insert(queue, waited_ms as f64 / 1_000.0);
         latency.open -= 1;
         if latency.open == 0 {
             self.ask_ages(latency, talk);

@@ -1,40 +1,22 @@
-//! Options of FWP, and the state that all its connections share. [`crate::config`] makes the settings.
+//! What all connections of FWP share: the section of the configuration, and the facts of this daemon.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_bridge::Bridge;
-use windlass_config::Secret;
 use windlass_engine::Timestamp;
+
+use crate::config::Faktory;
 
 /// The version of Faktory that the daemon reports; clients check it.
 pub const FAKTORY_VERSION: &str = "1.10.0";
 
-/// The options of a listener.
+/// What all connections of a listener share.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Bytes of the longest line, without its end. A longer line ends the connection.
-    pub line_bytes_max: usize,
-    /// The password that clients must know; empty for none.
-    pub password: Secret,
-    /// `server.description` in INFO.
-    pub description: String,
-    /// The shortest reservation in seconds. A shorter `reserve_for` is raised to it.
-    pub reserve_min_s: u64,
-    /// The longest reservation in seconds: of `reserve_for`, and from a TRACK SET on.
-    pub reserve_max_s: i64,
-    /// Bytes of the longest arguments that a unique job compares by value. Longer ones are compared by their text.
-    pub unique_args_bytes_max: usize,
-    /// How long a batch may be open, in milliseconds. After that a batch that was never committed is forgotten, and one
-    /// that was opened again after a commit continues to its callbacks.
-    pub batch_open_ms: u64,
-    /// How long FETCH waits for a job, in milliseconds.
-    pub fetch_wait_ms: u64,
-    /// How long a client may take to send HELLO, in milliseconds.
-    pub handshake_ms: u64,
-    /// Connections after HELLO. One more gets an error and is closed.
-    pub connections_max: usize,
+    /// `[faktory]`, with the password that its file contains.
+    pub section: Faktory,
     /// Resident memory of the process, in megabytes.
     pub memory_mb: fn() -> u64,
     /// The wall clock in nanoseconds since the epoch, for times that are more exact than the engine's milliseconds; 0
@@ -60,30 +42,11 @@ pub struct Shared {
 const WARNED_MAX: usize = 100;
 
 impl Settings {
-    /// The defaults, for a server that starts at this time.
+    /// The settings under this section, for a server that starts at this time.
     #[must_use]
-    pub fn new(started_at: Timestamp) -> Self {
-        Self {
-            line_bytes_max: 64 << 20,
-            password: Secret::default(),
-            description: "Faktory Enterprise".to_owned(),
-            reserve_min_s: 60,
-            reserve_max_s: 86_400,
-            unique_args_bytes_max: 1 << 20,
-            batch_open_ms: 1_800_000,
-            fetch_wait_ms: 2_000,
-            handshake_ms: 2_000,
-            connections_max: usize::MAX,
-            memory_mb: || 0,
-            clock_ns: || 0,
-            shared: Arc::new(Shared {
-                started_at,
-                connections: AtomicUsize::new(0),
-                commands: AtomicU64::new(0),
-                warned: Mutex::default(),
-            }),
-            bridge: Arc::default(),
-        }
+    pub fn new(section: Faktory, started_at: Timestamp) -> Self {
+        let shared = Shared { started_at, connections: 0.into(), commands: 0.into(), warned: Mutex::default() };
+        Self { section, memory_mb: || 0, clock_ns: || 0, shared: Arc::new(shared), bridge: Arc::default() }
     }
 }
 

@@ -7,14 +7,8 @@ use bytes::Bytes;
 use windlass_engine::{Command, JobCommand, JobStateKind, JobView, Query, Reply, Timestamp};
 
 use super::ask::Ask;
-use super::fetch::job_ref;
-use super::push::readable;
-use super::refusal;
-use super::{Answer, FaktorySpeaker, Talk};
+use super::{FaktorySpeaker, Talk, job_ref, readable};
 use crate::wire::{TrackSet, TrackText, echo, reply};
-
-/// How long a job's end remains readable, in milliseconds.
-pub(super) const KEEP_MS: u64 = 1_800_000;
 
 impl FaktorySpeaker {
     pub(super) fn track(&self, verb: &Bytes, rest: &Bytes, talk: &mut Talk<'_>) {
@@ -24,7 +18,8 @@ impl FaktorySpeaker {
                 let Some(TrackSet { jid, percent, desc, reserve_until_ms }) = TrackSet::parse(&readable(rest)) else {
                     return reply::error([b"invalid TRACK SET ", echo(rest)].concat(), talk.bytes());
                 };
-                let longest = talk.now().after_ms(self.settings.reserve_max_s.unsigned_abs().saturating_mul(1_000));
+                let longest =
+                    talk.now().after_ms(self.settings.section.reserve_max_s().unsigned_abs().saturating_mul(1_000));
                 let track = Command::Job(JobCommand::Track {
                     job: job_ref(&jid),
                     progress: percent.map(|percent| (percent, 100)),
@@ -37,12 +32,10 @@ impl FaktorySpeaker {
         }
     }
 
-    pub(super) fn tracked(jid: &[u8], answer: &Answer, talk: &mut Talk<'_>) {
-        match answer {
-            Ok(Reply::Looked { job: Some(view), .. }) => reply::bulk(&text(jid, view), talk.bytes()),
-            Ok(_) => reply::bulk(&unknown(jid).write(), talk.bytes()),
-            Err(why) => refusal::write(*why, talk.bytes()),
-        }
+    pub(super) fn tracked(jid: &[u8], reply: &Reply, talk: &mut Talk<'_>) {
+        let view = if let Reply::Looked { job, .. } = reply { job.as_deref() } else { None };
+        let text = view.map_or_else(|| unknown(jid).write(), |view| text(jid, view));
+        reply::bulk(&text, talk.bytes());
     }
 }
 

@@ -3,13 +3,10 @@
 //! Spec: "Consumer Commands". Any connection may report on any leased job, even if another one took it.
 
 use bytes::Bytes;
-use windlass_engine::{Command, Failure, LeaseCommand, Proof, Refusal, Reply, Thing, WorkerCommand, WorkerState};
+use windlass_engine::{Command, Failure, LeaseCommand, Proof, Reply, WorkerCommand, WorkerState};
 
 use super::ask::Ask;
-use super::fetch::job_ref;
-use super::push::readable;
-use super::refusal;
-use super::{Answer, FaktorySpeaker, Talk};
+use super::{FaktorySpeaker, Talk, job_ref, readable};
 use crate::wire::{Ack, Beat, Failed, JobName, echo, reply};
 
 impl FaktorySpeaker {
@@ -18,14 +15,6 @@ impl FaktorySpeaker {
         let finish =
             Command::Lease(LeaseCommand::Finish { job: job_ref(&jid), proof: Proof::AnyLease, result: result.into() });
         talk.ask(Ask::Finish, finish);
-    }
-
-    /// An unknown job, or one without a lease, is not an error: another client may have finished it first.
-    pub(super) fn finished(answer: &Answer, talk: &mut Talk<'_>) {
-        match answer {
-            Err(why) if !is_unknown(*why) => refusal::write(*why, talk.bytes()),
-            Ok(_) | Err(_) => reply::ok(talk.bytes()),
-        }
     }
 
     pub(super) fn fail(text: &[u8], talk: &mut Talk<'_>) {
@@ -54,16 +43,6 @@ impl FaktorySpeaker {
         talk.ask(Ask::Report(jid.into()), release);
     }
 
-    pub(super) fn reported(jid: &[u8], answer: &Answer, talk: &mut Talk<'_>) {
-        match answer {
-            Ok(_) => reply::ok(talk.bytes()),
-            Err(why) if is_unknown(*why) => {
-                reply::error([b"Job not found ", echo(jid)].concat(), talk.bytes());
-            }
-            Err(why) => refusal::write(*why, talk.bytes()),
-        }
-    }
-
     pub(super) fn beat(text: &[u8], talk: &mut Talk<'_>) {
         let Some(Beat { wid, state, rss_kib }) = Beat::parse(&readable(text)) else {
             return invalid("BEAT", text, talk);
@@ -78,24 +57,13 @@ impl FaktorySpeaker {
         talk.ask(Ask::Beat(worker.clone()), WorkerCommand::Beat { worker, state, memory_bytes });
     }
 
-    /// "Unknown" is upper case, as on older servers: Go's client looks for it.
-    pub(super) fn beaten(wid: &[u8], answer: &Answer, talk: &mut Talk<'_>) {
-        match answer {
-            Ok(Reply::Beaten(WorkerState::Quiet)) => reply::bulk(b"{\"state\":\"quiet\"}", talk.bytes()),
-            Ok(Reply::Beaten(WorkerState::Terminate)) => {
-                reply::bulk(b"{\"state\":\"terminate\"}", talk.bytes());
-            }
-            Ok(_) => reply::ok(talk.bytes()),
-            Err(Refusal::NotFound(Thing::Worker)) => {
-                reply::error([b"Unknown worker ", echo(wid)].concat(), talk.bytes())
-            }
-            Err(why) => refusal::write(*why, talk.bytes()),
+    pub(super) fn beaten(reply: &Reply, talk: &mut Talk<'_>) {
+        match reply {
+            Reply::Beaten(WorkerState::Quiet) => reply::bulk(b"{\"state\":\"quiet\"}", talk.bytes()),
+            Reply::Beaten(WorkerState::Terminate) => reply::bulk(b"{\"state\":\"terminate\"}", talk.bytes()),
+            _ => reply::ok(talk.bytes()),
         }
     }
-}
-
-const fn is_unknown(why: Refusal) -> bool {
-    matches!(why, Refusal::NotFound(Thing::Job) | Refusal::NotHeld)
 }
 
 /// Returns invalid text to its sender.

@@ -9,8 +9,10 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;
 use windlass_bridge::{Bridge, Origin, Side};
+use windlass_config::ByteSize;
 use windlass_engine::{Glob, Limits, Protocol, Timestamp};
 use windlass_faktory::bridge::FwpOrigin;
+use windlass_faktory::config::Faktory;
 use windlass_faktory::session::{FaktorySpeaker, Settings};
 use windlass_faktory::wire::{Lines, Mutate, Request, Text, Unit};
 use windlass_testkit::memory::MemoryHub;
@@ -106,7 +108,7 @@ fn moves(peers: usize) -> impl Strategy<Value = Vec<Move>> {
 /// Plays moves on a server. `cuts` are the places where input is split.
 fn play(moves: &[Move], cuts: &[Index]) -> Vec<String> {
     let hub = MemoryHub::new(Limits { page_max: 2, ..Limits::default() }, START, 7).reading(reader());
-    let settings = Arc::new(Settings { line_bytes_max: 4_096, ..Settings::new(START) });
+    let settings = Arc::new(Settings::new(Faktory { line_bytes_max: ByteSize(4_096), ..Faktory::default() }, START));
     let mut rng = 0;
     let greet = move |hub: &mut MemoryHub, peer: usize| {
         rng += 1;

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use windlass_bridge::{Bridge, Origin, Side};
+use windlass_config::{ByteSize, Period};
 use windlass_engine::{
     ClientCommand, ClientInfo, Command, Event, Limits, NewSchedule, Protocol, QueueCommand, Recurrence,
     ScheduleCommand, Tag, Throttle, Timestamp,
 };
 use windlass_faktory::bridge::FwpOrigin;
+use windlass_faktory::config::Faktory;
 use windlass_faktory::session::{FaktorySpeaker, Settings};
 use windlass_session::{Outbox, Session};
 use windlass_testkit::memory::MemoryHub;
@@ -88,7 +90,9 @@ fn configured_schedules(scene: &Scene) -> impl Iterator<Item = NewSchedule> + '_
         let (fields, job) = text.split_at(text.find('{').unwrap());
         NewSchedule {
             key: None,
-            job: Settings::new(START).template(job).unwrap_or_else(|error| panic!("{text}: {error}")),
+            job: Settings::new(Faktory::default(), START)
+                .template(job)
+                .unwrap_or_else(|error| panic!("{text}: {error}")),
             recurrence: Recurrence::Cron(windlass_session::cron::parse(fields.as_bytes()).unwrap()),
             at_once: false,
             keep_grid: true,
@@ -135,15 +139,15 @@ impl Session for Operator {
 
 /// Keys and values as in the daemon's configuration.
 fn settings(scene: &Scene) -> (Settings, Limits) {
-    let mut settings = Settings { memory_mb: || 12, ..Settings::new(START) };
+    let mut settings = Settings { memory_mb: || 12, ..Settings::new(Faktory::default(), START) };
     let mut limits = Limits { queues_max: 100, ..Limits::default() };
     for (key, value) in &scene.settings {
         match key.as_str() {
-            "password" => settings.password = value.as_str().into(),
-            "line_bytes_max" => settings.line_bytes_max = value.parse().unwrap(),
-            "connections_max" => settings.connections_max = value.parse().unwrap(),
-            "reserve_min_s" => settings.reserve_min_s = value.parse().unwrap(),
-            "reserve_max_s" => settings.reserve_max_s = value.parse().unwrap(),
+            "password" => settings.section.password = value.as_str().into(),
+            "line_bytes_max" => settings.section.line_bytes_max = ByteSize(value.parse().unwrap()),
+            "connections_max" => settings.section.connections_max = value.parse().unwrap(),
+            "reserve_min_s" => settings.section.reserve_min = Period::from_secs(value.parse().unwrap()),
+            "reserve_max_s" => settings.section.reserve_max = Period::from_secs(value.parse().unwrap()),
             "requeue_on_worker_death" => limits.requeue_dead_workers = value.parse().unwrap(),
             "clock_ns" => {
                 assert_eq!(value, "1700000000123456789");

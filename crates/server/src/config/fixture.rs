@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use windlass_config::Period;
-use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
+use windlass_eventmq::config::Eventmq;
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
-use windlass_spiderq::config::{Configured as ConfiguredSpiderq, Spiderq};
+use windlass_spiderq::config::Spiderq;
 use windlass_zmtp::Zmtp;
 
 use super::{Config, Durability, Limits, Queue, Server};
@@ -53,8 +53,8 @@ pub(crate) fn config(text: &str) -> Config {
     let protocols: Vec<Arc<dyn windlass_session::protocol::Protocol>> = vec![
         Arc::new(faktory),
         Arc::new(gearman),
-        Arc::new(ConfiguredSpiderq { spiderq, zmtp: zmtp.clone() }),
-        Arc::new(ConfiguredEventmq { eventmq, zmtp }),
+        Arc::new(Spiderq { zmtp: zmtp.clone(), ..spiderq }),
+        Arc::new(Eventmq { zmtp, ..eventmq }),
     ];
     Config { durability, commit_interval, server, limits, queues, protocols, ..Config::default() }
 }

@@ -28,7 +28,7 @@ impl Settings {
     ///
     /// The entry is too large for any `Add`.
     pub fn adopt(&self, key: Bytes, value: Bytes) -> Result<NewJob, Unfit> {
-        let (bytes, limit) = (key.len().saturating_add(value.len()), self.frame_bytes_max);
+        let (bytes, limit) = (key.len().saturating_add(value.len()), self.frame_bytes_max());
         if bytes > limit {
             return Err(Unfit::TooLarge { bytes, limit });
         }
@@ -47,11 +47,18 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use windlass_config::ByteSize;
+    use windlass_zmtp::Zmtp;
+
     use super::*;
+    use crate::config::Spiderq;
 
     #[test]
     fn an_entry_larger_than_a_message_is_refused() {
-        let settings = Settings { frame_bytes_max: 8, ..Settings::new("q".into()) };
+        let settings = Settings::new(Spiderq {
+            zmtp: Zmtp { message_bytes_max: ByteSize(8), ..Zmtp::default() },
+            ..Spiderq::default()
+        });
         assert!(settings.adopt("cat".into(), "small".into()).is_ok());
         let unfit = settings.adopt("cat".into(), "larger".into()).unwrap_err();
         assert_eq!(unfit.to_string(), "key and value of 9 bytes, zmtp.message_bytes_max is 8");

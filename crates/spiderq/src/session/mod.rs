@@ -95,7 +95,7 @@ impl SpiderqSpeaker {
     }
 
     fn read_bare(&mut self, input: &mut BytesMut, talk: &mut Talk<'_>) -> Result<Read, Reason> {
-        match cut(input, self.settings.frame_bytes_max) {
+        match cut(input, self.settings.frame_bytes_max()) {
             Ok(Cut::Whole(bytes)) => {
                 self.frame(Frame::Bare(&input.split_to(bytes).freeze()), talk);
                 Ok(Read::Message)
@@ -124,7 +124,7 @@ impl SpiderqSpeaker {
             Some(Dialect::V1_4) => self.gives_modes.then_some(Dialect::V1_4),
             shown => shown,
         };
-        match (frame, self.settings.dialect.or(known)) {
+        match (frame, self.settings.section.dialect.fixed().or(known)) {
             // On a bare stream a byte after an `Add` is the next request, so no `Add` has a mode.
             (Frame::Bare(..), _) => Request::decode(frame.payload(), Dialect::V1_3),
             (Frame::Message(_), Some(dialect)) => Request::decode(frame.payload(), dialect),
@@ -144,7 +144,7 @@ impl SpiderqSpeaker {
     /// The dialect of the counters that `Stats` returns to this peer.
     fn stats_dialect(&self) -> Dialect {
         let bare = matches!(self.transport, Transport::Bare).then_some(Dialect::V1_3);
-        match (self.settings.dialect, self.shown) {
+        match (self.settings.section.dialect.fixed(), self.shown) {
             (Some(Dialect::V1_4), _) | (_, Some(Dialect::V1_4)) => Dialect::V1_4,
             (configured, shown) => configured.or(shown).or(bare).unwrap_or_else(|| self.settings.counters.seen_last()),
         }
@@ -206,13 +206,13 @@ impl SpiderqSpeaker {
             Patience::Poll => (What::Poll, Wait::No),
         };
         if patience == Patience::Block {
-            if self.lends >= self.settings.lends_max {
+            if self.lends >= self.settings.section.lends_max {
                 return talk.end(Reason::Limit("lends_max"));
             }
             self.lends += 1;
         }
         let lease = LeaseTerms {
-            connection_bound: self.settings.release_on_disconnect,
+            connection_bound: self.settings.section.release_on_disconnect,
             lease_ms: Some(timeout_ms),
             on_expiry: OnExpiry::Front,
             wish: None,
@@ -223,7 +223,7 @@ impl SpiderqSpeaker {
     }
 
     fn terminate(&mut self, frame: Frame<'_>, talk: &mut Talk<'_>) {
-        if self.settings.terminate && talk.may(Right::Administer) {
+        if self.settings.section.terminate && talk.may(Right::Administer) {
             self.say(&frame.envelope(), &Reply::Terminated, talk);
             talk.stop_daemon(Stop::Gracefully);
         } else {

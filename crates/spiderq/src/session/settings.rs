@@ -1,5 +1,4 @@
-//! What an operator can configure about spiderq, and what the connections of a listener count together.
-//! [`crate::config`] makes the settings.
+//! What all connections of a listener of spiderq share: the section of the configuration, and the counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,27 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 use windlass_zmtp::Role;
 
+use crate::config::Spiderq;
 use crate::wire::{Counts, Dialect};
 
 /// The settings that all connections of a listener share. Each listener has a `cycle` queue of its own.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The queue's name. The queue is created when a connection first needs it. If a `work` queue has this name,
-    /// requests are refused.
+    /// `[spiderq]`, with the values of one cycle queue.
+    pub section: Spiderq,
+    /// Its queue, which is created when a connection first needs it. If a `work` queue has this name, requests are
+    /// refused.
     pub queue: Bytes,
-    /// The dialect. `None`: each client's requests show it. In [`Dialect::V1_3`] a client that shows that it speaks 1.4
-    /// gets the ten counters of 1.4 from then on.
-    pub dialect: Option<Dialect>,
-    /// Whether clients may stop the daemon. Otherwise `Terminate` is answered as an unknown request.
-    pub terminate: bool,
-    /// An entry returns to its old position when the connection that borrowed it ends. Such leases do not outlast the
-    /// daemon. Otherwise leases end only by time, and another connection may repay the entry.
-    pub release_on_disconnect: bool,
-    /// Longest key or value of a bare request, in bytes. A longer one ends the connection. Over ZMTP the limits of
-    /// `zmtp` apply instead.
-    pub frame_bytes_max: usize,
-    /// Blocking `Lend`s of one connection that may wait at the same time. One more ends the connection.
-    pub lends_max: usize,
     /// For peers that send a ZMTP greeting.
     pub zmtp: Arc<windlass_zmtp::Settings>,
     /// Counters that the listener's connections share.
@@ -58,19 +47,16 @@ pub(super) enum Counted {
 }
 
 impl Settings {
-    /// The default settings for a listener with this queue.
+    /// The settings of a listener with this section, without security.
     #[must_use]
-    pub fn new(queue: Bytes) -> Self {
-        Self {
-            queue,
-            dialect: None,
-            terminate: false,
-            release_on_disconnect: false,
-            frame_bytes_max: 64 << 20,
-            lends_max: 10_000,
-            zmtp: Arc::new(windlass_zmtp::Settings::new(Role::Router)),
-            counters: Arc::default(),
-        }
+    pub fn new(section: Spiderq) -> Self {
+        let (queue, zmtp) = (section.queue.clone().into(), windlass_zmtp::Settings::new(Role::Router));
+        Self { section, queue, zmtp: Arc::new(zmtp), counters: Arc::default() }
+    }
+
+    /// Longest key or value of a bare request, in bytes. A longer one ends the connection.
+    pub(crate) fn frame_bytes_max(&self) -> usize {
+        self.section.zmtp.message_bytes_max.bytes()
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
+use windlass_config::ByteSize;
 use windlass_engine::{ClientId, Limits, Timestamp};
 use windlass_session::Reason;
+use windlass_spiderq::config::Spiderq;
 use windlass_spiderq::session::{Settings, SpiderqSpeaker};
 use windlass_testkit::memory::MemoryHub;
-use windlass_zmtp::{ConnectionRegistry, Event, Message, Peer, Role};
+use windlass_zmtp::{ConnectionRegistry, Event, Message, Peer, Role, Zmtp};
 
 struct Server {
     hub: MemoryHub,
@@ -17,7 +19,11 @@ struct Server {
 
 impl Server {
     fn new(handshakes_max: usize) -> Self {
-        let settings = Settings { frame_bytes_max: 100, ..Settings::new(Bytes::from_static(b"tasks")) };
+        let settings = Settings::new(Spiderq {
+            queue: "tasks".to_owned(),
+            zmtp: Zmtp { message_bytes_max: ByteSize(100), ..Zmtp::default() },
+            ..Spiderq::default()
+        });
         let hub = MemoryHub::new(Limits::default(), Timestamp(1_000), 1);
         Self { hub, registry: ConnectionRegistry::new(handshakes_max), settings: Arc::new(settings) }
     }

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use windlass_engine::{ClientCommand, ClientId, ClientInfo, Context, Engine, Limits, Tag, Timestamp};
 use windlass_session::{Item, Outbox, Session};
+use windlass_spiderq::config::Spiderq;
 use windlass_spiderq::session::{Settings, SpiderqSession, SpiderqSpeaker};
 use windlass_spiderq::wire::{Patience, Reply, Request, Status};
 use windlass_store::{CheckpointLimits, Journal, Log as _, open_parts};
@@ -137,7 +138,7 @@ fn session(settings: &Arc<Settings>) -> SpiderqSession {
 
 impl Daemon {
     fn new() -> Self {
-        let settings = Arc::new(Settings::new(Bytes::from_static(b"tasks")));
+        let settings = Arc::new(Settings::new(Spiderq { queue: "tasks".to_owned(), ..Spiderq::default() }));
         let (engine, journal) = (Engine::new(Limits::default(), 1), Journal::new());
         let session = session(&settings);
         let (log, table) = (MemoryLog::new(), MemoryTable::new());

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use windlass_config::ByteSize;
 use windlass_engine::{ClientId, Limits, Timestamp};
+use windlass_spiderq::config::Spiderq;
 use windlass_spiderq::session::{Settings, SpiderqSpeaker};
 use windlass_spiderq::wire::{Cut, Dialect, Mode, Patience, Reply, Request, Status, cut};
 use windlass_testkit::memory::MemoryHub;
-use windlass_zmtp::{ConnectionRegistry, Message, Peer, Role};
+use windlass_zmtp::{ConnectionRegistry, Message, Peer, Role, Zmtp};
 
 /// The ingredients of a request: its kind, two strings, two numbers and a choice.
 type Seed = (u8, Vec<u8>, Vec<u8>, u64, u64, u8);
@@ -48,7 +50,11 @@ fn encoded(request: &Request<'_>) -> BytesMut {
 
 fn hub() -> (MemoryHub, ClientId) {
     let mut hub = MemoryHub::new(Limits::default(), Timestamp(1_000), 1);
-    let settings = Arc::new(Settings { frame_bytes_max: 200, ..Settings::new(Bytes::from_static(b"tasks")) });
+    let settings = Arc::new(Settings::new(Spiderq {
+        queue: "tasks".to_owned(),
+        zmtp: Zmtp { message_bytes_max: ByteSize(200), ..Zmtp::default() },
+        ..Spiderq::default()
+    }));
     let registry = ConnectionRegistry::new(9);
     let peer = hub.open(|info| Box::new(SpiderqSpeaker::session(settings, info, registry.enter(Arc::new(|_| ())))));
     (hub, peer)

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use windlass_config::ByteSize;
 use windlass_engine::{Limits, Timestamp};
+use windlass_spiderq::config::{Dialect, Spiderq};
 use windlass_spiderq::session::{Settings, SpiderqSpeaker};
-use windlass_spiderq::wire::Dialect;
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{Framing, MemoryWire, Scene, Transcript, ZmtpWire};
 use windlass_zmtp::ConnectionRegistry;
@@ -53,18 +53,18 @@ fn wire(scene: &Scene) -> MemoryWire<'_> {
 
 /// Keys and values as in the daemon's configuration.
 fn settings(scene: &Scene) -> Settings {
-    let mut settings = Settings::new(Bytes::from_static(b"tasks"));
+    let mut section = Spiderq { queue: "tasks".to_owned(), ..Spiderq::default() };
     for (key, value) in &scene.settings {
         match (key.as_str(), value.as_str()) {
-            ("dialect", "\"1.4\"") => settings.dialect = Some(Dialect::V1_4),
-            ("dialect", "\"1.3\"") => settings.dialect = Some(Dialect::V1_3),
-            ("terminate", on) => settings.terminate = on.parse().unwrap(),
-            ("release_on_disconnect", on) => settings.release_on_disconnect = on.parse().unwrap(),
-            ("frame_bytes_max", bytes) => settings.frame_bytes_max = bytes.parse().unwrap(),
-            ("lends_max", lends) => settings.lends_max = lends.parse().unwrap(),
+            ("dialect", "\"1.4\"") => section.dialect = Dialect::V1_4,
+            ("dialect", "\"1.3\"") => section.dialect = Dialect::V1_3,
+            ("terminate", on) => section.terminate = on.parse().unwrap(),
+            ("release_on_disconnect", on) => section.release_on_disconnect = on.parse().unwrap(),
+            ("frame_bytes_max", bytes) => section.zmtp.message_bytes_max = ByteSize(bytes.parse().unwrap()),
+            ("lends_max", lends) => section.lends_max = lends.parse().unwrap(),
             ("zmtp_only", "true") | ("rights", _) => {}
             other => panic!("{}: unknown setting {other:?}", scene.name),
         }
     }
-    settings
+    Settings::new(section)
 }
