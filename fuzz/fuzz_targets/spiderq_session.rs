@@ -3,6 +3,9 @@
 //! peer can be decoded. Not tested here: whether the answers are right; transcripts do.
 #![no_main]
 
+#[path = "../../crates/spiderq/tests/spiderq/client.rs"]
+mod client;
+
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
@@ -72,7 +75,7 @@ fuzz_target!(|input: Input| {
                 let peer = usize::from(*peer) % PEERS;
                 let key: &[u8] = if *key { b"k" } else { b"l" };
                 let mut said = BytesMut::new();
-                request(*which, key, value, u64::from(*number)).encode(&mut said);
+                client::encode(&request(*which, key, value, u64::from(*number)), &mut said);
                 if input.zmtp[peer] {
                     let cookie: &[u8] = if *cookie { b"cookie" } else { b"" };
                     hub.send(peers[peer], Message::new([cookie, &said]).frames());
@@ -94,7 +97,7 @@ fuzz_target!(|input: Input| {
         for (index, peer) in peers.iter().enumerate() {
             let mut said = hub.take_output(*peer);
             while !input.zmtp[index] && !noisy[index] && !said.is_empty() {
-                let (reply, length) = Reply::decode(&said).expect("a reply");
+                let (reply, length) = client::decode(&said).expect("a reply");
                 // Only the end of the counters shows their number.
                 let length = if matches!(reply, Reply::StatsGot(..)) { said.len() } else { length };
                 drop(said.split_to(length));

@@ -2,6 +2,9 @@
 //! complete, and every flaw can be encoded and decoded.
 #![no_main]
 
+#[path = "../../crates/spiderq/tests/spiderq/client.rs"]
+mod client;
+
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use windlass_spiderq::wire::{Cut, Dialect, Reply, Request, cut};
@@ -13,18 +16,18 @@ fuzz_target!(|bytes: &[u8]| {
         let mut out = BytesMut::new();
         match Request::decode(bytes, dialect) {
             Ok(request) => {
-                request.encode(&mut out);
+                client::encode(&request, &mut out);
                 assert!(bytes.starts_with(&out), "{request:?}");
                 assert_eq!(Request::decode(&out, dialect), Ok(request));
             }
             Err(fault) => {
                 let reply = Reply::Error(fault);
                 reply.encode(&mut out);
-                assert_eq!(Reply::decode(&out), Ok((reply, out.len())));
+                assert_eq!(client::decode(&out), Ok((reply, out.len())));
             }
         }
     }
-    if let Ok((reply, length)) = Reply::decode(bytes) {
+    if let Ok((reply, length)) = client::decode(bytes) {
         let mut out = BytesMut::new();
         reply.encode(&mut out);
         assert_eq!((&out[..], reply.bytes()), (&bytes[..length], length), "{reply:?}");

@@ -10,11 +10,9 @@ mod reader;
 mod reply;
 mod request;
 mod stream;
-#[cfg(test)]
-mod tests;
 
 pub use fault::{Fault, Flaw};
-pub use reply::{BadReply, Counts, Reply};
+pub use reply::{Counts, Reply};
 pub use request::{Dialect, Mode, Patience, Request, Status};
 pub use stream::{Cut, Uncut, cut};
 

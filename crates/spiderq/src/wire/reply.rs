@@ -6,7 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use super::request::put;
-use super::{Dialect, Fault, Flaw, Reader};
+use super::{Dialect, Fault, Flaw};
 
 /// A reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,31 +76,7 @@ pub struct Counts {
     pub stats: u64,
 }
 
-/// The bytes are not a valid reply.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BadReply;
-
-const COUNTED: u8 = 0x01;
-const ADDED: u8 = 0x02;
-const KEPT: u8 = 0x03;
-const UPDATED: u8 = 0x04;
-const NOT_FOUND: u8 = 0x05;
-const LENT: u8 = 0x06;
-const REPAID: u8 = 0x07;
-const HEARTBEATEN: u8 = 0x08;
-const SKIPPED: u8 = 0x09;
-const STATS_GOT: u8 = 0x0A;
-const ERROR: u8 = 0x0B;
-const TERMINATED: u8 = 0x0C;
-const VALUE_FOUND: u8 = 0x0D;
-const VALUE_NOT_FOUND: u8 = 0x0E;
-const FLUSHED: u8 = 0x0F;
-const QUEUE_EMPTY: u8 = 0x10;
-const PONG: u8 = 0x11;
-const REMOVED: u8 = 0x12;
-const NOT_REMOVED: u8 = 0x13;
-
-impl<'a> Reply<'a> {
+impl Reply<'_> {
     /// Length on the wire, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
@@ -165,78 +141,26 @@ impl<'a> Reply<'a> {
 
     const fn tag(&self) -> u8 {
         match self {
-            Self::Counted(_) => COUNTED,
-            Self::Added => ADDED,
-            Self::Kept => KEPT,
-            Self::Updated => UPDATED,
-            Self::NotFound => NOT_FOUND,
-            Self::Lent { .. } => LENT,
-            Self::Repaid => REPAID,
-            Self::Heartbeaten => HEARTBEATEN,
-            Self::Skipped => SKIPPED,
-            Self::StatsGot(..) => STATS_GOT,
-            Self::Error(_) | Self::Trouble(_) => ERROR,
-            Self::Terminated => TERMINATED,
-            Self::ValueFound(_) => VALUE_FOUND,
-            Self::ValueNotFound => VALUE_NOT_FOUND,
-            Self::Flushed => FLUSHED,
-            Self::QueueEmpty => QUEUE_EMPTY,
-            Self::Pong => PONG,
-            Self::Removed => REMOVED,
-            Self::NotRemoved => NOT_REMOVED,
+            Self::Counted(_) => 0x01,
+            Self::Added => 0x02,
+            Self::Kept => 0x03,
+            Self::Updated => 0x04,
+            Self::NotFound => 0x05,
+            Self::Lent { .. } => 0x06,
+            Self::Repaid => 0x07,
+            Self::Heartbeaten => 0x08,
+            Self::Skipped => 0x09,
+            Self::StatsGot(..) => 0x0A,
+            Self::Error(_) | Self::Trouble(_) => 0x0B,
+            Self::Terminated => 0x0C,
+            Self::ValueFound(_) => 0x0D,
+            Self::ValueNotFound => 0x0E,
+            Self::Flushed => 0x0F,
+            Self::QueueEmpty => 0x10,
+            Self::Pong => 0x11,
+            Self::Removed => 0x12,
+            Self::NotRemoved => 0x13,
         }
-    }
-
-    /// Reads the reply at the front of these bytes, and returns it with its length: the client's side, for tests and
-    /// load generators. The counters must fill all remaining bytes, because their number shows the dialect.
-    ///
-    /// # Errors
-    ///
-    /// The bytes are not a reply, or the reply is cut short.
-    pub fn decode(bytes: &'a [u8]) -> Result<(Self, usize), BadReply> {
-        let mut from = Reader::new(bytes);
-        let reply = Self::read(&mut from).ok_or(BadReply)?;
-        Ok((reply, bytes.len() - from.rest().len()))
-    }
-
-    fn read(from: &mut Reader<'a>) -> Option<Self> {
-        Some(match from.u8().ok()? {
-            COUNTED => Self::Counted(from.u32().ok()?),
-            ADDED => Self::Added,
-            KEPT => Self::Kept,
-            UPDATED => Self::Updated,
-            NOT_FOUND => Self::NotFound,
-            LENT => Self::Lent { lend_key: from.u64().ok()?, key: vector(from)?, value: vector(from)? },
-            REPAID => Self::Repaid,
-            HEARTBEATEN => Self::Heartbeaten,
-            SKIPPED => Self::Skipped,
-            STATS_GOT => {
-                let dialect = if from.rest().len() == 64 { Dialect::V1_3 } else { Dialect::V1_4 };
-                Self::StatsGot(Counts::decode(from, dialect)?, dialect)
-            }
-            ERROR => Self::read_error(from)?,
-            TERMINATED => Self::Terminated,
-            VALUE_FOUND => Self::ValueFound(vector(from)?),
-            VALUE_NOT_FOUND => Self::ValueNotFound,
-            FLUSHED => Self::Flushed,
-            QUEUE_EMPTY => Self::QueueEmpty,
-            PONG => Self::Pong,
-            REMOVED => Self::Removed,
-            NOT_REMOVED => Self::NotRemoved,
-            _ => return None,
-        })
-    }
-
-    fn read_error(from: &mut Reader<'a>) -> Option<Self> {
-        let flaw = Flaw(from.u8().ok()?);
-        let fault = match flaw {
-            Flaw::SERVER => return Some(Self::Trouble(vector(from)?)),
-            Flaw::REQUEST | Flaw::ADD_MODE_UNKNOWN | Flaw::LEND_MODE_UNKNOWN | Flaw::REPAY_STATUS_UNKNOWN => {
-                Fault::Unknown { flaw, byte: from.u8().ok()? }
-            }
-            flaw => Fault::Short { flaw, required: from.u32().ok()?, given: from.u32().ok()? },
-        };
-        Some(Self::Error(fault))
     }
 }
 
@@ -250,26 +174,4 @@ impl Counts {
             }
         };
     }
-
-    fn decode(from: &mut Reader<'_>, dialect: Dialect) -> Option<Self> {
-        let mut next = || from.u64().ok();
-        let new = dialect == Dialect::V1_4;
-        Some(Self {
-            ping: if new { next()? } else { 0 },
-            count: next()?,
-            add: next()?,
-            update: next()?,
-            lookup: next()?,
-            remove: if new { next()? } else { 0 },
-            lend: next()?,
-            repay: next()?,
-            heartbeat: next()?,
-            stats: next()?,
-        })
-    }
-}
-
-fn vector<'a>(from: &mut Reader<'a>) -> Option<&'a [u8]> {
-    let bytes = from.u32().ok()?;
-    from.bytes(bytes).ok()
 }

@@ -200,56 +200,6 @@ impl<'a> Request<'a> {
             | Self::Ping => None,
         }
     }
-
-    /// Appends the request, as clients send it.
-    pub fn encode(&self, out: &mut BytesMut) {
-        match *self {
-            Self::Count => out.put_u8(COUNT),
-            Self::Add { key, value, mode } => {
-                out.put_u8(ADD);
-                put_pair(key, value, out);
-                mode.into_iter().for_each(|mode| out.put_u8(if mode == Mode::Head { 1 } else { 2 }));
-            }
-            Self::Update { key, value } => {
-                out.put_u8(UPDATE);
-                put_pair(key, value, out);
-            }
-            Self::Lend { timeout_ms, patience } => {
-                out.put_u8(LEND);
-                out.put_u64(timeout_ms);
-                out.put_u8(if patience == Patience::Block { 1 } else { 2 });
-            }
-            Self::Repay { lend_key, key, value, status } => {
-                out.put_u8(REPAY);
-                out.put_u64(lend_key);
-                put_pair(key, value, out);
-                out.put_u8(match status {
-                    Status::Penalty => 1,
-                    Status::Reward => 2,
-                    Status::Front => 3,
-                    Status::Drop => 4,
-                });
-            }
-            Self::Heartbeat { lend_key, key, timeout_ms } => {
-                out.put_u8(HEARTBEAT);
-                out.put_u64(lend_key);
-                put(key, out);
-                out.put_u64(timeout_ms);
-            }
-            Self::Stats => out.put_u8(STATS),
-            Self::Terminate => out.put_u8(TERMINATE),
-            Self::Lookup { key } => {
-                out.put_u8(LOOKUP);
-                put(key, out);
-            }
-            Self::Flush => out.put_u8(FLUSH),
-            Self::Ping => out.put_u8(PING),
-            Self::Remove { key } => {
-                out.put_u8(REMOVE);
-                put(key, out);
-            }
-        }
-    }
 }
 
 fn number(from: &mut Reader<'_>, flaw: Flaw) -> Result<u64, Fault> {
@@ -304,9 +254,4 @@ fn status(from: &mut Reader<'_>) -> Result<Status, Fault> {
 pub(super) fn put(bytes: &[u8], out: &mut BytesMut) {
     out.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     out.put_slice(bytes);
-}
-
-fn put_pair(key: &[u8], value: &[u8], out: &mut BytesMut) {
-    put(key, out);
-    put(value, out);
 }

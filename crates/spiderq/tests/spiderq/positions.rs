@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::client;
 use bytes::BytesMut;
 use windlass_engine::{ClientCommand, ClientId, ClientInfo, Context, Engine, Limits, Tag, Timestamp};
 use windlass_session::{Item, Outbox, Session};
@@ -156,7 +157,7 @@ impl Daemon {
     /// The reply to a request.
     fn ask(&mut self, request: Request<'_>) -> BytesMut {
         let (mut input, mut out) = (BytesMut::new(), Outbox::default());
-        request.encode(&mut input);
+        client::encode(&request, &mut input);
         self.session.on_bytes(Timestamp(self.now), &mut input, &mut out);
         self.visit(&mut out)
     }
@@ -231,7 +232,7 @@ fn entries_go_where_the_algorithm_puts_them_through_stops_and_crashes() {
             25..55 => {
                 let timeout_ms = 1 + rng.below(2_000);
                 let said = daemon.ask(Request::Lend { timeout_ms, patience: Patience::Poll });
-                match Reply::decode(&said) {
+                match client::decode(&said) {
                     Ok((Reply::Lent { lend_key, key, value }, _)) => {
                         let key: u64 = std::str::from_utf8(key).unwrap().parse().unwrap();
                         assert_eq!(model.lend(), Some(key), "{at}");
@@ -260,7 +261,7 @@ fn entries_go_where_the_algorithm_puts_them_through_stops_and_crashes() {
                 (daemon.ask(Request::Count), Reply::Counted(count))
             }
         };
-        assert_eq!(Reply::decode(&said), Ok((expected, said.len())), "{at}");
+        assert_eq!(client::decode(&said), Ok((expected, said.len())), "{at}");
         // The oldest leases are dropped. Only a few leases are open at a time.
         if leases.len() > 4_000 {
             drop(leases.drain(..2_000));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::client;
 use bytes::BytesMut;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,7 +10,7 @@ use windlass_config::ByteSize;
 use windlass_engine::{ClientId, Limits, Timestamp};
 use windlass_spiderq::config::Spiderq;
 use windlass_spiderq::session::{Settings, SpiderqSpeaker};
-use windlass_spiderq::wire::{Cut, Dialect, Mode, Patience, Reply, Request, Status, cut};
+use windlass_spiderq::wire::{Cut, Dialect, Mode, Patience, Request, Status, cut};
 use windlass_testkit::memory::MemoryHub;
 use windlass_zmtp::{ConnectionRegistry, Message, Peer, Role, Zmtp};
 
@@ -44,7 +45,7 @@ fn request(seed: &Seed) -> Request<'_> {
 
 fn encoded(request: &Request<'_>) -> BytesMut {
     let mut bytes = BytesMut::new();
-    request.encode(&mut bytes);
+    client::encode(request, &mut bytes);
     bytes
 }
 
@@ -105,7 +106,7 @@ proptest! {
         let mut stream = BytesMut::new();
         // A Ping is counted as soon as it is read, before a Stats in the same piece is answered.
         let said = seeds.iter().filter(|seed| seed.0 != 10);
-        said.for_each(|seed| request(seed).encode(&mut stream));
+        said.for_each(|seed| client::encode(&request(seed), &mut stream));
         stream.extend(noise.iter().filter(|byte| **byte != 0x0B));
         prop_assert_eq!(answered(&stream, &[usize::MAX]), answered(&stream, &pieces));
     }
@@ -128,7 +129,7 @@ proptest! {
             if let windlass_zmtp::Event::Message(message) = event {
                 let cookie = message.parts().next().map(|part| String::from_utf8_lossy(part).parse::<usize>());
                 prop_assert!(cookie.is_some_and(|number| number.is_ok_and(|number| number < asked.len())));
-                prop_assert!(Reply::decode(message.last()).is_ok_and(|(reply, bytes)| bytes == reply.bytes()));
+                prop_assert!(client::decode(message.last()).is_ok_and(|(reply, bytes)| bytes == reply.bytes()));
                 answers += 1;
             }
         }

@@ -1,5 +1,6 @@
 //! spiderq's vocabulary in transcripts.
 
+use crate::client;
 use bytes::{Bytes, BytesMut};
 use windlass_spiderq::wire::{Dialect, Mode, Patience, Reply, Request, Status};
 use windlass_testkit::transcript::{Said, Speech, Spoken};
@@ -33,7 +34,7 @@ impl Speech for Spiderq {
             _ => return Err(format!("no request {verb} with {} arguments", arguments.len())),
         };
         let mut bytes = BytesMut::new();
-        request.encode(&mut bytes);
+        client::encode(&request, &mut bytes);
         Ok(Said { bytes: bytes.freeze(), whole: true })
     }
 
@@ -42,7 +43,7 @@ impl Speech for Spiderq {
             return Ok(None);
         }
         let bytes = input.clone();
-        let (reply, length) = Reply::decode(&bytes).map_err(|_| format!("no reply: {}", hex::encode(&bytes)))?;
+        let (reply, length) = client::decode(&bytes).map_err(|_| format!("no reply: {}", hex::encode(&bytes)))?;
         let spoken = words(&reply);
         drop(input.split_to(length));
         Ok(Some(spoken))

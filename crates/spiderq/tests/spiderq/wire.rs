@@ -2,7 +2,8 @@
 
 use bytes::BytesMut;
 
-use super::{Counts, Cut, Dialect, Fault, Flaw, Mode, Patience, Reply, Request, Status, Uncut, cut};
+use crate::client;
+use windlass_spiderq::wire::{Counts, Cut, Dialect, Fault, Flaw, Mode, Patience, Reply, Request, Status, Uncut, cut};
 
 fn bytes(hex: &str) -> Vec<u8> {
     hex::decode(hex.replace(' ', "")).unwrap()
@@ -22,7 +23,7 @@ fn read(request: &str, dialect: Dialect) -> String {
             let reply = Reply::Error(fault);
             reply.encode(&mut out);
             assert_eq!(reply.bytes(), out.len());
-            assert_eq!(Reply::decode(&out), Ok((reply, out.len())));
+            assert_eq!(client::decode(&out), Ok((reply, out.len())));
             text(&out)
         }
     }
@@ -60,7 +61,7 @@ fn requests_of_the_specification() {
         let frame = bytes(frame);
         assert_eq!(Request::decode(&frame, Dialect::V1_3), Ok(request));
         let mut out = BytesMut::new();
-        request.encode(&mut out);
+        client::encode(&request, &mut out);
         assert_eq!(text(&out), text(&frame), "{request:?}");
         if !matches!(request, Request::Add { mode: None, .. }) {
             assert_eq!(Request::decode(&frame, Dialect::V1_4), Ok(request));
@@ -190,13 +191,13 @@ fn replies_are_encoded_and_decoded() {
         reply.encode(&mut out);
         assert_eq!(text(&out), text(&bytes(frame)), "{reply:?}");
         assert_eq!(reply.bytes(), out.len(), "{reply:?}");
-        assert_eq!(Reply::decode(&out), Ok((reply, out.len())));
+        assert_eq!(client::decode(&out), Ok((reply, out.len())));
         // The first eight of ten counters are a valid `Stats` reply of 1.3.
         for cut in (0..out.len()).filter(|cut| *cut != 65) {
-            assert!(Reply::decode(&out[..cut]).is_err(), "{reply:?} cut at {cut}");
+            assert!(client::decode(&out[..cut]).is_err(), "{reply:?} cut at {cut}");
         }
     }
-    assert!(Reply::decode(&[0x14]).is_err());
+    assert!(client::decode(&[0x14]).is_err());
 }
 
 #[test]
