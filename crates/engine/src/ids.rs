@@ -138,8 +138,14 @@ impl Token {
 pub struct Protocol(pub u8);
 
 impl Protocol {
-    /// All protocols.
-    pub(crate) const ALL: [Self; 5] = [Self::FAKTORY, Self::GEARMAN, Self::SPIDERQ, Self::EVENTMQ, Self::HTTP];
+    /// All protocols. A new one needs a row here, and each list of protocols is made of these rows.
+    pub const ALL: [ProtocolRow; 5] = [
+        ProtocolRow::new(Self::FAKTORY, "faktory", "FWP").sharing(),
+        ProtocolRow::new(Self::GEARMAN, "gearman", "Gearman").sharing(),
+        ProtocolRow::new(Self::SPIDERQ, "spiderq", "spiderq"),
+        ProtocolRow::new(Self::EVENTMQ, "eventmq", "EventMQ").sharing(),
+        ProtocolRow::new(Self::HTTP, "http", "HTTP"),
+    ];
     /// Faktory's FWP.
     pub const FAKTORY: Self = Self(1);
     /// Gearman.
@@ -150,6 +156,50 @@ impl Protocol {
     pub const EVENTMQ: Self = Self(4);
     /// HTTP.
     pub const HTTP: Self = Self(5);
+
+    /// The protocols whose jobs and workers share queues.
+    pub fn sharing() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|row| row.shares).map(|row| row.id)
+    }
+
+    /// Its name: that of its section of the configuration, of its aliases of queues, and in filters and exports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.row().map_or("unknown", |row| row.name)
+    }
+
+    /// Its common name, in messages to the operator.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        self.row().map_or("unknown", |row| row.title)
+    }
+
+    fn row(self) -> Option<ProtocolRow> {
+        Self::ALL.into_iter().find(|row| row.id == self)
+    }
+}
+
+/// A row of [`Protocol::ALL`].
+#[derive(Clone, Copy, Debug)]
+pub struct ProtocolRow {
+    /// The protocol.
+    pub id: Protocol,
+    /// See [`Protocol::name`].
+    pub name: &'static str,
+    /// See [`Protocol::title`].
+    pub title: &'static str,
+    /// Its jobs and workers share queues with those of other protocols.
+    pub shares: bool,
+}
+
+impl ProtocolRow {
+    const fn new(id: Protocol, name: &'static str, title: &'static str) -> Self {
+        Self { id, name, title, shares: false }
+    }
+
+    const fn sharing(self) -> Self {
+        Self { shares: true, ..self }
+    }
 }
 
 /// A set of protocols. All protocols with numbers from 7 on share a place in it.

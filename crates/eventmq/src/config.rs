@@ -211,16 +211,8 @@ impl Eventmq {
 }
 
 impl Protocol for Eventmq {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn id(&self) -> windlass_engine::Protocol {
         windlass_engine::Protocol::EVENTMQ
-    }
-
-    fn title(&self) -> &'static str {
-        "EventMQ"
     }
 
     fn origin(&self) -> Option<Arc<dyn Origin>> {

@@ -145,16 +145,8 @@ impl Gearman {
 }
 
 impl Protocol for Gearman {
-    fn name(&self) -> &'static str {
-        "gearman"
-    }
-
     fn id(&self) -> windlass_engine::Protocol {
         windlass_engine::Protocol::GEARMAN
-    }
-
-    fn title(&self) -> &'static str {
-        "Gearman"
     }
 
     fn origin(&self) -> Option<Arc<dyn Origin>> {

@@ -148,16 +148,8 @@ impl Http {
 
 /// HTTP's jobs are jobs of a protocol. Its connections are not sessions: it has no endpoints.
 impl Protocol for Configured {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn id(&self) -> windlass_engine::Protocol {
         windlass_engine::Protocol::HTTP
-    }
-
-    fn title(&self) -> &'static str {
-        "HTTP"
     }
 
     fn origin(&self) -> Option<Arc<dyn Origin>> {

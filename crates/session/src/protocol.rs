@@ -22,14 +22,18 @@ use crate::{Closer, Listen, Session};
 
 /// One protocol with its configuration.
 pub trait Protocol: Send + Sync + fmt::Debug {
-    /// Its name: that of its section, and of its aliases of queues.
-    fn name(&self) -> &'static str;
-
     /// How the engine names it.
     fn id(&self) -> windlass_engine::Protocol;
 
+    /// Its name: that of its section, and of its aliases of queues.
+    fn name(&self) -> &'static str {
+        self.id().name()
+    }
+
     /// Its common name, in messages to the operator.
-    fn title(&self) -> &'static str;
+    fn title(&self) -> &'static str {
+        self.id().title()
+    }
 
     /// How its jobs are read for workers of other protocols; `None` if they never cross.
     fn origin(&self) -> Option<Arc<dyn Origin>> {
@@ -325,16 +329,8 @@ mod tests {
     struct Plain;
 
     impl Protocol for Plain {
-        fn name(&self) -> &'static str {
-            "plain"
-        }
-
         fn id(&self) -> windlass_engine::Protocol {
             windlass_engine::Protocol::GEARMAN
-        }
-
-        fn title(&self) -> &'static str {
-            "Plain"
         }
 
         fn import_terms(&self) -> ImportTerms {

@@ -222,16 +222,8 @@ fn sessions(shared: &Shared, settings: Settings) -> SessionFactory {
 }
 
 impl Protocol for Spiderq {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn id(&self) -> windlass_engine::Protocol {
         windlass_engine::Protocol::SPIDERQ
-    }
-
-    fn title(&self) -> &'static str {
-        "spiderq"
     }
 
     fn import_terms(&self) -> ImportTerms {

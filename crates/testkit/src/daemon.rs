@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use windlass_engine::Protocol;
+
 use crate::cgroup::MemoryGroup;
 use crate::disk::SmallDisk;
 
@@ -145,7 +147,12 @@ impl Plan {
         let path = self.dir.join("windlass.toml");
         let is_unset = |section: &&str| !self.config.contains(&format!("[{section}]"));
         let known = |section: &&str| self.has_http || *section != "http";
-        let unset = ["faktory", "gearman", "http", "spiderq"].into_iter().filter(is_unset).filter(known);
+        let unset = Protocol::ALL
+            .map(|row| row.name)
+            .into_iter()
+            .filter(|name| *name != "eventmq")
+            .filter(is_unset)
+            .filter(known);
         let mut defaults: String = unset.map(|it| format!("[{it}]\nlisten = [\"127.0.0.1:0\"]\n")).collect();
         if is_unset(&"eventmq") {
             defaults.push_str(EVENTMQ_OFF);

@@ -10,7 +10,7 @@ use super::serve::{admits_waiter, next_served, next_unclaimed};
 use super::state::State;
 use crate::clients::check_waiters;
 use crate::ids::{ClientId, JobId, Protocol, QueueId};
-use crate::jobs::{Job, Unfit};
+use crate::jobs::Job;
 use crate::queues::{Consumers, Queue, WaitKey, WaitsAs};
 
 /// By queue and protocol: how many subscriptions there are, and how many sleepers were woken for it.
@@ -55,7 +55,7 @@ pub(super) fn check(state: &State) {
         check_consumers(queue, &hands);
         check_served(state, queue);
     }
-    for protocol in Unfit::SHARING.into_iter().chain([Protocol::SPIDERQ]) {
+    for protocol in Protocol::ALL.map(|row| row.id) {
         let served = state.clients.iter().flat_map(|(_, client)| client.subscriptions());
         let takes = served.filter(|served| served.unclaimed == Some(protocol)).count();
         assert_eq!(state.queues.unclaimed_subscriptions(protocol), takes, "subscriptions of unclaimed {protocol:?}");

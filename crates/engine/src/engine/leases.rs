@@ -14,7 +14,7 @@ use crate::command::LeaseCommand;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
 use crate::ids::{Protocol, Timestamp};
-use crate::jobs::{Failure, Job, JobState, Progress, Slot, Unfit};
+use crate::jobs::{Failure, Job, JobState, Progress, Slot};
 use crate::outcome::End;
 use crate::queues::Queue;
 use crate::refusal::{Refusal, Thing};
@@ -131,7 +131,7 @@ fn mark_unfit(state: &mut State, slot: Slot, own: Option<Protocol>) -> bool {
     let Some(unfit) = own.and_then(|own| job.unfit.and(own)) else { return false };
     let bridged = state.queues.at(job.queue).is_some_and(Queue::is_bridged);
     let is_nobodys = match bridged {
-        true => Unfit::SHARING.iter().all(|protocol| unfit.has(*protocol)),
+        true => Protocol::sharing().all(|protocol| unfit.has(protocol)),
         false => unfit.has(job.protocol),
     };
     state.jobs.update(slot, |job| job.unfit = unfit);

@@ -91,9 +91,6 @@ impl Unfit {
     /// No protocol.
     pub const NONE: Self = Self(0);
 
-    /// The protocols whose jobs and workers share queues.
-    pub const SHARING: [Protocol; 3] = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ];
-
     /// Whether this protocol is among them.
     #[must_use]
     pub const fn has(self, protocol: Protocol) -> bool {

@@ -86,7 +86,7 @@ impl Queues {
 
     /// Asserts that names are counted.
     pub(super) fn check_names(&self) {
-        for maker in Protocol::ALL {
+        for maker in Protocol::ALL.map(|row| row.id) {
             let made = self.iter().filter(|queue| queue.maker == Some(maker)).count();
             assert_eq!(made, self.made_by(maker), "names that {maker:?} has made");
         }
@@ -100,7 +100,8 @@ impl Queues {
     /// Whether a protocol may have one more name without those that are kept for others.
     fn has_room(&self, maker: Option<Protocol>, limit: usize) -> bool {
         // Operators' names, and those of imports, come before all.
-        let others = Protocol::ALL.into_iter().filter(|other| maker.is_some_and(|maker| maker != *other));
+        let others =
+            Protocol::ALL.into_iter().map(|row| row.id).filter(|other| maker.is_some_and(|maker| maker != *other));
         let kept: usize = others.map(|other| (limit / OWN_SHARE).saturating_sub(self.made_by(other))).sum();
         self.len() + kept < limit
     }

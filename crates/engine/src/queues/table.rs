@@ -169,7 +169,10 @@ impl Queues {
         let id = image.id;
         self.free.retain(|free| *free != id.0);
         // The first that lists it. A queue of all protocols is no protocol's own.
-        let maker = Protocol::ALL.into_iter().find(|it| image.known != Protocols::ALL && image.known.has(*it));
+        let maker = Protocol::ALL
+            .into_iter()
+            .map(|row| row.id)
+            .find(|it| image.known != Protocols::ALL && image.known.has(*it));
         self.put(image, maker);
         if let Some(queue) = self.at_mut(id) {
             queue.journalled = true;

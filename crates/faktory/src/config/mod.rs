@@ -126,16 +126,8 @@ impl Faktory {
 }
 
 impl Protocol for Faktory {
-    fn name(&self) -> &'static str {
-        "faktory"
-    }
-
     fn id(&self) -> windlass_engine::Protocol {
         windlass_engine::Protocol::FAKTORY
-    }
-
-    fn title(&self) -> &'static str {
-        "FWP"
     }
 
     fn origin(&self) -> Option<Arc<dyn Origin>> {

@@ -5,7 +5,7 @@
 //! name, the leased one counts, else the oldest.
 
 use bytes::Bytes;
-use windlass_engine::{JobCommand, JobStateKind, JobView, Query, Reply, Unfit};
+use windlass_engine::{JobCommand, JobStateKind, JobView, Protocol, Query, Reply, Unfit};
 
 use super::ask::Ask;
 use super::shown::{Source, source, whole};
@@ -50,7 +50,7 @@ fn job_text(bridge: &Bridge, view: &JobView, skew_ms: i64) -> Vec<u8> {
         JobStateKind::Done => "failed",
     };
     // Empty unless a conversion of this job has failed.
-    let others = Unfit::SHARING.into_iter().filter(|protocol| job.unfit != Unfit::NONE && !job.unfit.has(*protocol));
+    let others = Protocol::sharing().filter(|protocol| job.unfit != Unfit::NONE && !job.unfit.has(*protocol));
     let waits_for: Vec<&str> = others.map(|protocol| bridge.name(protocol)).collect();
     JobText {
         state,

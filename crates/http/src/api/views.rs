@@ -337,7 +337,6 @@ impl JobDetail {
             lease.worker = lease.worker.take().or_else(|| Name::of(&holder.worker));
         }
         let (body, body_base64) = body(job.body());
-        let fits = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ].into_iter();
         Self {
             job: row,
             why: why.map(|why| Reason::of(why, view, app, now)),
@@ -357,7 +356,10 @@ impl JobDetail {
             }),
             result: extra.and_then(|extra| extra.result.as_deref()).and_then(|it| String::from_utf8(it.to_vec()).ok()),
             foreground: !job.durable,
-            unconvertible_for: fits.filter(|it| job.unfit.has(*it)).map(|it| app.protocol_name(it)).collect(),
+            unconvertible_for: Protocol::sharing()
+                .filter(|it| job.unfit.has(*it))
+                .map(|it| app.protocol_name(it))
+                .collect(),
             traceparent: traceparent(job.protocol, job.body()),
         }
     }

@@ -11,6 +11,7 @@ use axum::http::Uri;
 use axum::response::Html;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use windlass_engine::Protocol;
 
 use super::shell::{Shell, page};
 use crate::api::filter::Conditions;
@@ -58,7 +59,6 @@ struct Shown {
 const SEARCH_MAX: Duration = Duration::from_secs(1);
 
 const STATES: [&str; 7] = ["ready", "leased", "scheduled", "retrying", "dead", "parked", "done"];
-const PROTOCOLS: [&str; 5] = ["faktory", "gearman", "eventmq", "spiderq", "http"];
 
 pub(super) async fn list(
     shell: Shell,
@@ -96,6 +96,13 @@ impl JobsPage {
 
     fn is_given(&self, name: &str, value: &str) -> bool {
         self.given(name) == value
+    }
+
+    /// The names of all protocols, those that share queues first.
+    fn protocols() -> Vec<&'static str> {
+        let mut rows = Protocol::ALL;
+        rows.sort_by_key(|row| !row.shares);
+        rows.map(|row| row.name).to_vec()
     }
 }
 

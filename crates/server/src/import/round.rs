@@ -46,7 +46,7 @@ fn bytes(context: &mut Context, names: u64) -> Bytes {
 
 fn any_job(context: &mut Context) -> NewJob {
     let is_cycle = context.roll(4) == 0;
-    let protocol = one_of(context, &[Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ]);
+    let protocol = one_of(context, &Protocol::sharing().collect::<Vec<_>>());
     let queue = Bytes::from_static(if is_cycle { b"ring" } else { one_of(context, &[b"mail", b"\xff\xfe!!"]) });
     let until = match context.roll(4) {
         0 => KeyUntil::Start,

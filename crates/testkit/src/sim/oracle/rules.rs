@@ -134,7 +134,7 @@ impl Oracle {
         let marked = own.and_then(|own| job.unfit.and(own));
         job.unfit = marked.unwrap_or(job.unfit);
         let others = match bridged {
-            true => Unfit::SHARING.iter().any(|protocol| !job.unfit.has(*protocol)),
+            true => Protocol::sharing().any(|protocol| !job.unfit.has(protocol)),
             false => !job.unfit.has(job.protocol),
         };
         if marked.is_some() && others {
