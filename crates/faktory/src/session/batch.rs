@@ -4,8 +4,6 @@
 //! (`faktory.batch_open_max`) is forgotten. A committed batch that is opened again holds its callbacks until the next
 //! commit, or for the same time. A callback without a name gets one.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use windlass_engine::{BatchCommand, BatchView, CallbackState, NewBatch, NewJob, Protocol, Query, Reply};
@@ -91,23 +89,22 @@ impl FaktorySpeaker {
 
     pub(super) fn batch_looked(reply: &Reply, talk: &mut Talk<'_>) {
         match reply {
-            Reply::Batch(batch) => reply::bulk(&text(batch), talk.bytes()),
+            Reply::Batch(batch) => reply::json(&text(batch), talk.bytes()),
             _ => reply::null(talk.bytes()),
         }
     }
 }
 
-fn text(batch: &BatchView) -> Vec<u8> {
+fn text(batch: &BatchView) -> BatchText<'_> {
     let state = |state: CallbackState| match state {
         CallbackState::None => "",
         CallbackState::Enqueued => "1",
         CallbackState::Ok => "2",
     };
-    let words = |bytes: &Bytes| -> Cow<'_, str> { Cow::Owned(String::from_utf8_lossy(bytes).into_owned()) };
     BatchText {
-        bid: words(&batch.name),
-        parent_bid: batch.parent.as_ref().map(words),
-        description: words(&batch.about),
+        bid: readable(&batch.name),
+        parent_bid: batch.parent.as_ref().map(|parent| readable(parent)),
+        description: readable(&batch.about),
         created_at: created_at(batch),
         total: batch.total,
         pending: batch.pending,
@@ -115,7 +112,6 @@ fn text(batch: &BatchView) -> Vec<u8> {
         complete_st: state(batch.complete),
         success_st: state(batch.success),
     }
-    .write()
 }
 
 /// In nanoseconds where they are known: clients' tests compare the time with their own clock just before and just

@@ -11,7 +11,7 @@ use super::ask::Ask;
 use super::shown::{Source, source, whole};
 use super::{FaktorySpeaker, Talk, job_ref, readable};
 use crate::bridge::result;
-use crate::wire::{JobText, Text, echo, reply};
+use crate::wire::{JobText, Text, echo, reply, time_text};
 use windlass_bridge::Bridge;
 
 impl FaktorySpeaker {
@@ -26,12 +26,12 @@ impl FaktorySpeaker {
 
     pub(super) fn looked(&self, reply: &Reply, talk: &mut Talk<'_>) {
         let Reply::Looked { job: Some(view), .. } = reply else { return reply::null(talk.bytes()) };
-        reply::bulk(&job_text(&self.settings.bridge, view, talk.skew_ms()), talk.bytes());
+        put_job(&self.settings.bridge, view, talk);
     }
 }
 
-fn job_text(bridge: &Bridge, view: &JobView, skew_ms: i64) -> Vec<u8> {
-    let job = &view.job;
+fn put_job(bridge: &Bridge, view: &JobView, talk: &mut Talk<'_>) {
+    let (job, skew_ms) = (&view.job, talk.skew_ms());
     let body = Source { codec: view.codec, ..source(job, &view.queue) }.shown(bridge);
     let extra = job.extra.as_deref();
     let result = extra.and_then(|extra| {
@@ -52,14 +52,14 @@ fn job_text(bridge: &Bridge, view: &JobView, skew_ms: i64) -> Vec<u8> {
     // Empty unless a conversion of this job has failed.
     let others = Protocol::sharing().filter(|protocol| job.unfit != Unfit::NONE && !job.unfit.has(*protocol));
     let waits_for: Vec<&str> = others.map(|protocol| bridge.name(protocol)).collect();
-    JobText {
+    let text = JobText {
         state,
-        job: unit.as_deref(),
         attempts: job.attempts,
         failures: job.failures,
-        reserved_until_ms: job.lease().map(|lease| lease.until.shifted(skew_ms).0),
-        result: result.as_deref().filter(|result| !result.is_empty()),
+        reserved_until: job.lease().map(|lease| time_text(lease.until.shifted(skew_ms).0)),
         waits_for: &waits_for,
-    }
-    .write()
+        result: result.as_deref().filter(|result| !result.is_empty()).map(readable),
+        job: unit.as_deref().and_then(|unit| serde_json::from_slice(unit).ok()),
+    };
+    reply::json(&text, talk.bytes());
 }

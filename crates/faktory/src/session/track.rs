@@ -8,7 +8,7 @@ use windlass_engine::{Command, JobCommand, JobStateKind, JobView, Query, Reply, 
 
 use super::ask::Ask;
 use super::{FaktorySpeaker, Talk, job_ref, readable};
-use crate::wire::{TrackSet, TrackText, echo, reply};
+use crate::wire::{TrackSet, TrackText, echo, reply, time_text};
 
 impl FaktorySpeaker {
     pub(super) fn track(&self, verb: &Bytes, rest: &Bytes, talk: &mut Talk<'_>) {
@@ -34,19 +34,19 @@ impl FaktorySpeaker {
 
     pub(super) fn tracked(jid: &[u8], reply: &Reply, talk: &mut Talk<'_>) {
         let view = if let Reply::Looked { job, .. } = reply { job.as_deref() } else { None };
-        let text = view.map_or_else(|| unknown(jid).write(), |view| text(jid, view));
-        reply::bulk(&text, talk.bytes());
+        let text = view.map_or_else(|| unknown(jid), |view| text(jid, view));
+        reply::json(&text, talk.bytes());
     }
 }
 
 fn unknown(jid: &[u8]) -> TrackText<'_> {
-    TrackText { jid: readable(jid), percent: None, desc: "".into(), state: "unknown", updated_at_ms: None }
+    TrackText { jid: readable(jid), percent: None, desc: "".into(), state: "unknown", updated_at: String::new() }
 }
 
-fn text(jid: &[u8], view: &JobView) -> Vec<u8> {
+fn text<'a>(jid: &'a [u8], view: &'a JobView) -> TrackText<'a> {
     let job = &view.job;
     let extra = job.extra.as_deref();
-    let Some(track) = extra.and_then(|extra| extra.track) else { return unknown(jid).write() };
+    let Some(track) = extra.and_then(|extra| extra.track) else { return unknown(jid) };
     let progress = extra.and_then(|extra| extra.progress.as_ref());
     // A worker of another protocol may count in other units.
     let percent = progress.and_then(|progress| {
@@ -67,8 +67,7 @@ fn text(jid: &[u8], view: &JobView) -> Vec<u8> {
         percent,
         desc: progress.map(|progress| String::from_utf8_lossy(&progress.text)).unwrap_or_default(),
         state,
-        updated_at_ms: Some(track.updated_at.0),
+        updated_at: time_text(track.updated_at.0),
         ..unknown(jid)
     }
-    .write()
 }

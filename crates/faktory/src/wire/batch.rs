@@ -4,9 +4,11 @@
 
 use std::borrow::Cow;
 
+use serde::Serialize;
+
 use super::go::{self, Type};
 use super::json::{self, Unexpected};
-use super::time::{parse_time, time_text};
+use super::time::parse_time;
 use super::unit::{Unit, UnitError};
 
 /// The argument of `BATCH NEW`.
@@ -68,13 +70,15 @@ pub fn callback_custom(custom: Option<&str>, bid: &str, role: &str) -> String {
 }
 
 /// The reply to `BATCH STATUS`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct BatchText<'a> {
     /// The batch's name.
     pub bid: Cow<'a, str>,
     /// The parent batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_bid: Option<Cow<'a, str>>,
     /// A text for people; empty for none.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub description: Cow<'a, str>,
     /// Time of creation in RFC 3339.
     pub created_at: String,
@@ -88,30 +92,6 @@ pub struct BatchText<'a> {
     pub complete_st: &'static str,
     /// State of the `success` callback.
     pub success_st: &'static str,
-}
-
-impl BatchText<'_> {
-    /// The JSON object.
-    #[must_use]
-    pub fn write(&self) -> Vec<u8> {
-        let mut out = b"{\"bid\":".to_vec();
-        json::escape_into(&self.bid, &mut out);
-        if let Some(parent) = &self.parent_bid {
-            out.extend_from_slice(b",\"parent_bid\":");
-            json::escape_into(parent, &mut out);
-        }
-        if !self.description.is_empty() {
-            out.extend_from_slice(b",\"description\":");
-            json::escape_into(&self.description, &mut out);
-        }
-        let Self { created_at, total, pending, failed, complete_st, success_st, .. } = self;
-        let rest = format!(
-            ",\"created_at\":\"{created_at}\",\"total\":{total},\"pending\":{pending},\"failed\":{failed},\
-             \"complete_st\":\"{complete_st}\",\"success_st\":\"{success_st}\"}}"
-        );
-        out.extend_from_slice(rest.as_bytes());
-        out
-    }
 }
 
 /// The argument of `TRACK SET`.
@@ -159,37 +139,20 @@ impl TrackSet {
 }
 
 /// The reply to `TRACK GET`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct TrackText<'a> {
     /// The job's name.
     pub jid: Cow<'a, str>,
     /// Progress in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub percent: Option<u32>,
     /// A text for people; empty for none.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub desc: Cow<'a, str>,
     /// The job's state.
     pub state: &'static str,
-    /// Time of the last change, in milliseconds since the epoch.
-    pub updated_at_ms: Option<u64>,
-}
-
-impl TrackText<'_> {
-    /// The JSON object.
-    #[must_use]
-    pub fn write(&self) -> Vec<u8> {
-        let mut out = b"{\"jid\":".to_vec();
-        json::escape_into(&self.jid, &mut out);
-        if let Some(percent) = self.percent {
-            out.extend_from_slice(format!(",\"percent\":{percent}").as_bytes());
-        }
-        if !self.desc.is_empty() {
-            out.extend_from_slice(b",\"desc\":");
-            json::escape_into(&self.desc, &mut out);
-        }
-        let updated_at = self.updated_at_ms.map(time_text).unwrap_or_default();
-        out.extend_from_slice(format!(",\"state\":\"{}\",\"updated_at\":\"{updated_at}\"}}", self.state).as_bytes());
-        out
-    }
+    /// Time of the last change in RFC 3339; empty if unknown.
+    pub updated_at: String,
 }
 
 /// The name of a batch, made of twelve unpredictable bytes.

@@ -3,10 +3,13 @@
 //! INFO's object of queues may be long. It is written queue by queue, between the text before it and the text behind
 //! it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use bytes::Bytes;
+use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::json;
 use super::time::{clock_text, time_text};
@@ -151,74 +154,48 @@ pub fn queue_member(name: &[u8], jobs: u64) -> Vec<u8> {
 }
 
 /// The reply to JOB GET.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct JobText<'a> {
     /// The job's state.
     pub state: &'a str,
-    /// The job as a worker would get it.
-    pub job: Option<&'a [u8]>,
     /// Deliveries.
     pub attempts: u32,
     /// Failures.
     pub failures: u32,
-    /// End of the lease, in milliseconds since the epoch.
-    pub reserved_until_ms: Option<u64>,
-    /// The job's result.
-    pub result: Option<&'a [u8]>,
+    /// End of the lease in RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserved_until: Option<String>,
     /// Protocols that can express the job, if others cannot; empty if unknown.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub waits_for: &'a [&'a str],
-}
-
-impl JobText<'_> {
-    /// The JSON object.
-    #[must_use]
-    pub fn write(&self) -> Vec<u8> {
-        let Self { state, attempts, failures, .. } = self;
-        let mut out = format!("{{\"state\":\"{state}\",\"attempts\":{attempts},\"failures\":{failures}").into_bytes();
-        if let Some(until) = self.reserved_until_ms {
-            out.extend_from_slice(format!(",\"reserved_until\":\"{}\"", time_text(until)).as_bytes());
-        }
-        if let [first, rest @ ..] = self.waits_for {
-            out.extend_from_slice(format!(",\"waits_for\":[\"{first}\"").as_bytes());
-            rest.iter().for_each(|name| out.extend_from_slice(format!(",\"{name}\"").as_bytes()));
-            out.push(b']');
-        }
-        if let Some(result) = self.result {
-            out.extend_from_slice(b",\"result\":");
-            json::escape_into(&String::from_utf8_lossy(result), &mut out);
-        }
-        if let Some(job) = self.job {
-            out.extend_from_slice(b",\"job\":");
-            out.extend_from_slice(job);
-        }
-        out.push(b'}');
-        out
-    }
+    /// The job's result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Cow<'a, str>>,
+    /// The job as a worker would get it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<&'a RawValue>,
 }
 
 /// A JSON object of times in seconds.
 #[must_use]
 pub fn seconds_object(seconds: &BTreeMap<Bytes, f64>) -> Vec<u8> {
-    let mut out = Vec::new();
-    for (key, seconds) in seconds {
-        out.push(if out.is_empty() { b'{' } else { b',' });
-        json::escape_into(&String::from_utf8_lossy(key), &mut out);
-        out.extend_from_slice(format!(":{seconds}").as_bytes());
-    }
-    out.extend_from_slice(if out.is_empty() { b"{}" } else { b"}" });
-    out
+    object(seconds, |seconds, out| out.extend_from_slice(seconds.to_string().as_bytes()))
 }
 
 /// A JSON object of texts.
 #[must_use]
 pub fn texts_object(texts: &BTreeMap<Bytes, String>) -> Vec<u8> {
-    let mut out = Vec::new();
-    for (key, text) in texts {
-        out.push(if out.is_empty() { b'{' } else { b',' });
+    object(texts, |text, out| json::escape_into(text, out))
+}
+
+fn object<V>(members: &BTreeMap<Bytes, V>, put: impl Fn(&V, &mut Vec<u8>)) -> Vec<u8> {
+    let mut out = vec![b'{'];
+    for (key, value) in members {
+        out.extend((out.len() > 1).then_some(b','));
         json::escape_into(&String::from_utf8_lossy(key), &mut out);
         out.push(b':');
-        json::escape_into(text, &mut out);
+        put(value, &mut out);
     }
-    out.extend_from_slice(if out.is_empty() { b"{}" } else { b"}" });
+    out.push(b'}');
     out
 }

@@ -6,8 +6,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+pub(crate) use windlass_bridge::json::{is_list as is_array, is_object, quote as escape_into};
 
 /// Levels of nesting, the outermost value included. Go's own limit.
 pub(crate) const DEPTH_MAX: usize = 10_000;
@@ -126,26 +128,8 @@ impl<'de, F: FnMut(&str, &'de RawValue) -> Result<(), Unexpected>> Visitor<'de> 
 }
 
 /// A key, borrowed if it has no escapes.
-struct Key<'a>(Cow<'a, str>);
-
-impl<'de> serde::Deserialize<'de> for Key<'de> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Words;
-        impl<'de> Visitor<'de> for Words {
-            type Value = Key<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a key")
-            }
-            fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Borrowed(key)))
-            }
-            fn visit_str<E>(self, key: &str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Owned(key.to_owned())))
-            }
-        }
-        from.deserialize_str(Words)
-    }
-}
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A string, borrowed if it has no escapes.
 pub(crate) fn text(value: &RawValue) -> Result<Cow<'_, str>, Unexpected> {
@@ -190,16 +174,6 @@ pub(crate) fn texts(value: &RawValue, keep_max: usize) -> Result<(Vec<String>, u
         }
     }
     serde_json::Deserializer::from_str(value.get()).deserialize_seq(Texts(keep_max)).map_err(|_| Unexpected)
-}
-
-/// Whether a value is an array.
-pub(crate) fn is_array(value: &RawValue) -> bool {
-    value.get().starts_with('[')
-}
-
-/// Whether a value is an object.
-pub(crate) fn is_object(value: &RawValue) -> bool {
-    value.get().starts_with('{')
 }
 
 /// Whether a value at depth `outside` is nested deeper than [`DEPTH_MAX`].
@@ -281,37 +255,12 @@ pub(crate) fn value_end(text: &[u8]) -> usize {
     text.len()
 }
 
-/// Appends a string in quotes, with no more escapes than JSON requires.
-pub(crate) fn escape_into(text: &str, out: &mut Vec<u8>) {
-    out.push(b'"');
-    escape_inner(text, out);
-    out.push(b'"');
-}
-
-/// The same without the quotes.
+/// Appends the text between the quotes of a string, with no more escapes than JSON requires.
 pub(crate) fn escape_inner(text: &str, out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let mut plain = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        let short = match byte {
-            b'"' | b'\\' => byte,
-            b'\n' => b'n',
-            b'\r' => b'r',
-            b'\t' => b't',
-            0x08 => b'b',
-            0x0c => b'f',
-            0..=0x1f => b'u',
-            _ => continue,
-        };
-        out.extend_from_slice(text.as_bytes().get(plain..at).unwrap_or_default());
-        out.extend_from_slice(&[b'\\', short]);
-        if short == b'u' {
-            let digit = |nibble: u8| HEX.get(usize::from(nibble)).copied().unwrap_or(b'0');
-            out.extend_from_slice(&[b'0', b'0', digit(byte >> 4), digit(byte & 15)]);
-        }
-        plain = at + 1;
-    }
-    out.extend_from_slice(text.as_bytes().get(plain..).unwrap_or_default());
+    let before = out.len();
+    escape_into(text, out);
+    out.pop();
+    out.remove(before);
 }
 
 #[cfg(test)]

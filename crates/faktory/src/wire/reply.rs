@@ -3,6 +3,7 @@
 //! Spec: "Server Protocol Sender …": simple strings, errors, bulk strings and the null bulk string.
 
 use bytes::{BufMut, BytesMut};
+use serde::Serialize;
 
 /// The null bulk string.
 pub const NULL: &[u8] = b"$-1\r\n";
@@ -26,6 +27,12 @@ pub fn bulk(bytes: &[u8], out: &mut BytesMut) {
     bulk_head(bytes.len(), out);
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
+}
+
+/// A bulk string of JSON.
+pub fn json(value: &impl Serialize, out: &mut BytesMut) {
+    // Structs of texts and numbers always have a form in JSON.
+    bulk(&serde_json::to_vec(value).unwrap_or_default(), out);
 }
 
 /// The head of a bulk string of this many bytes. The bytes and CRLF must follow.
