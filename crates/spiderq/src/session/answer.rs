@@ -1,67 +1,47 @@
 //! Turns the engine's replies into spiderq's.
 
-use windlass_engine::{JobStateKind, JobView, Pushed, Taken};
+use windlass_engine::{JobStateKind, Pushed, Reply as Got};
 use windlass_zmtp::Envelope;
 
 use super::ask::{Ask, What};
-use super::settings::Counted;
 use super::{SpiderqSpeaker, Talk, refusal};
 use crate::wire::{Dialect, Reply};
 
 impl SpiderqSpeaker {
-    pub(super) fn replied(&mut self, ask: Ask, reply: &windlass_engine::Reply, talk: &mut Talk<'_>) {
-        use windlass_engine::Reply as Got;
-        self.lends -= usize::from(ask.what == What::Lend);
-        let envelope = &ask.envelope;
-        match (ask.what, reply) {
-            (What::Add, Got::Pushed { how, .. }) => {
-                let reply = if *how == Pushed::New { Reply::Added } else { Reply::Kept };
-                self.answer(Counted::Add, envelope, &reply, talk);
+    pub(super) fn replied(&mut self, Ask { what, envelope }: &Ask, got: &Got, talk: &mut Talk<'_>) {
+        self.lends -= usize::from(*what == What::Lend);
+        let counters = &self.settings.counters;
+        let stats = |dialect| {
+            counters.count(*what);
+            Reply::StatsGot(counters.counts(), dialect)
+        };
+        let reply = match (what, got) {
+            (What::Add, Got::Pushed { how: Pushed::New, .. }) => Reply::Added,
+            (What::Add, Got::Pushed { .. }) => Reply::Kept,
+            (What::Lend | What::Poll, Got::Taken(job)) => {
+                Reply::Lent { lend_key: job.token.0, key: &job.key, value: &job.body }
             }
-            (What::Lend | What::Poll, Got::Taken(job)) => self.taken(job, envelope, talk),
-            (What::Poll, Got::Empty) => self.answer(Counted::Lend, envelope, &Reply::QueueEmpty, talk),
-            (What::Update, Got::Done) => self.answer(Counted::Update, envelope, &Reply::Updated, talk),
-            (What::Repay, Got::Done) => self.answer(Counted::Repay, envelope, &Reply::Repaid, talk),
-            (What::Heartbeat, Got::Done) => self.answer(Counted::Heartbeat, envelope, &Reply::Heartbeaten, talk),
-            (What::Remove, Got::Done) => self.answer(Counted::Remove, envelope, &Reply::Removed, talk),
-            (What::Flush, Got::Settled) => self.say(envelope, &Reply::Flushed, talk),
-            (What::Lookup, Got::Looked { job, .. }) => self.looked(job.as_deref(), envelope, talk),
+            (What::Poll, Got::Empty) => Reply::QueueEmpty,
+            (What::Update, Got::Done) => Reply::Updated,
+            (What::Repay, Got::Done) => Reply::Repaid,
+            (What::Heartbeat, Got::Done) => Reply::Heartbeaten,
+            (What::Remove, Got::Done) => Reply::Removed,
+            (What::Flush, Got::Settled) => Reply::Flushed,
+            (What::Lookup, Got::Looked { job: Some(view), .. }) => Reply::ValueFound(view.job.payload.body()),
+            (What::Lookup, Got::Looked { .. }) => Reply::ValueNotFound,
             (What::Count, Got::Queues { rows, .. }) => {
-                let ready = rows.first().map_or(0, |row| row.jobs(JobStateKind::Ready));
-                self.answer(Counted::Count, envelope, &Reply::Counted(ready), talk);
+                Reply::Counted(rows.first().map_or(0, |row| row.jobs(JobStateKind::Ready)))
             }
             // The row serves only to keep the reply in its order.
-            (What::Stats, Got::Queues { .. }) => self.stats(Dialect::V1_3, envelope, talk),
-            (What::StatsNew, Got::Queues { .. }) => self.stats(Dialect::V1_4, envelope, talk),
-            (what, Got::Refused(why)) => match (counted(what), refusal::reply(what, *why)) {
-                (None, reply) | (_, reply @ Reply::Trouble(_)) => self.say(envelope, &reply, talk),
-                (Some(what), reply) => self.answer(what, envelope, &reply, talk),
-            },
-            _ => {}
+            (What::Stats, Got::Queues { .. }) => stats(Dialect::V1_3),
+            (What::StatsNew, Got::Queues { .. }) => stats(Dialect::V1_4),
+            (what, Got::Refused(why)) => refusal::reply(*what, *why),
+            _ => return,
+        };
+        if !matches!(reply, Reply::Trouble(_) | Reply::StatsGot(..)) {
+            counters.count(*what);
         }
-    }
-
-    fn taken(&mut self, job: &Taken, envelope: &Envelope, talk: &mut Talk<'_>) {
-        let reply = Reply::Lent { lend_key: job.token.0, key: &job.key, value: &job.body };
-        self.answer(Counted::Lend, envelope, &reply, talk);
-    }
-
-    fn looked(&mut self, job: Option<&JobView>, envelope: &Envelope, talk: &mut Talk<'_>) {
-        let reply = job.map_or(Reply::ValueNotFound, |view| Reply::ValueFound(view.job.payload.body()));
-        self.answer(Counted::Lookup, envelope, &reply, talk);
-    }
-
-    fn stats(&mut self, dialect: Dialect, envelope: &Envelope, talk: &mut Talk<'_>) {
-        let counters = &self.settings.counters;
-        counters.count(Counted::Stats);
-        let reply = Reply::StatsGot(counters.counts(), dialect);
         self.say(envelope, &reply, talk);
-    }
-
-    /// Sends a reply, and counts it for `Stats`.
-    pub(super) fn answer(&mut self, what: Counted, envelope: &Envelope, reply: &Reply<'_>, talk: &mut Talk<'_>) {
-        self.settings.counters.count(what);
-        self.say(envelope, reply, talk);
     }
 
     /// Sends a reply without counting it.
@@ -69,21 +49,5 @@ impl SpiderqSpeaker {
         if let Err(reason) = self.transport.write(envelope, reply, talk) {
             talk.end(reason);
         }
-    }
-}
-
-/// The counter that a reply increments; `None` for `Flush`, which has none.
-const fn counted(what: What) -> Option<Counted> {
-    match what {
-        What::Count => Some(Counted::Count),
-        What::Add => Some(Counted::Add),
-        What::Update => Some(Counted::Update),
-        What::Lend | What::Poll => Some(Counted::Lend),
-        What::Repay => Some(Counted::Repay),
-        What::Heartbeat => Some(Counted::Heartbeat),
-        What::Stats | What::StatsNew => Some(Counted::Stats),
-        What::Lookup => Some(Counted::Lookup),
-        What::Remove => Some(Counted::Remove),
-        What::Flush => None,
     }
 }

@@ -11,25 +11,26 @@ pub struct Ask {
     pub(super) envelope: Envelope,
 }
 
-/// The kind of a request.
+/// The kind of a request. `Stats` counts the first ten, in the order of 1.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
+    Ping,
     Count,
     Add,
     Update,
+    Lookup,
+    Remove,
     /// A blocking `Lend`.
     Lend,
-    /// A non-blocking `Lend`.
-    Poll,
     Repay,
     Heartbeat,
     /// `Stats`, answered with the counters of 1.3.
     Stats,
     /// `Stats`, answered with the counters of 1.4.
     StatsNew,
-    Lookup,
+    /// A non-blocking `Lend`.
+    Poll,
     Flush,
-    Remove,
 }
 
 impl Question for Ask {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
     ClientInfo, Command, From, JobCommand, JobRef, LeaseCommand, LeaseTerms, NewJob, Notice, OnExpiry, Proof, Protocol,
-    Query, RepayTo, Right, Select, Take, TakeCommand, Token, Wait,
+    Query, Right, Select, Take, TakeCommand, Token, Wait,
 };
 use windlass_session::{Conversation, Read, Reason, Speaker, Stop};
 use windlass_zmtp::{Event, Link, Mechanism, Registration};
@@ -30,10 +30,9 @@ use windlass_zmtp::{Event, Link, Mechanism, Registration};
 pub use adopt::Unfit;
 pub use settings::{Counters, Settings};
 
-use crate::wire::{Cut, Dialect, Fault, Mode, Patience, Reply, Request, Status, Uncut, cut};
+use crate::wire::{Cut, Dialect, Fault, Mode, Patience, Reply, Request, Uncut, cut};
 use ask::{Ask, What};
 use frame::Frame;
-use settings::Counted;
 use transport::{Transport, ZMTP_FIRST_BYTE};
 
 /// One connection's output.
@@ -159,7 +158,10 @@ impl SpiderqSpeaker {
     /// Every request of the specification.
     fn request(&mut self, request: Request<'_>, frame: Frame<'_>, talk: &mut Talk<'_>) {
         match request {
-            Request::Ping => self.answer(Counted::Ping, &frame.envelope(), &Reply::Pong, talk),
+            Request::Ping => {
+                self.settings.counters.count(What::Ping);
+                self.say(&frame.envelope(), &Reply::Pong, talk);
+            }
             Request::Count => Self::ask(What::Count, frame, Query::Queue { queue: self.queue() }, talk),
             Request::Add { key, value, mode } => {
                 let front = mode == Some(Mode::Head);
@@ -176,7 +178,7 @@ impl SpiderqSpeaker {
             Request::Repay { lend_key, key, value, status } => {
                 let (job, proof) = (self.job(frame, key), Proof::Token(Token(lend_key)));
                 let command =
-                    Command::Lease(LeaseCommand::Repay { job, proof, body: frame.value(value, talk), to: to(status) });
+                    Command::Lease(LeaseCommand::Repay { job, proof, body: frame.value(value, talk), to: status });
                 Self::ask(What::Repay, frame, command, talk);
             }
             Request::Heartbeat { lend_key, key, timeout_ms } => {
@@ -247,15 +249,6 @@ impl SpiderqSpeaker {
     }
 }
 
-const fn to(status: Status) -> RepayTo {
-    match status {
-        Status::Penalty => RepayTo::Penalty,
-        Status::Reward => RepayTo::Reward,
-        Status::Front => RepayTo::Front,
-        Status::Drop => RepayTo::Drop,
-    }
-}
-
 impl Speaker for SpiderqSpeaker {
     const PROTOCOL: Protocol = Protocol::SPIDERQ;
 
@@ -273,7 +266,7 @@ impl Speaker for SpiderqSpeaker {
     }
 
     fn reply(&mut self, ask: Ask, reply: windlass_engine::Reply, talk: &mut Talk<'_>) {
-        self.replied(ask, &reply, talk);
+        self.replied(&ask, &reply, talk);
     }
 
     /// spiderq has neither credit nor listeners.

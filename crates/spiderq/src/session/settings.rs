@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 use windlass_zmtp::Role;
 
+use super::ask::What;
 use crate::config::Spiderq;
 use crate::wire::{Counts, Dialect};
 
@@ -31,21 +32,6 @@ pub struct Counters {
     saw_1_3_last: AtomicBool,
 }
 
-/// The counters, in the order of 1.4.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Counted {
-    Ping,
-    Count,
-    Add,
-    Update,
-    Lookup,
-    Remove,
-    Lend,
-    Repay,
-    Heartbeat,
-    Stats,
-}
-
 impl Settings {
     /// The settings of a listener with this section, without security.
     #[must_use]
@@ -61,7 +47,9 @@ impl Settings {
 }
 
 impl Counters {
-    pub(super) fn count(&self, what: Counted) {
+    pub(super) fn count(&self, what: What) {
+        let what = if what == What::Poll { What::Lend } else { what };
+        let what = if what == What::StatsNew { What::Stats } else { what };
         if let Some(counter) = self.counts.get(what as usize) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
@@ -77,8 +65,6 @@ impl Counters {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        let [ping, count, add, update, lookup, remove, lend, repay, heartbeat, stats] =
-            self.counts.each_ref().map(|counter| counter.load(Ordering::Relaxed));
-        Counts { ping, count, add, update, lookup, remove, lend, repay, heartbeat, stats }
+        self.counts.each_ref().map(|counter| counter.load(Ordering::Relaxed))
     }
 }

@@ -1,4 +1,4 @@
-//! The codec: requests and replies as bytes, in both dialects. Pure: no sockets, no clock, no engine.
+//! The codec: requests and replies as bytes, in both dialects. Pure: no sockets, no clock.
 //!
 //! Reading order: [`Dialect`], [`Request`], [`Fault`] (an invalid request), [`Reply`]; `stream`, which splits bare
 //! requests that stand back to back.

@@ -60,21 +60,12 @@ pub enum Reply<'a> {
     NotRemoved,
 }
 
-/// Number of answered requests, by kind.
-#[expect(missing_docs, reason = "each is named after its request")]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
-    pub ping: u64,
-    pub count: u64,
-    pub add: u64,
-    pub update: u64,
-    pub lookup: u64,
-    pub remove: u64,
-    pub lend: u64,
-    pub repay: u64,
-    pub heartbeat: u64,
-    pub stats: u64,
-}
+/// Number of answered requests: `Ping`, `Count`, `Add`, `Update`, `Lookup`, `Remove`, `Lend`, `Repay`, `Heartbeat`,
+/// `Stats`.
+pub type Counts = [u64; 10];
+
+/// The places of `Ping` and `Remove`, which 1.3 does not have.
+const NEW_COUNTS: [usize; 2] = [0, 5];
 
 impl Reply<'_> {
     /// Length on the wire, in bytes.
@@ -115,7 +106,10 @@ impl Reply<'_> {
                 put(key, out);
                 put(value, out);
             }
-            Self::StatsGot(counts, dialect) => counts.encode(dialect, out),
+            Self::StatsGot(counts, dialect) => {
+                let new = |at| dialect == Dialect::V1_3 && NEW_COUNTS.contains(&at);
+                counts.iter().enumerate().filter(|(at, _)| !new(*at)).for_each(|(_, count)| out.put_u64(*count));
+            }
             Self::Error(fault) => fault.encode(out),
             Self::Trouble(text) => {
                 out.put_u8(Flaw::SERVER.0);
@@ -161,17 +155,5 @@ impl Reply<'_> {
             Self::Removed => 0x12,
             Self::NotRemoved => 0x13,
         }
-    }
-}
-
-impl Counts {
-    fn encode(&self, dialect: Dialect, out: &mut BytesMut) {
-        let Self { ping, count, add, update, lookup, remove, lend, repay, heartbeat, stats } = *self;
-        match dialect {
-            Dialect::V1_3 => [count, add, update, lookup, lend, repay, heartbeat, stats].map(|n| out.put_u64(n)).len(),
-            Dialect::V1_4 => {
-                [ping, count, add, update, lookup, remove, lend, repay, heartbeat, stats].map(|n| out.put_u64(n)).len()
-            }
-        };
     }
 }

@@ -4,6 +4,8 @@
 
 use bytes::{BufMut, BytesMut};
 
+pub use windlass_engine::RepayTo as Status;
+
 use super::{Fault, Flaw, Reader};
 
 /// The dialect.
@@ -99,19 +101,6 @@ pub enum Patience {
     Block,
     /// Reply at once that the queue is empty.
     Poll,
-}
-
-/// The position of a repaid entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Status {
-    /// Nearer to the tail.
-    Penalty,
-    /// Nearer to the head.
-    Reward,
-    /// At the head.
-    Front,
-    /// The entry leaves the queue.
-    Drop,
 }
 
 pub(super) const COUNT: u8 = 0x01;

@@ -116,20 +116,10 @@ fn read_error<'a>(from: &mut &'a [u8]) -> Option<Reply<'a>> {
 }
 
 fn counts(from: &mut &[u8], dialect: Dialect) -> Option<Counts> {
-    let mut next = || from.try_get_u64().ok();
-    let new = dialect == Dialect::V1_4;
-    Some(Counts {
-        ping: if new { next()? } else { 0 },
-        count: next()?,
-        add: next()?,
-        update: next()?,
-        lookup: next()?,
-        remove: if new { next()? } else { 0 },
-        lend: next()?,
-        repay: next()?,
-        heartbeat: next()?,
-        stats: next()?,
-    })
+    let mut counts = Counts::default();
+    let mut places = counts.iter_mut().enumerate().filter(|(at, _)| dialect == Dialect::V1_4 || ![0, 5].contains(at));
+    places.try_for_each(|(_, count)| from.try_get_u64().map(|found| *count = found)).ok()?;
+    Some(counts)
 }
 
 fn vector<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {

@@ -69,9 +69,8 @@ fn words(reply: &Reply<'_>) -> Spoken {
             ("ERROR", vec![Bytes::from(hex::encode(&bytes))])
         }
         Reply::StatsGot(c, dialect) => {
-            let all = [c.ping, c.count, c.add, c.update, c.lookup, c.remove, c.lend, c.repay, c.heartbeat, c.stats];
-            let old = [c.count, c.add, c.update, c.lookup, c.lend, c.repay, c.heartbeat, c.stats];
-            let counters = if dialect == Dialect::V1_4 { &all[..] } else { &old[..] };
+            let places = (0..).zip(c).filter(|(at, _)| dialect == Dialect::V1_4 || ![0, 5].contains(at));
+            let counters: Vec<u64> = places.map(|(_, count)| count).collect();
             ("STATS", counters.iter().map(|counter| text(*counter)).collect())
         }
         Reply::Added => ("ADDED", vec![]),
