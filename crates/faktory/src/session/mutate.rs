@@ -3,11 +3,11 @@
 //! Rules: deployed servers. The glob is matched with the text as a worker would get it.
 
 use bytes::Bytes;
-use windlass_engine::{BulkCommand, Condition, Cursor, Filter, Glob, JobId, JobStateKind, Mutation, Protocol, Reply};
+use windlass_engine::{BulkCommand, Condition, Cursor, Filter, Glob, JobId, Protocol, Reply};
 
 use super::ask::{Ask, Mutating};
 use super::{FaktorySpeaker, Talk, readable};
-use crate::wire::{Mutate, MutateCmd, MutateTarget, number_of, reply};
+use crate::wire::{Mutate, number_of, reply};
 
 /// Jobs changed in one visit. The engine examines more, within its own bound.
 const PAGE_JOBS: u32 = 100;
@@ -22,25 +22,15 @@ impl FaktorySpeaker {
             Ok(mutate) => mutate,
             Err(error) => return reply::error(error.to_string(), talk.bytes()),
         };
-        let action = match mutate.cmd {
-            MutateCmd::Clear | MutateCmd::Discard => Mutation::Discard,
-            MutateCmd::Kill => Mutation::Kill,
-            MutateCmd::Requeue => Mutation::Requeue,
-        };
-        let state = match mutate.target {
-            MutateTarget::Scheduled => JobStateKind::Scheduled,
-            MutateTarget::Retries => JobStateKind::Retrying,
-            MutateTarget::Dead => JobStateKind::Dead,
-        };
         let filter = Filter {
-            state: Some(state),
+            state: Some(mutate.state),
             protocol: Some(Protocol::FAKTORY),
             conditions: conditions(mutate.regexp.as_deref(), mutate.jobtype),
             ..Filter::default()
         };
         let numbers = mutate.jids.iter().filter_map(|jid| number_of(jid)).collect();
         let names = mutate.jids.into_iter().filter(|jid| number_of(jid).is_none()).map(Bytes::from).collect();
-        let mut mutating = Box::new(Mutating { filter, action, names, numbers });
+        let mut mutating = Box::new(Mutating { filter, action: mutate.action, names, numbers });
         if mutating.names.is_empty() {
             mutating.turn_to_numbers();
         }

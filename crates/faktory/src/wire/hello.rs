@@ -71,16 +71,15 @@ impl Hello {
     fn read(text: &str) -> Result<Self, Unexpected> {
         const FIELDS: [&str; 8] = ["wid", "hostname", "pid", "labels", "pwdhash", "v", "rss_kb", "username"];
         let [wid, hostname, pid, labels, pwdhash, version, rss_kb, username] = json::members(text, &FIELDS)?;
-        let text = |value: Option<&_>| value.map_or(Ok(String::new()), |value| json::text(value).map(String::from));
         let int = |value: Option<&_>| value.map_or(Ok(0), json::int);
         int(rss_kb)?;
-        text(username)?;
+        json::text_or_empty(username)?;
         Ok(Self {
-            wid: text(wid)?,
-            hostname: text(hostname)?,
+            wid: json::text_or_empty(wid)?,
+            hostname: json::text_or_empty(hostname)?,
             pid: int(pid)?,
             labels: labels.map_or(Ok((Vec::new(), 0)), |value| json::texts(value, LABELS_MAX))?.0,
-            pwdhash: text(pwdhash)?,
+            pwdhash: json::text_or_empty(pwdhash)?,
             version: u8::try_from(int(version)?).map_err(|_| Unexpected)?,
         })
     }

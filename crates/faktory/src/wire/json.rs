@@ -140,6 +140,11 @@ pub(crate) fn text(value: &RawValue) -> Result<Cow<'_, str>, Unexpected> {
     serde_json::from_str(value.get()).map(Cow::Owned).map_err(|_| Unexpected)
 }
 
+/// A string; empty if it is absent.
+pub(crate) fn text_or_empty(value: Option<&RawValue>) -> Result<String, Unexpected> {
+    value.map_or(Ok(String::new()), |value| text(value).map(String::from))
+}
+
 /// A 64-bit integer.
 pub(crate) fn int(value: &RawValue) -> Result<i64, Unexpected> {
     value.get().parse().map_err(|_| Unexpected)

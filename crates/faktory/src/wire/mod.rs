@@ -25,7 +25,7 @@ pub use canonical::canonical;
 pub use hello::{Challenge, Hello, hi, password_matches};
 pub use info::{Chore, InfoText, JobText, health_object, queue_member, seconds_object, texts_object};
 pub use lines::{LineTooLong, Lines};
-pub use mutate::{BadMutation, Mutate, MutateCmd, MutateTarget};
+pub use mutate::{BadMutation, Mutate};
 pub use report::{Ack, Beat, Failed, JobName};
 pub use request::{QueueRequest, Request};
 pub use template::run_text;

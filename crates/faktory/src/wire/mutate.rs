@@ -2,6 +2,8 @@
 //!
 //! Rules: deployed servers', with one difference: they split the line at blanks and so reject JSON with blanks.
 
+use windlass_engine::{JobStateKind, Mutation};
+
 use super::go::{self, Type};
 use super::json::{self, Unexpected};
 
@@ -15,39 +17,15 @@ const JIDS_MAX: usize = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mutate {
     /// The operation.
-    pub cmd: MutateCmd,
+    pub action: Mutation,
     /// The set of jobs.
-    pub target: MutateTarget,
+    pub state: JobStateKind,
     /// Only the jobs with these names; empty for all.
     pub jids: Vec<String>,
     /// Only jobs whose text matches this glob.
     pub regexp: Option<String>,
     /// Only jobs of this jobtype.
     pub jobtype: Option<String>,
-}
-
-/// An operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MutateCmd {
-    /// Delete the whole set, whatever the filter.
-    Clear,
-    /// Move to the dead-letter queue.
-    Kill,
-    /// Delete.
-    Discard,
-    /// Move to their queues.
-    Requeue,
-}
-
-/// A set of jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MutateTarget {
-    /// Scheduled jobs.
-    Scheduled,
-    /// Failed jobs that wait for a retry.
-    Retries,
-    /// Dead jobs.
-    Dead,
 }
 
 /// Why a command is rejected. The text is sent to the client.
@@ -80,17 +58,17 @@ impl Mutate {
         let fields = Fields::read(text).map_err(|Unexpected| {
             BadMutation::Json(go::explain(text, expected).unwrap_or_else(|| "a string that is not Unicode".to_owned()))
         })?;
-        let cmd = match fields.cmd.as_str() {
-            "clear" => MutateCmd::Clear,
-            "kill" => MutateCmd::Kill,
-            "discard" => MutateCmd::Discard,
-            "requeue" => MutateCmd::Requeue,
+        let (action, is_filtered) = match fields.cmd.as_str() {
+            "clear" => (Mutation::Discard, false),
+            "kill" => (Mutation::Kill, true),
+            "discard" => (Mutation::Discard, true),
+            "requeue" => (Mutation::Requeue, true),
             _ => return Err(BadMutation::Cmd),
         };
-        let target = match fields.target.as_str() {
-            "scheduled" => MutateTarget::Scheduled,
-            "retries" => MutateTarget::Retries,
-            "dead" => MutateTarget::Dead,
+        let state = match fields.target.as_str() {
+            "scheduled" => JobStateKind::Scheduled,
+            "retries" => JobStateKind::Retrying,
+            "dead" => JobStateKind::Dead,
             _ => return Err(BadMutation::Target),
         };
         let Fields { jids, named, regexp, jobtype, .. } = fields;
@@ -101,11 +79,12 @@ impl Mutate {
             return Err(BadMutation::Regexp);
         }
         let given = |text: String| Some(text).filter(|text| !text.is_empty());
+        let all = Self { action, state, jids: Vec::new(), regexp: None, jobtype: None };
         // Names replace the rest of the filter; CLEAR ignores the whole filter.
-        Ok(match (cmd, jids.is_empty()) {
-            (MutateCmd::Clear, _) => Self { cmd, target, jids: Vec::new(), regexp: None, jobtype: None },
-            (_, false) => Self { cmd, target, jids, regexp: None, jobtype: None },
-            (_, true) => Self { cmd, target, jids, regexp: given(regexp), jobtype: given(jobtype) },
+        Ok(match (is_filtered, jids.is_empty()) {
+            (false, _) => all,
+            (true, false) => Self { jids, ..all },
+            (true, true) => Self { regexp: given(regexp), jobtype: given(jobtype), ..all },
         })
     }
 }
@@ -123,13 +102,19 @@ struct Fields {
 
 impl Fields {
     fn read(text: &str) -> Result<Self, Unexpected> {
-        let string = |value: Option<&_>| value.map_or(Ok(String::new()), |value| json::text(value).map(String::from));
         let [cmd, target, filter] = json::members(text, &["cmd", "target", "filter"])?;
-        let (cmd, target) = (string(cmd)?, string(target)?);
+        let (cmd, target) = (json::text_or_empty(cmd)?, json::text_or_empty(target)?);
         let Some(filter) = filter else { return Ok(Self { cmd, target, ..Self::default() }) };
         let [jids, regexp, jobtype] = json::members(filter.get(), &["jids", "regexp", "jobtype"])?;
         let (jids, named) = jids.map_or(Ok((Vec::new(), 0)), |value| json::texts(value, JIDS_MAX))?;
-        Ok(Self { cmd, target, named, jids, regexp: string(regexp)?, jobtype: string(jobtype)? })
+        Ok(Self {
+            cmd,
+            target,
+            named,
+            jids,
+            regexp: json::text_or_empty(regexp)?,
+            jobtype: json::text_or_empty(jobtype)?,
+        })
     }
 }
 
@@ -164,11 +149,11 @@ mod tests {
     #[test]
     fn names_replace_the_rest_of_the_filter() {
         let parsed = |text| {
-            let Mutate { cmd, target, jids, regexp, jobtype } = Mutate::parse(text).unwrap();
-            (cmd, target, jids.len(), regexp.unwrap_or_default(), jobtype.unwrap_or_default())
+            let Mutate { action, state, jids, regexp, jobtype } = Mutate::parse(text).unwrap();
+            (action, state, jids.len(), regexp.unwrap_or_default(), jobtype.unwrap_or_default())
         };
-        use MutateCmd::{Clear, Discard, Kill, Requeue};
-        use MutateTarget::{Dead, Retries, Scheduled};
+        use JobStateKind::{Dead, Retrying, Scheduled};
+        use Mutation::{Discard, Kill, Requeue};
         let none = String::new;
         assert_eq!(
             parsed(r#"{ "cmd": "kill", "target": "scheduled", "filter": {"jobtype":"A","regexp":"*x y*"}}"#),
@@ -185,7 +170,7 @@ mod tests {
         assert_eq!(parsed(r#"{"cmd":"kill","target":"dead","filter":null}"#), (Kill, Dead, 0, none(), none()));
         assert_eq!(
             parsed(r#"{"cmd":"clear","target":"retries","filter":{"jobtype":"X","jids":["a"]}}"#),
-            (Clear, Retries, 0, none(), none())
+            (Discard, Retrying, 0, none(), none())
         );
     }
 }

@@ -63,14 +63,13 @@ impl Failed {
 
     fn read(text: &str) -> Result<Self, Unexpected> {
         let [jid, errtype, message, backtrace] = json::members(text, &["jid", "errtype", "message", "backtrace"])?;
-        let text = |value: Option<&_>| value.map_or(Ok(String::new()), |value| json::text(value).map(String::from));
         let lines = backtrace.map(|value| json::texts(value, BACKTRACE_LINES_MAX)).transpose()?;
         let backtrace: Vec<String> = lines.map(|(lines, _)| lines).unwrap_or_default();
         let backtrace = backtrace.into_iter().map(|line| cut(line, BACKTRACE_LINE_BYTES_MAX)).collect();
         Ok(Self {
-            jid: text(jid)?,
-            errtype: told(&text(errtype)?, ERRTYPE_BYTES_MAX),
-            message: told(&text(message)?, MESSAGE_BYTES_MAX),
+            jid: json::text_or_empty(jid)?,
+            errtype: told(&json::text_or_empty(errtype)?, ERRTYPE_BYTES_MAX),
+            message: told(&json::text_or_empty(message)?, MESSAGE_BYTES_MAX),
             backtrace,
         })
     }
@@ -124,8 +123,7 @@ impl Beat {
     pub fn parse(text: &str) -> Option<Self> {
         let [wid, state, rss_kb] = json::members(text, &["wid", "current_state", "rss_kb"]).ok()?;
         let rss_kib = u64::try_from(rss_kb.map_or(Ok(0), json::int).ok()?).ok().filter(|kib| *kib > 0);
-        let text = |value: Option<&_>| value.map_or(Ok(String::new()), |value| json::text(value).map(String::from));
-        Some(Self { wid: text(wid).ok()?, state: text(state).ok()?, rss_kib })
+        Some(Self { wid: json::text_or_empty(wid).ok()?, state: json::text_or_empty(state).ok()?, rss_kib })
     }
 }
 

@@ -44,22 +44,10 @@ impl Request {
             Kind::SUBMIT_REDUCE_JOB => fields.submit_reduce(false),
             Kind::SUBMIT_REDUCE_JOB_BACKGROUND => fields.submit_reduce(true),
             Kind::WORK_STATUS => fields.work_status(),
-            Kind::WORK_DATA => {
-                let (handle, data) = fields.work();
-                Ok(Self::WorkData { handle, data })
-            }
-            Kind::WORK_WARNING => {
-                let (handle, data) = fields.work();
-                Ok(Self::WorkWarning { handle, data })
-            }
-            Kind::WORK_COMPLETE => {
-                let (handle, data) = fields.work();
-                Ok(Self::WorkComplete { handle, data })
-            }
-            Kind::WORK_EXCEPTION => {
-                let (handle, data) = fields.work();
-                Ok(Self::WorkException { handle, data })
-            }
+            Kind::WORK_DATA => Ok(fields.work(|handle, data| Self::WorkData { handle, data })),
+            Kind::WORK_WARNING => Ok(fields.work(|handle, data| Self::WorkWarning { handle, data })),
+            Kind::WORK_COMPLETE => Ok(fields.work(|handle, data| Self::WorkComplete { handle, data })),
+            Kind::WORK_EXCEPTION => Ok(fields.work(|handle, data| Self::WorkException { handle, data })),
             Kind::WORK_FAIL => fields.last_handle().map(|handle| Self::WorkFail { handle }),
             Kind::GET_STATUS => fields.last_handle().map(|handle| Self::GetStatus { handle }),
             Kind::GET_STATUS_UNIQUE => fields.get_status_unique(),
@@ -179,8 +167,11 @@ impl Fields<'_> {
 
     /// A handle and opaque data. Without a NUL the data is empty: Perl's worker omits it if the result is nothing, or
     /// 0.
-    fn work(mut self) -> (Bytes, Bytes) {
-        self.terminated().map_or_else(|_| (self.rest(), Bytes::new()), |handle| (handle, self.rest()))
+    fn work(mut self, make: fn(Bytes, Bytes) -> Request) -> Request {
+        match self.terminated() {
+            Ok(handle) => make(handle, self.rest()),
+            Err(_) => make(self.rest(), Bytes::new()),
+        }
     }
 
     fn get_status_unique(self) -> Result<Request, RequestError> {
