@@ -166,13 +166,6 @@ impl Eventmq {
         ]
     }
 
-    /// Removes all addresses.
-    pub fn turn_off(&mut self) {
-        for listen in [&mut self.listen, &mut self.admin_listen, &mut self.publish_listen, &mut self.subscribe_listen] {
-            listen.clear();
-        }
-    }
-
     /// The transport's settings, for one side of a pattern.
     fn transport(&self, role: Role, daemon: &Daemon) -> Result<windlass_zmtp::Settings, Error> {
         let Self { user, password, password_file, curve_secret_key_file, curve_clients, .. } = self;

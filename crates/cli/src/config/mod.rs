@@ -99,52 +99,54 @@ impl Default for Config {
 impl Config {
     /// All protocols, in the order in which their listeners are bound. Those that are not enabled have no addresses.
     fn protocols(&self) -> Vec<Arc<dyn Protocol>> {
-        let Self { mut faktory, mut gearman, mut spiderq, mut eventmq, .. } = self.clone();
-        if !faktory.enabled {
-            faktory.listen.clear();
+        let mut served = self.clone();
+        for (.., lists) in served.job_protocols().into_iter().filter(|(_, enabled, _)| !**enabled) {
+            lists.into_iter().for_each(Vec::clear);
         }
-        if !gearman.enabled {
-            gearman.listen.clear();
-        }
-        if !spiderq.enabled {
-            spiderq.listen.clear();
-            spiderq.more.clear();
-        }
-        if !eventmq.enabled {
-            eventmq.turn_off();
-        }
+        let Self { faktory, gearman, spiderq, eventmq, zmtp, .. } = served;
         vec![
             Arc::new(faktory),
             Arc::new(gearman),
-            Arc::new(Spiderq { zmtp: self.zmtp.clone(), ..spiderq }),
-            Arc::new(Eventmq { zmtp: self.zmtp.clone(), ..eventmq }),
+            Arc::new(Spiderq { zmtp: zmtp.clone(), ..spiderq }),
+            Arc::new(Eventmq { zmtp, ..eventmq }),
             Arc::new(self.configured_http()),
+        ]
+    }
+
+    /// The job protocols: their names, whether they are enabled, and all their lists of addresses.
+    fn job_protocols(&mut self) -> [(&'static str, &mut bool, Vec<&mut Vec<Listen>>); 4] {
+        let Self { faktory, gearman, spiderq, eventmq, .. } = self;
+        let more = spiderq.more.iter_mut().map(|more| &mut more.listen);
+        let cycles = std::iter::once(&mut spiderq.listen).chain(more).collect();
+        let Eventmq { listen, admin_listen, publish_listen, subscribe_listen, .. } = eventmq;
+        [
+            ("faktory", &mut faktory.enabled, vec![&mut faktory.listen]),
+            ("gearman", &mut gearman.enabled, vec![&mut gearman.listen]),
+            ("spiderq", &mut spiderq.enabled, cycles),
+            ("eventmq", &mut eventmq.enabled, vec![listen, admin_listen, publish_listen, subscribe_listen]),
         ]
     }
 
     /// Enables the job protocols in the list, and no others.
     pub(crate) fn keep_only(&mut self, protocols: &[String]) {
-        let is_kept = |name: &str| protocols.iter().any(|protocol| protocol == name);
-        self.faktory.enabled = is_kept("faktory");
-        self.gearman.enabled = is_kept("gearman");
-        self.spiderq.enabled = is_kept("spiderq");
-        self.eventmq.enabled = is_kept("eventmq");
+        for (name, enabled, _) in self.job_protocols() {
+            *enabled = protocols.iter().any(|protocol| protocol == name);
+        }
     }
 
     /// Removes the default addresses of all protocols but one: for the command line of another server.
     pub(crate) fn serve_only(&mut self, protocol: &str) {
         let default = Self::default();
-        if protocol != self.faktory.name() && self.faktory.listen == default.faktory.listen {
-            self.faktory.listen.clear();
-        }
-        if protocol != self.gearman.name() && self.gearman.listen == default.gearman.listen {
-            self.gearman.listen.clear();
-        }
-        if self.spiderq == default.spiderq {
-            self.spiderq.listen.clear();
-        }
-        if self.eventmq == default.eventmq {
-            self.eventmq.turn_off();
+        let are_default = [
+            self.faktory.listen == default.faktory.listen,
+            self.gearman.listen == default.gearman.listen,
+            self.spiderq == default.spiderq,
+            self.eventmq == default.eventmq,
+        ];
+        for ((name, _, lists), is_default) in self.job_protocols().into_iter().zip(are_default) {
+            if is_default && name != protocol {
+                lists.into_iter().for_each(Vec::clear);
+            }
         }
         if self.http == default.http {
             self.http.listen.clear();
@@ -158,18 +160,8 @@ impl Config {
 
     /// Serves everything that is served on free ports of this machine.
     pub(crate) fn use_free_ports(&mut self) {
-        let eventmq = &mut self.eventmq;
-        let lists = [
-            &mut self.faktory.listen,
-            &mut self.gearman.listen,
-            &mut self.spiderq.listen,
-            &mut eventmq.listen,
-            &mut eventmq.admin_listen,
-            &mut eventmq.publish_listen,
-            &mut eventmq.subscribe_listen,
-        ];
-        let more = self.spiderq.more.iter_mut().map(|more| &mut more.listen);
-        for listen in lists.into_iter().chain(more).filter(|listen| !listen.is_empty()) {
+        let lists = self.job_protocols().into_iter().flat_map(|(.., lists)| lists);
+        for listen in lists.filter(|listen| !listen.is_empty()) {
             *listen = vec![Listen::local(0)];
         }
         if !self.http.listen.is_empty() {

@@ -75,7 +75,11 @@ fn a_written_configuration_reads_back_the_same() {
     config.spiderq.more = vec![toml::from_str(more).unwrap(), toml::from_str("listen = []\nqueue = \"y\"").unwrap()];
     config.eventmq.order = Order::Inform;
     config.eventmq.scheduler = Scheduler::External;
-    config.eventmq.turn_off();
+    config
+        .job_protocols()
+        .into_iter()
+        .filter(|(name, ..)| *name == "eventmq")
+        .for_each(|(.., lists)| lists.into_iter().for_each(Vec::clear));
     config.faktory.throttles.insert("q".to_owned(), Throttle { worker: Some(1), ..Throttle::default() });
     let rules = "codec = 'json'\nbridge = false\nretry = { count = -1, backoff = '1s' }\nbody_bytes_max = '1KiB'\n\
                  throttle = { worker = 1 }\naliases = { faktory = 'a', gearman = 'b', eventmq = 'c' }\n";
