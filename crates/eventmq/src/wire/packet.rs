@@ -159,6 +159,10 @@ const SHOW_WORKERS: &str = "ROUTER_SHOW_WORKERS";
 const SHOW_SCHEDULERS: &str = "ROUTER_SHOW_SCHEDULERS";
 const HELLO: &str = "HELLO";
 
+/// The fewest frames of messages that need more than the head.
+const FRAMES_MIN: [(&str, usize); 7] =
+    [(INFORM, 6), (ACK, 5), (REQUEST, 7), (REPLY, 5), (SCHEDULE, 8), (UNSCHEDULE, 8), (PUBLISH, 6)];
+
 impl<'a> Packet<'a> {
     /// Parses a message. Extra frames are ignored.
     ///
@@ -191,53 +195,33 @@ impl<'a> Packet<'a> {
 impl<'a> Command<'a> {
     /// `frames` are those behind the head, empty if absent; `given` counts all frames of the message.
     fn read(name: &'a [u8], frames: [&'a [u8]; FRAMES_MAX - HEAD], given: usize) -> Result<Self, Fault> {
-        let needs = |command: &'static str, required: usize| {
-            if given >= required { Ok(()) } else { Err(Fault::Short { command, required, given }) }
-        };
         let [a, b, c, d, e] = frames;
-        Ok(match std::str::from_utf8(name).unwrap_or_default() {
-            INFORM => {
-                needs(INFORM, 6)?;
-                Self::Inform { queues: a, kind: PeerKind::read(b) }
-            }
-            ACK => {
-                needs(ACK, 5)?;
-                Self::Ack { of: a }
-            }
-            HEARTBEAT => Self::Heartbeat { time: a },
-            READY => Self::Ready,
-            REQUEST => {
-                needs(REQUEST, 7)?;
-                Self::Request(Request { queue: a, headers: Headers(b), job: c })
-            }
-            REPLY => {
-                needs(REPLY, 5)?;
-                Self::Reply { text: a, of: (given > 5).then_some(b) }
-            }
-            SCHEDULE if given == 7 => return Err(Fault::NoInterval { given }),
-            SCHEDULE => {
-                needs(SCHEDULE, 8)?;
-                Self::Schedule(Plan { queue: a, headers: Headers(b), interval: c, job: d, cron: e })
-            }
+        let plan = Plan { queue: a, headers: Headers(b), interval: c, job: d, cron: e };
+        let text = std::str::from_utf8(name).unwrap_or_default();
+        let is_short = |(command, least): &(&str, usize)| *command == text && given < *least;
+        Ok(match (text, FRAMES_MIN.into_iter().find(is_short)) {
+            (SCHEDULE, Some(_)) if given == 7 => return Err(Fault::NoInterval { given }),
             // The specification's form. It lacks the interval, which does not matter here.
-            UNSCHEDULE if given == 7 => {
-                Self::Unschedule(Plan { queue: a, headers: Headers(b), interval: b"-1", job: c, cron: b"" })
+            (UNSCHEDULE, Some(_)) if given == 7 => {
+                Self::Unschedule(Plan { interval: b"-1", job: c, cron: b"", ..plan })
             }
-            UNSCHEDULE => {
-                needs(UNSCHEDULE, 8)?;
-                Self::Unschedule(Plan { queue: a, headers: Headers(b), interval: c, job: d, cron: e })
-            }
-            PUBLISH => {
-                needs(PUBLISH, 6)?;
-                // The client's form has headers; all of them are ignored.
-                Self::Publish { topic: a, text: if given == 6 { b } else { c } }
-            }
-            DISCONNECT => Self::Disconnect,
-            KBYE | KBAI => Self::Kbye,
-            STATUS => Self::Status,
-            SHOW_WORKERS => Self::ShowWorkers,
-            SHOW_SCHEDULERS => Self::ShowSchedulers,
-            HELLO => Self::Hello,
+            (_, Some((command, required))) => return Err(Fault::Short { command, required, given }),
+            (INFORM, _) => Self::Inform { queues: a, kind: PeerKind::read(b) },
+            (ACK, _) => Self::Ack { of: a },
+            (HEARTBEAT, _) => Self::Heartbeat { time: a },
+            (READY, _) => Self::Ready,
+            (REQUEST, _) => Self::Request(Request { queue: a, headers: Headers(b), job: c }),
+            (REPLY, _) => Self::Reply { text: a, of: (given > 5).then_some(b) },
+            (SCHEDULE, _) => Self::Schedule(plan),
+            (UNSCHEDULE, _) => Self::Unschedule(plan),
+            // The client's form has headers; all of them are ignored.
+            (PUBLISH, _) => Self::Publish { topic: a, text: if given == 6 { b } else { c } },
+            (DISCONNECT, _) => Self::Disconnect,
+            (KBYE | KBAI, _) => Self::Kbye,
+            (STATUS, _) => Self::Status,
+            (SHOW_WORKERS, _) => Self::ShowWorkers,
+            (SHOW_SCHEDULERS, _) => Self::ShowSchedulers,
+            (HELLO, _) => Self::Hello,
             _ => Self::Unknown { name },
         })
     }
