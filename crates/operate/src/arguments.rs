@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand, ValueEnum};
 use windlass_config::Period;
 
 use crate::settings::Settings;
@@ -34,20 +35,66 @@ pub struct Ask {
     pub(super) json: bool,
 }
 
+/// A command, and where the daemon is that it asks.
+#[derive(Debug)]
+pub struct Operate {
+    pub(super) command: Command,
+    pub(super) ask: Ask,
+}
+
+/// The options of [`Ask`] stand behind those of each command.
+impl Subcommand for Operate {
+    fn augment_subcommands(grammar: clap::Command) -> clap::Command {
+        // Their places are those in the whole grammar.
+        let empty = || clap::Command::new("").next_display_order(None);
+        let (commands, options) = (Command::augment_subcommands(empty()), Ask::augment_args(empty()));
+        grammar.subcommands(commands.get_subcommands().map(|command| command.clone().args(options.get_arguments())))
+    }
+
+    fn augment_subcommands_for_update(grammar: clap::Command) -> clap::Command {
+        Self::augment_subcommands(grammar)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        Command::has_subcommand(name)
+    }
+}
+
+impl FromArgMatches for Operate {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let (_, own) = matches.subcommand().ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
+        Ok(Self { command: Command::from_arg_matches(matches)?, ask: Ask::from_arg_matches(own)? })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        Self::from_arg_matches(matches).map(|new| *self = new)
+    }
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Operate {
+pub(crate) enum Command {
     /// Show the daemon as a whole: jobs by state, queues, connections.
-    Status(Ask),
+    Status,
     /// Watch queues and workers on the terminal: figures, rates, and keys to pause and resume.
     #[cfg(feature = "top")]
-    Top(Top),
+    Top {
+        /// How often to look at the daemon.
+        #[arg(long, value_name = "TIME", default_value = "1s")]
+        every: Period,
+    },
     /// List queues with their jobs, age and workers.
-    Queues(Ask),
+    Queues,
     /// List jobs.
     Jobs(Jobs),
     /// Show everything about a job, and why it does not run.
-    Job(OneJob),
+    Job {
+        /// Its number.
+        id: u64,
+        /// Write only its body, as it is.
+        #[arg(long)]
+        body: bool,
+    },
     /// Make dead, scheduled or failed jobs ready now.
     Retry(SomeJobs),
     /// Move jobs to the dead-letter queue, except those that workers have.
@@ -69,52 +116,88 @@ pub enum Operate {
     /// Limit how many jobs of a queue may be worked on at once, until the daemon reads its configuration again.
     Throttle(Throttle),
     /// Limit how many jobs a queue may hold.
-    Limit(Limit),
+    Limit {
+        /// Its name.
+        queue: String,
+        /// While the queue has this many jobs that wait or run, a push is refused.
+        #[arg(long, required_unless_present = "off")]
+        jobs: Option<u32>,
+        /// Without limit.
+        #[arg(long, conflicts_with = "jobs")]
+        off: bool,
+    },
     /// List schedules: jobs that are pushed again and again.
     #[command(visible_alias = "cron")]
-    Schedules(Ask),
+    Schedules,
     /// Run, pause, resume or remove schedules.
-    Schedule(SomeSchedules),
+    Schedule {
+        /// What to do: run, pause, resume or remove.
+        #[arg(value_enum)]
+        action: ScheduleAction,
+        /// Their numbers.
+        #[arg(required = true)]
+        ids: Vec<u64>,
+        /// Do not ask before schedules are removed.
+        #[arg(long)]
+        yes: bool,
+    },
     /// List batches: jobs that belong together.
-    Batches(Ask),
+    Batches,
     /// Show one batch.
-    Batch(OneBatch),
+    Batch {
+        /// Its name.
+        batch: String,
+    },
     /// List connections of all protocols.
-    Connections(Ask),
+    Connections,
     /// Close connections. Jobs that they have return to their queues.
-    Disconnect(SomeConnections),
+    Disconnect {
+        /// Their numbers.
+        #[arg(required = true)]
+        ids: Vec<u64>,
+        /// Do not ask first.
+        #[arg(long)]
+        yes: bool,
+    },
     /// List the workers that are known by name.
-    Workers(Ask),
+    Workers,
     /// Ask a worker, or all, to take no more jobs.
     Quiet(Worker),
     /// Ask a worker, or all, to finish their jobs and to end.
     Stop(Worker),
     /// Hand out no more jobs, wait for those that connected workers have, and stop the daemon. A second drain stops it
     /// now.
-    Drain(Drain),
+    Drain {
+        /// Do not wait until the daemon has stopped.
+        #[arg(long)]
+        no_wait: bool,
+    },
     /// Read the configuration again, and report for each changed key whether it applies.
-    Reload(Ask),
+    Reload,
     /// Several daemons as one broker: what this one is, and having another one lead.
-    Cluster(Cluster),
+    Cluster {
+        /// `status`: the leader, since when, and which daemons are linked. `yield`: have this daemon lead no more.
+        #[arg(value_enum)]
+        what: ClusterAction,
+    },
     /// Push a job.
     Push(Push),
     /// Take a job and print it; `done` and `fail` report on it.
     Take(Take),
     /// Report that a job which `take` has printed is done.
-    Done(Done),
+    Done {
+        /// The lease, as `take` has printed it.
+        lease: String,
+        /// The result.
+        result: Option<String>,
+    },
     /// Report that a job which `take` has printed has failed.
-    Fail(Fail),
-}
-
-/// How to watch.
-#[cfg(feature = "top")]
-#[derive(Debug, Args)]
-pub struct Top {
-    /// How often to look at the daemon.
-    #[arg(long, value_name = "TIME", default_value = "1s")]
-    pub(super) every: Period,
-    #[command(flatten)]
-    pub(super) ask: Ask,
+    Fail {
+        /// The lease, as `take` has printed it.
+        lease: String,
+        /// The error's message.
+        message: Option<String>,
+    },
 }
 
 /// Which jobs; all conditions must hold.
@@ -160,31 +243,17 @@ pub(crate) struct Conditions {
 
 /// How to list jobs.
 #[derive(Debug, Args)]
-pub struct Jobs {
+pub(crate) struct Jobs {
     #[command(flatten)]
     pub(super) conditions: Conditions,
     /// The most jobs to list; 0 = all.
     #[arg(long, default_value_t = 100)]
     pub(super) limit: usize,
-    #[command(flatten)]
-    pub(super) ask: Ask,
-}
-
-/// A job.
-#[derive(Debug, Args)]
-pub struct OneJob {
-    /// Its number.
-    pub(super) id: u64,
-    /// Write only its body, as it is.
-    #[arg(long)]
-    pub(super) body: bool,
-    #[command(flatten)]
-    pub(super) ask: Ask,
 }
 
 /// Jobs: by their numbers, by conditions, or all.
 #[derive(Debug, Args)]
-pub struct SomeJobs {
+pub(crate) struct SomeJobs {
     /// Their numbers.
     pub(super) ids: Vec<u64>,
     #[command(flatten)]
@@ -198,45 +267,39 @@ pub struct SomeJobs {
     /// The most jobs to change.
     #[arg(long)]
     pub(super) limit: Option<u64>,
-    #[command(flatten)]
-    pub(super) ask: Ask,
 }
 
 /// Jobs that are gone afterwards.
 #[derive(Debug, Args)]
-pub struct LosingJobs {
+pub(crate) struct LosingJobs {
     #[command(flatten)]
     pub(super) jobs: SomeJobs,
     /// Do not ask first.
-    #[arg(long)]
+    #[arg(long, display_order = 100)]
     pub(super) yes: bool,
 }
 
 /// A queue that loses something.
 #[derive(Debug, Args)]
-pub struct LosingQueue {
+pub(crate) struct LosingQueue {
     /// Its name.
     pub(super) queue: String,
     /// Do not ask first.
     #[arg(long)]
     pub(super) yes: bool,
-    #[command(flatten)]
-    pub(super) ask: Ask,
 }
 
 /// Queues.
 #[derive(Debug, Args)]
-pub struct SomeQueues {
+pub(crate) struct SomeQueues {
     /// Their names.
     #[arg(required = true)]
     pub(super) queues: Vec<String>,
-    #[command(flatten)]
-    pub(super) ask: Ask,
 }
 
 /// How much of a queue may be worked on at once.
 #[derive(Debug, Args)]
-pub struct Throttle {
+pub(crate) struct Throttle {
     /// Its name.
     pub(super) queue: String,
     /// Jobs of all workers together.
@@ -251,39 +314,6 @@ pub struct Throttle {
     /// Without limit.
     #[arg(long, conflicts_with_all = ["concurrency", "per_worker", "timeout"])]
     pub(super) off: bool,
-    #[command(flatten)]
-    pub(super) ask: Ask,
-}
-
-/// How many jobs a queue may hold.
-#[derive(Debug, Args)]
-pub struct Limit {
-    /// Its name.
-    pub(super) queue: String,
-    /// While the queue has this many jobs that wait or run, a push is refused.
-    #[arg(long, required_unless_present = "off")]
-    pub(super) jobs: Option<u32>,
-    /// Without limit.
-    #[arg(long, conflicts_with = "jobs")]
-    pub(super) off: bool,
-    #[command(flatten)]
-    pub(super) ask: Ask,
-}
-
-/// Schedules.
-#[derive(Debug, Args)]
-pub struct SomeSchedules {
-    /// What to do: run, pause, resume or remove.
-    #[arg(value_enum)]
-    pub(super) action: ScheduleAction,
-    /// Their numbers.
-    #[arg(required = true)]
-    pub(super) ids: Vec<u64>,
-    /// Do not ask before schedules are removed.
-    #[arg(long)]
-    pub(super) yes: bool,
-    #[command(flatten)]
-    pub(super) ask: Ask,
 }
 
 /// What to do with a schedule.
@@ -299,39 +329,15 @@ pub(crate) enum ScheduleAction {
     Remove,
 }
 
-/// A batch.
-#[derive(Debug, Args)]
-pub struct OneBatch {
-    /// Its name.
-    pub(super) batch: String,
-    #[command(flatten)]
-    pub(super) ask: Ask,
-}
-
-/// Connections.
-#[derive(Debug, Args)]
-pub struct SomeConnections {
-    /// Their numbers.
-    #[arg(required = true)]
-    pub(super) ids: Vec<u64>,
-    /// Do not ask first.
-    #[arg(long)]
-    pub(super) yes: bool,
-    #[command(flatten)]
-    pub(super) ask: Ask,
-}
-
 /// A worker, or all.
 #[derive(Debug, Args)]
-pub struct Worker {
+pub(crate) struct Worker {
     /// Its name.
     #[arg(required_unless_present = "all")]
     pub(super) worker: Option<String>,
     /// All workers.
     #[arg(long, conflicts_with = "worker")]
     pub(super) all: bool,
-    #[command(flatten)]
-    pub(super) ask: Ask,
 }
 
 /// What to check.
@@ -386,28 +392,8 @@ Exit codes:
   4   no daemon runs, and the data directory cannot be read
   5   the export was cut short";
 
-/// How to drain.
-#[derive(Debug, Args)]
-pub struct Drain {
-    /// Do not wait until the daemon has stopped.
-    #[arg(long)]
-    pub(super) no_wait: bool,
-    #[command(flatten)]
-    pub(super) ask: Ask,
-}
-
-/// What to ask of one of several daemons.
-#[derive(Debug, Args)]
-pub struct Cluster {
-    /// `status`: the leader, since when, and which daemons are linked. `yield`: have this daemon lead no more.
-    #[arg(value_enum)]
-    pub(super) what: ClusterAction,
-    #[command(flatten)]
-    pub(super) ask: Ask,
-}
-
 /// What one of several daemons can be asked.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ClusterAction {
     /// The leader, since when, and which daemons are linked.
     Status,
@@ -417,7 +403,7 @@ pub(crate) enum ClusterAction {
 
 /// A job to push.
 #[derive(Debug, Args)]
-pub struct Push {
+pub(crate) struct Push {
     /// The queue.
     pub(super) queue: String,
     /// The job's body; without it, standard input.
@@ -434,13 +420,11 @@ pub struct Push {
     /// Retries after failures: 0 discards the job at its first failure, -1 makes it dead.
     #[arg(long, allow_negative_numbers = true)]
     pub(super) retries: Option<i32>,
-    #[command(flatten)]
-    pub(super) ask: Ask,
 }
 
 /// How to take a job.
 #[derive(Debug, Args)]
-pub struct Take {
+pub(crate) struct Take {
     /// The queue.
     pub(super) queue: String,
     /// How long to wait for a job.
@@ -455,28 +439,4 @@ pub struct Take {
     /// Take a job that workers of this protocol see.
     #[arg(long)]
     pub(super) protocol: Option<String>,
-    #[command(flatten)]
-    pub(super) ask: Ask,
-}
-
-/// A job that is done.
-#[derive(Debug, Args)]
-pub struct Done {
-    /// The lease, as `take` has printed it.
-    pub(super) lease: String,
-    /// The result.
-    pub(super) result: Option<String>,
-    #[command(flatten)]
-    pub(super) ask: Ask,
-}
-
-/// A job that has failed.
-#[derive(Debug, Args)]
-pub struct Fail {
-    /// The lease, as `take` has printed it.
-    pub(super) lease: String,
-    /// The error's message.
-    pub(super) message: Option<String>,
-    #[command(flatten)]
-    pub(super) ask: Ask,
 }

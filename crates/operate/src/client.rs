@@ -12,14 +12,21 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Runtime;
 use windlass_http::SOCKET;
 use windlass_server::Failure;
 
+use crate::arguments::Ask;
+use crate::settings::Settings;
 use crate::tls::{Identity, Tls};
+
+/// Finds the data directory of the configuration: which sections that has, the caller knows.
+pub type DataDir = fn(&Settings) -> Result<PathBuf, Failure>;
 
 /// Where the daemon is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +65,30 @@ pub(crate) struct Answer {
     /// The request has made something new.
     pub(crate) is_new: bool,
     pub(crate) body: Bytes,
+}
+
+impl Ask {
+    pub(crate) fn daemon(&self, data_dir: DataDir) -> Result<Daemon, Failure> {
+        match &self.url {
+            Some(url) => {
+                let identity = self.client_certificate.clone().zip(self.client_key.clone());
+                Daemon::at(url, Files { ca: self.ca.clone(), identity })
+            }
+            None => data_dir(&self.settings).map(Daemon::Directory),
+        }
+    }
+
+    pub(crate) async fn connect(&self, data_dir: DataDir) -> Result<Client, Failure> {
+        self.connect_to(&self.daemon(data_dir)?).await
+    }
+
+    pub(crate) async fn connect_to(&self, daemon: &Daemon) -> Result<Client, Failure> {
+        let mut client = daemon.connect().await?;
+        if let Some(file) = &self.login {
+            client.log_in(file)?;
+        }
+        Ok(client)
+    }
 }
 
 impl Daemon {
@@ -200,6 +231,29 @@ impl Client {
     pub(crate) async fn post(&mut self, path: &str) -> Result<Answer, Failure> {
         self.send(Method::POST, path, Bytes::new()).await
     }
+
+    /// Sends one of several changes: an error names the thing that it is about.
+    pub(crate) async fn change(&mut self, thing: &str, method: Method, path: &str) -> Result<Answer, Failure> {
+        self.send(method, path, Bytes::new()).await.map_err(|why| failure(format!("{thing}: {why}")))
+    }
+
+    /// All rows of a listing, as far as `rows_max`. The answers have the listing's name for them.
+    pub(crate) async fn rows(&mut self, path: &str, rows_max: usize) -> Result<Vec<Value>, Failure> {
+        const PAGE_MAX: usize = 1_000;
+        let name = path.split('?').next().unwrap_or_default();
+        let (mut all, mut cursor) = (Vec::new(), String::new());
+        while all.len() < rows_max {
+            let limit = PAGE_MAX.min(rows_max - all.len());
+            let joint = if path.contains('?') { '&' } else { '?' };
+            let mut page = self.get(&format!("{path}{joint}limit={limit}{cursor}")).await?;
+            if let Some(Value::Array(found)) = page.pointer_mut(name).map(Value::take) {
+                all.extend(found);
+            }
+            let Some(next) = page.get("next").and_then(Value::as_str) else { break };
+            cursor = format!("&cursor={next}");
+        }
+        Ok(all)
+    }
 }
 
 impl Answer {
@@ -218,18 +272,22 @@ pub(crate) fn failure(reason: impl ToString) -> Failure {
     Failure::Runtime(reason.to_string())
 }
 
+/// What runs a command's requests.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)
+}
+
+/// A path with the parameters that are given.
+pub(crate) fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
+    let given = parameters.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?))));
+    let given: Vec<String> = given.collect();
+    if given.is_empty() { path.to_owned() } else { format!("{path}?{}", given.join("&")) }
+}
+
 /// A name within a path or a query.
 pub(crate) fn encoded(name: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_~".contains(&byte);
-    let mut text = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        if is_plain(byte) {
-            text.push(char::from(byte));
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    text
+    const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
+    utf8_percent_encode(name, &PLAIN).to_string()
 }
 
 #[cfg(test)]

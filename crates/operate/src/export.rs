@@ -2,7 +2,7 @@
 //! data directory.
 
 use std::fs::File;
-use std::io::{self, StdoutLock, Write};
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -15,9 +15,9 @@ use windlass_server::Failure;
 use windlass_server::config::Config;
 use windlass_server::progress::Counter;
 
-use super::arguments::{Ask, Export};
-use super::client::Daemon;
-use super::{DataDir, at, failure};
+use crate::arguments::{Ask, Export};
+use crate::client::{Daemon, DataDir, failure, runtime};
+use crate::show::at;
 
 /// Bytes of output that are kept to find the last line. The line that ends an export is shorter.
 const LAST_BYTES: usize = 4 << 10;
@@ -31,15 +31,16 @@ impl Export {
     /// line is missing.
     pub fn run(&self, data_dir: DataDir) -> Result<(), Failure> {
         let daemon = self.ask.daemon(data_dir)?;
-        let mut lines = Lines::to(Output::open(self.output.as_deref())?);
+        let output = self.output.as_deref();
+        let named = |why| failure(format!("{}: {why}", output.unwrap_or(Path::new("-")).display()));
+        let mut lines = Lines::open(output).map_err(named)?;
         match &daemon {
             Daemon::Directory(directory) if !is_served(directory) => {
                 let config = Config { data_dir: directory.clone(), ..Config::default() };
                 windlass_server::export::export(&config, &mut lines)?;
             }
             Daemon::Directory(_) | Daemon::Url(..) => {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
-                runtime.block_on(fetch(&self.ask, &daemon, &mut lines))?;
+                runtime()?.block_on(fetch(&self.ask, &daemon, &mut lines))?;
             }
         }
         let summary = lines.finish()?;
@@ -73,61 +74,12 @@ fn cannot_write(why: &io::Error) -> Failure {
     failure(format!("cannot write: {why}"))
 }
 
-/// Where the lines go.
-enum Output {
-    Standard(StdoutLock<'static>),
-    /// A device, or a pipe with a name.
-    Special(File),
-    /// It gets its name when it is complete, so that no file of that name is cut short. Only its owner may read it.
-    File(NamedTempFile, PathBuf),
-}
-
-impl Output {
-    fn open(path: Option<&Path>) -> Result<Self, Failure> {
-        let Some(path) = path.filter(|path| *path != Path::new("-")) else {
-            return Ok(Self::Standard(io::stdout().lock()));
-        };
-        let named = |why: io::Error| failure(format!("{}: {why}", path.display()));
-        if path.metadata().is_ok_and(|about| !about.is_file()) {
-            return File::options().write(true).open(path).map(Self::Special).map_err(named);
-        }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let (prefix, mut builder) = (path.file_name().unwrap_or_default(), tempfile::Builder::new());
-        let file = builder.prefix(prefix).suffix(".part").tempfile_in(folder).map_err(named)?;
-        Ok(Self::File(file, path.to_owned()))
-    }
-
-    fn finish(mut self) -> io::Result<()> {
-        self.flush()?;
-        if let Self::File(file, path) = self {
-            file.as_file().sync_all()?;
-            file.persist(path)?;
-        }
-        Ok(())
-    }
-}
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Standard(to) => to.write(bytes),
-            Self::Special(to) => to.write(bytes),
-            Self::File(to, _) => to.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Standard(to) => to.flush(),
-            Self::Special(to) => to.flush(),
-            Self::File(to, _) => to.flush(),
-        }
-    }
-}
-
 /// Passes lines on, and looks at the first and the last one.
 struct Lines {
-    to: io::BufWriter<Output>,
+    /// Standard output, a device, a pipe with a name, or the file.
+    to: io::BufWriter<Box<dyn Write>>,
+    /// It gets its name when it is complete, so that no file of that name is cut short. Only its owner may read it.
+    file: Option<(NamedTempFile, PathBuf)>,
     /// As far as it has come.
     first: Vec<u8>,
     /// The last bytes: the last line is among them.
@@ -136,13 +88,34 @@ struct Lines {
 }
 
 impl Lines {
-    fn to(output: Output) -> Self {
+    fn open(path: Option<&Path>) -> io::Result<Self> {
+        let (to, file): (Box<dyn Write>, _) = match path.filter(|path| *path != Path::new("-")) {
+            None => (Box::new(io::stdout().lock()), None),
+            Some(path) if path.metadata().is_ok_and(|about| !about.is_file()) => {
+                (Box::new(File::options().write(true).open(path)?), None)
+            }
+            Some(path) => {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                let (prefix, mut builder) = (path.file_name().unwrap_or_default(), tempfile::Builder::new());
+                let file = builder.prefix(prefix).suffix(".part").tempfile_in(folder)?;
+                (Box::new(file.as_file().try_clone()?), Some((file, path.to_owned())))
+            }
+        };
         let (first, last) = (Vec::new(), Vec::new());
-        Self { to: io::BufWriter::new(output), first, last, counter: Counter::of("lines exported") }
+        Ok(Self { to: io::BufWriter::new(to), file, first, last, counter: Counter::of("lines exported") })
+    }
+
+    fn complete(&mut self) -> io::Result<()> {
+        self.to.flush()?;
+        if let Some((file, path)) = self.file.take() {
+            file.as_file().sync_all()?;
+            file.persist(path)?;
+        }
+        Ok(())
     }
 
     /// Completes the output. Returns a summary.
-    fn finish(self) -> Result<String, Failure> {
+    fn finish(mut self) -> Result<String, Failure> {
         let line =
             |bytes: Option<&[u8]>| serde_json::from_slice::<Value>(bytes.unwrap_or_default()).unwrap_or_default();
         let heading = line(self.first.split(|byte| *byte == b'\n').next());
@@ -150,9 +123,8 @@ impl Lines {
         if ending.get("export_end").is_none() {
             return Err(Failure::Incomplete("the export was cut short: its last line is missing".to_owned()));
         }
+        self.complete().map_err(|why| cannot_write(&why))?;
         drop(self.counter);
-        let output = self.to.into_inner().map_err(|why| cannot_write(why.error()))?;
-        output.finish().map_err(|why| cannot_write(&why))?;
         let count = |name: &str| at(&ending, &format!("/{name}")).clone();
         let (jobs, queues, schedules, batches) = (count("jobs"), count("queues"), count("schedules"), count("batches"));
         let commit = at(&heading, "/commit");

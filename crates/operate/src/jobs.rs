@@ -1,15 +1,15 @@
 //! Commands about many jobs: list them, and change them by number or by conditions.
 
 use hyper::Method;
-use hyper::body::Bytes;
 use serde_json::{Value, json};
 use windlass_server::Failure;
 use windlass_server::progress::Counter;
 
-use super::arguments::{Conditions, Jobs, LosingJobs, SomeJobs};
-use super::client::{Client, failure};
-use super::show::{JOBS, at};
-use super::{confirm, pages, with_query};
+use crate::arguments::{Conditions, Jobs, LosingJobs, SomeJobs};
+use crate::client::{Client, failure, with_query};
+use crate::operator::Operator;
+use crate::show::{JOBS, at};
+use crate::terminal::confirm;
 
 /// Jobs that one request changes, so that a long change can be followed and stopped.
 const STEP: u64 = 100_000;
@@ -44,27 +44,28 @@ impl Conditions {
 }
 
 impl Jobs {
-    pub(super) async fn run(&self, client: &mut Client) -> Result<(), Failure> {
+    pub(super) async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let path = with_query("/jobs", &self.conditions.parameters());
         let rows_max = if self.limit == 0 { usize::MAX } else { self.limit };
-        self.ask.rows(JOBS, &pages(client, &path, "jobs", rows_max).await?)
+        let rows = operator.client.rows(&path, rows_max).await?;
+        operator.rows(JOBS, &rows)
     }
 }
 
 impl SomeJobs {
     /// Changes jobs, and shows those that were named one by one, else their number.
-    pub(super) async fn change(&self, client: &mut Client, action: &str) -> Result<(), Failure> {
+    pub(super) async fn change(&self, operator: &mut Operator<'_>, action: &str) -> Result<(), Failure> {
         if !self.is_list() {
-            let changed = self.change_many(client, action, self.dry_run).await?;
+            let changed = self.change_many(&mut operator.client, action, self.dry_run).await?;
             let shown = json!({"changed": changed, "dry_run": self.dry_run});
-            return self.ask.show(&shown, said);
+            return operator.show(&shown, shown_change);
         }
         let mut rows = Vec::new();
         for id in &self.ids {
-            let answer = client.post(&format!("/jobs/{id}/{action}")).await;
-            rows.push(answer.map_err(|why| failure(format!("job {id}: {why}")))?.json()?);
+            let path = format!("/jobs/{id}/{action}");
+            rows.push(operator.client.change(&format!("job {id}"), Method::POST, &path).await?.json()?);
         }
-        self.ask.rows(JOBS, &rows)
+        operator.rows(JOBS, &rows)
     }
 
     /// Whether the jobs are named, and nothing else is.
@@ -124,7 +125,7 @@ impl SomeJobs {
     }
 }
 
-fn said(answer: &Value) -> String {
+fn shown_change(answer: &Value) -> String {
     let changed = at(answer, "/changed");
     match at(answer, "/dry_run").as_bool() {
         Some(true) => format!("{changed} jobs would change\n"),
@@ -134,27 +135,26 @@ fn said(answer: &Value) -> String {
 
 impl LosingJobs {
     /// Removes jobs: asks first, with their number.
-    pub(super) async fn change(&self, client: &mut Client, action: &str) -> Result<(), Failure> {
+    pub(super) async fn change(&self, operator: &mut Operator<'_>, action: &str) -> Result<(), Failure> {
         let jobs = &self.jobs;
         if jobs.dry_run {
-            return jobs.change(client, action).await;
+            return jobs.change(operator, action).await;
         }
         let many = match (jobs.is_list(), self.yes) {
             (true, _) => jobs.ids.len() as u64,
             (false, true) => 0,
-            (false, false) => jobs.change_many(client, action, true).await?,
+            (false, false) => jobs.change_many(&mut operator.client, action, true).await?,
         };
         confirm(self.yes, &format!("Remove {many} jobs?"))?;
         if !jobs.is_list() {
-            return jobs.change(client, action).await;
+            return jobs.change(operator, action).await;
         }
         for id in &jobs.ids {
             let (method, path) = match action {
                 "delete" => (Method::DELETE, format!("/jobs/{id}")),
                 action => (Method::POST, format!("/jobs/{id}/{action}")),
             };
-            let answer = client.send(method, &path, Bytes::new()).await;
-            answer.map_err(|why| failure(format!("job {id}: {why}")))?;
+            operator.client.change(&format!("job {id}"), method, &path).await?;
         }
         Ok(())
     }

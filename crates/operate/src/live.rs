@@ -5,60 +5,39 @@ use serde_json::{Value, json};
 use windlass_config::Period;
 use windlass_server::Failure;
 
-use super::client::{Client, Daemon};
-use super::{Check, DataDir, at, failure, pages, print};
+use crate::arguments::Check;
+use crate::client::{DataDir, failure, runtime};
+use crate::show::at;
+use crate::terminal::print;
 
-/// The result of a check, in Nagios' words. Its number is the exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Verdict {
-    Ok,
-    Warning,
-    Critical,
-}
-
-/// Why there are no figures.
-#[derive(Debug)]
-enum Unseen {
-    /// No daemon answers, or it has trouble.
-    Down(Failure),
-    /// The check itself cannot be made; the daemon may be well.
-    Unknown(Failure),
-}
-
-/// The exit code if the check itself cannot be made.
+/// The results of a check, by exit code: Nagios' words for them.
+const VERDICTS: [&str; 4] = ["OK", "WARNING", "CRITICAL", "UNKNOWN"];
+const OK: u8 = 0;
+const WARNING: u8 = 1;
+const CRITICAL: u8 = 2;
+/// The check itself cannot be made; the daemon may be well.
 const UNKNOWN: u8 = 3;
 
 /// Runs the check and returns the exit code.
 #[must_use]
 pub fn check(check: &Check, data_dir: DataDir) -> u8 {
-    let daemon = match check.ask.daemon(data_dir) {
-        Ok(daemon) => daemon,
-        Err(why) => return conclude(check.ask.json, "UNKNOWN", &why.to_string(), UNKNOWN),
+    let unknown = |why| (UNKNOWN, why);
+    let seen = runtime().map_err(unknown).and_then(|runtime| runtime.block_on(check.look(data_dir)));
+    let (code, text) = match seen {
+        Ok((status, oldest)) => check.judge(&status, oldest),
+        Err((code, why)) => (code, why.to_string()),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure);
-    let looked = runtime.map_err(Unseen::Unknown).and_then(|runtime| runtime.block_on(check.look(&daemon)));
-    match looked {
-        Ok((status, oldest)) => {
-            let (verdict, text) = check.judge(&status, oldest);
-            let (word, code) = match verdict {
-                Verdict::Ok => ("OK", 0),
-                Verdict::Warning => ("WARNING", 1),
-                Verdict::Critical => ("CRITICAL", 2),
-            };
-            conclude(check.ask.json, word, &text, code)
-        }
-        Err(Unseen::Down(why)) => conclude(check.ask.json, "CRITICAL", &why.to_string(), 2),
-        Err(Unseen::Unknown(why)) => conclude(check.ask.json, "UNKNOWN", &why.to_string(), UNKNOWN),
-    }
+    conclude(check.ask.json, code, &text)
 }
 
 /// A check that cannot be made because the command line is wrong. Returns the exit code.
 #[must_use]
 pub fn not_checked(why: &str) -> u8 {
-    conclude(false, "UNKNOWN", why, UNKNOWN)
+    conclude(false, UNKNOWN, why)
 }
 
-fn conclude(is_json: bool, word: &str, text: &str, code: u8) -> u8 {
+fn conclude(is_json: bool, code: u8, text: &str) -> u8 {
+    let word = VERDICTS.get(usize::from(code)).copied().unwrap_or_default();
     let line = match is_json {
         true => json!({"verdict": word, "code": code, "text": text}).to_string(),
         false => format!("WINDLASS {word} - {text}"),
@@ -68,49 +47,50 @@ fn conclude(is_json: bool, word: &str, text: &str, code: u8) -> u8 {
     code
 }
 
-/// The status, and the age of the oldest ready job of the queues that are not paused.
-async fn look(client: &mut Client) -> Result<(Value, f64), Failure> {
-    let status = client.get("/status").await?;
-    let queues = pages(client, "/queues", "queues", usize::MAX).await?;
-    let ages = queues.iter().filter(|queue| *at(queue, "/paused") == false);
-    let ages = ages.filter_map(|queue| at(queue, "/oldest_ready_seconds").as_f64());
-    Ok((status, ages.fold(0.0, f64::max)))
-}
-
 impl Check {
-    async fn look(&self, daemon: &Daemon) -> Result<(Value, f64), Unseen> {
-        let is_ours = |why: &Failure| matches!(why, Failure::Source { .. });
-        let unseen = |why| if is_ours(&why) { Unseen::Unknown(why) } else { Unseen::Down(why) };
-        let mut client = self.ask.connect_to(daemon).await.map_err(unseen)?;
-        look(&mut client).await.map_err(|why| match client.refusal() {
+    /// The status, and the age of the oldest ready job of the queues that are not paused; or the exit code and the
+    /// reason without them.
+    async fn look(&self, data_dir: DataDir) -> Result<(Value, f64), (u8, Failure)> {
+        let unseen = |why| (if matches!(why, Failure::Source { .. }) { UNKNOWN } else { CRITICAL }, why);
+        let daemon = self.ask.daemon(data_dir).map_err(|why| (UNKNOWN, why))?;
+        let mut client = self.ask.connect_to(&daemon).await.map_err(unseen)?;
+        let asked = async {
+            let status = client.get("/status").await?;
+            Ok((status, client.rows("/queues", usize::MAX).await?))
+        };
+        let (status, queues) = asked.await.map_err(|why: Failure| match client.refusal() {
             Some(StatusCode::UNAUTHORIZED) => {
-                Unseen::Unknown(failure(format!("the daemon requires a valid login ({why}): --login names its file")))
+                let reason = format!("the daemon requires a valid login ({why}): --login names its file");
+                (UNKNOWN, failure(reason))
             }
-            Some(StatusCode::FORBIDDEN) => Unseen::Unknown(failure(format!("the login may not ask: {why}"))),
+            Some(StatusCode::FORBIDDEN) => (UNKNOWN, failure(format!("the login may not ask: {why}"))),
             Some(status) if status.is_client_error() => {
-                Unseen::Unknown(failure(format!("the daemon refuses the check: {why}")))
+                (UNKNOWN, failure(format!("the daemon refuses the check: {why}")))
             }
-            _ => Unseen::Down(why),
-        })
+            _ => (CRITICAL, why),
+        })?;
+        let ages = queues.iter().filter(|queue| *at(queue, "/paused") == false);
+        let ages = ages.filter_map(|queue| at(queue, "/oldest_ready_seconds").as_f64());
+        Ok((status, ages.fold(0.0, f64::max)))
     }
 
-    fn judge(&self, status: &Value, oldest: f64) -> (Verdict, String) {
+    fn judge(&self, status: &Value, oldest: f64) -> (u8, String) {
         let state = at(status, "/state").as_str().unwrap_or_default();
         let count = |path: &str| at(status, path).as_u64().unwrap_or_default();
         let (ready, leased, dead) = (count("/states/ready"), count("/states/leased"), count("/states/dead"));
         let is_over = |limit: Option<Period>| limit.is_some_and(|limit| oldest * 1_000.0 > limit.as_ms() as f64);
         let by_state = match state {
-            "ready" => Verdict::Ok,
-            "draining" | "stopping" => Verdict::Warning,
-            _ => Verdict::Critical,
+            "ready" => OK,
+            "draining" | "stopping" => WARNING,
+            _ => CRITICAL,
         };
         let too_old = match (is_over(self.age_warning), is_over(self.age_critical)) {
-            (_, true) => Verdict::Critical,
-            (true, false) => Verdict::Warning,
-            (false, false) => Verdict::Ok,
+            (_, true) => CRITICAL,
+            (true, false) => WARNING,
+            (false, false) => OK,
         };
         let many_dead = self.dead_warning.is_some_and(|most| dead > most);
-        let verdict = by_state.max(too_old).max(if many_dead { Verdict::Warning } else { Verdict::Ok });
+        let verdict = by_state.max(too_old).max(if many_dead { WARNING } else { OK });
         let limit = |limit: Option<Period>| limit.map(|it| (it.as_ms() / 1_000).to_string()).unwrap_or_default();
         let (warning, critical) = (limit(self.age_warning), limit(self.age_critical));
         let most_dead = self.dead_warning.map(|most| most.to_string()).unwrap_or_default();

@@ -89,7 +89,7 @@ fn change(by: f64) -> String {
 fn keys_of(view: &View) -> String {
     match view.tab() {
         Tab::Queues => {
-            format!("q quit  ↑↓ choose  p pause or resume  s sorted by {}  Tab workers", view.order().name())
+            format!("q quit  ↑↓ choose  p pause or resume  s sorted by {}  Tab workers", view.order())
         }
         Tab::Workers => "q quit  ↑↓ choose  p quiet  Tab queues".to_owned(),
     }
@@ -136,7 +136,7 @@ mod tests {
         view.update(seen(begun, 0, 100, [1, 2, 3]));
         view.press(KeyEvent::new(KeyCode::Tab, KeyModifiers::NONE));
         assert!(screen(&view, 80)[5].starts_with("w1"), "{:?}", screen(&view, 80));
-        view.say(Some(failure("no daemon answers")));
+        view.note(Some(failure("no daemon answers")));
         assert_eq!(screen(&view, 80)[9], "no daemon answers");
         screen(&view, 1);
     }

@@ -9,62 +9,57 @@ use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
+use windlass_config::Period;
 use windlass_server::Failure;
 
 use self::view::{Action, Seen, View};
-use super::arguments::Top;
-use super::client::{Client, failure};
-use super::{DataDir, encoded, pages};
+use crate::client::{Client, DataDir, failure};
+use crate::operator::Operator;
 
-impl Top {
-    pub(super) async fn run(&self, client: &mut Client, data_dir: DataDir) -> Result<(), Failure> {
-        if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-            return Err(failure(
-                "top needs a terminal: windlass status and windlass queues print the same for scripts",
-            ));
-        }
-        let mut view = View::default();
-        view.update(look(client).await?);
-        let mut terminal = ratatui::try_init().map_err(failure)?;
-        let outcome = self.show(&mut terminal, client, &mut view, data_dir).await;
-        ratatui::restore();
-        outcome
+pub(super) async fn run(operator: &mut Operator<'_>, every: Period, data_dir: DataDir) -> Result<(), Failure> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return Err(failure("top needs a terminal: windlass status and windlass queues print the same for scripts"));
     }
+    let mut view = View::default();
+    view.update(look(&mut operator.client).await?);
+    let mut terminal = ratatui::try_init().map_err(failure)?;
+    let outcome = show(operator, &mut terminal, (&mut view, every), data_dir).await;
+    ratatui::restore();
+    outcome
+}
 
-    /// Until the operator has seen enough. A daemon that does not answer is asked again.
-    async fn show(
-        &self,
-        terminal: &mut DefaultTerminal,
-        client: &mut Client,
-        view: &mut View,
-        data_dir: DataDir,
-    ) -> Result<(), Failure> {
-        let every = Duration::from(self.every).max(Duration::from_millis(100));
-        let mut due = Instant::now() + every;
-        loop {
-            terminal.draw(|frame| draw::draw(view, frame)).map_err(failure)?;
-            // Nothing else runs meanwhile: this thread may wait.
-            let action = match event::poll(due.saturating_duration_since(Instant::now())).map_err(failure)? {
-                true => pressed(view, &event::read().map_err(failure)?),
-                false => Action::Look,
-            };
-            match action {
-                Action::Quit => return Ok(()),
-                Action::None => continue,
-                Action::Post(path) => view.say(client.post(&path).await.err()),
-                Action::Look => {}
-            }
-            match look(client).await {
-                Ok(seen) => view.update(seen),
-                Err(why) => {
-                    view.say(Some(why));
-                    if let Ok(again) = self.ask.connect(data_dir).await {
-                        *client = again;
-                    }
+/// Until the operator has seen enough. A daemon that does not answer is asked again.
+async fn show(
+    operator: &mut Operator<'_>,
+    terminal: &mut DefaultTerminal,
+    (view, every): (&mut View, Period),
+    data_dir: DataDir,
+) -> Result<(), Failure> {
+    let every = Duration::from(every).max(Duration::from_millis(100));
+    let mut due = Instant::now() + every;
+    loop {
+        terminal.draw(|frame| draw::draw(view, frame)).map_err(failure)?;
+        // Nothing else runs meanwhile: this thread may wait.
+        let action = match event::poll(due.saturating_duration_since(Instant::now())).map_err(failure)? {
+            true => pressed(view, &event::read().map_err(failure)?),
+            false => Action::Look,
+        };
+        match action {
+            Action::Quit => return Ok(()),
+            Action::None => continue,
+            Action::Post(path) => view.note(operator.client.post(&path).await.err()),
+            Action::Look => {}
+        }
+        match look(&mut operator.client).await {
+            Ok(seen) => view.update(seen),
+            Err(why) => {
+                view.note(Some(why));
+                if let Ok(again) = operator.ask.connect(data_dir).await {
+                    operator.client = again;
                 }
             }
-            due = Instant::now() + every;
         }
+        due = Instant::now() + every;
     }
 }
 
@@ -74,12 +69,7 @@ fn pressed(view: &mut View, event: &Event) -> Action {
 
 async fn look(client: &mut Client) -> Result<Seen, Failure> {
     let status = client.get("/status").await?;
-    let queues = pages(client, "/queues", "queues", usize::MAX).await?;
-    let workers = pages(client, "/workers", "workers", usize::MAX).await?;
+    let queues = client.rows("/queues", usize::MAX).await?;
+    let workers = client.rows("/workers", usize::MAX).await?;
     Ok(Seen { status, queues, workers, at: Instant::now() })
-}
-
-/// The path that changes a queue or a worker.
-fn path(of: &str, name: &str, action: &str) -> String {
-    format!("/{of}/{}/{action}", encoded(name))
 }

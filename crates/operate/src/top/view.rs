@@ -1,7 +1,6 @@
 //! What `top` shows: the daemon's last answers, what has changed since those before, and what the keys have chosen. No
 //! terminal, no daemon.
 
-use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
@@ -9,7 +8,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::Value;
 use windlass_server::Failure;
 
-use super::path;
+use crate::client::encoded;
 use crate::show::{at, text};
 
 /// Figures that are kept for the curve.
@@ -44,31 +43,18 @@ pub(super) enum Tab {
     Workers,
 }
 
-/// The order of the queues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Order {
-    #[default]
-    Ready,
-    Oldest,
-    Name,
-}
+/// The orders of the queues: a name, and what comes before the queue's name.
+type Order = (&'static str, fn(&Value) -> i64);
+const ORDERS: [Order; 3] = [
+    ("ready", |row| -thousandths(row, "/states/ready")),
+    ("oldest", |row| -thousandths(row, "/oldest_ready_seconds")),
+    ("name", |_| 0),
+];
 
-impl Order {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Oldest => "oldest",
-            Self::Name => "name",
-        }
-    }
-
-    const fn next(self) -> Self {
-        match self {
-            Self::Ready => Self::Oldest,
-            Self::Oldest => Self::Name,
-            Self::Name => Self::Ready,
-        }
-    }
+/// A figure as a whole number, which has an order.
+#[expect(clippy::cast_possible_truncation, reason = "an order, not a figure")]
+fn thousandths(row: &Value, path: &str) -> i64 {
+    (at(row, path).as_f64().unwrap_or_default() * 1_000.0) as i64
 }
 
 /// What a key is for.
@@ -110,7 +96,8 @@ pub(super) struct View {
     /// Jobs done in each second, newest last.
     done: VecDeque<u64>,
     tab: Tab,
-    order: Order,
+    /// Which of the orders.
+    order: usize,
     /// The name of the row that is chosen.
     chosen: Option<String>,
     /// What went wrong last.
@@ -152,7 +139,7 @@ impl View {
     }
 
     /// Shows what went wrong, if anything did.
-    pub(super) fn say(&mut self, error: Option<Failure>) {
+    pub(super) fn note(&mut self, error: Option<Failure>) {
         self.message = error.map(|error| error.to_string()).unwrap_or_default();
     }
 
@@ -166,7 +153,7 @@ impl View {
             Some(Wish::Change) => return self.change(),
             Some(Wish::Move(by)) => self.choose(*by),
             Some(Wish::Order) => {
-                self.order = self.order.next();
+                self.order = (self.order + 1) % ORDERS.len();
                 self.sort();
             }
             Some(Wish::Tab) => {
@@ -182,11 +169,12 @@ impl View {
         let Some((row, name)) = self.chosen_at().and_then(|at| self.rows().get(at)).zip(self.chosen.as_ref()) else {
             return Action::None;
         };
-        Action::Post(match self.tab {
-            Tab::Queues if *at(row, "/paused") == true => path("queues", name, "resume"),
-            Tab::Queues => path("queues", name, "pause"),
-            Tab::Workers => path("workers", name, "quiet"),
-        })
+        let (of, action) = match self.tab {
+            Tab::Queues if *at(row, "/paused") == true => ("queues", "resume"),
+            Tab::Queues => ("queues", "pause"),
+            Tab::Workers => ("workers", "quiet"),
+        };
+        Action::Post(format!("/{of}/{}/{action}", encoded(name)))
     }
 
     fn choose(&mut self, by: isize) {
@@ -196,17 +184,9 @@ impl View {
     }
 
     fn sort(&mut self) {
-        let Some(seen) = &mut self.seen else { return };
-        let number = |row: &Value, path| at(row, path).as_f64().unwrap_or_default();
-        // In milliseconds: whole numbers have an order.
-        #[expect(clippy::cast_possible_truncation, reason = "an order, not a figure")]
-        let key = |row: &Value, path| Reverse((number(row, path) * 1_000.0) as i64);
+        let (Some(seen), Some((_, place))) = (&mut self.seen, ORDERS.get(self.order)) else { return };
         let name = |row: &Value| text(at(row, "/name"));
-        match self.order {
-            Order::Ready => seen.queues.sort_by_cached_key(|row| (key(row, "/states/ready"), name(row))),
-            Order::Oldest => seen.queues.sort_by_cached_key(|row| (key(row, "/oldest_ready_seconds"), name(row))),
-            Order::Name => seen.queues.sort_by_cached_key(name),
-        }
+        seen.queues.sort_by_cached_key(|row| (place(row), name(row)));
         seen.workers.sort_by_cached_key(name);
     }
 
@@ -253,8 +233,8 @@ impl View {
         self.tab
     }
 
-    pub(super) const fn order(&self) -> Order {
-        self.order
+    pub(super) fn order(&self) -> &'static str {
+        ORDERS.get(self.order).map_or("", |(name, _)| name)
     }
 
     pub(super) fn message(&self) -> &str {
@@ -320,7 +300,7 @@ pub(super) mod tests {
         }
         assert_eq!(view.press(key(KeyCode::Char('p'))), Action::Post("/queues/c/pause".to_owned()));
         view.press(key(KeyCode::Char('s')));
-        assert_eq!((view.order(), chosen(&view), view.chosen_at()), (Order::Oldest, "c".to_owned(), Some(2)));
+        assert_eq!((view.order(), chosen(&view), view.chosen_at()), ("oldest", "c".to_owned(), Some(2)));
         view.update(Seen { queues: Vec::new(), ..seen(begun, 1, 0, [1, 2, 3]) });
         assert_eq!(view.press(key(KeyCode::Char('p'))), Action::None, "the queue is gone");
         view.press(key(KeyCode::Tab));

@@ -1,0 +1,40 @@
+//! A command's connection to the daemon, and how it shows the answers.
+
+use serde_json::Value;
+use windlass_server::Failure;
+
+use crate::arguments::Ask;
+use crate::client::Client;
+use crate::show::{Column, table};
+use crate::terminal::print;
+
+/// A connection, and the options of the command.
+#[derive(Debug)]
+pub(crate) struct Operator<'a> {
+    pub(crate) ask: &'a Ask,
+    pub(crate) client: Client,
+}
+
+impl Operator<'_> {
+    /// Prints one object, for people in the form that `form` gives it.
+    pub(crate) fn show(&self, value: &Value, form: fn(&Value) -> String) -> Result<(), Failure> {
+        print(&if self.ask.json { format!("{value}\n") } else { form(value) })
+    }
+
+    pub(crate) fn rows(&self, columns: &[Column], rows: &[Value]) -> Result<(), Failure> {
+        let lines = || rows.iter().map(|row| format!("{row}\n")).collect();
+        print(&if self.ask.json { lines() } else { table(columns, rows) })
+    }
+
+    /// Asks for one object and prints it.
+    pub(crate) async fn object(&mut self, path: &str, form: fn(&Value) -> String) -> Result<(), Failure> {
+        let value = self.client.get(path).await?;
+        self.show(&value, form)
+    }
+
+    /// Asks for all rows of a listing and prints them.
+    pub(crate) async fn list(&mut self, columns: &[Column], path: &str) -> Result<(), Failure> {
+        let rows = self.client.rows(path, usize::MAX).await?;
+        self.rows(columns, &rows)
+    }
+}

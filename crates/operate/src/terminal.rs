@@ -1,0 +1,33 @@
+//! Standard input and output.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use windlass_server::Failure;
+
+use crate::client::failure;
+
+/// Asks before something is lost.
+pub(crate) fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() {
+        return Err(failure("something would be lost: --yes is required where there is no terminal"));
+    }
+    let mut answer = String::new();
+    let _ = write!(io::stderr(), "{question} [y/N] ");
+    io::stdin().read_line(&mut answer).map_err(failure)?;
+    if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(failure("nothing is changed")) }
+}
+
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    match io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()) {
+        // A reader such as `head` closed the pipe; that is not an error.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| failure(format!("cannot write: {error}"))),
+    }
+}
