@@ -24,7 +24,7 @@ use crate::login::Logins;
 use crate::metrics::Series;
 use crate::places::{Place, Places};
 use crate::problem::{Outcome, Problem};
-use crate::site::History;
+use crate::site::history::History;
 use crate::time::moment_text;
 
 /// Readers of events.

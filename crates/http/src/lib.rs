@@ -6,11 +6,12 @@
 //! a change means that the change is on the disk. Programs without a client library may push and take jobs here; such
 //! jobs have the protocol `http`.
 //!
-//! Reading order: `config` (the section, and what the server knows of the door) · `serve` (connections and their
-//! limits) · `crowd` (which of them gives way) · `app` (what all handlers share) · `api` (the routes and their handlers, by subject) · `guard` (requests of
-//! foreign web pages are refused) · `body` (reading requests) · `login` (roles) · `audit` (the record of
-//! changes) · `metrics` (for Prometheus) · `site` (web pages) · `problem`
-//! (errors) · `name`, `cursor` and `time` (formats of values).
+//! Reading order: `config` (the section) · `door` (what the server knows of the door) · `serve` (connections and their
+//! limits) · `crowd` (which of them gives way) · `app` (what all handlers share) · `router` and `access` (a request's
+//! role) · `api` (the handlers, by subject) · `guard` (requests of foreign web pages are refused) · `body` (reading
+//! requests) · `login` (roles) · `audit` (the record of changes) · `metrics` (for Prometheus) · `site` (web pages) ·
+//! `prefix` (their addresses) · `problem` (errors) · `name`, `cursor` and `time` (formats of values). Files import each
+//! other in one direction.
 //!
 //! # Invariants
 //!
@@ -18,6 +19,7 @@
 //! * No request holds the engine for longer than a visit; a listing is a page.
 //! * Bodies and names are bytes: text that is not UTF-8 is shown in base64, never altered.
 
+mod access;
 mod api;
 mod app;
 mod audit;
@@ -25,14 +27,17 @@ mod body;
 mod config;
 mod crowd;
 mod cursor;
+mod door;
 mod guard;
 mod login;
 mod metrics;
 mod name;
 mod params;
 mod places;
+mod prefix;
 mod problem;
 mod proxy;
+mod router;
 mod serve;
 mod site;
 mod time;

@@ -34,14 +34,15 @@ use windlass_server::door::{Admitted, Connects, Inside, OpenDoor, Socket};
 use windlass_server::figures::Counts;
 use windlass_session::Reason;
 
-use crate::api;
 use crate::app::{App, Peer};
 use crate::config::{Configured, Http, SOCKET};
 use crate::crowd::{Admission, Answer, Crowd, Entered, Guest};
 use crate::guard::PROBES;
+use crate::prefix::{Prefix, below_prefix};
 use crate::problem::Problem;
 use crate::proxy::passed_on;
-use crate::site::{History, Prefix, below_prefix};
+use crate::router::router;
+use crate::site::watch;
 
 /// How long a peer may take for the headers of its next request, and be silent between two.
 const HEADERS_PATIENCE: Duration = Duration::from_secs(30);
@@ -68,12 +69,12 @@ pub(crate) fn start(
 ) -> io::Result<OpenDoor> {
     let (stop, counts, connects) = (inside.stop.clone(), inside.figures.counts("http"), inside.connects.clone());
     let app = Arc::new(App::new(configured, inside, Arc::clone(&counts))?);
-    let watch = History::watch(Arc::clone(&app));
+    let watch = watch(Arc::clone(&app));
     let crowd = Crowd::new(configured.http.connections_max);
     let shared = Arc::new(Limits { app: Arc::clone(&app), crowd: Arc::clone(&crowd) });
     let prefix = Prefix::of_config(&configured.http.path_prefix).map_err(io::Error::other)?;
     let trusted_proxies = configured.http.trusted_proxies.as_slice().into();
-    let (router, tasks) = (api::router(app), TaskTracker::new());
+    let (router, tasks) = (router(app), TaskTracker::new());
     let house = House { router, prefix, trusted_proxies, crowd, tasks, counts, connects, stop };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let serve = async move {

@@ -13,10 +13,11 @@ use windlass_engine::{
     BulkCommand, Cursor, Filter, JobId, JobRef, JobView, LeaseCommand, Mutation, Proof, Query, Reply,
 };
 
+use super::detail::JobDetail;
 use super::filter::Conditions;
 use super::pace::Pace;
 use super::queues::Page;
-use super::views::{Job, JobDetail, state_name};
+use super::views::{Job, state_name};
 use crate::app::App;
 use crate::cursor::CursorText;
 use crate::params::{Body, Segments, TwoParams, rows};

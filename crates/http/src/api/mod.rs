@@ -1,11 +1,11 @@
 //! The routes, with their description (OpenAPI), and the handlers by subject.
 
-pub(crate) mod access;
 pub(crate) mod batches;
 mod bulk;
 mod cluster;
 pub(crate) mod connections;
 pub(crate) mod control;
+pub(crate) mod detail;
 mod events;
 mod export;
 pub(crate) mod filter;
@@ -14,7 +14,7 @@ pub(crate) mod jobs;
 mod leases;
 mod metrics;
 mod pace;
-mod pages;
+pub(crate) mod pages;
 mod push;
 pub(crate) mod queues;
 pub(crate) mod schedules;
@@ -24,27 +24,20 @@ pub(crate) mod throttles;
 pub(crate) mod trace;
 pub(crate) mod views;
 mod wait;
-mod why;
 pub(crate) mod workers;
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::middleware;
-use axum::routing::get;
+use axum::http::StatusCode;
 use utoipa::OpenApi;
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use self::access::of_role;
+use crate::access::{demand, demand_and_record, of_role};
 use crate::app::App;
 use crate::guard::OPEN;
 use crate::login::Role;
-use crate::problem::Problem;
-use crate::site;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -69,15 +62,15 @@ use crate::site;
 )]
 struct Description;
 
-fn routes() -> OpenApiRouter<Arc<App>> {
+pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(status::livez))
         .routes(routes!(status::readyz))
-        .merge(of_role(reading(), Role::Read, access::demand))
-        .merge(of_role(working(), Role::Operate, access::demand))
-        .merge(of_role(operating(), Role::Operate, access::demand_and_record))
-        .merge(of_role(administering(), Role::Admin, access::demand_and_record))
-        .merge(of_role(exporting(), Role::Admin, access::demand_and_record))
+        .merge(of_role(reading(), Role::Read, demand))
+        .merge(of_role(working(), Role::Operate, demand))
+        .merge(of_role(operating(), Role::Operate, demand_and_record))
+        .merge(of_role(administering(), Role::Admin, demand_and_record))
+        .merge(of_role(exporting(), Role::Admin, demand_and_record))
 }
 
 /// Shows.
@@ -164,7 +157,7 @@ pub fn openapi() -> String {
 
 /// The text of the document. Each response must have a description; one without gets the name of its status. Every
 /// path but a probe's may lack a place, or an answer of the engine in time.
-fn text(mut document: utoipa::openapi::OpenApi) -> String {
+pub(crate) fn text(mut document: utoipa::openapi::OpenApi) -> String {
     let late = ResponseBuilder::new().content("application/json", Content::new(Some(Ref::from_schema_name("Problem"))));
     let late = RefOr::T(late.build());
     for (name, path) in &mut document.paths.paths {
@@ -184,26 +177,6 @@ fn text(mut document: utoipa::openapi::OpenApi) -> String {
         }
     }
     document.to_pretty_json().unwrap_or_default()
-}
-
-/// All routes.
-pub(crate) fn router(app: Arc<App>) -> Router {
-    let (mut router, description) = routes().split_for_parts();
-    let description = text(description);
-    let document = move || async move { ([(header::CONTENT_TYPE, "application/json")], description) };
-    router = router.route("/api/v1/openapi.json", get(document));
-    for page in &app.pages {
-        let page = Arc::clone(page);
-        router = router.route(page.path(), get(move |State(app)| pages::show(page, app)));
-    }
-    router
-        .merge(site::routes())
-        .fallback(async || Problem::not_found("no such page"))
-        .method_not_allowed_fallback(async || {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "not with this method")
-        })
-        .layer(middleware::from_fn_with_state(Arc::clone(&app), access::admit))
-        .with_state(app)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use windlass_session::protocol::{Figures, Page};
 use crate::app::{App, Now};
 use crate::problem::Outcome;
 
-pub(super) async fn show(page: Arc<dyn Page>, app: Arc<App>) -> Outcome<Response> {
+pub(crate) async fn show(page: Arc<dyn Page>, app: Arc<App>) -> Outcome<Response> {
     let mut figures = Figures::default();
     if page.needs_figures() {
         figures.stats = *app.stats().await?;

@@ -15,7 +15,7 @@ use argon2::password_hash::phc::PasswordHash;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::{Identity, Kind, Role};
+use super::identity::{Identity, Kind, Role};
 
 /// The longest name.
 const NAME_CHARS_MAX: usize = 64;

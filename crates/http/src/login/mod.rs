@@ -1,166 +1,17 @@
 //! Logins and their roles: `http.logins`, and the verification of a request's credentials.
 //!
-//! `file` reads and writes the lines, `verify` compares and bounds guessing, `session` remembers people who have logged
+//! `identity` is who asks, `file` reads and writes the lines, `verify` compares and bounds guessing, `session` remembers people who have logged
 //! in on a page. Without a file, everyone who reaches the door may do everything: then the addresses are this machine's
 //! own.
 
 mod file;
+mod identity;
 mod session;
 mod verify;
 
-use std::fmt;
-use std::str::FromStr;
-use std::sync::Arc;
-
-use axum::http::{HeaderMap, header};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
-use utoipa::ToSchema;
-
-use crate::problem::Problem;
-
 pub(crate) use self::file::Entries;
 pub use self::file::{NewLogin, WrongLine};
+pub(crate) use self::identity::{Credentials, Identity, LOGIN_REQUIRED, LOGIN_WRONG};
+pub use self::identity::{Role, UnknownRole};
 pub(crate) use self::session::Token;
 pub(crate) use self::verify::Logins;
-
-/// The code of a refusal because there is no password, token or session.
-pub(crate) const LOGIN_REQUIRED: &str = "login_required";
-
-/// The code of a refusal because of a wrong password or token.
-pub(crate) const LOGIN_WRONG: &str = "login_wrong";
-
-/// What a login may do. Each role may do what those before it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// See everything, bodies included; change nothing.
-    Read,
-    /// Push and take jobs; retry, kill and requeue them; pause, throttle and limit queues; quiet and stop workers.
-    Operate,
-    /// Also what loses something, or concerns the whole daemon: delete, cancel and clear, remove schedules, close
-    /// connections, reload, drain.
-    Admin,
-}
-
-/// A text that is not a role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a role is read, operate or admin")]
-pub struct UnknownRole;
-
-/// The one who asks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) name: Arc<str>,
-    pub(crate) role: Role,
-}
-
-/// What a request brings along.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Credentials {
-    kind: Kind,
-    name: String,
-    secret: String,
-}
-
-/// The two kinds of login.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    /// A person: a name and a password (HTTP's basic scheme).
-    User,
-    /// A program: a token, which contains its name (the bearer scheme).
-    Token,
-}
-
-impl FromStr for Role {
-    type Err = UnknownRole;
-
-    fn from_str(text: &str) -> Result<Self, UnknownRole> {
-        match text {
-            "read" => Ok(Self::Read),
-            "operate" => Ok(Self::Operate),
-            "admin" => Ok(Self::Admin),
-            _ => Err(UnknownRole),
-        }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "read",
-            Self::Operate => "operate",
-            Self::Admin => "admin",
-        })
-    }
-}
-
-impl Identity {
-    /// Of the socket in the data directory: its owner is the operator.
-    pub(crate) fn owner() -> Self {
-        Self { name: "operator.sock".into(), role: Role::Admin }
-    }
-
-    /// Of a daemon without logins.
-    pub(crate) fn anyone() -> Self {
-        Self { name: "-".into(), role: Role::Admin }
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("kind", &self.kind).field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl Credentials {
-    /// What a person has filled in.
-    pub(crate) fn of_person(name: String, password: String) -> Self {
-        Self { kind: Kind::User, name, secret: password }
-    }
-
-    /// Reads `Authorization`.
-    ///
-    /// # Errors
-    ///
-    /// The header is missing, or not of a known scheme.
-    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
-        let missing =
-            || Problem::unauthorized(LOGIN_REQUIRED, "a login is required: a token, or a name and a password");
-        let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(missing)?;
-        let (scheme, rest) = value.split_once(' ').ok_or_else(missing)?;
-        let (kind, pair, separator) = match scheme.to_ascii_lowercase().as_str() {
-            "bearer" => (Kind::Token, rest.trim().to_owned(), '.'),
-            "basic" => {
-                let bytes = STANDARD.decode(rest.trim()).map_err(|_| missing())?;
-                (Kind::User, String::from_utf8(bytes).map_err(|_| missing())?, ':')
-            }
-            _ => return Err(missing()),
-        };
-        let (name, secret) = pair.split_once(separator).ok_or_else(missing)?;
-        Ok(Self { kind, name: name.to_owned(), secret: secret.to_owned() })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(value: &str) -> Option<(Kind, String, String)> {
-        let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
-        let Credentials { kind, name, secret } = Credentials::of(&headers).ok()?;
-        Some((kind, name, secret))
-    }
-
-    #[test]
-    fn both_schemes() {
-        let some = |kind, name: &str, secret: &str| Some((kind, name.to_owned(), secret.to_owned()));
-        assert_eq!(read("Basic YWRhOmE6Yg=="), some(Kind::User, "ada", "a:b"));
-        assert_eq!(read("bearer ci.s3cret"), some(Kind::Token, "ci", "s3cret"));
-        for wrong in ["", "Basic", "Basic !", "Basic YWRh", "Bearer ci", "Digest a:b", "Basic /w=="] {
-            assert_eq!(read(wrong), None, "{wrong}");
-        }
-        assert!(Credentials::of(&HeaderMap::new()).is_err());
-    }
-}

@@ -21,9 +21,9 @@ use tokio::sync::Semaphore;
 use windlass_config::Secret;
 use windlass_server::rates::{self, Allowance, Rates};
 
-use super::file::Entry;
+use super::file::{Entries, Entry};
+use super::identity::{Credentials, Identity, Kind, LOGIN_WRONG};
 use super::session::{Sessions, Token};
-use super::{Credentials, Entries, Identity, Kind, LOGIN_WRONG};
 use crate::config::Http;
 use crate::problem::{Outcome, Problem};
 
@@ -293,7 +293,7 @@ fn fits(credentials: &Credentials, hash: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Kind, NewLogin, Role};
+    use super::super::{NewLogin, Role};
     use super::*;
 
     fn credentials(name: &str, secret: &str) -> Credentials {

@@ -7,7 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncod
 use prometheus_client::metrics::MetricType;
 use windlass_server::figures::{BOUNDS_US, ProtocolTraffic, Snapshot};
 
-use super::page::count;
+use super::figures::count;
 
 /// Counters of connections by protocol: name, help, and which it is.
 type Count = fn(&ProtocolTraffic) -> u64;

@@ -136,6 +136,12 @@ pub(crate) fn merged_histogram(one: &Histogram, other: &Histogram, merge: fn(u64
     Histogram { counts, sum_ms: merge(one.sum_ms, other.sum_ms) }
 }
 
+/// A count as a gauge's value: exact below 2^53.
+pub(super) fn count(value: u64) -> f64 {
+    let (high, low) = (u32::try_from(value >> 32).unwrap_or(u32::MAX), u32::try_from(value & 0xffff_ffff).unwrap_or(0));
+    f64::from(high) * 4_294_967_296.0 + f64::from(low)
+}
+
 #[cfg(test)]
 mod tests {
     use windlass_engine::{Priority, Protocols, QueueKind, QueueRules};

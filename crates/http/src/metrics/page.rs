@@ -15,7 +15,7 @@ use windlass_server::Role;
 use windlass_server::figures::Snapshot;
 
 use super::daemon;
-use super::figures::QueueSeries;
+use super::figures::{QueueSeries, count};
 use crate::name::Name;
 
 /// The content type of OpenMetrics.
@@ -108,12 +108,6 @@ const HISTOGRAMS: [(&str, &str, Durations); 2] = [
     ("job_wait_seconds", "From ready to taken", |it| &it.figures.waited),
     ("job_run_seconds", "From taken to the worker's report", |it| &it.figures.ran),
 ];
-
-/// A count as a gauge's value: exact below 2^53.
-pub(super) fn count(value: u64) -> f64 {
-    let (high, low) = (u32::try_from(value >> 32).unwrap_or(u32::MAX), u32::try_from(value & 0xffff_ffff).unwrap_or(0));
-    f64::from(high) * 4_294_967_296.0 + f64::from(low)
-}
 
 impl Collector for Scraped {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {

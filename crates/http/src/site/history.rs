@@ -1,17 +1,15 @@
 //! The last hour every five seconds, and the last day every minute: what the overview draws. In memory only.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use windlass_engine::{FiguresRow, Histogram, JobStateKind, Timestamp, Totals};
+use windlass_engine::{FiguresRow, Histogram, JobStateKind, Stats, Timestamp, Totals};
 
-use crate::app::App;
 use crate::metrics::merged_histogram;
-use crate::problem::Outcome;
 
 /// How often the figures are read.
-const EVERY: Duration = Duration::from_secs(5);
+pub(super) const EVERY: Duration = Duration::from_secs(5);
 /// This many readings make one point of the day.
 const PER_MINUTE: usize = 12;
 
@@ -48,7 +46,7 @@ struct Points {
 
 /// Counters at one moment.
 #[derive(Clone, Copy, Debug, Default)]
-struct Reading {
+pub(super) struct Reading {
     at: Timestamp,
     totals: Totals,
     waited: Histogram,
@@ -58,21 +56,7 @@ struct Reading {
 }
 
 impl History {
-    /// Reads the figures again and again.
-    pub(crate) async fn watch(app: Arc<App>) {
-        let mut before = None;
-        loop {
-            if let Ok(now) = Reading::take(&app).await {
-                if let Some(before) = &before {
-                    app.history.add(now.since(before));
-                }
-                before = Some(now);
-            }
-            tokio::time::sleep(EVERY).await;
-        }
-    }
-
-    fn add(&self, point: Point) {
+    pub(super) fn add(&self, point: Point) {
         let mut points = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         push(&mut points.hour, point, HOUR_POINTS);
         points.minute.push(point);
@@ -99,25 +83,20 @@ fn push(points: &mut VecDeque<Point>, point: Point, most: usize) {
 }
 
 impl Reading {
-    async fn take(app: &App) -> Outcome<Self> {
-        let stats = app.stats().await?;
-        let count = |kind| JobStateKind::ALL.iter().zip(stats.places).find(|(it, _)| **it == kind).map(|(_, it)| it);
-        let mut reading = Self {
-            at: app.now().wall,
-            totals: stats.totals,
-            ready: count(JobStateKind::Ready).unwrap_or_default(),
-            leased: count(JobStateKind::Leased).unwrap_or_default(),
-            ..Self::default()
-        };
-        for FiguresRow { figures, .. } in app.figures().await? {
+    /// The figures of the whole daemon and of all queues at a moment of the wall clock.
+    pub(super) fn of(at: Timestamp, stats: &Stats, figures: &[FiguresRow]) -> Self {
+        let count = |kind: JobStateKind| stats.places.get(kind as usize).copied().unwrap_or_default();
+        let (ready, leased) = (count(JobStateKind::Ready), count(JobStateKind::Leased));
+        let mut reading = Self { at, totals: stats.totals, ready, leased, ..Self::default() };
+        for FiguresRow { figures, .. } in figures {
             reading.waited = merged_histogram(&reading.waited, &figures.waited, u64::saturating_add);
             reading.ran = merged_histogram(&reading.ran, &figures.ran, u64::saturating_add);
         }
-        Ok(reading)
+        reading
     }
 
     /// The point between two readings.
-    fn since(&self, before: &Self) -> Point {
+    pub(super) fn since(&self, before: &Self) -> Point {
         let seconds = Duration::from_millis(self.at.ms_since(before.at)).max(Duration::from_millis(1)).as_secs_f64();
         let rate = |now: u64, before: u64| real(now.saturating_sub(before)) / seconds;
         Point {

@@ -14,10 +14,11 @@ use base64::engine::general_purpose::STANDARD;
 use windlass_engine::Protocol;
 
 use super::shell::{Shell, page};
+use crate::api::detail::JobDetail;
 use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage};
 use crate::api::queues::Page;
-use crate::api::views::{Job, JobDetail};
+use crate::api::views::Job;
 use crate::app::App;
 use crate::params::{Segments, TwoParams, names};
 use crate::problem::{Outcome, Problem};

@@ -7,25 +7,20 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Request, State};
-use axum::http::{Extensions, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 
-use super::shell::{Prefix, Shell, page};
+use super::shell::{Shell, page};
 use crate::app::{App, Peer};
 use crate::audit::Line;
 use crate::login::{Credentials, Identity, Token};
 use crate::params::Params;
+use crate::prefix::{LOGIN, local, to_path};
 use crate::problem::{Code, Outcome, Problem};
 use crate::time::moment_text;
 
-/// The path of the form.
-pub(crate) const LOGIN: &str = "/login";
-
 /// The longest form: a name, a password and an address.
 const FORM_BYTES_MAX: usize = 8 << 10;
-
-/// The longest address to return to.
-const RETURN_BYTES_MAX: usize = 2 << 10;
 
 #[derive(Debug, Template)]
 #[template(path = "login.html")]
@@ -105,13 +100,6 @@ pub(super) async fn log_out(shell: Shell, State(app): State<Arc<App>>, request: 
     response
 }
 
-/// Sends a browser to the form, and afterwards to the page that it asked for.
-pub(crate) fn to_login(uri: &Uri, extensions: &Extensions) -> Response {
-    let asked = uri.path_and_query().map_or("/", |asked| asked.as_str());
-    let to: String = form_urlencoded::byte_serialize(local(asked).as_bytes()).collect();
-    to_path(Prefix::of(extensions), &format!("{LOGIN}?to={to}"))
-}
-
 impl Form {
     fn of(shell: Shell, to: &str, name: &str, refusal: Option<String>) -> Outcome<Html<String>> {
         let shell = Shell { is_inside: false, ..shell };
@@ -138,16 +126,6 @@ impl Filled {
     }
 }
 
-/// A path of these pages, or that of the overview: never another site.
-fn local(to: &str) -> &str {
-    let is_path = to.starts_with('/') && !to.starts_with("//") && to.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_path && !to.contains('\\') && to.len() <= RETURN_BYTES_MAX { to } else { "/" }
-}
-
-pub(super) fn to_path(prefix: &str, path: &str) -> Response {
-    (StatusCode::SEE_OTHER, [(header::LOCATION, format!("{prefix}{path}"))]).into_response()
-}
-
 fn set_cookie(response: &mut Response, cookie: &str) {
     // A cookie is made of plain characters.
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
@@ -165,36 +143,4 @@ fn record(app: &App, identity: &Identity, peer: &Peer, path: &str) {
         status: StatusCode::SEE_OTHER.as_u16(),
         changed: None,
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_way_back_leads_to_no_other_site() {
-        let table = [
-            ("/queues", "/queues"),
-            ("/jobs?state=dead&kind=a%20b", "/jobs?state=dead&kind=a%20b"),
-            ("", "/"),
-            ("//elsewhere.example", "/"),
-            ("/\\elsewhere.example", "/"),
-            ("https://elsewhere.example", "/"),
-            ("/a b", "/"),
-            ("/a\r\nSet-Cookie: x", "/"),
-        ];
-        for (given, expected) in table {
-            assert_eq!(local(given), expected, "{given}");
-        }
-        assert_eq!(local(&format!("/{}", "x".repeat(RETURN_BYTES_MAX))), "/");
-    }
-
-    #[test]
-    fn a_browser_comes_back_below_its_prefix() {
-        let mut extensions = Extensions::new();
-        extensions.insert(Prefix::of_config("/queue").unwrap());
-        let response = to_login(&"/jobs?state=dead".parse().unwrap(), &extensions);
-        assert_eq!(response.status(), StatusCode::SEE_OTHER);
-        assert_eq!(response.headers()[header::LOCATION], "/queue/login?to=%2Fjobs%3Fstate%3Ddead");
-    }
 }

@@ -8,7 +8,7 @@
 //! Reading order: `shell` (what all pages share) · `overview` with `history` and `plot` · `queues` · `jobs` · `lists`
 //! (everything else).
 
-mod history;
+pub(crate) mod history;
 mod jobs;
 mod lists;
 mod login;
@@ -20,30 +20,21 @@ mod shell;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{HeaderValue, header};
+use axum::http::header;
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
-pub(crate) use self::history::History;
-use self::login::to_path;
-pub(crate) use self::login::{LOGIN, to_login};
+pub(crate) use self::overview::watch;
 use self::shell::Shell;
-pub(crate) use self::shell::{Prefix, below_prefix};
-use crate::api::access::demand;
+use crate::access::demand;
 use crate::app::App;
 use crate::login::Role;
 use crate::params::Segments;
-
-/// Nothing from elsewhere, no code or style within a page, no page within another one.
-const POLICY: HeaderValue =
-    HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'");
-
-/// Below this path is what pages load. It is the same for everyone.
-pub(crate) const ASSETS: &str = "/assets/";
+use crate::prefix::{LOGIN, to_path};
 
 /// The addresses of Faktory's pages, and our pages that show the same.
-const FAKTORYS: [(&str, &str); 8] = [
+pub(crate) const FAKTORYS: [(&str, &str); 8] = [
     ("/retries", "/jobs?state=retrying"),
     ("/scheduled", "/jobs?state=scheduled"),
     ("/morgue", "/jobs?state=dead"),

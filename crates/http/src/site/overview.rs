@@ -8,7 +8,7 @@ use axum::response::Html;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::history::{Point, real};
+use super::history::{EVERY, Point, Reading, real};
 use super::plot::{Plot, Series, figure};
 use super::shell::{Age, Shell, page};
 use crate::api::history::{self, Day};
@@ -78,6 +78,21 @@ pub(super) async fn show(
     let spans = SPANS.map(|(span, value, label)| (value, label, span == which.span));
     let status = status::status(State(app)).await?.0;
     page(&Overview { shell, status, spans, plots })
+}
+
+/// Reads the figures again and again.
+pub(crate) async fn watch(app: Arc<App>) {
+    let mut before = None;
+    loop {
+        if let (Ok(stats), Ok(figures)) = (app.stats().await, app.figures().await) {
+            let now = Reading::of(app.now().wall, &stats, &figures);
+            if let Some(before) = &before {
+                app.history.add(now.since(before));
+            }
+            before = Some(now);
+        }
+        tokio::time::sleep(EVERY).await;
+    }
 }
 
 fn rates(points: &[Point], room: u32, span: &'static str) -> Vec<Plot> {

@@ -7,7 +7,6 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Response};
 
-use super::login::to_path;
 use super::shell::{Age, Shell, page};
 use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage};
@@ -16,6 +15,7 @@ use crate::api::views::Queue;
 use crate::app::App;
 use crate::name::Name;
 use crate::params::{Known, Params, Segments, TwoParams};
+use crate::prefix::to_path;
 use crate::problem::Outcome;
 
 #[derive(Debug, Template)]

@@ -12,8 +12,8 @@ use crate::app::{App, Peer};
 use crate::audit::{Affected, Line};
 use crate::guard;
 use crate::login::{Credentials, Identity, LOGIN_REQUIRED, LOGIN_WRONG, Role, Token};
+use crate::prefix::{ASSETS, LOGIN, to_login};
 use crate::problem::{Code, Outcome, Problem};
-use crate::site::{ASSETS, LOGIN, to_login};
 use crate::time::moment_text;
 
 /// The one who asks, as the groups of routes see it: an extension of the request.
@@ -30,7 +30,7 @@ pub(crate) struct Visitor {
 const REFRESH_HEADER: &str = "x-windlass-refresh";
 
 /// Refuses requests of foreign pages and of strangers, and marks all answers.
-pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     app.counts.commands(1);
     let form = guard::check_form(request.version(), request.uri(), request.headers());
     let (is_wrong, asked) = (form.is_err(), form.and_then(|()| asked(&app, &request)));
@@ -147,7 +147,7 @@ fn asked(app: &App, request: &Request) -> Outcome<Asked> {
 }
 
 /// A group of routes that demands a role.
-pub(super) fn of_role<F>(
+pub(crate) fn of_role<F>(
     routes: OpenApiRouter<Arc<App>>,
     role: Role,
     demand: impl Fn(Role, Request, Next) -> F + Clone + Send + Sync + 'static,
@@ -171,7 +171,7 @@ pub(crate) async fn demand(role: Role, request: Request, next: Next) -> Response
 }
 
 /// The same, for a change: it is recorded, also if it is refused.
-pub(super) async fn demand_and_record(role: Role, request: Request, next: Next) -> Response {
+pub(crate) async fn demand_and_record(role: Role, request: Request, next: Next) -> Response {
     let visitor = request.extensions().get::<Visitor>().cloned();
     let change = format!("{} {}", request.method(), request.uri().path());
     let parameters = request.uri().query().unwrap_or_default().to_owned();
