@@ -8,41 +8,38 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
+use windlass_engine::Protocol;
 use windlass_server::control::{Changes, Draining};
 
+use super::view::view;
 use crate::app::App;
 use crate::problem::{Outcome, Problem};
 
-/// A drain under way.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Drain {
-    /// When it began.
-    since: Option<String>,
-    /// When the daemon stops, whatever connected workers still have; null: it waits for ever.
-    until: Option<String>,
-    /// Jobs that connected workers have, by the workers' protocol.
-    held: Vec<Held>,
+view! {
+    /// A drain under way.
+    Drain(draining: &Draining, app: &App) with {
+        let now = app.now();
+    } {
+        /// When it began.
+        since: Option<String> = now.text(draining.since),
+        /// When the daemon stops, whatever connected workers still have; null: it waits for ever.
+        until: Option<String> = now.text(draining.until),
+        /// Jobs that connected workers have, by the workers' protocol.
+        held: Vec<Held> = draining.held.iter().map(|(protocol, jobs)| Held::of(*protocol, *jobs, app)).collect(),
+    }
 }
 
-/// Jobs that the workers of one protocol have.
-#[derive(Debug, Serialize, ToSchema)]
-struct Held {
-    /// The workers' protocol; null for workers that have shown none.
-    protocol: Option<&'static str>,
-    /// Their jobs.
-    jobs: u64,
+view! {
+    /// Jobs that the workers of one protocol have.
+    Held(of: Option<Protocol>, count: u64, app: &App) {
+        /// The workers' protocol; null for workers that have shown none.
+        protocol: Option<&'static str> = of.map(|protocol| app.protocol_name(protocol)),
+        /// Their jobs.
+        jobs: u64 = count,
+    }
 }
 
 impl Drain {
-    pub(super) fn of(draining: &Draining, app: &App) -> Self {
-        let now = app.now();
-        let held = draining.held.iter().map(|(protocol, jobs)| Held {
-            protocol: protocol.map(|protocol| app.protocol_name(protocol)),
-            jobs: *jobs,
-        });
-        Self { since: now.text(draining.since), until: now.text(draining.until), held: held.collect() }
-    }
-
     /// When the daemon stops, whatever workers still have.
     pub(crate) fn until(&self) -> Option<&str> {
         self.until.as_deref()

@@ -6,49 +6,67 @@ use windlass_bridge::Job as Crossing;
 use windlass_engine::{Expiry, Holder, JobState, JobView, LeaseHolder, OnExpiry, Protocol, Why};
 
 use super::trace::traceparent;
+use super::view::view;
 use super::views::{Failure, Job, body, state_name, text};
 use crate::app::{App, Now};
 use crate::name::Name;
 use crate::time::moment_text;
 
-/// Everything about a job.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct JobDetail {
-    #[serde(flatten)]
-    pub(crate) job: Job,
-    /// Why it does not run.
-    pub(crate) why: Option<Reason>,
-    /// Its body, if it is UTF-8 and not longer than 1 MiB.
-    pub(crate) body: Option<String>,
-    /// Its body, if it is not UTF-8 and not longer than 1 MiB.
-    pub(crate) body_base64: Option<String>,
-    /// Retries after failures: 0 discards the job at its first failure, -1 makes it dead.
-    pub(crate) retries: i32,
-    /// When it is discarded unless it was taken before.
-    pub(crate) expires_at: Option<String>,
-    /// Workers lost with it.
-    pub(crate) losses: u32,
-    /// What its worker last reported.
-    pub(crate) progress: Option<Progress>,
-    /// The result of a done job, if it is UTF-8.
-    pub(crate) result: Option<String>,
-    /// Whether it lives only as long as a client waits for it.
-    pub(crate) foreground: bool,
-    /// Protocols whose workers cannot take it because it has no form there.
-    pub(crate) unconvertible_for: Vec<&'static str>,
-    /// The trace that its producer has named (W3C Trace Context), of a job of Faktory's.
-    pub(crate) traceparent: Option<String>,
+view! {
+    /// Everything about a job.
+    JobDetail(view: &JobView, reason: Option<Why>, app: &App, now: Now) with {
+        let (mut row, job) = (Job::of(view, app, now), &view.job);
+        let extra = job.extra.as_deref();
+        if let (Some(shown), Some(failure)) = (&mut row.failure, extra.and_then(|extra| extra.failure.as_deref())) {
+            shown.backtrace = failure.backtrace.iter().map(|line| text(line)).collect();
+        }
+        if let (Some(lease), Some(Why::Leased(holder))) = (&mut row.lease, &reason) {
+            lease.worker = lease.worker.take().or_else(|| Name::of(&holder.worker));
+        }
+        let (body, body_base64) = body(job.body());
+        let fits = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ].into_iter();
+    } {
+        #[serde(flatten)]
+        job: Job = row,
+        /// Why it does not run.
+        why: Option<Reason> = reason.map(|why| Reason::of(why, view, app, now)),
+        /// Its body, if it is UTF-8 and not longer than 1 MiB.
+        body: Option<String> = body,
+        /// Its body, if it is not UTF-8 and not longer than 1 MiB.
+        body_base64: Option<String> = body_base64,
+        /// Retries after failures: 0 discards the job at its first failure, -1 makes it dead.
+        retries: i32 = job.retry.failures_max,
+        /// When it is discarded unless it was taken before.
+        expires_at: Option<String> = match extra.map(|extra| extra.expires).unwrap_or_default() {
+            Expiry::Never => None,
+            Expiry::At(at) => moment_text(at),
+            Expiry::By(at) => now.text(at),
+        },
+        /// Workers lost with it.
+        losses: u32 = extra.map_or(0, |extra| extra.losses),
+        /// What its worker last reported.
+        progress: Option<Progress> = extra.and_then(|extra| extra.progress.as_ref()).map(Progress::of),
+        /// The result of a done job, if it is UTF-8.
+        result: Option<String> = extra.and_then(|extra| extra.result.as_deref()).and_then(|it| String::from_utf8(it.to_vec()).ok()),
+        /// Whether it lives only as long as a client waits for it.
+        foreground: bool = !job.durable,
+        /// Protocols whose workers cannot take it because it has no form there.
+        unconvertible_for: Vec<&'static str> = fits.filter(|it| job.unfit.has(*it)).map(|it| app.protocol_name(it)).collect(),
+        /// The trace that its producer has named (W3C Trace Context), of a job of Faktory's.
+        traceparent: Option<String> = traceparent(job.protocol, job.body()),
+    }
 }
 
-/// A worker's report.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Progress {
-    /// Units done, of `of`.
-    pub(crate) done: u32,
-    /// Units in total.
-    pub(crate) of: u32,
-    /// A text.
-    pub(crate) text: String,
+view! {
+    /// A worker's report.
+    Progress(progress: &windlass_engine::Progress) {
+        /// Units done, of `of`.
+        done: u32 = progress.numerator,
+        /// Units in total.
+        of: u32 = progress.denominator,
+        /// A text.
+        text: String = text(&progress.text),
+    }
 }
 
 /// Why a job does not run.
@@ -61,46 +79,6 @@ pub(crate) struct Reason {
     /// Jobs that hold the slots of the queue's throttle, if it is throttled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) held_by: Vec<u64>,
-}
-
-impl JobDetail {
-    pub(super) fn of(view: &JobView, why: Option<Why>, app: &App, now: Now) -> Self {
-        let mut row = Job::of(view, app, now);
-        let job = &view.job;
-        let extra = job.extra.as_deref();
-        if let (Some(shown), Some(failure)) = (&mut row.failure, extra.and_then(|extra| extra.failure.as_deref())) {
-            shown.backtrace = failure.backtrace.iter().map(|line| text(line)).collect();
-        }
-        if let (Some(lease), Some(Why::Leased(holder))) = (&mut row.lease, &why) {
-            lease.worker = lease.worker.take().or_else(|| Name::of(&holder.worker));
-        }
-        let (body, body_base64) = body(job.body());
-        Self {
-            job: row,
-            why: why.map(|why| Reason::of(why, view, app, now)),
-            body,
-            body_base64,
-            retries: job.retry.failures_max,
-            expires_at: match extra.map(|extra| extra.expires).unwrap_or_default() {
-                Expiry::Never => None,
-                Expiry::At(at) => moment_text(at),
-                Expiry::By(at) => now.text(at),
-            },
-            losses: extra.map_or(0, |extra| extra.losses),
-            progress: extra.and_then(|extra| extra.progress.as_ref()).map(|progress| Progress {
-                done: progress.numerator,
-                of: progress.denominator,
-                text: text(&progress.text),
-            }),
-            result: extra.and_then(|extra| extra.result.as_deref()).and_then(|it| String::from_utf8(it.to_vec()).ok()),
-            foreground: !job.durable,
-            unconvertible_for: Protocol::sharing()
-                .filter(|it| job.unfit.has(*it))
-                .map(|it| app.protocol_name(it))
-                .collect(),
-            traceparent: traceparent(job.protocol, job.body()),
-        }
-    }
 }
 
 impl Reason {

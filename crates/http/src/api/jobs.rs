@@ -15,8 +15,8 @@ use windlass_engine::{
 
 use super::detail::JobDetail;
 use super::filter::Conditions;
+use super::listing::Page;
 use super::pace::Pace;
-use super::queues::Page;
 use super::views::{Job, state_name};
 use crate::app::App;
 use crate::cursor::CursorText;

@@ -18,6 +18,7 @@ use windlass_engine::{
     QueueRules, Reply, Throttle,
 };
 
+use super::listing::Page;
 use super::views::{Part, Queue};
 use crate::app::App;
 use crate::audit::Affected;
@@ -25,23 +26,6 @@ use crate::cursor::CursorText;
 use crate::name::Name;
 use crate::params::{Params, Segments, rows};
 use crate::problem::{Outcome, Problem};
-
-/// Which page of a listing.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Page {
-    /// `next` of the page before; nothing for the first one.
-    pub(crate) cursor: Option<CursorText>,
-    /// The most rows, 1 to 1000; 100 if it is left out.
-    pub(crate) limit: Option<u32>,
-}
-
-impl Page {
-    pub(super) fn cursor(&self) -> Cursor {
-        self.cursor.unwrap_or_default().0
-    }
-}
 
 /// A page of queues.
 #[derive(Debug, Serialize, ToSchema)]

@@ -6,62 +6,65 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::Serialize;
-use utoipa::ToSchema;
-use windlass_engine::Totals;
-use windlass_server::Role;
+use windlass_engine::{ProtocolStats, Stats, Totals};
 use windlass_server::client::Readiness;
 
 use super::control::Drain;
+use super::view::view;
 use super::views::counts;
 use crate::app::App;
 use crate::problem::Outcome;
 use crate::time::moment_text;
 
-/// The daemon as a whole.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Status {
-    /// Windlass's version.
-    pub(crate) version: &'static str,
-    /// `ready`, `store_failed`, `draining` or `stopping`.
-    pub(crate) state: &'static str,
-    /// What a drain waits for; null without one.
-    pub(crate) drain: Option<Drain>,
-    /// The time.
-    pub(crate) now: Option<String>,
-    /// When the daemon started.
-    pub(crate) started_at: Option<String>,
-    /// Jobs, all states together.
-    pub(crate) jobs: u64,
-    /// Bytes that jobs, schedules and batches count as.
-    pub(crate) bytes: u64,
-    /// Jobs by state.
-    pub(crate) states: BTreeMap<&'static str, u64>,
-    /// Known queues.
-    pub(crate) queues: u32,
-    /// Workers known by name.
-    pub(crate) workers: u32,
-    /// Open connections.
-    pub(crate) connections: u32,
-    /// Recurring jobs.
-    pub(crate) schedules: u32,
-    /// Batches.
-    pub(crate) batches: u32,
-    /// Counters since the data directory was created.
-    pub(crate) totals: BTreeMap<&'static str, u64>,
-    /// Each protocol that has or had any jobs.
-    pub(crate) protocols: Vec<ProtocolStatus>,
+view! {
+    /// The daemon as a whole.
+    Status(stats: &Stats, app: &App) with {
+        let clock = app.now();
+    } {
+        /// Windlass's version.
+        version: &'static str = env!("CARGO_PKG_VERSION"),
+        /// `ready`, `store_failed`, `draining` or `stopping`.
+        state: &'static str = state_name(app.clients.readiness()),
+        /// What a drain waits for; null without one.
+        drain: Option<Drain> = app.control.draining().map(|draining| Drain::of(&draining, app)),
+        /// The time.
+        now: Option<String> = moment_text(clock.wall),
+        /// When the daemon started.
+        started_at: Option<String> = clock.text(app.started_at),
+        /// Jobs, all states together.
+        jobs: u64 = stats.jobs,
+        /// Bytes that jobs, schedules and batches count as.
+        bytes: u64 = stats.bytes,
+        /// Jobs by state.
+        states: BTreeMap<&'static str, u64> = counts(&stats.places),
+        /// Known queues.
+        queues: u32 = stats.queues,
+        /// Workers known by name.
+        workers: u32 = stats.workers,
+        /// Open connections.
+        // One is this request's own.
+        connections: u32 = stats.clients.saturating_sub(1),
+        /// Recurring jobs.
+        schedules: u32 = stats.schedules,
+        /// Batches.
+        batches: u32 = stats.batches,
+        /// Counters since the data directory was created.
+        totals: BTreeMap<&'static str, u64> = totals(&stats.totals),
+        /// Each protocol that has or had any jobs.
+        protocols: Vec<ProtocolStatus> = stats.protocols.iter().map(|row| ProtocolStatus::of(row, app)).collect(),
+    }
 }
 
-/// The jobs of one protocol.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ProtocolStatus {
-    /// Its name.
-    pub(crate) protocol: &'static str,
-    /// Jobs by state.
-    pub(crate) states: BTreeMap<&'static str, u64>,
-    /// Counters since the data directory was created.
-    pub(crate) totals: BTreeMap<&'static str, u64>,
+view! {
+    /// The jobs of one protocol.
+    ProtocolStatus(row: &ProtocolStats, app: &App) {
+        /// Its name.
+        protocol: &'static str = app.protocol_name(row.protocol),
+        /// Jobs by state.
+        states: BTreeMap<&'static str, u64> = counts(&row.places),
+        /// Counters since the data directory was created.
+        totals: BTreeMap<&'static str, u64> = totals(&row.totals),
+    }
 }
 
 impl ProtocolStatus {
@@ -101,30 +104,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, String) 
 #[utoipa::path(get, path = "/api/v1/status", tag = "status", responses((status = 200, body = Status)))]
 pub(crate) async fn status(State(app): State<Arc<App>>) -> Outcome<Json<Status>> {
     let stats = app.stats().await?;
-    let now = app.now();
-    let protocols = stats.protocols.iter().map(|it| ProtocolStatus {
-        protocol: app.protocol_name(it.protocol),
-        states: counts(&it.places),
-        totals: totals(&it.totals),
-    });
-    Ok(Json(Status {
-        version: env!("CARGO_PKG_VERSION"),
-        state: state_name(app.clients.readiness()),
-        drain: app.control.draining().map(|draining| Drain::of(&draining, &app)),
-        now: moment_text(now.wall),
-        started_at: now.text(app.started_at),
-        jobs: stats.jobs,
-        bytes: stats.bytes,
-        states: counts(&stats.places),
-        queues: stats.queues,
-        workers: stats.workers,
-        // One is this request's own.
-        connections: stats.clients.saturating_sub(1),
-        schedules: stats.schedules,
-        batches: stats.batches,
-        totals: totals(&stats.totals),
-        protocols: protocols.collect(),
-    }))
+    Ok(Json(Status::of(&stats, &app)))
 }
 
 const fn state_name(readiness: Readiness) -> &'static str {

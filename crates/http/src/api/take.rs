@@ -8,14 +8,15 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 use windlass_config::Period;
 use windlass_engine::{
     From as Queues, JobId, LeaseTerms, OnExpiry, Protocol, QueueKind, Reply, Select, Take, TakeCommand, Taken, Token,
     Wait,
 };
 
+use super::view::view;
 use super::views::body;
 use crate::app::{App, Now, Peer};
 use crate::name::Name;
@@ -47,33 +48,36 @@ pub(super) struct Terms {
     protocol: Option<String>,
 }
 
-/// A job to work on.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct TakenJob {
-    /// Names the lease when the worker reports.
-    lease: String,
-    /// The job's number.
-    id: u64,
-    /// Its queue.
-    queue: Name,
-    /// The protocol of its producer, in whose words the body is.
-    protocol: &'static str,
-    /// Its producer's name for it.
-    name: Option<Name>,
-    /// 1 to 9.
-    priority: u8,
-    /// Deliveries, with this one.
-    attempts: u32,
-    /// Failures so far.
-    failures: u32,
-    /// When the lease ends.
-    until: Option<String>,
-    /// When the job became ready.
-    ready_at: Option<String>,
-    /// The body, if it is UTF-8 and not longer than 1 MiB; else `/api/v1/jobs/{id}/body` has it.
-    body: Option<String>,
-    /// The body, if it is not UTF-8.
-    body_base64: Option<String>,
+view! {
+    /// A job to work on.
+    TakenJob(job: &Taken, app: &App, now: Now) with {
+        let (body, body_base64) = body(&job.body);
+    } {
+        /// Names the lease when the worker reports.
+        lease: String = LeaseName { job: job.id, token: job.token }.to_string(),
+        /// The job's number.
+        id: u64 = job.id.0,
+        /// Its queue.
+        queue: Name = Name(job.queue.clone()),
+        /// The protocol of its producer, in whose words the body is.
+        protocol: &'static str = app.protocol_name(job.protocol),
+        /// Its producer's name for it.
+        name: Option<Name> = Name::of(&job.name),
+        /// 1 to 9.
+        priority: u8 = job.priority.value(),
+        /// Deliveries, with this one.
+        attempts: u32 = job.attempts,
+        /// Failures so far.
+        failures: u32 = job.failures,
+        /// When the lease ends.
+        until: Option<String> = now.text(job.until),
+        /// When the job became ready.
+        ready_at: Option<String> = moment_text(job.ready_at),
+        /// The body, if it is UTF-8 and not longer than 1 MiB; else `/api/v1/jobs/{id}/body` has it.
+        body: Option<String> = body,
+        /// The body, if it is not UTF-8.
+        body_base64: Option<String> = body_base64,
+    }
 }
 
 /// Take a job, or wait for one
@@ -119,26 +123,6 @@ pub(super) async fn take(
     let reply = app.client_of(protocol, &peer.address).waiting(wait.into()).ask(TakeCommand::Take(take)).await?;
     let Reply::Taken(job) = reply else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     Ok(Json(TakenJob::of(&job, &app, app.now())).into_response())
-}
-
-impl TakenJob {
-    fn of(job: &Taken, app: &App, now: Now) -> Self {
-        let (body, body_base64) = body(&job.body);
-        Self {
-            lease: LeaseName { job: job.id, token: job.token }.to_string(),
-            id: job.id.0,
-            queue: Name(job.queue.clone()),
-            protocol: app.protocol_name(job.protocol),
-            name: Name::of(&job.name),
-            priority: job.priority.value(),
-            attempts: job.attempts,
-            failures: job.failures,
-            until: now.text(job.until),
-            ready_at: moment_text(job.ready_at),
-            body,
-            body_base64,
-        }
-    }
 }
 
 /// A lease in a path: the job's number and the lease's token.

@@ -5,65 +5,58 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::Serialize;
-use utoipa::ToSchema;
 use windlass_engine::{Query, Reply, WorkerCommand, WorkerRow, WorkerState};
 
-use super::queues::Page;
+use super::listing::{Page, listing};
+use super::view::view;
 use crate::app::{App, Now};
-use crate::cursor::CursorText;
 use crate::name::Name;
-use crate::params::{Params, Segments, rows};
+use crate::params::{Params, Segments};
 use crate::problem::{Outcome, Problem};
 
-/// A worker known by name.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Worker {
-    /// Its name (FWP's wid).
-    pub(crate) name: Name,
-    /// Its protocol.
-    pub(crate) protocol: Option<&'static str>,
-    /// `running`, `quiet` (takes no more jobs) or `terminate` (must end).
-    pub(crate) state: &'static str,
-    /// Its host, if it has given one.
-    pub(crate) host: Option<String>,
-    /// Its process, if it has given one.
-    pub(crate) pid: Option<u64>,
-    /// Its labels.
-    pub(crate) labels: Vec<String>,
-    /// When it last gave a sign of life.
-    pub(crate) beat_at: Option<String>,
-    /// The memory that its process uses, in bytes, if it is known (FWP's `rss_kb`).
-    pub(crate) memory_bytes: Option<u64>,
-    /// Its open connections.
-    pub(crate) connections: u32,
-    /// Jobs that it has: `GET /jobs?worker=` lists them.
-    pub(crate) jobs: u32,
+view! {
+    /// A worker known by name.
+    Worker(row: &WorkerRow, app: &App, now: Now) with {
+        // Sessions describe a worker in lines: its host, its process, its labels.
+        let about = String::from_utf8_lossy(&row.about);
+        let mut lines = about.lines();
+        let mut line = || lines.next().filter(|line| !line.is_empty());
+        let (host, pid, labels) = (line(), line(), line());
+    } {
+        /// Its name (FWP's wid).
+        name: Name = Name(row.name.clone()),
+        /// Its protocol.
+        protocol: Option<&'static str> = row.protocol.map(|protocol| app.protocol_name(protocol)),
+        /// `running`, `quiet` (takes no more jobs) or `terminate` (must end).
+        state: &'static str = match row.state {
+            WorkerState::Running => "running",
+            WorkerState::Quiet => "quiet",
+            WorkerState::Terminate => "terminate",
+        },
+        /// Its host, if it has given one.
+        host: Option<String> = host.map(str::to_owned),
+        /// Its process, if it has given one.
+        pid: Option<u64> = pid.and_then(|pid| pid.parse().ok()),
+        /// Its labels.
+        labels: Vec<String> = labels.unwrap_or_default().split(' ').filter(|it| !it.is_empty()).map(str::to_owned).collect(),
+        /// When it last gave a sign of life.
+        beat_at: Option<String> = now.text(row.beat_at),
+        /// The memory that its process uses, in bytes, if it is known (FWP's `rss_kb`).
+        memory_bytes: Option<u64> = row.memory_bytes,
+        /// Its open connections.
+        connections: u32 = row.connections,
+        /// Jobs that it has: `GET /jobs?worker=` lists them.
+        jobs: u32 = row.held,
+    }
 }
 
-/// A page of workers.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct WorkerPage {
-    /// The rows.
-    pub(crate) workers: Vec<Worker>,
-    /// The cursor of the next page; null at the end.
-    pub(crate) next: Option<CursorText>,
-}
-
-/// Workers known by name
-///
-/// FWP's workers give a name, and others may; `status` counts the connections of the rest.
-#[utoipa::path(get, path = "/api/v1/workers", tag = "workers", operation_id = "list_workers", params(Page), responses(
-    (status = 200, body = WorkerPage), (status = 400, body = Problem)
-))]
-pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<WorkerPage>> {
-    let (after, limit) = (page.cursor(), rows(page.limit)?);
-    let Reply::Workers { rows, next } = app.ask(Query::Workers { after, limit }).await? else {
-        return Err(Problem::unexpected());
-    };
-    let now = app.now();
-    let workers = rows.iter().map(|row| Worker::of(row, &app, now)).collect();
-    Ok(Json(WorkerPage { workers, next: next.map(CursorText) }))
+listing! {
+    /// Workers known by name
+    ///
+    /// FWP's workers give a name, and others may; `status` counts the connections of the rest.
+    "/api/v1/workers", "workers", "list_workers";
+    /// A page of workers.
+    WorkerPage { workers: Vec<Worker> } = Workers {}
 }
 
 /// Ask a worker to take no more jobs
@@ -109,30 +102,5 @@ impl Worker {
     /// Its memory in MiB, for people.
     pub(crate) fn memory_mib(&self) -> Option<u64> {
         self.memory_bytes.map(|bytes| bytes >> 20)
-    }
-
-    fn of(row: &WorkerRow, app: &App, now: Now) -> Self {
-        let WorkerRow { name, about, protocol, state, beat_at, memory_bytes, connections, held } = row;
-        // Sessions describe a worker in lines: its host, its process, its labels.
-        let about = String::from_utf8_lossy(about);
-        let mut lines = about.lines();
-        let mut line = || lines.next().filter(|line| !line.is_empty());
-        let (host, pid, labels) = (line(), line(), line());
-        Self {
-            name: Name(name.clone()),
-            protocol: protocol.map(|protocol| app.protocol_name(protocol)),
-            state: match state {
-                WorkerState::Running => "running",
-                WorkerState::Quiet => "quiet",
-                WorkerState::Terminate => "terminate",
-            },
-            host: host.map(str::to_owned),
-            pid: pid.and_then(|pid| pid.parse().ok()),
-            labels: labels.unwrap_or_default().split(' ').filter(|it| !it.is_empty()).map(str::to_owned).collect(),
-            beat_at: now.text(*beat_at),
-            memory_bytes: *memory_bytes,
-            connections: *connections,
-            jobs: *held,
-        }
     }
 }

@@ -17,7 +17,7 @@ use super::shell::{Shell, page};
 use crate::api::detail::JobDetail;
 use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage};
-use crate::api::queues::Page;
+use crate::api::listing::Page;
 use crate::api::views::Job;
 use crate::app::App;
 use crate::params::{Segments, TwoParams, names};

@@ -10,7 +10,7 @@ use axum::response::Html;
 use super::shell::{Age, Shell, page};
 use crate::api::batches::{self, BatchPage};
 use crate::api::connections::{self, ConnectionPage};
-use crate::api::queues::Page;
+use crate::api::listing::Page;
 use crate::api::schedules::{self, SchedulePage};
 use crate::api::throttles::{self, ThrottlePage, Throttled};
 use crate::api::views::Throttle;
