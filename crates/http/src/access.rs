@@ -9,12 +9,11 @@ use axum::response::{IntoResponse, Response};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::app::{App, Peer};
-use crate::audit::{Affected, Line};
+use crate::audit::Affected;
 use crate::guard;
 use crate::login::{Credentials, Identity, LOGIN_REQUIRED, LOGIN_WRONG, Role, Token};
 use crate::prefix::{ASSETS, LOGIN, to_login};
 use crate::problem::{Code, Outcome, Problem};
-use crate::time::moment_text;
 
 /// The one who asks, as the groups of routes see it: an extension of the request.
 #[derive(Clone, Debug)]
@@ -177,15 +176,8 @@ pub(crate) async fn demand_and_record(role: Role, request: Request, next: Next) 
     let parameters = request.uri().query().unwrap_or_default().to_owned();
     let response = demand(role, request, next).await;
     if let Some(Visitor { identity, address, app, .. }) = visitor {
-        app.audit.record(&Line {
-            at: moment_text(app.now().wall),
-            who: &identity.name,
-            address: &address,
-            change,
-            parameters: &parameters,
-            status: response.status().as_u16(),
-            changed: response.extensions().get().map(|Affected(jobs)| *jobs),
-        });
+        let changed = response.extensions().get().map(|Affected(jobs)| *jobs);
+        app.record((&identity.name, &address), (&change, &parameters), response.status(), changed);
     }
     response
 }

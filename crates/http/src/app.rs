@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use axum::http::StatusCode;
-use tokio::sync::Semaphore;
 use windlass_config::Period;
 use windlass_engine::{
     ClientInfo, Command, Cursor, FiguresRow, Protocol, Protocols, Query, QueueRow, Reading, Reply, Stats, Timestamp,
@@ -17,7 +16,7 @@ use windlass_server::export::Exports;
 use windlass_server::figures::{Counts, Figures};
 use windlass_session::protocol::{Daemon, Page};
 
-use crate::audit::Audit;
+use crate::audit::{Audit, Line};
 use crate::body::Bodies;
 use crate::config::{Configured, Http};
 use crate::login::Logins;
@@ -47,7 +46,7 @@ pub(crate) struct App {
     /// Places for takes that wait. The other connections stay free for everything else.
     pub(crate) waiting: Arc<Places>,
     /// Places for readers of events, each of which costs a little with every change of a job.
-    pub(crate) watching: Arc<Semaphore>,
+    pub(crate) watching: Arc<Places>,
     /// Which queues have series of their own in `/metrics`.
     pub(crate) series: Mutex<Series>,
     /// What the overview draws.
@@ -106,7 +105,7 @@ impl App {
             logins: Logins::of(http)?,
             audit: Audit::new(http.audit.clone()),
             waiting: Places::new(waiting_max(http)),
-            watching: Arc::new(Semaphore::new(WATCHING_MAX)),
+            watching: Places::new(WATCHING_MAX),
             series: Mutex::new(Series::new(metrics.queues_max)),
             history: History::default(),
             daemon_figures: figures,
@@ -130,6 +129,19 @@ impl App {
         Ok(self.client().ask(command).await?)
     }
 
+    /// Writes a line of the audit log: a name and an address, the change and its parameters, the status, and how many jobs
+    /// were changed.
+    pub(crate) fn record(
+        &self,
+        (who, address): (&str, &str),
+        (change, parameters): (&str, &str),
+        status: StatusCode,
+        changed: Option<u64>,
+    ) {
+        let (at, status) = (moment_text(self.now().wall), status.as_u16());
+        self.audit.record(&Line { at, who, address, change, parameters, status, changed });
+    }
+
     /// Applies the values of `connections_max` and `session_idle`.
     pub(crate) fn renew(&self, http: &Http) {
         self.waiting.limit(waiting_max(http));
@@ -140,7 +152,7 @@ impl App {
     pub(crate) fn place_to_wait(&self) -> Outcome<Place> {
         self.waiting.try_take().ok_or_else(|| {
             let detail = "half of http.connections_max wait already";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_waiting", detail)
+            Problem::unavailable("too_many_waiting", detail)
         })
     }
 

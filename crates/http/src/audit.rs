@@ -22,7 +22,7 @@ pub(crate) struct Line<'a> {
     pub(crate) who: &'a str,
     pub(crate) address: &'a str,
     /// The method and the path.
-    pub(crate) change: String,
+    pub(crate) change: &'a str,
     /// The parameters: conditions, and how.
     pub(crate) parameters: &'a str,
     pub(crate) status: u16,

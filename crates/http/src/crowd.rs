@@ -6,13 +6,8 @@
 //!   the data directory; anything else is refused, unless a place has become free.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 
-use axum::body::Body;
-use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
 use tokio_util::sync::CancellationToken;
 
 /// Connections that are let in beyond the limit.
@@ -58,26 +53,6 @@ struct Own {
     is_extra: bool,
 }
 
-/// The result of an attempt to enter.
-#[derive(Debug)]
-pub(crate) struct Entered {
-    /// The place.
-    pub(crate) guest: Arc<Guest>,
-    /// The peer of the connection that has given way, if one has.
-    pub(crate) displaced: Option<Arc<str>>,
-}
-
-/// What a request may do.
-#[derive(Debug)]
-pub(crate) enum Admission {
-    /// It is served.
-    Served(Work),
-    /// It is served, and the connection ends with the answer.
-    ServedLast(Work),
-    /// There is no place for it.
-    Refused,
-}
-
 /// A request is served, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Work(Arc<Guest>);
@@ -93,8 +68,9 @@ impl Crowd {
         self.lock().all = all;
     }
 
-    /// A place for a connection; `None` if all are at work, also those beyond the limit.
-    pub(crate) fn enter(self: &Arc<Self>, peer: &str) -> Option<Entered> {
+    /// A place for a connection, and the peer of the connection that has given way, if one has. `None` if all are at work,
+    /// also those beyond the limit.
+    pub(crate) fn enter(self: &Arc<Self>, peer: &str) -> Option<(Arc<Guest>, Option<Arc<str>>)> {
         let mut state = self.lock();
         let (is_extra, displaced) = if state.open < state.all {
             (false, None)
@@ -110,7 +86,7 @@ impl Crowd {
         let turn = state.wait(Waiting { is_extra, peer: Arc::clone(&peer), leave: leave.clone() });
         drop(state);
         let own = Mutex::new(Own { turn, at_work: 0, is_extra });
-        Some(Entered { guest: Arc::new(Guest { crowd: Arc::clone(self), leave, peer, own }), displaced })
+        Some((Arc::new(Guest { crowd: Arc::clone(self), leave, peer, own }), displaced))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -142,8 +118,9 @@ impl State {
 }
 
 impl Guest {
-    /// A whole request has arrived. `is_reserved`: it may be served beyond the limit.
-    pub(crate) fn begin(self: &Arc<Self>, is_reserved: bool) -> Admission {
+    /// A whole request has arrived. `is_reserved`: it may be served beyond the limit. Returns its place, if there is one
+    /// for it, and whether the connection ends with the answer.
+    pub(crate) fn begin(self: &Arc<Self>, is_reserved: bool) -> (Option<Work>, bool) {
         let (mut state, mut own) = (self.crowd.lock(), self.own());
         state.waiting.remove(&own.turn);
         own.at_work += 1;
@@ -156,11 +133,7 @@ impl Guest {
         let (work, is_extra) = (Work(Arc::clone(self)), own.is_extra);
         // Before `work` can end.
         drop(own);
-        match is_extra {
-            false => Admission::Served(work),
-            true if is_reserved => Admission::ServedLast(work),
-            true => Admission::Refused,
-        }
+        (Some(work).filter(|_| is_reserved || !is_extra), is_extra)
     }
 
     /// The answer has left.
@@ -194,43 +167,16 @@ impl Drop for Work {
     }
 }
 
-/// The body of an answer, which keeps its connection at work until it has left.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) body: Body,
-    pub(crate) _work: Option<Work>,
-}
-
-impl hyper::body::Body for Answer {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn enter(crowd: &Arc<Crowd>) -> Arc<Guest> {
-        crowd.enter("").unwrap().guest
+        crowd.enter("").unwrap().0
     }
 
     fn served(guest: &Arc<Guest>) -> Work {
-        let Admission::Served(work) = guest.begin(false) else { panic!("it is beyond the limit") };
+        let (Some(work), false) = guest.begin(false) else { panic!("it is beyond the limit") };
         work
     }
 
@@ -244,13 +190,13 @@ mod tests {
         let [idle, busy, first, second] = [(); 4].map(|()| enter(&crowd));
         drop(served(&idle));
         let work = served(&busy);
-        let entered = crowd.enter("192.0.2.1:1").unwrap();
+        let (entered, displaced) = crowd.enter("192.0.2.1:1").unwrap();
         let all = [&idle, &busy, &first, &second];
-        assert!(entered.displaced.is_some() && left(&all) == [false, false, true, false]);
-        drop(served(&entered.guest));
+        assert!(displaced.is_some() && left(&all) == [false, false, true, false]);
+        drop(served(&entered));
         let more = [(); 2].map(|()| enter(&crowd));
         assert_eq!(left(&all), [true, false, true, true]);
-        assert_eq!(left(&[&entered.guest, &more[0]]), [false, false]);
+        assert_eq!(left(&[&entered, &more[0]]), [false, false]);
         drop((work, idle, busy, first, second, entered, more));
         let state = crowd.lock();
         assert_eq!((state.open, state.extra, state.waiting.len()), (0, 0, 0));
@@ -262,9 +208,9 @@ mod tests {
         let guest = enter(&crowd);
         let work = served(&guest);
         let probe = enter(&crowd);
-        assert!(matches!(probe.begin(true), Admission::ServedLast(_)));
+        assert!(matches!(probe.begin(true), (Some(_), true)));
         let other = enter(&crowd);
-        assert!(matches!(other.begin(false), Admission::Refused));
+        assert!(matches!(other.begin(false), (None, true)));
         drop((probe, other));
         // Half requests give way there, too.
         let halves: Vec<_> = (0..EXTRA_MAX + 2).map(|_| enter(&crowd)).collect();
@@ -276,7 +222,7 @@ mod tests {
         let late = enter(&crowd);
         drop((work, guest));
         let work = served(&late);
-        assert!(crowd.enter("").is_some_and(|entered| entered.displaced.is_none()), "beyond the limit, {work:?}");
+        assert!(crowd.enter("").is_some_and(|(_, displaced)| displaced.is_none()), "beyond the limit, {work:?}");
         drop((work, late));
         let state = crowd.lock();
         assert_eq!((state.open, state.extra, state.waiting.len()), (0, 0, 0));
@@ -291,8 +237,8 @@ mod tests {
         let second = enter(&crowd);
         let more = served(&second);
         crowd.limit(1);
-        assert!(matches!(enter(&crowd).begin(false), Admission::Refused));
+        assert!(matches!(enter(&crowd).begin(false), (None, true)));
         drop((work, first));
-        assert!(matches!(enter(&crowd).begin(false), Admission::Refused), "{more:?}");
+        assert!(matches!(enter(&crowd).begin(false), (None, true)), "{more:?}");
     }
 }

@@ -1,73 +1,41 @@
 //! Places for requests that wait. Their number can change while some are taken.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A number of places.
 #[derive(Debug)]
 pub(crate) struct Places {
-    free: Arc<Semaphore>,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    /// How many places there are.
-    all: usize,
-    /// This many taken places are removed when they become free.
-    surplus: usize,
+    /// How many there are.
+    all: AtomicUsize,
+    taken: AtomicUsize,
 }
 
 /// A place. It becomes free when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    permit: Option<OwnedSemaphorePermit>,
-    places: Arc<Places>,
-}
+pub(crate) struct Place(Arc<Places>);
 
 impl Places {
     pub(crate) fn new(all: usize) -> Arc<Self> {
-        Arc::new(Self { free: Arc::new(Semaphore::new(all)), state: Mutex::new(State { all, surplus: 0 }) })
+        Arc::new(Self { all: all.into(), taken: AtomicUsize::new(0) })
     }
 
     /// From now on there are this many. Those that are taken stay taken.
     pub(crate) fn limit(&self, all: usize) {
-        let mut state = self.lock();
-        let State { all: before, surplus } = &mut *state;
-        if let Some(fewer) = before.checked_sub(all) {
-            *surplus += fewer - self.free.forget_permits(fewer);
-        } else {
-            let more = all - *before;
-            let kept = more.min(*surplus);
-            *surplus -= kept;
-            self.free.add_permits(more - kept);
-        }
-        *before = all;
+        self.all.store(all, Ordering::Relaxed);
     }
 
     /// A place, if there is one now.
     pub(crate) fn try_take(self: &Arc<Self>) -> Option<Place> {
-        let permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
-        Some(Place { permit: Some(permit), places: Arc::clone(self) })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No code panics half-way through a change under this lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let one_more = |taken| (taken < self.all.load(Ordering::Relaxed)).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(Place(Arc::clone(self)))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut state = self.places.lock();
-        if let Some(less) = state.surplus.checked_sub(1) {
-            state.surplus = less;
-            self.permit.take().into_iter().for_each(OwnedSemaphorePermit::forget);
-        } else {
-            // Freed under the lock, so that no change of the number comes between.
-            self.permit = None;
-        }
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -60,9 +60,19 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "conflict", detail)
     }
 
+    /// There is no room, or no daemon for it, now.
+    pub(crate) fn unavailable(code: &'static str, detail: impl ToString) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
+    }
+
+    /// The daemon cannot do what it can do as a rule: a bug, or no random numbers.
+    pub(crate) fn internal(detail: impl ToString) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+    }
+
     /// The engine gave a reply of another kind: a bug, but not one that a request should end in a panic for.
     pub(crate) fn unexpected() -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "unexpected reply of the engine")
+        Self::internal("unexpected reply of the engine")
     }
 }
 

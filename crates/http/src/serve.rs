@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse as _;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -36,7 +37,7 @@ use windlass_session::Reason;
 
 use crate::app::{App, Peer};
 use crate::config::{Configured, Http, SOCKET};
-use crate::crowd::{Admission, Answer, Crowd, Entered, Guest};
+use crate::crowd::{Crowd, Guest};
 use crate::guard::PROBES;
 use crate::prefix::{Prefix, below_prefix};
 use crate::problem::Problem;
@@ -173,7 +174,7 @@ impl House {
         // Not before: a listener without connections would hold a place.
         let guest = loop {
             match self.crowd.enter(&peer.address) {
-                Some(Entered { guest, displaced }) => {
+                Some((guest, displaced)) => {
                     displaced
                         .iter()
                         .for_each(|peer| self.warn_full(peer, "closed a connection without a whole request"));
@@ -210,23 +211,18 @@ impl House {
         self,
         peer: Peer,
         guest: Arc<Guest>,
-    ) -> impl Service<Request<Incoming>, Response = Response<Answer>, Error = Infallible, Future: Send> + Send + use<>
+    ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send> + Send + use<>
     {
         service_fn(move |request: Request<Incoming>| {
             let mut request = below_prefix(request.map(Body::new), &self.prefix);
             let from = passed_on(&peer, request.headers(), &self.trusted_proxies);
             request.extensions_mut().insert(from.unwrap_or_else(|| peer.clone()));
-            let admission = guest.begin(peer.is_owner || PROBES.contains(&request.uri().path()));
-            if matches!(admission, Admission::Refused) {
+            let (work, is_last) = guest.begin(peer.is_owner || PROBES.contains(&request.uri().path()));
+            if work.is_none() {
                 self.warn_full(&peer.address, "refused a request");
             }
             let mut router = self.router.clone();
             async move {
-                let (work, is_last) = match admission {
-                    Admission::Served(work) => (Some(work), false),
-                    Admission::ServedLast(work) => (Some(work), true),
-                    Admission::Refused => (None, true),
-                };
                 let mut response = match work {
                     Some(_) => router.call(request).await.unwrap_or_else(|never| match never {}),
                     None => too_many().into_response(),
@@ -234,7 +230,13 @@ impl House {
                 if is_last {
                     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok(response.map(|body| Answer { body, _work: work }))
+                // The connection is at work until the body has left.
+                Ok(response.map(|body| {
+                    Body::new(body.map_err(move |error| {
+                        let _ = &work;
+                        error
+                    }))
+                }))
             }
         })
     }
@@ -242,7 +244,7 @@ impl House {
 
 fn too_many() -> Problem {
     let detail = "http.connections_max connections are at work";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", detail)
+    Problem::unavailable("too_many_connections", detail)
 }
 
 /// A listener of either kind.
@@ -289,7 +291,7 @@ async fn converse<S>(
     (stop, leave): (CancellationToken, CancellationToken),
 ) -> Reason
 where
-    S: Service<Request<Incoming>, Response = Response<Answer>, Error = Infallible>,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
 {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_PATIENCE));

@@ -68,63 +68,37 @@ pub(super) struct JobCount {
     is_complete: bool,
 }
 
-/// Make jobs ready now that are dead, scheduled or wait for a retry
-#[utoipa::path(post, path = "/api/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs", params(Conditions, How),
-    responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
-)]
-pub(super) async fn retry(
-    State(app): State<Arc<App>>,
-    TwoParams(conditions, how): TwoParams<Conditions, How>,
-) -> Outcome<ManyChanged> {
-    change(&app, Mutation::Requeue, conditions, &how).await
+/// The changes: the handler, its path and its name in the description, and what the engine does.
+macro_rules! changes {
+    ($($(#[$about:meta])* $name:ident, $path:literal, $operation:literal, $action:ident;)+) => {$(
+        $(#[$about])*
+        #[utoipa::path(post, path = $path, tag = "jobs", operation_id = $operation, params(Conditions, How),
+            responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
+        )]
+        pub(super) async fn $name(
+            State(app): State<Arc<App>>,
+            TwoParams(conditions, how): TwoParams<Conditions, How>,
+        ) -> Outcome<ManyChanged> {
+            change(&app, Mutation::$action, conditions, &how).await
+        }
+    )+};
 }
 
-/// Move jobs to the dead-letter queue, except those that workers have
-#[utoipa::path(post, path = "/api/v1/jobs/kill", tag = "jobs", operation_id = "kill_jobs", params(Conditions, How),
-    responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
-)]
-pub(super) async fn kill(
-    State(app): State<Arc<App>>,
-    TwoParams(conditions, how): TwoParams<Conditions, How>,
-) -> Outcome<ManyChanged> {
-    change(&app, Mutation::Kill, conditions, &how).await
-}
-
-/// Take jobs back from their workers
-///
-/// They return to their places in their queues. What the workers report afterwards is refused.
-#[utoipa::path(post, path = "/api/v1/jobs/requeue", tag = "jobs", operation_id = "requeue_jobs", params(Conditions, How),
-    responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
-)]
-pub(super) async fn requeue(
-    State(app): State<Arc<App>>,
-    TwoParams(conditions, how): TwoParams<Conditions, How>,
-) -> Outcome<ManyChanged> {
-    change(&app, Mutation::Release, conditions, &how).await
-}
-
-/// Remove jobs, except those that workers have
-#[utoipa::path(post, path = "/api/v1/jobs/delete", tag = "jobs", operation_id = "delete_jobs", params(Conditions, How),
-    responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
-)]
-pub(super) async fn delete(
-    State(app): State<Arc<App>>,
-    TwoParams(conditions, how): TwoParams<Conditions, How>,
-) -> Outcome<ManyChanged> {
-    change(&app, Mutation::Discard, conditions, &how).await
-}
-
-/// Remove jobs, whatever their state
-///
-/// A worker's later report on a job that it had is refused.
-#[utoipa::path(post, path = "/api/v1/jobs/cancel", tag = "jobs", operation_id = "cancel_jobs", params(Conditions, How),
-    responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
-)]
-pub(super) async fn cancel(
-    State(app): State<Arc<App>>,
-    TwoParams(conditions, how): TwoParams<Conditions, How>,
-) -> Outcome<ManyChanged> {
-    change(&app, Mutation::Cancel, conditions, &how).await
+changes! {
+    /// Make jobs ready now that are dead, scheduled or wait for a retry
+    retry, "/api/v1/jobs/retry", "retry_jobs", Requeue;
+    /// Move jobs to the dead-letter queue, except those that workers have
+    kill, "/api/v1/jobs/kill", "kill_jobs", Kill;
+    /// Take jobs back from their workers
+    ///
+    /// They return to their places in their queues. What the workers report afterwards is refused.
+    requeue, "/api/v1/jobs/requeue", "requeue_jobs", Release;
+    /// Remove jobs, except those that workers have
+    delete, "/api/v1/jobs/delete", "delete_jobs", Discard;
+    /// Remove jobs, whatever their state
+    ///
+    /// A worker's later report on a job that it had is refused.
+    cancel, "/api/v1/jobs/cancel", "cancel_jobs", Cancel;
 }
 
 /// Count the jobs that match

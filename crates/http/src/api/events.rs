@@ -8,12 +8,11 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
-use tokio::sync::OwnedSemaphorePermit;
 use utoipa::{IntoParams, ToSchema};
 use windlass_engine::{JobChange, Protocol, QueueChange, Watched, WorkerChange};
 use windlass_server::client::Client;
@@ -22,6 +21,7 @@ use super::views::state_name;
 use crate::app::{App, Peer};
 use crate::name::Name;
 use crate::params::Params;
+use crate::places::Place;
 use crate::problem::{Outcome, Problem};
 
 /// Events under way to one reader.
@@ -90,9 +90,10 @@ pub(super) async fn events(
     Extension(peer): Extension<Peer>,
     Params(Which { queue }): Params<Which>,
 ) -> Outcome<Response> {
-    let place = Arc::clone(&app.watching).try_acquire_owned().map_err(|_| {
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watching", "too many streams of events are open")
-    })?;
+    let place = app
+        .watching
+        .try_take()
+        .ok_or_else(|| Problem::unavailable("too_many_watching", "too many streams of events are open"))?;
     let client = app.client_of(Protocol::HTTP, &peer.address);
     let watching = Watching { client, app, queue, room: ROOM, _place: place };
     let stream = stream::unfold(watching, |mut watching| async {
@@ -109,7 +110,7 @@ struct Watching {
     queue: Option<Name>,
     /// Room that the engine has not been given yet.
     room: u32,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Watching {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use windlass_server::export::NoExport;
@@ -44,8 +44,6 @@ pub(super) async fn export(State(app): State<Arc<App>>) -> Outcome<Response> {
 fn problem(why: &NoExport) -> Problem {
     match why {
         NoExport::Busy => Problem::conflict(why),
-        NoExport::Stopping | NoExport::Elsewhere | NoExport::Failed(_) => {
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why)
-        }
+        NoExport::Stopping | NoExport::Elsewhere | NoExport::Failed(_) => Problem::unavailable("unavailable", why),
     }
 }

@@ -1,11 +1,9 @@
 //! Which jobs: the conditions that listings and bulk changes share.
 
-use std::str::FromStr;
-
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_config::Period;
-use windlass_engine::{ClientId, Condition, Filter, JobId, JobRef, Protocol, Query, Reply, Timestamp};
+use windlass_engine::{ClientId, Condition, Filter, JobId, JobRef, JobStateKind, Protocol, Query, Reply, Timestamp};
 
 use super::views::State;
 use crate::app::App;
@@ -79,8 +77,8 @@ impl Conditions {
             (ids, names) = (Some(Ids(vec![id])), None);
         }
         // Only a leased job has a worker, and leased jobs are few.
-        let leased = (self.worker.is_some() || self.connection.is_some()).then_some(State::Leased);
-        let (state, queue) = (self.state.or(leased).map(State::kind), self.queue.clone().map(|name| name.0));
+        let leased = (self.worker.is_some() || self.connection.is_some()).then_some(JobStateKind::Leased);
+        let (state, queue) = (self.state.and_then(State::kind).or(leased), self.queue.clone().map(|name| name.0));
         let conditions = self.others(app);
         Ok(Filter {
             state,
@@ -121,19 +119,11 @@ async fn message(app: &App, id: &Name) -> Outcome<Option<JobId>> {
     Ok(job.map(|view| view.job.id))
 }
 
-impl FromStr for Ids {
-    type Err = IdsError;
-
-    fn from_str(text: &str) -> Result<Self, IdsError> {
-        let ids: Result<Vec<_>, _> = text.split(',').map(|id| id.trim().parse().map(JobId)).collect();
-        ids.map(Self).map_err(|_| IdsError)
-    }
-}
-
 impl TryFrom<String> for Ids {
     type Error = IdsError;
 
     fn try_from(text: String) -> Result<Self, IdsError> {
-        text.parse()
+        let ids: Result<Vec<_>, _> = text.split(',').map(|id| id.trim().parse().map(JobId)).collect();
+        ids.map(Self).map_err(|_| IdsError)
     }
 }

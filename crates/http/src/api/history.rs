@@ -43,7 +43,7 @@ pub(crate) struct Day {
     date: String,
     /// The counters, as `totals` of the status has them. All are 0 on days before the first one that the data directory
     /// knows.
-    counts: BTreeMap<&'static str, u64>,
+    counts: BTreeMap<String, u64>,
 }
 
 /// What was counted on each day

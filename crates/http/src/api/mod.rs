@@ -75,80 +75,71 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(of_role(exporting(), Role::Admin, demand_and_record))
 }
 
+/// Handlers by the module of their subject.
+macro_rules! handlers {
+    ($($subject:ident: $($handler:ident),+;)+) => {
+        OpenApiRouter::new()$($(.routes(routes!($subject::$handler)))+)+
+    };
+}
+
 /// Shows.
 fn reading() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new()
-        .routes(routes!(status::status))
-        .routes(routes!(history::history))
-        .routes(routes!(metrics::metrics))
-        .routes(routes!(queues::list))
-        .routes(routes!(queues::get))
-        .routes(routes!(throttles::list))
-        .routes(routes!(jobs::list))
-        .routes(routes!(bulk::count))
-        .routes(routes!(jobs::get))
-        .routes(routes!(jobs::body))
-        .routes(routes!(events::events))
-        .routes(routes!(workers::list))
-        .routes(routes!(schedules::list))
-        .routes(routes!(batches::list))
-        .routes(routes!(batches::get))
-        .routes(routes!(connections::list))
-        .routes(routes!(cluster::show))
+    handlers! {
+        status: status;
+        history: history;
+        metrics: metrics;
+        queues: list, get;
+        throttles: list;
+        jobs: list, get, body;
+        bulk: count;
+        events: events;
+        workers: list;
+        schedules: list;
+        batches: list, get;
+        connections: list;
+        cluster: show;
+    }
 }
 
 /// Does what producers and workers do.
 fn working() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new()
-        .routes(routes!(wait::wait))
-        .routes(routes!(push::push))
-        .routes(routes!(take::take))
-        .routes(routes!(leases::done))
-        .routes(routes!(leases::fail))
-        .routes(routes!(leases::extend))
+    handlers! {
+        wait: wait;
+        push: push;
+        take: take;
+        leases: done, fail, extend;
+    }
 }
 
 /// Changes, but loses nothing.
 fn operating() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new()
-        .routes(routes!(queues::pause))
-        .routes(routes!(queues::resume))
-        .routes(routes!(queues::throttle, queues::unthrottle))
-        .routes(routes!(queues::limit, queues::unlimit))
-        .routes(routes!(jobs::retry))
-        .routes(routes!(jobs::kill))
-        .routes(routes!(jobs::requeue))
-        .routes(routes!(bulk::retry))
-        .routes(routes!(bulk::kill))
-        .routes(routes!(bulk::requeue))
-        .routes(routes!(schedules::run))
-        .routes(routes!(schedules::pause))
-        .routes(routes!(schedules::resume))
-        .routes(routes!(workers::quiet))
-        .routes(routes!(workers::stop))
-        .routes(routes!(workers::quiet_all))
-        .routes(routes!(workers::stop_all))
+    handlers! {
+        queues: pause, resume, throttle, unthrottle, limit, unlimit;
+        jobs: retry, kill, requeue;
+        bulk: retry, kill, requeue;
+        schedules: run, pause, resume;
+        workers: quiet, stop, quiet_all, stop_all;
+    }
 }
 
 /// Loses something.
 fn administering() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new()
-        .routes(routes!(control::drain))
-        .routes(routes!(control::reload))
-        .routes(routes!(cluster::yield_lead))
-        .routes(routes!(queues::clear))
-        .routes(routes!(queues::remove))
-        .routes(routes!(jobs::delete))
-        .routes(routes!(jobs::cancel))
-        .routes(routes!(bulk::delete))
-        .routes(routes!(bulk::cancel))
-        .routes(routes!(schedules::remove))
-        .routes(routes!(connections::close))
+    handlers! {
+        control: drain, reload;
+        cluster: yield_lead;
+        queues: clear, remove;
+        jobs: delete, cancel;
+        bulk: delete, cancel;
+        schedules: remove;
+        connections: close;
+    }
 }
 
 /// Shows everything at once, the bodies of all jobs included.
 fn exporting() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(export::export))
+    handlers! {
+        export: export;
+    }
 }
 
 /// The OpenAPI document, as JSON.

@@ -49,7 +49,7 @@ view! {
         /// Batches.
         batches: u32 = stats.batches,
         /// Counters since the data directory was created.
-        totals: BTreeMap<&'static str, u64> = totals(&stats.totals),
+        totals: BTreeMap<String, u64> = totals(&stats.totals),
         /// Each protocol that has or had any jobs.
         protocols: Vec<ProtocolStatus> = stats.protocols.iter().map(|row| ProtocolStatus::of(row, app)).collect(),
     }
@@ -63,7 +63,7 @@ view! {
         /// Jobs by state.
         states: BTreeMap<&'static str, u64> = counts(&row.places),
         /// Counters since the data directory was created.
-        totals: BTreeMap<&'static str, u64> = totals(&row.totals),
+        totals: BTreeMap<String, u64> = totals(&row.totals),
     }
 }
 
@@ -116,38 +116,14 @@ const fn state_name(readiness: Readiness) -> &'static str {
     }
 }
 
-/// Counters by name.
-pub(super) fn totals(totals: &Totals) -> BTreeMap<&'static str, u64> {
-    let Totals {
-        pushed,
-        taken,
-        succeeded,
-        failed,
-        buried,
-        lost,
-        expired,
-        cancelled,
-        released,
-        retried,
-        purged,
-        timed_out,
-        workers_lost,
-        misfits,
-    } = *totals;
-    BTreeMap::from([
-        ("pushed", pushed),
-        ("taken", taken),
-        ("succeeded", succeeded),
-        ("failed", failed),
-        ("dead", buried),
-        ("lost", lost),
-        ("expired", expired),
-        ("cancelled", cancelled),
-        ("released", released),
-        ("retried", retried),
-        ("purged", purged),
-        ("timed_out", timed_out),
-        ("workers_lost", workers_lost),
-        ("unconvertible", misfits),
-    ])
+/// Counters by name: the engine's names, but for two.
+pub(super) fn totals(totals: &Totals) -> BTreeMap<String, u64> {
+    let named = serde_json::to_value(totals).and_then(serde_json::from_value);
+    let named: BTreeMap<String, u64> = named.unwrap_or_default();
+    let renamed = named.into_iter().map(|(name, count)| match name.as_str() {
+        "buried" => ("dead".to_owned(), count),
+        "misfits" => ("unconvertible".to_owned(), count),
+        _ => (name, count),
+    });
+    renamed.collect()
 }

@@ -1,7 +1,6 @@
 //! Take a job, and how its lease is named.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -139,21 +138,13 @@ impl fmt::Display for LeaseName {
     }
 }
 
-impl FromStr for LeaseName {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WRONG: &str = "not a lease that take has answered";
-        let (job, token) = text.split_once('.').ok_or(WRONG)?;
-        let number = |digits: &str| digits.parse().map_err(|_| WRONG);
-        Ok(Self { job: JobId(number(job)?), token: Token(number(token)?) })
-    }
-}
-
 impl TryFrom<String> for LeaseName {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
+        const WRONG: &str = "not a lease that take has answered";
+        let (job, token) = text.split_once('.').ok_or(WRONG)?;
+        let number = |digits: &str| digits.parse().map_err(|_| WRONG);
+        Ok(Self { job: JobId(number(job)?), token: Token(number(token)?) })
     }
 }

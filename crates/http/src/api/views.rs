@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 use windlass_engine::{
     BODY_READ_MAX, Calls, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow,
@@ -20,7 +20,7 @@ use crate::time::moment_text;
 pub(super) const BODY_SHOWN_MAX: usize = BODY_READ_MAX;
 
 /// A job's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
     /// Waits to be taken.
@@ -60,7 +60,8 @@ view! {
             Calls::Unknown => None,
         },
         /// Its state.
-        state: State = State::of(job.state.kind()),
+        #[schema(value_type = State)]
+        state: &'static str = state_name(job.state.kind()),
         /// When it leaves its state by itself: the time it is scheduled for or retried at, the end of its lease, the end of
         /// its retention.
         until: Option<String> = match &job.state {
@@ -180,52 +181,24 @@ view! {
     }
 }
 
+/// The names of the states, in the order of [`JobStateKind::ALL`].
+pub(crate) const STATES: [&str; JobStateKind::ALL.len()] =
+    ["ready", "leased", "scheduled", "retrying", "dead", "parked", "done"];
+
 impl State {
-    pub(crate) const fn name(self) -> &'static str {
-        state_name(self.kind())
-    }
-
-    pub(super) const fn kind(self) -> JobStateKind {
-        match self {
-            Self::Ready => JobStateKind::Ready,
-            Self::Leased => JobStateKind::Leased,
-            Self::Scheduled => JobStateKind::Scheduled,
-            Self::Retrying => JobStateKind::Retrying,
-            Self::Dead => JobStateKind::Dead,
-            Self::Parked => JobStateKind::Parked,
-            Self::Done => JobStateKind::Done,
-        }
-    }
-
-    const fn of(kind: JobStateKind) -> Self {
-        match kind {
-            JobStateKind::Ready => Self::Ready,
-            JobStateKind::Leased => Self::Leased,
-            JobStateKind::Scheduled => Self::Scheduled,
-            JobStateKind::Retrying => Self::Retrying,
-            JobStateKind::Dead => Self::Dead,
-            JobStateKind::Parked => Self::Parked,
-            JobStateKind::Done => Self::Done,
-        }
+    pub(super) fn kind(self) -> Option<JobStateKind> {
+        JobStateKind::ALL.get(self as usize).copied()
     }
 }
 
 /// The name of a state.
-pub(crate) const fn state_name(kind: JobStateKind) -> &'static str {
-    match kind {
-        JobStateKind::Ready => "ready",
-        JobStateKind::Leased => "leased",
-        JobStateKind::Scheduled => "scheduled",
-        JobStateKind::Retrying => "retrying",
-        JobStateKind::Dead => "dead",
-        JobStateKind::Parked => "parked",
-        JobStateKind::Done => "done",
-    }
+pub(super) fn state_name(kind: JobStateKind) -> &'static str {
+    STATES.get(kind as usize).copied().unwrap_or_default()
 }
 
 /// Figures by state.
 pub(super) fn counts<T: Copy + Into<u64>>(places: &[T; JobStateKind::ALL.len()]) -> BTreeMap<&'static str, u64> {
-    JobStateKind::ALL.into_iter().zip(places).map(|(kind, count)| (state_name(kind), (*count).into())).collect()
+    STATES.into_iter().zip(places).map(|(name, count)| (name, (*count).into())).collect()
 }
 
 /// Values by lane, as values by priority.
@@ -263,4 +236,19 @@ fn ready_by_protocol(queue: &QueueRow, parts: &[Part]) -> BTreeMap<&'static str,
         Some((*protocol, row.jobs(JobStateKind::Ready)))
     };
     parts.iter().filter(|_| !queue.bridged).filter_map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_have_the_names_and_the_order_of_the_engines() {
+        for (name, kind) in STATES.into_iter().zip(JobStateKind::ALL) {
+            assert_eq!(name, format!("{kind:?}").to_lowercase());
+            assert_eq!(state_name(kind), name);
+            let state: State = serde_json::from_value(name.into()).unwrap();
+            assert_eq!(state.kind(), Some(kind));
+        }
+    }
 }

@@ -108,11 +108,8 @@ impl Entries {
 fn entry(line: &str) -> Result<(Kind, String, Entry), &'static str> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let &[kind, name, role, hash] = words.as_slice() else { return Err("KIND NAME ROLE HASH expected") };
-    let kind = match kind {
-        "user" => Kind::User,
-        "token" => Kind::Token,
-        _ => return Err("a login begins with user or token"),
-    };
+    let kind = [Kind::User, Kind::Token].into_iter().find(|known| known.to_string() == kind);
+    let kind = kind.ok_or("a login begins with user or token")?;
     if !is_name(name) {
         return Err("a name has 1 to 64 letters, digits, - and _");
     }

@@ -64,12 +64,8 @@ impl FromStr for Role {
     type Err = UnknownRole;
 
     fn from_str(text: &str) -> Result<Self, UnknownRole> {
-        match text {
-            "read" => Ok(Self::Read),
-            "operate" => Ok(Self::Operate),
-            "admin" => Ok(Self::Admin),
-            _ => Err(UnknownRole),
-        }
+        let roles = [Self::Read, Self::Operate, Self::Admin];
+        roles.into_iter().find(|role| role.to_string() == text).ok_or(UnknownRole)
     }
 }
 

@@ -143,7 +143,7 @@ impl Logins {
             let detail = "too many wrong logins with this name from this address: wait a minute";
             return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", detail));
         }
-        let busy = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_logins", "too many logins at once");
+        let busy = || Problem::unavailable("too_many_logins", "too many logins at once");
         let place = tokio::time::timeout(PATIENCE, self.places.acquire()).await;
         let _place = place.map_err(|_| busy())?.map_err(|_| busy())?;
         // The same credentials may have been verified meanwhile.
@@ -176,7 +176,7 @@ impl Logins {
         let mut state = self.fresh_state();
         let wrong = || Problem::unauthorized(LOGIN_WRONG, "the login is wrong");
         let hash = state.entries.get(kind, &name).ok_or_else(wrong)?.hash.clone();
-        let no_random = |error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error);
+        let no_random = |error| Problem::internal(error);
         let token = state.sessions.begin(name, hash, Instant::now()).map_err(no_random)?;
         Ok((identity, token))
     }

@@ -10,12 +10,13 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use windlass_engine::{Histogram, JobStateKind, Protocol, Timestamp, Totals};
-use windlass_server::Role;
+use windlass_engine::{Histogram, Protocol, Timestamp, Totals};
+use windlass_server::cluster::Role;
 use windlass_server::figures::Snapshot;
 
 use super::daemon;
 use super::figures::{QueueSeries, count};
+use crate::api::views::STATES;
 use crate::name::Name;
 
 /// The content type of OpenMetrics.
@@ -135,11 +136,9 @@ impl Collector for Scraped {
 impl Scraped {
     fn encode_jobs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut family = encoder.encode_descriptor("jobs", "Jobs by queue and state", None, MetricType::Gauge)?;
-        let names = ["ready", "leased", "scheduled", "retrying", "dead", "parked", "done"];
-        debug_assert_eq!(names.len(), JobStateKind::ALL.len());
         for (queue, it) in &self.series {
-            for (state, jobs) in names.iter().zip(it.states) {
-                let labels = [("queue", Name(queue.clone()).to_string()), ("state", (*state).to_owned())];
+            for (state, jobs) in STATES.into_iter().zip(it.states) {
+                let labels = [("queue", Name(queue.clone()).to_string()), ("state", state.to_owned())];
                 family.encode_family(&labels)?.encode_gauge(&count(jobs))?;
             }
         }

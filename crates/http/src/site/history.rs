@@ -19,8 +19,6 @@ const DAY_POINTS: usize = 1_440;
 /// What happened between two readings, and how things stood at the second one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Point {
-    /// When, by the wall clock.
-    pub(super) at: Timestamp,
     /// Jobs a second.
     pub(super) pushed: f64,
     pub(super) succeeded: f64,
@@ -66,14 +64,10 @@ impl History {
         }
     }
 
-    /// The points of the last hour.
-    pub(super) fn hour(&self) -> Vec<Point> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).hour.iter().copied().collect()
-    }
-
-    /// The points of the last day.
-    pub(super) fn day(&self) -> Vec<Point> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).day.iter().copied().collect()
+    /// The points of the last hour and of the last day.
+    pub(super) fn points(&self) -> [Vec<Point>; 2] {
+        let points = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        [&points.hour, &points.day].map(|points| points.iter().copied().collect())
     }
 }
 
@@ -100,7 +94,6 @@ impl Reading {
         let seconds = Duration::from_millis(self.at.ms_since(before.at)).max(Duration::from_millis(1)).as_secs_f64();
         let rate = |now: u64, before: u64| real(now.saturating_sub(before)) / seconds;
         Point {
-            at: self.at,
             pushed: rate(self.totals.pushed, before.totals.pushed),
             succeeded: rate(self.totals.succeeded, before.totals.succeeded),
             failed: rate(self.totals.failed, before.totals.failed),
@@ -118,7 +111,6 @@ impl Point {
         let mean = |part: fn(&Self) -> f64| points.iter().map(part).sum::<f64>() / count;
         let most = |part: fn(&Self) -> f64| points.iter().map(part).fold(0.0, f64::max);
         Self {
-            at: points.last().map(|point| point.at).unwrap_or_default(),
             pushed: mean(|it| it.pushed),
             succeeded: mean(|it| it.succeeded),
             failed: mean(|it| it.failed),
@@ -172,11 +164,11 @@ mod tests {
     fn a_minute_is_twelve_points_and_the_rings_are_bounded() {
         let history = History::default();
         for at in 0..20_000 {
-            history.add(Point { at: Timestamp(at), pushed: 12.0, waited: real(at), ..Point::default() });
+            history.add(Point { pushed: 12.0, waited: real(at), ..Point::default() });
         }
-        let (hour, day) = (history.hour(), history.day());
+        let [hour, day] = history.points();
         assert_eq!((hour.len(), day.len()), (HOUR_POINTS, DAY_POINTS));
-        assert_eq!(hour[0].at, Timestamp(19_999), "the newest is first");
-        assert_eq!((day[0].at, day[0].pushed, day[0].waited), (Timestamp(19_991), 12.0, 19_991.0));
+        assert_eq!(hour[0].waited, 19_999.0, "the newest is first");
+        assert_eq!((day[0].pushed, day[0].waited), (12.0, 19_991.0));
     }
 }

@@ -18,7 +18,7 @@ use crate::api::detail::JobDetail;
 use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage};
 use crate::api::listing::Page;
-use crate::api::views::Job;
+use crate::api::views::{Job, STATES};
 use crate::app::App;
 use crate::params::{Segments, TwoParams, names};
 use crate::problem::{Outcome, Problem};
@@ -59,7 +59,7 @@ struct Shown {
 /// How long the search for the first row goes on.
 const SEARCH_MAX: Duration = Duration::from_secs(1);
 
-const STATES: [&str; 7] = ["ready", "leased", "scheduled", "retrying", "dead", "parked", "done"];
+const PROTOCOLS: [&str; 5] = ["faktory", "gearman", "eventmq", "spiderq", "http"];
 
 pub(super) async fn list(
     shell: Shell,

@@ -1,4 +1,4 @@
-//! Pages that are one listing of the API: workers, schedules, batches, throttles, connections.
+//! Pages that are one listing of the API: queues, workers, schedules, batches, throttles, connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,74 +8,40 @@ use axum::extract::State;
 use axum::response::Html;
 
 use super::shell::{Age, Shell, page};
-use crate::api::batches::{self, BatchPage};
-use crate::api::connections::{self, ConnectionPage};
 use crate::api::listing::Page;
-use crate::api::schedules::{self, SchedulePage};
-use crate::api::throttles::{self, ThrottlePage, Throttled};
+use crate::api::throttles::Throttled;
 use crate::api::views::Throttle;
-use crate::api::workers::{self, WorkerPage};
+use crate::api::{batches, connections, queues, schedules, throttles, workers};
 use crate::app::App;
 use crate::params::{Known, Params};
 use crate::problem::Outcome;
 
-#[derive(Debug, Template)]
-#[template(path = "workers.html")]
-struct Workers {
-    shell: Shell,
-    list: WorkerPage,
+/// The pages: the listing, its rows, and the template.
+macro_rules! lists {
+    ($($name:ident: $Rows:ident, $template:literal;)+) => {$(
+        pub(super) async fn $name(
+            shell: Shell,
+            app: State<Arc<App>>,
+            Known(which): Known<Page>,
+        ) -> Outcome<Html<String>> {
+            #[derive(Debug, Template)]
+            #[template(path = $template)]
+            struct List {
+                shell: Shell,
+                list: $name::$Rows,
+            }
+            page(&List { shell, list: $name::list(app, Params(which)).await?.0 })
+        }
+    )+};
 }
 
-#[derive(Debug, Template)]
-#[template(path = "schedules.html")]
-struct Schedules {
-    shell: Shell,
-    list: SchedulePage,
-}
-
-#[derive(Debug, Template)]
-#[template(path = "batches.html")]
-struct Batches {
-    shell: Shell,
-    list: BatchPage,
-}
-
-#[derive(Debug, Template)]
-#[template(path = "throttles.html")]
-struct Throttles {
-    shell: Shell,
-    list: ThrottlePage,
-}
-
-#[derive(Debug, Template)]
-#[template(path = "connections.html")]
-struct Connections {
-    shell: Shell,
-    list: ConnectionPage,
-}
-
-pub(super) async fn workers(shell: Shell, app: State<Arc<App>>, Known(which): Known<Page>) -> Outcome<Html<String>> {
-    page(&Workers { shell, list: workers::list(app, Params(which)).await?.0 })
-}
-
-pub(super) async fn schedules(shell: Shell, app: State<Arc<App>>, Known(which): Known<Page>) -> Outcome<Html<String>> {
-    page(&Schedules { shell, list: schedules::list(app, Params(which)).await?.0 })
-}
-
-pub(super) async fn batches(shell: Shell, app: State<Arc<App>>, Known(which): Known<Page>) -> Outcome<Html<String>> {
-    page(&Batches { shell, list: batches::list(app, Params(which)).await?.0 })
-}
-
-pub(super) async fn throttles(shell: Shell, app: State<Arc<App>>, Known(which): Known<Page>) -> Outcome<Html<String>> {
-    page(&Throttles { shell, list: throttles::list(app, Params(which)).await?.0 })
-}
-
-pub(super) async fn connections(
-    shell: Shell,
-    app: State<Arc<App>>,
-    Known(which): Known<Page>,
-) -> Outcome<Html<String>> {
-    page(&Connections { shell, list: connections::list(app, Params(which)).await?.0 })
+lists! {
+    queues: QueuePage, "queues.html";
+    workers: WorkerPage, "workers.html";
+    schedules: SchedulePage, "schedules.html";
+    batches: BatchPage, "batches.html";
+    throttles: ThrottlePage, "throttles.html";
+    connections: ConnectionPage, "connections.html";
 }
 
 impl Throttled {

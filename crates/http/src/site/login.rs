@@ -3,6 +3,7 @@
 //! These two paths need no login. A browser that asks for a page without one is sent to the form, and back afterwards;
 //! programs are refused with 401, and browsers' own dialogs are asked for nowhere.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use askama::Template;
@@ -12,12 +13,10 @@ use axum::response::{Html, IntoResponse, Response};
 
 use super::shell::{Shell, page};
 use crate::app::{App, Peer};
-use crate::audit::Line;
 use crate::login::{Credentials, Identity, Token};
 use crate::params::Params;
 use crate::prefix::{LOGIN, local, to_path};
 use crate::problem::{Code, Outcome, Problem};
-use crate::time::moment_text;
 
 /// The longest form: a name, a password and an address.
 const FORM_BYTES_MAX: usize = 8 << 10;
@@ -40,14 +39,6 @@ pub(super) struct Which {
     to: String,
 }
 
-/// What the person has filled in.
-#[derive(Debug, Default)]
-struct Filled {
-    name: String,
-    password: String,
-    to: String,
-}
-
 /// The form.
 pub(super) async fn show(
     shell: Shell,
@@ -66,12 +57,17 @@ pub(super) async fn log_in(shell: Shell, State(app): State<Arc<App>>, request: R
     let peer = request.extensions().get::<Peer>().cloned().ok_or_else(Problem::unexpected)?;
     let cookie = Token::cookie_name(request.headers());
     let is_secure = request.headers().get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
-    let Filled { name, password, to } = Filled::read(&app, request).await?;
+    let filled = app.bodies.read(request).await?;
+    if filled.len() > FORM_BYTES_MAX {
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the form is too long"));
+    }
+    let mut filled: HashMap<_, _> = form_urlencoded::parse(&filled).into_owned().collect();
+    let [name, password, to] = ["name", "password", "to"].map(|field| filled.remove(field).unwrap_or_default());
     let to = local(&to);
     let Some(logins) = &app.logins else { return Ok(to_path(&shell.prefix, to)) };
     match logins.begin(Credentials::of_person(name.clone(), password), peer.ip).await {
         Ok((identity, token)) => {
-            record(&app, &identity, &peer, LOGIN);
+            record(&app, &identity, &peer, "POST /login");
             let mut response = to_path(&shell.prefix, to);
             set_cookie(&mut response, &token.cookie(&cookie, &shell.prefix, is_secure));
             Ok(response)
@@ -91,7 +87,7 @@ pub(super) async fn log_out(shell: Shell, State(app): State<Arc<App>>, request: 
     let peer = request.extensions().get::<Peer>();
     if let (Some(logins), Some(token), Some(peer)) = (&app.logins, token, peer) {
         if let Some(identity) = logins.of_session(&token, false) {
-            record(&app, &identity, peer, "/logout");
+            record(&app, &identity, peer, "POST /logout");
         }
         logins.end(&token);
     }
@@ -107,25 +103,6 @@ impl Form {
     }
 }
 
-impl Filled {
-    async fn read(app: &App, request: Request) -> Outcome<Self> {
-        let bytes = app.bodies.read(request).await?;
-        if bytes.len() > FORM_BYTES_MAX {
-            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the form is too long"));
-        }
-        let mut filled = Self::default();
-        for (field, value) in form_urlencoded::parse(&bytes) {
-            match &*field {
-                "name" => filled.name = value.into_owned(),
-                "password" => filled.password = value.into_owned(),
-                "to" => filled.to = value.into_owned(),
-                _ => {}
-            }
-        }
-        Ok(filled)
-    }
-}
-
 fn set_cookie(response: &mut Response, cookie: &str) {
     // A cookie is made of plain characters.
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
@@ -133,14 +110,6 @@ fn set_cookie(response: &mut Response, cookie: &str) {
     }
 }
 
-fn record(app: &App, identity: &Identity, peer: &Peer, path: &str) {
-    app.audit.record(&Line {
-        at: moment_text(app.now().wall),
-        who: &identity.name,
-        address: &peer.address,
-        change: format!("POST {path}"),
-        parameters: "",
-        status: StatusCode::SEE_OTHER.as_u16(),
-        changed: None,
-    });
+fn record(app: &App, identity: &Identity, peer: &Peer, change: &str) {
+    app.record((&identity.name, &peer.address), (change, ""), StatusCode::SEE_OTHER, None);
 }

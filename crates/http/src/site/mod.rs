@@ -58,7 +58,7 @@ fn inside() -> Router<Arc<App>> {
     });
     faktorys
         .route("/", get(overview::show))
-        .route("/queues", get(queues::list))
+        .route("/queues", get(lists::queues))
         .route("/queues/{queue}", get(queues::show))
         .route("/jobs", get(jobs::list))
         .route("/jobs/{id}", get(jobs::show))

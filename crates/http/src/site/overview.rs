@@ -69,9 +69,10 @@ pub(super) async fn show(
     State(app): State<Arc<App>>,
     Known(which): Known<Which>,
 ) -> Outcome<Html<String>> {
+    let [hour, day] = app.history.points();
     let plots = match which.span {
-        Span::Hour => rates(&app.history.hour(), 720, "60 min"),
-        Span::Day => rates(&app.history.day(), 1_440, "24 h"),
+        Span::Hour => rates(&hour, 720, "60 min"),
+        Span::Day => rates(&day, 1_440, "24 h"),
         Span::Month => counts(&app, 30, "30 days").await?,
         Span::Half => counts(&app, history::DAYS_MAX, "180 days").await?,
     };

@@ -1,30 +1,23 @@
-//! Queues: all, and one with its jobs.
+//! One queue with its jobs.
 
 use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{Html, IntoResponse as _, Response};
+use axum::response::{IntoResponse as _, Response};
 
 use super::shell::{Age, Shell, page};
 use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage};
 use crate::api::listing::Page;
-use crate::api::queues::{self, QueuePage};
+use crate::api::queues;
 use crate::api::views::Queue;
 use crate::app::App;
 use crate::name::Name;
-use crate::params::{Known, Params, Segments, TwoParams};
+use crate::params::{Known, Segments, TwoParams};
 use crate::prefix::to_path;
 use crate::problem::Outcome;
-
-#[derive(Debug, Template)]
-#[template(path = "queues.html")]
-struct QueuesPage {
-    shell: Shell,
-    list: QueuePage,
-}
 
 #[derive(Debug, Template)]
 #[template(path = "queue.html")]
@@ -34,15 +27,6 @@ struct OneQueue {
     list: JobPage,
     /// The jobs' condition as a query.
     query: String,
-}
-
-pub(super) async fn list(
-    shell: Shell,
-    State(app): State<Arc<App>>,
-    Known(which): Known<Page>,
-) -> Outcome<Html<String>> {
-    let list = queues::list(State(app), Params(which)).await?.0;
-    page(&QueuesPage { shell, list })
 }
 
 pub(super) async fn show(

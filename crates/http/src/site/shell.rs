@@ -7,7 +7,7 @@ use askama::Template;
 use axum::body::to_bytes;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderValue, StatusCode, header};
+use axum::http::{Extensions, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 
@@ -75,7 +75,7 @@ impl Shell {
 
 /// A template as an answer.
 pub(super) fn page(template: &impl Template) -> Outcome<Html<String>> {
-    let failed = |error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("page: {error}"));
+    let failed = |error| Problem::internal(format!("page: {error}"));
     template.render().map(Html).map_err(failed)
 }
 
