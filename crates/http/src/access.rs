@@ -34,7 +34,7 @@ pub(crate) async fn admit(State(app): State<Arc<App>>, mut request: Request, nex
     let form = guard::check_form(request.version(), request.uri(), request.headers());
     let (is_wrong, asked) = (form.is_err(), form.and_then(|()| asked(&app, &request)));
     let mut response = match identified(&app, asked).await {
-        Ok(Known { identity, has_session, peer: Peer { address, .. } }) => {
+        Ok((identity, has_session, Peer { address, .. })) => {
             request.extensions_mut().insert(Visitor { identity, has_session, address, app: Arc::clone(&app) });
             next.run(request).await
         }
@@ -79,35 +79,20 @@ fn refused(request: &Request, problem: Problem) -> Response {
     response
 }
 
-async fn identified(app: &App, asked: Outcome<Asked>) -> Outcome<Known> {
-    let Asked { peer, claim } = asked?;
-    let known = |identity, has_session| Known { identity, has_session, peer: peer.clone() };
-    let Some(logins) = &app.logins else {
-        return Ok(known(if peer.is_owner { Identity::owner() } else { Identity::anyone() }, false));
-    };
-    match claim {
-        _ if peer.is_owner => Ok(known(Identity::owner(), false)),
-        Claim::None => Ok(known(Identity::anyone(), false)),
-        Claim::Credentials(credentials) => Ok(known(logins.identify(credentials?, peer.ip).await?, false)),
-        Claim::Session { token, is_use, comes_from_page } => {
+/// The one who asks, whether by a session, and from where.
+async fn identified(app: &App, asked: Outcome<(Peer, Claim)>) -> Outcome<(Identity, bool, Peer)> {
+    let (peer, claim) = asked?;
+    let (identity, has_session) = match (&app.logins, claim) {
+        _ if peer.is_owner => (Identity::owner(), false),
+        (None, _) | (_, Claim::None) => (Identity::anyone(), false),
+        (Some(logins), Claim::Credentials(credentials)) => (logins.identify(credentials?, peer.ip).await?, false),
+        (Some(logins), Claim::Session { token, is_use, comes_from_page }) => {
             comes_from_page?;
             let ended = || Problem::unauthorized(LOGIN_REQUIRED, "the session has ended: log in again");
-            Ok(known(logins.of_session(&token, is_use).ok_or_else(ended)?, true))
+            (logins.of_session(&token, is_use).ok_or_else(ended)?, true)
         }
-    }
-}
-
-/// The one who asks.
-struct Known {
-    identity: Identity,
-    has_session: bool,
-    peer: Peer,
-}
-
-/// The part of a request that shows who asks.
-struct Asked {
-    peer: Peer,
-    claim: Claim,
+    };
+    Ok((identity, has_session, peer))
 }
 
 /// The credentials to verify.
@@ -136,13 +121,13 @@ impl Claim {
     }
 }
 
-fn asked(app: &App, request: &Request) -> Outcome<Asked> {
+fn asked(app: &App, request: &Request) -> Outcome<(Peer, Claim)> {
     let peer = request.extensions().get::<Peer>().cloned().ok_or_else(Problem::unexpected)?;
     guard::check((request.method(), request.uri(), request.headers()), app.hosts.as_deref(), peer.ip.is_some())?;
     let path = request.uri().path();
     let is_open = guard::OPEN.contains(&path) || path == LOGIN || path.starts_with(ASSETS);
     let claim = if is_open { Claim::None } else { Claim::of(request.method(), request.headers()) };
-    Ok(Asked { peer, claim })
+    Ok((peer, claim))
 }
 
 /// A group of routes that demands a role.

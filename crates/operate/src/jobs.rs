@@ -79,49 +79,32 @@ impl SomeJobs {
             return Err(failure("which jobs? Give their numbers, conditions, or --all"));
         }
         let (mut changed, counter) = (0, Counter::of(if dry_run { "jobs counted" } else { "jobs changed" }));
-        let lists: Vec<Option<&[u64]>> = match self.ids.is_empty() {
-            true => vec![None],
-            false => self.ids.chunks(IDS_MAX).map(Some).collect(),
-        };
+        let numbers = |ids: &[u64]| Some(ids.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
+        let lists = if self.ids.is_empty() { vec![None] } else { self.ids.chunks(IDS_MAX).map(numbers).collect() };
         for ids in lists {
-            changed += self
-                .change_list(client, action, (ids, dry_run, &counter), self.limit.map(|it| it.saturating_sub(changed)))
-                .await?;
+            let mut cursor = None;
+            loop {
+                let step = STEP.min(self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(changed)));
+                if step == 0 {
+                    return Ok(changed);
+                }
+                let mut parameters = self.conditions.parameters();
+                parameters.extend([
+                    ("ids", ids.clone()),
+                    ("all", Some(self.all.to_string())),
+                    ("dry_run", Some(dry_run.to_string())),
+                    ("limit", Some(step.to_string())),
+                    ("cursor", cursor.take()),
+                ]);
+                let answer: Value = client.post(&with_query(&format!("/jobs/{action}"), &parameters)).await?.json()?;
+                let more = at(&answer, "/changed").as_u64().unwrap_or_default();
+                changed += more;
+                counter.add(more);
+                let Some(next) = at(&answer, "/next").as_str() else { break };
+                cursor = Some(next.to_owned());
+            }
         }
         Ok(changed)
-    }
-
-    async fn change_list(
-        &self,
-        client: &mut Client,
-        action: &str,
-        (ids, dry_run, counter): (Option<&[u64]>, bool, &Counter),
-        limit: Option<u64>,
-    ) -> Result<u64, Failure> {
-        let (mut changed, mut cursor) = (0, None);
-        loop {
-            let step = STEP.min(limit.map_or(u64::MAX, |limit| limit.saturating_sub(changed)));
-            if step == 0 {
-                return Ok(changed);
-            }
-            let ids = ids.map(|ids| ids.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
-            let mut parameters = self.conditions.parameters();
-            parameters.extend([
-                ("ids", ids),
-                ("all", Some(self.all.to_string())),
-                ("dry_run", Some(dry_run.to_string())),
-                ("limit", Some(step.to_string())),
-                ("cursor", cursor.take()),
-            ]);
-            let answer: Value = client.post(&with_query(&format!("/jobs/{action}"), &parameters)).await?.json()?;
-            let more = at(&answer, "/changed").as_u64().unwrap_or_default();
-            changed += more;
-            counter.add(more);
-            match at(&answer, "/next").as_str() {
-                Some(next) => cursor = Some(next.to_owned()),
-                None => return Ok(changed),
-            }
-        }
     }
 }
 

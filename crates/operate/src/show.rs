@@ -20,7 +20,7 @@ pub(super) const QUEUES: &[Column] = &[
         let parts = at(row, "/ready_by_protocol").as_object();
         let parts: Vec<String> = parts.into_iter().flatten().map(|(name, ready)| format!("{ready} {name}")).collect();
         let notes = [
-            (*at(row, "/paused") == true, format!("paused{}{since}", of_protocols(at(row, "/paused_protocols")))),
+            (*at(row, "/paused") == true, format!("paused{}{since}", of_protocols(row))),
             (*at(row, "/bridged") == true, "bridged".to_owned()),
             (!at(row, "/throttle").is_null(), "throttled".to_owned()),
             (at(row, "/jobs_max").as_object().is_some_and(|it| !it.is_empty()), "limited".to_owned()),
@@ -31,10 +31,15 @@ pub(super) const QUEUES: &[Column] = &[
     }),
 ];
 
-/// ` for` and the names of some protocols; nothing if there are none.
-fn of_protocols(names: &Value) -> String {
-    let names: Vec<&str> = names.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+/// ` for` and the names of the paused protocols; nothing if there are none.
+fn of_protocols(row: &Value) -> String {
+    let names = list(row, "/paused_protocols", text);
     if names.is_empty() { String::new() } else { format!(" for {}", names.join(", ")) }
+}
+
+/// The texts of a list's values.
+fn list(value: &Value, path: &str, form: impl Fn(&Value) -> String) -> Vec<String> {
+    at(value, path).as_array().into_iter().flatten().map(form).collect()
 }
 
 pub(super) const JOBS: &[Column] = &[
@@ -55,10 +60,7 @@ pub(super) const WORKERS: &[Column] = &[
     Column("PROTOCOL", |row| text(at(row, "/protocol"))),
     Column("HOST", |row| text(at(row, "/host"))),
     Column("PID", |row| text(at(row, "/pid"))),
-    Column("LABELS", |row| {
-        let labels = at(row, "/labels").as_array().into_iter().flatten().map(text);
-        labels.collect::<Vec<_>>().join(" ")
-    }),
+    Column("LABELS", |row| list(row, "/labels", text).join(" ")),
     Column("MEMORY", |row| {
         at(row, "/memory_bytes").as_u64().map_or_else(String::new, |it| format!("{} MiB", it >> 20))
     }),
@@ -99,10 +101,7 @@ pub(super) const CONNECTIONS: &[Column] = &[
     Column("NAME", |row| text(at(row, "/name"))),
     Column("JOBS", |row| text(at(row, "/jobs"))),
     Column("WAITS", |row| text(at(row, "/waits"))),
-    Column("QUEUES", |row| {
-        let queues = at(row, "/queues").as_array().into_iter().flatten().map(text);
-        first_line(&Value::from(queues.collect::<Vec<_>>().join(", ")))
-    }),
+    Column("QUEUES", |row| first_line(&Value::from(list(row, "/queues", text).join(", ")))),
 ];
 
 /// A table with a title for each column, without lines.
@@ -142,10 +141,9 @@ pub(super) fn status(status: &Value) -> String {
         ("kept", format!("{} schedules, {} batches", text(at(status, "/schedules")), text(at(status, "/batches")))),
         ("so far", counts(at(status, "/totals"))),
     ];
-    let protocols = at(status, "/protocols").as_array().into_iter().flatten();
-    let protocols: Vec<(String, String)> =
-        protocols.map(|it| (text(at(it, "/protocol")), counts(at(it, "/states")))).collect();
-    lines.extend(protocols.iter().map(|(name, counts)| (name.as_str(), counts.clone())));
+    let names = list(status, "/protocols", |it| text(at(it, "/protocol")));
+    let states = list(status, "/protocols", |it| counts(at(it, "/states")));
+    lines.extend(names.iter().map(String::as_str).zip(states));
     fields(&lines)
 }
 
@@ -160,32 +158,26 @@ pub(super) fn counts(part: &Value) -> String {
 pub(super) fn drain(drain: &Value) -> String {
     let until = text(at(drain, "/until"));
     let until = if until.is_empty() { until } else { format!(" until {until}") };
-    let held = at(drain, "/held").as_array().into_iter().flatten();
-    let held: Vec<String> =
-        held.map(|it| format!("{} jobs of {} workers", text(at(it, "/jobs")), text(at(it, "/protocol")))).collect();
+    let held = |it: &Value| format!("{} jobs of {} workers", text(at(it, "/jobs")), text(at(it, "/protocol")));
+    let held = list(drain, "/held", held);
     if held.is_empty() { "stopping\n".to_owned() } else { format!("waiting{until} for {}\n", held.join(", ")) }
 }
 
 /// What one of several daemons is.
 pub(super) fn cluster(cluster: &Value) -> String {
-    let edges = at(cluster, "/edges").as_array().into_iter().flatten();
-    let edges: Vec<String> =
-        edges.map(|it| format!("{} since {}", text(at(it, "/link")), text(at(it, "/since")))).collect();
+    let edge = |it: &Value| format!("{} since {}", text(at(it, "/link")), text(at(it, "/since")));
     fields(&[
         ("this daemon", text(at(cluster, "/role"))),
         ("since", text(at(cluster, "/since"))),
         ("epoch", text(at(cluster, "/epoch"))),
         ("leader", text(at(cluster, "/leader"))),
-        ("edges", edges.join(", ")),
+        ("edges", list(cluster, "/edges", edge).join(", ")),
     ])
 }
 
 /// The keys that a reload has changed.
 pub(super) fn reloaded(changes: &Value) -> String {
-    let keys = |which: &str, what: &str| -> Vec<String> {
-        let keys = at(changes, which).as_array().into_iter().flatten();
-        keys.map(|key| format!("{}: {what}\n", text(key))).collect()
-    };
+    let keys = |which: &str, what: &str| list(changes, which, |key| format!("{}: {what}\n", text(key)));
     let lines = [keys("/applied", "applied"), keys("/needs_restart", "needs a restart")].concat();
     if lines.is_empty() { "nothing has changed\n".to_owned() } else { lines.concat() }
 }
@@ -197,7 +189,7 @@ pub(super) fn job(job: &Value) -> String {
         ("job", format!("{} in {}", text(at(job, "/id")), text(at(job, "/queue")))),
         ("state", text(at(job, "/state"))),
         ("why", text(at(job, "/why/text"))),
-        ("held by", held_by(at(job, "/why/held_by"))),
+        ("held by", list(job, "/why/held_by", |id| format!("job {}", text(id))).join(", ")),
         ("protocol", text(at(job, "/protocol"))),
         ("kind", text(at(job, "/kind"))),
         ("name", text(at(job, "/name"))),
@@ -241,12 +233,6 @@ fn holder(lease: &Value) -> String {
     }
 }
 
-/// The jobs that hold the slots of a throttle.
-fn held_by(jobs: &Value) -> String {
-    let jobs: Vec<String> = jobs.as_array().into_iter().flatten().map(|id| format!("job {}", text(id))).collect();
-    jobs.join(", ")
-}
-
 /// A job that this worker has now.
 pub(super) fn taken(job: &Value) -> String {
     let body = match (at(job, "/body"), at(job, "/body_base64")) {
@@ -274,10 +260,9 @@ fn failure(failure: &Value) -> String {
     if failure.is_null() {
         return String::new();
     }
-    let trace = at(failure, "/backtrace").as_array().into_iter().flatten().map(text);
     let head =
         format!("{} {}: {}", text(at(failure, "/at")), text(at(failure, "/kind")), text(at(failure, "/message")));
-    std::iter::once(head).chain(trace).collect::<Vec<_>>().join("\n")
+    [vec![head], list(failure, "/backtrace", text)].concat().join("\n")
 }
 
 /// One line for each field that has a value; further lines of a value are indented.

@@ -5,66 +5,48 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::Serialize;
-use utoipa::ToSchema;
-use windlass_server::{Edge, Role};
+use windlass_server::cluster::{Edge, Role};
 
+use super::view::view;
 use crate::app::App;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
 
-/// What this daemon is among the others.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Membership {
-    /// `alone`, `leading`, `following`, or `seeking`: it has no leader, or is about to lead.
-    role: &'static str,
-    /// Since when; null if it is alone.
-    since: Option<String>,
-    /// The number of the leader's right to lead. Each later one is larger.
-    epoch: Option<u64>,
-    /// The leader's name, if another daemon leads.
-    leader: Option<String>,
-    /// The address of the leader's link, if another daemon leads.
-    leader_link: Option<String>,
-    /// The daemons that are linked to this one, if it leads.
-    edges: Vec<LinkedDaemon>,
+view! {
+    /// What this daemon is among the others.
+    Membership(is: Role) with {
+        let (name, began, number, leads, linked) = match is {
+            Role::Alone => ("alone", None, None, None, Vec::new()),
+            Role::Seeking { since } => ("seeking", Some(since), None, None, Vec::new()),
+            Role::Following { leader, link, epoch, since } => {
+                ("following", Some(since), Some(epoch), Some((leader, link)), Vec::new())
+            }
+            Role::Leading { epoch, since, edges } => ("leading", Some(since), Some(epoch), None, edges),
+        };
+        let (leader, link) = leads.unzip();
+    } {
+        /// `alone`, `leading`, `following`, or `seeking`: it has no leader, or is about to lead.
+        role: &'static str = name,
+        /// Since when; null if it is alone.
+        since: Option<String> = began.and_then(moment_text),
+        /// The number of the leader's right to lead. Each later one is larger.
+        epoch: Option<u64> = number,
+        /// The leader's name, if another daemon leads.
+        leader: Option<String> = leader,
+        /// The address of the leader's link, if another daemon leads.
+        leader_link: Option<String> = link,
+        /// The daemons that are linked to this one, if it leads.
+        edges: Vec<LinkedDaemon> = linked.into_iter().map(LinkedDaemon::of).collect(),
+    }
 }
 
-/// A daemon that is linked to the leader.
-#[derive(Debug, Serialize, ToSchema)]
-struct LinkedDaemon {
-    /// The address of its own link.
-    link: String,
-    /// Since when it is linked.
-    since: Option<String>,
-}
-
-impl Membership {
-    fn of(role: Role) -> Self {
-        let alone =
-            Self { role: "alone", since: None, epoch: None, leader: None, leader_link: None, edges: Vec::new() };
-        match role {
-            Role::Alone => alone,
-            Role::Seeking { since } => Self { role: "seeking", since: moment_text(since), ..alone },
-            Role::Following { leader, link, epoch, since } => Self {
-                role: "following",
-                since: moment_text(since),
-                epoch: Some(epoch),
-                leader: Some(leader),
-                leader_link: Some(link),
-                ..alone
-            },
-            Role::Leading { epoch, since, edges } => Self {
-                role: "leading",
-                since: moment_text(since),
-                epoch: Some(epoch),
-                edges: edges
-                    .into_iter()
-                    .map(|Edge { link, since }| LinkedDaemon { link, since: moment_text(since) })
-                    .collect(),
-                ..alone
-            },
-        }
+view! {
+    /// A daemon that is linked to the leader.
+    LinkedDaemon(edge: Edge) {
+        /// The address of its own link.
+        link: String = edge.link,
+        /// Since when it is linked.
+        since: Option<String> = moment_text(edge.since),
     }
 }
 

@@ -1,7 +1,5 @@
 //! One job: everything about it, and why it does not run, as one code and one sentence.
 
-use serde::Serialize;
-use utoipa::ToSchema;
 use windlass_bridge::Job as Crossing;
 use windlass_engine::{Expiry, Holder, JobState, JobView, LeaseHolder, OnExpiry, Protocol, Why};
 
@@ -69,52 +67,48 @@ view! {
     }
 }
 
-/// Why a job does not run.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Reason {
-    /// `leased`, `scheduled`, `retrying`, `dead`, `parked`, `done`, `paused`, `throttled`, `unserved` or `waiting`.
-    pub(crate) code: &'static str,
-    /// The same as a sentence.
-    pub(crate) text: String,
-    /// Jobs that hold the slots of the queue's throttle, if it is throttled.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) held_by: Vec<u64>,
+view! {
+    /// Why a job does not run.
+    Reason(why: Why, view: &JobView, app: &App, now: Now) with {
+        let (code, sentence) = sentence(&why, view, app, now);
+        let misfits = if matches!(code, "unserved" | "waiting") { misfits(view, app) } else { Vec::new() };
+    } {
+        /// `leased`, `scheduled`, `retrying`, `dead`, `parked`, `done`, `paused`, `throttled`, `unserved` or `waiting`.
+        code: &'static str = code,
+        /// The same as a sentence.
+        text: String = std::iter::once(sentence).chain(misfits).collect::<Vec<_>>().join("; "),
+        /// Jobs that hold the slots of the queue's throttle, if it is throttled.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        held_by: Vec<u64> = match why {
+            Why::Throttled { holders } => holders.into_iter().map(|job| job.0).collect(),
+            Why::Leased(_) | Why::NotReady | Why::Paused { .. } | Why::Unserved { .. } | Why::Behind { .. } => Vec::new(),
+        },
+    }
 }
 
-impl Reason {
-    pub(super) fn of(why: Why, view: &JobView, app: &App, now: Now) -> Self {
-        let queue = Name(view.queue.clone());
-        let (code, text, holders) = match why {
-            Why::Leased(holder) => ("leased", leased(&holder, view, app, now), Vec::new()),
-            Why::NotReady => (state_name(view.job.state.kind()), not_ready(view, now), Vec::new()),
-            Why::Paused { since } => {
-                let since = since.and_then(moment_text).map_or_else(String::new, |at| format!(" since {at}"));
-                ("paused", format!("the queue {queue} is paused{since}"), Vec::new())
-            }
-            Why::Throttled { holders } => {
-                ("throttled", format!("jobs in progress hold all slots of the throttle of {queue}"), holders)
-            }
-            Why::Unserved { others } if others.is_empty() => {
-                ("unserved", format!("no worker serves {queue} or waits there"), Vec::new())
-            }
-            Why::Unserved { others } => {
-                let others: Vec<_> = others.into_iter().map(|protocol| app.protocol_name(protocol)).collect();
-                let (others, own) = (others.join(" and "), app.protocol_name(view.job.protocol));
-                (
-                    "unserved",
-                    format!("only workers of {others} serve {queue}, and they do not see this job of {own}"),
-                    Vec::new(),
-                )
-            }
-            Why::Behind { jobs: 0, .. } => ("waiting", format!("it is the next job of {queue}"), Vec::new()),
-            Why::Behind { jobs, more } => {
-                let least = if more { "at least " } else { "" };
-                ("waiting", format!("{least}{jobs} jobs of {queue} are before it"), Vec::new())
-            }
-        };
-        let misfits = if matches!(code, "unserved" | "waiting") { misfits(view, app) } else { Vec::new() };
-        let text = std::iter::once(text).chain(misfits).collect::<Vec<_>>().join("; ");
-        Self { code, text, held_by: holders.into_iter().map(|job| job.0).collect() }
+fn sentence(why: &Why, view: &JobView, app: &App, now: Now) -> (&'static str, String) {
+    let queue = Name(view.queue.clone());
+    match why {
+        Why::Leased(holder) => ("leased", leased(holder, view, app, now)),
+        Why::NotReady => (state_name(view.job.state.kind()), not_ready(view, now)),
+        Why::Paused { since } => {
+            let since = since.and_then(moment_text).map_or_else(String::new, |at| format!(" since {at}"));
+            ("paused", format!("the queue {queue} is paused{since}"))
+        }
+        Why::Throttled { .. } => ("throttled", format!("jobs in progress hold all slots of the throttle of {queue}")),
+        Why::Unserved { others } if others.is_empty() => {
+            ("unserved", format!("no worker serves {queue} or waits there"))
+        }
+        Why::Unserved { others } => {
+            let others: Vec<_> = others.iter().map(|protocol| app.protocol_name(*protocol)).collect();
+            let (others, own) = (others.join(" and "), app.protocol_name(view.job.protocol));
+            ("unserved", format!("only workers of {others} serve {queue}, and they do not see this job of {own}"))
+        }
+        Why::Behind { jobs: 0, .. } => ("waiting", format!("it is the next job of {queue}")),
+        Why::Behind { jobs, more } => {
+            let least = if *more { "at least " } else { "" };
+            ("waiting", format!("{least}{jobs} jobs of {queue} are before it"))
+        }
     }
 }
 

@@ -19,10 +19,10 @@ pub(super) fn draw(view: &View, frame: &mut Frame<'_>) {
     let [head, _, list, keys] = Layout::vertical(rows).areas(frame.area());
     draw_head(view, frame, head);
     draw_list(view, frame, list);
-    let message = if view.message().is_empty() {
+    let message = if view.message.is_empty() {
         Line::styled(keys_of(view), Style::new().add_modifier(Modifier::DIM))
     } else {
-        Line::styled(show::printable(view.message()), Style::new().add_modifier(Modifier::REVERSED))
+        Line::styled(show::printable(&view.message), Style::new().add_modifier(Modifier::REVERSED))
     };
     frame.render_widget(Paragraph::new(message), keys);
 }
@@ -49,15 +49,15 @@ fn draw_head(view: &View, frame: &mut Frame<'_>, area: Rect) {
     let width = u16::try_from(rates.len()).unwrap_or(u16::MAX);
     let [words, curve] = Layout::horizontal([Constraint::Length(width), Constraint::Min(0)]).areas(last);
     frame.render_widget(Paragraph::new(rates), words);
-    let newest = view.done().len().saturating_sub(curve.width.into());
-    frame.render_widget(Sparkline::default().data(view.done().skip(newest)), curve);
+    let newest = view.done.len().saturating_sub(curve.width.into());
+    frame.render_widget(Sparkline::default().data(view.done.iter().copied().skip(newest)), curve);
 }
 
 fn draw_list(view: &View, frame: &mut Frame<'_>, area: Rect) {
-    let columns = if view.tab() == Tab::Queues { QUEUES } else { WORKERS };
+    let columns = if view.tab == Tab::Queues { QUEUES } else { WORKERS };
     let mut cells: Vec<Vec<String>> = view.rows().iter().map(|row| cells(columns, row)).collect();
     let mut titles: Vec<String> = columns.iter().map(|Column(title, _)| (*title).to_owned()).collect();
-    if view.tab() == Tab::Queues {
+    if view.tab == Tab::Queues {
         // Behind the ready jobs.
         titles.insert(2, "CHANGE".to_owned());
         for (row, cells) in view.rows().iter().zip(&mut cells) {
@@ -87,7 +87,7 @@ fn change(by: f64) -> String {
 }
 
 fn keys_of(view: &View) -> String {
-    match view.tab() {
+    match view.tab {
         Tab::Queues => {
             format!("q quit  ↑↓ choose  p pause or resume  s sorted by {}  Tab workers", view.order())
         }

@@ -94,14 +94,14 @@ pub(super) struct View {
     rates: HashMap<&'static str, f64>,
     growth: HashMap<String, f64>,
     /// Jobs done in each second, newest last.
-    done: VecDeque<u64>,
-    tab: Tab,
+    pub(super) done: VecDeque<u64>,
+    pub(super) tab: Tab,
     /// Which of the orders.
     order: usize,
     /// The name of the row that is chosen.
     chosen: Option<String>,
     /// What went wrong last.
-    message: String,
+    pub(super) message: String,
 }
 
 impl View {
@@ -225,20 +225,8 @@ impl View {
         self.growth.get(queue).copied().unwrap_or_default()
     }
 
-    pub(super) fn done(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + '_ {
-        self.done.iter().copied()
-    }
-
-    pub(super) const fn tab(&self) -> Tab {
-        self.tab
-    }
-
     pub(super) fn order(&self) -> &'static str {
         ORDERS.get(self.order).map_or("", |(name, _)| name)
-    }
-
-    pub(super) fn message(&self) -> &str {
-        &self.message
     }
 }
 
@@ -274,13 +262,13 @@ pub(super) mod tests {
     fn rates_are_differences() {
         let (mut view, begun) = (View::default(), Instant::now());
         view.update(seen(begun, 0, 100, [1, 2, 3]));
-        assert_eq!((view.rate("succeeded"), view.done().len()), (0.0, 0), "one look has no rate");
+        assert_eq!((view.rate("succeeded"), view.done.len()), (0.0, 0), "one look has no rate");
         view.update(seen(begun, 2, 300, [1, 2, 13]));
         assert_eq!(["pushed", "succeeded", "failed"].map(|name| view.rate(name)), [200.0, 100.0, 0.0]);
         assert_eq!((view.growth("c"), view.growth("a"), view.growth("unknown")), (5.0, 0.0, 0.0));
         view.update(seen(begun, 3, 0, [1, 2, 3]));
         assert_eq!(view.rate("succeeded"), 0.0, "another daemon's counters are lower");
-        assert_eq!(view.done().collect::<Vec<_>>(), [100, 0]);
+        assert_eq!(view.done, [100, 0]);
     }
 
     #[test]
