@@ -22,7 +22,9 @@ view! {
             lease.worker = lease.worker.take().or_else(|| Name::of(&holder.worker));
         }
         let (body, body_base64) = body(job.body());
+        let result = extra.and_then(|extra| extra.result.as_deref());
         let fits = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ].into_iter();
+        let unfit = fits.filter(|it| job.unfit.has(*it));
     } {
         #[serde(flatten)]
         job: Job = row,
@@ -45,11 +47,11 @@ view! {
         /// What its worker last reported.
         progress: Option<Progress> = extra.and_then(|extra| extra.progress.as_ref()).map(Progress::of),
         /// The result of a done job, if it is UTF-8.
-        result: Option<String> = extra.and_then(|extra| extra.result.as_deref()).and_then(|it| String::from_utf8(it.to_vec()).ok()),
+        result: Option<String> = result.and_then(|it| String::from_utf8(it.to_vec()).ok()),
         /// Whether it lives only as long as a client waits for it.
         foreground: bool = !job.durable,
         /// Protocols whose workers cannot take it because it has no form there.
-        unconvertible_for: Vec<&'static str> = fits.filter(|it| job.unfit.has(*it)).map(|it| app.protocol_name(it)).collect(),
+        unconvertible_for: Vec<&'static str> = unfit.map(|it| app.protocol_name(it)).collect(),
         /// The trace that its producer has named (W3C Trace Context), of a job of Faktory's.
         traceparent: Option<String> = traceparent(job.protocol, job.body()),
     }
@@ -79,9 +81,10 @@ view! {
         text: String = std::iter::once(sentence).chain(misfits).collect::<Vec<_>>().join("; "),
         /// Jobs that hold the slots of the queue's throttle, if it is throttled.
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        held_by: Vec<u64> = match why {
-            Why::Throttled { holders } => holders.into_iter().map(|job| job.0).collect(),
-            Why::Leased(_) | Why::NotReady | Why::Paused { .. } | Why::Unserved { .. } | Why::Behind { .. } => Vec::new(),
+        held_by: Vec<u64> = if let Why::Throttled { holders } = why {
+            holders.into_iter().map(|job| job.0).collect()
+        } else {
+            Vec::new()
         },
     }
 }

@@ -72,7 +72,6 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(of_role(working(), Role::Operate, demand))
         .merge(of_role(operating(), Role::Operate, demand_and_record))
         .merge(of_role(administering(), Role::Admin, demand_and_record))
-        .merge(of_role(exporting(), Role::Admin, demand_and_record))
 }
 
 /// Handlers by the module of their subject.
@@ -122,7 +121,7 @@ fn operating() -> OpenApiRouter<Arc<App>> {
     }
 }
 
-/// Loses something.
+/// Loses something, or shows everything at once, the bodies of all jobs included.
 fn administering() -> OpenApiRouter<Arc<App>> {
     handlers! {
         control: drain, reload;
@@ -132,12 +131,6 @@ fn administering() -> OpenApiRouter<Arc<App>> {
         bulk: delete, cancel;
         schedules: remove;
         connections: close;
-    }
-}
-
-/// Shows everything at once, the bodies of all jobs included.
-fn exporting() -> OpenApiRouter<Arc<App>> {
-    handlers! {
         export: export;
     }
 }

@@ -82,16 +82,11 @@ pub(super) async fn push(
         return Err(Problem::bad_request("a queue must have a name"));
     }
     let job = terms.job(queue, body, app.now())?;
-    let Reply::Pushed { job, how, .. } = app.ask(JobCommand::Push(Box::new(job))).await? else {
+    let Reply::Pushed { job, how: Pushed::New, .. } = app.ask(JobCommand::Push(Box::new(job))).await? else {
         return Err(Problem::unexpected());
     };
-    match how {
-        Pushed::New => {
-            let location = [(header::LOCATION, format!("/api/v1/jobs/{}", job.0))];
-            Ok((StatusCode::CREATED, location, Json(PushedJob { id: job.0 })).into_response())
-        }
-        Pushed::Attached | Pushed::Kept => Err(Problem::unexpected()),
-    }
+    let location = [(header::LOCATION, format!("/api/v1/jobs/{}", job.0))];
+    Ok((StatusCode::CREATED, location, Json(PushedJob { id: job.0 })).into_response())
 }
 
 impl Terms {

@@ -37,7 +37,10 @@ view! {
             Recurrence::Every { interval_ms } => format!("@every {}", Period::from_ms(*interval_ms)),
         },
         /// When it runs next; null if it does not.
-        next_at: Option<String> = if kept.recurrence.by_wall() { moment_text(kept.next_at) } else { now.text(kept.next_at) },
+        next_at: Option<String> = match kept.recurrence.by_wall() {
+            true => moment_text(kept.next_at),
+            false => now.text(kept.next_at),
+        },
         /// When it ran last; null if it has not, and at a daemon of a cluster that does not lead.
         last_run: Option<String> = kept.last.and_then(|last| moment_text(last.at)),
         /// The job of its last run. A run whose coalescing key a job holds has that job.

@@ -107,10 +107,7 @@ pub(super) async fn take(
     if app.queue(queue.0.clone()).await?.is_some_and(|row| row.kind == QueueKind::Cycle) {
         return Err(Problem::conflict("the entries of a cycle queue are lent, not taken"));
     }
-    let _place = match wait.is_zero() {
-        true => None,
-        false => Some(app.place_to_wait()?),
-    };
+    let _place = (!wait.is_zero()).then(|| app.place_to_wait()).transpose()?;
     let on_expiry = OnExpiry::Requeue;
     let lease = LeaseTerms { connection_bound: false, lease_ms: Some(lease.as_ms()), on_expiry, wish: Some(on_expiry) };
     let take = Take {

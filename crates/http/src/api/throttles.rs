@@ -26,13 +26,15 @@ view! {
         /// Its jobs that wait to be taken.
         ready: u32 = row.ready,
         /// The earliest holders of its slots; 10 at most.
-        holders: Vec<SlotHolder> = row.holders.iter().map(|(job, since, holder)| SlotHolder::of(*job, *since, holder, now)).collect(),
+        holders: Vec<SlotHolder> = row.holders.iter().map(|slot| SlotHolder::of(slot, now)).collect(),
     }
 }
 
 view! {
     /// A job that holds a slot.
-    SlotHolder(id: JobId, taken_at: Timestamp, holder: &LeaseHolder, now: Now) {
+    SlotHolder(slot: &(JobId, Timestamp, LeaseHolder), now: Now) with {
+        let (id, taken_at, holder) = slot;
+    } {
         /// The job.
         job: u64 = id.0,
         /// The name of the worker that has it, if it has given one.
@@ -40,7 +42,7 @@ view! {
         /// The address of the worker's connection, if the lease ends with the connection.
         address: Option<Box<str>> = Some(holder.address.clone()).filter(|address| !address.is_empty()),
         /// Since when.
-        since: Option<String> = now.text(taken_at),
+        since: Option<String> = now.text(*taken_at),
     }
 }
 

@@ -43,12 +43,13 @@ view! {
     /// A job.
     Job(view: &JobView, app: &App, now: Now) with {
         let job = &view.job;
+        let message_id = job.key().filter(|_| job.protocol == Protocol::EVENTMQ);
         let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
     } {
         /// Its number.
         id: u64 = job.id.0,
         /// Its producer's name for it (FWP's jid, EventMQ's message id).
-        name: Option<Name> = Name::of(job.name()).or_else(|| job.key().filter(|_| job.protocol == Protocol::EVENTMQ).and_then(Name::of)),
+        name: Option<Name> = Name::of(job.name()).or_else(|| message_id.and_then(Name::of)),
         /// Its queue.
         queue: Name = Name(view.queue.clone()),
         /// The protocol of its producer.
@@ -130,7 +131,10 @@ view! {
 
 view! {
     /// A queue.
-    Queue(row: &QueueRow, parts: &[Part], app: &App, now: Now) {
+    Queue(row: &QueueRow, parts: &[Part], app: &App, now: Now) with {
+        let waits_ms = row.oldest_ready_at.map_or(0, |at| now.wall.ms_since(at));
+        let jobs_max = by_priority(&row.jobs_max);
+    } {
         /// Its name.
         name: Name = Name(row.name.clone()),
         /// `work`: a finished job is gone. `cycle`: a repaid entry returns.
@@ -157,11 +161,11 @@ view! {
         /// When its oldest ready job became ready.
         oldest_ready_at: Option<String> = row.oldest_ready_at.and_then(moment_text),
         /// The age of its oldest ready job.
-        oldest_ready_seconds: f64 = Duration::from_millis(row.oldest_ready_at.map_or(0, |at| now.wall.ms_since(at))).as_secs_f64(),
+        oldest_ready_seconds: f64 = Duration::from_millis(waits_ms).as_secs_f64(),
         /// How many of its jobs may be worked on at once.
         throttle: Option<Throttle> = row.throttle.map(|throttle| Throttle::of(throttle, row.slots_held)),
         /// How many jobs it may hold when a job of each priority is pushed, 1 to 9; only the limited ones.
-        jobs_max: BTreeMap<u8, u32> = by_priority(&row.jobs_max).filter_map(|(value, max)| Some((value, max?))).collect(),
+        jobs_max: BTreeMap<u8, u32> = jobs_max.filter_map(|(value, max)| Some((value, max?))).collect(),
         /// The protocol whose jobs have that limit; null if the limit is for all jobs together.
         jobs_max_protocol: Option<&'static str> = row.jobs_max_of.map(|protocol| app.protocol_name(protocol)),
     }

@@ -21,7 +21,8 @@ view! {
         let about = String::from_utf8_lossy(&row.about);
         let mut lines = about.lines();
         let mut line = || lines.next().filter(|line| !line.is_empty());
-        let (host, pid, labels) = (line(), line(), line());
+        let (host, pid) = (line(), line());
+        let labels = line().unwrap_or_default().split(' ').filter(|it| !it.is_empty());
     } {
         /// Its name (FWP's wid).
         name: Name = Name(row.name.clone()),
@@ -38,7 +39,7 @@ view! {
         /// Its process, if it has given one.
         pid: Option<u64> = pid.and_then(|pid| pid.parse().ok()),
         /// Its labels.
-        labels: Vec<String> = labels.unwrap_or_default().split(' ').filter(|it| !it.is_empty()).map(str::to_owned).collect(),
+        labels: Vec<String> = labels.map(str::to_owned).collect(),
         /// When it last gave a sign of life.
         beat_at: Option<String> = now.text(row.beat_at),
         /// The memory that its process uses, in bytes, if it is known (FWP's `rss_kb`).

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 
 use super::shell::{Shell, page};
@@ -68,9 +68,8 @@ pub(super) async fn log_in(shell: Shell, State(app): State<Arc<App>>, request: R
     match logins.begin(Credentials::of_person(name.clone(), password), peer.ip).await {
         Ok((identity, token)) => {
             record(&app, &identity, &peer, "POST /login");
-            let mut response = to_path(&shell.prefix, to);
-            set_cookie(&mut response, &token.cookie(&cookie, &shell.prefix, is_secure));
-            Ok(response)
+            let cookie = [(header::SET_COOKIE, token.cookie(&cookie, &shell.prefix, is_secure))];
+            Ok((cookie, to_path(&shell.prefix, to)).into_response())
         }
         Err(Problem { status, code, detail }) => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -91,22 +90,14 @@ pub(super) async fn log_out(shell: Shell, State(app): State<Arc<App>>, request: 
         }
         logins.end(&token);
     }
-    let mut response = to_path(&shell.prefix, LOGIN);
-    set_cookie(&mut response, &Token::no_cookie(&cookie, &shell.prefix));
-    response
+    let cookie = [(header::SET_COOKIE, Token::no_cookie(&cookie, &shell.prefix))];
+    (cookie, to_path(&shell.prefix, LOGIN)).into_response()
 }
 
 impl Form {
     fn of(shell: Shell, to: &str, name: &str, refusal: Option<String>) -> Outcome<Html<String>> {
         let shell = Shell { is_inside: false, ..shell };
         page(&Self { shell, to: to.to_owned(), name: name.to_owned(), refusal })
-    }
-}
-
-fn set_cookie(response: &mut Response, cookie: &str) {
-    // A cookie is made of plain characters.
-    if let Ok(cookie) = HeaderValue::from_str(cookie) {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
 }
 
