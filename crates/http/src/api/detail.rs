@@ -23,8 +23,7 @@ view! {
         }
         let (body, body_base64) = body(job.body());
         let result = extra.and_then(|extra| extra.result.as_deref());
-        let fits = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ].into_iter();
-        let unfit = fits.filter(|it| job.unfit.has(*it));
+        let unfit = Protocol::sharing().filter(|it| job.unfit.has(*it));
     } {
         #[serde(flatten)]
         job: Job = row,

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use windlass_engine::{ProtocolStats, Stats, Totals};
+use windlass_server::Role;
 use windlass_server::client::Readiness;
 
 use super::control::Drain;

@@ -11,7 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use windlass_engine::{Histogram, Protocol, Timestamp, Totals};
-use windlass_server::cluster::Role;
+use windlass_server::Role;
 use windlass_server::figures::Snapshot;
 
 use super::daemon;

@@ -59,8 +59,6 @@ struct Shown {
 /// How long the search for the first row goes on.
 const SEARCH_MAX: Duration = Duration::from_secs(1);
 
-const PROTOCOLS: [&str; 5] = ["faktory", "gearman", "eventmq", "spiderq", "http"];
-
 pub(super) async fn list(
     shell: Shell,
     State(app): State<Arc<App>>,
