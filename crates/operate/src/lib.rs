@@ -48,6 +48,7 @@ pub fn run(command: &Operate, data_dir: DataDir) -> Result<(), Failure> {
 }
 
 impl Operator<'_> {
+    #[cfg_attr(not(feature = "top"), expect(unused_variables, reason = "only top connects again"))]
     async fn run(&mut self, command: &Command, data_dir: DataDir) -> Result<(), Failure> {
         match command {
             #[cfg(feature = "top")]
