@@ -15,7 +15,9 @@ use windlass_engine::{NewJob, Timestamp};
 use windlass_faktory::session::{Settings as Faktory, Standing};
 use windlass_gearman::session::Settings as Gearman;
 use windlass_gearman::wire::{Priority, Submission};
-use windlass_server::import::{self, Importer, Line, Origins, Ranks};
+use windlass_migrate::intake::{self, Importer, Line, Origins, Ranks};
+use windlass_migrate::{Configured, snapshot};
+use windlass_spiderq::config::Configured as Spiderqs;
 use windlass_spiderq::session::Settings as Spiderq;
 use windlass_store::Record;
 
@@ -23,8 +25,6 @@ use crate::config::Config;
 
 #[path = "../../crates/cli/src/config/mod.rs"]
 mod config;
-#[path = "../../crates/cli/src/import/spiderq_snapshot/snapshot.rs"]
-mod snapshot;
 
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
@@ -45,28 +45,33 @@ enum Stands {
     Reserved,
 }
 
-static CONFIG: LazyLock<Config> = LazyLock::new(Config::default);
+static CONFIGURED: LazyLock<Configured> = LazyLock::new(|| {
+    let config = Config::default();
+    let server = config.for_server();
+    let Config { faktory, gearman, spiderq, zmtp, .. } = config;
+    Configured { server, faktory, gearman, spiderq: Spiderqs { spiderq, zmtp } }
+});
 static FAKTORY: LazyLock<Faktory> = LazyLock::new(|| {
-    CONFIG.daemon(&CONFIG.faktory).and_then(|it| CONFIG.faktory.settings(&it)).expect("no file is named")
+    CONFIGURED.daemon(&CONFIGURED.faktory).and_then(|it| CONFIGURED.faktory.settings(&it)).expect("no file is named")
 });
 static GEARMAN: LazyLock<Gearman> = LazyLock::new(|| {
-    CONFIG.daemon(&CONFIG.gearman).and_then(|it| CONFIG.gearman.settings(&it)).expect("no prefix is set")
+    CONFIGURED.daemon(&CONFIGURED.gearman).and_then(|it| CONFIGURED.gearman.settings(&it)).expect("no prefix is set")
 });
 static SPIDERQ: LazyLock<Spiderq> = LazyLock::new(|| {
-    let spiderq = CONFIG.spiderq();
-    CONFIG.daemon(&spiderq).and_then(|it| spiderq.settings(None, &it)).expect("one is served")
+    let spiderq = &CONFIGURED.spiderq;
+    CONFIGURED.daemon(spiderq).and_then(|it| spiderq.settings(None, &it)).expect("one is served")
 });
 
-static ORIGINS: LazyLock<Origins> = LazyLock::new(|| CONFIG.origins());
+static ORIGINS: LazyLock<Origins> = LazyLock::new(|| CONFIGURED.origins());
 
 fuzz_target!(|input: Input<'_>| {
-    let mut importer = Importer::rehearse(&CONFIG.for_server());
+    let mut importer = Importer::rehearse(&CONFIGURED.server);
     match input {
         Input::Jsonl(text) => jsonl(text, &mut importer),
         Input::Records(bytes) => jsonl(&lines(bytes), &mut importer),
         Input::Faktory(jobs) => {
             let jobs = jobs.into_iter().filter_map(|(text, stands, at)| {
-                FAKTORY.adopt(import::now(), text, standing(stands, Timestamp(at))).ok()
+                FAKTORY.adopt(intake::now(), text, standing(stands, Timestamp(at))).ok()
             });
             take(jobs, &mut importer);
         }

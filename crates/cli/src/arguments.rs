@@ -8,11 +8,11 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use windlass_bench::Alone;
 use windlass_http::Role;
+#[cfg(feature = "migrate")]
+use windlass_migrate::{Bridge, Import};
 use windlass_operate::{Check, Export, Operate};
 
-use crate::import::Import;
 use crate::settings::Settings;
-use crate::transfer::Bridge;
 
 const AFTER_HELP: &str = "\
 First questions:
@@ -272,9 +272,11 @@ pub(crate) enum Command {
     Operate(Box<Operate>),
     /// Import jobs from another server or from an export, while neither that server nor the daemon runs (schedules of
     /// EventMQ: while the daemon runs).
+    #[cfg(feature = "migrate")]
     #[command(subcommand)]
     Import(Import),
     /// Work another broker empty into the running daemon, in its own protocol, while producers still feed it.
+    #[cfg(feature = "migrate")]
     Bridge(Box<Bridge>),
 }
 

@@ -17,7 +17,7 @@ use crate::call::Call;
 use crate::config::{Config, DEFAULTS};
 use crate::explain::explain;
 use crate::settings::{Settings, resolve};
-use crate::{faktory, gearmand, import, logins, manual};
+use crate::{faktory, gearmand, logins, manual};
 
 /// Returns the exit code.
 pub(crate) fn run(command: Command) -> Result<u8, Failure> {
@@ -35,7 +35,11 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Explain { code } => print(&explain(code.as_deref())?),
         Command::Completions { shell } => print_bytes(&manual::completions(grammar(), shell)),
         Command::Man { directory } => manual::write(grammar(), &directory),
-        Command::Import(import) => import::run(&import),
+        #[cfg(feature = "migrate")]
+        Command::Import(import) => {
+            windlass_migrate::run(&import, &|settings| Ok(resolve(settings, env::vars_os())?.for_import()))
+        }
+        #[cfg(feature = "migrate")]
         Command::Bridge(bridge) => bridge.run(),
         Command::Bench(load) => bench(&load),
         Command::Password(login) => logins::password(&login),

@@ -150,7 +150,7 @@ mod tests {
     /// So has each state of a job that is a reason not to run, and each reason of its own.
     #[test]
     fn every_reason_has_an_explanation() {
-        let source = include_str!("../../http/src/api/why.rs");
+        let source = include_str!("../../http/src/api/detail.rs");
         let listed = source.lines().find(|line| line.contains("`leased`, ")).unwrap();
         let reasons: Vec<&str> = listed.split('`').skip(1).step_by(2).collect();
         assert!(reasons.len() > 8, "{listed}");

@@ -7,12 +7,10 @@ mod config;
 mod explain;
 mod faktory;
 mod gearmand;
-mod import;
 mod logins;
 mod manual;
 mod plan;
 mod settings;
-mod transfer;
 mod world;
 
 use std::io::{self, Write as _};

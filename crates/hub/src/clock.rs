@@ -103,6 +103,7 @@ thread_local! {
 
 /// Reads all clocks. A thread's readings in the same millisecond are one: a busy daemon reads the clocks a hundred
 /// times in it.
+#[must_use]
 pub fn read() -> Reading {
     let since_boot_ms = since_boot_ms();
     if let Some((at, reading)) = LATEST.get()
@@ -124,6 +125,7 @@ pub fn now() -> Timestamp {
 }
 
 /// Now, by the wall clock, in milliseconds since the epoch. A clock set before 1970 reads as 1970.
+#[must_use]
 pub fn wall() -> Timestamp {
     Timestamp(u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX))
 }

@@ -106,7 +106,11 @@ pub(crate) fn try_open(config: &Config) -> Result<Opened, OpenError> {
 }
 
 /// Opens the store. If another process has it, waits for `server.in_use_timeout`.
-pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
+///
+/// # Errors
+///
+/// [`Failure::Data`]: another process has the store, it is damaged, or access is denied.
+pub fn open(config: &Config) -> Result<Opened, Failure> {
     if config.remote.is_some() {
         make_directory(&config.data_dir)?;
     }
@@ -120,7 +124,11 @@ fn open_now(config: &Config) -> Result<Opened, Failure> {
 
 /// Holds the data directory to restore an export in it. `None` if it has a store, or had one, and for a database: there
 /// the jobs of an export are imported.
-pub(crate) fn restore(config: &Config) -> Result<Option<Restore>, Failure> {
+///
+/// # Errors
+///
+/// [`Failure::Data`]: another process has the directory, or access is denied.
+pub fn restore(config: &Config) -> Result<Option<Restore>, Failure> {
     if config.remote.is_some() {
         return Ok(None);
     }
@@ -178,7 +186,8 @@ pub(crate) fn read(config: &Config) -> Result<Salvage, Failure> {
 }
 
 /// This daemon, now.
-pub(crate) fn about() -> About<'static> {
+#[must_use]
+pub fn about() -> About<'static> {
     About { daemon: env!("CARGO_PKG_VERSION"), written_at: clock::wall() }
 }
 

@@ -10,8 +10,6 @@
 //! `tls` (sockets) · `control` (signals) and `describe` (the report on SIGTTIN) · [`client`] and [`door`] (parts of the
 //! daemon that are no connections of protocols) · [`config`].
 //!
-//! [`import`] stands apart: it takes jobs over while no daemon runs.
-//!
 //! # Invariants
 //!
 //! * A thread holds the hub's lock for one visit. Under the lock it does no I/O and encodes nothing for peers.
@@ -35,7 +33,6 @@ mod engine_room;
 pub mod export;
 mod failure;
 pub mod figures;
-pub mod import;
 pub mod logging;
 mod notify;
 mod on_dead;
@@ -53,12 +50,14 @@ mod stall_tests;
 mod throttles;
 mod warnings;
 
+pub use windlass_hub::clock;
 pub use windlass_hub::view::{Edge, Role};
 pub use windlass_net::{client, rates};
 
 pub use admission::allow_open_files;
 pub use cluster::LINK_VERSION;
-pub use data::{accept_loss, compact, look, move_store, salvage, verify};
+pub use data::{about, accept_loss, compact, look, move_store, open, restore, salvage, verify};
 pub use failure::Failure;
 pub use protocols::daemon;
+pub use random::random_seed;
 pub use run::run;

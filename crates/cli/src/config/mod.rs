@@ -19,9 +19,8 @@ use windlass_gearman::config::Gearman;
 use windlass_http::{Configured as ConfiguredHttp, Http, Metrics};
 use windlass_server::config::{self, Bridge, Cluster, Durability, Limits, Log, Postgres, Queue, Server, Store};
 use windlass_server::door::Door;
-use windlass_server::import::Origins;
 use windlass_session::Listen;
-use windlass_session::protocol::{Daemon, Protocol};
+use windlass_session::protocol::Protocol;
 use windlass_spiderq::config::Spiderq;
 use windlass_zmtp::Zmtp;
 
@@ -153,11 +152,6 @@ impl Config {
         }
     }
 
-    /// spiderq with its transport.
-    pub(crate) fn spiderq(&self) -> Spiderq {
-        Spiderq { zmtp: self.zmtp.clone(), ..self.spiderq.clone() }
-    }
-
     /// Serves everything that is served on free ports of this machine.
     pub(crate) fn use_free_ports(&mut self) {
         let lists = self.job_protocols().into_iter().flat_map(|(.., lists)| lists);
@@ -214,18 +208,12 @@ impl Config {
         }
     }
 
-    /// The protocols that imported jobs can have. A job without an origin is one of Gearman's.
-    pub(crate) fn origins(&self) -> Origins {
-        Origins { protocols: self.protocols(), default: windlass_engine::Protocol::GEARMAN }
-    }
-
-    /// What a protocol uses of the daemon under this configuration.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Senseless`]: one alias names two queues.
-    pub(crate) fn daemon(&self, protocol: &dyn Protocol) -> Result<Daemon, Error> {
-        windlass_server::daemon(&self.for_server(), protocol.name())
+    /// What an import uses.
+    #[cfg(feature = "migrate")]
+    pub(crate) fn for_import(&self) -> windlass_migrate::Configured {
+        let Self { faktory, gearman, spiderq, zmtp, .. } = self.clone();
+        let spiderq = Spiderq { zmtp, ..spiderq };
+        windlass_migrate::Configured { server: self.for_server(), faktory, gearman, spiderq }
     }
 
     /// Reads a file. Checks only its form; [`Config::check`] checks the values.

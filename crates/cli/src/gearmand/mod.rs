@@ -22,7 +22,6 @@ use self::plan::{OldQueue, Plan};
 use self::process::PidFile;
 use crate::call::{Call, print, say};
 use crate::config::Config;
-use crate::import::take_over;
 use crate::plan::{Error, exit_code};
 use crate::world::World;
 
@@ -100,6 +99,24 @@ fn serve(
         }
         Ok(())
     })
+}
+
+#[cfg(feature = "sqlite")]
+fn take_over(file: &Path, table: &str, config: &Config) -> Result<(), Failure> {
+    windlass_migrate::take_over(file, table, &config.for_import())
+}
+
+/// This program has no part that could read gearmand's queue.
+///
+/// # Errors
+/// [`Failure::Source`], if there is one.
+#[cfg(not(feature = "sqlite"))]
+fn take_over(file: &Path, _table: &str, _config: &Config) -> Result<(), Failure> {
+    if !file.exists() {
+        return Ok(());
+    }
+    let reason = "this program is built without SQLite (feature `sqlite`), and cannot take over the jobs in it";
+    Err(Failure::Source { file: file.to_owned(), reason: reason.to_owned() })
 }
 
 /// Like gearmand, starts without its log file if the file cannot be opened.

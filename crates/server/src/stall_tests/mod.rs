@@ -10,6 +10,9 @@
 //! Reading order: this file (which scenes, and that every event has one) · `wire` (what `stall` and `resume` do) ·
 //! `daemon` · `events`.
 
+#[path = "../../../spiderq/tests/spiderq/client.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod client;
 mod daemon;
 #[path = "../../../eventmq/tests/eventmq/speech.rs"]
 #[allow(dead_code, reason = "transcripts in memory need all of it")]

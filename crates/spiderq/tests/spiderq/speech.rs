@@ -1,6 +1,6 @@
 //! spiderq's vocabulary in transcripts.
 
-use crate::client;
+use super::client;
 use bytes::{Bytes, BytesMut};
 use windlass_spiderq::wire::{Dialect, Mode, Patience, Reply, Request, Status};
 use windlass_testkit::transcript::{Said, Speech, Spoken};

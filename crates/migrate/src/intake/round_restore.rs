@@ -9,7 +9,6 @@ use windlass_testkit::store::Fingerprint;
 
 use super::round::{CLIENT, any_command, config, export, lines, read};
 use super::*;
-use crate::data;
 
 /// Steps of a life before an export. Nearly all commands change something.
 const STEPS: u64 = 150;
@@ -28,8 +27,8 @@ struct Live {
 
 impl Live {
     fn new(config: &Config, seed: u64) -> Self {
-        let Opened { log, checkpointer, recovered, guard } = data::open(config).unwrap();
-        let mut context = Context::new(clock::now(), seed);
+        let Opened { log, checkpointer, recovered, guard } = windlass_server::open(config).unwrap();
+        let mut context = Context::new(clock::read().now, seed);
         context.clock = Clock::skewed([0, 77_000, -77_000][usize::try_from(seed % 3).unwrap()]);
         let (engine, journal) = (recovered.engine, recovered.journal);
         let durable = Fingerprint::of(&engine);
@@ -95,7 +94,7 @@ fn restore(config: &Config, lines: &[Vec<u8>]) {
 
 /// The fingerprint of a directory, as the next daemon sees it.
 fn print(config: &Config) -> Fingerprint {
-    let engine = data::open(config).unwrap().recovered.engine;
+    let engine = windlass_server::open(config).unwrap().recovered.engine;
     engine.check();
     Fingerprint::of(&engine)
 }
@@ -111,7 +110,7 @@ fn an_export_of_a_busy_daemon_restores_the_engine_of_its_commit() {
         let (picture, before) = (live.checkpointer.picture().unwrap(), live.durable.clone());
         seen.extend(live.engine.jobs().filter(|job| job.durable).map(|job| format!("{:?}", job.state.kind())));
         let mut meanwhile = Meanwhile { live: &mut live, lines: Vec::new() };
-        let exported = picture.export(data::about(), &mut meanwhile).unwrap();
+        let exported = picture.export(windlass_server::about(), &mut meanwhile).unwrap();
         let lines = lines(&meanwhile.lines);
         let heading = read(&lines[0]).unwrap();
         assert_eq!(heading, Line::Heading(Heading { version: 1, commit: picture.commit(), whole: true }));

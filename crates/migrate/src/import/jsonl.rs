@@ -7,17 +7,15 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _, Seek as _, Write};
 use std::path::{Path, PathBuf};
 
+use crate::intake::{Adopted, Completeness, Importer, Line, Origins, Outcome, Ranks, Restorer, Source, Survey};
 use clap::Args;
 use sha2::{Digest, Sha256};
 use windlass_server::Failure;
-use windlass_server::import::{
-    Adopted, Completeness, Importer, Line, Origins, Outcome, Ranks, Restorer, Source, Survey,
-};
 
-use super::options::{Options, configure, output, print};
+use super::options::{Configure, Options, configured, output, print};
 use super::report::{cannot_say, outcome, write_before};
-use crate::config::Config;
-use crate::settings::Settings;
+use crate::Configured;
+use windlass_operate::Settings;
 
 const HELP: &str = "\
 FILE is the output of `windlass export` or `windlass salvage`, or some of its
@@ -65,7 +63,7 @@ const UNREADABLE_MAX: u64 = 1_000;
 /// Import the output of `windlass export` or `windlass salvage`, or jobs of your own, one line of JSON each.
 #[derive(Debug, Args)]
 #[command(after_help = HELP, mut_arg("again", |it| it.help("Import lines again that an earlier import took")))]
-pub(crate) struct Jsonl {
+pub struct Jsonl {
     /// The output of `windlass export` or `windlass salvage`; - is standard input.
     #[arg(value_name = "FILE")]
     lines: PathBuf,
@@ -79,8 +77,8 @@ pub(crate) struct Jsonl {
 }
 
 impl Jsonl {
-    pub(super) fn run(&self) -> Result<(), Failure> {
-        let config = configure(&self.settings)?;
+    pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
+        let config = configured(configure, &self.settings)?;
         let mut lines = Lines::open(&self.lines, longest(&config), config.origins())?;
         let Surveyed { digest, ranks, completeness } = lines.survey()?;
         if let (Completeness::Broken(why), false) = (&completeness, self.incomplete) {
@@ -90,7 +88,7 @@ impl Jsonl {
         let is_whole = matches!(completeness, Completeness::Whole(_));
         if is_whole
             && !self.options.dry_run
-            && let Some(restorer) = Restorer::begin(&config.for_server(), &source)?
+            && let Some(restorer) = Restorer::begin(&config.server, &source)?
         {
             return self.restore(&mut lines, restorer);
         }
@@ -123,8 +121,8 @@ impl Jsonl {
 }
 
 /// The maximum length of a line: the largest message as a body and as a result, in base64, and room for the rest.
-fn longest(config: &Config) -> u64 {
-    let messages = config.for_server().protocols.into_iter().map(|protocol| protocol.message_bytes_max().0);
+fn longest(config: &Configured) -> u64 {
+    let messages = config.server.protocols.iter().map(|protocol| protocol.message_bytes_max().0);
     messages.max().unwrap_or(0).saturating_mul(4).saturating_add(1 << 20)
 }
 
@@ -351,7 +349,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lines");
         std::fs::write(&path, [b"one\n\n  \nfour\r\n", [b'x'; 300].as_slice(), b"\n\xff\0\nlast"].concat()).unwrap();
-        let mut lines = Lines::open(&path, 100, Config::default().origins()).unwrap();
+        let mut lines = Lines::open(&path, 100, crate::fixture::configured(Path::new("")).origins()).unwrap();
         for _ in 0..2 {
             let mut seen = Vec::new();
             let mut see = |number, line: Option<&[u8]>| {

@@ -9,12 +9,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::intake::{self, Importer};
 use windlass_server::Failure;
-use windlass_server::import::{self, Importer};
 
 use super::gearmand_report::Report;
 use super::gearmand_sqlite::{Queue, holder, take_all, unusable};
-use crate::config::Config;
+use crate::Configured;
 
 /// How often to check whether the old gearmand has closed the file.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ const LINES_MAX: u32 = 100;
 /// # Errors
 /// The file is not a queue of gearmand, its folder does not exist, a process has it open, or the data directory cannot
 /// be written to.
-pub(crate) fn take_over(file: &Path, table: &str, config: &Config) -> Result<(), Failure> {
+pub fn take_over(file: &Path, table: &str, config: &Configured) -> Result<(), Failure> {
     let shown = file.display();
     if !file.exists() {
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -38,7 +38,7 @@ pub(crate) fn take_over(file: &Path, table: &str, config: &Config) -> Result<(),
         tracing::info!(file = %shown, "there is no such queue of gearmand's: nothing is taken over");
         return Ok(());
     }
-    wait_for(file, config.server.in_use_timeout.into())?;
+    wait_for(file, config.server.server.in_use_timeout.into())?;
     let Some(queue) = Queue::find(file, table)? else {
         tracing::warn!(file = %shown, table, "there is no such table of gearmand's: nothing is taken over");
         return Ok(());
@@ -48,12 +48,12 @@ pub(crate) fn take_over(file: &Path, table: &str, config: &Config) -> Result<(),
         tracing::info!(file = %shown, "gearmand's queue is empty: nothing is taken over");
         return Ok(());
     }
-    if import::was_taken(&config.for_server(), &source, rows) {
+    if intake::was_taken(&config.server, &source, rows) {
         tracing::info!(file = %shown, rows, "gearmand's queue was taken over before");
         return Ok(());
     }
     let gearman = config.gearman.settings(&config.daemon(&config.gearman)?)?;
-    let importer = Importer::open(&config.for_server(), &source, false)?;
+    let importer = Importer::open(&config.server, &source, false)?;
     let mut out = LineWriter::new(Lines { told: 0 });
     let Report { rows, taken, later, known, before, left, .. } = take_all(&queue, &gearman, importer, &mut out)?;
     tracing::info!(file = %shown, rows, taken, later, known, before, left, "gearmand's queue is taken over");

@@ -5,7 +5,7 @@ use windlass_engine::{Clock, Context, Engine, Job, JobId, JobState};
 
 use super::round::{config, contents, export, half_done_batch, lines, live, run, source, take};
 use super::*;
-use crate::config::fixture;
+use crate::fixture;
 
 #[test]
 fn a_resumed_import_knows_the_jobs_that_were_there_before_it() {
@@ -21,7 +21,7 @@ fn a_resumed_import_knows_the_jobs_that_were_there_before_it() {
 
 #[test]
 fn an_import_reads_the_clock_of_the_engine() {
-    let mut importer = Importer::rehearse(&fixture::config(""));
+    let mut importer = Importer::rehearse(&fixture::config(Path::new("")));
     importer.context.clock = Clock::skewed(-5000);
     assert_eq!(importer.ahead_ms(), 5000);
 }

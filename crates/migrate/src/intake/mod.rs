@@ -40,12 +40,11 @@ pub use self::complete::{Completeness, Survey};
 pub use self::jsonl::{Ending, Heading, Line, LineError, Origins, Ranks};
 use self::record::Record;
 pub use self::restore::Restorer;
-use crate::config::Config;
-use crate::data;
-use crate::failure::Failure;
-use crate::progress::Counter;
-use crate::random::random_seed;
-use windlass_hub::clock;
+use windlass_server::Failure;
+use windlass_server::clock;
+use windlass_server::config::Config;
+use windlass_server::progress::Counter;
+use windlass_server::random_seed;
 
 /// Jobs and bytes in one batch: as much as an interrupted import may repeat.
 const BATCH_JOBS: u64 = 1_000;
@@ -111,7 +110,7 @@ impl Importer {
     ///
     /// [`Failure::Data`]: a daemon uses the directory, it is damaged, or access is denied.
     pub fn open(config: &Config, source: &Source, again: bool) -> Result<Self, Failure> {
-        let Opened { log, recovered, guard, .. } = data::open(config)?;
+        let Opened { log, recovered, guard, .. } = windlass_server::open(config)?;
         let mut record =
             Record::open(&config.data_dir, source, again).map_err(|why| Failure::data(&config.data_dir, why))?;
         let first = *record.first.get_or_insert(recovered.engine.meta().next_job);
@@ -306,10 +305,10 @@ mod tests {
     use windlass_engine::{Capacity, Clash, KeyUntil, Protocol, Unique};
 
     use super::*;
-    use crate::config::fixture;
+    use crate::fixture;
 
     fn config(dir: &Path) -> Config {
-        Config { data_dir: dir.join("data"), ..fixture::config("") }
+        fixture::config(&dir.join("data"))
     }
 
     fn source() -> Source {
@@ -323,7 +322,7 @@ mod tests {
     }
 
     fn jobs(config: &Config) -> usize {
-        data::open(config).unwrap().recovered.engine.job_count()
+        windlass_server::open(config).unwrap().recovered.engine.job_count()
     }
 
     #[test]
@@ -410,7 +409,7 @@ mod tests {
         }
         importer.flush().unwrap();
         drop(importer);
-        let engine = data::open(&config).unwrap().recovered.engine;
+        let engine = windlass_server::open(&config).unwrap().recovered.engine;
         let mut queues: Vec<_> =
             engine.queues().map(|it| (it.image().name.clone(), !it.image().paused.is_empty())).collect();
         queues.sort();

@@ -13,12 +13,16 @@ mod gearmand_sqlite;
 mod jsonl;
 mod options;
 mod report;
+pub mod snapshot;
 mod spiderq_snapshot;
 #[cfg(feature = "sqlite")]
 mod take_over;
 
 use clap::Subcommand;
+use windlass_operate::Settings;
 use windlass_server::Failure;
+
+use crate::Configured;
 
 use self::eventmq_redis::EventmqRedis;
 use self::faktory_redis::FaktoryRedis;
@@ -27,11 +31,11 @@ use self::gearmand_sqlite::GearmandSqlite;
 use self::jsonl::Jsonl;
 use self::spiderq_snapshot::SpiderqSnapshot;
 #[cfg(feature = "sqlite")]
-pub(crate) use self::take_over::take_over;
+pub use self::take_over::take_over;
 
 /// The sources of an import.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Import {
+pub enum Import {
     /// The schedules in the Redis of EventMQ's scheduler, into a running daemon.
     EventmqRedis(EventmqRedis),
     /// All jobs in a Faktory's Redis.
@@ -45,26 +49,19 @@ pub(crate) enum Import {
     SpiderqSnapshot(SpiderqSnapshot),
 }
 
-pub(crate) fn run(import: &Import) -> Result<(), Failure> {
-    match import {
-        Import::EventmqRedis(import) => import.run(),
-        Import::FaktoryRedis(import) => import.run(),
-        #[cfg(feature = "sqlite")]
-        Import::GearmandSqlite(import) => import.run(),
-        Import::Jsonl(import) => import.run(),
-        Import::SpiderqSnapshot(import) => import.run(),
-    }
-}
-
-/// This program has no part that could read gearmand's queue.
+/// Runs an import. `configure` makes the configuration of its options.
 ///
 /// # Errors
-/// [`Failure::Source`], if there is one.
-#[cfg(not(feature = "sqlite"))]
-pub(crate) fn take_over(file: &std::path::Path, _table: &str, _config: &crate::config::Config) -> Result<(), Failure> {
-    if !file.exists() {
-        return Ok(());
+///
+/// [`Failure::Incomplete`], if something is left; others, if the source, the configuration or the data directory is of
+/// no use.
+pub fn run(import: &Import, configure: &dyn Fn(&Settings) -> Result<Configured, Failure>) -> Result<(), Failure> {
+    match import {
+        Import::EventmqRedis(import) => import.run(),
+        Import::FaktoryRedis(import) => import.run(configure),
+        #[cfg(feature = "sqlite")]
+        Import::GearmandSqlite(import) => import.run(configure),
+        Import::Jsonl(import) => import.run(configure),
+        Import::SpiderqSnapshot(import) => import.run(configure),
     }
-    let reason = "this program is built without SQLite (feature `sqlite`), and cannot take over the jobs in it";
-    Err(Failure::Source { file: file.to_owned(), reason: reason.to_owned() })
 }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use crate::intake::{Importer, Outcome, Source};
 use bytes::Bytes;
 use clap::Args;
 use rusqlite::types::ValueRef;
@@ -25,12 +26,11 @@ use windlass_engine::NewJob;
 use windlass_gearman::session::Settings as Gearman;
 use windlass_gearman::wire::{Priority, Submission, UNIQUE_BYTES_MAX};
 use windlass_server::Failure;
-use windlass_server::import::{Importer, Outcome, Source};
 
 use super::gearmand_report::Report;
-use super::options::{Options, configure, output, print};
+use super::options::{Configure, Options, configured, output, print};
 use super::report::cannot_say;
-use crate::settings::Settings;
+use windlass_operate::Settings;
 
 const HELP: &str = "\
 Stop gearmand first: a job it still holds would run twice. FILE is only read;
@@ -59,7 +59,7 @@ Exit codes:
 /// Import the background jobs in gearmand's SQLite queue.
 #[derive(Debug, Args)]
 #[command(after_help = HELP, mut_arg("again", |it| it.help("Import rows again that an earlier import took")))]
-pub(crate) struct GearmandSqlite {
+pub struct GearmandSqlite {
     /// The file given to gearmand's --libsqlite3-db.
     #[arg(value_name = "FILE")]
     queue: PathBuf,
@@ -73,8 +73,8 @@ pub(crate) struct GearmandSqlite {
 }
 
 impl GearmandSqlite {
-    pub(super) fn run(&self) -> Result<(), Failure> {
-        let config = configure(&self.settings)?;
+    pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
+        let config = configured(configure, &self.settings)?;
         let queue = Queue::open(&self.queue, &self.table)?;
         if let Some(pid) = holder(&self.queue).filter(|_| !self.options.dry_run) {
             return Err(self.refuse(format!("process {pid} has it open: stop gearmand first, or its jobs run twice")));

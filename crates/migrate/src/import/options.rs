@@ -1,16 +1,15 @@
 //! The options that all imports share, and their beginning and end.
 
-use std::env;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use windlass_server::import::{Importer, Source};
+use windlass_operate::Settings;
 use windlass_server::{Failure, logging};
 
 use super::report::cannot_say;
-use crate::config::Config;
-use crate::settings::{Settings, resolve};
+use crate::Configured;
+use crate::intake::{Importer, Source};
 
 /// An import names its items in the help of `--again`.
 #[derive(Debug, Args)]
@@ -23,13 +22,16 @@ pub(super) struct Options {
     again: bool,
 }
 
+/// How the binary makes the configuration of these options.
+pub(super) type Configure<'a> = &'a dyn Fn(&Settings) -> Result<Configured, Failure>;
+
 /// The configuration. From here on the store logs warnings to standard error, not to the daemon's log; an import's own
 /// output goes elsewhere.
-pub(super) fn configure(settings: &Settings) -> Result<Config, Failure> {
-    let mut config = resolve(settings, env::vars_os())?;
-    config.log.level = "warn".to_owned();
-    config.log.file = PathBuf::new();
-    logging::init(&config.log)?;
+pub(super) fn configured(configure: Configure<'_>, settings: &Settings) -> Result<Configured, Failure> {
+    let mut config = configure(settings)?;
+    config.server.log.level = "warn".to_owned();
+    config.server.log.file = PathBuf::new();
+    logging::init(&config.server.log)?;
     Ok(config)
 }
 
@@ -37,13 +39,13 @@ impl Options {
     /// Begins the import of a source, which a dry run does not ask for.
     pub(super) fn begin(
         &self,
-        config: &Config,
+        config: &Configured,
         source: impl FnOnce() -> Result<Source, Failure>,
     ) -> Result<Importer, Failure> {
         if self.dry_run {
-            Ok(Importer::rehearse(&config.for_server()))
+            Ok(Importer::rehearse(&config.server))
         } else {
-            Importer::open(&config.for_server(), &source()?, self.again)
+            Importer::open(&config.server, &source()?, self.again)
         }
     }
 }

@@ -11,20 +11,20 @@ mod resp;
 use std::env;
 use std::io::Write;
 
+use crate::intake::{self, Importer, Outcome};
 use bytes::Bytes;
 use clap::Args;
 use sha2::{Digest, Sha256};
 use windlass_engine::{NewJob, Refusal, Thing, Timestamp};
 use windlass_faktory::session::{Settings as Faktory, Standing};
 use windlass_server::Failure;
-use windlass_server::import::{self, Importer, Outcome};
 
 use self::layout::{Entry, Holds, Layout};
 use self::redis::Redis;
 use self::report::Report;
-use super::options::{Options, configure, output, print};
+use super::options::{Configure, Options, configured, output, print};
 use super::report::cannot_say;
-use crate::settings::Settings;
+use windlass_operate::Settings;
 
 const HELP: &str = "\
 ADDRESS is a URL (redis://:password@host:port/database, unix:///path), the path
@@ -64,7 +64,7 @@ Exit codes:
 /// Import the jobs in a Faktory's Redis.
 #[derive(Debug, Args)]
 #[command(after_help = HELP, mut_arg("again", |it| it.help("Import jobs again that an earlier import took")))]
-pub(crate) struct FaktoryRedis {
+pub struct FaktoryRedis {
     /// The address of Redis.
     #[arg(value_name = "ADDRESS")]
     address: String,
@@ -84,8 +84,8 @@ pub(crate) struct FaktoryRedis {
 }
 
 impl FaktoryRedis {
-    pub(super) fn run(&self) -> Result<(), Failure> {
-        let config = configure(&self.settings)?;
+    pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
+        let config = configured(configure, &self.settings)?;
         let password = env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
         let mut redis = Redis::connect(&self.address, password.as_deref())?;
         if !self.options.dry_run
@@ -100,7 +100,7 @@ impl FaktoryRedis {
         let faktory = config.faktory.settings(&config.daemon(&config.faktory)?)?;
         let layout = Layout::explore(&mut redis)?;
         let digest = digest(&layout, &mut redis)?;
-        let source = || Ok(import::Source { kind: "faktory-redis", digest: digest.clone() });
+        let source = || Ok(intake::Source { kind: "faktory-redis", digest: digest.clone() });
         let mut importer = self.options.begin(&config, source)?;
         let mut out = output();
         let mut report = Report::new(self.without_batches);
@@ -195,7 +195,7 @@ fn job(entry: &Entry<'_>, faktory: &Faktory) -> Result<NewJob, (Option<Bytes>, S
         Holds::Dead => (Standing::Dead(at), None),
         Holds::Working => (Standing::Reserved(at), None),
     };
-    let job = faktory.adopt(import::now(), &entry.text, standing).map_err(|why| (None, why.to_string()))?;
+    let job = faktory.adopt(intake::now(), &entry.text, standing).map_err(|why| (None, why.to_string()))?;
     match queue {
         Some(queue) if *queue != job.queue => {
             let why = format!("its queue field is \"{}\"", job.queue.escape_ascii());

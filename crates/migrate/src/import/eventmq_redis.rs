@@ -50,7 +50,7 @@ const SCHEDULES: &[u8] = b"interval_jobs";
 /// Import the schedules in the Redis of EventMQ's scheduler, into a running daemon.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
-pub(crate) struct EventmqRedis {
+pub struct EventmqRedis {
     /// The address of Redis.
     #[arg(value_name = "ADDRESS")]
     address: String,

@@ -17,16 +17,18 @@ use windlass_server::Failure;
 
 /// A complete file.
 #[derive(Debug)]
-pub(super) struct Snapshot {
+pub struct Snapshot {
     path: PathBuf,
     digest: Sha256,
 }
 
 /// A key and its value.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) key: Bytes,
-    pub(super) value: Bytes,
+pub struct Entry {
+    /// Its key.
+    pub key: Bytes,
+    /// Its value.
+    pub value: Bytes,
 }
 
 /// Reads one entry after another, and never past the end of the file.
@@ -58,7 +60,11 @@ enum Torn {
 
 impl Snapshot {
     /// Reads the whole file once, so that an incomplete file is refused before anything is imported.
-    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Source`]: it is not a snapshot, or cannot be read.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
         let mut snapshot = Self { path: path.to_owned(), digest: Sha256::new() };
         let mut digest = Sha256::new();
         snapshot.each(&mut |Entry { key, value }| {
@@ -73,12 +79,17 @@ impl Snapshot {
     }
 
     /// Identifies the snapshot together with the queue it goes to.
-    pub(super) fn digest(&self, queue: &[u8]) -> String {
+    #[must_use]
+    pub fn digest(&self, queue: &[u8]) -> String {
         hex::encode(self.digest.clone().chain_update(queue).finalize())
     }
 
     /// Every entry, in the order of the file.
-    pub(super) fn each(&self, each: &mut dyn FnMut(Entry) -> Result<(), Failure>) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Source`], and those of `each`.
+    pub fn each(&self, each: &mut dyn FnMut(Entry) -> Result<(), Failure>) -> Result<(), Failure> {
         let refuse = |why: &dyn Display| Failure::Source { file: self.path.clone(), reason: why.to_string() };
         let file = File::open(&self.path).map_err(|why| refuse(&why))?;
         let about = file.metadata().map_err(|why| refuse(&why))?;
@@ -140,8 +151,11 @@ impl<R: Read> Entries<R> {
 }
 
 /// Every entry of a file in memory.
-#[allow(dead_code, reason = "for tests, and for the fuzzer, which includes this file")]
-pub(super) fn entries(file: &[u8]) -> Result<Vec<Entry>, String> {
+///
+/// # Errors
+///
+/// Why the file is not a snapshot.
+pub fn entries(file: &[u8]) -> Result<Vec<Entry>, String> {
     let told = |torn: Torn| torn.to_string();
     let mut entries = Entries::new(file, file.len() as u64).map_err(told)?;
     let mut all = Vec::new();

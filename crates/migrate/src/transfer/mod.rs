@@ -93,7 +93,7 @@ Exit codes:
 /// Work another broker empty into the running daemon, in its own protocol, while producers still feed it.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Bridge {
+pub struct Bridge {
     /// The old broker: `gearman://HOST:PORT`, `faktory://[:PASSWORD@]HOST:PORT` or `eventmq://HOST:PORT`; with
     /// `+tls://` over TLS.
     #[arg(long, value_name = "URL")]
@@ -158,7 +158,7 @@ impl Bridge {
     ///
     /// [`Failure::Runtime`] for a refused password or two addresses that do not fit, [`Failure::Incomplete`] for jobs
     /// that are left.
-    pub(crate) fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let from = self.from.clone().with_password(self.from_password.as_deref())?;
         let from = from.with_tls(Files {
             ca: self.from_ca.as_deref(),

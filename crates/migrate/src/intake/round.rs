@@ -15,11 +15,11 @@ use windlass_store::{Opened, StoreConfig};
 use windlass_table_sled::SledTables;
 
 use super::*;
-use crate::config::fixture;
+use crate::fixture;
 
 /// The protocols of new jobs.
 static ORIGINS: LazyLock<Origins> =
-    LazyLock::new(|| Origins { protocols: fixture::config("").protocols, default: Protocol::GEARMAN });
+    LazyLock::new(|| Origins { protocols: fixture::config(Path::new("")).protocols, default: Protocol::GEARMAN });
 
 pub(super) fn read(line: &[u8]) -> Result<Line, LineError> {
     Line::read(line, &ORIGINS)
@@ -179,9 +179,9 @@ pub(super) fn run<C: FnOnce(&mut Context, &Engine) -> Command>(
     seed: u64,
     commands: impl Iterator<Item = C>,
 ) {
-    let Opened { mut log, recovered, .. } = data::open(config).unwrap();
+    let Opened { mut log, recovered, .. } = windlass_server::open(config).unwrap();
     let (mut engine, mut journal) = (recovered.engine, recovered.journal);
-    let mut context = Context::new(clock::now(), seed);
+    let mut context = Context::new(clock::read().now, seed);
     engine.apply(CLIENT, Tag(1), ClientCommand::Open(ClientInfo::default()), &mut context);
     for command in commands {
         let command = command(&mut context, &engine);
@@ -198,7 +198,7 @@ pub(super) fn export(dir: &Path) -> Vec<u8> {
     let found = windlass_store::salvage(&StoreConfig::new(dir, SledTables::default())).unwrap();
     assert!(found.is_whole());
     let mut lines = Vec::new();
-    found.export(data::about(), &mut lines).unwrap();
+    found.export(windlass_server::about(), &mut lines).unwrap();
     lines
 }
 
@@ -232,7 +232,7 @@ pub(super) fn source() -> Source {
 }
 
 pub(super) fn config(dir: &Path) -> Config {
-    Config { data_dir: dir.to_owned(), ..fixture::config("") }
+    fixture::config(dir)
 }
 
 /// A batch `b` of two jobs of the queue `q`, of which the first one has run and succeeded.
@@ -274,7 +274,7 @@ pub(super) struct Contents {
 }
 
 pub(super) fn contents(config: &Config) -> Contents {
-    let engine = data::open(config).unwrap().recovered.engine;
+    let engine = windlass_server::open(config).unwrap().recovered.engine;
     engine.check();
     let mut jobs: Vec<Job> = engine.jobs().cloned().collect();
     jobs.sort_by_key(|job| job.rank);

@@ -11,7 +11,7 @@ use windlass_engine::{
 
 use super::round::{config, contents, export, half_done_batch, lines, live, read, run, source, take};
 use super::*;
-use crate::config::fixture;
+use crate::fixture;
 
 fn bytes(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
@@ -188,7 +188,7 @@ fn a_batch_takes_the_jobs_that_it_counts() {
     ];
     for (case, claims, expected) in table {
         for is_resumed in [false, true] {
-            let mut importer = Importer::rehearse(&fixture::config(""));
+            let mut importer = Importer::rehearse(&fixture::config(Path::new("")));
             importer.take_line(0, batch()).unwrap();
             let taken = claims.into_iter().zip(1..).map(|((ran, is_done), number)| {
                 if is_resumed {

@@ -2,20 +2,18 @@
 //!
 //! Reading order: `snapshot` (the file) · here, the import. `windlass-spiderq` interprets an entry.
 
-mod snapshot;
-
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use crate::intake::{Importer, Outcome, Source};
 use clap::Args;
 use windlass_server::Failure;
-use windlass_server::import::{Importer, Outcome, Source};
 use windlass_spiderq::session::Settings as Spiderq;
 
-use self::snapshot::{Entry, Snapshot};
-use super::options::{Options, configure, output, print};
+use super::options::{Configure, Options, configured, output, print};
 use super::report::{cannot_say, outcome, write_before};
-use crate::settings::Settings;
+use super::snapshot::{Entry, Snapshot};
+use windlass_operate::Settings;
 
 const HELP: &str = "\
 FILE is the file `snapshot` in the directory given to spiderq's --database. Let
@@ -43,7 +41,7 @@ Exit codes:
 /// Import the keys and values in a spiderq's snapshot.
 #[derive(Debug, Args)]
 #[command(after_help = HELP, mut_arg("again", |it| it.help("Import entries again that an earlier import took")))]
-pub(crate) struct SpiderqSnapshot {
+pub struct SpiderqSnapshot {
     /// The file `snapshot` in spiderq's database directory.
     #[arg(value_name = "FILE")]
     snapshot: PathBuf,
@@ -67,10 +65,10 @@ struct Report {
 }
 
 impl SpiderqSnapshot {
-    pub(super) fn run(&self) -> Result<(), Failure> {
-        let config = configure(&self.settings)?;
-        let spiderq = config.spiderq();
-        let spiderq = spiderq.settings(self.queue.as_deref(), &config.daemon(&spiderq)?)?;
+    pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
+        let config = configured(configure, &self.settings)?;
+        let spiderq = &config.spiderq;
+        let spiderq = spiderq.settings(self.queue.as_deref(), &config.daemon(spiderq)?)?;
         let snapshot = Snapshot::open(&self.snapshot)?;
         let source = || Ok(Source { kind: "spiderq-snapshot", digest: snapshot.digest(&spiderq.queue) });
         let mut importer = self.options.begin(&config, source)?;
