@@ -8,7 +8,7 @@ use windlass_gearman::config::Gearman;
 use windlass_server::config::Config;
 use windlass_spiderq::config::Spiderq;
 
-use crate::Configured;
+use crate::configured::Configured;
 
 /// The configuration with this data directory.
 pub(crate) fn config(data_dir: &Path) -> Config {

@@ -9,7 +9,6 @@
 
 use std::collections::HashSet;
 use std::env;
-use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::Value;
@@ -19,8 +18,7 @@ use windlass_server::Failure;
 use windlass_session::cron::croniter;
 
 use super::faktory_redis::redis::{Page, Redis};
-use super::options::{output, print};
-use super::report::{cannot_say, outcome};
+use super::report::{Report, Words};
 use crate::transfer::{Place, Scheduling};
 
 const HELP: &str = "\
@@ -62,6 +60,9 @@ pub struct EventmqRedis {
     dry_run: bool,
 }
 
+const WORDS: Words =
+    Words { one: "schedule", several: "schedules", all: "schedules", known: "", of: "", reason: |why| why.to_string() };
+
 impl EventmqRedis {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let password = env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
@@ -70,18 +71,25 @@ impl EventmqRedis {
         let runtime = runtime.map_err(|why| Failure::Runtime(format!("cannot start: {why}")))?;
         let to = || runtime.block_on(Scheduling::connect(&self.to)).map_err(Failure::Runtime);
         let mut to = if self.dry_run { None } else { Some(to()?) };
-        let (mut out, mut report) = (output(), Report::default());
+        let mut report = Report::to_stdout(&WORDS, self.dry_run);
         each(&mut redis, &mut |identity, text| {
             let taken = Schedule::read(text).and_then(|schedule| {
                 schedule.check()?;
                 let sent = to.as_mut().map_or(Ok(()), |to| runtime.block_on(to.schedule(&schedule.plan())));
                 sent.map(|()| schedule.to_string())
             });
-            report.write(&mut out, identity, taken, self.dry_run).map_err(|why| cannot_say(&why))
+            report.items += 1;
+            match taken {
+                Ok(shown) => {
+                    report.taken += 1;
+                    let verb = report.taken_word;
+                    report.print(&format_args!("{verb}: {shown}"))
+                }
+                Err(why) => report.leave(&format_args!("schedule {} left: {why}", identity.escape_ascii())),
+            }
         })?;
-        let taken = if self.dry_run { "would be taken" } else { "taken" };
-        print(&mut out, |out| writeln!(out, "{} schedules: {} {taken}", report.taken + report.left, report.taken))?;
-        outcome(report.left, "schedule", "schedules")
+        report.write([], &format!("{} {}", report.taken, report.taken_word))?;
+        report.outcome()
     }
 }
 
@@ -101,33 +109,6 @@ fn each(redis: &mut Redis, each: &mut Each<'_>) -> Result<(), Failure> {
         let texts = redis.texts(&identities)?;
         for (identity, text) in identities.iter().zip(texts) {
             each(identity, text.as_deref())?;
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Report {
-    taken: u64,
-    left: u64,
-}
-
-impl Report {
-    fn write(
-        &mut self,
-        out: &mut dyn Write,
-        identity: &[u8],
-        taken: Result<String, String>,
-        dry_run: bool,
-    ) -> io::Result<()> {
-        match taken {
-            Ok(shown) => {
-                self.taken += 1;
-                writeln!(out, "{}: {shown}", if dry_run { "would be taken" } else { "taken" })
-            }
-            Err(why) => {
-                self.left += 1;
-                writeln!(out, "schedule {} left: {why}", identity.escape_ascii())
-            }
         }
     }
 }

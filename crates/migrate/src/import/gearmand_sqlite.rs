@@ -7,15 +7,16 @@
 //! Names, ids and data are bytes, whatever type SQLite reports. Priority is 0 high, 1 normal, 2 low. `when_to_run` is
 //! in seconds since 1970, 0 for at once. Empty data is NULL. An id of 64 bytes has a NUL in place of its last byte.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::intake::{Importer, Outcome, Source};
+use crate::intake::{Importer, Line, Outcome, Source};
 use bytes::Bytes;
 use clap::Args;
 use rusqlite::types::ValueRef;
@@ -27,9 +28,8 @@ use windlass_gearman::session::Settings as Gearman;
 use windlass_gearman::wire::{Priority, Submission, UNIQUE_BYTES_MAX};
 use windlass_server::Failure;
 
-use super::gearmand_report::Report;
-use super::options::{Configure, Options, configured, output, print};
-use super::report::cannot_say;
+use super::options::{Configure, Options, configured};
+use super::report::{Report, Words};
 use windlass_operate::Settings;
 
 const HELP: &str = "\
@@ -81,9 +81,13 @@ impl GearmandSqlite {
         }
         let gearman = config.gearman.settings(&config.daemon(&config.gearman)?)?;
         let importer = self.options.begin(&config, || Ok(queue.source()?.0))?;
-        let mut out = output();
-        let report = take_all(&queue, &gearman, importer, &mut out)?;
-        print(&mut out, |out| report.write(out, self.options.dry_run))?;
+        let mut report = Report::to_stdout(&WORDS, self.options.dry_run);
+        let Counts { functions, later, nameless } = take_all(&queue, &gearman, importer, &mut report)?;
+        let (taken, verb) = (report.taken, report.taken_word);
+        let functions = functions.iter();
+        let functions =
+            functions.map(|(name, count)| format!("{count} {verb}: function \"{}\"\n", name.escape_ascii()));
+        report.write(functions, &format!("{taken} {verb} ({later} to run later, {nameless} without a unique id)"))?;
         report.outcome()
     }
 
@@ -92,60 +96,46 @@ impl GearmandSqlite {
     }
 }
 
+pub(super) const WORDS: Words = Words {
+    one: "row",
+    several: "rows",
+    all: "rows",
+    known: "queued already, with the same function and unique id",
+    of: "rows",
+    reason: |why| why.to_string(),
+};
+
+/// Of the jobs that an import took.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    functions: BTreeMap<Bytes, u64>,
+    pub(super) later: u64,
+    nameless: u64,
+}
+
 /// Imports every row of a queue, and reports why a row is left.
 pub(super) fn take_all(
     queue: &Queue,
     gearman: &Gearman,
     mut importer: Importer,
-    out: &mut dyn Write,
-) -> Result<Report, Failure> {
-    let mut report = Report::default();
+    report: &mut Report,
+) -> Result<Counts, Failure> {
+    let mut counts = Counts::default();
     queue.each(&mut |row| {
-        let place = report.rows;
-        report.rows += 1;
-        take(row, place, gearman, &mut importer, &mut report, out)
+        let (number, function, unique) = (row.number, row.function.clone(), row.unique.clone());
+        let job = row.job(gearman);
+        let is_later = job.as_ref().is_ok_and(|job| job.not_before.is_some());
+        let about = format!("function \"{}\", unique id \"{}\": ", function.escape_ascii(), unique.escape_ascii());
+        let taken = report.take(&mut importer, job.map(Line::from), &format_args!("row {number}"), &about)?;
+        if taken == Some(Outcome::Taken) {
+            *counts.functions.entry(function).or_default() += 1;
+            counts.later += u64::from(is_later);
+            counts.nameless += u64::from(unique.is_empty());
+        }
+        Ok(())
     })?;
     importer.finish()?;
-    Ok(report)
-}
-
-/// Imports one row as one job.
-fn take(
-    row: Row,
-    place: u64,
-    gearman: &Gearman,
-    importer: &mut Importer,
-    report: &mut Report,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
-    if !importer.wants(place) {
-        report.before += 1;
-        return Ok(());
-    }
-    let (number, function, unique) = (row.number, row.function.clone(), row.unique.clone());
-    let why = match row.job(gearman) {
-        Ok(job) => {
-            let later = job.not_before.is_some();
-            match importer.take(place, job)? {
-                Outcome::Taken => {
-                    report.took(&function);
-                    report.later += u64::from(later);
-                    report.nameless += u64::from(unique.is_empty());
-                    return Ok(());
-                }
-                Outcome::Known => {
-                    report.known += 1;
-                    return Ok(());
-                }
-                Outcome::Refused(why) => why.to_string(),
-            }
-        }
-        Err(why) => {
-            importer.leave(place);
-            why
-        }
-    };
-    report.leave(out, number, &function, &unique, &why).map_err(|why| cannot_say(&why))
+    Ok(counts)
 }
 
 pub(super) fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {

@@ -4,17 +4,17 @@
 //! to identify it and to verify that it is complete, then to import it.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _, Seek as _, Write};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 
-use crate::intake::{Adopted, Completeness, Importer, Line, Origins, Outcome, Ranks, Restorer, Source, Survey};
+use crate::intake::{Completeness, Line, Origins, Outcome, Ranks, Restorer, Source, Survey};
 use clap::Args;
 use sha2::{Digest, Sha256};
 use windlass_server::Failure;
 
-use super::options::{Configure, Options, configured, output, print};
-use super::report::{cannot_say, outcome, write_before};
-use crate::Configured;
+use super::options::{Configure, Options, configured};
+use super::report::{Report, Words};
+use crate::configured::Configured;
 use windlass_operate::Settings;
 
 const HELP: &str = "\
@@ -76,6 +76,15 @@ pub struct Jsonl {
     settings: Settings,
 }
 
+const WORDS: Words = Words {
+    one: "line",
+    several: "lines",
+    all: "lines",
+    known: "here already, kept as they are",
+    of: "file",
+    reason: |why| why.to_string(),
+};
+
 impl Jsonl {
     pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
         let config = configured(configure, &self.settings)?;
@@ -94,30 +103,53 @@ impl Jsonl {
         }
         let mut importer = self.options.begin(&config, || Ok(source))?;
         importer.expect(ranks);
-        let mut out = output();
-        let mut report = Report::default();
-        lines.each(&mut |number, line| report.take(number, line, &mut importer, &mut out))?;
+        let (mut report, mut counts) = (Report::to_stdout(&WORDS, self.options.dry_run), [0; 4]);
+        lines.each(&mut |number, line| {
+            let kind = line.as_ref().ok().and_then(kind);
+            let taken = report.take(&mut importer, line, &format_args!("line {number}"), &"")?;
+            count(&mut counts, kind.filter(|_| taken == Some(Outcome::Taken)));
+            Ok(())
+        })?;
         importer.finish()?;
-        print(&mut out, |out| report.write(out, self.options.dry_run))?;
-        if is_whole && !self.options.dry_run && report.before < report.lines {
-            print(&mut out, |out| writeln!(out, "without counters: the data directory is not a new one"))?;
+        report.write([], &sum(counts, report.taken_word))?;
+        if is_whole && !self.options.dry_run && report.before < report.items {
+            report.print(&"without counters: the data directory is not a new one")?;
         }
         report.outcome()
     }
 
     /// Restores a whole export: every line, or nothing.
     fn restore(&self, lines: &mut Lines, mut restorer: Restorer) -> Result<(), Failure> {
-        let mut report = Report::default();
+        let (mut report, mut counts) = (Report::to_stdout(&WORDS, false), [0; 4]);
         lines.each(&mut |number, line| {
             let wrong = |why: &str| unusable(&self.lines, format!("line {number}: {why}"));
             let line = line.map_err(|why| wrong(&why))?;
-            report.lines += 1;
-            report.count(&line);
+            report.items += 1;
+            count(&mut counts, kind(&line));
             restorer.take(line).map_err(wrong)
         })?;
         restorer.finish()?;
-        print(&mut output(), |out| report.write(out, false))
+        report.write([], &sum(counts, report.taken_word))
     }
+}
+
+/// What a line is, of [`sum`]'s four.
+fn kind(line: &Line) -> Option<usize> {
+    match line {
+        Line::Job(..) | Line::New(_) => Some(0),
+        Line::Schedule(_) => Some(1),
+        Line::Batch(_) => Some(2),
+        Line::Queue(_) => Some(3),
+        Line::NextNumber(_) | Line::Engine(_) | Line::Day(_) | Line::Heading(_) | Line::Ending(_) => None,
+    }
+}
+
+fn count(counts: &mut [u64; 4], kind: Option<usize>) {
+    kind.and_then(|kind| counts.get_mut(kind)).into_iter().for_each(|count| *count += 1);
+}
+
+fn sum([jobs, schedules, batches, queues]: [u64; 4], verb: &str) -> String {
+    format!("{jobs} jobs, {schedules} schedules, {batches} batches and {queues} queues {verb}")
 }
 
 /// The maximum length of a line: the largest message as a body and as a result, in base64, and room for the rest.
@@ -217,28 +249,13 @@ impl Lines {
             }
             if read as u64 > *longest {
                 line = Vec::new();
-                skip_line(from).map_err(refuse)?;
+                from.skip_until(b'\n').map_err(refuse)?;
                 each(number, None)?;
             } else if !line.trim_ascii().is_empty() {
                 each(number, Some(line.trim_ascii()))?;
             }
         }
         Ok(())
-    }
-}
-
-/// Skips the rest of a line.
-fn skip_line(from: &mut impl BufRead) -> io::Result<()> {
-    loop {
-        let chunk = from.fill_buf()?;
-        let (used, over) = match chunk.iter().position(|byte| *byte == b'\n') {
-            Some(at) => (at + 1, true),
-            None => (chunk.len(), chunk.is_empty()),
-        };
-        from.consume(used);
-        if over {
-            return Ok(());
-        }
     }
 }
 
@@ -249,95 +266,6 @@ fn read(line: Option<&[u8]>, origins: &Origins) -> Read {
 
 fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {
     Failure::Source { file: file.to_owned(), reason: reason.to_string() }
-}
-
-// ---- reporting -------------------------------------------------------------------------------------------------------
-
-/// The outcome for all lines.
-#[derive(Debug, Default)]
-struct Report {
-    lines: u64,
-    jobs: u64,
-    schedules: u64,
-    batches: u64,
-    queues: u64,
-    known: u64,
-    before: u64,
-    left: u64,
-}
-
-impl Report {
-    /// Imports one line.
-    fn take(&mut self, number: u64, line: Read, importer: &mut Importer, out: &mut dyn Write) -> Result<(), Failure> {
-        let place = self.lines;
-        self.lines += 1;
-        if !importer.wants(place) {
-            self.before += 1;
-            line.iter().for_each(|line| importer.skip_line(line));
-            return Ok(());
-        }
-        let why = match line {
-            Err(why) => {
-                importer.leave(place);
-                why
-            }
-            Ok(line) => {
-                let mut counted = Self::default();
-                counted.count(&line);
-                let Adopted { outcome, without } = importer.take_line(place, line)?;
-                match outcome {
-                    Outcome::Taken => self.add(&counted),
-                    Outcome::Known => self.known += 1,
-                    Outcome::Refused(_) => {}
-                }
-                if let Some(what) = without {
-                    writeln!(out, "line {number} taken without {what}").map_err(|why| cannot_say(&why))?;
-                }
-                match outcome {
-                    Outcome::Taken | Outcome::Known => return Ok(()),
-                    Outcome::Refused(why) => why.to_string(),
-                }
-            }
-        };
-        self.left += 1;
-        writeln!(out, "line {number} left: {why}").map_err(|why| cannot_say(&why))
-    }
-
-    fn count(&mut self, line: &Line) {
-        match line {
-            Line::Job(..) | Line::New(_) => self.jobs += 1,
-            Line::Schedule(_) => self.schedules += 1,
-            Line::Batch(_) => self.batches += 1,
-            Line::Queue(_) => self.queues += 1,
-            Line::NextNumber(_) | Line::Engine(_) | Line::Day(_) | Line::Heading(_) | Line::Ending(_) => {}
-        }
-    }
-
-    fn add(&mut self, Self { jobs, schedules, batches, queues, .. }: &Self) {
-        self.jobs += jobs;
-        self.schedules += schedules;
-        self.batches += batches;
-        self.queues += queues;
-    }
-
-    /// Prints the counts.
-    fn write(&self, out: &mut dyn Write, dry_run: bool) -> io::Result<()> {
-        let Self { lines, jobs, schedules, batches, queues, known, before, .. } = self;
-        let taken = if dry_run { "would be taken" } else { "taken" };
-        writeln!(
-            out,
-            "{lines} lines: {jobs} jobs, {schedules} schedules, {batches} batches and {queues} queues {taken}"
-        )?;
-        if *known > 0 {
-            writeln!(out, "{known} here already, kept as they are")?;
-        }
-        write_before(out, *before, "file")
-    }
-
-    /// The result that determines the exit code: all lines imported, or not.
-    fn outcome(&self) -> Result<(), Failure> {
-        outcome(self.left, "line", "lines")
-    }
 }
 
 #[cfg(test)]

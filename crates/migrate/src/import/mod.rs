@@ -7,8 +7,6 @@
 mod eventmq_redis;
 mod faktory_redis;
 #[cfg(feature = "sqlite")]
-mod gearmand_report;
-#[cfg(feature = "sqlite")]
 mod gearmand_sqlite;
 mod jsonl;
 mod options;
@@ -22,7 +20,7 @@ use clap::Subcommand;
 use windlass_operate::Settings;
 use windlass_server::Failure;
 
-use crate::Configured;
+use crate::configured::Configured;
 
 use self::eventmq_redis::EventmqRedis;
 use self::faktory_redis::FaktoryRedis;

@@ -1,14 +1,12 @@
 //! The options that all imports share, and their beginning and end.
 
-use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::Args;
 use windlass_operate::Settings;
 use windlass_server::{Failure, logging};
 
-use super::report::cannot_say;
-use crate::Configured;
+use crate::configured::Configured;
 use crate::intake::{Importer, Source};
 
 /// An import names its items in the help of `--again`.
@@ -48,14 +46,4 @@ impl Options {
             Importer::open(&config.server, &source()?, self.again)
         }
     }
-}
-
-/// Standard output.
-pub(super) fn output() -> BufWriter<io::StdoutLock<'static>> {
-    BufWriter::new(io::stdout().lock())
-}
-
-/// Prints the report of an import that has ended.
-pub(super) fn print<W: Write>(out: &mut W, report: impl FnOnce(&mut W) -> io::Result<()>) -> Result<(), Failure> {
-    report(out).and_then(|()| out.flush()).map_err(|why| cannot_say(&why))
 }

@@ -1,28 +1,144 @@
-//! The output of an import, for all sources: the message that something is left, and the exit code.
+//! What all sources share: each item becomes a line of an export or is left with its reason, one import takes the lines,
+//! and a report counts them.
 
-use std::io::{self, Write};
+use std::fmt::Display;
+use std::io::{self, BufWriter, Write};
 
+use windlass_engine::Refusal;
 use windlass_server::Failure;
 
+use crate::intake::{Adopted, Importer, Line, Outcome};
+
+/// How a source names its items.
+#[derive(Debug)]
+pub(super) struct Words {
+    /// One item that is left.
+    pub(super) one: &'static str,
+    /// Several of them.
+    pub(super) several: &'static str,
+    /// All items.
+    pub(super) all: &'static str,
+    /// Behind the number of items that the data directory had already.
+    pub(super) known: &'static str,
+    /// What is the same as in an earlier import.
+    pub(super) of: &'static str,
+    /// Why the engine refuses one.
+    pub(super) reason: fn(Refusal) -> String,
+}
+
+/// The items of a source, counted.
+pub(super) struct Report {
+    words: &'static Words,
+    /// "taken", or "would be taken" in a dry run.
+    pub(super) taken_word: &'static str,
+    out: Box<dyn Write>,
+    /// Items looked at.
+    pub(super) items: u64,
+    /// Items imported.
+    pub(super) taken: u64,
+    /// Items that the data directory has already.
+    pub(super) known: u64,
+    /// Items that an earlier import of the same source took.
+    pub(super) before: u64,
+    /// Items that could not be imported.
+    pub(super) left: u64,
+}
+
+impl Report {
+    pub(super) fn new(words: &'static Words, dry_run: bool, out: Box<dyn Write>) -> Self {
+        let taken_word = if dry_run { "would be taken" } else { "taken" };
+        Self { words, taken_word, out, items: 0, taken: 0, known: 0, before: 0, left: 0 }
+    }
+
+    /// A report on standard output.
+    pub(super) fn to_stdout(words: &'static Words, dry_run: bool) -> Self {
+        Self::new(words, dry_run, Box::new(BufWriter::new(io::stdout().lock())))
+    }
+
+    /// Prints a line.
+    pub(super) fn print(&mut self, line: &dyn Display) -> Result<(), Failure> {
+        writeln!(self.out, "{line}").map_err(cannot_write)
+    }
+
+    /// Prints at once why something is left: there may be many.
+    pub(super) fn leave(&mut self, line: &dyn Display) -> Result<(), Failure> {
+        self.left += 1;
+        self.print(line)
+    }
+
+    /// Imports the next item, or leaves it with its reason. `name` names it, and `about` stands before the reason. `None`:
+    /// an earlier import took it, or it is no line.
+    pub(super) fn take(
+        &mut self,
+        importer: &mut Importer,
+        item: Result<Line, String>,
+        name: &dyn Display,
+        about: &dyn Display,
+    ) -> Result<Option<Outcome>, Failure> {
+        let place = self.items;
+        self.items += 1;
+        if !importer.wants(place) {
+            self.before += 1;
+            item.iter().for_each(|line| importer.skip_line(line));
+            return Ok(None);
+        }
+        let (outcome, why) = match item {
+            Err(why) => {
+                importer.leave(place);
+                (None, why)
+            }
+            Ok(line) => {
+                let Adopted { outcome, without } = importer.take_line(place, line)?;
+                if let Some(what) = without {
+                    self.print(&format_args!("{name} taken without {what}"))?;
+                }
+                match outcome {
+                    Outcome::Taken => self.taken += 1,
+                    Outcome::Known => self.known += 1,
+                    Outcome::Refused(_) => {}
+                }
+                let Outcome::Refused(why) = outcome else { return Ok(Some(outcome)) };
+                (Some(outcome), (self.words.reason)(why))
+            }
+        };
+        self.leave(&format_args!("{name} left: {about}{why}")).map(|()| outcome)
+    }
+
+    /// Prints the counts: the source's own lines, the sum, and the items that were not imported now.
+    pub(super) fn write(&mut self, parts: impl IntoIterator<Item = String>, sum: &str) -> Result<(), Failure> {
+        let parts: String = parts.into_iter().collect();
+        let Self { words: Words { all, known: here, of, .. }, items, known, before, .. } = self;
+        let mut text = format!(
+            "{parts}{items} {all}: {sum}
+"
+        );
+        if *known > 0 {
+            text += &format!(
+                "{known} {here}
+"
+            );
+        }
+        if *before > 0 {
+            text += &format!(
+                "{before} taken by an earlier import of the same {of}; --again takes them once more
+"
+            );
+        }
+        self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).map_err(cannot_write)
+    }
+
+    /// The result that determines the exit code: nothing is left, or something is.
+    pub(super) fn outcome(&self) -> Result<(), Failure> {
+        let Words { one, several, .. } = self.words;
+        match self.left {
+            0 => Ok(()),
+            1 => Err(Failure::Incomplete(format!("1 {one} is left; fix the reason and import again"))),
+            left => Err(Failure::Incomplete(format!("{left} {several} are left; fix the reasons and import again"))),
+        }
+    }
+}
+
 /// The output cannot be written.
-pub(super) fn cannot_say(why: &io::Error) -> Failure {
+fn cannot_write(why: io::Error) -> Failure {
     Failure::Runtime(format!("cannot write: {why}"))
-}
-
-/// Prints the count of an earlier import.
-pub(super) fn write_before(out: &mut dyn Write, before: u64, of: &str) -> io::Result<()> {
-    match before {
-        0 => Ok(()),
-        _ => writeln!(out, "{before} taken by an earlier import of the same {of}; --again takes them once more"),
-    }
-}
-
-/// The result that determines the exit code: nothing is left, or something is. `one` and `several` name the items that
-/// are left.
-pub(super) fn outcome(left: u64, one: &str, several: &str) -> Result<(), Failure> {
-    match left {
-        0 => Ok(()),
-        1 => Err(Failure::Incomplete(format!("1 {one} is left; fix the reason and import again"))),
-        left => Err(Failure::Incomplete(format!("{left} {several} are left; fix the reasons and import again"))),
-    }
 }

@@ -2,16 +2,14 @@
 //!
 //! Reading order: `snapshot` (the file) · here, the import. `windlass-spiderq` interprets an entry.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
-use crate::intake::{Importer, Outcome, Source};
+use crate::intake::{Line, Outcome, Source};
 use clap::Args;
 use windlass_server::Failure;
-use windlass_spiderq::session::Settings as Spiderq;
 
-use super::options::{Configure, Options, configured, output, print};
-use super::report::{cannot_say, outcome, write_before};
+use super::options::{Configure, Options, configured};
+use super::report::{Report, Words};
 use super::snapshot::{Entry, Snapshot};
 use windlass_operate::Settings;
 
@@ -54,15 +52,14 @@ pub struct SpiderqSnapshot {
     settings: Settings,
 }
 
-/// The outcome for all entries.
-#[derive(Debug, Default)]
-struct Report {
-    entries: u64,
-    taken: u64,
-    kept: u64,
-    before: u64,
-    left: u64,
-}
+const WORDS: Words = Words {
+    one: "entry",
+    several: "entries",
+    all: "entries",
+    known: "there already, kept as they are",
+    of: "file",
+    reason: |why| why.to_string(),
+};
 
 impl SpiderqSnapshot {
     pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
@@ -72,66 +69,18 @@ impl SpiderqSnapshot {
         let snapshot = Snapshot::open(&self.snapshot)?;
         let source = || Ok(Source { kind: "spiderq-snapshot", digest: snapshot.digest(&spiderq.queue) });
         let mut importer = self.options.begin(&config, source)?;
-        let mut out = output();
-        let mut report = Report::default();
-        snapshot.each(&mut |entry| report.take(entry, &spiderq, &mut importer, &mut out))?;
-        importer.finish()?;
-        print(&mut out, |out| report.write(out, self.options.dry_run))?;
-        report.outcome()
-    }
-}
-
-impl Report {
-    /// Imports one entry as one job.
-    fn take(
-        &mut self,
-        entry: Entry,
-        spiderq: &Spiderq,
-        importer: &mut Importer,
-        out: &mut dyn Write,
-    ) -> Result<(), Failure> {
-        let place = self.entries;
-        self.entries += 1;
-        let number = self.entries;
-        if !importer.wants(place) {
-            self.before += 1;
-            return Ok(());
-        }
-        let key = entry.key.clone();
-        let why = match spiderq.adopt(entry.key, entry.value) {
-            Err(why) => {
-                importer.leave(place);
-                why.to_string()
+        let mut report = Report::to_stdout(&WORDS, self.options.dry_run);
+        snapshot.each(&mut |Entry { key, value }| {
+            let name = format!("entry {}", report.items + 1);
+            let shown = format!("key \"{}\"", key.escape_ascii());
+            let job = spiderq.adopt(key, value).map(Line::from).map_err(|why| why.to_string());
+            match report.take(&mut importer, job, &name, &format_args!("{shown}: "))? {
+                Some(Outcome::Known) => report.print(&format_args!("{name} kept: {shown} is there already")),
+                Some(Outcome::Taken | Outcome::Refused(_)) | None => Ok(()),
             }
-            Ok(job) => match importer.take(place, job)? {
-                Outcome::Taken => {
-                    self.taken += 1;
-                    return Ok(());
-                }
-                Outcome::Known => {
-                    self.kept += 1;
-                    let said = writeln!(out, "entry {number} kept: key \"{}\" is there already", key.escape_ascii());
-                    return said.map_err(|why| cannot_say(&why));
-                }
-                Outcome::Refused(why) => why.to_string(),
-            },
-        };
-        self.left += 1;
-        writeln!(out, "entry {number} left: key \"{}\": {why}", key.escape_ascii()).map_err(|why| cannot_say(&why))
-    }
-
-    /// Prints the counts.
-    fn write(&self, out: &mut dyn Write, dry_run: bool) -> io::Result<()> {
-        let Self { entries, taken, kept, before, .. } = self;
-        writeln!(out, "{entries} entries: {taken} {}", if dry_run { "would be taken" } else { "taken" })?;
-        if *kept > 0 {
-            writeln!(out, "{kept} there already, kept as they are")?;
-        }
-        write_before(out, *before, "file")
-    }
-
-    /// The result that determines the exit code: all entries imported, or not.
-    fn outcome(&self) -> Result<(), Failure> {
-        outcome(self.left, "entry", "entries")
+        })?;
+        importer.finish()?;
+        report.write([], &format!("{} {}", report.taken, report.taken_word))?;
+        report.outcome()
     }
 }

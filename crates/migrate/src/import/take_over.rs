@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use crate::intake::{self, Importer};
 use windlass_server::Failure;
 
-use super::gearmand_report::Report;
-use super::gearmand_sqlite::{Queue, holder, take_all, unusable};
-use crate::Configured;
+use super::gearmand_sqlite::{Counts, Queue, WORDS, holder, take_all, unusable};
+use super::report::Report;
+use crate::configured::Configured;
 
 /// How often to check whether the old gearmand has closed the file.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -54,8 +54,9 @@ pub fn take_over(file: &Path, table: &str, config: &Configured) -> Result<(), Fa
     }
     let gearman = config.gearman.settings(&config.daemon(&config.gearman)?)?;
     let importer = Importer::open(&config.server, &source, false)?;
-    let mut out = LineWriter::new(Lines { told: 0 });
-    let Report { rows, taken, later, known, before, left, .. } = take_all(&queue, &gearman, importer, &mut out)?;
+    let mut report = Report::new(&WORDS, false, Box::new(LineWriter::new(Lines { told: 0 })));
+    let Counts { later, .. } = take_all(&queue, &gearman, importer, &mut report)?;
+    let Report { items: rows, taken, known, before, left, .. } = report;
     tracing::info!(file = %shown, rows, taken, later, known, before, left, "gearmand's queue is taken over");
     if left > 0 {
         tracing::warn!(file = %shown, left, "rows are left in gearmand's queue: the next start tries them again");

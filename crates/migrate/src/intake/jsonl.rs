@@ -43,6 +43,12 @@ pub enum Line {
     Ending(Ending),
 }
 
+impl From<NewJob> for Line {
+    fn from(job: NewJob) -> Self {
+        Self::New(Box::new(job))
+    }
+}
+
 /// The first line of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heading {

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use windlass_engine::{
     Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobId, NewJob, Pushed,
-    QueueCommand, QueueKind, Refusal, Reply, Tag, Timestamp,
+    QueueCommand, QueueKind, Refusal, Reply, Tag, Thing, Timestamp,
 };
 use windlass_session::protocol::Protocol;
 use windlass_store::{Guard, Journal, Log, Opened};
@@ -87,6 +87,9 @@ pub struct Importer {
     adoption: Adoption,
     protocols: Vec<Arc<dyn Protocol>>,
     counter: Counter,
+    /// A new job whose batch does not exist becomes one without a batch, and how many did.
+    drops_batches: bool,
+    outside: u64,
 }
 
 /// The destination; a rehearsal has none.
@@ -133,9 +136,32 @@ impl Importer {
         let first = JobId(engine.meta().next_job);
         let (adoption, protocols) = (Adoption::default(), config.protocols.clone());
         let counter = Counter::of("jobs imported");
-        let mut importer = Self { engine, journal, context, to, batch_jobs: 0, first, adoption, protocols, counter };
+        let mut importer = Self {
+            engine,
+            journal,
+            context,
+            to,
+            batch_jobs: 0,
+            first,
+            adoption,
+            protocols,
+            counter,
+            drops_batches: false,
+            outside: 0,
+        };
         importer.apply(Tag::NONE, ClientCommand::Open(ClientInfo::default()));
         importer
+    }
+
+    /// Whether new jobs whose batches do not exist become jobs without a batch.
+    pub fn without_batches(&mut self, drops_batches: bool) {
+        self.drops_batches = drops_batches;
+    }
+
+    /// How many did.
+    #[must_use]
+    pub const fn outside(&self) -> u64 {
+        self.outside
     }
 
     /// Whether the job at this position of the source has not been imported yet.
@@ -231,8 +257,17 @@ impl Importer {
         }
         let refuses = job.unique.as_ref().is_some_and(|unique| unique.clash == Clash::Refuse);
         let keyless = refuses.then(|| NewJob { unique: None, ..job.clone() });
-        match (self.push(job), keyless) {
+        let outside = (self.drops_batches && job.batch.is_some()).then(|| NewJob { batch: None, ..job.clone() });
+        let outcome = match (self.push(job), keyless) {
             (Outcome::Refused(Refusal::NotUnique), Some(keyless)) => self.push(keyless),
+            (outcome, _) => outcome,
+        };
+        match (outcome, outside) {
+            (Outcome::Refused(Refusal::NotFound(Thing::Batch)), Some(outside)) => {
+                let outcome = self.push_new(outside);
+                self.outside += u64::from(outcome == Outcome::Taken);
+                outcome
+            }
             (outcome, _) => outcome,
         }
     }

@@ -1,17 +1,16 @@
 //! `windlass import faktory-redis`: imports the jobs of a stopped Faktory from its Redis.
 //!
-//! Reading order: `layout` (what is where in Redis) · `redis` (queries) · `resp` (its protocol) · here, the import · `report`.
+//! Reading order: `layout` (what is where in Redis) · `redis` (queries) · `resp` (its protocol) · here, the import.
 //! `windlass-faktory` interprets a job's text.
 
 mod layout;
 pub(super) mod redis;
-mod report;
 mod resp;
 
+use std::collections::BTreeMap;
 use std::env;
-use std::io::Write;
 
-use crate::intake::{self, Importer, Outcome};
+use crate::intake::{self, Line, Outcome};
 use bytes::Bytes;
 use clap::Args;
 use sha2::{Digest, Sha256};
@@ -21,9 +20,8 @@ use windlass_server::Failure;
 
 use self::layout::{Entry, Holds, Layout};
 use self::redis::Redis;
-use self::report::Report;
-use super::options::{Configure, Options, configured, output, print};
-use super::report::cannot_say;
+use super::options::{Configure, Options, configured};
+use super::report::{Report, Words};
 use windlass_operate::Settings;
 
 const HELP: &str = "\
@@ -83,6 +81,24 @@ pub struct FaktoryRedis {
     settings: Settings,
 }
 
+const WORDS: Words = Words {
+    one: "of them",
+    several: "of them",
+    all: "jobs",
+    known: "here already, with the same jid",
+    of: "jobs",
+    reason: |why| {
+        if why == Refusal::NotFound(Thing::Batch) {
+            "it is in a batch that does not exist here; --without-batches imports it without its batch".to_owned()
+        } else {
+            why.to_string()
+        }
+    },
+};
+
+/// How many bytes are shown of a job without a name.
+const SHOWN_BYTES: usize = 60;
+
 impl FaktoryRedis {
     pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
         let config = configured(configure, &self.settings)?;
@@ -102,28 +118,45 @@ impl FaktoryRedis {
         let digest = digest(&layout, &mut redis)?;
         let source = || Ok(intake::Source { kind: "faktory-redis", digest: digest.clone() });
         let mut importer = self.options.begin(&config, source)?;
-        let mut out = output();
-        let mut report = Report::new(self.without_batches);
-        report.survey(&mut out, &layout).map_err(|why| cannot_say(&why))?;
+        importer.without_batches(self.without_batches);
+        let mut report = Report::to_stdout(&WORDS, self.options.dry_run);
+        survey(&mut report, &layout)?;
         for (queue, paused) in &layout.queues {
             if let Err(why) = importer.make_queue(queue.clone().into(), *paused) {
-                report.leave_queue(&mut out, queue, &why.to_string()).map_err(|why| cannot_say(&why))?;
+                report.leave(&format_args!("queue \"{}\" left: {why}", queue.escape_ascii()))?;
             }
         }
-        let mut read = Sha256::new();
+        let (mut read, mut keys) = (Sha256::new(), BTreeMap::new());
         layout.each(&mut redis, &mut |entry| {
             sum(&entry, &mut read);
-            let place = report.jobs;
-            report.jobs += 1;
-            take(&entry, place, &faktory, &mut importer, &mut report, &mut out)
+            let Entry { source, number, text, .. } = &entry;
+            let (jid, job) = job(&entry, &faktory);
+            let shown = match jid {
+                Some(jid) => format!("jid \"{}\": ", jid.escape_ascii()),
+                None => format!("`{}`: ", text.get(..SHOWN_BYTES).unwrap_or(text).escape_ascii()),
+            };
+            let name = format_args!("{source}, job {number}").to_string();
+            if report.take(&mut importer, job.map(Line::from), &name, &shown)? == Some(Outcome::Taken) {
+                *keys.entry(source.to_string()).or_insert(0) += 1;
+            }
+            Ok(())
         })?;
         importer.flush()?;
         let unchanged = hex::encode(read.finalize()) == digest;
-        if self.remove && unchanged {
-            report.removed = Some(layout.remove(&mut redis, &|place| !importer.wants(place))?);
-        }
+        let removed = match self.remove && unchanged {
+            true => Some(layout.remove(&mut redis, &|place| !importer.wants(place))?),
+            false => None,
+        };
+        let (taken, verb, outside) = (report.taken, report.taken_word, importer.outside());
         importer.finish()?;
-        print(&mut out, |out| report.write(out, self.options.dry_run))?;
+        let mut all = format!("{taken} {verb}");
+        if outside > 0 {
+            all += &format!("\n{outside} of these {verb} without their batches, which do not exist here");
+        }
+        report.write(keys.iter().map(|(key, count): (_, &u64)| format!("{count} {verb}: {key}\n")), &all)?;
+        if let Some(removed) = removed {
+            report.print(&format_args!("{removed} removed from Redis"))?;
+        }
         if !unchanged {
             return Err(redis.refuse("it has changed meanwhile: stop its other clients, and run the import again"));
         }
@@ -131,62 +164,26 @@ impl FaktoryRedis {
     }
 }
 
-/// Imports one entry as one job.
-fn take(
-    entry: &Entry<'_>,
-    place: u64,
-    faktory: &Faktory,
-    importer: &mut Importer,
-    report: &mut Report,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
-    if !importer.wants(place) {
-        report.before += 1;
-        return Ok(());
+/// Prints which parts of the database are not imported.
+fn survey(report: &mut Report, layout: &Layout) -> Result<(), Failure> {
+    for (key, is) in &layout.odd {
+        report.leave(&format_args!("key \"{}\" left: it {is}", key.escape_ascii()))?;
     }
-    let (jid, why) = match job(entry, faktory) {
-        Ok(job) => {
-            let jid = job.name.clone();
-            match take_in(place, job, importer, report)? {
-                Outcome::Taken => {
-                    report.took(entry.source);
-                    return Ok(());
-                }
-                Outcome::Known => {
-                    report.known += 1;
-                    return Ok(());
-                }
-                Outcome::Refused(Refusal::NotFound(Thing::Batch)) => (
-                    jid,
-                    "it is in a batch that does not exist here; --without-batches imports it without its batch"
-                        .to_owned(),
-                ),
-                Outcome::Refused(why) => (jid, why.to_string()),
-            }
-        }
-        Err(unfit) => {
-            importer.leave(place);
-            unfit
-        }
-    };
-    report.leave(out, entry, jid.as_deref(), &why).map_err(|why| cannot_say(&why))
-}
-
-/// Imports a job; without its batch if the batch does not exist here and `--without-batches` is given.
-fn take_in(place: u64, job: NewJob, importer: &mut Importer, report: &mut Report) -> Result<Outcome, Failure> {
-    let outside = job.batch.is_some().then(|| NewJob { batch: None, ..job.clone() });
-    match (importer.take(place, job)?, outside.filter(|_| report.without_batches)) {
-        (Outcome::Refused(Refusal::NotFound(Thing::Batch)), Some(job)) => {
-            let outcome = importer.take(place, job)?;
-            report.outside += u64::from(outcome == Outcome::Taken);
-            Ok(outcome)
-        }
-        (outcome, _) => Ok(outcome),
+    if layout.counters {
+        report.print(&"not taken: Faktory's counters of jobs processed and failed; they begin anew")?;
+    }
+    for key in &layout.others {
+        let key = key.escape_ascii();
+        report.print(&format_args!("not taken: key \"{key}\", which does not hold jobs of a Faktory"))?;
+    }
+    match layout.more_others {
+        0 => Ok(()),
+        more => report.print(&format_args!("not taken: {more} more such keys")),
     }
 }
 
-/// The job of an entry; or, if the entry is invalid, its name, if any, and the reason.
-fn job(entry: &Entry<'_>, faktory: &Faktory) -> Result<NewJob, (Option<Bytes>, String)> {
+/// The name of an entry's job, if it has one, and the job, or the reason why the entry is invalid.
+fn job(entry: &Entry<'_>, faktory: &Faktory) -> (Option<Bytes>, Result<NewJob, String>) {
     let at = timestamp(entry.score);
     let (standing, queue) = match &entry.source.holds {
         Holds::Queue(name) => (Standing::Queued, Some(name)),
@@ -195,14 +192,13 @@ fn job(entry: &Entry<'_>, faktory: &Faktory) -> Result<NewJob, (Option<Bytes>, S
         Holds::Dead => (Standing::Dead(at), None),
         Holds::Working => (Standing::Reserved(at), None),
     };
-    let job = faktory.adopt(intake::now(), &entry.text, standing).map_err(|why| (None, why.to_string()))?;
-    match queue {
-        Some(queue) if *queue != job.queue => {
-            let why = format!("its queue field is \"{}\"", job.queue.escape_ascii());
-            Err((job.name, why))
-        }
-        Some(_) | None => Ok(job),
-    }
+    let job = match faktory.adopt(intake::now(), &entry.text, standing) {
+        Ok(job) => job,
+        Err(why) => return (None, Err(why.to_string())),
+    };
+    let (name, fits) = (job.name.clone(), queue.is_none_or(|queue| *queue == job.queue));
+    let wrong = format!("its queue field is \"{}\"", job.queue.escape_ascii());
+    (name, if fits { Ok(job) } else { Err(wrong) })
 }
 
 /// Converts seconds since 1970 to a time. NaN and negative numbers give 0.
