@@ -11,6 +11,8 @@ use libfuzzer_sys::fuzz_target;
 
 #[path = "../../crates/cli/src/faktory/conf.rs"]
 mod conf;
+#[path = "../../crates/cli/src/foreign.rs"]
+mod foreign;
 #[path = "../../crates/cli/src/faktory/options.rs"]
 mod options;
 

@@ -6,6 +6,7 @@ mod commands;
 mod config;
 mod explain;
 mod faktory;
+mod foreign;
 mod gearmand;
 mod logins;
 mod manual;

@@ -5,6 +5,7 @@ use windlass_server::Failure;
 
 use crate::call::{Call, say};
 use crate::config::Config;
+use crate::foreign::Given;
 use crate::settings::{Settings, resolve_with};
 use crate::world::World;
 
@@ -45,6 +46,17 @@ pub(crate) fn exit_code(outcome: Result<u8, Error>, call: &Call, usage: u8) -> R
             Ok(usage)
         }
         Err(Error::Failure(failure)) => Err(failure),
+    }
+}
+
+/// The options of Windlass; `data_dir` names the one of the data directory.
+pub(crate) fn settings(given: &Given, data_dir: &str) -> Settings {
+    Settings {
+        file: given.text("windlass-config").map(Into::into),
+        set: given.all("set").map(str::to_owned).collect(),
+        data_dir: given.text(data_dir).map(Into::into),
+        durability: given.text("durability").map(str::to_owned),
+        ..Settings::default()
     }
 }
 

@@ -12,7 +12,8 @@ use windlass_config::Throttle;
 use windlass_faktory::config::Cron;
 use windlass_server::Failure;
 
-use super::options::{Fate, Item};
+use super::options;
+use crate::foreign::Fate;
 
 /// The known keys of a `[[cron]]` section and of its job.
 const ENTRY_KEYS: [&str; 3] = ["schedule", "timezone", "job"];
@@ -72,7 +73,7 @@ impl Conf {
     pub(super) fn of(table: &Table) -> Result<Self, Wrong> {
         let mut conf = Self::default();
         for (section, value) in table {
-            match value.as_table().filter(|_| Item::key(section, "").is_none()) {
+            match value.as_table().filter(|_| options::key(section, "").is_none()) {
                 Some(keys) => keys.iter().try_for_each(|(key, value)| conf.take(section, key, value))?,
                 None => conf.take(section, "", value)?,
             }
@@ -82,7 +83,7 @@ impl Conf {
 
     /// One key, or a section that is treated as a whole.
     fn take(&mut self, section: &str, key: &str, value: &Value) -> Result<(), Wrong> {
-        let item = Item::key(section, key);
+        let item = options::key(section, key);
         let written = item.map_or_else(|| format!("[{section}] {key}").trim_end().to_owned(), |it| it.name.to_owned());
         match item.map(|item| (item.fate, item.words)) {
             Some((Fate::Mapped | Fate::Ours, _)) if section == "cron" => self.take_cron(value)?,
@@ -97,7 +98,9 @@ impl Conf {
                 };
                 *place = Some(text.to_owned()).filter(|text| !text.is_empty());
             }
-            Some((Fate::Ignored, why)) => self.warnings.push(format!("conf.d: {written} is ignored: {why}")),
+            Some((Fate::Ignored | Fate::Refused, why)) => {
+                self.warnings.push(format!("conf.d: {written} is ignored: {why}"))
+            }
             None => self.warnings.push(format!("conf.d: {written} is ignored: not a known key of Faktory")),
         }
         Ok(())

@@ -13,7 +13,7 @@ use windlass_faktory::session::FAKTORY_VERSION;
 use windlass_server::{Failure, logging};
 
 use self::options::help;
-use self::parse::Given;
+use self::parse::parse;
 use self::plan::Plan;
 use crate::call::{Call, print, say};
 use crate::plan::{Error, exit_code};
@@ -34,11 +34,11 @@ pub(crate) fn run(call: &Call) -> Result<u8, Failure> {
 }
 
 fn attempt(call: &Call) -> Result<u8, Error> {
-    let given = call.texts().and_then(|words| Given::parse(&words)).map_err(Error::Usage)?;
-    if given.has("-h") {
+    let given = call.texts().and_then(|words| parse(&words)).map_err(Error::Usage)?;
+    if given.has("h") {
         return Ok(print(&help(&call.argv0)));
     }
-    if given.has("-v") {
+    if given.has("v") {
         return Ok(print(&version()));
     }
     let Plan { config, warnings } = Plan::new(&given, &World::around())?;

@@ -8,11 +8,10 @@ use windlass_http::Http;
 use windlass_session::Listen;
 
 use super::conf::Conf;
-use super::options::{Fate, VARIABLES};
-use super::parse::Given;
+use super::options::VARIABLES;
 use crate::config::Config;
-use crate::plan::{Error, address, resolve};
-use crate::settings::Settings;
+use crate::foreign::{Fate, Given, Item};
+use crate::plan::{Error, address, resolve, settings};
 use crate::world::{Ipv6, World};
 
 /// The default password file, except in development.
@@ -44,7 +43,7 @@ enum Environment {
 
 impl Environment {
     fn of(given: &Given, world: &World) -> Result<Self, String> {
-        match given.text("-e").or_else(|| world.variable("FAKTORY_ENV")) {
+        match given.text("e").or_else(|| world.variable("FAKTORY_ENV")) {
             None | Some("development") => Ok(Self::Development),
             Some("staging" | "production") => Ok(Self::Serious),
             Some(other) => {
@@ -68,18 +67,12 @@ impl Environment {
 impl Plan {
     pub(super) fn new(given: &Given, world: &World) -> Result<Self, Error> {
         let environment = Environment::of(given, world).map_err(Error::Usage)?;
-        let directory = match given.text("-c") {
+        let directory = match given.text("c") {
             Some(directory) => directory.into(),
             None => environment.home(world, "/etc/faktory").map_err(Error::Usage)?,
         };
         let conf = Conf::read(&directory).map_err(Error::Failure)?;
-        let settings = Settings {
-            file: given.text("-windlass-config").map(PathBuf::from),
-            set: given.all("-set").map(str::to_owned).collect(),
-            data_dir: given.text("-d").map(PathBuf::from),
-            durability: given.text("-durability").map(str::to_owned),
-            ..Settings::default()
-        };
+        let settings = settings(given, "d");
         let told = Told { given, world, environment, directory: &directory, conf: &conf };
         let last = |config: &mut Config| config.http.password = told.web_password(config);
         let config = resolve(&settings, world, |config| told.apply(config), last)?;
@@ -111,13 +104,13 @@ impl Told<'_> {
         if !self.conf.throttles.is_empty() {
             config.faktory.throttles.clone_from(&self.conf.throttles);
         }
-        if let Some(level) = self.given.text("-l") {
+        if let Some(level) = self.given.text("l") {
             if !["error", "warn", "info", "debug"].contains(&level) {
                 return Err(format!("invalid value \"{level}\" for -l: error, warn, info or debug expected"));
             }
             level.clone_into(&mut config.log.level);
         }
-        if config.data_dir == Config::default().data_dir && !self.given.has("-d") {
+        if config.data_dir == Config::default().data_dir && !self.given.has("d") {
             config.data_dir = self.data_dir()?;
         }
         Ok(())
@@ -130,7 +123,7 @@ impl Told<'_> {
         if !web_is_ours {
             config.http.listen = self.web(config.http.has_login() || !self.web_password(config).is_empty());
         }
-        let Some(binding) = self.given.text("-b").or(self.conf.binding.as_deref()) else { return Ok(()) };
+        let Some(binding) = self.given.text("b").or(self.conf.binding.as_deref()) else { return Ok(()) };
         let parse = |text: &str| {
             text.parse::<Listen>().map_err(|_| format!("invalid binding \"{binding}\": host:port expected"))
         };
@@ -145,7 +138,7 @@ impl Told<'_> {
     }
 
     fn web_binding(&self) -> &str {
-        self.given.text("-w").or(self.conf.web_binding.as_deref()).unwrap_or(WEB_BINDING)
+        self.given.text("w").or(self.conf.web_binding.as_deref()).unwrap_or(WEB_BINDING)
     }
 
     /// Where HTTP is served: only on this machine, if there is no login.
@@ -220,11 +213,9 @@ impl Told<'_> {
     }
 
     fn warnings(&self, config: &Config) -> Vec<String> {
-        let options = self.given.options().filter(|(option, _)| option.fate == Fate::Ignored);
-        let options = options.map(|(option, _)| format!("{} is ignored: {}", option.name, option.words));
         let variables = VARIABLES.iter().filter(|it| it.fate == Fate::Ignored);
         let variables = variables.filter(|it| self.world.variable(it.name).is_some());
-        let variables = variables.map(|it| format!("{} is ignored: {}", it.name, it.words));
+        let variables = variables.map(Item::warning);
         let has_login = config.http.has_login();
         let web = (self.web(has_login) != self.web(true)).then(|| {
             let binding = self.web_binding();
@@ -235,7 +226,7 @@ impl Told<'_> {
                 served.join(" and ")
             )
         });
-        options.chain(variables).chain(web).chain(self.conf.warnings.iter().cloned()).collect()
+        self.given.ignored().chain(variables).chain(web).chain(self.conf.warnings.iter().cloned()).collect()
     }
 }
 
@@ -256,7 +247,8 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::faktory::options::OPTIONS;
+    use crate::faktory::options::{OPTIONS, OURS};
+    use crate::faktory::parse::parse;
     use crate::plan::keys;
     use crate::world::Ipv6;
 
@@ -268,7 +260,7 @@ mod tests {
 
     fn plan_in(line: &str, world: &World) -> Result<Plan, Error> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        Plan::new(&Given::parse(&words).unwrap(), world)
+        Plan::new(&parse(&words).unwrap(), world)
     }
 
     fn config(line: &str, variables: &[(&str, &str)]) -> Config {
@@ -312,8 +304,9 @@ mod tests {
         for (line, expected) in options {
             assert_eq!(differences(line, &[]), expected, "{line}");
         }
-        for option in OPTIONS.iter().filter(|option| option.name != "-windlass-config") {
-            let given = |(line, _): &(&str, &[&str])| line.split(' ').any(|word| word == option.name);
+        for option in OPTIONS.iter().chain(OURS).filter(|option| option.name != "windlass-config") {
+            let given =
+                |(line, _): &(&str, &[&str])| line.split(' ').any(|word| word.strip_prefix('-') == Some(option.name));
             assert!(options.iter().any(given), "{}", option.name);
         }
         let production = ["data_dir = \"/var/lib/faktory/windlass\"", "faktory.password = \"x\""];

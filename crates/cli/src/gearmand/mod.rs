@@ -17,11 +17,12 @@ use std::path::{Path, PathBuf};
 use windlass_server::{Failure, logging};
 
 use self::options::help;
-use self::parse::{Given, Loose};
+use self::parse::{Loose, fill, parse};
 use self::plan::{OldQueue, Plan};
 use self::process::PidFile;
 use crate::call::{Call, print, say};
 use crate::config::Config;
+use crate::foreign::Given;
 use crate::plan::{Error, exit_code};
 use crate::world::World;
 
@@ -136,7 +137,7 @@ fn find_a_log(argv0: &str, config: &mut Config) {
 
 /// The command line, then the configuration file.
 fn given(words: &[String]) -> Result<Given, String> {
-    let mut given = Given::parse(words, Loose::Refused)?;
+    let mut given = parse(words, Loose::Refused)?;
     let named = given.text("config-file").map(PathBuf::from);
     let text = match (&named, fs::read_to_string(named.as_deref().unwrap_or(Path::new(CONFIG_FILE)))) {
         (_, Ok(text)) => text,
@@ -144,7 +145,7 @@ fn given(words: &[String]) -> Result<Given, String> {
         (None, Err(_)) => return Ok(given),
     };
     let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-    given.fill_from(Given::parse(&words, Loose::Skipped)?);
+    fill(&mut given, &parse(&words, Loose::Skipped)?);
     Ok(given)
 }
 

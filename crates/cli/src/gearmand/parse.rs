@@ -2,13 +2,8 @@
 //!
 //! `--name=value`, `--name value`, `-n value`, `-nvalue`, letters without a value together (`-dR`); each option once.
 
-use super::options::{Opt, Takes};
-
-/// The given options. If two sources give an option, the first source counts.
-#[derive(Debug, Default)]
-pub(super) struct Given {
-    values: Vec<(&'static Opt, String)>,
-}
+use super::options::{NUMBER, lettered, named};
+use crate::foreign::{Given, Item};
 
 /// How to treat an argument that is not an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,119 +14,86 @@ pub(super) enum Loose {
     Skipped,
 }
 
-impl Given {
-    /// Parses the arguments of one source.
-    ///
-    /// # Errors
-    /// gearmand's sentence for the first mistake.
-    pub(super) fn parse(words: &[String], loose: Loose) -> Result<Self, String> {
-        let mut given = Self::default();
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            match (word.strip_prefix("--"), word.strip_prefix('-')) {
-                (Some(""), _) => return given.rest(words.next(), loose),
-                (Some(long), _) => given.long(word, long, &mut words)?,
-                (None, Some(letters)) if !letters.is_empty() => given.letters(word, letters, &mut words)?,
-                _ if loose == Loose::Skipped => {}
-                _ => return Err(unrecognised(word)),
-            }
-        }
-        Ok(given)
-    }
-
-    /// Arguments behind `--` are not options.
-    fn rest(self, word: Option<&String>, loose: Loose) -> Result<Self, String> {
-        match word {
-            Some(word) if loose == Loose::Refused => Err(unrecognised(word)),
-            _ => Ok(self),
+/// Parses the arguments of one source.
+///
+/// # Errors
+/// gearmand's sentence for the first mistake.
+pub(super) fn parse(words: &[String], loose: Loose) -> Result<Given, String> {
+    let mut given = Given::default();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match (word.strip_prefix("--"), word.strip_prefix('-')) {
+            // Arguments behind `--` are not options.
+            (Some(""), _) => match words.next() {
+                Some(word) if loose == Loose::Refused => return Err(unrecognised(word)),
+                _ => return Ok(given),
+            },
+            (Some(name), _) => long(&mut given, word, name, &mut words)?,
+            (None, Some(rest)) if !rest.is_empty() => letters(&mut given, word, rest, &mut words)?,
+            _ if loose == Loose::Skipped => {}
+            _ => return Err(unrecognised(word)),
         }
     }
+    Ok(given)
+}
 
-    fn long<'a>(&mut self, word: &str, long: &str, words: &mut impl Iterator<Item = &'a String>) -> Result<(), String> {
-        let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
-        let option = Opt::named(name).ok_or_else(|| unrecognised(word))?;
-        match (option.takes, value) {
-            (Takes::Nothing, None) => self.push(option, ""),
-            (Takes::Nothing, Some(_)) => Err(format!("option '--{name}' does not take any arguments")),
-            (_, Some("")) => {
-                Err(format!("the argument for option '--{name}' should follow immediately after the equal sign"))
-            }
-            (_, Some(value)) => self.push(option, value),
-            (_, None) => self.push_next(option, words),
+/// The arguments that follow.
+type Words<'a> = std::slice::Iter<'a, String>;
+
+fn long(given: &mut Given, word: &str, text: &str, words: &mut Words<'_>) -> Result<(), String> {
+    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+    let option = named(name).ok_or_else(|| unrecognised(word))?;
+    match (option.argument, value) {
+        ("", None) => push(given, option, ""),
+        ("", Some(_)) => Err(format!("option '--{name}' does not take any arguments")),
+        (_, Some("")) => {
+            Err(format!("the argument for option '--{name}' should follow immediately after the equal sign"))
         }
-    }
-
-    fn letters<'a>(
-        &mut self,
-        word: &str,
-        letters: &str,
-        words: &mut impl Iterator<Item = &'a String>,
-    ) -> Result<(), String> {
-        let mut rest = letters.chars();
-        while let Some(letter) = rest.next() {
-            let option = Opt::lettered(letter).ok_or_else(|| unrecognised(word))?;
-            match (option.takes, rest.as_str()) {
-                (Takes::Nothing, _) => self.push(option, "")?,
-                (_, "") => self.push_next(option, words)?,
-                (_, value) => return self.push(option, value),
-            }
-        }
-        Ok(())
-    }
-
-    /// The next argument is the value, even if it looks like an option.
-    fn push_next<'a>(
-        &mut self,
-        option: &'static Opt,
-        words: &mut impl Iterator<Item = &'a String>,
-    ) -> Result<(), String> {
-        match words.next() {
-            Some(value) => self.push(option, value),
-            None => Err(format!("the required argument for option '--{}' is missing", option.long)),
-        }
-    }
-
-    fn push(&mut self, option: &'static Opt, value: &str) -> Result<(), String> {
-        if option.takes == Takes::Number && number(value).is_none() {
-            return Err(invalid(option.long, value));
-        }
-        if option.long != "set" && self.has(option.long) {
-            return Err(format!("option '--{}' cannot be specified more than once", option.long));
-        }
-        self.values.push((option, value.to_owned()));
-        Ok(())
-    }
-
-    /// Adds the options of another source, except those already given.
-    pub(super) fn fill_from(&mut self, other: Self) {
-        let new: Vec<_> = other.values.into_iter().filter(|(option, _)| !self.has(option.long)).collect();
-        self.values.extend(new);
-    }
-
-    /// All options, in the order given.
-    pub(super) fn options(&self) -> impl Iterator<Item = (&'static Opt, &str)> {
-        self.values.iter().map(|(option, value)| (*option, value.as_str()))
-    }
-
-    pub(super) fn has(&self, long: &str) -> bool {
-        self.text(long).is_some()
-    }
-
-    pub(super) fn text(&self, long: &str) -> Option<&str> {
-        self.all(long).next()
-    }
-
-    pub(super) fn all(&self, long: &str) -> impl Iterator<Item = &str> {
-        self.options().filter(move |(option, _)| option.long == long).map(|(_, value)| value)
-    }
-
-    pub(super) fn number(&self, long: &str) -> Option<i64> {
-        self.text(long).and_then(number)
+        (_, Some(value)) => push(given, option, value),
+        (_, None) => push_next(given, option, words),
     }
 }
 
-fn number(text: &str) -> Option<i64> {
-    text.parse().ok()
+fn letters(given: &mut Given, word: &str, letters: &str, words: &mut Words<'_>) -> Result<(), String> {
+    let mut rest = letters.chars();
+    while let Some(letter) = rest.next() {
+        let option = lettered(letter).ok_or_else(|| unrecognised(word))?;
+        match (option.argument, rest.as_str()) {
+            ("", _) => push(given, option, "")?,
+            (_, "") => push_next(given, option, words)?,
+            (_, value) => return push(given, option, value),
+        }
+    }
+    Ok(())
+}
+
+/// The next argument is the value, even if it looks like an option.
+fn push_next(given: &mut Given, option: &'static Item, words: &mut Words<'_>) -> Result<(), String> {
+    let value = words.next();
+    let value = value.ok_or_else(|| format!("the required argument for option '--{}' is missing", option.name))?;
+    push(given, option, value)
+}
+
+fn push(given: &mut Given, option: &'static Item, value: &str) -> Result<(), String> {
+    if option.argument == NUMBER && value.parse::<i64>().is_err() {
+        return Err(invalid(option.name, value));
+    }
+    if option.name != "set" && given.has(option.name) {
+        return Err(format!("option '--{}' cannot be specified more than once", option.name));
+    }
+    given.push(option, value);
+    Ok(())
+}
+
+/// Adds the options of another source, except those already given.
+pub(super) fn fill(given: &mut Given, other: &Given) {
+    let new: Vec<_> = other.options().filter(|(option, _)| !given.has(option.name)).collect();
+    new.into_iter().for_each(|(option, value)| given.push(option, value));
+}
+
+/// The value of an option that takes a number.
+pub(super) fn number(given: &Given, long: &str) -> Option<i64> {
+    given.text(long)?.parse().ok()
 }
 
 fn unrecognised(word: &str) -> String {
@@ -147,10 +109,10 @@ pub(super) fn invalid(long: &str, value: &str) -> String {
 mod tests {
     use super::*;
 
-    fn parse(line: &str, loose: Loose) -> Result<String, String> {
+    fn parsed(line: &str, loose: Loose) -> Result<String, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let given = Given::parse(&words, loose)?;
-        Ok(given.options().map(|(option, value)| format!("{}={value} ", option.long)).collect())
+        let given = parse(&words, loose)?;
+        Ok(given.options().map(|(option, value)| format!("{}={value} ", option.name)).collect())
     }
 
     #[test]
@@ -170,7 +132,7 @@ mod tests {
             ("--", ""),
         ];
         for (line, expected) in table {
-            assert_eq!(parse(line, Loose::Refused).as_deref(), Ok(expected), "{line}");
+            assert_eq!(parsed(line, Loose::Refused).as_deref(), Ok(expected), "{line}");
         }
     }
 
@@ -194,21 +156,21 @@ mod tests {
             ("--port 1 -p 2", "option '--port' cannot be specified more than once"),
         ];
         for (line, expected) in table {
-            assert_eq!(parse(line, Loose::Refused), Err(expected.to_owned()), "{line}");
+            assert_eq!(parsed(line, Loose::Refused), Err(expected.to_owned()), "{line}");
         }
     }
 
     #[test]
     fn a_file_may_have_words_that_are_not_options() {
-        assert_eq!(parse("# a port --port=1 port=2 - \n -R", Loose::Skipped).as_deref(), Ok("port=1 round-robin= "));
-        assert_eq!(parse("--nonsense", Loose::Skipped), Err("unrecognised option '--nonsense'".to_owned()));
+        assert_eq!(parsed("# a port --port=1 port=2 - \n -R", Loose::Skipped).as_deref(), Ok("port=1 round-robin= "));
+        assert_eq!(parsed("--nonsense", Loose::Skipped), Err("unrecognised option '--nonsense'".to_owned()));
     }
 
     #[test]
     fn the_command_line_overrides_the_file() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let mut given = Given::parse(&words("--port 1 -R"), Loose::Refused).unwrap();
-        given.fill_from(Given::parse(&words("--port 2 --threads 3"), Loose::Skipped).unwrap());
-        assert_eq!((given.text("port"), given.number("threads"), given.has("daemon")), (Some("1"), Some(3), false));
+        let mut given = parse(&words("--port 1 -R"), Loose::Refused).unwrap();
+        fill(&mut given, &parse(&words("--port 2 --threads 3"), Loose::Skipped).unwrap());
+        assert_eq!((given.text("port"), number(&given, "threads"), given.has("daemon")), (Some("1"), Some(3), false));
     }
 }

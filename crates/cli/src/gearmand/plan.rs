@@ -7,11 +7,10 @@ use windlass_gearman::config::OnTimeout;
 use windlass_gearman::wire::HandlePrefix;
 use windlass_session::Listen;
 
-use super::options::Fate;
-use super::parse::{Given, invalid};
+use super::parse::{invalid, number};
 use crate::config::Config;
-use crate::plan::{self, Error, resolve};
-use crate::settings::Settings;
+use crate::foreign::{Fate, Given};
+use crate::plan::{self, Error, resolve, settings};
 use crate::world::World;
 
 const PORT: u16 = 4730;
@@ -47,13 +46,7 @@ pub(super) struct OldQueue {
 impl Plan {
     pub(super) fn new(given: &Given, world: &World) -> Result<Self, Error> {
         refuse(given).map_err(Error::Usage)?;
-        let settings = Settings {
-            file: given.text("windlass-config").map(PathBuf::from),
-            set: given.all("set").map(str::to_owned).collect(),
-            data_dir: given.text("data-dir").map(PathBuf::from),
-            durability: given.text("durability").map(str::to_owned),
-            ..Settings::default()
-        };
+        let settings = settings(given, "data-dir");
         Ok(Self {
             config: resolve(&settings, world, |config| apply(given, world, config), |_| {})?,
             pid_file: given.text("pid-file").filter(|path| !path.is_empty()).map(PathBuf::from),
@@ -69,7 +62,7 @@ impl Plan {
 /// Refuses options that cannot be applied, in a sentence.
 fn refuse(given: &Given) -> Result<(), String> {
     if let Some((option, value)) = given.options().find(|(option, _)| option.fate == Fate::Refused) {
-        return Err(format!("--{}={value} is refused: {}", option.long, option.words));
+        return Err(format!("--{}={value} is refused: {}", option.name, option.words));
     }
     match given.text("queue-type") {
         Some("libsqlite3") if !given.has("libsqlite3-db") => {
@@ -90,15 +83,13 @@ fn queue(given: &Given) -> Option<OldQueue> {
 }
 
 fn warnings(given: &Given) -> Vec<String> {
-    let ignored = given.options().filter(|(option, _)| option.fate == Fate::Ignored);
-    let mut warnings: Vec<String> =
-        ignored.map(|(option, _)| format!("--{} is ignored: {}", option.long, option.words)).collect();
+    let mut warnings: Vec<String> = given.ignored().collect();
     let inert = ["ssl-certificate", "ssl-key"].into_iter().filter(|long| given.has(long) && !given.has("ssl"));
     warnings.extend(inert.map(|long| format!("--{long} is ignored: there is no --ssl")));
     let inert = ["libsqlite3-db", "libsqlite3-table"].into_iter().filter(|long| given.has(long));
     let inert = inert.filter(|_| queue(given).is_none());
     warnings.extend(inert.map(|long| format!("--{long} is ignored: there is no -q libsqlite3")));
-    let far = given.number("port").filter(|port| u16::try_from(*port).is_err());
+    let far = number(given, "port").filter(|port| u16::try_from(*port).is_err());
     warnings.extend(far.map(|port| format!("--port={port} is port {}, as in gearmand", port & 0xffff)));
     warnings
 }
@@ -138,13 +129,13 @@ fn numbers(given: &Given, config: &mut Config) -> Result<(), String> {
     set(given, "file-descriptors", 1, &mut server.connections_max)?;
     set(given, "threads", 0, &mut server.threads)?;
     // -1 means "not given".
-    if given.number("keepalive-count") != Some(-1) {
+    if number(given, "keepalive-count") != Some(-1) {
         set(given, "keepalive-count", 0, &mut server.keepalive_count)?;
     }
     // It has no effect, but gearmand refuses these numbers.
     set(given, "hashtable-buckets", 1, &mut 0_u32)?;
     // The numbers that mean "no limit" take the limit for jobs of all protocols away, too.
-    if let Some(..=0) = given.number("job-retries") {
+    if let Some(..=0) = number(given, "job-retries") {
         (gearman.job_retries, config.limits.losses_max) = (0, 0);
     } else {
         set(given, "job-retries", 0, &mut gearman.job_retries)?;
@@ -153,7 +144,7 @@ fn numbers(given: &Given, config: &mut Config) -> Result<(), String> {
         [("keepalive-idle", &mut server.keepalive_idle), ("keepalive-interval", &mut server.keepalive_interval)];
     for (long, period) in times {
         let mut seconds = 0_u16;
-        if given.number(long).is_some_and(|number| number != -1) {
+        if number(given, long).is_some_and(|number| number != -1) {
             set(given, long, 0, &mut seconds)?;
             *period = Period::from_secs(seconds.into());
         }
@@ -163,7 +154,7 @@ fn numbers(given: &Given, config: &mut Config) -> Result<(), String> {
 
 /// Sets a number if it is given, fits its type and is at least `least`.
 fn set<T: TryFrom<i64>>(given: &Given, long: &str, least: i64, to: &mut T) -> Result<(), String> {
-    let Some(number) = given.number(long) else { return Ok(()) };
+    let Some(number) = number(given, long) else { return Ok(()) };
     let fits = T::try_from(number).ok().filter(|_| number >= least);
     *to = fits.ok_or_else(|| invalid(long, &number.to_string()))?;
     Ok(())
@@ -246,13 +237,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::gearmand::options::OPTIONS;
-    use crate::gearmand::parse::Loose;
+    use crate::gearmand::options::{OPTIONS, OURS};
+    use crate::gearmand::parse::{Loose, parse};
     use crate::world::Ipv6;
 
     fn plan_in(line: &str, world: &World) -> Result<Plan, Error> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        Plan::new(&Given::parse(&words, Loose::Refused).unwrap(), world)
+        Plan::new(&parse(&words, Loose::Refused).unwrap(), world)
     }
 
     fn plan(line: &str) -> Result<Plan, Error> {
@@ -385,8 +376,8 @@ mod tests {
         }
         // Options that cannot be given alone, are refused, or name a file have tests of their own.
         let elsewhere = ["--protocol", "--ssl", "--windlass-config"];
-        for option in OPTIONS {
-            let word = format!("--{}", option.long);
+        for option in OPTIONS.iter().chain(OURS) {
+            let word = format!("--{}", option.name);
             let here = cases.iter().any(|(line, _)| line.split(['=', ' ']).next() == Some(word.as_str()));
             assert!(here != elsewhere.contains(&word.as_str()), "{word}");
         }
@@ -425,7 +416,7 @@ mod tests {
             assert!(said.starts_with(expected), "{line}: {said}");
         }
         let prefix = ["--job-handle-prefix=a b".to_owned()];
-        let spaced = Plan::new(&Given::parse(&prefix, Loose::Refused).unwrap(), &World::default());
+        let spaced = Plan::new(&parse(&prefix, Loose::Refused).unwrap(), &World::default());
         assert!(matches!(spaced, Err(Error::Usage(said)) if said.contains("('a b') for option '--job-handle-prefix'")));
         let said = |line: &str| match plan(line) {
             Err(Error::Failure(failure)) => failure.to_string(),
