@@ -60,9 +60,7 @@ pub struct EventmqRedis {
     dry_run: bool,
 }
 
-const WORDS: Words =
-    Words { one: "schedule", several: "schedules", all: "schedules", known: "", of: "", reason: |why| why.to_string() };
-
+const WORDS: Words = Words::new("schedule", "schedules", "", "");
 impl EventmqRedis {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let password = env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());

@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::intake::{Importer, Line, Outcome, Source};
 use bytes::Bytes;
@@ -29,7 +29,7 @@ use windlass_gearman::wire::{Priority, Submission, UNIQUE_BYTES_MAX};
 use windlass_server::Failure;
 
 use super::options::{Configure, Options, configured};
-use super::report::{Report, Words};
+use super::report::{Report, Words, lasting};
 use windlass_operate::Settings;
 
 const HELP: &str = "\
@@ -76,8 +76,8 @@ impl GearmandSqlite {
     pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
         let config = configured(configure, &self.settings)?;
         let queue = Queue::open(&self.queue, &self.table)?;
-        if let Some(pid) = holder(&self.queue).filter(|_| !self.options.dry_run) {
-            return Err(self.refuse(format!("process {pid} has it open: stop gearmand first, or its jobs run twice")));
+        if !self.options.dry_run {
+            wait_for(&self.queue, Duration::ZERO)?;
         }
         let gearman = config.gearman.settings(&config.daemon(&config.gearman)?)?;
         let importer = self.options.begin(&config, || Ok(queue.source()?.0))?;
@@ -90,21 +90,10 @@ impl GearmandSqlite {
         report.write(functions, &format!("{taken} {verb} ({later} to run later, {nameless} without a unique id)"))?;
         report.outcome()
     }
-
-    fn refuse(&self, reason: String) -> Failure {
-        unusable(&self.queue, reason)
-    }
 }
 
-pub(super) const WORDS: Words = Words {
-    one: "row",
-    several: "rows",
-    all: "rows",
-    known: "queued already, with the same function and unique id",
-    of: "rows",
-    reason: |why| why.to_string(),
-};
-
+pub(super) const WORDS: Words =
+    Words::new("row", "rows", "queued already, with the same function and unique id", "rows");
 /// Of the jobs that an import took.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
@@ -304,6 +293,9 @@ fn has(columns: &[String], name: &str) -> bool {
 
 // ---- files of a killed gearmand ---------------------------------------------------------------------------------------
 
+/// How often to check whether the old gearmand has closed the file.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 const COPY: &str = "queue";
 /// The files that SQLite leaves beside a database whose writer was killed.
 const BESIDE: [&str; 2] = ["-journal", "-wal"];
@@ -333,19 +325,22 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Another process that has the file open, as far as permissions let us see. A process that has just been forked holds
-/// its parent's files, and closes them soon.
-pub(super) fn holder(file: &Path) -> Option<u32> {
-    const TRIES: u32 = 10;
-    const PAUSE: Duration = Duration::from_millis(20);
-    for _ in 0..TRIES {
-        holder_now(file)?;
-        thread::sleep(PAUSE);
+/// Waits this long for other processes to close the file: jobs that the old gearmand still holds would run twice.
+pub(super) fn wait_for(file: &Path, timeout: Duration) -> Result<(), Failure> {
+    let since = Instant::now();
+    while let Some(pid) = lasting(|| holder(file)) {
+        if since.elapsed() >= timeout {
+            let reason = format_args!("process {pid} has it open: stop gearmand first, or its jobs run twice");
+            return Err(unusable(file, reason));
+        }
+        thread::sleep(LOOK_EVERY);
     }
-    holder_now(file)
+    Ok(())
 }
 
-fn holder_now(file: &Path) -> Option<u32> {
+/// Another process that has the file open, as far as permissions let us see. A process that has just been forked holds
+/// its parent's files.
+fn holder(file: &Path) -> Option<u32> {
     let same = fs::metadata(file).ok()?;
     let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -76,15 +76,7 @@ pub struct Jsonl {
     settings: Settings,
 }
 
-const WORDS: Words = Words {
-    one: "line",
-    several: "lines",
-    all: "lines",
-    known: "here already, kept as they are",
-    of: "file",
-    reason: |why| why.to_string(),
-};
-
+const WORDS: Words = Words::new("line", "lines", "here already, kept as they are", "file");
 impl Jsonl {
     pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
         let config = configured(configure, &self.settings)?;

@@ -2,7 +2,9 @@
 //! and a report counts them.
 
 use std::fmt::Display;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write as _};
+use std::thread;
+use std::time::Duration;
 
 use windlass_engine::Refusal;
 use windlass_server::Failure;
@@ -26,12 +28,21 @@ pub(super) struct Words {
     pub(super) reason: fn(Refusal) -> String,
 }
 
+impl Words {
+    pub(super) const fn new(one: &'static str, all: &'static str, known: &'static str, of: &'static str) -> Self {
+        Self { one, several: all, all, known, of, reason: |why| why.to_string() }
+    }
+}
+
+/// Where a report goes.
+type Out = Box<dyn FnMut(&str) -> io::Result<()>>;
+
 /// The items of a source, counted.
 pub(super) struct Report {
     words: &'static Words,
     /// "taken", or "would be taken" in a dry run.
     pub(super) taken_word: &'static str,
-    out: Box<dyn Write>,
+    out: Out,
     /// Items looked at.
     pub(super) items: u64,
     /// Items imported.
@@ -45,19 +56,20 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(words: &'static Words, dry_run: bool, out: Box<dyn Write>) -> Self {
+    pub(super) fn new(words: &'static Words, dry_run: bool, out: Out) -> Self {
         let taken_word = if dry_run { "would be taken" } else { "taken" };
         Self { words, taken_word, out, items: 0, taken: 0, known: 0, before: 0, left: 0 }
     }
 
     /// A report on standard output.
     pub(super) fn to_stdout(words: &'static Words, dry_run: bool) -> Self {
-        Self::new(words, dry_run, Box::new(BufWriter::new(io::stdout().lock())))
+        let mut out = io::stdout().lock();
+        Self::new(words, dry_run, Box::new(move |text| out.write_all(text.as_bytes())))
     }
 
     /// Prints a line.
     pub(super) fn print(&mut self, line: &dyn Display) -> Result<(), Failure> {
-        writeln!(self.out, "{line}").map_err(cannot_write)
+        (self.out)(&format!("{line}\n")).map_err(|why| Failure::Runtime(format!("cannot write: {why}")))
     }
 
     /// Prints at once why something is left: there may be many.
@@ -108,23 +120,14 @@ impl Report {
     pub(super) fn write(&mut self, parts: impl IntoIterator<Item = String>, sum: &str) -> Result<(), Failure> {
         let parts: String = parts.into_iter().collect();
         let Self { words: Words { all, known: here, of, .. }, items, known, before, .. } = self;
-        let mut text = format!(
-            "{parts}{items} {all}: {sum}
-"
-        );
+        let mut text = format!("{parts}{items} {all}: {sum}");
         if *known > 0 {
-            text += &format!(
-                "{known} {here}
-"
-            );
+            text += &format!("\n{known} {here}");
         }
         if *before > 0 {
-            text += &format!(
-                "{before} taken by an earlier import of the same {of}; --again takes them once more
-"
-            );
+            text += &format!("\n{before} taken by an earlier import of the same {of}; --again takes them once more");
         }
-        self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).map_err(cannot_write)
+        self.print(&text)
     }
 
     /// The result that determines the exit code: nothing is left, or something is.
@@ -138,7 +141,13 @@ impl Report {
     }
 }
 
-/// The output cannot be written.
-fn cannot_write(why: io::Error) -> Failure {
-    Failure::Runtime(format!("cannot write: {why}"))
+/// What is found each time for a while: connections and files of a process that is just ending do not count.
+pub(super) fn lasting<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    const TRIES: u32 = 10;
+    const PAUSE: Duration = Duration::from_millis(20);
+    for _ in 0..TRIES {
+        look()?;
+        thread::sleep(PAUSE);
+    }
+    look()
 }

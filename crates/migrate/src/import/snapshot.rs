@@ -41,22 +41,7 @@ struct Entries<R> {
 }
 
 /// Why the file is not a snapshot.
-#[derive(Debug, thiserror::Error)]
-enum Torn {
-    #[error("a snapshot begins with 8 bytes, but this file has {0}")]
-    NoCount(u64),
-    #[error(
-        "its header promises {count} entries, but {bytes} bytes are too few: it is not a snapshot, was cut short, or comes from \
-         a machine of another byte order"
-    )]
-    Count { count: u64, bytes: u64 },
-    #[error("it ends within entry {entry} of {count}: it was cut short")]
-    Short { entry: u64, count: u64 },
-    #[error("{bytes} bytes follow its {count} entries: it is not a snapshot, or was written over another")]
-    Long { bytes: u64, count: u64 },
-    #[error("{0}")]
-    Unreadable(#[from] std::io::Error),
-}
+type Torn = Box<dyn std::error::Error>;
 
 impl Snapshot {
     /// Reads the whole file once, so that an incomplete file is refused before anything is imported.
@@ -109,19 +94,30 @@ impl<R: Read> Entries<R> {
         /// The lengths of an empty key and an empty value.
         const ENTRY_BYTES_MIN: u64 = 8;
         let mut count = [0; 8];
-        let Some(left_bytes) = bytes.checked_sub(count.len() as u64) else { return Err(Torn::NoCount(bytes)) };
+        let Some(left_bytes) = bytes.checked_sub(count.len() as u64) else {
+            return Err(format!("a snapshot begins with 8 bytes, but this file has {bytes}").into());
+        };
         from.read_exact(&mut count)?;
         let count = u64::from_ne_bytes(count);
         if count > left_bytes / ENTRY_BYTES_MIN {
-            return Err(Torn::Count { count, bytes });
+            let reason = format!(
+                "its header promises {count} entries, but {bytes} bytes are too few: it is not a snapshot, was cut short, \
+                 or comes from a machine of another byte order"
+            );
+            return Err(reason.into());
         }
         Ok(Self { from, left_bytes, count, read: 0 })
     }
 
     fn next(&mut self) -> Result<Option<Entry>, Torn> {
         if self.read == self.count {
-            let (bytes, count) = (self.left_bytes, self.count);
-            return if bytes == 0 { Ok(None) } else { Err(Torn::Long { bytes, count }) };
+            return match (self.left_bytes, self.count) {
+                (0, _) => Ok(None),
+                (bytes, count) => Err(format!(
+                    "{bytes} bytes follow its {count} entries: it is not a snapshot, or was written over another"
+                )
+                .into()),
+            };
         }
         self.read += 1;
         Ok(Some(Entry { key: self.vec()?, value: self.vec()? }))
@@ -138,14 +134,18 @@ impl<R: Read> Entries<R> {
         (&mut self.from).take(length.into()).read_to_end(&mut bytes)?;
         // The file was truncated after it was opened.
         if bytes.len() as u64 != u64::from(length) {
-            return Err(Torn::Short { entry: self.read, count: self.count });
+            return Err(self.short());
         }
         Ok(bytes.into())
     }
 
+    fn short(&self) -> Torn {
+        format!("it ends within entry {} of {}: it was cut short", self.read, self.count).into()
+    }
+
     fn claim(&mut self, bytes: u64) -> Result<(), Torn> {
         let left = self.left_bytes.checked_sub(bytes);
-        self.left_bytes = left.ok_or(Torn::Short { entry: self.read, count: self.count })?;
+        self.left_bytes = left.ok_or_else(|| self.short())?;
         Ok(())
     }
 }

@@ -4,20 +4,14 @@
 //! This is the import of `gearmand_sqlite`: it only reads the file, and does not import a row twice. Its output goes to
 //! the log.
 
-use std::io::{self, LineWriter, Write};
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::intake::{self, Importer};
 use windlass_server::Failure;
 
-use super::gearmand_sqlite::{Counts, Queue, WORDS, holder, take_all, unusable};
+use super::gearmand_sqlite::{Counts, Queue, WORDS, take_all, wait_for};
 use super::report::Report;
 use crate::configured::Configured;
-
-/// How often to check whether the old gearmand has closed the file.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How many of the rows that are left are logged.
 const LINES_MAX: u32 = 100;
@@ -54,7 +48,15 @@ pub fn take_over(file: &Path, table: &str, config: &Configured) -> Result<(), Fa
     }
     let gearman = config.gearman.settings(&config.daemon(&config.gearman)?)?;
     let importer = Importer::open(&config.server, &source, false)?;
-    let mut report = Report::new(&WORDS, false, Box::new(LineWriter::new(Lines { told: 0 })));
+    let mut lines = 0;
+    let log = move |line: &str| {
+        lines += 1;
+        if lines <= LINES_MAX {
+            tracing::warn!("{}", line.trim_end());
+        }
+        Ok(())
+    };
+    let mut report = Report::new(&WORDS, false, Box::new(log));
     let Counts { later, .. } = take_all(&queue, &gearman, importer, &mut report)?;
     let Report { items: rows, taken, known, before, left, .. } = report;
     tracing::info!(file = %shown, rows, taken, later, known, before, left, "gearmand's queue is taken over");
@@ -62,40 +64,4 @@ pub fn take_over(file: &Path, table: &str, config: &Configured) -> Result<(), Fa
         tracing::warn!(file = %shown, left, "rows are left in gearmand's queue: the next start tries them again");
     }
     Ok(())
-}
-
-/// Jobs that the old gearmand still holds would run twice; it may take a while to end.
-fn wait_for(file: &Path, timeout: Duration) -> Result<(), Failure> {
-    let since = Instant::now();
-    while let Some(pid) = holder(file) {
-        if since.elapsed() >= timeout {
-            return Err(unusable(
-                file,
-                format_args!("process {pid} has it open: stop gearmand first, or its jobs run twice"),
-            ));
-        }
-        thread::sleep(LOOK_EVERY);
-    }
-    Ok(())
-}
-
-/// Logs a warning for each row that is left.
-struct Lines {
-    told: u32,
-}
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for line in String::from_utf8_lossy(bytes).lines() {
-            if self.told < LINES_MAX {
-                tracing::warn!("{line}");
-            }
-            self.told = self.told.saturating_add(1);
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

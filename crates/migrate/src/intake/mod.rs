@@ -29,7 +29,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use windlass_engine::{
     Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobId, NewJob, Pushed,
-    QueueCommand, QueueKind, Refusal, Reply, Tag, Thing, Timestamp,
+    QueueCommand, QueueKind, Refusal, Reply, Tag, Thing,
 };
 use windlass_session::protocol::Protocol;
 use windlass_store::{Guard, Journal, Log, Opened};
@@ -38,7 +38,8 @@ pub use self::adopt::Adopted;
 use self::adopt::Adoption;
 pub use self::complete::{Completeness, Survey};
 pub use self::jsonl::{Ending, Heading, Line, LineError, Origins, Ranks};
-use self::record::Record;
+pub use self::record::Source;
+use self::record::{Record, cannot_write};
 pub use self::restore::Restorer;
 use windlass_server::Failure;
 use windlass_server::clock;
@@ -53,15 +54,6 @@ const BATCH_BYTES: u64 = 1 << 20;
 /// The only client of the engine.
 const CLIENT: ClientId = ClientId(1);
 
-/// The origin of jobs: its kind, and a digest of its content. Two sources with the same jobs are equal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// The kind, without blanks.
-    pub kind: &'static str,
-    /// SHA-256 of its jobs, in lower-case hex.
-    pub digest: String,
-}
-
 /// The result for one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -75,7 +67,6 @@ pub enum Outcome {
 }
 
 /// A data directory, opened for an import.
-#[derive(Debug)]
 pub struct Importer {
     engine: Engine,
     journal: Journal,
@@ -98,12 +89,6 @@ struct To {
     log: Box<dyn Log>,
     record: Record,
     _guard: Guard,
-}
-
-impl std::fmt::Debug for To {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("To").field("record", &self.record).finish_non_exhaustive()
-    }
 }
 
 impl Importer {
@@ -227,15 +212,6 @@ impl Importer {
         if paused { self.ask(QueueCommand::Pause { queue, paused }) } else { Ok(()) }
     }
 
-    /// Commits everything imported so far: it is on the disk when this returns.
-    ///
-    /// # Errors
-    ///
-    /// [`Failure::Runtime`]: the batch could not be written to the store.
-    pub fn flush(&mut self) -> Result<(), Failure> {
-        self.commit()
-    }
-
     /// Commits the rest and closes the data directory cleanly.
     ///
     /// # Errors
@@ -303,8 +279,13 @@ impl Importer {
         self.journal.append(&self.engine, &self.context.changes);
     }
 
-    /// Writes the pending changes, then the record. An interruption between the two repeats the batch.
-    fn commit(&mut self) -> Result<(), Failure> {
+    /// Commits everything imported so far: it is on the disk when this returns. Writes the pending changes, then the record.
+    /// An interruption between the two repeats the batch.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Runtime`]: the batch could not be written to the store.
+    pub fn commit(&mut self) -> Result<(), Failure> {
         self.batch_jobs = 0;
         while let Some(commit) = self.journal.cut(&self.engine) {
             if let Some(to) = &mut self.to {
@@ -316,22 +297,11 @@ impl Importer {
     }
 }
 
-fn cannot_write(data_dir: &Path, why: impl std::fmt::Display) -> Failure {
-    let data_dir = data_dir.display();
-    Failure::Runtime(format!("cannot write to {data_dir}: {why}; repeat the command to continue where it stopped"))
-}
-
 /// Whether all `jobs` jobs of a source were imported earlier, according to the data directory's record. Does not open
 /// the data directory.
 #[must_use]
 pub fn was_taken(config: &Config, source: &Source, jobs: u64) -> bool {
     Record::find(&config.data_dir, source).is_some_and(|record| (0..jobs).all(|place| !record.wants(place)))
-}
-
-/// The current wall-clock time; all times of imported jobs are wall-clock times.
-#[must_use]
-pub fn now() -> Timestamp {
-    clock::wall()
 }
 
 #[cfg(test)]
@@ -442,7 +412,7 @@ mod tests {
         for queue in [&b"empty"[..], b"empty too"] {
             importer.make_queue(Bytes::from_static(queue), false).unwrap();
         }
-        importer.flush().unwrap();
+        importer.commit().unwrap();
         drop(importer);
         let engine = windlass_server::open(&config).unwrap().recovered.engine;
         let mut queues: Vec<_> =

@@ -19,10 +19,19 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::Source;
+use windlass_server::Failure;
 
 const FOLDER: &str = "imports";
 const VERSION: &str = "windlass-import 1";
+
+/// The origin of jobs: its kind, and a digest of its content. Two sources with the same jobs are equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The kind, without blanks.
+    pub kind: &'static str,
+    /// SHA-256 of its jobs, in lower-case hex.
+    pub digest: String,
+}
 
 /// The finished positions of one source.
 #[derive(Debug)]
@@ -127,6 +136,11 @@ fn ranges(places: &BTreeSet<u64>) -> Vec<(u64, u64)> {
         }
     }
     ranges
+}
+
+pub(super) fn cannot_write(data_dir: &Path, why: impl std::fmt::Display) -> Failure {
+    let data_dir = data_dir.display();
+    Failure::Runtime(format!("cannot write to {data_dir}: {why}; repeat the command to continue where it stopped"))
 }
 
 #[cfg(test)]

@@ -6,9 +6,8 @@
 use windlass_engine::Limits;
 use windlass_store::{OpenError, Record as StoreRecord, Restore};
 
-use super::Source;
 use super::jsonl::Line;
-use super::record::Record;
+use super::record::{Record, Source, cannot_write};
 use windlass_server::Failure;
 use windlass_server::config::Config;
 use windlass_server::progress::Counter;
@@ -88,7 +87,7 @@ impl Restorer {
         let Self { restore, record, limits, data_dir, .. } = self;
         let done = restore.finish(limits, random_seed(), || record.save());
         done.map(drop).map_err(|why| match why {
-            OpenError::Store(why) => super::cannot_write(&data_dir, why),
+            OpenError::Store(why) => cannot_write(&data_dir, why),
             OpenError::Damaged(why) => Failure::data(&data_dir, format!("the export cannot be restored: {why}")),
         })
     }

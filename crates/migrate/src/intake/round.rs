@@ -220,7 +220,7 @@ pub(super) fn take(config: &Config, lines: &[Vec<u8>], most: usize) -> Vec<(usiz
         }
     }
     if most < usize::MAX {
-        importer.flush().unwrap()
+        importer.commit().unwrap()
     } else {
         importer.finish().unwrap()
     }

@@ -16,6 +16,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use windlass_engine::Timestamp;
+use windlass_faktory::session::Standing;
 use windlass_faktory::wire::Unit;
 use windlass_server::Failure;
 
@@ -27,21 +29,19 @@ const PREFIX: &[u8] = b"q:";
 const EXAMPLES: usize = 5;
 
 /// A key that holds jobs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) key: Vec<u8>,
     pub(super) holds: Holds,
 }
 
 /// The state of all jobs of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Holds {
     /// They are ready in this queue.
     Queue(Vec<u8>),
-    Scheduled,
-    Retries,
-    Dead,
-    Working,
+    /// What the time of a job in this sorted set means.
+    Sorted(fn(Timestamp) -> Standing),
 }
 
 /// One job of a key.
@@ -50,7 +50,7 @@ pub(super) struct Entry<'a> {
     pub(super) source: &'a Source,
     /// Its position in its key, from 1; a queue's next job comes first.
     pub(super) number: u64,
-    pub(super) text: Vec<u8>,
+    pub(super) text: &'a [u8],
     /// Seconds since 1970, in a sorted set.
     pub(super) score: f64,
 }
@@ -74,7 +74,7 @@ pub(super) struct Layout {
 /// The meaning of a key's name.
 enum Known {
     Set,
-    Sorted(Holds),
+    Sorted(fn(Timestamp) -> Standing),
     Version,
     Counter,
 }
@@ -83,10 +83,10 @@ impl Known {
     fn by_name(key: &[u8]) -> Option<Self> {
         match key {
             b"queues" | b"paused" => Some(Self::Set),
-            b"scheduled" => Some(Self::Sorted(Holds::Scheduled)),
-            b"retries" => Some(Self::Sorted(Holds::Retries)),
-            b"dead" => Some(Self::Sorted(Holds::Dead)),
-            b"working" => Some(Self::Sorted(Holds::Working)),
+            b"scheduled" => Some(Self::Sorted(Standing::Scheduled)),
+            b"retries" => Some(Self::Sorted(Standing::Retrying)),
+            b"dead" => Some(Self::Sorted(Standing::Dead)),
+            b"working" => Some(Self::Sorted(Standing::Reserved)),
             b"v" => Some(Self::Version),
             b"processed" | b"failures" => Some(Self::Counter),
             _ if key.starts_with(b"processed:") || key.starts_with(b"failures:") => Some(Self::Counter),
@@ -116,7 +116,7 @@ impl Layout {
                 Some(known) if known.kind() != kind => {
                     layout.odd.insert(key, format!("is a {kind}, but a {} expected", known.kind()));
                 }
-                Some(Known::Sorted(holds)) => drop(sets.insert(key, holds)),
+                Some(Known::Sorted(standing)) => drop(sets.insert(key, Holds::Sorted(standing))),
                 Some(Known::Counter) => layout.counters = true,
                 Some(Known::Set | Known::Version) => {}
                 None if kind == "list" => drop(lists.insert(key)),
@@ -137,7 +137,7 @@ impl Layout {
         // A queue's old jobs come before its new ones; the old name is the shorter one.
         layout.sources.sort_by_cached_key(|source| match &source.holds {
             Holds::Queue(name) => (name.clone(), source.key.len()),
-            Holds::Scheduled | Holds::Retries | Holds::Dead | Holds::Working => Default::default(),
+            Holds::Sorted(_) => Default::default(),
         });
         for key in [&b"scheduled"[..], b"retries", b"dead", b"working"] {
             layout.sources.extend(sets.remove(key).map(|holds| Source { key: key.to_vec(), holds }));
@@ -186,49 +186,41 @@ impl Layout {
         redis: &mut Redis,
         each: &mut dyn FnMut(Entry<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        for source in &self.sources {
-            let mut page = Page::new();
-            let mut number = 0;
-            loop {
-                let entries = source.page(redis, number, &mut page)?;
-                if entries.is_empty() {
-                    break;
-                }
-                for (text, score) in entries {
-                    number += 1;
-                    each(Entry { source, number: number as u64, text, score })?;
-                }
-            }
-        }
-        Ok(())
+        self.sift(redis, &mut |entry| each(entry).map(|()| true)).map(drop)
     }
 
     /// Removes every job for which `done` returns true; `done` gets the job's position among all jobs. Returns the
     /// number of removed jobs.
     pub(super) fn remove(&self, redis: &mut Redis, done: &dyn Fn(u64) -> bool) -> Result<u64, Failure> {
-        let (mut place, mut removed) = (0, 0);
+        let mut places = 0..;
+        self.sift(redis, &mut |_| Ok(places.next().is_none_or(|place| !done(place))))
+    }
+
+    /// Visits every job, and removes those for which `keeps` returns false. Returns their number.
+    fn sift(
+        &self,
+        redis: &mut Redis,
+        keeps: &mut dyn FnMut(Entry<'_>) -> Result<bool, Failure>,
+    ) -> Result<u64, Failure> {
+        let mut removed = 0;
         for source in &self.sources {
-            let mut page = Page::new();
-            let mut kept = 0;
+            let (mut page, mut number, mut kept) = (Page::new(), 0, 0);
             loop {
                 let entries = source.page(redis, kept, &mut page)?;
                 if entries.is_empty() {
                     break;
                 }
                 let mut gone = Vec::new();
-                for (text, _) in entries {
-                    if done(place) {
-                        gone.push(text)
-                    } else {
-                        kept += 1
+                for (text, score) in entries {
+                    number += 1;
+                    match keeps(Entry { source, number, text: &text, score })? {
+                        true => kept += 1,
+                        false => gone.push(text),
                     }
-                    place += 1;
                 }
                 removed += match source.holds {
                     Holds::Queue(_) => redis.remove_from_list(&source.key, &gone)?,
-                    Holds::Scheduled | Holds::Retries | Holds::Dead | Holds::Working => {
-                        redis.remove_from_set(&source.key, &gone)?
-                    }
+                    Holds::Sorted(_) => redis.remove_from_set(&source.key, &gone)?,
                 };
             }
         }
@@ -243,7 +235,7 @@ impl Source {
                 let entries = redis.list_page(&self.key, skip, page)?;
                 Ok(entries.into_iter().map(|text| (text, 0.0)).collect())
             }
-            Holds::Scheduled | Holds::Retries | Holds::Dead | Holds::Working => redis.set_page(&self.key, skip, page),
+            Holds::Sorted(_) => redis.set_page(&self.key, skip, page),
         }
     }
 }
@@ -253,7 +245,7 @@ impl std::fmt::Display for Source {
         let key = self.key.escape_ascii();
         match self.holds {
             Holds::Queue(_) => write!(f, "queue \"{key}\""),
-            Holds::Scheduled | Holds::Retries | Holds::Dead | Holds::Working => write!(f, "{key}"),
+            Holds::Sorted(_) => write!(f, "{key}"),
         }
     }
 }

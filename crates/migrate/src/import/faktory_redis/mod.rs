@@ -16,7 +16,7 @@ use clap::Args;
 use sha2::{Digest, Sha256};
 use windlass_engine::{NewJob, Refusal, Thing, Timestamp};
 use windlass_faktory::session::{Settings as Faktory, Standing};
-use windlass_server::Failure;
+use windlass_server::{Failure, clock};
 
 use self::layout::{Entry, Holds, Layout};
 use self::redis::Redis;
@@ -84,9 +84,6 @@ pub struct FaktoryRedis {
 const WORDS: Words = Words {
     one: "of them",
     several: "of them",
-    all: "jobs",
-    known: "here already, with the same jid",
-    of: "jobs",
     reason: |why| {
         if why == Refusal::NotFound(Thing::Batch) {
             "it is in a batch that does not exist here; --without-batches imports it without its batch".to_owned()
@@ -94,6 +91,7 @@ const WORDS: Words = Words {
             why.to_string()
         }
     },
+    ..Words::new("job", "jobs", "here already, with the same jid", "jobs")
 };
 
 /// How many bytes are shown of a job without a name.
@@ -141,7 +139,7 @@ impl FaktoryRedis {
             }
             Ok(())
         })?;
-        importer.flush()?;
+        importer.commit()?;
         let unchanged = hex::encode(read.finalize()) == digest;
         let removed = match self.remove && unchanged {
             true => Some(layout.remove(&mut redis, &|place| !importer.wants(place))?),
@@ -187,12 +185,9 @@ fn job(entry: &Entry<'_>, faktory: &Faktory) -> (Option<Bytes>, Result<NewJob, S
     let at = timestamp(entry.score);
     let (standing, queue) = match &entry.source.holds {
         Holds::Queue(name) => (Standing::Queued, Some(name)),
-        Holds::Scheduled => (Standing::Scheduled(at), None),
-        Holds::Retries => (Standing::Retrying(at), None),
-        Holds::Dead => (Standing::Dead(at), None),
-        Holds::Working => (Standing::Reserved(at), None),
+        Holds::Sorted(standing) => (standing(at), None),
     };
-    let job = match faktory.adopt(intake::now(), &entry.text, standing) {
+    let job = match faktory.adopt(clock::wall(), entry.text, standing) {
         Ok(job) => job,
         Err(why) => return (None, Err(why.to_string())),
     };
@@ -219,7 +214,7 @@ fn digest(layout: &Layout, redis: &mut Redis) -> Result<String, Failure> {
 
 /// Hashes the whole entry, so that two different entries never look alike.
 fn sum(entry: &Entry<'_>, into: &mut Sha256) {
-    for bytes in [&entry.source.key, &entry.text] {
+    for bytes in [&*entry.source.key, entry.text] {
         into.update((bytes.len() as u64).to_be_bytes());
         into.update(bytes);
     }

@@ -3,10 +3,11 @@
 //! Not here: which keys exist and what they mean (`layout`), and the protocol (`resp`).
 
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use windlass_server::Failure;
+
+use crate::import::report::lasting;
 
 use super::resp::{Address, Commands, Connection, Error, Reply};
 
@@ -78,19 +79,12 @@ impl Redis {
         })
     }
 
-    /// Another client of the same database, if one stays connected: its address and its last command. A connection that
-    /// is just ending does not count.
+    /// Another client of the same database, if one stays connected: its address and its last command. `None` also if the
+    /// server does not list its clients.
     pub(super) fn other_client(&mut self) -> Option<String> {
-        const TRIES: u32 = 10;
-        const PAUSE: Duration = Duration::from_millis(20);
-        for _ in 0..TRIES {
-            self.other_client_now()?;
-            thread::sleep(PAUSE);
-        }
-        self.other_client_now()
+        lasting(|| self.other_client_now())
     }
 
-    /// `None` also if the server does not list its clients.
     fn other_client_now(&mut self) -> Option<String> {
         let own: u64 = self.connection.ask(&[b"CLIENT", b"ID"]).and_then(Reply::number).ok()?;
         let list = self.connection.ask(&[b"CLIENT", b"LIST"]).and_then(Reply::text).ok()?;
