@@ -15,7 +15,7 @@ use windlass_engine::{NewJob, Timestamp};
 use windlass_faktory::session::{Settings as Faktory, Standing};
 use windlass_gearman::session::Settings as Gearman;
 use windlass_gearman::wire::{Priority, Submission};
-use windlass_migrate::intake::{Importer, Line, Origins, Ranks};
+use windlass_migrate::intake::{Importer, Line, Ranks};
 use windlass_migrate::{Configured, snapshot};
 use windlass_spiderq::config::Configured as Spiderqs;
 use windlass_spiderq::session::Settings as Spiderq;
@@ -61,8 +61,6 @@ static SPIDERQ: LazyLock<Spiderq> = LazyLock::new(|| {
     let spiderq = &CONFIGURED.spiderq;
     CONFIGURED.daemon(spiderq).and_then(|it| spiderq.settings(None, &it)).expect("one is served")
 });
-
-static ORIGINS: LazyLock<Origins> = LazyLock::new(|| CONFIGURED.origins());
 
 fuzz_target!(|input: Input<'_>| {
     let mut importer = Importer::rehearse(&CONFIGURED.server);
@@ -125,7 +123,7 @@ fn lines(records: &[u8]) -> Vec<u8> {
 
 /// Like `windlass import jsonl`: one pass to relate the jobs, one to import them.
 fn jsonl(text: &[u8], importer: &mut Importer) {
-    let lines = || text.split(|byte| *byte == b'\n').map(|line| Line::read(line, &ORIGINS));
+    let lines = || text.split(|byte| *byte == b'\n').map(|line| Line::read(line, &CONFIGURED.server.protocols));
     let mut ranks = Ranks::default();
     lines().flatten().for_each(|line| ranks.see(&line));
     importer.expect(ranks);

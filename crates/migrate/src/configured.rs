@@ -1,14 +1,11 @@
 //! What an import uses of the configuration.
 
 use windlass_config::Error;
-use windlass_engine::Protocol;
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
 use windlass_server::config::Config;
 use windlass_session::protocol;
 use windlass_spiderq::config::Configured as Spiderq;
-
-use crate::intake::Origins;
 
 /// What an import uses of the configuration.
 #[derive(Clone, Debug)]
@@ -24,12 +21,6 @@ pub struct Configured {
 }
 
 impl Configured {
-    /// The protocols that imported jobs can have. A job without an origin is one of Gearman's.
-    #[must_use]
-    pub fn origins(&self) -> Origins {
-        Origins { protocols: self.server.protocols.clone(), default: Protocol::GEARMAN }
-    }
-
     /// What a protocol uses of the daemon.
     ///
     /// # Errors

@@ -170,40 +170,27 @@ impl Config {
 
     /// The server's configuration, with all protocols.
     pub(crate) fn for_server(&self) -> config::Config {
-        let Self {
-            data_dir,
-            durability,
-            commit_interval,
-            log,
-            server,
-            limits,
-            store,
-            postgres,
-            cluster,
-            bridge,
-            queues,
-            ..
-        } = self.clone();
-        let remote = database::remote(&postgres, &cluster);
-        let protocols = self.protocols();
-        let doors: Vec<Arc<dyn Door>> = vec![Arc::new(self.configured_http())];
+        let remote = database::remote(&self.postgres, &self.cluster);
+        let (protocols, doors): (_, Vec<Arc<dyn Door>>) = (self.protocols(), vec![Arc::new(self.configured_http())]);
+        let (values, defaults) = (windlass_config::values(self), windlass_config::values(&Self::default()));
+        let own = self.clone();
         config::Config {
-            data_dir,
-            durability,
-            commit_interval,
-            log,
-            server,
-            limits,
-            store,
-            postgres,
-            cluster,
-            bridge,
-            queues,
+            data_dir: own.data_dir,
+            durability: own.durability,
+            commit_interval: own.commit_interval,
+            log: own.log,
+            server: own.server,
+            limits: own.limits,
+            store: own.store,
+            postgres: own.postgres,
+            cluster: own.cluster,
+            bridge: own.bridge,
+            queues: own.queues,
             remote,
             protocols,
             doors,
-            values: windlass_config::values(self),
-            defaults: windlass_config::values(&Self::default()),
+            values,
+            defaults,
             ephemeral: false,
         }
     }

@@ -8,7 +8,6 @@
 //! ```
 
 use std::collections::HashSet;
-use std::env;
 
 use clap::Args;
 use serde_json::Value;
@@ -63,8 +62,7 @@ pub struct EventmqRedis {
 const WORDS: Words = Words::new("schedule", "schedules", "", "");
 impl EventmqRedis {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let password = env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
-        let mut redis = Redis::connect(&self.address, password.as_deref())?;
+        let mut redis = Redis::connect(&self.address)?;
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|why| Failure::Runtime(format!("cannot start: {why}")))?;
         let to = || runtime.block_on(Scheduling::connect(&self.to)).map_err(Failure::Runtime);

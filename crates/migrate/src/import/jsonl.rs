@@ -6,11 +6,13 @@
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::intake::{Completeness, Line, Origins, Outcome, Ranks, Restorer, Source, Survey};
+use crate::intake::{Completeness, Line, Outcome, Ranks, Restorer, Source, Survey};
 use clap::Args;
 use sha2::{Digest, Sha256};
 use windlass_server::Failure;
+use windlass_session::protocol::Protocol;
 
 use super::options::{Configure, Options, configured};
 use super::report::{Report, Words};
@@ -80,7 +82,7 @@ const WORDS: Words = Words::new("line", "lines", "here already, kept as they are
 impl Jsonl {
     pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
         let config = configured(configure, &self.settings)?;
-        let mut lines = Lines::open(&self.lines, longest(&config), config.origins())?;
+        let mut lines = Lines::open(&self.lines, &config)?;
         let Surveyed { digest, ranks, completeness } = lines.survey()?;
         if let (Completeness::Broken(why), false) = (&completeness, self.incomplete) {
             return Err(unusable(&self.lines, format!("{why}; --incomplete imports what is there")));
@@ -96,7 +98,7 @@ impl Jsonl {
         let mut importer = self.options.begin(&config, || Ok(source))?;
         importer.expect(ranks);
         let (mut report, mut counts) = (Report::to_stdout(&WORDS, self.options.dry_run), [0; 4]);
-        lines.each(&mut |number, line| {
+        lines.each(&mut |number, _, line| {
             let kind = line.as_ref().ok().and_then(kind);
             let taken = report.take(&mut importer, line, &format_args!("line {number}"), &"")?;
             count(&mut counts, kind.filter(|_| taken == Some(Outcome::Taken)));
@@ -113,7 +115,7 @@ impl Jsonl {
     /// Restores a whole export: every line, or nothing.
     fn restore(&self, lines: &mut Lines, mut restorer: Restorer) -> Result<(), Failure> {
         let (mut report, mut counts) = (Report::to_stdout(&WORDS, false), [0; 4]);
-        lines.each(&mut |number, line| {
+        lines.each(&mut |number, _, line| {
             let wrong = |why: &str| unusable(&self.lines, format!("line {number}: {why}"));
             let line = line.map_err(|why| wrong(&why))?;
             report.items += 1;
@@ -144,20 +146,15 @@ fn sum([jobs, schedules, batches, queues]: [u64; 4], verb: &str) -> String {
     format!("{jobs} jobs, {schedules} schedules, {batches} batches and {queues} queues {verb}")
 }
 
-/// The maximum length of a line: the largest message as a body and as a result, in base64, and room for the rest.
-fn longest(config: &Configured) -> u64 {
-    let messages = config.server.protocols.iter().map(|protocol| protocol.message_bytes_max().0);
-    messages.max().unwrap_or(0).saturating_mul(4).saturating_add(1 << 20)
-}
-
 // ---- reading ---------------------------------------------------------------------------------------------------------
 
 /// A file of lines.
 struct Lines {
     path: PathBuf,
     from: BufReader<File>,
+    /// The maximum length of a line: the largest message as a body and as a result, in base64, and room for the rest.
     longest: u64,
-    origins: Origins,
+    protocols: Vec<Arc<dyn Protocol>>,
 }
 
 /// What the first reading of a file finds.
@@ -172,11 +169,11 @@ struct Surveyed {
 /// A parsed line, or why it cannot be parsed.
 type Read = Result<Line, String>;
 
-/// Called with each line's number and content.
-type ShowLine<'a> = dyn FnMut(u64, Option<&[u8]>) -> Result<(), Failure> + 'a;
+/// Called with each line's number, bytes and content.
+type See<'a> = dyn FnMut(u64, &[u8], Read) -> Result<(), Failure> + 'a;
 
 impl Lines {
-    fn open(path: &Path, longest: u64, origins: Origins) -> Result<Self, Failure> {
+    fn open(path: &Path, config: &Configured) -> Result<Self, Failure> {
         let refuse = |why: io::Error| unusable(path, why);
         let file = if path == Path::new("-") {
             // The input is read twice.
@@ -190,19 +187,21 @@ impl Lines {
             }
             file
         };
-        Ok(Self { path: path.to_owned(), from: BufReader::new(file), longest, origins })
+        let protocols = config.server.protocols.clone();
+        let message_bytes_max = protocols.iter().map(|protocol| protocol.message_bytes_max().0).max().unwrap_or(0);
+        let longest = message_bytes_max.saturating_mul(4).saturating_add(1 << 20);
+        Ok(Self { path: path.to_owned(), from: BufReader::new(file), longest, protocols })
     }
 
     /// Reads the file once.
     fn survey(&mut self) -> Result<Surveyed, Failure> {
         let (mut digest, mut ranks, mut unreadable, mut readable) = (Sha256::new(), Ranks::default(), 0, 0);
         let mut survey = Survey::default();
-        let (path, origins) = (self.path.clone(), self.origins.clone());
-        self.each_line(&mut |number, line| {
-            digest.update((line.map_or(0, <[u8]>::len) as u64).to_be_bytes());
-            digest.update(line.unwrap_or_default());
-            let content = read(line, &origins);
-            survey.see(line.unwrap_or_default(), content.as_ref().ok());
+        let path = self.path.clone();
+        self.each(&mut |number, line, content| {
+            digest.update((line.len() as u64).to_be_bytes());
+            digest.update(line);
+            survey.see(line, content.as_ref().ok());
             match content {
                 Ok(line) => {
                     readable += 1;
@@ -222,14 +221,9 @@ impl Lines {
         Ok(Surveyed { digest: hex::encode(digest.finalize()), ranks, completeness: survey.completeness() })
     }
 
-    fn each(&mut self, each: &mut dyn FnMut(u64, Read) -> Result<(), Failure>) -> Result<(), Failure> {
-        let origins = self.origins.clone();
-        self.each_line(&mut |number, line| each(number, read(line, &origins)))
-    }
-
-    /// Visits every line that is not blank, with its number, from the beginning. `None`: the line is too long.
-    fn each_line(&mut self, each: &mut ShowLine<'_>) -> Result<(), Failure> {
-        let Self { path, from, longest, .. } = self;
+    /// Visits every line that is not blank, from the beginning. One that is too long has no bytes.
+    fn each(&mut self, each: &mut See<'_>) -> Result<(), Failure> {
+        let Self { path, from, longest, protocols } = self;
         let refuse = |why: io::Error| unusable(path, why);
         from.rewind().map_err(refuse)?;
         let mut line = Vec::new();
@@ -239,21 +233,18 @@ impl Lines {
             if read == 0 {
                 break;
             }
+            let text = line.trim_ascii();
             if read as u64 > *longest {
                 line = Vec::new();
                 from.skip_until(b'\n').map_err(refuse)?;
-                each(number, None)?;
-            } else if !line.trim_ascii().is_empty() {
-                each(number, Some(line.trim_ascii()))?;
+                let why = "it is longer than any job can be, as this daemon is configured";
+                each(number, &[], Err(why.to_owned()))?;
+            } else if !text.is_empty() {
+                each(number, text, Line::read(text, protocols).map_err(|why| why.to_string()))?;
             }
         }
         Ok(())
     }
-}
-
-fn read(line: Option<&[u8]>, origins: &Origins) -> Read {
-    let line = line.ok_or_else(|| "it is longer than any job can be, as this daemon is configured".to_owned())?;
-    Line::read(line, origins).map_err(|why| why.to_string())
 }
 
 fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {
@@ -269,16 +260,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lines");
         std::fs::write(&path, [b"one\n\n  \nfour\r\n", [b'x'; 300].as_slice(), b"\n\xff\0\nlast"].concat()).unwrap();
-        let mut lines = Lines::open(&path, 100, crate::fixture::configured(Path::new("")).origins()).unwrap();
+        let mut lines = Lines::open(&path, &crate::fixture::configured(Path::new(""))).unwrap();
+        lines.longest = 100;
         for _ in 0..2 {
             let mut seen = Vec::new();
-            let mut see = |number, line: Option<&[u8]>| {
-                seen.push((number, line.map(<[u8]>::to_vec)));
+            let mut see = |number, line: &[u8], content: Read| {
+                seen.push((number, line.to_vec(), content.unwrap_err().contains("longer")));
                 Ok(())
             };
-            lines.each_line(&mut see).unwrap();
-            let some = |text: &[u8]| Some(text.to_vec());
-            let expected = [(1, some(b"one")), (4, some(b"four")), (5, None), (6, some(b"\xff\0")), (7, some(b"last"))];
+            lines.each(&mut see).unwrap();
+            let some = |number, text: &[u8]| (number, text.to_vec(), text.is_empty());
+            let expected = [some(1, b"one"), some(4, b"four"), some(5, b""), some(6, b"\xff\0"), some(7, b"last")];
             assert_eq!(seen, expected);
         }
     }

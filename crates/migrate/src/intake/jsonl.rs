@@ -69,21 +69,13 @@ pub struct Ending {
     pub digest: String,
 }
 
-/// The protocols that a new job can have.
-#[derive(Clone, Debug)]
-pub struct Origins {
-    /// All of them, by number.
-    pub protocols: Vec<Arc<dyn protocol::Protocol>>,
-    /// The protocol of a job without an origin.
-    pub default: Protocol,
-}
+/// The protocols that a new job can have, by number.
+pub type Origins = [Arc<dyn protocol::Protocol>];
 
-impl Origins {
-    /// The names, as a sentence has them.
-    fn names(&self) -> String {
-        let names: Vec<&str> = self.protocols.iter().map(|protocol| protocol.name()).collect();
-        names.split_last().map_or_else(String::new, |(last, others)| format!("{} or {last}", others.join(", ")))
-    }
+/// Their names, as a sentence has them.
+fn names(origins: &Origins) -> String {
+    let names: Vec<&str> = origins.iter().map(|protocol| protocol.name()).collect();
+    names.split_last().map_or_else(String::new, |(last, others)| format!("{} or {last}", others.join(", ")))
 }
 
 /// Why a line cannot be imported.
@@ -247,12 +239,12 @@ impl Fields {
         })
     }
 
-    /// The protocol of a new job, by name or by number.
+    /// The protocol of a new job, by name or by number. Without either it is Gearman's.
     fn origin(&self, origins: &Origins) -> Result<(Protocol, ImportTerms), LineError> {
-        let known = |id: Protocol| origins.protocols.iter().find(|protocol| protocol.id() == id);
+        let known = |id: Protocol| origins.iter().find(|protocol| protocol.id() == id);
         let found = match self.0.get("origin") {
-            None => known(origins.default),
-            Some(Value::String(name)) => origins.protocols.iter().find(|protocol| protocol.name() == name),
+            None => known(Protocol::GEARMAN),
+            Some(Value::String(name)) => origins.iter().find(|protocol| protocol.name() == name),
             Some(_) => {
                 self.number("origin")?.and_then(|number| u8::try_from(number).ok()).and_then(|id| known(Protocol(id)))
             }
@@ -260,9 +252,9 @@ impl Fields {
         let found = found.map(|protocol| (protocol.id(), protocol.import_terms()));
         found.ok_or_else(|| {
             let expected = if self.0.get("origin").is_some_and(Value::is_string) {
-                origins.names()
+                names(origins)
             } else {
-                format!("a number from 1 to {}, or the name of a protocol", origins.protocols.len())
+                format!("a number from 1 to {}, or the name of a protocol", origins.len())
             };
             LineError::Unfit { field: "origin".to_owned(), expected: expected.into() }
         })

@@ -18,8 +18,8 @@ use super::*;
 use crate::fixture;
 
 /// The protocols of new jobs.
-static ORIGINS: LazyLock<Origins> =
-    LazyLock::new(|| Origins { protocols: fixture::config(Path::new("")).protocols, default: Protocol::GEARMAN });
+static ORIGINS: LazyLock<Vec<std::sync::Arc<dyn windlass_session::protocol::Protocol>>> =
+    LazyLock::new(|| fixture::config(Path::new("")).protocols);
 
 pub(super) fn read(line: &[u8]) -> Result<Line, LineError> {
     Line::read(line, &ORIGINS)

@@ -353,19 +353,7 @@ impl OldEventmq {
                 Ok(())
             }
             Command::Disconnect | Command::Kbye => Err(Trouble::lost("the router stops")),
-            Command::Inform { .. }
-            | Command::Ack { .. }
-            | Command::Heartbeat { .. }
-            | Command::Ready
-            | Command::Reply { .. }
-            | Command::Schedule(_)
-            | Command::Unschedule(_)
-            | Command::Publish { .. }
-            | Command::Status
-            | Command::ShowWorkers
-            | Command::ShowSchedulers
-            | Command::Hello
-            | Command::Unknown { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 }

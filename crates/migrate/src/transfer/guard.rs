@@ -5,12 +5,12 @@
 //!
 //! Spec: RFC 37, "Framing"; RFC 24 (PLAIN); RFC 26 (CURVE).
 
-use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use windlass_config::Secret;
 use windlass_server::Failure;
 use windlass_zmtp::curve::{CurveClient, CurvePublicKey, CurveSecretKey};
 use windlass_zmtp::wire::{Command, GREETING_BYTES, Greeting, Header, Metadata, SocketType};
@@ -27,19 +27,9 @@ const STEP: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(super) enum Login {
     /// A user and a password, which travel in the clear.
-    Plain { user: String, password: SecretText },
+    Plain { user: String, password: Secret },
     /// Keys: the broker's public one, and our secret one as text, if the broker knows its clients by their keys.
-    Curve { broker: CurvePublicKey, own: Option<SecretText> },
-}
-
-/// A password, or a secret key as text. Its `Debug` text shows nothing of it.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct SecretText(pub(super) String);
-
-impl fmt::Debug for SecretText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretText")
-    }
+    Curve { broker: CurvePublicKey, own: Option<Secret> },
 }
 
 impl Login {
@@ -54,7 +44,7 @@ impl Login {
         let text = fs::read_to_string(file).map_err(|why| source(format!("cannot read the key: {why}")))?;
         let text = text.trim().to_owned();
         text.parse::<CurveSecretKey>().map_err(|why| source(why.to_string()))?;
-        Ok(Self::Curve { broker, own: Some(SecretText(text)) })
+        Ok(Self::Curve { broker, own: Some(text.into()) })
     }
 
     const fn mechanism(&self) -> &'static [u8] {
@@ -87,7 +77,7 @@ impl Guard {
         }
         let metadata = Metadata { socket_type: Some(SocketType::Dealer), identity, others: Vec::new() };
         let (curve, metadata) = match login {
-            Login::Plain { user, password } => (None, log_in(user, &password.0, metadata, link).await?),
+            Login::Plain { user, password } => (None, log_in(user, password.expose(), metadata, link).await?),
             Login::Curve { broker, own } => {
                 let mut client = CurveClient::new(secret_key(own.as_ref())?, *broker, (random()?, random()?));
                 let metadata = exchange_keys(&mut client, &metadata, link).await?;
@@ -156,9 +146,9 @@ async fn exchange_keys(client: &mut CurveClient, own: &Metadata, link: &mut Link
     client.ready(&command(link).await?).map_err(fatal)
 }
 
-fn secret_key(own: Option<&SecretText>) -> Result<CurveSecretKey, Trouble> {
+fn secret_key(own: Option<&Secret>) -> Result<CurveSecretKey, Trouble> {
     match own {
-        Some(SecretText(text)) => text.parse().map_err(|why| Trouble::Fatal(format!("the secret key: {why}"))),
+        Some(text) => text.expose().parse().map_err(|why| Trouble::Fatal(format!("the secret key: {why}"))),
         None => Ok(CurveSecretKey::new(random()?)),
     }
 }

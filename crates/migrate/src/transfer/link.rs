@@ -1,13 +1,13 @@
 //! One connection of TCP, with or without TLS: bytes out, bytes in, each within a time.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::client::TlsStream;
 use windlass_operate::tls::{is_refusal, is_unwelcome};
 
 use super::place::Place;
@@ -53,30 +53,24 @@ impl Trouble {
 /// A connection and the bytes that have come but are not read.
 #[derive(Debug)]
 pub(super) struct Link {
-    stream: Stream,
+    stream: Box<dyn Stream>,
     pub(super) input: BytesMut,
 }
 
-#[derive(Debug)]
-enum Stream {
-    Tcp(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// TCP, or TLS over it.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Debug {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Debug> Stream for T {}
 
 impl Link {
     pub(super) async fn connect(place: &Place) -> Result<Self, Trouble> {
         let stream = within(CONNECT, "the connection", async {
             let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(Trouble::lost)?;
             stream.set_nodelay(true).map_err(Trouble::lost)?;
-            match &place.tls {
-                Some(tls) => {
-                    let stream = tls.connect(&place.host, stream).await.map_err(|why| match is_refusal(&why) {
-                        true => Trouble::Fatal(format!("TLS: {why}")),
-                        false => Trouble::lost(why),
-                    });
-                    Ok(Stream::Tls(Box::new(stream?)))
-                }
-                None => Ok(Stream::Tcp(stream)),
+            let Some(tls) = &place.tls else { return Ok(Box::new(stream) as Box<dyn Stream>) };
+            match tls.connect(&place.host, stream).await {
+                Ok(stream) => Ok(Box::new(stream) as _),
+                Err(why) if is_refusal(&why) => Err(Trouble::Fatal(format!("TLS: {why}"))),
+                Err(why) => Err(Trouble::lost(why)),
             }
         });
         Ok(Self { stream: stream.await?, input: BytesMut::new() })
@@ -84,13 +78,8 @@ impl Link {
 
     pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
         let sent = async {
-            match &mut self.stream {
-                Stream::Tcp(stream) => stream.write_all(bytes).await.map_err(Trouble::lost),
-                Stream::Tls(stream) => {
-                    stream.write_all(bytes).await.map_err(Trouble::lost)?;
-                    stream.flush().await.map_err(Trouble::lost)
-                }
-            }
+            self.stream.write_all(bytes).await.map_err(Trouble::lost)?;
+            self.stream.flush().await.map_err(Trouble::lost)
         };
         within(PATIENCE, "a peer that reads nothing", sent).await
     }
@@ -100,11 +89,7 @@ impl Link {
         if self.input.capacity() - self.input.len() < CHUNK_BYTES / 4 {
             self.input.reserve(CHUNK_BYTES);
         }
-        let read = match &mut self.stream {
-            Stream::Tcp(stream) => stream.read_buf(&mut self.input).await,
-            Stream::Tls(stream) => stream.read_buf(&mut self.input).await,
-        };
-        match read {
+        match self.stream.read_buf(&mut self.input).await {
             Ok(0) => Err(Trouble::lost("the peer closed the connection")),
             Ok(_) => Ok(()),
             // With TLS 1.3 a peer refuses our certificate only now.

@@ -5,6 +5,7 @@
 //! [`lane`], the way of a job, and what a protocol supplies ([`lane::Old`], [`lane::New`]); [`gearman`], [`faktory`]
 //! and [`eventmq`], which supply it; [`tally`], what all lanes share; [`link`], one connection; [`place`], an address.
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "routers send a worker nothing else that counts")]
 mod eventmq;
 #[expect(clippy::wildcard_enum_match_arm, reason = "every other answer ends the connection")]
 mod faktory;
@@ -159,20 +160,22 @@ impl Bridge {
     /// [`Failure::Runtime`] for a refused password or two addresses that do not fit, [`Failure::Incomplete`] for jobs
     /// that are left.
     pub fn run(&self) -> Result<(), Failure> {
-        let from = self.from.clone().with_password(self.from_password.as_deref())?;
-        let from = from.with_tls(Files {
+        let from = self.from.clone().with(Files {
+            password: self.from_password.as_deref(),
             ca: self.from_ca.as_deref(),
             certificate: self.from_certificate.as_deref(),
             key: self.from_key.as_deref(),
+            curve: self.from_curve,
+            curve_secret: self.from_curve_secret.as_deref(),
         })?;
-        let from = from.with_login(self.from_curve, self.from_curve_secret.as_deref())?;
-        let to = self.to.clone().unwrap_or_else(|| Place::local(from.scheme));
-        let to = to.with_password(self.to_password.as_deref())?.with_tls(Files {
+        let to = self.to.clone().unwrap_or_else(|| Place::local(from.scheme)).with(Files {
+            password: self.to_password.as_deref(),
             ca: self.to_ca.as_deref(),
             certificate: self.to_certificate.as_deref(),
             key: self.to_key.as_deref(),
+            curve: self.to_curve,
+            curve_secret: self.to_curve_secret.as_deref(),
         })?;
-        let to = to.with_login(self.to_curve, self.to_curve_secret.as_deref())?;
         from.check_apart(&to)?;
         let tally = Rc::new(Tally::new(from, to, self.queue.clone(), self.until_empty.map(Into::into), self.results));
         let runtime = Builder::new_current_thread().enable_all().build();

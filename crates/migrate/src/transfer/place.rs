@@ -10,7 +10,7 @@ use windlass_operate::tls::{Identity, Tls};
 use windlass_server::Failure;
 use windlass_zmtp::curve::CurvePublicKey;
 
-use super::guard::{Login, SecretText};
+use super::guard::Login;
 
 /// The protocol in front of `://`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +41,14 @@ impl Scheme {
     }
 }
 
-/// Files of TLS, for one side.
-#[derive(Clone, Copy, Debug, Default)]
+/// What one side demands, as the operator gives it.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Files<'a> {
+    /// A password.
+    pub(super) password: Option<&'a Path>,
+    /// The broker's key for CURVE, and a secret key of one's own.
+    pub(super) curve: Option<CurvePublicKey>,
+    pub(super) curve_secret: Option<&'a Path>,
     /// The authorities that may have signed the peer's certificate.
     pub(super) ca: Option<&'a Path>,
     /// A certificate of one's own, if the peer demands one.
@@ -77,8 +82,13 @@ impl Place {
         Self { scheme, host, port, user: None, password: None, login: None, is_tls: false, tls: None }
     }
 
+    /// The same address, with all of this.
+    pub(super) fn with(self, files: Files<'_>) -> Result<Self, Failure> {
+        self.with_password(files.password)?.with_tls(files)?.with_login(files.curve, files.curve_secret)
+    }
+
     /// The same address with the password in this file, whose line end does not count.
-    pub(super) fn with_password(mut self, file: Option<&Path>) -> Result<Self, Failure> {
+    fn with_password(mut self, file: Option<&Path>) -> Result<Self, Failure> {
         let Some(file) = file else { return Ok(self) };
         let source = |reason: String| Failure::Source { file: file.to_owned(), reason };
         match self.scheme {
@@ -94,7 +104,7 @@ impl Place {
 
     /// The same address, ready to speak TLS if it asks for it, with the authorities of these files or those of the system.
     pub(super) fn with_tls(mut self, files: Files<'_>) -> Result<Self, Failure> {
-        let Files { ca, certificate, key } = files;
+        let Files { ca, certificate, key, .. } = files;
         match ca.or(certificate) {
             Some(file) if !self.is_tls => {
                 let reason = format!("{self} is without TLS: {}+tls:// expected", self.scheme.name());
@@ -109,7 +119,7 @@ impl Place {
 
     /// The same address, ready to log in: by its user and password, or by CURVE with the broker's key and, if it knows its
     /// clients by theirs, with the secret key in a file.
-    pub(super) fn with_login(mut self, curve: Option<CurvePublicKey>, own: Option<&Path>) -> Result<Self, Failure> {
+    fn with_login(mut self, curve: Option<CurvePublicKey>, own: Option<&Path>) -> Result<Self, Failure> {
         let usage = |reason: String| Failure::Source { file: "windlass bridge".into(), reason };
         self.login = match (self.scheme, curve, &self.user, &self.password) {
             (Scheme::Eventmq, Some(broker), None, _) => Some(Login::curve(broker, own)?),
@@ -118,7 +128,7 @@ impl Place {
             }
             (_, Some(_), ..) => return Err(usage(format!("{self}: only EventMQ has CURVE"))),
             (Scheme::Eventmq, None, Some(user), Some(password)) => {
-                Some(Login::Plain { user: user.clone(), password: SecretText(password.clone()) })
+                Some(Login::Plain { user: user.clone(), password: password.clone().into() })
             }
             (Scheme::Eventmq, None, Some(_), None) => return Err(usage(format!("{self}: a password expected"))),
             (_, None, ..) => None,
@@ -260,7 +270,7 @@ mod tests {
         let key = CurvePublicKey::from([7; 32]);
         let logged_in = place("eventmq://ada@h").with_password(Some(&file)).unwrap().with_login(None, None).unwrap();
         assert!(
-            matches!(logged_in.login, Some(Login::Plain { user, password }) if user == "ada" && password.0 == "secret")
+            matches!(logged_in.login, Some(Login::Plain { user, password }) if user == "ada" && password.expose() == "secret")
         );
         assert!(place("eventmq://h").with_login(None, None).unwrap().login.is_none());
         assert!(matches!(place("eventmq://h").with_login(Some(key), None).unwrap().login, Some(Login::Curve { .. })));

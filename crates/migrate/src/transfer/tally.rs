@@ -181,9 +181,7 @@ impl Tally {
             0 => String::new(),
             known => format!("; {known} were here already"),
         };
-        let summary = format!("{} jobs moved from {from}{known}", moved.get());
-        // Standard output may be closed; the exit code still reports the outcome.
-        self.counter.suspended(|| drop(writeln!(io::stderr(), "windlass: {summary}")));
+        self.write(&format!("{} jobs moved from {from}{known}", moved.get()));
         if let Some(why) = self.fatal.borrow_mut().take() {
             return Err(Failure::Runtime(why));
         }

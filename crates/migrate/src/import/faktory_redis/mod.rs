@@ -8,7 +8,6 @@ pub(super) mod redis;
 mod resp;
 
 use std::collections::BTreeMap;
-use std::env;
 
 use crate::intake::{self, Line, Outcome};
 use bytes::Bytes;
@@ -100,8 +99,7 @@ const SHOWN_BYTES: usize = 60;
 impl FaktoryRedis {
     pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
         let config = configured(configure, &self.settings)?;
-        let password = env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
-        let mut redis = Redis::connect(&self.address, password.as_deref())?;
+        let mut redis = Redis::connect(&self.address)?;
         if !self.options.dry_run
             && !self.shared
             && let Some(other) = redis.other_client()

@@ -2,6 +2,7 @@
 //!
 //! Not here: which keys exist and what they mean (`layout`), and the protocol (`resp`).
 
+use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,16 +35,17 @@ impl std::fmt::Debug for Redis {
 pub(super) type Scored = (Vec<u8>, f64);
 
 impl Redis {
-    /// Connects to a URL (`redis://`, `unix://`), a path, or a host with a port. `password` is used if the address has
-    /// none.
+    /// Connects to a URL (`redis://`, `unix://`), a path, or a host with a port. If the address has no password, the
+    /// variable `REDISCLI_AUTH` may have one.
     ///
     /// # Errors
     /// [`Failure::Source`]: the address is invalid, no server answers there, or the server is not a Redis.
-    pub(in crate::import) fn connect(address: &str, password: Option<&str>) -> Result<Self, Failure> {
+    pub(in crate::import) fn connect(address: &str) -> Result<Self, Failure> {
         let name = PathBuf::from(without_secret(address));
         let refuse = |reason: String| Failure::Source { file: name.clone(), reason };
         let place = Address::parse(address).map_err(|why| refuse(format!("not an address of a Redis: {why}")))?;
-        let place = place.or_password(password);
+        let password = env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
+        let place = place.or_password(password.as_deref());
         let open = || {
             let mut connection = Connection::open(&place, PATIENCE)?;
             connection.ask(&[b"PING"])?;
