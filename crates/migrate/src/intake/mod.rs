@@ -249,24 +249,23 @@ impl Importer {
     }
 
     fn ask(&mut self, command: impl Into<Command>) -> Result<(), Refusal> {
-        self.apply(Tag(1), command);
-        let refusal = |(_, event)| if let Event::Reply(_, Reply::Refused(why)) = event { Some(why) } else { None };
-        self.context.events.drain(..).find_map(refusal).map_or(Ok(()), Err)
+        if let Some(Reply::Refused(why)) = self.reply(command) { Err(why) } else { Ok(()) }
     }
 
     fn push(&mut self, job: NewJob) -> Outcome {
-        self.apply(Tag(1), JobCommand::Push(Box::new(job)));
-        let outcomes = self.context.events.drain(..).filter_map(|(_, event)| {
-            if let Event::Reply(_, Reply::Pushed { how, .. }) = event {
-                Some(if how == Pushed::New { Outcome::Taken } else { Outcome::Known })
-            } else if let Event::Reply(_, Reply::Refused(why)) = event {
-                Some(Outcome::Refused(why))
-            } else {
-                None
-            }
-        });
-        // The engine always answers a push; without an answer, nothing was acknowledged.
-        outcomes.last().unwrap_or(Outcome::Refused(Refusal::Unknown))
+        match self.reply(JobCommand::Push(Box::new(job))) {
+            Some(Reply::Pushed { how: Pushed::New, .. }) => Outcome::Taken,
+            Some(Reply::Pushed { .. }) => Outcome::Known,
+            Some(Reply::Refused(why)) => Outcome::Refused(why),
+            // The engine always answers a push; without an answer, nothing was acknowledged.
+            _ => Outcome::Refused(Refusal::Unknown),
+        }
+    }
+
+    fn reply(&mut self, command: impl Into<Command>) -> Option<Reply> {
+        self.apply(Tag(1), command);
+        let events = self.context.events.drain(..);
+        events.filter_map(|(_, event)| if let Event::Reply(_, reply) = event { Some(reply) } else { None }).last()
     }
 
     fn apply(&mut self, tag: Tag, command: impl Into<Command>) {

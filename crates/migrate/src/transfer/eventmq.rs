@@ -164,12 +164,15 @@ impl Emqp {
     /// Sends a command, and returns whether the daemon accepts it in time.
     async fn is_accepted(&mut self, id: &[u8], command: Command<'_>) -> Result<bool, Trouble> {
         self.send(id, command).await?;
-        let end = Instant::now() + ACCEPTED_WITHIN;
+        self.awaits(ACCEPTED_WITHIN, |it| matches!(it, Command::Reply { text, of: None } if *text == id)).await
+    }
+
+    /// Waits for a command like this. Returns whether it came in time.
+    async fn awaits(&mut self, time: Duration, is: impl Fn(&Command<'_>) -> bool) -> Result<bool, Trouble> {
+        let end = Instant::now() + time;
         while Instant::now() < end {
-            let Some(message) = self.message_until(end).await? else { continue };
-            if let Ok(Packet { command: Command::Reply { text, of: None }, .. }) = Packet::decode(&message)
-                && text == id
-            {
+            let message = self.message_until(end).await?;
+            if message.is_some_and(|message| Packet::decode(&message).is_ok_and(|packet| is(&packet.command))) {
                 return Ok(true);
             }
         }
@@ -275,16 +278,10 @@ impl Old for OldEventmq {
         let queues: Vec<_> = if tally.queues.is_empty() { vec![(WEIGHT, DEFAULT_QUEUE)] } else { named.collect() };
         let (queues, id) = (json!(queues).to_string(), unique_name()?);
         worker.emqp.send(id.as_bytes(), Command::Inform { queues: queues.as_bytes(), kind: PeerKind::Worker }).await?;
-        let end = Instant::now() + READY_WITHIN;
-        while Instant::now() < end {
-            let Some(message) = worker.emqp.message_until(end).await? else { continue };
-            if let Ok(Packet { command: Command::Ack { of }, .. }) = Packet::decode(&message)
-                && of == id.as_bytes()
-            {
-                return Ok(worker);
-            }
+        match worker.emqp.awaits(READY_WITHIN, |it| matches!(it, Command::Ack { of } if *of == id.as_bytes())).await? {
+            true => Ok(worker),
+            false => Err(Trouble::lost("no ACK of an INFORM")),
         }
-        Err(Trouble::lost("no ACK of an INFORM"))
     }
 
     async fn take(&mut self) -> Result<Option<Job>, Trouble> {

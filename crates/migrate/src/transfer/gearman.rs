@@ -93,10 +93,14 @@ impl Peer {
     }
 
     async fn packet(&mut self) -> Result<Packet, Trouble> {
-        match self.answer().await? {
-            Message::Packet(packet) => Ok(packet),
-            Message::Line(line) => Err(Trouble::strange(&line)),
-        }
+        packet(self.answer().await?)
+    }
+}
+
+fn packet(message: Message) -> Result<Packet, Trouble> {
+    match message {
+        Message::Packet(packet) => Ok(packet),
+        Message::Line(line) => Err(Trouble::strange(&line)),
     }
 }
 
@@ -210,13 +214,9 @@ impl Old for OldGearman {
             return Ok(Some(job));
         }
         self.peer.send(&[Request::PreSleep]).await?;
-        match timeout(SLEEP, self.peer.message()).await {
-            Ok(Ok(Message::Packet(packet))) if Response::parse(&packet) == Ok(Response::Noop) => self.grab().await,
-            Ok(Ok(Message::Packet(packet))) => Err(unexpected(&packet)),
-            Ok(Ok(Message::Line(line))) => Err(Trouble::strange(&line)),
-            Ok(Err(why)) => Err(why),
-            Err(_) => Ok(None),
-        }
+        let Ok(message) = timeout(SLEEP, self.peer.message()).await else { return Ok(None) };
+        let packet = packet(message?)?;
+        if Response::parse(&packet) == Ok(Response::Noop) { self.grab().await } else { Err(unexpected(&packet)) }
     }
 
     /// A job server does not expect any.
@@ -409,9 +409,7 @@ impl Peer {
     /// The next packet. A daemon that is silent for long is asked whether it is there.
     async fn next_sign(&mut self) -> Result<Packet, Trouble> {
         match timeout(SILENCE, self.message()).await {
-            Ok(Ok(Message::Packet(packet))) => Ok(packet),
-            Ok(Ok(Message::Line(line))) => Err(Trouble::strange(&line)),
-            Ok(Err(why)) => Err(why),
+            Ok(message) => packet(message?),
             Err(_) => {
                 self.send(&[Request::Echo { data: Bytes::new() }]).await?;
                 self.packet().await

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::link::{PATIENCE, Trouble};
+use super::place::Place;
 use super::tally::Tally;
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -225,15 +226,9 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
                 *used_at = Instant::now();
                 Ok(answer)
             }
-            Err(Trouble::Lost(why)) => {
+            Err(why) => {
                 *new = None;
-                tally.say(&format!("{}: {why}", tally.to));
-                Err(why)
-            }
-            Err(Trouble::Fatal(why)) => {
-                *new = None;
-                tally.fail(format!("{}: {why}", tally.to));
-                Err(why)
+                Err(tally.lost(&tally.to, why))
             }
         }
     }
@@ -269,7 +264,7 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
                 Ok(new) => (self.new, self.used_at) = (Some(new), Instant::now()),
                 Err(why) => {
                     self.tally.cannot_ask();
-                    self.complain(why, |tally| tally.to.to_string()).await;
+                    self.complain(why, |tally| &tally.to).await;
                 }
             }
         }
@@ -289,14 +284,11 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
     async fn lost_old(&mut self, why: Trouble) {
         self.old = None;
         self.tally.cannot_ask();
-        self.complain(why, |tally| tally.from.to_string()).await;
+        self.complain(why, |tally| &tally.from).await;
     }
 
-    async fn complain(&mut self, why: Trouble, at: impl Fn(&Tally) -> String) {
-        match why {
-            Trouble::Lost(why) => self.tally.say(&format!("{}: {why}", at(&self.tally))),
-            Trouble::Fatal(why) => self.tally.fail(format!("{}: {why}", at(&self.tally))),
-        }
+    async fn complain(&mut self, why: Trouble, at: impl Fn(&Tally) -> &Place) {
+        self.tally.lost(at(&self.tally), why);
         self.hold(self.pause).await;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }

@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 use windlass_server::Failure;
 use windlass_server::progress::Counter;
 
+use super::link::Trouble;
 use super::place::Place;
 
 /// Time between two lines about the progress, where no terminal shows it.
@@ -138,6 +139,15 @@ impl Tally {
     /// The old broker cannot be asked, so it is not known to be empty.
     pub(super) fn cannot_ask(&self) {
         self.empty_since.set(None);
+    }
+
+    /// A connection to this place is of no more use. Returns why.
+    pub(super) fn lost(&self, at: &Place, why: Trouble) -> String {
+        match &why {
+            Trouble::Lost(why) => self.say(&format!("{at}: {why}")),
+            Trouble::Fatal(why) => self.fail(format!("{at}: {why}")),
+        }
+        why.into_text()
     }
 
     // ---- people ----------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ pub(super) enum Holds {
     /// They are ready in this queue.
     Queue(Vec<u8>),
     /// What the time of a job in this sorted set means.
-    Sorted(fn(Timestamp) -> Standing),
+    Sorted(Sorted),
 }
 
 /// One job of a key.
@@ -71,36 +71,25 @@ pub(super) struct Layout {
     pub(super) counters: bool,
 }
 
-/// The meaning of a key's name.
-enum Known {
-    Set,
-    Sorted(fn(Timestamp) -> Standing),
-    Version,
-    Counter,
+/// The meaning of the times in a sorted set of jobs.
+type Sorted = fn(Timestamp) -> Standing;
+
+/// The type of a key of Faktory's own, and the meaning of its times if it holds jobs.
+fn known(key: &[u8]) -> Option<(&'static str, Option<Sorted>)> {
+    match key {
+        b"queues" | b"paused" => Some(("set", None)),
+        b"scheduled" => Some(("zset", Some(Standing::Scheduled))),
+        b"retries" => Some(("zset", Some(Standing::Retrying))),
+        b"dead" => Some(("zset", Some(Standing::Dead))),
+        b"working" => Some(("zset", Some(Standing::Reserved))),
+        b"v" => Some(("string", None)),
+        _ => is_counter(key).then_some(("string", None)),
+    }
 }
 
-impl Known {
-    fn by_name(key: &[u8]) -> Option<Self> {
-        match key {
-            b"queues" | b"paused" => Some(Self::Set),
-            b"scheduled" => Some(Self::Sorted(Standing::Scheduled)),
-            b"retries" => Some(Self::Sorted(Standing::Retrying)),
-            b"dead" => Some(Self::Sorted(Standing::Dead)),
-            b"working" => Some(Self::Sorted(Standing::Reserved)),
-            b"v" => Some(Self::Version),
-            b"processed" | b"failures" => Some(Self::Counter),
-            _ if key.starts_with(b"processed:") || key.starts_with(b"failures:") => Some(Self::Counter),
-            _ => None,
-        }
-    }
-
-    const fn kind(&self) -> &'static str {
-        match self {
-            Self::Set => "set",
-            Self::Sorted(_) => "zset",
-            Self::Version | Self::Counter => "string",
-        }
-    }
+fn is_counter(key: &[u8]) -> bool {
+    let is = |name: &[u8]| key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(b":"));
+    is(b"processed") || is(b"failures")
 }
 
 impl Layout {
@@ -110,19 +99,17 @@ impl Layout {
         let mut lists = BTreeSet::new();
         let mut sets = BTreeMap::new();
         redis.each_key(&mut |key, kind| {
-            match Known::by_name(&key) {
+            match known(&key) {
                 // The key no longer exists.
                 _ if kind == "none" => {}
-                Some(known) if known.kind() != kind => {
-                    layout.odd.insert(key, format!("is a {kind}, but a {} expected", known.kind()));
+                Some((expected, _)) if expected != kind => {
+                    layout.odd.insert(key, format!("is a {kind}, but a {expected} expected"));
                 }
-                Some(Known::Sorted(standing)) => drop(sets.insert(key, Holds::Sorted(standing))),
-                Some(Known::Counter) => layout.counters = true,
-                Some(Known::Set | Known::Version) => {}
+                Some((_, Some(standing))) => drop(sets.insert(key, Holds::Sorted(standing))),
+                Some((_, None)) => layout.counters |= is_counter(&key),
                 None if kind == "list" => drop(lists.insert(key)),
                 None => layout.is_other(key),
             }
-            Ok(())
         })?;
         layout.name_queues(redis)?;
         for key in lists {

@@ -73,12 +73,25 @@ impl Redis {
         replies.and_then(|replies| replies.into_iter().map(read).collect()).map_err(|why| self.refuse(why))
     }
 
-    /// A page of `SCAN` or `SSCAN`: the next cursor, 0 at the end, and what was found.
-    fn scan(&mut self, words: &[&[u8]]) -> Result<(u64, Vec<Vec<u8>>), Failure> {
-        self.ask(words, |reply| match <[Reply; 2]>::try_from(reply.list()?) {
-            Ok([cursor, found]) => Ok((cursor.number()?, found.texts()?)),
-            Err(_) => Err(Error::Reply),
-        })
+    /// What `SCAN` or `SSCAN` finds, a page at a time.
+    fn scan(
+        &mut self,
+        command: &[&[u8]],
+        mut each: impl FnMut(&mut Self, Vec<Vec<u8>>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut cursor = 0_u64;
+        loop {
+            let (at, count) = (word(cursor), word(PAGE_ENTRIES));
+            let found = self.ask(&[command, &[&at, b"COUNT", &count]].concat(), |reply| {
+                let [next, found] = <[Reply; 2]>::try_from(reply.list()?).map_err(|_| Error::Reply)?;
+                cursor = next.number()?;
+                found.texts()
+            })?;
+            each(self, found)?;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
     }
 
     /// Another client of the same database, if one stays connected: its address and its last command. `None` also if the
@@ -105,35 +118,22 @@ impl Redis {
     }
 
     /// Visits every key with its type, possibly more than once.
-    pub(super) fn each_key(
-        &mut self,
-        each: &mut dyn FnMut(Vec<u8>, String) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let mut cursor = 0_u64;
-        loop {
-            let (next, keys) = self.scan(&[b"SCAN", &word(cursor), b"COUNT", &word(PAGE_ENTRIES)])?;
+    pub(super) fn each_key(&mut self, each: &mut dyn FnMut(Vec<u8>, String)) -> Result<(), Failure> {
+        self.scan(&[b"SCAN"], |redis, keys| {
             let mut ask = Commands::default();
             keys.iter().for_each(|key| ask.add(&[b"TYPE", key]));
-            let kinds = self.ask_all(&ask, Reply::text)?;
-            keys.into_iter().zip(kinds).try_for_each(|(key, kind)| each(key, kind))?;
-            cursor = next;
-            if cursor == 0 {
-                return Ok(());
-            }
-        }
+            let kinds = redis.ask_all(&ask, Reply::text)?;
+            keys.into_iter().zip(kinds).for_each(|(key, kind)| each(key, kind));
+            Ok(())
+        })
     }
 
     /// Visits the members of a set, possibly more than once.
     pub(super) fn each_member(&mut self, key: &[u8], each: &mut dyn FnMut(Vec<u8>)) -> Result<(), Failure> {
-        let mut cursor = 0_u64;
-        loop {
-            let (next, members) = self.scan(&[b"SSCAN", key, &word(cursor), b"COUNT", &word(PAGE_ENTRIES)])?;
+        self.scan(&[b"SSCAN", key], |_, members| {
             members.into_iter().for_each(&mut *each);
-            cursor = next;
-            if cursor == 0 {
-                return Ok(());
-            }
-        }
+            Ok(())
+        })
     }
 
     /// The entries of a list after the first `skip`, counted from its end: new entries come in at its beginning.
