@@ -186,8 +186,7 @@ pub(crate) fn read(config: &Config) -> Result<Salvage, Failure> {
 }
 
 /// This daemon, now.
-#[must_use]
-pub fn about() -> About<'static> {
+pub(crate) fn about() -> About<'static> {
     About { daemon: env!("CARGO_PKG_VERSION"), written_at: clock::wall() }
 }
 

@@ -11,8 +11,7 @@ use windlass_engine::{
     OnExpiry, Priority, Proof, Protocol, QueueCommand, QueueImage, QueueKind, QueueRules, Recurrence, RepayTo, Retry,
     Schedule, ScheduleCommand, Select, Tag, Take, TakeCommand, Throttle, Timestamp, Unique, Wait,
 };
-use windlass_store::{Opened, StoreConfig};
-use windlass_table_sled::SledTables;
+use windlass_store::{About, Opened, StoreConfig};
 
 use super::*;
 use crate::fixture;
@@ -194,11 +193,16 @@ pub(super) fn run<C: FnOnce(&mut Context, &Engine) -> Command>(
     log.append(&commit).unwrap();
 }
 
+/// The heading of an export.
+pub(super) fn about() -> About<'static> {
+    About { daemon: "0.1.0", written_at: clock::wall() }
+}
+
 pub(super) fn export(dir: &Path) -> Vec<u8> {
     let found = windlass_store::salvage(&StoreConfig::new(dir, SledTables::default())).unwrap();
     assert!(found.is_whole());
     let mut lines = Vec::new();
-    found.export(windlass_server::about(), &mut lines).unwrap();
+    found.export(about(), &mut lines).unwrap();
     lines
 }
 

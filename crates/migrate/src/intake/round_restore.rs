@@ -7,7 +7,7 @@ use windlass_engine::{ClientCommand, ClientInfo, Clock, Context, Engine, JobStat
 use windlass_store::{Checkpointer, Journal, Log, Opened};
 use windlass_testkit::store::Fingerprint;
 
-use super::round::{CLIENT, any_command, config, export, lines, read};
+use super::round::{CLIENT, about, any_command, config, export, lines, read};
 use super::*;
 
 /// Steps of a life before an export. Nearly all commands change something.
@@ -110,7 +110,7 @@ fn an_export_of_a_busy_daemon_restores_the_engine_of_its_commit() {
         let (picture, before) = (live.checkpointer.picture().unwrap(), live.durable.clone());
         seen.extend(live.engine.jobs().filter(|job| job.durable).map(|job| format!("{:?}", job.state.kind())));
         let mut meanwhile = Meanwhile { live: &mut live, lines: Vec::new() };
-        let exported = picture.export(windlass_server::about(), &mut meanwhile).unwrap();
+        let exported = picture.export(about(), &mut meanwhile).unwrap();
         let lines = lines(&meanwhile.lines);
         let heading = read(&lines[0]).unwrap();
         assert_eq!(heading, Line::Heading(Heading { version: 1, commit: picture.commit(), whole: true }));

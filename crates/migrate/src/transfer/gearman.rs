@@ -2,12 +2,10 @@
 //!
 //! Spec: gearmand's `PROTOCOL`, "Worker Requests", "Client Requests", "Administrative Protocol" (`status`).
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
 use std::fmt;
 use std::mem;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::timeout;
@@ -16,6 +14,7 @@ use windlass_gearman::wire::{
     Submission,
 };
 
+use super::functions::{Functions, function_of};
 use super::lane::{Answer, New, Old, Outcome, Report, Reports};
 use super::link::{JOB_BYTES_MAX, Link, PATIENCE, Trouble, within};
 use super::tally::Tally;
@@ -25,13 +24,6 @@ const SLEEP: Duration = Duration::from_secs(1);
 
 /// Silence after which the daemon is asked for a sign of life while a job runs there.
 const SILENCE: Duration = Duration::from_secs(15);
-
-/// Time between two looks for new functions.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-
-/// Functions of one worker, and the bytes of their names.
-const FUNCTIONS_MAX: usize = 65_536;
-const NAMES_BYTES_MAX: usize = 8 << 20;
 
 /// A packet of the old job server: the largest job, and room for its names.
 const FRAME_BYTES_MAX: usize = JOB_BYTES_MAX + (64 << 10);
@@ -132,44 +124,6 @@ impl fmt::Display for Job {
     }
 }
 
-/// The functions that all lanes register, in the order in which they were found.
-#[derive(Debug)]
-pub(super) struct Functions {
-    names: RefCell<Vec<Bytes>>,
-    known: RefCell<HashSet<Bytes>>,
-    bytes: Cell<usize>,
-    /// When the next look for others is due; `None` if they were named by the operator.
-    look_at: Cell<Option<Instant>>,
-}
-
-impl Functions {
-    fn add(&self, name: &[u8]) -> Result<(), Trouble> {
-        if self.known.borrow().contains(name) {
-            return Ok(());
-        }
-        self.bytes.set(self.bytes.get() + name.len());
-        let mut names = self.names.borrow_mut();
-        if names.len() >= FUNCTIONS_MAX || self.bytes.get() > NAMES_BYTES_MAX {
-            let count = names.len();
-            return Err(Trouble::Fatal(format!("more than {count} functions are too many: name some with --queue")));
-        }
-        let name = Bytes::copy_from_slice(name);
-        self.known.borrow_mut().insert(name.clone());
-        names.push(name);
-        Ok(())
-    }
-
-    /// Whether it is time to look for others. Then the caller must look.
-    fn is_stale(&self) -> bool {
-        let now = Instant::now();
-        let is_stale = self.look_at.get().is_some_and(|at| at <= now);
-        if is_stale {
-            self.look_at.set(Some(now + LOOK_EVERY));
-        }
-        is_stale
-    }
-}
-
 /// A worker.
 #[derive(Debug)]
 pub(super) struct OldGearman {
@@ -187,14 +141,7 @@ impl Old for OldGearman {
     const OUTLIVES_CONNECTION: bool = false;
 
     fn crew(tally: &Tally) -> Result<Functions, Trouble> {
-        let functions = Functions {
-            names: RefCell::default(),
-            known: RefCell::default(),
-            bytes: Cell::default(),
-            look_at: Cell::new(tally.queues.is_empty().then(Instant::now)),
-        };
-        tally.queues.iter().try_for_each(|name| functions.add(name.as_bytes()))?;
-        Ok(functions)
+        Functions::new(&tally.queues)
     }
 
     async fn connect(tally: &Rc<Tally>, crew: &Rc<Functions>) -> Result<Self, Trouble> {
@@ -249,7 +196,7 @@ impl OldGearman {
     /// Registers the functions that other lanes have found, too.
     async fn register(&mut self) -> Result<(), Trouble> {
         let can_do = |name: &Bytes| Request::CanDo { function: name.clone() };
-        let new: Vec<_> = self.functions.names.borrow().iter().skip(self.registered).map(can_do).collect();
+        let new: Vec<_> = self.functions.names().iter().skip(self.registered).map(can_do).collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -304,14 +251,6 @@ fn ends(handle: Bytes, outcome: &Outcome) -> Vec<Request> {
             vec![exception, Request::WorkFail { handle }]
         }
     }
-}
-
-/// The name in a row of `status`, which may itself contain tabs.
-fn function_of(row: &[u8]) -> Option<&[u8]> {
-    let mut fields = row.rsplitn(4, |byte| *byte == b'\t');
-    let is_number = |field: &[u8]| !field.is_empty() && field.iter().all(u8::is_ascii_digit);
-    let numbers = [fields.next()?, fields.next()?, fields.next()?];
-    if numbers.into_iter().all(is_number) { fields.next() } else { None }
 }
 
 enum Grabbed {
@@ -440,34 +379,6 @@ fn refusal(code: &[u8], text: &[u8]) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn functions_in_rows_of_status() {
-        let table: [(&[u8], Option<&[u8]>); 7] = [
-            (b"mail\t3\t1\t2", Some(b"mail")),
-            (b"a\tb\t3\t1\t2", Some(b"a\tb")),
-            (b"\t0\t0\t0", Some(b"")),
-            (b"\xff\t0\t0\t0", Some(b"\xff")),
-            (b"", None),
-            (b"mail\t3\t1", None),
-            (b"ERR unknown_command Unknown+server+command", None),
-        ];
-        for (row, name) in table {
-            assert_eq!(function_of(row), name, "{}", row.escape_ascii());
-        }
-    }
-
-    #[test]
-    fn functions_are_found_once_and_are_bounded() {
-        let [from, to] = ["gearman://h:1", "gearman://h:2"].map(|text| text.parse().unwrap());
-        let tally = Tally::new(from, to, Vec::new(), None, false);
-        let functions = OldGearman::crew(&tally).unwrap();
-        assert!(functions.is_stale() && !functions.is_stale());
-        [&b"a"[..], b"b", b"a", b""].iter().for_each(|name| functions.add(name).unwrap());
-        assert_eq!(*functions.names.borrow(), ["a", "b", ""]);
-        let long = vec![b'x'; NAMES_BYTES_MAX];
-        assert!(matches!(functions.add(&long), Err(Trouble::Fatal(_))));
-    }
 
     #[test]
     fn refusals_for_now_and_for_good() {

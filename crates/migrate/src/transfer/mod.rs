@@ -9,6 +9,7 @@
 mod eventmq;
 #[expect(clippy::wildcard_enum_match_arm, reason = "every other answer ends the connection")]
 mod faktory;
+mod functions;
 #[expect(clippy::wildcard_enum_match_arm, reason = "every other answer ends the connection")]
 mod gearman;
 mod guard;
