@@ -103,7 +103,6 @@ thread_local! {
 
 /// Reads all clocks. A thread's readings in the same millisecond are one: a busy daemon reads the clocks a hundred
 /// times in it.
-#[must_use]
 pub fn read() -> Reading {
     let since_boot_ms = since_boot_ms();
     if let Some((at, reading)) = LATEST.get()

@@ -13,6 +13,9 @@ use super::gearmand_sqlite::{Counts, Queue, WORDS, take_all, wait_for};
 use super::report::Report;
 use crate::configured::Configured;
 
+/// The name of these lines in the log.
+const TARGET: &str = "windlass::import::take_over";
+
 /// How many of the rows that are left are logged.
 const LINES_MAX: u32 = 100;
 
@@ -29,21 +32,21 @@ pub fn take_over(file: &Path, table: &str, config: &Configured) -> Result<(), Fa
             let folder = folder.display();
             return Err(Failure::Runtime(format!("Error while initializing the queue: {folder}: no such folder")));
         }
-        tracing::info!(file = %shown, "there is no such queue of gearmand's: nothing is taken over");
+        tracing::info!(target: TARGET, file = %shown, "there is no such queue of gearmand's: nothing is taken over");
         return Ok(());
     }
     wait_for(file, config.server.server.in_use_timeout.into())?;
     let Some(queue) = Queue::find(file, table)? else {
-        tracing::warn!(file = %shown, table, "there is no such table of gearmand's: nothing is taken over");
+        tracing::warn!(target: TARGET, file = %shown, table, "there is no such table of gearmand's: nothing is taken over");
         return Ok(());
     };
     let (source, rows) = queue.source()?;
     if rows == 0 {
-        tracing::info!(file = %shown, "gearmand's queue is empty: nothing is taken over");
+        tracing::info!(target: TARGET, file = %shown, "gearmand's queue is empty: nothing is taken over");
         return Ok(());
     }
     if intake::was_taken(&config.server, &source, rows) {
-        tracing::info!(file = %shown, rows, "gearmand's queue was taken over before");
+        tracing::info!(target: TARGET, file = %shown, rows, "gearmand's queue was taken over before");
         return Ok(());
     }
     let gearman = config.gearman.settings(&config.daemon(&config.gearman)?)?;
@@ -52,16 +55,16 @@ pub fn take_over(file: &Path, table: &str, config: &Configured) -> Result<(), Fa
     let log = move |line: &str| {
         lines += 1;
         if lines <= LINES_MAX {
-            tracing::warn!("{}", line.trim_end());
+            tracing::warn!(target: TARGET, "{}", line.trim_end());
         }
         Ok(())
     };
     let mut report = Report::new(&WORDS, false, Box::new(log));
     let Counts { later, .. } = take_all(&queue, &gearman, importer, &mut report)?;
     let Report { items: rows, taken, known, before, left, .. } = report;
-    tracing::info!(file = %shown, rows, taken, later, known, before, left, "gearmand's queue is taken over");
+    tracing::info!(target: TARGET, file = %shown, rows, taken, later, known, before, left, "gearmand's queue is taken over");
     if left > 0 {
-        tracing::warn!(file = %shown, left, "rows are left in gearmand's queue: the next start tries them again");
+        tracing::warn!(target: TARGET, file = %shown, left, "rows are left in gearmand's queue: the next start tries them again");
     }
     Ok(())
 }
