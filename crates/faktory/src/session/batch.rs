@@ -88,10 +88,8 @@ impl FaktorySpeaker {
     }
 
     pub(super) fn batch_looked(reply: &Reply, talk: &mut Talk<'_>) {
-        match reply {
-            Reply::Batch(batch) => reply::json(&text(batch), talk.bytes()),
-            _ => reply::null(talk.bytes()),
-        }
+        let Reply::Batch(batch) = reply else { return reply::null(talk.bytes()) };
+        reply::json(&text(batch), talk.bytes());
     }
 }
 

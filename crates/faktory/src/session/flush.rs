@@ -18,9 +18,7 @@ impl FaktorySpeaker {
     }
 
     pub(super) fn flush_step(reply: &Reply, talk: &mut Talk<'_>) {
-        match reply {
-            Reply::Mutated { next: Some(after), .. } => Self::flush(*after, talk),
-            _ => reply::ok(talk.bytes()),
-        }
+        let Reply::Mutated { next: Some(after), .. } = reply else { return reply::ok(talk.bytes()) };
+        Self::flush(*after, talk);
     }
 }

@@ -92,9 +92,10 @@ impl FaktorySpeaker {
     }
 
     pub(super) fn queue_removed(&mut self, queues: Box<Queues>, queue: Bytes, reply: &Reply, talk: &mut Talk<'_>) {
-        match reply {
-            Reply::Mutated { next: Some(_), .. } => remove(queues, queue, talk),
-            _ => self.next_queue(queues, talk),
+        if matches!(reply, Reply::Mutated { next: Some(_), .. }) {
+            remove(queues, queue, talk);
+        } else {
+            self.next_queue(queues, talk);
         }
     }
 

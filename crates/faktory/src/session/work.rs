@@ -58,10 +58,11 @@ impl FaktorySpeaker {
     }
 
     pub(super) fn beaten(reply: &Reply, talk: &mut Talk<'_>) {
-        match reply {
-            Reply::Beaten(WorkerState::Quiet) => reply::bulk(b"{\"state\":\"quiet\"}", talk.bytes()),
-            Reply::Beaten(WorkerState::Terminate) => reply::bulk(b"{\"state\":\"terminate\"}", talk.bytes()),
-            _ => reply::ok(talk.bytes()),
+        let Reply::Beaten(state) = reply else { return reply::ok(talk.bytes()) };
+        match state {
+            WorkerState::Quiet => reply::bulk(b"{\"state\":\"quiet\"}", talk.bytes()),
+            WorkerState::Terminate => reply::bulk(b"{\"state\":\"terminate\"}", talk.bytes()),
+            WorkerState::Running => reply::ok(talk.bytes()),
         }
     }
 }
