@@ -9,7 +9,7 @@ mod client;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use windlass_config::ByteSize;
 use windlass_engine::{ClientId, Limits, Timestamp};
@@ -17,7 +17,7 @@ use windlass_spiderq::config::{Dialect, Spiderq};
 use windlass_spiderq::session::{Settings, SpiderqSpeaker};
 use windlass_spiderq::wire::{Patience, Reply, Request, Status};
 use windlass_testkit::memory::MemoryHub;
-use windlass_zmtp::{ConnectionRegistry, Message, Peer, Role};
+use windlass_zmtp::{ConnectionRegistry, Message, Peer, Role, Zmtp};
 
 #[derive(Debug, Arbitrary)]
 struct Input {
