@@ -12,12 +12,14 @@ mod effect;
 mod has;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::collections::BTreeMap;
 
 use windlass_engine::{ClientId, Command, Proof, Tag, Token};
 
-use self::client::{Client, Waits};
+use self::client::Client;
+use self::waits::Waits;
 use crate::ask::Ask;
 use crate::number::Edge;
 use crate::say::Say;
@@ -180,9 +182,4 @@ impl Entry {
             Self::Lost => None,
         }
     }
-}
-
-/// A command of a claim.
-fn command(client: ClientId, tag: Tag, command: impl Into<Command>) -> Ask {
-    Ask::Command { client, tag, command: command.into() }
 }

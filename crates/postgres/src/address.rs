@@ -110,7 +110,11 @@ impl Address {
         if let Some(password) = self.password()? {
             config.password(password);
         }
-        let tls = if self.wants_tls(&config) { Some(tls::client_config(&self.ca_file)?) } else { None };
+        let tls = if self.wants_tls(&config) {
+            Some(tls::client_config(&self.ca_file).map_err(AddressError::Ca)?)
+        } else {
+            None
+        };
         config
             .ssl_mode(if tls.is_some() { LinkSslMode::Require } else { LinkSslMode::Disable })
             .application_name("windlass")

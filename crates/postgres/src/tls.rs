@@ -14,21 +14,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-use crate::address::AddressError;
-
 /// Where systems keep the certificates that they trust.
 const SYSTEM_FILES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// Trusts the authorities in this file, or the system's if it is empty.
-pub(crate) fn client_config(ca_file: &Path) -> Result<Arc<ClientConfig>, AddressError> {
+/// Trusts the authorities in this file, or the system's if it is empty. Fails with what is wrong with the file.
+pub(crate) fn client_config(ca_file: &Path) -> Result<Arc<ClientConfig>, String> {
     let file = if ca_file.as_os_str().is_empty() {
         let found = SYSTEM_FILES.iter().map(Path::new).find(|path| path.is_file());
-        found.ok_or_else(|| AddressError::Ca("is empty, and this system has no list of authorities".to_owned()))?
+        found.ok_or("is empty, and this system has no list of authorities")?
     } else {
         ca_file
     };
-    let failed = |why: &dyn std::fmt::Display| AddressError::Ca(format!("{}: {why}", file.display()));
+    let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
     let certificates = CertificateDer::pem_file_iter(file).map_err(|why| failed(&why))?;
     let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(|why| failed(&why))?;
     let mut roots = RootCertStore::empty();

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use windlass_engine::{Claim, ClientId, Command, Event, JobRef, Tag, TakeCommand, Token};
+use windlass_engine::{Claim, ClientId, Command, Event, JobRef, Tag, Token};
 
-use super::command;
 use super::effect::{Effect, FIXED_BYTES};
 use super::has::Has;
+use super::waits::Waits;
 use crate::ask::Ask;
 
 /// One client.
@@ -115,22 +115,5 @@ impl Client {
         on_their_way.into_iter().for_each(|effect| has.apply(effect, turn));
         asks.push(Ask::Open { client, room });
         has.claims(client, asks, waits);
-    }
-}
-
-/// The waits of all clients.
-#[derive(Debug, Default)]
-pub(super) struct Waits(Vec<(u64, ClientId, Tag, TakeCommand)>);
-
-impl Waits {
-    /// Adds the wait that has this turn.
-    pub(super) fn add(&mut self, turn: u64, client: ClientId, tag: Tag, wait: TakeCommand) {
-        self.0.push((turn, client, tag, wait));
-    }
-
-    /// In the order of their turns.
-    pub(super) fn into_asks(mut self) -> impl Iterator<Item = Ask> {
-        self.0.sort_by_key(|(turn, ..)| *turn);
-        self.0.into_iter().map(|(_, client, tag, wait)| command(client, tag, wait))
     }
 }

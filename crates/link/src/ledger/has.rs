@@ -9,9 +9,8 @@ use windlass_engine::{
     Reply, Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, Token, WorkerCommand, WorkerState,
 };
 
-use super::client::Waits;
-use super::command;
 use super::effect::{Effect, FIXED_BYTES, Push, new_weight, take_weight, weight};
+use super::waits::{Waits, command};
 use crate::ask::Ask;
 
 /// What a client has.

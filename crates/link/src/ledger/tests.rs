@@ -12,6 +12,7 @@ use windlass_engine::{
     Taken, Timestamp, Token, Wait, Watched, WorkerCommand, WorkerState,
 };
 
+use super::waits::command;
 use super::*;
 
 const BOUNDS: Bounds = Bounds { bytes_max: 1 << 20, client_bytes_max: 1 << 20 };

@@ -171,10 +171,7 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
         return Err(DecodeError::Range { field: "a job's bits", value: bits });
     }
     let protocol = Protocol(from.u8()?);
-    let priority = match from.u8()? {
-        priority @ 1..=9 => Priority::clamped(priority),
-        other => return Err(DecodeError::Range { field: "a priority", value: other.into() }),
-    };
+    let priority = read_priority(from)?;
     let (state, rank, ready_at, attempts, failures) = read_standing(from)?;
     let retry = read_retry(from)?;
     let key = if bits & has::KEY != 0 { Some(from.bytes()?) } else { None };
@@ -204,6 +201,13 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
         unfit,
         extra,
     })
+}
+
+pub(super) fn read_priority(from: &mut Reader<'_>) -> Result<Priority, DecodeError> {
+    match from.u8()? {
+        priority @ 1..=9 => Ok(Priority::clamped(priority)),
+        other => Err(DecodeError::Range { field: "a priority", value: other.into() }),
+    }
 }
 
 pub(super) fn read_retry(from: &mut Reader<'_>) -> Result<Retry, DecodeError> {

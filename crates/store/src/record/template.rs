@@ -8,9 +8,9 @@
 //! The key is the key of the template's schedule, if it has one.
 
 use bytes::Bytes;
-use windlass_engine::{Clash, Expiry, KeyUntil, NewJob, Priority, Protocol, QueueKind, Unique};
+use windlass_engine::{Clash, Expiry, KeyUntil, NewJob, Protocol, QueueKind, Unique};
 
-use super::job::{put_key_until, put_retry, read_key_until, read_retry};
+use super::job::{put_key_until, put_retry, read_key_until, read_priority, read_retry};
 use super::owned_if;
 use crate::codec::{DecodeError, Reader, code, put_bytes, put_time, put_u64};
 
@@ -104,10 +104,7 @@ pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, New
     }
     let is = |bit: u64| bits & bit != 0;
     let protocol = Protocol(from.u8()?);
-    let priority = match from.u8()? {
-        priority @ 1..=9 => Priority::clamped(priority),
-        other => return Err(DecodeError::Range { field: "a priority", value: other.into() }),
-    };
+    let priority = read_priority(from)?;
     let (queue, retry) = (from.owned()?, read_retry(from)?);
     let (key, name) = (owned_if(from, is(has::KEY))?, owned_if(from, is(has::NAME))?);
     let meta = owned_if(from, is(has::META))?.unwrap_or_default();

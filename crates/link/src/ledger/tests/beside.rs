@@ -10,6 +10,7 @@ use windlass_engine::{
     Reply, Select, Subscription, Take, TakeCommand, Timestamp, Unique, Wait,
 };
 
+use super::super::waits::command;
 use super::super::*;
 use super::{BOUNDS, finish, short, subscription, take_of};
 
