@@ -5,7 +5,7 @@ use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
 use windlass_server::config::Config;
 use windlass_session::protocol;
-use windlass_spiderq::config::Configured as Spiderq;
+use windlass_spiderq::config::Spiderq;
 
 /// What an import uses of the configuration.
 #[derive(Clone, Debug)]

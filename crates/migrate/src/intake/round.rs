@@ -12,6 +12,7 @@ use windlass_engine::{
     Schedule, ScheduleCommand, Select, Tag, Take, TakeCommand, Throttle, Timestamp, Unique, Wait,
 };
 use windlass_store::{About, Opened, StoreConfig};
+use windlass_table_sled::SledTables;
 
 use super::*;
 use crate::fixture;
