@@ -11,9 +11,9 @@ use windlass_engine::{
 };
 use windlass_server::client::{Client, Clients};
 use windlass_server::control::Control;
-use windlass_server::door::Inside;
 use windlass_server::export::Exports;
 use windlass_server::figures::{Counts, Figures};
+use windlass_server::operator_port::Inside;
 use windlass_session::protocol::{Daemon, Page};
 
 use crate::audit::{Audit, Line};
@@ -40,7 +40,7 @@ pub(crate) struct App {
     /// Names of this machine; `None`: any. A password that pages of other sites do not have is guard enough.
     pub(crate) hosts: Option<Vec<String>>,
     pub(crate) bodies: Bodies,
-    /// The logins; `None` if everyone who reaches the door may do everything.
+    /// The logins; `None` if everyone who reaches the port may do everything.
     pub(crate) logins: Option<Logins>,
     pub(crate) audit: Audit,
     /// Places for takes that wait. The other connections stay free for everything else.

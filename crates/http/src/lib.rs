@@ -1,4 +1,4 @@
-//! The HTTP door: the API for operators and their programs, web pages, probes, and the pages of Faktory that monitoring
+//! The HTTP port: the API for operators and their programs, web pages, probes, and the pages of Faktory that monitoring
 //! reads.
 //!
 //! It runs on a thread of its own and knows the queue only as a client of it ([`windlass_server::client`]): every
@@ -6,7 +6,7 @@
 //! a change means that the change is on the disk. Programs without a client library may push and take jobs here; such
 //! jobs have the protocol `http`.
 //!
-//! Reading order: `config` (the section) · `door` (what the server knows of the door) · `serve` (connections and their
+//! Reading order: `config` (the section) · `operator_port` (what the server knows of the port) · `serve` (connections and their
 //! limits) · `crowd` (which of them gives way) · `app` (what all handlers share) · `router` and `access` (a request's
 //! role) · `api` (the handlers, by subject) · `guard` (requests of foreign web pages are refused) · `body` (reading
 //! requests) · `login` (roles) · `audit` (the record of changes) · `metrics` (for Prometheus) · `site` (web pages) ·
@@ -27,11 +27,11 @@ mod body;
 mod config;
 mod crowd;
 mod cursor;
-mod door;
 mod guard;
 mod login;
 mod metrics;
 mod name;
+mod operator_port;
 mod params;
 mod places;
 mod prefix;

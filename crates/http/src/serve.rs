@@ -31,8 +31,8 @@ use tokio_util::io::{InspectReader, InspectWriter};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
-use windlass_server::door::{Admitted, Connects, Inside, OpenDoor, Socket};
 use windlass_server::figures::Counts;
+use windlass_server::operator_port::{Admitted, Connects, Inside, OpenPort, Socket};
 use windlass_session::Reason;
 
 use crate::app::{App, Peer};
@@ -67,7 +67,7 @@ pub(crate) fn start(
     configured: &Configured,
     sockets: UnboundedReceiver<Socket>,
     inside: Inside,
-) -> io::Result<OpenDoor> {
+) -> io::Result<OpenPort> {
     let (stop, counts, connects) = (inside.stop.clone(), inside.figures.counts("http"), inside.connects.clone());
     let app = Arc::new(App::new(configured, inside, Arc::clone(&counts))?);
     let watch = watch(Arc::clone(&app));
@@ -85,7 +85,7 @@ pub(crate) fn start(
         }
     };
     let thread = Builder::new().name("http".to_owned()).spawn(move || runtime.block_on(serve))?;
-    Ok(OpenDoor { thread, shared })
+    Ok(OpenPort { thread, shared })
 }
 
 /// The limits that a reload changes.

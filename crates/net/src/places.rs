@@ -121,7 +121,7 @@ pub struct Admission {
     has_spoken: bool,
 }
 
-/// A door's connection, which counts among those of its address until this is dropped.
+/// A port's connection, which counts among those of its address until this is dropped.
 #[derive(Debug)]
 pub struct Admitted {
     places: Arc<Places>,
@@ -178,7 +178,7 @@ impl Places {
         Ok(Admission { places: Arc::clone(self), number, entry, is_admin, has_spoken: false })
     }
 
-    /// Counts a connection that needs no place here, because it is a door's, among those of its address. `None`: the
+    /// Counts a connection that needs no place here, because it is a port's, among those of its address. `None`: the
     /// address has too many.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Admitted> {
         let (address, source) = (address.to_canonical().to_string(), rates::source(address));

@@ -12,7 +12,7 @@ use windlass_session::Reason;
 /// The last one stands for every other name.
 const OTHER: &str = "other";
 
-/// Why commands are refused: the codes of [`windlass_engine::Refusal`], and some of the doors.
+/// Why commands are refused: the codes of [`windlass_engine::Refusal`], and some of the ports.
 const REFUSALS: [&str; 15] = [
     "limit",
     "name_too_long",

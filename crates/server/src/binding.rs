@@ -11,8 +11,8 @@ use windlass_engine::Rights;
 use windlass_session::Listen;
 
 use crate::config::{Config, Server};
-use crate::door::{BoundDoor, Door, Entrance};
 use crate::failure::{Failure, Unbound};
+use crate::operator_port::{BoundPort, Entrance, OperatorPort};
 use crate::protocols;
 use crate::retry::{self, Retry};
 use crate::warnings;
@@ -28,7 +28,7 @@ pub(crate) struct Sockets {
     pub(crate) served: Vec<Served>,
     /// The listeners of the endpoints, with what clients may do there.
     pub(crate) bound: Vec<(Bound, Served, Rights)>,
-    pub(crate) doors: Vec<BoundDoor>,
+    pub(crate) ports: Vec<BoundPort>,
     /// Addresses that are in use, and that the daemon tries again while it runs.
     pub(crate) late: Vec<Late>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Sockets {
 #[derive(Clone)]
 enum Owner {
     Endpoint(Served, Rights),
-    Door(Arc<dyn Door>),
+    OperatorPort(Arc<dyn OperatorPort>),
 }
 
 /// An address of the configuration.
@@ -67,7 +67,7 @@ impl Sockets {
         let served = protocols::all(config)?;
         let (mut trying, mut inherited) = (Retry::new(config), Inherited::from_env(&config.server));
         let mut wanted: Vec<Wanted> = served.iter().flat_map(|it| Wanted::of_endpoint(it, config)).collect();
-        wanted.extend(config.doors.iter().flat_map(|it| Wanted::of_door(it, config)));
+        wanted.extend(config.ports.iter().flat_map(|it| Wanted::of_port(it, config)));
         loop {
             let tried = wanted.iter_mut().map(|it| (it.is_default, it.bind(config, &mut inherited)));
             let failed: Vec<_> = tried.filter_map(|(is_default, bound)| Some((is_default, bound.err()?))).collect();
@@ -84,8 +84,8 @@ impl Sockets {
             }
         }
         inherited.finish();
-        let doors = config.doors.iter().map(|door| BoundDoor::new(Arc::clone(door), Vec::new())).collect();
-        let mut sockets = Self { served, bound: Vec::new(), doors, late: Vec::new() };
+        let ports = config.ports.iter().map(|port| BoundPort::new(Arc::clone(port), Vec::new())).collect();
+        let mut sockets = Self { served, bound: Vec::new(), ports, late: Vec::new() };
         wanted.into_iter().for_each(|it| sockets.add(it));
         Ok(sockets)
     }
@@ -100,20 +100,20 @@ impl Sockets {
             Owner::Endpoint(served, rights) => {
                 self.bound.extend(bound.into_iter().map(|bound| (bound, served.clone(), rights)));
             }
-            Owner::Door(door) => {
-                if let Some(to) = self.doors.iter_mut().find(|it| it.name() == door.name()) {
+            Owner::OperatorPort(port) => {
+                if let Some(to) = self.ports.iter_mut().find(|it| it.name() == port.name()) {
                     to.add(bound);
                 }
             }
         }
     }
 
-    /// Binds the doors' sockets in the data directory. Without them, only the commands of the operator are missing.
+    /// Binds the ports' sockets in the data directory. Without them, only the commands of the operator are missing.
     pub(crate) fn bind_private(&mut self, config: &Config) {
-        for door in &mut self.doors {
-            let path = config.data_dir.join(door.private_socket());
+        for port in &mut self.ports {
+            let path = config.data_dir.join(port.private_socket());
             match listen::bind_private(&path, &config.server) {
-                Ok(bound) => door.add(vec![bound]),
+                Ok(bound) => port.add(vec![bound]),
                 // Its path may be too long.
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "commands cannot reach the daemon there");
@@ -140,14 +140,14 @@ impl Wanted {
         served.endpoint.listen.iter().map(wanted).collect()
     }
 
-    fn of_door(door: &Arc<dyn Door>, config: &Config) -> Vec<Self> {
-        let key = format!("{}.listen", door.name());
+    fn of_port(port: &Arc<dyn OperatorPort>, config: &Config) -> Vec<Self> {
+        let key = format!("{}.listen", port.name());
         let is_default = config.is_default(&key);
         let wanted = |listen: &ListenAddress| {
-            let (owner, listen, key) = (Owner::Door(Arc::clone(door)), listen.clone(), key.clone());
+            let (owner, listen, key) = (Owner::OperatorPort(Arc::clone(port)), listen.clone(), key.clone());
             Self { owner, listen, key, is_default, bound: None }
         };
-        door.listen().iter().map(wanted).collect()
+        port.listen().iter().map(wanted).collect()
     }
 
     /// Whether clients of a protocol are served there.
@@ -167,15 +167,15 @@ impl Wanted {
 
 impl Late {
     /// Serves at the address as soon as it is free, until the daemon stops.
-    pub(crate) async fn serve(self, server: Server, acceptor: Arc<Acceptor>, doors: Vec<Entrance>) {
+    pub(crate) async fn serve(self, server: Server, acceptor: Arc<Acceptor>, ports: Vec<Entrance>) {
         let Some(bound) = self.bind(&server, &acceptor.closed).await else { return };
         let mut files = Vec::new();
         for bound in bound {
             match &self.owner {
                 Owner::Endpoint(served, rights) => accept(bound, served.clone(), *rights, &acceptor),
-                Owner::Door(door) => {
-                    let door = doors.iter().find(|it| it.name() == door.name());
-                    files.extend(door.and_then(|door| door.add(bound).ok().flatten()));
+                Owner::OperatorPort(port) => {
+                    let port = ports.iter().find(|it| it.name() == port.name());
+                    files.extend(port.and_then(|port| port.add(bound).ok().flatten()));
                 }
             }
         }

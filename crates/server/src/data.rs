@@ -17,8 +17,8 @@ use windlass_store::{
 use windlass_table_sled::SledTables;
 
 use crate::config::Config;
-use crate::door::Door;
 use crate::failure::Failure;
+use crate::operator_port::OperatorPort;
 use crate::progress::Progress;
 use crate::protocols;
 use crate::random::random_seed;
@@ -359,8 +359,8 @@ pub fn look(config: &Config) -> Result<String, Failure> {
     if let Err(error) = rustix::fs::access(&nearest, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
         return Err(refuse(&format_args!("{}: {error}", nearest.display())));
     }
-    let has_daemon = |door: &Arc<dyn Door>| UnixStream::connect(directory.join(door.private_socket())).is_ok();
-    if config.doors.iter().any(has_daemon) {
+    let has_daemon = |port: &Arc<dyn OperatorPort>| UnixStream::connect(directory.join(port.private_socket())).is_ok();
+    if config.ports.iter().any(has_daemon) {
         return Ok("a daemon runs on it".to_owned());
     }
     if std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none()) {

@@ -41,7 +41,7 @@ pub enum NoExport {
     Failed(String),
 }
 
-/// Begins exports. Doors have one.
+/// Begins exports. Operator ports have one.
 #[derive(Clone, Debug, Default)]
 pub struct Exports {
     /// Empty while the store is with another daemon.

@@ -86,10 +86,10 @@ impl Figures {
         self.room.store(None);
     }
 
-    /// New counts for the connections of a door, which one thread alone makes use of.
+    /// New counts for the connections of a port, which one thread alone makes use of.
     #[must_use]
-    pub fn counts(&self, door: &'static str) -> Arc<Counts> {
-        self.traffic.counts(door)
+    pub fn counts(&self, port: &'static str) -> Arc<Counts> {
+        self.traffic.counts(port)
     }
 
     /// Reads them.

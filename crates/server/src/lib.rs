@@ -7,7 +7,7 @@
 //! written) · `budget`, `places`, [`rates`], `patience` (limits on memory, connections and time) · `commit` (which
 //! thread commits, and when) · `protocols` (what protocols use of the daemon) · `warnings` (log lines for the operator)
 //! · `reconcile`, `recurring`, `rules`, `throttles`, `on_dead` (engine state that comes from the configuration) · `stream` and
-//! `tls` (sockets) · `control` (signals) and `describe` (the report on SIGTTIN) · [`client`] and [`door`] (parts of the
+//! `tls` (sockets) · `control` (signals) and `describe` (the report on SIGTTIN) · [`client`] and [`operator_port`] (parts of the
 //! daemon that are no connections of protocols) · [`config`].
 //!
 //! # Invariants
@@ -28,7 +28,6 @@ mod data;
 mod dead_drops;
 mod describe;
 mod desired;
-pub mod door;
 mod engine_room;
 pub mod export;
 mod failure;
@@ -36,6 +35,7 @@ pub mod figures;
 pub mod logging;
 mod notify;
 mod on_dead;
+pub mod operator_port;
 pub mod progress;
 mod protocols;
 mod random;

@@ -46,7 +46,7 @@ fn handshaker(protocol: &'static str, files: &Tls, config: &Config) -> Result<Op
     Ok(handshaker.map_err(|reason| Error::Tls { protocol, reason })?.map(Arc::new))
 }
 
-/// What a protocol, or a door, uses of the daemon under this configuration.
+/// What a protocol, or a port, uses of the daemon under this configuration.
 ///
 /// # Errors
 ///

@@ -16,11 +16,11 @@ use crate::config::{Config, Durability};
 use crate::control::{self, Control, EarlySignals, MainEvents, Reloader, Signals, Values};
 use crate::data::{self, Store};
 use crate::desired::Desired;
-use crate::door::{BoundDoor, Connects, Inside, Renewable};
 use crate::export::Exports;
 use crate::failure::{Failure, no_threads};
 use crate::figures::Figures;
 use crate::notify;
+use crate::operator_port::{BoundPort, Connects, Inside, Renewable};
 use crate::protocols;
 use crate::role::{Place, Roles};
 use crate::warnings;
@@ -68,7 +68,7 @@ pub fn run(
     warnings::exposed(config);
     let outcome = runtime.block_on(serve((config, values), (place, sockets), early, &reread, ready));
     if outcome.is_err() {
-        // A door's thread may wait for the store for ever, and the process ends.
+        // A port's thread may wait for the store for ever, and the process ends.
         runtime.shutdown_background();
     }
     outcome
@@ -94,7 +94,7 @@ async fn serve(
     let roles = Roles::new(place, config, &budget, &sockets.served);
     let shared = Shared::new(roles.broker(), budget, bounds(config));
     let (threads, acceptor) = start_threads(config, shared)?;
-    let Sockets { served, bound, doors, late } = sockets;
+    let Sockets { served, bound, ports, late } = sockets;
     // Until here a signal to stop ends the process at once: nothing has begun.
     let signals = Signals::new(early)?;
     ready()?;
@@ -104,10 +104,10 @@ async fn serve(
         roles.start((config, &in_force, wanted), (&acceptor, &figures, &exports), (control.view(), yields)).await?;
     let mut addresses = accept_all(bound, &acceptor);
     let stop = CancellationToken::new();
-    doors.iter().for_each(|door| door.bound().iter().for_each(|bound| addresses.note(door.name(), bound)));
-    let (_socket_files, doors) =
-        open_doors(doors, config, (&served, &figures, &exports), &acceptor, (&control, &stop))?;
-    let entrances: Vec<_> = doors.iter().map(|door| door.entrance().clone()).collect();
+    ports.iter().for_each(|port| port.bound().iter().for_each(|bound| addresses.note(port.name(), bound)));
+    let (_socket_files, ports) =
+        open_ports(ports, config, (&served, &figures, &exports), &acceptor, (&control, &stop))?;
+    let entrances: Vec<_> = ports.iter().map(|port| port.entrance().clone()).collect();
     for late in late {
         tokio::spawn(late.serve(config.server.clone(), Arc::clone(&acceptor), entrances.clone()));
     }
@@ -116,7 +116,7 @@ async fn serve(
     }
     tracing::info!("ready");
     notify::ready();
-    let reloader = Reloader::new((config, &in_force, values), (&served, &doors), &acceptor, reread);
+    let reloader = Reloader::new((config, &in_force, values), (&served, &ports), &acceptor, reread);
     let mut events = MainEvents { signals, control, requests, acceptor: &acceptor, reloader };
     let outcome = tokio::select! {
         why = events.next_stop() => {
@@ -162,19 +162,19 @@ fn accept_all(bound: Vec<(Bound, Served, Rights)>, acceptor: &Arc<Acceptor>) -> 
     addresses
 }
 
-/// Opens the doors. The files of their Unix sockets live as long as the first part of the result.
-fn open_doors(
-    doors: Vec<BoundDoor>,
+/// Opens the ports. The files of their Unix sockets live as long as the first part of the result.
+fn open_ports(
+    ports: Vec<BoundPort>,
     config: &Config,
     (served, figures, exports): (&[Served], &Figures, &Exports),
     acceptor: &Acceptor,
     (control, stop): (&Control, &CancellationToken),
 ) -> Result<(Vec<SocketFile>, Vec<Renewable>), Failure> {
     let (mut files, mut opened) = (Vec::new(), Vec::new());
-    for door in doors {
+    for port in ports {
         let inside = Inside {
             clients: acceptor.clients(),
-            daemon: protocols::daemon(config, door.name())?,
+            daemon: protocols::daemon(config, port.name())?,
             pages: served.iter().flat_map(|it| it.endpoint.pages.iter().cloned()).collect(),
             control: control.clone(),
             figures: figures.clone(),
@@ -182,9 +182,9 @@ fn open_doors(
             connects: Connects { places: Arc::clone(&acceptor.places), keep_alive: acceptor.keep_alive.clone() },
             stop: stop.clone(),
         };
-        let (own, door) = door.open(inside, acceptor).map_err(no_threads)?;
+        let (own, port) = port.open(inside, acceptor).map_err(no_threads)?;
         files.extend(own);
-        opened.push(door);
+        opened.push(port);
     }
     Ok((files, opened))
 }

@@ -18,7 +18,7 @@ use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
 use windlass_http::{Configured as ConfiguredHttp, Http, Metrics};
 use windlass_server::config::{self, Bridge, Cluster, Durability, Limits, Log, Postgres, Queue, Server, Store};
-use windlass_server::door::Door;
+use windlass_server::operator_port::OperatorPort;
 use windlass_session::Listen;
 use windlass_session::protocol::Protocol;
 use windlass_spiderq::config::Spiderq;
@@ -171,7 +171,8 @@ impl Config {
     /// The server's configuration, with all protocols.
     pub(crate) fn for_server(&self) -> config::Config {
         let remote = database::remote(&self.postgres, &self.cluster);
-        let (protocols, doors): (_, Vec<Arc<dyn Door>>) = (self.protocols(), vec![Arc::new(self.configured_http())]);
+        let (protocols, ports): (_, Vec<Arc<dyn OperatorPort>>) =
+            (self.protocols(), vec![Arc::new(self.configured_http())]);
         let (values, defaults) = (windlass_config::values(self), windlass_config::values(&Self::default()));
         let own = self.clone();
         config::Config {
@@ -188,7 +189,7 @@ impl Config {
             queues: own.queues,
             remote,
             protocols,
-            doors,
+            ports,
             values,
             defaults,
             ephemeral: false,

@@ -1,7 +1,7 @@
 //! Logins and their roles: `http.logins`, and the verification of a request's credentials.
 //!
 //! `identity` is who asks, `file` reads and writes the lines, `verify` compares and bounds guessing, `session` remembers people who have logged
-//! in on a page. Without a file, everyone who reaches the door may do everything: then the addresses are this machine's
+//! in on a page. Without a file, everyone who reaches the port may do everything: then the addresses are this machine's
 //! own.
 
 mod file;

@@ -1,4 +1,4 @@
-//! Verification: slow by design, so it runs beside the door's thread, a few at a time, and what was right is
+//! Verification: slow by design, so it runs beside the port's thread, a few at a time, and what was right is
 //! remembered.
 //!
 //! A credential is remembered as a hash under a key of this process, together with the line that it fits: a changed

@@ -1,4 +1,4 @@
-//! Loom tries all orders of the threads that meet at a mailbox's door, a serving thread's inbox, the list of mailboxes that
+//! Loom tries all orders of the threads that meet at a mailbox's owner, a serving thread's inbox, the list of mailboxes that
 //! wait for a commit, and the writer of commits. A lost wake-up is a deadlock here, and loom reports it.
 //!
 //! The files are the daemon's own, with loom's atomics. Around them stand the smallest parts that can show the protocol:

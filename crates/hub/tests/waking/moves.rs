@@ -11,12 +11,12 @@ use super::{Thread, bounded};
 /// has moved.
 pub(crate) fn a_connection_moves(is_faulty: bool) {
     let threads = [Thread::new(), Thread::new()];
-    let (door, letters) = (Arc::new(Owner::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (owner, letters) = (Arc::new(Owner::new(0)), Arc::new(AtomicUsize::new(0)));
     let sender = {
-        let (threads, door, letters) = (threads.clone(), Arc::clone(&door), Arc::clone(&letters));
+        let (threads, owner, letters) = (threads.clone(), Arc::clone(&owner), Arc::clone(&letters));
         thread::spawn(move || {
             letters.fetch_add(1, Ordering::AcqRel);
-            door.ring(|owner| threads[*owner].add(|due| due.mail += 1));
+            owner.ring(|owner| threads[*owner].add(|due| due.mail += 1));
         })
     };
     // The old thread gives the connection away between two turns.
@@ -29,19 +29,19 @@ pub(crate) fn a_connection_moves(is_faulty: bool) {
         let moves = due.moved > 0;
         has_it |= moves;
         if moves && !is_faulty {
-            door.move_to(1);
+            owner.move_to(1);
         }
         // A seat of a connection that is not here yet finds no member.
         if !has_it {
             continue;
         }
-        let _ = door.bell().attend();
-        let _ = door.bell().look();
+        let _ = owner.bell().attend();
+        let _ = owner.bell().look();
         if letters.swap(0, Ordering::AcqRel) > 0 {
             break;
         }
         if moves && is_faulty {
-            door.move_to(1);
+            owner.move_to(1);
         }
     }
     sender.join().unwrap();

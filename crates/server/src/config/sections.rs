@@ -12,7 +12,7 @@ use windlass_session::protocol::{Listener, Protocol};
 use windlass_store::Remote;
 
 use super::queues::Queue;
-use crate::door::Door;
+use crate::operator_port::OperatorPort;
 
 const MIB: u64 = 1 << 20;
 
@@ -46,7 +46,7 @@ pub struct Config {
     /// The protocols, in the order in which their listeners are bound.
     pub protocols: Vec<Arc<dyn Protocol>>,
     /// Listeners beside those of the protocols.
-    pub doors: Vec<Arc<dyn Door>>,
+    pub ports: Vec<Arc<dyn OperatorPort>>,
     /// Every key with its value: what a reload compares.
     pub values: BTreeMap<String, String>,
     /// Every key with its default.
@@ -252,7 +252,7 @@ impl Default for Config {
             queues: BTreeMap::new(),
             remote: None,
             protocols: Vec::new(),
-            doors: Vec::new(),
+            ports: Vec::new(),
             values: BTreeMap::new(),
             defaults: BTreeMap::new(),
             ephemeral: false,

@@ -44,7 +44,7 @@ const LAST_REPORTS_EVERY: Duration = Duration::from_millis(10);
 /// The origin of a request to stop, if it is not a signal.
 const A_CLIENT: &str = "a client";
 
-/// The origin of a request of a door.
+/// The origin of a request of a port.
 const AN_OPERATOR: &str = "an operator";
 
 /// How the daemon goes on.

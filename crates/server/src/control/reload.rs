@@ -16,9 +16,9 @@ use super::requests::Changes;
 use crate::admission::{allow_open_files, bounds, places};
 use crate::config::{Config, Queue, Server};
 use crate::desired::{self, Desired};
-use crate::door::Renewable;
 use crate::failure::Failure;
 use crate::logging;
+use crate::operator_port::Renewable;
 use crate::protocols;
 use windlass_net::listen::Acceptor;
 use windlass_net::served::Served;
@@ -59,7 +59,7 @@ pub(crate) struct Reloader<'a> {
     /// The values in force.
     values: Values,
     served: &'a [Served],
-    doors: &'a [Renewable],
+    ports: &'a [Renewable],
     acceptor: &'a Acceptor,
     reread: &'a dyn Fn() -> Result<Config, Failure>,
 }
@@ -76,11 +76,11 @@ impl<'a> Reloader<'a> {
     /// `config` is the configuration that the daemon started with, and `values` were in force then.
     pub(crate) fn new(
         (config, in_force, values): (&Config, &'a ArcSwap<Config>, Values),
-        (served, doors): (&'a [Served], &'a [Renewable]),
+        (served, ports): (&'a [Served], &'a [Renewable]),
         acceptor: &'a Acceptor,
         reread: &'a dyn Fn() -> Result<Config, Failure>,
     ) -> Self {
-        Self { current: config.clone(), in_force, values, served, doors, acceptor, reread }
+        Self { current: config.clone(), in_force, values, served, ports, acceptor, reread }
     }
 
     /// The configuration in force, as far as it applies while the daemon runs.
@@ -149,8 +149,8 @@ impl<'a> Reloader<'a> {
                 served.sessions.store(Arc::new(sessions));
             }
         }
-        for section in &config.doors {
-            self.doors.iter().for_each(|door| door.renew(&**section));
+        for section in &config.ports {
+            self.ports.iter().for_each(|port| port.renew(&**section));
         }
         let late = changed_late(&self.current.queues, &config.queues);
         if !late.is_empty() {
@@ -183,8 +183,8 @@ impl<'a> Reloader<'a> {
         let Some((section, name)) = key.split_once('.') else { return false };
         let mut served = self.served.iter().zip(sessions).filter(|(served, _)| served.endpoint.name == section);
         let name = further(key).map_or(name, |(_, name)| name);
-        if let Some(door) = self.doors.iter().find(|door| door.name() == section) {
-            return door.applies(name);
+        if let Some(port) = self.ports.iter().find(|port| port.name() == section) {
+            return port.applies(name);
         }
         match (section, name) {
             ("log", name) => name == "level",

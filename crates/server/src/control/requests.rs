@@ -8,7 +8,7 @@ use windlass_engine::{Protocol, Timestamp};
 
 use windlass_hub::view::{Role, View};
 
-/// What operators ask of the daemon as a whole. Doors have one.
+/// What operators ask of the daemon as a whole. Operator ports have one.
 #[derive(Clone, Debug)]
 pub struct Control {
     asked: mpsc::UnboundedSender<Asked>,
@@ -40,7 +40,7 @@ pub struct Changes {
     pub restart: BTreeSet<String>,
 }
 
-/// A request of a door.
+/// A request of a port.
 #[derive(Debug)]
 pub(crate) enum Asked {
     /// Drain. The answer comes when the drain has begun; without an answer the daemon stops now.

@@ -119,7 +119,7 @@ fn clients_do_not_wait_for_a_failed_store() {
     }
 }
 
-/// The HTTP door is such a client for each request: it answers a change with the reply that `ask` has returned.
+/// The HTTP port is such a client for each request: it answers a change with the reply that `ask` has returned.
 #[test]
 fn a_client_within_the_daemon_gets_its_reply_after_the_commit() {
     let body = || Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::from_static(b"w")));

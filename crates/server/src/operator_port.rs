@@ -1,4 +1,4 @@
-//! Doors: listeners beside those of the protocols, for operators. A door serves on a thread of its own, so that nothing
+//! Operator ports: listeners beside those of the protocols, for operators. A port serves on a thread of its own, so that nothing
 //! it does slows a connection of a protocol. It reaches the queue through [`Clients`].
 
 use std::any::Any;
@@ -25,7 +25,7 @@ pub use windlass_net::places::Admitted;
 use windlass_net::places::Places;
 
 /// A listener beside those of the protocols, as it is configured.
-pub trait Door: Send + Sync + fmt::Debug {
+pub trait OperatorPort: Send + Sync + fmt::Debug {
     /// Its name: that of its section.
     fn name(&self) -> &'static str;
 
@@ -41,26 +41,26 @@ pub trait Door: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// The thread cannot start.
-    fn open(&self, sockets: UnboundedReceiver<Socket>, inside: Inside) -> io::Result<OpenDoor>;
+    fn open(&self, sockets: UnboundedReceiver<Socket>, inside: Inside) -> io::Result<OpenPort>;
 
-    /// The keys of its section that [`Door::renew`] applies.
+    /// The keys of its section that [`OperatorPort::renew`] applies.
     fn renewable(&self) -> &'static [&'static str];
 
-    /// Applies their values to an open door: `shared` is that of the [`OpenDoor`].
+    /// Applies their values to an open port: `shared` is that of the [`OpenPort`].
     fn renew(&self, shared: &(dyn Any + Send + Sync));
 }
 
-/// A door that is open.
-pub struct OpenDoor {
+/// A port that is open.
+pub struct OpenPort {
     /// The thread that serves.
     pub thread: JoinHandle<()>,
     /// What its connections share.
     pub shared: Arc<dyn Any + Send + Sync>,
 }
 
-impl fmt::Debug for OpenDoor {
+impl fmt::Debug for OpenPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OpenDoor")
+        f.write_str("OpenPort")
     }
 }
 
@@ -73,7 +73,7 @@ pub enum Socket {
     Unix(UnixListener),
 }
 
-/// What a door reaches of the daemon.
+/// What a port reaches of the daemon.
 #[derive(Clone, Debug)]
 pub struct Inside {
     /// The queue.
@@ -109,7 +109,7 @@ impl Connects {
         self.places.admit(address)
     }
 
-    /// Logs what a door has done because its own limit on connections is reached, once a second at most.
+    /// Logs what a port has done because its own limit on connections is reached, once a second at most.
     pub fn warn_full(&self, limit: &'static str, peer: &str, done: &'static str) {
         warn_limited!(done, peer, limit, "too many connections: {done}");
     }
@@ -120,7 +120,7 @@ impl Connects {
     }
 }
 
-/// A door that is open, for new values of its section.
+/// A port that is open, for new values of its section.
 #[derive(Debug)]
 pub(crate) struct Renewable {
     name: &'static str,
@@ -129,7 +129,7 @@ pub(crate) struct Renewable {
     entrance: Entrance,
 }
 
-/// Where sockets come to an open door.
+/// Where sockets come to an open port.
 #[derive(Clone, Debug)]
 pub(crate) struct Entrance {
     name: &'static str,
@@ -137,12 +137,12 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    /// The name of the door's section.
+    /// The name of the port's section.
     pub(crate) const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The door serves on this socket from now on. The file of a Unix socket lives as long as the result.
+    /// The port serves on this socket from now on. The file of a Unix socket lives as long as the result.
     pub(crate) fn add(&self, bound: Bound) -> io::Result<Option<SocketFile>> {
         let address = bound.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
         tracing::info!(protocol = self.name, %address, tls = false, "listening");
@@ -150,14 +150,14 @@ impl Entrance {
             Bound::Tcp(listener) => (Socket::Tcp(listener.into_std()?), None),
             Bound::Unix(listener, file) => (Socket::Unix(listener.into_std()?), Some(file)),
         };
-        // A door that has ended needs no socket.
+        // A port that has ended needs no socket.
         let _ = self.sockets.send(socket);
         Ok(file)
     }
 }
 
 impl Renewable {
-    /// The name of the door's section.
+    /// The name of the port's section.
     pub(crate) const fn name(&self) -> &'static str {
         self.name
     }
@@ -167,37 +167,37 @@ impl Renewable {
         &self.entrance
     }
 
-    /// Whether a key of the section applies while the door is open.
+    /// Whether a key of the section applies while the port is open.
     pub(crate) fn applies(&self, key: &str) -> bool {
         self.keys.contains(&key)
     }
 
-    /// Applies new values, if the section is the door's own.
-    pub(crate) fn renew(&self, section: &dyn Door) {
+    /// Applies new values, if the section is the port's own.
+    pub(crate) fn renew(&self, section: &dyn OperatorPort) {
         if section.name() == self.name {
             section.renew(&*self.shared);
         }
     }
 }
 
-/// A door whose addresses are bound.
+/// A port whose addresses are bound.
 #[derive(Debug)]
-pub(crate) struct BoundDoor {
-    door: Arc<dyn Door>,
+pub(crate) struct BoundPort {
+    port: Arc<dyn OperatorPort>,
     bound: Vec<Bound>,
 }
 
-impl BoundDoor {
+impl BoundPort {
     pub(crate) fn name(&self) -> &'static str {
-        self.door.name()
+        self.port.name()
     }
 
-    pub(crate) const fn new(door: Arc<dyn Door>, bound: Vec<Bound>) -> Self {
-        Self { door, bound }
+    pub(crate) const fn new(port: Arc<dyn OperatorPort>, bound: Vec<Bound>) -> Self {
+        Self { port, bound }
     }
 
     pub(crate) fn private_socket(&self) -> &'static str {
-        self.door.private_socket()
+        self.port.private_socket()
     }
 
     pub(crate) fn add(&mut self, bound: Vec<Bound>) {
@@ -208,17 +208,17 @@ impl BoundDoor {
         &self.bound
     }
 
-    /// Opens the door. The daemon waits for the door's thread when it stops. The files of Unix sockets live as long as
+    /// Opens the port. The daemon waits for the port's thread when it stops. The files of Unix sockets live as long as
     /// the result.
     pub(crate) fn open(self, inside: Inside, acceptor: &Acceptor) -> io::Result<(Vec<SocketFile>, Renewable)> {
-        let Self { door, bound } = self;
+        let Self { port, bound } = self;
         let (sender, receiver) = unbounded_channel();
-        let OpenDoor { thread, shared } = door.open(receiver, inside)?;
+        let OpenPort { thread, shared } = port.open(receiver, inside)?;
         // A panic in the thread has been logged by its hook.
         acceptor.tasks.spawn_blocking(move || drop(thread.join()));
-        let entrance = Entrance { name: door.name(), sockets: sender };
+        let entrance = Entrance { name: port.name(), sockets: sender };
         let files: io::Result<Vec<_>> = bound.into_iter().filter_map(|it| entrance.add(it).transpose()).collect();
-        Ok((files?, Renewable { name: door.name(), keys: door.renewable(), shared, entrance }))
+        Ok((files?, Renewable { name: port.name(), keys: port.renewable(), shared, entrance }))
     }
 }
 
@@ -228,11 +228,11 @@ mod tests {
 
     use super::*;
 
-    /// A door of this name, whose connections share the number of its values.
+    /// A port of this name, whose connections share the number of its values.
     #[derive(Debug)]
     struct Named(&'static str);
 
-    impl Door for Named {
+    impl OperatorPort for Named {
         fn name(&self) -> &'static str {
             self.0
         }
@@ -245,7 +245,7 @@ mod tests {
             "socket"
         }
 
-        fn open(&self, _: UnboundedReceiver<Socket>, _: Inside) -> io::Result<OpenDoor> {
+        fn open(&self, _: UnboundedReceiver<Socket>, _: Inside) -> io::Result<OpenPort> {
             Err(io::ErrorKind::Unsupported.into())
         }
 
@@ -263,11 +263,11 @@ mod tests {
         let renewed = Arc::new(AtomicUsize::new(0));
         let entrance = Entrance { name: "http", sockets: unbounded_channel().0 };
         let shared = Arc::<AtomicUsize>::clone(&renewed);
-        let door = Renewable { name: "http", keys: Named("http").renewable(), shared, entrance };
+        let port = Renewable { name: "http", keys: Named("http").renewable(), shared, entrance };
         for (section, times) in [("metrics", 0), ("http", 1)] {
-            door.renew(&Named(section));
+            port.renew(&Named(section));
             assert_eq!(renewed.load(Ordering::Relaxed), times, "{section}");
         }
-        assert_eq!(["key", "other"].map(|key| door.applies(key)), [true, false]);
+        assert_eq!(["key", "other"].map(|key| port.applies(key)), [true, false]);
     }
 }

@@ -1,4 +1,4 @@
-//! What the server knows of the door: its protocol, its addresses, the checks of its section, and how it opens.
+//! What the server knows of the port: its protocol, its addresses, the checks of its section, and how it opens.
 
 use std::any::Any;
 use std::io;
@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use windlass_bridge::{Opaque, Origin};
 use windlass_config::{ByteSize, Error, ListenAddress, positive, senseless, within};
 use windlass_engine::{Clash, QueueKind, Rights};
-use windlass_server::door::{Door, Inside, OpenDoor, Socket};
+use windlass_server::operator_port::{Inside, OpenPort, OperatorPort, Socket};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
 
 use crate::config::{Configured, Http, MIB, SOCKET};
@@ -87,7 +87,7 @@ impl Protocol for Configured {
     }
 }
 
-impl Door for Configured {
+impl OperatorPort for Configured {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -100,7 +100,7 @@ impl Door for Configured {
         SOCKET
     }
 
-    fn open(&self, sockets: UnboundedReceiver<Socket>, inside: Inside) -> io::Result<OpenDoor> {
+    fn open(&self, sockets: UnboundedReceiver<Socket>, inside: Inside) -> io::Result<OpenPort> {
         serve::start(self, sockets, inside)
     }
 
