@@ -60,7 +60,7 @@ impl Files {
     }
 
     fn plan(&self) -> Plan {
-        daemon(&self.dir).set("[log]\nlevel = \"info,windlass_server=debug\"")
+        daemon(&self.dir).set("[log]\nlevel = \"info,windlass_net=debug\"")
     }
 }
 

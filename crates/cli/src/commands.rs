@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use windlass_bench::Alone;
 use windlass_config::{Error, ListenAddress};
+use windlass_daemon::config::{self, Durability};
+use windlass_daemon::{Failure, logging};
 use windlass_engine::Rights;
-use windlass_server::config::{self, Durability};
-use windlass_server::{Failure, logging};
 use windlass_session::protocol::Listener;
 
 use crate::arguments::{Command, Move, Serve, Stored, grammar};
@@ -28,8 +28,8 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Check(check) if check.live => return Ok(windlass_operate::check(&check, data_dir)),
         Command::Check(check) => print(&summary(&resolve(&check.ask.settings, env::vars_os())?.for_server())?),
         Command::Config => print(DEFAULTS),
-        Command::Verify(stored) => print(&(windlass_server::verify(&on(&stored)?)? + "\n")),
-        Command::Compact(stored) => print(&(windlass_server::compact(&on(&stored)?)? + "\n")),
+        Command::Verify(stored) => print(&(windlass_daemon::verify(&on(&stored)?)? + "\n")),
+        Command::Compact(stored) => print(&(windlass_daemon::compact(&on(&stored)?)? + "\n")),
         Command::Salvage(stored) => salvage(&on(&stored)?),
         Command::Move(how) => move_store(&how),
         Command::Explain { code } => print(&explain(code.as_deref())?),
@@ -58,14 +58,14 @@ fn serve(Serve { settings, accept_loss, ephemeral }: &Serve) -> Result<(), Failu
         logging::init(&config.log)?;
         let config = config::Config { ephemeral: true, ..config.for_server() };
         let reread = || Err(Failure::Runtime("an ephemeral daemon reads no configuration again".to_owned()));
-        return windlass_server::run(&config, reread, || Ok(()));
+        return windlass_daemon::run(&config, reread, || Ok(()));
     }
     logging::init(&config.log)?;
     if *accept_loss {
-        windlass_server::accept_loss(&config.for_server())?;
+        windlass_daemon::accept_loss(&config.for_server())?;
     }
     let reread = || Ok(resolve(settings, env::vars_os())?.for_server());
-    windlass_server::run(&config.for_server(), reread, || Ok(()))
+    windlass_daemon::run(&config.for_server(), reread, || Ok(()))
 }
 
 /// Where a daemon with these settings keeps its data.
@@ -108,7 +108,7 @@ fn move_store(Move { to, settings }: &Move) -> Result<(), Failure> {
         target.data_dir = to.into();
     }
     target.check()?;
-    print(&(windlass_server::move_store(&from.for_server(), &target.for_server())? + "\n"))
+    print(&(windlass_daemon::move_store(&from.for_server(), &target.for_server())? + "\n"))
 }
 
 /// Puts load on a daemon: on this program, or on one that runs already.
@@ -122,7 +122,7 @@ fn bench(load: &Alone) -> Result<(), Failure> {
 }
 
 fn salvage(config: &config::Config) -> Result<(), Failure> {
-    let report = windlass_server::salvage(config, &mut io::stdout().lock())?;
+    let report = windlass_daemon::salvage(config, &mut io::stdout().lock())?;
     // Standard error may be closed; the jobs are already written.
     let _ = writeln!(io::stderr(), "{report}");
     Ok(())
@@ -154,7 +154,7 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
     });
     let tls = if config.cluster.tls.is_on() { " (TLS)" } else { "" };
     let links = config.cluster.listen.iter().map(|it| format!("listen   cluster {it}{tls}\n"));
-    let state = windlass_server::look(config)?;
+    let state = windlass_daemon::look(config)?;
     let place = config.remote.as_ref().map_or_else(|| config.data_dir.display().to_string(), |remote| remote.name());
     let data = format!("data     {place} ({durability}; {state})\n");
     Ok(format!("ok\n{}{data}", listeners.chain(links).collect::<String>()))

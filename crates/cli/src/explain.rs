@@ -1,6 +1,6 @@
 //! `windlass explain`: exit codes, and the codes in the daemon's answers, with what to do about them.
 
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 /// A code, its meaning, and what to do.
 struct Explanation(&'static str, &'static str, &'static str);

@@ -3,8 +3,8 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use windlass_daemon::Failure;
 use windlass_http::NewLogin;
-use windlass_server::Failure;
 use windlass_zmtp::curve::CurveSecretKey;
 
 use crate::arguments;

@@ -1,4 +1,4 @@
-//! The binary `windlass`: arguments in, exit code out. `windlass-server` does the work.
+//! The binary `windlass`: arguments in, exit code out. `windlass-daemon` does the work.
 
 mod arguments;
 mod call;
@@ -18,7 +18,7 @@ use std::io::{self, Write as _};
 use std::panic::{self, UnwindSafe};
 use std::process::ExitCode;
 
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 use crate::call::Call;
 

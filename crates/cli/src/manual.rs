@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::Command;
 use clap_complete::Shell;
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 /// The completion script of a shell.
 pub(crate) fn completions(mut grammar: Command, shell: Shell) -> Vec<u8> {

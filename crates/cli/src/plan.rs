@@ -1,7 +1,7 @@
 //! The common part of plans: how another program's command line becomes a configuration, and how a mistake in it is
 //! reported.
 
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 use crate::call::{Call, say};
 use crate::config::Config;

@@ -60,7 +60,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use windlass_server::config::{Durability, LogFormat};
+    use windlass_daemon::config::{Durability, LogFormat};
 
     use super::*;
 

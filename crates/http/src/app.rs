@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use axum::http::StatusCode;
 use windlass_config::Period;
+use windlass_daemon::client::{Client, Clients};
+use windlass_daemon::control::Control;
+use windlass_daemon::export::Exports;
+use windlass_daemon::figures::{Counts, Figures};
+use windlass_daemon::operator_port::Inside;
 use windlass_engine::{
     ClientInfo, Command, Cursor, FiguresRow, Protocol, Protocols, Query, QueueRow, Reading, Reply, Stats, Timestamp,
 };
-use windlass_server::client::{Client, Clients};
-use windlass_server::control::Control;
-use windlass_server::export::Exports;
-use windlass_server::figures::{Counts, Figures};
-use windlass_server::operator_port::Inside;
 use windlass_session::protocol::{Daemon, Page};
 
 use crate::audit::{Audit, Line};

@@ -1,7 +1,7 @@
 //! The HTTP port: the API for operators and their programs, web pages, probes, and the pages of Faktory that monitoring
 //! reads.
 //!
-//! It runs on a thread of its own and knows the queue only as a client of it ([`windlass_server::client`]): every
+//! It runs on a thread of its own and knows the queue only as a client of it ([`windlass_daemon::client`]): every
 //! request is one or more commands of the engine, and an answer leaves when the engine's reply may, so a 2xx answer to
 //! a change means that the change is on the disk. Programs without a client library may push and take jobs here; such
 //! jobs have the protocol `http`.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 use windlass_bridge::{Opaque, Origin};
 use windlass_config::{ByteSize, Error, ListenAddress, positive, senseless, within};
+use windlass_daemon::operator_port::{Inside, OpenPort, OperatorPort, Socket};
 use windlass_engine::{Clash, QueueKind, Rights};
-use windlass_server::operator_port::{Inside, OpenPort, OperatorPort, Socket};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
 
 use crate::config::{Configured, Http, MIB, SOCKET};

@@ -31,8 +31,8 @@ use tokio_util::io::{InspectReader, InspectWriter};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
-use windlass_server::figures::Counts;
-use windlass_server::operator_port::{Admitted, Connects, Inside, OpenPort, Socket};
+use windlass_daemon::figures::Counts;
+use windlass_daemon::operator_port::{Admitted, Connects, Inside, OpenPort, Socket};
 use windlass_session::Reason;
 
 use crate::app::{App, Peer};

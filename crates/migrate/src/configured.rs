@@ -1,9 +1,9 @@
 //! What an import uses of the configuration.
 
 use windlass_config::Error;
+use windlass_daemon::config::Config;
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
-use windlass_server::config::Config;
 use windlass_session::protocol;
 use windlass_spiderq::config::Spiderq;
 
@@ -27,6 +27,6 @@ impl Configured {
     ///
     /// [`Error::Senseless`]: one alias names two queues.
     pub fn daemon(&self, protocol: &dyn protocol::Protocol) -> Result<protocol::Daemon, Error> {
-        windlass_server::daemon(&self.server, protocol.name())
+        windlass_daemon::daemon(&self.server, protocol.name())
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use windlass_daemon::config::Config;
 use windlass_eventmq::config::Eventmq;
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
-use windlass_server::config::Config;
 use windlass_spiderq::config::Spiderq;
 
 use crate::configured::Configured;

@@ -18,8 +18,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
+use windlass_daemon::Failure;
 use windlass_http::SOCKET;
-use windlass_server::Failure;
 
 use crate::arguments::Ask;
 use crate::settings::Settings;

@@ -10,10 +10,10 @@ use http_body_util::BodyExt as _;
 use hyper::Method;
 use serde_json::Value;
 use tempfile::NamedTempFile;
+use windlass_daemon::Failure;
+use windlass_daemon::config::Config;
+use windlass_daemon::progress::Counter;
 use windlass_http::SOCKET;
-use windlass_server::Failure;
-use windlass_server::config::Config;
-use windlass_server::progress::Counter;
 
 use crate::arguments::{Ask, Export};
 use crate::client::{Daemon, DataDir, failure, runtime};
@@ -37,7 +37,7 @@ impl Export {
         match &daemon {
             Daemon::Directory(directory) if !is_served(directory) => {
                 let config = Config { data_dir: directory.clone(), ..Config::default() };
-                windlass_server::export::export(&config, &mut lines)?;
+                windlass_daemon::export::export(&config, &mut lines)?;
             }
             Daemon::Directory(_) | Daemon::Url(..) => {
                 runtime()?.block_on(fetch(&self.ask, &daemon, &mut lines))?;

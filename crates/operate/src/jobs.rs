@@ -2,8 +2,8 @@
 
 use hyper::Method;
 use serde_json::{Value, json};
-use windlass_server::Failure;
-use windlass_server::progress::Counter;
+use windlass_daemon::Failure;
+use windlass_daemon::progress::Counter;
 
 use crate::arguments::{Conditions, Jobs, LosingJobs, SomeJobs};
 use crate::client::{Client, failure, with_query};

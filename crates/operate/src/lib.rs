@@ -23,7 +23,7 @@ use std::time::Duration;
 use hyper::Method;
 use hyper::body::Bytes;
 use serde_json::Value;
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 pub use self::arguments::{Ask, Check, Export, Operate};
 use self::arguments::{ClusterAction, Command, LosingQueue, Push, ScheduleAction, SomeQueues, Take, Throttle, Worker};

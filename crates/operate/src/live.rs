@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use windlass_config::Period;
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 use crate::arguments::Check;
 use crate::client::{DataDir, failure, runtime};

@@ -1,7 +1,7 @@
 //! A command's connection to the daemon, and how it shows the answers.
 
 use serde_json::Value;
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 use crate::arguments::Ask;
 use crate::client::Client;

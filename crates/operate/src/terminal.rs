@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 use crate::client::failure;
 

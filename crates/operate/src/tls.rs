@@ -13,7 +13,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 /// Where systems keep the authorities that they trust.
 const SYSTEM_FILES: [&str; 3] =

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_config::Error;
-use windlass_server::config::{Cluster, Postgres};
+use windlass_daemon::config::{Cluster, Postgres};
 use windlass_store::Remote;
 
 #[cfg(feature = "postgres")]
@@ -63,8 +63,8 @@ mod built_in {
     use std::time::Duration;
 
     use windlass_config::Period;
+    use windlass_daemon::config::{Cluster, Postgres, SslMode};
     use windlass_postgres::{Address, Database};
-    use windlass_server::config::{Cluster, Postgres, SslMode};
 
     /// The database of a section.
     pub(super) fn database(section: &Postgres, cluster: &Cluster) -> Database {
@@ -76,7 +76,7 @@ mod built_in {
         };
         let time = |period: Period| Duration::from_millis(period.as_ms());
         let (lease, connect_timeout) = (time(lease), time(connect_timeout));
-        let (link, speaks) = (cluster.address(), windlass_server::LINK_VERSION);
+        let (link, speaks) = (cluster.address(), windlass_daemon::LINK_VERSION);
         let cluster = if cluster.is_on() { cluster.name.clone() } else { String::new() };
         Database::at(Address {
             url,

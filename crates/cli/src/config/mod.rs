@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_config::{Error, Override, Period};
+use windlass_daemon::config::{self, Bridge, Cluster, Durability, Limits, Log, Postgres, Queue, Server, Store};
+use windlass_daemon::operator_port::OperatorPort;
 use windlass_eventmq::config::Eventmq;
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
 use windlass_http::{Configured as ConfiguredHttp, Http, Metrics};
-use windlass_server::config::{self, Bridge, Cluster, Durability, Limits, Log, Postgres, Queue, Server, Store};
-use windlass_server::operator_port::OperatorPort;
 use windlass_session::Listen;
 use windlass_session::protocol::Protocol;
 use windlass_spiderq::config::Spiderq;

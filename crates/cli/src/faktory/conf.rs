@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 use windlass_config::Throttle;
+use windlass_daemon::Failure;
 use windlass_faktory::config::Cron;
-use windlass_server::Failure;
 
 use super::options;
 use crate::foreign::Fate;

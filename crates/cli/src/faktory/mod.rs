@@ -9,8 +9,8 @@ mod options;
 mod parse;
 mod plan;
 
+use windlass_daemon::{Failure, logging};
 use windlass_faktory::session::FAKTORY_VERSION;
-use windlass_server::{Failure, logging};
 
 use self::options::help;
 use self::parse::parse;
@@ -46,7 +46,7 @@ fn attempt(call: &Call) -> Result<u8, Error> {
     logging::init(&config.log).map_err(|error| Error::Failure(error.into()))?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let reread = || Ok(Plan::new(&given, &World::around())?.config.for_server());
-    windlass_server::run(&config.for_server(), reread, || Ok(())).map(|()| 0).map_err(Error::Failure)
+    windlass_daemon::run(&config.for_server(), reread, || Ok(())).map(|()| 0).map_err(Error::Failure)
 }
 
 fn version() -> String {

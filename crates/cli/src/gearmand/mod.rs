@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_server::{Failure, logging};
+use windlass_daemon::{Failure, logging};
 
 use self::options::help;
 use self::parse::{Loose, fill, parse};
@@ -67,7 +67,7 @@ fn attempt(call: &Call) -> Result<u8, Error> {
     if plan.coredump {
         process::allow_core().map_err(Error::Usage)?;
     }
-    windlass_server::allow_open_files(plan.config.server.connections_max);
+    windlass_daemon::allow_open_files(plan.config.server.connections_max);
     if let Some(user) = user {
         process::become_user(&user, &plan.config.data_dir).map_err(Error::Usage)?;
     }
@@ -91,7 +91,7 @@ fn serve(
     // Removed when the daemon has ended.
     let written = RefCell::new(None);
     let reread = || Ok(reread()?.for_server());
-    windlass_server::run(&config.for_server(), reread, || {
+    windlass_daemon::run(&config.for_server(), reread, || {
         if let Some(path) = pid_file {
             *written.borrow_mut() = Some(PidFile::write(&path).map_err(Failure::Runtime)?);
         }

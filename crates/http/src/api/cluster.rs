@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use windlass_server::{Edge, Role};
+use windlass_daemon::{Edge, Role};
 
 use super::view::view;
 use crate::app::App;

@@ -8,8 +8,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
+use windlass_daemon::control::{Changes, Draining};
 use windlass_engine::Protocol;
-use windlass_server::control::{Changes, Draining};
 
 use super::view::view;
 use crate::app::App;

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
+use windlass_daemon::client::Client;
 use windlass_engine::{JobChange, Protocol, QueueChange, Watched, WorkerChange};
-use windlass_server::client::Client;
 
 use super::views::state_name;
 use crate::app::{App, Peer};

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use windlass_server::export::NoExport;
+use windlass_daemon::export::NoExport;
 
 use crate::app::App;
 use crate::problem::{Outcome, Problem};

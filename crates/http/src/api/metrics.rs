@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError};
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use windlass_daemon::client::Readiness;
 use windlass_engine::Protocol;
-use windlass_server::client::Readiness;
 
 use crate::app::App;
 use crate::metrics::{OPEN_METRICS, PLAIN, Scraped, text};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use windlass_daemon::Role;
+use windlass_daemon::client::Readiness;
 use windlass_engine::{ProtocolStats, Stats, Totals};
-use windlass_server::Role;
-use windlass_server::client::Readiness;
 
 use super::control::Drain;
 use super::view::view;

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
+use windlass_daemon::client::Readiness;
 use windlass_engine::JobStateKind;
-use windlass_server::client::Readiness;
 
 use crate::app::App;
 use crate::name::Name;

@@ -19,7 +19,7 @@ use axum::http::StatusCode;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use windlass_config::Secret;
-use windlass_server::rates::{self, Allowance, Rates};
+use windlass_daemon::rates::{self, Allowance, Rates};
 
 use super::file::{Entries, Entry};
 use super::identity::{Credentials, Identity, Kind, LOGIN_WRONG};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use windlass_server::figures::{BOUNDS_US, ProtocolTraffic, Snapshot};
+use windlass_daemon::figures::{BOUNDS_US, ProtocolTraffic, Snapshot};
 
 use super::figures::count;
 

@@ -10,9 +10,9 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use windlass_daemon::Role;
+use windlass_daemon::figures::Snapshot;
 use windlass_engine::{Histogram, Protocol, Timestamp, Totals};
-use windlass_server::Role;
-use windlass_server::figures::Snapshot;
 
 use super::daemon;
 use super::figures::{QueueSeries, count};

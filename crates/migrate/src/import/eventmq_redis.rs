@@ -12,8 +12,8 @@ use std::collections::HashSet;
 use clap::Args;
 use serde_json::Value;
 use tokio::runtime::Builder;
+use windlass_daemon::Failure;
 use windlass_eventmq::wire::{self, Headers, Plan, When};
-use windlass_server::Failure;
 use windlass_session::cron::croniter;
 
 use super::faktory_redis::redis::{Page, Redis};

@@ -1,6 +1,6 @@
 //! `windlass import jsonl`: imports the output of `windlass export` or `windlass salvage`, or lines written by hand.
 //!
-//! `windlass-server` interprets a line; this module reads the lines and reports on them. It reads a file twice: first
+//! `windlass-daemon` interprets a line; this module reads the lines and reports on them. It reads a file twice: first
 //! to identify it and to verify that it is complete, then to import it.
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::intake::{Completeness, Line, Outcome, Ranks, Restorer, Source, Survey};
 use clap::Args;
 use sha2::{Digest, Sha256};
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 use windlass_session::protocol::Protocol;
 
 use super::options::{Configure, Options, configured};

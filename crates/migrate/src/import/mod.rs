@@ -17,8 +17,8 @@ mod spiderq_snapshot;
 mod take_over;
 
 use clap::Subcommand;
+use windlass_daemon::Failure;
 use windlass_operate::Settings;
-use windlass_server::Failure;
 
 use crate::configured::Configured;
 

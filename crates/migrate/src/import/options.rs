@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use windlass_daemon::{Failure, logging};
 use windlass_operate::Settings;
-use windlass_server::{Failure, logging};
 
 use crate::configured::Configured;
 use crate::intake::{Importer, Source};

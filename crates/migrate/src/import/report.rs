@@ -6,8 +6,8 @@ use std::io::{self, Write as _};
 use std::thread;
 use std::time::Duration;
 
+use windlass_daemon::Failure;
 use windlass_engine::Refusal;
-use windlass_server::Failure;
 
 use crate::intake::{Adopted, Importer, Line, Outcome};
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::intake::{Line, Outcome, Source};
 use clap::Args;
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 use super::options::{Configure, Options, configured};
 use super::report::{Report, Words};

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use crate::intake::{self, Importer};
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 use super::gearmand_sqlite::{Counts, Queue, WORDS, take_all, wait_for};
 use super::report::Report;

@@ -11,7 +11,7 @@ use windlass_engine::{Batch, Job, JobId, JobState, Payload, Refusal, Role, Sched
 
 use super::jsonl::{Line, Ranks};
 use super::{Importer, Outcome};
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 /// State kept while a source is imported.
 #[derive(Debug, Default)]

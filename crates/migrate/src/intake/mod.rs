@@ -41,11 +41,11 @@ pub use self::jsonl::{Ending, Heading, Line, LineError, Origins, Ranks};
 pub use self::record::Source;
 use self::record::{Record, cannot_write};
 pub use self::restore::Restorer;
-use windlass_server::Failure;
-use windlass_server::clock;
-use windlass_server::config::Config;
-use windlass_server::progress::Counter;
-use windlass_server::random_seed;
+use windlass_daemon::Failure;
+use windlass_daemon::clock;
+use windlass_daemon::config::Config;
+use windlass_daemon::progress::Counter;
+use windlass_daemon::random_seed;
 
 /// Jobs and bytes in one batch: as much as an interrupted import may repeat.
 const BATCH_JOBS: u64 = 1_000;
@@ -98,7 +98,7 @@ impl Importer {
     ///
     /// [`Failure::Data`]: a daemon uses the directory, it is damaged, or access is denied.
     pub fn open(config: &Config, source: &Source, again: bool) -> Result<Self, Failure> {
-        let Opened { log, recovered, guard, .. } = windlass_server::open(config)?;
+        let Opened { log, recovered, guard, .. } = windlass_daemon::open(config)?;
         let mut record =
             Record::open(&config.data_dir, source, again).map_err(|why| Failure::data(&config.data_dir, why))?;
         let first = *record.first.get_or_insert(recovered.engine.meta().next_job);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     fn jobs(config: &Config) -> usize {
-        windlass_server::open(config).unwrap().recovered.engine.job_count()
+        windlass_daemon::open(config).unwrap().recovered.engine.job_count()
     }
 
     #[test]
@@ -413,7 +413,7 @@ mod tests {
         }
         importer.commit().unwrap();
         drop(importer);
-        let engine = windlass_server::open(&config).unwrap().recovered.engine;
+        let engine = windlass_daemon::open(&config).unwrap().recovered.engine;
         let mut queues: Vec<_> =
             engine.queues().map(|it| (it.image().name.clone(), !it.image().paused.is_empty())).collect();
         queues.sort();

@@ -8,10 +8,10 @@ use windlass_store::{OpenError, Record as StoreRecord, Restore};
 
 use super::jsonl::Line;
 use super::record::{Record, Source, cannot_write};
-use windlass_server::Failure;
-use windlass_server::config::Config;
-use windlass_server::progress::Counter;
-use windlass_server::random_seed;
+use windlass_daemon::Failure;
+use windlass_daemon::config::Config;
+use windlass_daemon::progress::Counter;
+use windlass_daemon::random_seed;
 
 /// A data directory that is being restored.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Restorer {
     ///
     /// [`Failure::Data`]: a daemon uses the directory, or access is denied.
     pub fn begin(config: &Config, source: &Source) -> Result<Option<Self>, Failure> {
-        let Some(restore) = windlass_server::restore(config)? else { return Ok(None) };
+        let Some(restore) = windlass_daemon::restore(config)? else { return Ok(None) };
         let data_dir = config.data_dir.clone();
         let record = Record::open(&data_dir, source, true).map_err(|why| Failure::data(&data_dir, why))?;
         let (limits, counter) = (config.engine_limits(), Counter::of("lines restored"));

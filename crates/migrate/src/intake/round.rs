@@ -179,7 +179,7 @@ pub(super) fn run<C: FnOnce(&mut Context, &Engine) -> Command>(
     seed: u64,
     commands: impl Iterator<Item = C>,
 ) {
-    let Opened { mut log, recovered, .. } = windlass_server::open(config).unwrap();
+    let Opened { mut log, recovered, .. } = windlass_daemon::open(config).unwrap();
     let (mut engine, mut journal) = (recovered.engine, recovered.journal);
     let mut context = Context::new(clock::read().now, seed);
     engine.apply(CLIENT, Tag(1), ClientCommand::Open(ClientInfo::default()), &mut context);
@@ -279,7 +279,7 @@ pub(super) struct Contents {
 }
 
 pub(super) fn contents(config: &Config) -> Contents {
-    let engine = windlass_server::open(config).unwrap().recovered.engine;
+    let engine = windlass_daemon::open(config).unwrap().recovered.engine;
     engine.check();
     let mut jobs: Vec<Job> = engine.jobs().cloned().collect();
     jobs.sort_by_key(|job| job.rank);

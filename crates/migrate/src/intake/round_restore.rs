@@ -27,7 +27,7 @@ struct Live {
 
 impl Live {
     fn new(config: &Config, seed: u64) -> Self {
-        let Opened { log, checkpointer, recovered, guard } = windlass_server::open(config).unwrap();
+        let Opened { log, checkpointer, recovered, guard } = windlass_daemon::open(config).unwrap();
         let mut context = Context::new(clock::read().now, seed);
         context.clock = Clock::skewed([0, 77_000, -77_000][usize::try_from(seed % 3).unwrap()]);
         let (engine, journal) = (recovered.engine, recovered.journal);
@@ -94,7 +94,7 @@ fn restore(config: &Config, lines: &[Vec<u8>]) {
 
 /// The fingerprint of a directory, as the next daemon sees it.
 fn print(config: &Config) -> Fingerprint {
-    let engine = windlass_server::open(config).unwrap().recovered.engine;
+    let engine = windlass_daemon::open(config).unwrap().recovered.engine;
     engine.check();
     Fingerprint::of(&engine)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use windlass_config::Secret;
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 use windlass_zmtp::curve::{CurveClient, CurvePublicKey, CurveSecretKey};
 use windlass_zmtp::wire::{Command, GREETING_BYTES, Greeting, Header, Metadata, SocketType};
 

@@ -26,7 +26,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinSet, LocalSet};
 use windlass_config::Period;
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 use windlass_zmtp::curve::CurvePublicKey;
 
 pub(crate) use self::eventmq::Scheduling;

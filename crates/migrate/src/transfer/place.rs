@@ -6,8 +6,8 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::str::FromStr;
 
+use windlass_daemon::Failure;
 use windlass_operate::tls::{Identity, Tls};
-use windlass_server::Failure;
 use windlass_zmtp::curve::CurvePublicKey;
 
 use super::guard::Login;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use windlass_server::Failure;
-use windlass_server::progress::Counter;
+use windlass_daemon::Failure;
+use windlass_daemon::progress::Counter;
 
 use super::link::Trouble;
 use super::place::Place;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use windlass_config::Period;
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 use self::view::{Action, Seen, View};
 use crate::client::{Client, DataDir, failure};

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::Value;
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 use crate::client::encoded;
 use crate::show::{at, text};

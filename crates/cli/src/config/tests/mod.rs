@@ -7,9 +7,9 @@ use std::path::Path;
 
 use toml::{Table, Value};
 use windlass_config::{ByteSize, Throttle, variable};
+use windlass_daemon::config::{FileMode, LogFormat};
 use windlass_eventmq::config::{Order, Scheduler};
 use windlass_gearman::config::OnTimeout;
-use windlass_server::config::{FileMode, LogFormat};
 
 use super::*;
 

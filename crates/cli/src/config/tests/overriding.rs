@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use windlass_config::{ByteSize, Error, Override, Period, variable};
-use windlass_server::config::LogFormat;
+use windlass_daemon::config::LogFormat;
 
 use super::{keys, parse};
 use crate::config::{Config, Durability};
@@ -21,7 +21,7 @@ fn the_environment_sets_any_key() {
         ("WINDLASS_DATA_DIR", "/data = x"),
         ("WINDLASS_DURABILITY", "interval"),
         ("WINDLASS_COMMIT_INTERVAL", "\"1s\""),
-        ("WINDLASS_LOG_LEVEL", "info,windlass_server=debug"),
+        ("WINDLASS_LOG_LEVEL", "info,windlass_net=debug"),
         ("WINDLASS_LIMITS_PAGE_MAX", "10_000"),
         ("WINDLASS_FAKTORY_REQUEUE_ON_WORKER_DEATH", "true"),
         ("WINDLASS_STORE_CACHE", "1048576"),
@@ -32,7 +32,7 @@ fn the_environment_sets_any_key() {
     let mut expected = Config { data_dir: "/data = x".into(), ..Config::default() };
     expected.durability = Durability::Interval;
     expected.commit_interval = Period::from_secs(1);
-    expected.log.level = "info,windlass_server=debug".to_owned();
+    expected.log.level = "info,windlass_net=debug".to_owned();
     expected.limits.page_max = 10_000;
     expected.faktory.requeue_on_worker_death = true;
     expected.store.cache = ByteSize(1 << 20);

@@ -16,10 +16,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use windlass_daemon::Failure;
 use windlass_engine::Timestamp;
 use windlass_faktory::session::Standing;
 use windlass_faktory::wire::Unit;
-use windlass_server::Failure;
 
 use super::redis::{Page, Redis};
 

@@ -13,9 +13,9 @@ use crate::intake::{self, Line, Outcome};
 use bytes::Bytes;
 use clap::Args;
 use sha2::{Digest, Sha256};
+use windlass_daemon::{Failure, clock};
 use windlass_engine::{NewJob, Refusal, Thing, Timestamp};
 use windlass_faktory::session::{Settings as Faktory, Standing};
-use windlass_server::{Failure, clock};
 
 use self::layout::{Entry, Holds, Layout};
 use self::redis::Redis;

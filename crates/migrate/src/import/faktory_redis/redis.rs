@@ -6,7 +6,7 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use windlass_server::Failure;
+use windlass_daemon::Failure;
 
 use crate::import::report::lasting;
 

@@ -245,7 +245,7 @@ pub(crate) mod tests {
         let time = line.as_object_mut().unwrap().remove("timestamp").unwrap();
         assert!(time.as_str().is_some_and(|time| time.ends_with('Z')), "{time}");
         let expected = serde_json::json!({
-            "level": "INFO", "target": "windlass_server::logging::tests",
+            "level": "INFO", "target": "windlass_daemon::logging::tests",
             "message": "listening", "address": "127.0.0.1:4730", "jobs": 3,
         });
         assert_eq!(line, expected);
@@ -259,7 +259,7 @@ pub(crate) mod tests {
         let text = logged("debug", LogFormat::Text);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text}");
-        let rest = "INFO connection{protocol=\"gearman\" peer=\"127.0.0.1\"}: windlass_server::logging::tests: listening \
+        let rest = "INFO connection{protocol=\"gearman\" peer=\"127.0.0.1\"}: windlass_daemon::logging::tests: listening \
                     address=\"127.0.0.1:4730\" jobs=3";
         assert!(lines[0].ends_with(rest), "{text}");
     }
@@ -287,13 +287,13 @@ pub(crate) mod tests {
             ("INFO", Ok("sled=off,info")),
             ("off", Ok("sled=off,off")),
             ("warn,sled=info", Ok("sled=info,warn")),
-            ("warn,windlass_server=debug", Ok("windlass_server=debug,sled=off,warn")),
-            ("warn, windlass_server = debug", Err("`warn, windlass_server = debug`: ")),
+            ("warn,windlass_daemon=debug", Ok("windlass_daemon=debug,sled=off,warn")),
+            ("warn, windlass_daemon = debug", Err("`warn, windlass_daemon = debug`: ")),
             ("info,[connection{protocol=gearman}]=trace", Ok("sled=off,info,[connection{protocol=gearman}]=trace")),
             ("inof", Err("`inof` is not one of off, error, warn, info, debug, trace")),
             ("", Err("`` is not one of")),
             ("info,,warn", Err("`` is not one of")),
-            ("windlass_server=loud", Err("`windlass_server=loud`: ")),
+            ("windlass_daemon=loud", Err("`windlass_daemon=loud`: ")),
         ];
         for (level, expected) in table {
             match (filter(level), expected) {

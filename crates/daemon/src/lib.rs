@@ -1,0 +1,55 @@
+//! The daemon: from its configuration to listeners, threads and an open store, and back to an orderly stop.
+//!
+//! [`run`] is all of it. Reading order: `run` (start to stop) · `binding` (addresses) · `role` (alone, leading or
+//! following) and `engine_room` (what a daemon has that has the engine) · `protocols` (what protocols use of the daemon) ·
+//! `desired`, `reconcile`, `recurring`, `rules`, `throttles`, `on_dead` (engine state that comes from the configuration) ·
+//! `control` (signals, reload, requests of operators) and `describe` (the report on SIGTTIN) · `data` (the data directory)
+//! · [`operator_port`] (listeners beside those of the protocols) · [`config`] · [`logging`].
+//!
+//! Connections and sockets are in `windlass_net`, the engine behind its lock in `windlass_hub`. `cluster` is the one file
+//! that knows `windlass_cluster`; without the feature `no_cluster` stands in its place.
+
+mod addresses;
+mod admission;
+mod binding;
+#[cfg_attr(not(feature = "cluster"), path = "no_cluster.rs")]
+mod cluster;
+pub mod config;
+pub mod control;
+mod data;
+mod dead_drops;
+mod describe;
+mod desired;
+mod engine_room;
+pub mod export;
+mod failure;
+pub mod figures;
+pub mod logging;
+mod notify;
+mod on_dead;
+pub mod operator_port;
+pub mod progress;
+mod protocols;
+mod random;
+mod reconcile;
+mod recurring;
+mod retry;
+mod role;
+mod rules;
+mod run;
+#[cfg(test)]
+mod stall_tests;
+mod throttles;
+mod warnings;
+
+pub use windlass_hub::clock;
+pub use windlass_hub::view::{Edge, Role};
+pub use windlass_net::{client, rates};
+
+pub use admission::allow_open_files;
+pub use cluster::LINK_VERSION;
+pub use data::{accept_loss, compact, look, move_store, open, restore, salvage, verify};
+pub use failure::Failure;
+pub use protocols::daemon;
+pub use random::random_seed;
+pub use run::run;
