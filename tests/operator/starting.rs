@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use windlass_gearman::wire::Request;
 
@@ -136,8 +137,16 @@ fn a_live_check_has_the_exit_codes_of_nagios() {
 #[test]
 fn a_default_address_in_use_keeps_no_other_from_being_served() {
     let dir = tempfile::tempdir().unwrap();
-    // If another process has one of them, that is as good.
-    let busy = ["127.0.0.1:47298", "127.0.0.1:7420"].map(|address| (address, TcpListener::bind(address).ok()));
+    // Another process may have one of them for a moment, as this test does, or for good, which is as good.
+    let until = Instant::now() + Duration::from_secs(10);
+    let bind = |address| loop {
+        match TcpListener::bind(address) {
+            Ok(bound) => break Some(bound),
+            Err(_) if Instant::now() > until => break None,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    let busy = ["127.0.0.1:47298", "127.0.0.1:7420"].map(|address| (address, bind(address)));
     let others = "[eventmq]\nlisten = []\nadmin_listen = []\nsubscribe_listen = []\n[http]\n";
     let daemon = daemon(dir.path()).set(others).start();
     let log = daemon.log_text();
