@@ -169,7 +169,7 @@ struct Shared {
 
 impl Spiderq {
     /// Every served cycle queue with its own section, inherited values filled in, and the section's number: see
-    /// [`key`].
+    /// `key`.
     pub fn cycles(&self) -> impl Iterator<Item = (usize, Self)> {
         let first = Self { more: Vec::new(), ..self.clone() };
         let more: Vec<_> = self.more.iter().map(|more| more.over(&first)).collect();

@@ -1,12 +1,12 @@
 //! How a thread learns that one of its connections has mail, or that it must commit, without a lost wake-up and with few
 //! of them.
 //!
-//! A mailbox has a [`Owner`] with a bell, a serving thread an [`Inbox`]. Whoever puts mail into a mailbox rings its bell; if that is
+//! A mailbox has a `Owner` with a bell, a serving thread an `Inbox`. A thread that puts mail into a mailbox rings its bell; if that is
 //! the first ring since the owner looked, the mailbox's seat goes into the thread's inbox; if the thread sleeps, it is
 //! woken. Each step is taken at most once until the other side has answered it.
 //!
-//! Mail that waits for a commit is in [`Waiting`] until that is durable. Threads that commit pass the rest on by a
-//! [`HandOver`], and the committing thread rests as [`Idle`] lets it.
+//! Mail that waits for a commit is in `Waiting` until that is durable. Threads that commit pass the rest on by a
+//! `HandOver`, and the committing thread rests as `Idle` lets it.
 //!
 //! These types own all state of that protocol. `tests/waking` compiles these files with loom's atomics and tries all
 //! orders in which threads can meet.
