@@ -17,7 +17,7 @@ use windlass_gearman::session::Settings as Gearman;
 use windlass_gearman::wire::{Priority, Submission};
 use windlass_migrate::intake::{Importer, Line, Ranks};
 use windlass_migrate::{Configured, snapshot};
-use windlass_spiderq::config::Configured as Spiderqs;
+use windlass_spiderq::config::Spiderq as Section;
 use windlass_spiderq::session::Settings as Spiderq;
 use windlass_store::Record;
 
@@ -49,7 +49,7 @@ static CONFIGURED: LazyLock<Configured> = LazyLock::new(|| {
     let config = Config::default();
     let server = config.for_server();
     let Config { faktory, gearman, spiderq, zmtp, .. } = config;
-    Configured { server, faktory, gearman, spiderq: Spiderqs { spiderq, zmtp } }
+    Configured { server, faktory, gearman, spiderq: Section { zmtp, ..spiderq } }
 });
 static FAKTORY: LazyLock<Faktory> = LazyLock::new(|| {
     CONFIGURED.daemon(&CONFIGURED.faktory).and_then(|it| CONFIGURED.faktory.settings(&it)).expect("no file is named")

@@ -16,8 +16,8 @@ use windlass_engine::{
     Timestamp,
 };
 use windlass_store::{CheckpointLimits, Opened, Recovered, StoreConfig, open};
-use windlass_testkit::store::Fingerprint;
 use windlass_table_sled::SledTables;
+use windlass_testkit::store::Fingerprint;
 
 #[derive(Arbitrary, Debug)]
 pub struct Input {
