@@ -14,22 +14,20 @@
 //!
 //! No socket here: see `link`.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldhash::{HashMap, HashSet};
 use tokio::sync::Notify;
 use windlass_engine::{
     ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Proof, Reading, Refusal, Reply, Tag,
     TakeCommand,
 };
-use windlass_link::{Ask, Bounds, Edge as EdgeNumber, Known, Ledger, Say, Welcome};
-use windlass_session::{Item, Reason};
+use windlass_link::{Ask, Known, Ledger, Say, Welcome};
+use windlass_session::Reason;
 
-use windlass_hub::broker::{Batch, Broker, CommitDuty, Health, Visited};
+use windlass_hub::broker::{Batch, Broker, CommitDuty, Health};
 use windlass_hub::budget::{Budget, Hold};
 use windlass_hub::clock;
 use windlass_hub::mailbox::{Mail, Mailbox};

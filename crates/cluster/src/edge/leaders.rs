@@ -1,6 +1,10 @@
 //! How an edge goes from one leader to the next, or becomes the leader.
 
 use super::tests::{asks, done, edge, mail, open, there, visit, welcome};
+use windlass_hub::broker::Visited;
+use windlass_link::Edge as EdgeNumber;
+use windlass_session::Item;
+
 use super::*;
 
 /// Opens a way to the same leader, or to one that gives the edge another number.

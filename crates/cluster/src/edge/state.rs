@@ -1,6 +1,15 @@
 //! What an edge knows of its clients and of the link, behind one lock.
 
-use super::*;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use foldhash::{HashMap, HashSet};
+use windlass_engine::{ClientId, Event, Refusal, Reply, Tag};
+use windlass_hub::broker::Visited;
+use windlass_hub::mailbox::{Mail, Mailbox};
+use windlass_link::{Ask, Bounds, Edge as EdgeNumber, Ledger};
+use windlass_session::{Item, Reason};
 
 /// The numbers from here on belong to the daemon's own questions, each of which is a client of its own.
 pub(super) const OURSELVES: u64 = 1 << 39;

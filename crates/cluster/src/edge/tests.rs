@@ -6,6 +6,12 @@ use std::thread;
 
 use windlass_engine::{JobCommand, NewJob, Protocol, QueueCommand, QueueKind, Taken};
 
+use std::collections::VecDeque;
+
+use windlass_hub::broker::Visited;
+use windlass_link::Edge as EdgeNumber;
+use windlass_session::Item;
+
 use super::state::{ASKED, BYTES_MAX, ITEM_BYTES, ITEMS_MAX, UNDER_WAY_MAX};
 use super::*;
 use windlass_hub::testing::nowhere;
@@ -242,7 +248,7 @@ fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
 fn the_daemons_own_questions_are_clients_of_their_own() {
     let (edge, mailboxes) = edge(1);
     let question = || QueueCommand::Create { queue: Bytes::from_static(b"q"), kind: QueueKind::Work };
-    let mut clients = HashSet::default();
+    let mut clients = foldhash::HashSet::default();
     for reply in [Reply::Done, Reply::Refused(Refusal::InUse)] {
         let answer = thread::scope(|scope| {
             let asks_it = scope.spawn(|| edge.ask(question().into()));

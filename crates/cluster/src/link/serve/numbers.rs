@@ -1,5 +1,8 @@
 //! Which numbers edges get.
 
+use std::sync::atomic::AtomicBool;
+
+use super::served::Lease;
 use super::*;
 
 #[test]
@@ -16,30 +19,6 @@ fn a_number_has_the_epoch_and_the_link() {
     ];
     for (epoch, link, expected) in table {
         assert_eq!(number(epoch, link).map(EdgeNumber::number), expected, "{epoch} {link}");
-    }
-}
-
-/// A right to the store that lasts.
-#[derive(Debug)]
-struct Lasting;
-
-impl windlass_store::Tenure for Lasting {
-    fn holds(&self) -> bool {
-        true
-    }
-
-    fn wait(&self, _: Duration) {}
-
-    fn lost(&self) -> Option<windlass_store::Error> {
-        None
-    }
-
-    fn epoch(&self) -> u64 {
-        5
-    }
-
-    fn length(&self) -> Duration {
-        Duration::from_secs(2)
     }
 }
 
@@ -67,7 +46,7 @@ fn an_edge_of_an_earlier_leader_keeps_its_number() {
     let (_, recovered) =
         open_parts(&log, Box::new(MemoryTable::new()), &CheckpointLimits::default(), Limits::default(), 7).unwrap();
     let hub = Hub::new(recovered.engine, recovered.journal, Durability::Durable, 7);
-    let hub = hub.under(Some(Arc::new(Lasting)));
+    let hub = hub.under(Some(Arc::new(Lease(AtomicBool::new(true)))));
     assert_eq!(hub.recovered(), newest);
     assert!(newest > 1);
     let [old, new] = [7, 8].map(|number| EdgeNumber::new(number).unwrap());

@@ -62,7 +62,7 @@ async fn operators_see_an_edge_while_it_is_linked() {
 
 /// A lease that holds while it is set.
 #[derive(Debug, Default)]
-struct Lease(AtomicBool);
+pub(super) struct Lease(pub(super) AtomicBool);
 
 impl Tenure for Lease {
     fn holds(&self) -> bool {
