@@ -101,7 +101,8 @@ impl Daemon {
     }
 
     /// Returns when everything that was sent has had all its effects: if the store works, all changes are on the disk,
-    /// and the clients that waited for them have their replies.
+    /// and the clients that waited for them have their replies. If it is stalled, the first change is in the commit that
+    /// is stuck, so what is sent next is in another one.
     pub(super) fn settle(&mut self, stalled: bool) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -109,10 +110,13 @@ impl Daemon {
             let before = (stalled || self.is_durable()) && self.is_read();
             (0..PROBES).for_each(|_| self.probe());
             if before && (stalled || self.is_durable()) && self.is_read() && commit == self.pending_seq() {
-                return;
+                break;
             }
             assert!(Instant::now() < end, "the daemon does not settle");
             thread::yield_now();
+        }
+        if stalled && !self.is_durable() && !self.hub.failed() {
+            self.store.wait_until_stuck();
         }
     }
 
