@@ -30,18 +30,10 @@ impl Script<'_> {
         };
         let command = match kind {
             Kind::Open => return (self.newcomer(client), Command::Client(ClientCommand::Open(self.info()))),
-            Kind::Close | Kind::Crash => Command::Client(ClientCommand::Close),
-            Kind::Label => Command::Client(ClientCommand::SetName(self.bytes(10))),
-            Kind::Serve => Command::Client(ClientCommand::Serve(self.subscription())),
-            Kind::Unserve => {
-                Command::Client(ClientCommand::Unserve { queue: self.queue(), requeue: self.rng.chance(50) })
+            Kind::Close | Kind::Crash | Kind::Label | Kind::Serve | Kind::Unserve | Kind::UnserveAll => {
+                Command::Client(self.client_command(kind))
             }
-            Kind::UnserveAll => Command::Client(ClientCommand::UnserveAll { requeue: self.rng.chance(50) }),
-            Kind::Push => Command::Job(JobCommand::Push(Box::new(self.job()))),
-            Kind::Take => Command::Take(TakeCommand::Take(self.wish())),
-            Kind::Sleep => Command::Take(TakeCommand::WaitForWork),
-            Kind::Credit => Command::Take(TakeCommand::Credit { credits: self.number(4), select: self.select() }),
-            Kind::Unwait => Command::Take(TakeCommand::Unwait),
+            Kind::Take | Kind::Sleep | Kind::Credit | Kind::Unwait => Command::Take(self.take_command(kind)),
             Kind::Finish
             | Kind::Fail
             | Kind::Unconvertible
@@ -56,48 +48,20 @@ impl Script<'_> {
                 let proof = self.rng.one_of([Proof::Late, Proof::AnyLease]);
                 Command::Lease(LeaseCommand::Finish { job: self.ref_to(job), proof, result: self.bytes(10) })
             }
-            Kind::Track => Command::Job(JobCommand::Track {
-                job: self.job_ref(),
-                progress: if self.rng.chance(60) { Some((self.number(9), self.number(9))) } else { None },
-                text: if self.rng.chance(60) { Some(self.bytes(5)) } else { None },
-                until: if self.rng.chance(40) { Some(self.time()) } else { None },
-            }),
-            Kind::Replace => Command::Job(JobCommand::Replace { job: self.job_ref(), body: self.bytes(20) }),
-            Kind::Cancel => Command::Job(JobCommand::Cancel(self.job_ref())),
-            Kind::Collect => Command::Job(self.collect()),
+            Kind::Push | Kind::Track | Kind::Replace | Kind::Cancel | Kind::Collect => {
+                Command::Job(self.job_command(kind))
+            }
             Kind::CreateQueue | Kind::RemoveQueue | Kind::PauseQueue | Kind::LimitQueue => self.queue_command(kind),
             Kind::ThrottleQueue => {
                 Command::Queue(QueueCommand::Throttle { queue: self.queue(), throttle: self.throttle() })
             }
             Kind::Bridge => Command::Queue(QueueCommand::Bridge(Box::new(self.bridge()))),
             Kind::RuleQueue => Command::Queue(QueueCommand::SetRules { queue: self.queue(), rules: self.rules() }),
-            Kind::SetSchedule => Command::Schedule(ScheduleCommand::Set(Box::new(self.schedule()))),
-            Kind::RemoveSchedule => Command::Schedule(ScheduleCommand::Remove(self.schedule_ref())),
-            Kind::RunSchedule => Command::Schedule(ScheduleCommand::Run(self.schedule_ref())),
-            Kind::PauseSchedule => {
-                let (schedule, paused) = (self.schedule_ref(), self.rng.chance(40));
-                Command::Schedule(ScheduleCommand::Pause { schedule, paused })
+            Kind::SetSchedule | Kind::RemoveSchedule | Kind::RunSchedule | Kind::PauseSchedule => {
+                Command::Schedule(self.schedule_command(kind))
             }
-            Kind::BatchNew => Command::Batch(BatchCommand::New(Box::new(self.new_batch()))),
-            Kind::BatchOpen => {
-                let hold_ms = self.rng.below(self.world.pace_ms * 8);
-                Command::Batch(BatchCommand::Open { batch: self.batch(), hold_ms })
-            }
-            Kind::BatchCommit => Command::Batch(BatchCommand::Commit { batch: self.batch() }),
-            Kind::Flush => Command::Bulk(BulkCommand::Flush {
-                protocol: self.protocol(),
-                after: Cursor::default(),
-                limit: self.number(5),
-            }),
-            Kind::Mutate => {
-                let (filter, action) = (self.filter(), self.mutation());
-                Command::Bulk(BulkCommand::Mutate {
-                    filter: filter.into(),
-                    action,
-                    after: Cursor::default(),
-                    limit: self.number(5),
-                })
-            }
+            Kind::BatchNew | Kind::BatchOpen | Kind::BatchCommit => Command::Batch(self.batch_command(kind)),
+            Kind::Flush | Kind::Mutate => Command::Bulk(self.bulk_command(kind)),
             Kind::Days
             | Kind::ListClients
             | Kind::ListJobs
@@ -109,17 +73,87 @@ impl Script<'_> {
             | Kind::LookQueue
             | Kind::Stats => Command::Query(self.query(kind)),
             Kind::Barrier => Command::Barrier,
-            Kind::RegisterWorker => {
-                Command::Worker(WorkerCommand::Register { worker: self.worker(), about: self.bytes(4) })
+            Kind::RegisterWorker | Kind::Beat | Kind::Signal => Command::Worker(self.worker_command(kind)),
+        };
+        (client, command)
+    }
+
+    fn client_command(&mut self, kind: Kind) -> ClientCommand {
+        match kind {
+            Kind::Label => ClientCommand::SetName(self.bytes(10)),
+            Kind::Serve => ClientCommand::Serve(self.subscription()),
+            Kind::Unserve => ClientCommand::Unserve { queue: self.queue(), requeue: self.rng.chance(50) },
+            Kind::UnserveAll => ClientCommand::UnserveAll { requeue: self.rng.chance(50) },
+            _ => ClientCommand::Close,
+        }
+    }
+
+    fn take_command(&mut self, kind: Kind) -> TakeCommand {
+        match kind {
+            Kind::Take => TakeCommand::Take(self.wish()),
+            Kind::Credit => TakeCommand::Credit { credits: self.number(4), select: self.select() },
+            Kind::Unwait => TakeCommand::Unwait,
+            _ => TakeCommand::WaitForWork,
+        }
+    }
+
+    fn job_command(&mut self, kind: Kind) -> JobCommand {
+        match kind {
+            Kind::Push => JobCommand::Push(Box::new(self.job())),
+            Kind::Track => JobCommand::Track {
+                job: self.job_ref(),
+                progress: if self.rng.chance(60) { Some((self.number(9), self.number(9))) } else { None },
+                text: if self.rng.chance(60) { Some(self.bytes(5)) } else { None },
+                until: if self.rng.chance(40) { Some(self.time()) } else { None },
+            },
+            Kind::Replace => JobCommand::Replace { job: self.job_ref(), body: self.bytes(20) },
+            Kind::Cancel => JobCommand::Cancel(self.job_ref()),
+            _ => self.collect(),
+        }
+    }
+
+    fn schedule_command(&mut self, kind: Kind) -> ScheduleCommand {
+        match kind {
+            Kind::SetSchedule => ScheduleCommand::Set(Box::new(self.schedule())),
+            Kind::RemoveSchedule => ScheduleCommand::Remove(self.schedule_ref()),
+            Kind::RunSchedule => ScheduleCommand::Run(self.schedule_ref()),
+            _ => {
+                let (schedule, paused) = (self.schedule_ref(), self.rng.chance(40));
+                ScheduleCommand::Pause { schedule, paused }
             }
+        }
+    }
+
+    fn batch_command(&mut self, kind: Kind) -> BatchCommand {
+        match kind {
+            Kind::BatchNew => BatchCommand::New(Box::new(self.new_batch())),
+            Kind::BatchOpen => {
+                let hold_ms = self.rng.below(self.world.pace_ms * 8);
+                BatchCommand::Open { batch: self.batch(), hold_ms }
+            }
+            _ => BatchCommand::Commit { batch: self.batch() },
+        }
+    }
+
+    fn bulk_command(&mut self, kind: Kind) -> BulkCommand {
+        if kind == Kind::Flush {
+            let (protocol, limit) = (self.protocol(), self.number(5));
+            return BulkCommand::Flush { protocol, after: Cursor::default(), limit };
+        }
+        let (filter, action) = (self.filter(), self.mutation());
+        BulkCommand::Mutate { filter: filter.into(), action, after: Cursor::default(), limit: self.number(5) }
+    }
+
+    fn worker_command(&mut self, kind: Kind) -> WorkerCommand {
+        match kind {
+            Kind::RegisterWorker => WorkerCommand::Register { worker: self.worker(), about: self.bytes(4) },
             Kind::Beat => {
                 let (worker, state) = (self.worker(), self.state_if_any());
                 // Some beats have a figure, and some have none.
-                Command::Worker(WorkerCommand::Beat { worker, state, memory_bytes: state.map(|_| 1 << 20) })
+                WorkerCommand::Beat { worker, state, memory_bytes: state.map(|_| 1 << 20) }
             }
-            Kind::Signal => Command::Worker(WorkerCommand::SetState { worker: self.worker(), state: self.state() }),
-        };
-        (client, command)
+            _ => WorkerCommand::SetState { worker: self.worker(), state: self.state() },
+        }
     }
 
     fn query(&mut self, kind: Kind) -> Query {
