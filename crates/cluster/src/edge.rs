@@ -277,7 +277,7 @@ impl Edge {
                 }
                 Say::Starved => self.budget.cut_stalled(clock::now()),
                 // The link handles the beginning and the end, doubt, and what is published.
-                Say::Welcome(_) | Say::Refused(_) | Say::Published { .. } | Say::Bye | Say::Beat => {}
+                Say::Welcome(_) | Say::Refused(_) | Say::Published { .. } | Say::Bye | Say::Beat | Say::Edges(_) => {}
             }
         }
         drop(state);

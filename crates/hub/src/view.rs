@@ -1,7 +1,8 @@
 //! What this daemon is among the others, for operators.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use windlass_engine::Timestamp;
 use windlass_store::Holder;
@@ -32,6 +33,8 @@ pub enum Role {
         epoch: u64,
         /// Since when (wall clock).
         since: Timestamp,
+        /// All daemons that are linked to the leader, as it last sent them; this daemon is one of them.
+        edges: Vec<Edge>,
     },
     /// It looks for a leader, or is about to lead.
     Seeking {
@@ -54,25 +57,45 @@ pub struct Edge {
 pub struct View {
     role: Mutex<Role>,
     edges: Mutex<BTreeMap<u32, Edge>>,
+    changes: AtomicU64,
 }
 
 impl View {
     /// The view of a daemon that is alone.
     #[must_use]
     pub const fn alone() -> Self {
-        Self { role: Mutex::new(Role::Alone), edges: Mutex::new(BTreeMap::new()) }
+        Self { role: Mutex::new(Role::Alone), edges: Mutex::new(BTreeMap::new()), changes: AtomicU64::new(0) }
     }
 
     /// The role, with the linked daemons.
     pub fn read(&self) -> Role {
-        let role = self.role.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match role {
-            Role::Leading { epoch, since, .. } => {
-                let edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-                Role::Leading { epoch, since, edges }
-            }
-            other @ (Role::Alone | Role::Following { .. } | Role::Seeking { .. }) => other,
+        let mut role = self.role.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Role::Leading { edges, .. } | Role::Following { edges, .. } = &mut role {
+            *edges = self.edges();
         }
+        role
+    }
+
+    /// The daemons that are linked to the leader.
+    pub fn edges(&self) -> Vec<Edge> {
+        self.linked().values().cloned().collect()
+    }
+
+    /// Changes whenever the linked daemons do.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// The leader has sent who is linked to it. If this daemon leads by now, it knows better.
+    pub fn leader_has(&self, edges: impl Iterator<Item = Edge>) {
+        let role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*role, Role::Following { .. }) {
+            *self.linked() = (0..).zip(edges).collect();
+        }
+    }
+
+    fn linked(&self) -> MutexGuard<'_, BTreeMap<u32, Edge>> {
+        self.edges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The daemon looks for a leader: it has just started, or it leads no more.
@@ -83,12 +106,14 @@ impl View {
     /// The daemon leads from now on.
     pub fn leads(&self, epoch: u64) {
         self.set(Role::Leading { epoch, since: clock::wall(), edges: Vec::new() });
+        self.linked().clear();
     }
 
     /// The link to the leader is open. The link's thread may learn a moment late that this daemon leads by now.
     pub fn follows(&self, leader: &Holder) {
         let Holder { name, link, epoch, .. } = leader.clone();
-        self.set_unless_leading(Role::Following { leader: name, link, epoch, since: clock::wall() });
+        let since = clock::wall();
+        self.set_unless_leading(Role::Following { leader: name, link, epoch, since, edges: Vec::new() });
     }
 
     /// The link to the leader has ended, with the same reservation.
@@ -99,17 +124,19 @@ impl View {
     /// Another daemon is linked to this one.
     pub fn has_edge(&self, number: u32, link: &str) {
         let edge = Edge { link: link.to_owned(), since: clock::wall() };
-        self.edges.lock().unwrap_or_else(PoisonError::into_inner).insert(number, edge);
+        self.linked().insert(number, edge);
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// Whether the edge of this number is linked.
     pub fn is_linked(&self, number: u32) -> bool {
-        self.edges.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&number)
+        self.linked().contains_key(&number)
     }
 
     /// The link of that daemon has ended.
     pub fn lost_edge(&self, number: u32) {
-        self.edges.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        self.linked().remove(&number);
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     fn set(&self, role: Role) {
@@ -135,10 +162,19 @@ mod tests {
         view.seeks();
         view.follows(&leader);
         assert!(matches!(view.read(), Role::Following { .. }));
+        let edge = |link: &str| Edge { link: link.to_owned(), since: Timestamp(1) };
+        let edges = |view: &View| match view.read() {
+            Role::Leading { edges, .. } | Role::Following { edges, .. } => edges,
+            Role::Alone | Role::Seeking { .. } => panic!("it has a leader"),
+        };
+        view.leader_has([edge("two:1"), edge("three:1")].into_iter());
+        assert_eq!(edges(&view), [edge("two:1"), edge("three:1")]);
         view.leads(2);
         view.lost_link();
         view.follows(&leader);
+        view.leader_has([edge("two:1")].into_iter());
         assert!(matches!(view.read(), Role::Leading { epoch: 2, .. }), "{:?}", view.read());
+        assert_eq!(edges(&view), []);
         view.seeks();
         view.follows(&leader);
         view.lost_link();

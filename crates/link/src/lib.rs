@@ -19,4 +19,4 @@ pub use frame::{Decoder, Encoder, FRAME_BYTES_MAX, FrameError, OLDEST, TooLong, 
 pub use ledger::{Bounds, Ledger};
 pub use number::Edge;
 pub use older::Item;
-pub use say::{Rejection, Say, Welcome};
+pub use say::{Linked, Rejection, Say, Welcome};

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use windlass_engine::{ClientId, Event, Protocol, Reading};
+use windlass_engine::{ClientId, Event, Protocol, Reading, Timestamp};
 
 use crate::number::Edge;
 
@@ -71,11 +71,25 @@ pub enum Say {
     /// Workers wait because too many bytes of jobs are on their way: the edge closes connections that take nothing of
     /// theirs. Since version [`Say::STARVED_SINCE`].
     Starved,
+    /// All daemons that are linked to the leader. Comes first of all, and after each change. Since version
+    /// [`Say::EDGES_SINCE`].
+    Edges(Vec<Linked>),
 }
 
 impl Say {
     /// The first version with [`Say::Starved`].
     pub const STARVED_SINCE: u8 = 5;
+    /// The first version with [`Say::Edges`].
+    pub const EDGES_SINCE: u8 = 5;
+}
+
+/// A daemon that is linked to the leader.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Linked {
+    /// The address of its own link.
+    pub link: Box<str>,
+    /// Since when it is linked, by the leader's wall clock.
+    pub since: Timestamp,
 }
 
 /// The first item of an accepted edge.

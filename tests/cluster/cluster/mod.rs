@@ -449,6 +449,8 @@ fn a_leader_that_yields_serves_for_the_next_one() {
     assert!(page.contains("windlass_cluster_leading 1") && page.contains("windlass_cluster_edges 1"), "{page}");
     let edges = common::http::Http(daemons[0].address("http")).get("/api/v1/cluster").json();
     assert_eq!(edges["edges"].as_array().unwrap().len(), 1, "{edges}");
+    let at_the_edge = || common::http::Http(daemons[1].address("http")).get("/api/v1/cluster").json()["edges"].clone();
+    wait_until("the edge shows who is linked", || at_the_edge() == edges["edges"]);
     let mut peer = Peer::connect(daemons[0].address("gearman")).unwrap();
     peer.submit("work", "", "before").unwrap();
     let yields = |daemon: &Daemon| common::http::Http(daemon.address("http")).post("/api/v1/cluster/yield", "").status;

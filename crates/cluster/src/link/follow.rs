@@ -7,14 +7,14 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use windlass_engine::Reading;
-use windlass_link::{Ask, Hello, OLDEST, Say, VERSION, Welcome};
+use windlass_link::{Ask, Hello, Linked, OLDEST, Say, VERSION, Welcome};
 use windlass_store::Holder;
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, set_up};
 use crate::edge::Edge;
 use crate::relay::{Relay, Route};
 use windlass_hub::clock;
-use windlass_hub::view::View;
+use windlass_hub::view::{self, View};
 
 /// Serves this daemon's clients over a link to the leader, until the link ends, or the task of this daemon's links
 /// changes. Returns why it has ended.
@@ -39,7 +39,7 @@ pub async fn follow<T>(
     compare_clocks(&welcome.clock);
     edge.open_link(&welcome);
     view.follows(leader);
-    let Err(why) = exchange(&mut wire, edge, relay, &mut ends).await;
+    let Err(why) = exchange(&mut wire, edge, (view, relay), &mut ends).await;
     if matches!(why, LinkError::Ours) {
         wire.close(&Ask::Bye).await;
     }
@@ -96,7 +96,7 @@ async fn open(edge: &Edge, leader: &Holder, terms: &Terms) -> Result<(Wire<Say, 
 async fn exchange<T>(
     wire: &mut Wire<Say, Ask>,
     edge: &Edge,
-    relay: &Relay,
+    (view, relay): (&View, &Relay),
     ends: &mut watch::Receiver<T>,
 ) -> Result<Infallible, LinkError> {
     let (mut asks, mut says, mut heard_at, mut is_over) = (Vec::new(), Vec::new(), Instant::now(), false);
@@ -109,6 +109,11 @@ async fn exchange<T>(
             }
             if matches!(say, Say::Beat) {
                 edge.note_doubt();
+                continue;
+            }
+            if let Say::Edges(edges) = say {
+                let edge = |it: Linked| view::Edge { link: it.link.into(), since: it.since };
+                view.leader_has(edges.into_iter().map(edge));
                 continue;
             }
             if let Say::Published { protocol, message } = say {

@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
-use windlass_link::{Ask, Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, OLDEST, Rejection, Say, Welcome};
+use windlass_link::{Ask, Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, Linked, OLDEST, Rejection, Say, Welcome};
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire};
 use crate::leader::EdgeClients;
 use crate::relay::{OpenRoute, Relay, Route};
 use windlass_hub::clock;
 use windlass_hub::hub::Hub;
-use windlass_hub::view::View;
+use windlass_hub::view::{Edge, View};
 
 #[cfg(test)]
 mod numbers;
@@ -211,12 +211,19 @@ async fn keep<T>(kept: &Kept, number: EdgeNumber, mut ends: watch::Receiver<T>) 
 
 async fn go_on<T>(
     wire: &mut Wire<Ask, Say>,
-    Leading { hub, relay, kept, .. }: &Leading,
+    Leading { hub, relay, kept, view, .. }: &Leading,
     (number, published, rung): (EdgeNumber, &OpenRoute<'_>, &Notify),
     ends: &mut watch::Receiver<T>,
 ) -> Result<(), LinkError> {
     let (mut says, mut has_unread, mut beat_at, mut is_over) = (Vec::new(), false, Instant::now(), false);
+    let mut edges_sent = None;
     loop {
+        let changes = Some(view.changes());
+        if edges_sent != changes && wire.encoder.version() >= Say::EDGES_SINCE {
+            let linked = |it: Edge| Linked { link: it.link.into(), since: it.since };
+            wire.push(&Say::Edges(view.edges().into_iter().map(linked).collect()))?;
+            edges_sent = changes;
+        }
         let more = hub.may_act() && kept.on(number, |it| it.turn(&mut says)).ok_or(LinkError::Replaced)?;
         // Items that were decided while the lease held may leave only while it holds.
         let may_act = hub.may_act();

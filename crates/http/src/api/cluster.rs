@@ -18,8 +18,8 @@ view! {
         let (name, began, number, leads, linked) = match is {
             Role::Alone => ("alone", None, None, None, Vec::new()),
             Role::Seeking { since } => ("seeking", Some(since), None, None, Vec::new()),
-            Role::Following { leader, link, epoch, since } => {
-                ("following", Some(since), Some(epoch), Some((leader, link)), Vec::new())
+            Role::Following { leader, link, epoch, since, edges } => {
+                ("following", Some(since), Some(epoch), Some((leader, link)), edges)
             }
             Role::Leading { epoch, since, edges } => ("leading", Some(since), Some(epoch), None, edges),
         };
@@ -35,7 +35,7 @@ view! {
         leader: Option<String> = leader,
         /// The address of the leader's link, if another daemon leads.
         leader_link: Option<String> = link,
-        /// The daemons that are linked to this one, if it leads.
+        /// The daemons that are linked to the leader.
         edges: Vec<LinkedDaemon> = linked.into_iter().map(LinkedDaemon::of).collect(),
     }
 }

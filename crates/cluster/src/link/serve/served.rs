@@ -51,6 +51,18 @@ async fn operators_see_an_edge_while_it_is_linked() {
         };
         assert!(leading.view.is_linked(welcome.edge.number()));
         assert_eq!(edges(&leading), ["edge:1"]);
+        // What operators of the edge see, and see again when another daemon links.
+        let mut sent = Vec::new();
+        leading.view.has_edge(9, "edge:2");
+        while sent.len() < 2 {
+            match wire.next().unwrap() {
+                Some(Say::Edges(edges)) => sent = edges.into_iter().map(|edge| edge.link).collect(),
+                Some(_) => {}
+                None => drop(wire.step(std::future::pending()).await.unwrap()),
+            }
+        }
+        assert_eq!(sent.iter().map(|link| &**link).collect::<Vec<_>>(), ["edge:1", "edge:2"]);
+        leading.view.lost_edge(9);
         wire.push(&Ask::Bye).unwrap();
         while wire.step(std::future::pending()).await.is_ok() {}
     };
