@@ -119,7 +119,7 @@ impl Broker for ClusterBroker {
 #[cfg(test)]
 mod tests {
     use windlass_engine::{Engine, Limits};
-    use windlass_link::{Ask, Edge as EdgeNumber};
+    use windlass_link::{Edge as EdgeNumber, ToLeader};
     use windlass_store::Journal;
 
     use super::*;
@@ -137,12 +137,12 @@ mod tests {
         broker.open(ClientId(1), Arc::clone(&own));
         let number = EdgeNumber::new(7).unwrap();
         let mut edge = EdgeClients::new(hub, number, 1 << 20, Arc::default());
-        edge.receive(Ask::Open { client: ClientId(number.first_client().0 | 1), room: 1 << 20 }).unwrap();
+        edge.receive(ToLeader::Open { client: ClientId(number.first_client().0 | 1), room: 1 << 20 }).unwrap();
         broker.follow();
         assert!(own.close_reason().is_some());
-        let mut says = Vec::new();
-        edge.turn(&mut says);
-        assert!(says.iter().all(|say| matches!(say, windlass_link::Say::Clock(_))), "{says:?}");
+        let mut to_edge = Vec::new();
+        edge.turn(&mut to_edge);
+        assert!(to_edge.iter().all(|item| matches!(item, windlass_link::ToEdge::Clock(_))), "{to_edge:?}");
     }
 
     #[test]

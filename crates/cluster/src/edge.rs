@@ -24,7 +24,7 @@ use windlass_engine::{
     ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Proof, Reading, Refusal, Reply, Tag,
     TakeCommand,
 };
-use windlass_link::{Ask, Known, Ledger, Say, Welcome};
+use windlass_link::{Known, Ledger, ToEdge, ToLeader, Welcome};
 use windlass_session::Reason;
 
 use windlass_hub::broker::{Batch, Broker, CommitDuty, Health};
@@ -122,9 +122,9 @@ impl Edge {
             state.begin_epoch(welcome.reaches);
         }
         let claims = state.claims();
-        for ask in claims {
-            state.note_sent_again(&ask);
-            state.asks.push(ask);
+        for item in claims {
+            state.note_sent_again(&item);
+            state.to_leader.push(item);
         }
         state.unblock_all();
     }
@@ -144,7 +144,7 @@ impl Edge {
         let Some(mut state) = self.lock_unless_leading() else { return };
         state.link = LinkState::Sought;
         self.in_doubt.store(false, Ordering::Release);
-        state.asks.clear();
+        state.to_leader.clear();
         let unanswered = state.ledger.unanswered();
         for (client, tag) in unanswered {
             let client = state.own(client);
@@ -169,27 +169,27 @@ impl Edge {
         state.begin_epoch(reached);
         let claims = state.claims();
         let mut handover = Handover::default();
-        for ask in claims {
-            match ask {
-                Ask::Open { client, .. } => {
+        for item in claims {
+            match item {
+                ToLeader::Open { client, .. } => {
                     let client = state.own(client);
                     if let Some(member) = state.clients.get(&client) {
                         handover.mailboxes.push((client, Arc::clone(&member.mailbox)));
                     }
                 }
-                Ask::Command { client, tag, command } => handover.commands.push((state.own(client), tag, command)),
-                Ask::Claim { client, claim } => {
+                ToLeader::Command { client, tag, command } => handover.commands.push((state.own(client), tag, command)),
+                ToLeader::Claim { client, claim } => {
                     handover.commands.push((state.own(client), Tag::NONE, Command::Claim(Box::new(claim))));
                 }
-                Ask::Hello(_)
-                | Ask::Forbidden { .. }
-                | Ask::Words { .. }
-                | Ask::Publish { .. }
-                | Ask::Room { .. }
-                | Ask::Close { .. }
-                | Ask::Claimed
-                | Ask::Sent { .. }
-                | Ask::Bye => {}
+                ToLeader::Hello(_)
+                | ToLeader::Forbidden { .. }
+                | ToLeader::OwnBytes { .. }
+                | ToLeader::Publish { .. }
+                | ToLeader::Room { .. }
+                | ToLeader::Close { .. }
+                | ToLeader::Claimed
+                | ToLeader::Sent { .. }
+                | ToLeader::Bye => {}
             }
         }
         // Those that have sent nothing yet have no place at the engine.
@@ -218,22 +218,22 @@ impl Edge {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         let state = self.lock();
-        !state.asks.is_empty() || state.clients.values().any(|member| !member.under_way.is_empty())
+        !state.to_leader.is_empty() || state.clients.values().any(|member| !member.under_way.is_empty())
     }
 
     /// Takes the items to send.
-    pub fn take_asks(&self, into: &mut Vec<Ask>) {
-        into.append(&mut self.lock().asks);
+    pub fn take_outgoing(&self, into: &mut Vec<ToLeader>) {
+        into.append(&mut self.lock().to_leader);
     }
 
     /// Handles the leader's items.
-    pub fn receive(&self, says: impl IntoIterator<Item = Say>) {
+    pub fn receive(&self, to_edge: impl IntoIterator<Item = ToEdge>) {
         let Some(mut state) = self.lock_unless_leading() else { return };
         let mut due = Vec::new();
-        for say in says {
-            state.ledger.heard(&say);
-            match say {
-                Say::Event { client, gate, event } => {
+        for item in to_edge {
+            state.ledger.received(&item);
+            match item {
+                ToEdge::Event { client, gate, event } => {
                     let client = state.own(client);
                     if client.0 < OURSELVES {
                         self.deliver(&mut state, client, gate, Mail::Event(event));
@@ -242,7 +242,7 @@ impl Edge {
                         self.replied.notify_all();
                     }
                 }
-                Say::Words { client, count } => {
+                ToEdge::OwnBytes { client, count } => {
                     let client = state.own(client);
                     let Some(member) = state.clients.get_mut(&client) else { continue };
                     let count = member.kept.len().min(count as usize);
@@ -251,33 +251,38 @@ impl Edge {
                     kept.into_iter().for_each(|bytes| self.deliver(&mut state, client, 0, Mail::Bytes(bytes)));
                     mailbox.set_under_way(left);
                 }
-                Say::Applied { client, count } => {
+                ToEdge::Applied { client, count } => {
                     let client = state.own(client);
                     state.applied(client, count);
                 }
-                Say::Closed { client } => {
+                ToEdge::Closed { client } => {
                     if let Some(member) = state.clients.get(&state.own(client)) {
                         member.mailbox.evict(Reason::ClosedByServer);
                     }
                 }
-                Say::Durable { commit } => {
+                ToEdge::Durable { commit } => {
                     self.durable.store(commit, Ordering::Release);
                     let ready = state.waiting.iter().take_while(|(gate, _)| *gate <= commit).count();
                     due.extend(state.waiting.drain(..ready).map(|(_, mailbox)| mailbox));
                 }
-                Say::Failed(failed) => {
+                ToEdge::Failed(failed) => {
                     self.failed.store(failed, Ordering::Release);
                     if failed {
                         due.extend(state.waiting.iter().map(|(_, mailbox)| Arc::clone(mailbox)));
                     }
                 }
-                Say::Clock(reading) => {
+                ToEdge::Clock(reading) => {
                     clock::follow(&reading);
                     self.in_doubt.store(false, Ordering::Release);
                 }
-                Say::Starved => self.budget.cut_stalled(clock::now()),
+                ToEdge::Starved => self.budget.cut_stalled(clock::now()),
                 // The link handles the beginning and the end, doubt, and what is published.
-                Say::Welcome(_) | Say::Refused(_) | Say::Published { .. } | Say::Bye | Say::Beat | Say::Edges(_) => {}
+                ToEdge::Welcome(_)
+                | ToEdge::Refused(_)
+                | ToEdge::Published { .. }
+                | ToEdge::Bye
+                | ToEdge::Beat
+                | ToEdge::Edges(_) => {}
             }
         }
         drop(state);
@@ -314,11 +319,11 @@ impl Edge {
 impl Edge {
     /// What a new leader would get. The ledger keeps it.
     #[must_use]
-    pub fn claims(&self) -> Vec<Ask> {
+    pub fn claims(&self) -> Vec<ToLeader> {
         let mut state = self.lock();
         let claims = state.ledger.claims();
         let clients: Vec<_> = state.ledger.clients().collect();
-        clients.into_iter().for_each(|client| state.ledger.heard(&Say::Applied { client, count: u32::MAX }));
+        clients.into_iter().for_each(|client| state.ledger.received(&ToEdge::Applied { client, count: u32::MAX }));
         claims
     }
 }

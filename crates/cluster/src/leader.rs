@@ -1,4 +1,4 @@
-//! An edge's clients at the leader: the edge's asks become visits to the hub, and the clients' mail becomes the
+//! An edge's clients at the leader: the edge's items become visits to the hub, and the clients' mail becomes the
 //! leader's items for the edge.
 //!
 //! Mail goes out before its commit is durable, together with the commit's number. The edge keeps it until the leader
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use tokio::sync::Notify;
 use windlass_engine::{ClientId, Command, Tag, TakeCommand};
-use windlass_link::{Ask, Edge as EdgeNumber, Say, VERSION};
+use windlass_link::{Edge as EdgeNumber, ToEdge, ToLeader, VERSION};
 use windlass_session::Item;
 
 use super::link::BEAT;
@@ -61,7 +61,7 @@ pub struct EdgeClients {
     bell_for: u64,
     /// The clients of earlier links of this edge in this epoch. They keep what they have until it is claimed anew.
     before: Vec<Self>,
-    /// Items that came before [`Ask::Claimed`] and are not done. `None`: the edge has not made all its claims.
+    /// Items that came before [`ToLeader::Claimed`] and are not done. `None`: the edge has not made all its claims.
     claims_left: Option<usize>,
     rests: bool,
     /// The version of the edge's link.
@@ -179,28 +179,28 @@ impl EdgeClients {
     /// # Errors
     ///
     /// No edge asks that.
-    pub fn receive(&mut self, ask: Ask) -> Result<(), &'static str> {
-        if ask.client().is_some_and(|client| !self.number.owns(client)) {
+    pub fn receive(&mut self, item: ToLeader) -> Result<(), &'static str> {
+        if item.client().is_some_and(|client| !self.number.owns(client)) {
             return Err("a client of another edge");
         }
-        match ask {
-            Ask::Open { client, room } => self.open(client, room),
-            Ask::Command { command: Command::Claim(_), .. } => return Err("a claim as a client's command"),
-            Ask::Command { client, tag, command } => self.add(client, Item::Command(tag, command)),
-            Ask::Claim { client, claim } => {
+        match item {
+            ToLeader::Open { client, room } => self.open(client, room),
+            ToLeader::Command { command: Command::Claim(_), .. } => return Err("a claim as a client's command"),
+            ToLeader::Command { client, tag, command } => self.add(client, Item::Command(tag, command)),
+            ToLeader::Claim { client, claim } => {
                 self.add(client, Item::Command(Tag::NONE, Command::Claim(Box::new(claim))));
             }
-            Ask::Forbidden { client, tag } => self.add(client, Item::Forbidden(tag)),
-            Ask::Words { client, count } => {
+            ToLeader::Forbidden { client, tag } => self.add(client, Item::Forbidden(tag)),
+            ToLeader::OwnBytes { client, count } => {
                 (0..count.min(WORDS_MAX)).for_each(|_| self.add(client, Item::Bytes(bytes::Bytes::new())));
             }
-            Ask::Close { client } => self.close(client),
-            Ask::Room { client, bytes } => self.give_room(client, bytes),
-            Ask::Sent { client, jobs } => self.note_sent(client, jobs),
-            Ask::Claimed => self.note_claims(),
-            Ask::Publish { .. } => {}
-            Ask::Hello(_) => return Err("a second greeting"),
-            Ask::Bye => return Err("it ends the link"),
+            ToLeader::Close { client } => self.close(client),
+            ToLeader::Room { client, bytes } => self.give_room(client, bytes),
+            ToLeader::Sent { client, jobs } => self.note_sent(client, jobs),
+            ToLeader::Claimed => self.note_claims(),
+            ToLeader::Publish { .. } => {}
+            ToLeader::Hello(_) => return Err("a second greeting"),
+            ToLeader::Bye => return Err("it ends the link"),
         }
         Ok(())
     }
@@ -274,13 +274,13 @@ impl EdgeClients {
     }
 
     /// Ends the clients that have nothing more to do.
-    fn end_clients(&mut self, says: &mut Vec<Say>) {
+    fn end_clients(&mut self, to_edge: &mut Vec<ToEdge>) {
         for client in std::mem::take(&mut self.closing) {
             if self.clients.get(&client).is_some_and(|member| !member.items.is_empty()) {
                 self.closing.push(client);
             } else {
                 self.forget(client);
-                says.push(Say::Closed { client });
+                to_edge.push(ToEdge::Closed { client });
             }
         }
     }
@@ -294,37 +294,37 @@ impl EdgeClients {
 
     /// Does what may be done now, and sends the results. Returns whether there is more to do. Visits only while
     /// the store belongs to this daemon.
-    pub fn turn(&mut self, says: &mut Vec<Say>) -> bool {
+    pub fn turn(&mut self, to_edge: &mut Vec<ToEdge>) -> bool {
         for before in &mut self.before {
             before.turn(&mut Vec::new());
         }
         // Earlier mail stands before `Applied` of the visit, and the replies stand behind it: the edge's ledger depends
         // on that.
-        self.collect(says);
+        self.collect(to_edge);
         let (done, parts) = self.visit();
         let done = done.into_iter().filter(|(_, count)| *count > 0);
-        says.extend(done.map(|(client, count)| Say::Applied { client, count }));
-        self.collect(says);
+        to_edge.extend(done.map(|(client, count)| ToEdge::Applied { client, count }));
+        self.collect(to_edge);
         for client in parts {
             if self.clients.get_mut(&client).is_some_and(Member::may_go) {
                 self.ready.push_back(client);
             }
         }
-        self.end_clients(says);
+        self.end_clients(to_edge);
         if self.claims_left == Some(0) {
             self.before.clear();
         }
-        self.note_commits(says);
+        self.note_commits(to_edge);
         let now_ms = clock::since_boot_ms();
         let is_beat_since = |sent_ms: u64| u128::from(now_ms.saturating_sub(sent_ms)) >= BEAT.as_millis();
-        if self.hub.is_starved() && self.version >= Say::STARVED_SINCE && is_beat_since(self.starved_ms) {
+        if self.hub.is_starved() && self.version >= ToEdge::STARVED_SINCE && is_beat_since(self.starved_ms) {
             self.starved_ms = now_ms;
-            says.push(Say::Starved);
+            to_edge.push(ToEdge::Starved);
         }
         // The edge takes everything up to here at once.
-        if !says.is_empty() || is_beat_since(self.sent_ms) {
+        if !to_edge.is_empty() || is_beat_since(self.sent_ms) {
             self.sent_ms = now_ms;
-            says.push(Say::Clock(clock::read()));
+            to_edge.push(ToEdge::Clock(clock::read()));
         }
         !self.ready.is_empty()
     }
@@ -368,7 +368,7 @@ impl EdgeClients {
     }
 
     /// Collects the mail of all clients that have some.
-    fn collect(&mut self, says: &mut Vec<Say>) {
+    fn collect(&mut self, to_edge: &mut Vec<ToEdge>) {
         let mut mail = Vec::new();
         for ConnectionId { client, .. } in self.with_mail.take() {
             let Some(member) = self.clients.get_mut(&client) else { continue };
@@ -379,12 +379,12 @@ impl EdgeClients {
                 self.gate = self.gate.max(gate);
                 match mail {
                     Mail::Event(event) => {
-                        let is_counted = event.handed_out().is_some() && self.version >= Ask::SENT_SINCE;
+                        let is_counted = event.handed_out().is_some() && self.version >= ToLeader::SENT_SINCE;
                         member.jobs.extend(hold.filter(|_| is_counted));
                         member.room = member.room.saturating_sub(event.bytes() as u64);
-                        says.push(Say::Event { client, gate, event });
+                        to_edge.push(ToEdge::Event { client, gate, event });
                     }
-                    Mail::Bytes(_) => says.push(Say::Words { client, count: 1 }),
+                    Mail::Bytes(_) => to_edge.push(ToEdge::OwnBytes { client, count: 1 }),
                     // A publication from elsewhere goes to the edge once, not to each client: see `relay`.
                     Mail::Posted(_) => {}
                 }
@@ -400,15 +400,15 @@ impl EdgeClients {
         }
     }
 
-    fn note_commits(&mut self, says: &mut Vec<Say>) {
+    fn note_commits(&mut self, to_edge: &mut Vec<ToEdge>) {
         let (durable, failed) = (self.hub.durable(), self.hub.failed());
         if durable != self.durable {
             self.durable = durable;
-            says.push(Say::Durable { commit: durable });
+            to_edge.push(ToEdge::Durable { commit: durable });
         }
         if failed != self.failed {
             self.failed = failed;
-            says.push(Say::Failed(failed));
+            to_edge.push(ToEdge::Failed(failed));
         }
         if self.gate > durable.max(self.bell_for) {
             self.bell_for = self.gate;

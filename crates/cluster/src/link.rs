@@ -197,7 +197,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use tokio::runtime::Builder;
-    use windlass_link::{Ask, Say};
+    use windlass_link::{ToEdge, ToLeader};
 
     use super::*;
 
@@ -205,10 +205,10 @@ mod tests {
     fn bytes_that_the_socket_has_not_taken_are_unsent() {
         const TAKES_BYTES: usize = 16;
         let (ours, _theirs) = tokio::io::duplex(TAKES_BYTES);
-        let mut wire = Wire::<Ask, Say>::new(Box::new(ours));
-        let more = |wire: &mut Wire<Ask, Say>| {
+        let mut wire = Wire::<ToLeader, ToEdge>::new(Box::new(ours));
+        let more = |wire: &mut Wire<ToLeader, ToEdge>| {
             let text = Box::from("a cluster's name that does not fit into the socket");
-            wire.push(&Say::Refused(Rejection::Cluster(text))).unwrap();
+            wire.push(&ToEdge::Refused(Rejection::Cluster(text))).unwrap();
             wire.encoder.len()
         };
         let first = more(&mut wire);

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use windlass_engine::{
     Clash, ClientId, Event, JobCommand, JobId, KeyUntil, NewJob, Protocol, Pushed, Reply, Tag, Unique,
 };
-use windlass_link::{Ask, Bounds, Decoder, Edge, Encoder, FRAME_BYTES_MAX, Ledger, Say};
+use windlass_link::{Bounds, Decoder, Edge, Encoder, FRAME_BYTES_MAX, Ledger, ToEdge, ToLeader};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -33,31 +33,31 @@ fn main() -> Outcome {
     let edge = Edge::new(7).ok_or("no edge")?;
     let client = ClientId(edge.first_client().0 + 100_000);
     let job = |bytes: usize| NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"resize"), vec![7; bytes].into());
-    let push = |job| Ask::Command { client, tag: Tag(1_000_000), command: JobCommand::Push(Box::new(job)).into() };
+    let push = |job| ToLeader::Command { client, tag: Tag(1_000_000), command: JobCommand::Push(Box::new(job)).into() };
     let unique = Unique { key: Bytes::from(vec![b'k'; 36]), clash: Clash::Attach, until: KeyUntil::End };
     let pushed = Reply::Pushed { job: JobId(10_000_000), how: Pushed::New, durable: true };
-    let pushed = Say::Event { client, gate: 1_000_000, event: Event::Reply(Tag(1_000_000), pushed) };
+    let pushed = ToEdge::Event { client, gate: 1_000_000, event: Event::Reply(Tag(1_000_000), pushed) };
     measure("submit, 100 bytes", &push(job(100)))?;
     measure("submit, 100 bytes, key of 36", &push(NewJob { unique: Some(unique), ..job(100) }))?;
     measure("submit, 1,000 bytes", &push(job(1_000)))?;
     measure("submit, 16 KiB", &push(job(16 << 10)))?;
     measure("pushed", &pushed)?;
-    ledger(client, &[push(job(100))], &[Say::Applied { client, count: 1 }, pushed]);
+    ledger(client, &[push(job(100))], &[ToEdge::Applied { client, count: 1 }, pushed]);
     Ok(())
 }
 
 /// The ledger's part of a command and what answers it.
-fn ledger(client: ClientId, asks: &[Ask], says: &[Say]) {
+fn ledger(client: ClientId, to_leader: &[ToLeader], to_edge: &[ToEdge]) {
     let mut ledger = Ledger::new(Bounds { bytes_max: 1 << 30, client_bytes_max: 1 << 30 });
     for other in 0..CLIENTS {
-        ledger.asked(&Ask::Open { client: ClientId(client.0 + other), room: u64::MAX });
+        ledger.sent(&ToLeader::Open { client: ClientId(client.0 + other), room: u64::MAX });
     }
     let mut best = Duration::MAX;
     for _ in 0..TRIES {
         let begun = Instant::now();
         for _ in 0..ROUNDS * BATCH {
-            asks.iter().for_each(|ask| ledger.asked(black_box(ask)));
-            says.iter().for_each(|say| ledger.heard(black_box(say)));
+            to_leader.iter().for_each(|item| ledger.sent(black_box(item)));
+            to_edge.iter().for_each(|item| ledger.received(black_box(item)));
         }
         best = best.min(begun.elapsed());
     }

@@ -2,7 +2,7 @@
 //!
 //! The ledger sees every item in both directions, in order, and keeps the state that is not in the journal: for each
 //! client its description, the queues it serves, its waits, its leases, and the jobs it listens to. A command takes
-//! effect when [`Say::Applied`] counts it. So at the end of each frame the ledger has what the leader's engine has, beside the
+//! effect when [`ToEdge::Applied`] counts it. So at the end of each frame the ledger has what the leader's engine has, beside the
 //! commands that are on their way.
 //!
 //! Not here: the edge's mail, and its words that are on their way.
@@ -20,9 +20,9 @@ use windlass_engine::{ClientId, Command, Proof, Tag, Token};
 
 use self::client::Client;
 use self::waits::Waits;
-use crate::ask::Ask;
 use crate::number::Edge;
-use crate::say::Say;
+use crate::to_edge::ToEdge;
+use crate::to_leader::ToLeader;
 
 /// What a ledger may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,29 +74,34 @@ impl Ledger {
     }
 
     /// Notes what the edge sends.
-    pub fn asked(&mut self, ask: &Ask) {
-        match ask {
-            Ask::Open { client, room } => {
+    pub fn sent(&mut self, item: &ToLeader) {
+        match item {
+            ToLeader::Open { client, room } => {
                 self.forget(*client);
                 let entry = Client::new(*room);
                 self.bytes += entry.bytes();
                 self.clients.insert(*client, Entry::Kept(Box::new(entry)));
                 self.change(*client, |_, _| {});
             }
-            Ask::Close { client } => self.forget(*client),
-            Ask::Command { client, tag, command } => self.change(*client, |entry, _| entry.asked(*tag, command)),
-            Ask::Forbidden { client, tag } => self.change(*client, |entry, _| entry.forbidden(*tag)),
-            Ask::Room { client, bytes } => self.change(*client, |entry, _| entry.add_room(*bytes)),
-            Ask::Claim { client, claim } => self.change(*client, |entry, _| entry.claim(claim)),
-            Ask::Hello(_) | Ask::Words { .. } | Ask::Publish { .. } | Ask::Claimed | Ask::Bye | Ask::Sent { .. } => {}
+            ToLeader::Close { client } => self.forget(*client),
+            ToLeader::Command { client, tag, command } => self.change(*client, |entry, _| entry.asked(*tag, command)),
+            ToLeader::Forbidden { client, tag } => self.change(*client, |entry, _| entry.forbidden(*tag)),
+            ToLeader::Room { client, bytes } => self.change(*client, |entry, _| entry.add_room(*bytes)),
+            ToLeader::Claim { client, claim } => self.change(*client, |entry, _| entry.claim(claim)),
+            ToLeader::Hello(_)
+            | ToLeader::OwnBytes { .. }
+            | ToLeader::Publish { .. }
+            | ToLeader::Claimed
+            | ToLeader::Bye
+            | ToLeader::Sent { .. } => {}
         }
     }
 
     /// Notes what the leader has sent.
-    pub fn heard(&mut self, say: &Say) {
-        if let Say::Applied { client, count } = say {
+    pub fn received(&mut self, item: &ToEdge) {
+        if let ToEdge::Applied { client, count } = item {
             self.change(*client, |entry, turn| entry.applied(*count, turn));
-        } else if let Say::Event { client, event, .. } = say {
+        } else if let ToEdge::Event { client, event, .. } = item {
             self.change(*client, |entry, turn| entry.event(event, turn));
         }
     }
@@ -125,25 +130,25 @@ impl Ledger {
         self.bytes
     }
 
-    /// Everything as a new leader must get it, from the first [`Ask::Open`] to [`Ask::Claimed`]: the clients with what
+    /// Everything as a new leader must get it, from the first [`ToLeader::Open`] to [`ToLeader::Claimed`]: the clients with what
     /// they serve, hold and listen to; then their waits, in the order in which the old leader would have served them.
     /// Commands that are on their way count as done, except that a job whose end is on its way is not claimed.
     ///
     /// The ledger begins anew with what it returns, which must be sent as it is. Its commands have the tag
     /// [`Tag::NONE`], except for takes, which have their own.
     #[must_use]
-    pub fn claims(&mut self) -> Vec<Ask> {
-        let (mut asks, mut waits) = (Vec::new(), Waits::default());
+    pub fn claims(&mut self) -> Vec<ToLeader> {
+        let (mut to_leader, mut waits) = (Vec::new(), Waits::default());
         for (id, entry) in std::mem::take(&mut self.clients) {
             if let Entry::Kept(client) = entry {
-                client.claims(id, &mut self.turn, &mut asks, &mut waits);
+                client.claims(id, &mut self.turn, &mut to_leader, &mut waits);
             }
         }
-        asks.extend(waits.into_asks());
-        asks.push(Ask::Claimed);
+        to_leader.extend(waits.into_asks());
+        to_leader.push(ToLeader::Claimed);
         (self.bytes, self.turn) = (0, 0);
-        asks.iter().for_each(|ask| self.asked(ask));
-        asks
+        to_leader.iter().for_each(|item| self.sent(item));
+        to_leader
     }
 
     /// The leader knows the edge, and so its clients, under another number from now on.

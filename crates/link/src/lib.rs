@@ -4,19 +4,19 @@
 //! **Contract.** Pure: no socket, no clock, no thread. Bytes in, items out, and the reverse. No byte of a peer makes
 //! this code panic, recurse, or hold more than a small multiple of the bytes that have arrived; every frame is bounded.
 //!
-//! **Reading order.** [`Ask`] and [`Say`], the items in both directions, with the order that they promise · [`Encoder`]
+//! **Reading order.** [`ToLeader`] and [`ToEdge`], the items in both directions, with the order that they promise · [`Encoder`]
 //! and [`Decoder`], a stream of frames · [`Edge`], whose number makes the numbers of clients unique · [`Ledger`], what
 //! an edge's clients have at the engine, so that it can be claimed of a new leader. The crate's README has the tables.
-mod ask;
 mod frame;
 mod ledger;
 mod number;
 mod older;
-mod say;
+mod to_edge;
+mod to_leader;
 
-pub use ask::{Ask, Hello, Known};
 pub use frame::{Decoder, Encoder, FRAME_BYTES_MAX, FrameError, OLDEST, TooLong, VERSION};
 pub use ledger::{Bounds, Ledger};
 pub use number::Edge;
 pub use older::Item;
-pub use say::{Linked, Rejection, Say, Welcome};
+pub use to_edge::{Linked, Rejection, ToEdge, Welcome};
+pub use to_leader::{Hello, Known, ToLeader};

@@ -5,8 +5,8 @@ use windlass_engine::{
     BatchCommand, Claim, Command, Event, Expiry, JobCommand, JobView, Listen, NewJob, Reply, ScheduleCommand,
 };
 
-use crate::ask::Ask;
-use crate::say::Say;
+use crate::to_edge::ToEdge;
+use crate::to_leader::ToLeader;
 
 /// What one direction of a stream consists of.
 pub trait Item: Serialize + Clone {
@@ -14,7 +14,7 @@ pub trait Item: Serialize + Clone {
     fn make_older(&mut self, skew_ms: i64);
 }
 
-impl Item for Ask {
+impl Item for ToLeader {
     fn make_older(&mut self, skew_ms: i64) {
         if let Self::Command { client, tag, command: Command::Job(JobCommand::Collect { .. }) } = *self {
             // It is answered by a refusal.
@@ -27,7 +27,7 @@ impl Item for Ask {
     }
 }
 
-impl Item for Say {
+impl Item for ToEdge {
     fn make_older(&mut self, skew_ms: i64) {
         let Self::Event { event: Event::Reply(_, reply), .. } = self else { return };
         if let Reply::Looked { job, schedule } = reply {

@@ -27,13 +27,13 @@ pub struct Aliased<S> {
 }
 
 impl Aliases {
-    /// Adds an alias. `false` means that `said` already stands for another queue, or that the queue has another alias.
-    pub fn insert(&mut self, said: Bytes, meant: Bytes) -> bool {
-        if self.inward.contains_key(&said) || self.outward.contains_key(&meant) {
+    /// Adds an alias. `false` means that `theirs` already stands for another queue, or that the queue has another alias.
+    pub fn insert(&mut self, theirs: Bytes, ours: Bytes) -> bool {
+        if self.inward.contains_key(&theirs) || self.outward.contains_key(&ours) {
             return false;
         }
-        self.outward.insert(meant.clone(), said.clone());
-        self.inward.insert(said, meant);
+        self.outward.insert(ours.clone(), theirs.clone());
+        self.inward.insert(theirs, ours);
         true
     }
 
@@ -43,15 +43,15 @@ impl Aliases {
         self.inward.is_empty()
     }
 
-    fn mean(&self, name: &mut Bytes) {
-        if let Some(meant) = self.inward.get(name) {
-            *name = meant.clone();
+    fn inward(&self, name: &mut Bytes) {
+        if let Some(ours) = self.inward.get(name) {
+            *name = ours.clone();
         }
     }
 
-    fn say(&self, name: &mut Bytes) {
-        if let Some(said) = self.outward.get(name) {
-            *name = said.clone();
+    fn outward(&self, name: &mut Bytes) {
+        if let Some(theirs) = self.outward.get(name) {
+            *name = theirs.clone();
         }
     }
 }
@@ -69,7 +69,7 @@ impl<S> Aliased<S> {
         run(&mut self.inner, out);
         for item in out.items.iter_mut().skip(before) {
             if let Item::Command(_, command) = item {
-                command.queue_names_mut(|name| self.aliases.mean(name));
+                command.queue_names_mut(|name| self.aliases.inward(name));
             }
         }
     }
@@ -85,7 +85,7 @@ impl<S: Session> Session for Aliased<S> {
     }
 
     fn on_event(&mut self, now: Timestamp, mut event: Event, out: &mut Outbox) {
-        event.queue_names_mut(|name| self.aliases.say(name));
+        event.queue_names_mut(|name| self.aliases.outward(name));
         self.run(out, |inner, out| inner.on_event(now, event, out));
     }
 
@@ -217,11 +217,11 @@ mod tests {
     fn commands_are_translated_to_the_queues_own_names_once() {
         let mut session = aliased();
         let mut out = Outbox::default();
-        for (said, meant) in [("image-resize", "image resize!"), ("b", "image-resize"), ("plain", "plain")] {
-            session.on_bytes(Timestamp(0), &mut said.into(), &mut out);
+        for (theirs, ours) in [("image-resize", "image resize!"), ("b", "image-resize"), ("plain", "plain")] {
+            session.on_bytes(Timestamp(0), &mut theirs.into(), &mut out);
             // Again, with the first commands still in the same outbox.
             session.on_bytes(Timestamp(0), &mut "x".into(), &mut out);
-            assert_eq!(names(&mut out), [meant, meant, meant, "x", "x", "x"], "{said}");
+            assert_eq!(names(&mut out), [ours, ours, ours, "x", "x", "x"], "{theirs}");
         }
     }
 
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(names(&mut out), ["image resize!"; 4]);
         assert_eq!((session.next_deadline(), session.needs_bytes()), (Some(Timestamp(2)), 3));
         assert_eq!((session.messages(), session.held_bytes()), (4, 5));
-        assert_eq!(session.seal(b"said").as_deref(), Some(&b"said sealed"[..]));
+        assert_eq!(session.seal(b"theirs").as_deref(), Some(&b"theirs sealed"[..]));
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
     fn events_are_translated_to_the_protocols_names() {
         let mut session = aliased();
         let mut out = Outbox::default();
-        for (meant, said) in [("image resize!", "image-resize"), ("image-resize", "b"), ("plain", "plain")] {
+        for (ours, theirs) in [("image resize!", "image-resize"), ("image-resize", "b"), ("plain", "plain")] {
             let mut engine = windlass_engine::Engine::new(windlass_engine::Limits::default(), 7);
             let mut context = windlass_engine::Context::new(Timestamp(0), 7);
             let client = windlass_engine::ClientId(1);
@@ -277,7 +277,7 @@ mod tests {
             );
             let schedule = windlass_engine::NewSchedule {
                 key: Some("s".into()),
-                job: NewJob::new(Protocol::GEARMAN, meant.into(), Bytes::new()),
+                job: NewJob::new(Protocol::GEARMAN, ours.into(), Bytes::new()),
                 recurrence: windlass_engine::Recurrence::Every { interval_ms: 1_000 },
                 at_once: false,
                 keep_grid: false,
@@ -288,7 +288,7 @@ mod tests {
             for (_, event) in context.events.drain(..) {
                 session.on_event(Timestamp(0), event, &mut out);
             }
-            assert_eq!(out.take_bytes().as_deref(), Some(said.as_bytes()));
+            assert_eq!(out.take_bytes().as_deref(), Some(theirs.as_bytes()));
         }
     }
 }

@@ -117,7 +117,7 @@ pub struct Outbox {
     /// Bytes for the peer that are not an item yet; they become one item when something else follows.
     bytes: BytesMut,
     /// This many of them are in no hurry.
-    unhurried: usize,
+    deferred: usize,
     hang_up: Option<Reason>,
     stop: Option<Stop>,
     /// The wall clock minus the time that sessions receive.
@@ -275,15 +275,15 @@ impl Outbox {
 
     /// Puts bytes for the peer, in [`Session::on_event`], that may leave a moment later than they could, together with
     /// what follows: the peer waits for that.
-    pub fn put_unhurried(&mut self, put: impl FnOnce(&mut BytesMut)) {
+    pub fn put_deferred(&mut self, put: impl FnOnce(&mut BytesMut)) {
         let before = self.bytes.len();
         put(&mut self.bytes);
-        self.unhurried += self.bytes.len().saturating_sub(before);
+        self.deferred += self.bytes.len().saturating_sub(before);
     }
 
     /// How many of the bytes put out since the last call are in no hurry.
-    pub const fn take_unhurried(&mut self) -> usize {
-        std::mem::replace(&mut self.unhurried, 0)
+    pub const fn take_deferred(&mut self) -> usize {
+        std::mem::replace(&mut self.deferred, 0)
     }
 
     /// Appends bytes for the peer without a copy: for large bodies.

@@ -97,9 +97,9 @@ impl<Q: Question> Talk<'_, Q> {
         self.out.bytes()
     }
 
-    /// See [`Outbox::put_unhurried`].
-    pub fn put_unhurried(&mut self, put: impl FnOnce(&mut BytesMut)) {
-        self.out.put_unhurried(put);
+    /// See [`Outbox::put_deferred`].
+    pub fn put_deferred(&mut self, put: impl FnOnce(&mut BytesMut)) {
+        self.out.put_deferred(put);
     }
 
     /// Sends bytes to the peer behind those of [`Talk::bytes`], without a copy: for bodies of at least [`LARGE_BYTES`].

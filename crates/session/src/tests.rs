@@ -73,9 +73,9 @@ fn bytes_are_taken_alone() {
 fn bytes_in_no_hurry_are_counted_once() {
     let mut out = Outbox::default();
     out.bytes().extend_from_slice(b"now");
-    out.put_unhurried(|bytes| bytes.extend_from_slice(b"later"));
-    out.put_unhurried(|bytes| bytes.extend_from_slice(b"or soon"));
-    assert_eq!((out.take_unhurried(), out.take_unhurried()), (12, 0));
+    out.put_deferred(|bytes| bytes.extend_from_slice(b"later"));
+    out.put_deferred(|bytes| bytes.extend_from_slice(b"or soon"));
+    assert_eq!((out.take_deferred(), out.take_deferred()), (12, 0));
     assert_eq!(out.take_bytes().unwrap(), &b"nowlateror soon"[..]);
 }
 

@@ -65,13 +65,13 @@ impl Link {
 
     /// Whether the peer has been silent since the last look.
     fn is_silent(&self) -> bool {
-        self.looked_at > self.peer.heard_at()
+        self.looked_at > self.peer.received_at()
     }
 
     /// When the next look at a peer in the handshake is due.
     fn look_at(&self) -> Option<Timestamp> {
         let silent_at = self.looked_at.after_ms(SILENCE_MS);
-        let at = if self.is_silent() { silent_at } else { self.peer.heard_at().after_ms(ANSWER_MS) };
+        let at = if self.is_silent() { silent_at } else { self.peer.received_at().after_ms(ANSWER_MS) };
         self.registration.is_pending().then_some(at)
     }
 }

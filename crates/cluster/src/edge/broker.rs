@@ -10,11 +10,11 @@ impl Broker for Edge {
 
     fn visit(&self, _now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty {
         let (mut state, mut published) = (self.lock(), Vec::new());
-        let had_any = !state.asks.is_empty();
+        let had_any = !state.to_leader.is_empty();
         for Batch { client, items, visited, .. } in batches {
             *visited = state.go(client, items, &mut published);
         }
-        let has_any = !state.asks.is_empty();
+        let has_any = !state.to_leader.is_empty();
         drop(state);
         if has_any && !had_any {
             self.to_send.notify_one();
@@ -39,14 +39,14 @@ impl Broker for Edge {
         let left = mailbox.take(self.durable.load(Ordering::Acquire), self.failed.load(Ordering::Acquire), room, into);
         let taken = into.iter().skip(before).map(|mail| if let Mail::Event(event) = mail { event.bytes() } else { 0 });
         if let Some(bytes) = mailbox.made_room(taken.sum(), ROOM_STEP) {
-            self.lock().ask_for(mailbox.client(), |client| Ask::Room { client, bytes: bytes as u64 });
+            self.lock().ask_for(mailbox.client(), |client| ToLeader::Room { client, bytes: bytes as u64 });
             self.to_send.notify_one();
         }
         left
     }
 
     fn sent_jobs(&self, client: ClientId, jobs: u32) {
-        self.lock().ask_for(client, |client| Ask::Sent { client, jobs });
+        self.lock().ask_for(client, |client| ToLeader::Sent { client, jobs });
         self.to_send.notify_one();
     }
 
@@ -62,9 +62,9 @@ impl Broker for Edge {
             };
             let unwait = (!unsent.is_empty()).then(|| TakeCommand::Unwait.into());
             for command in unwait.into_iter().chain(unsent.into_iter().map(release)) {
-                state.ask_for(client, |client| Ask::Command { client, tag: Tag::NONE, command });
+                state.ask_for(client, |client| ToLeader::Command { client, tag: Tag::NONE, command });
             }
-            state.ask_for(client, |client| Ask::Close { client });
+            state.ask_for(client, |client| ToLeader::Close { client });
             self.to_send.notify_one();
         }
         true
@@ -81,9 +81,9 @@ impl Broker for Edge {
         state.open(client);
         let opening = Command::from(ClientCommand::Open(ClientInfo::default()));
         for (tag, command) in [(Tag::NONE, opening), (ASKED, command)] {
-            state.ask_for(client, |client| Ask::Command { client, tag, command });
+            state.ask_for(client, |client| ToLeader::Command { client, tag, command });
         }
-        state.ask_for(client, |client| Ask::Close { client });
+        state.ask_for(client, |client| ToLeader::Close { client });
         self.to_send.notify_one();
         let waits = |state: &mut State| state.questions.get(&client).is_some_and(Option::is_none);
         let waited = self.replied.wait_timeout_while(state, ASK_MAX, waits);

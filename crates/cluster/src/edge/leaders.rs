@@ -1,6 +1,6 @@
 //! How an edge goes from one leader to the next, or becomes the leader.
 
-use super::tests::{asks, done, edge, mail, open, there, visit, welcome};
+use super::tests::{done, edge, mail, open, there, to_leader, visit, welcome};
 use windlass_hub::broker::Visited;
 use windlass_link::Edge as EdgeNumber;
 use windlass_session::Item;
@@ -21,7 +21,7 @@ fn an_edge_knows_its_number_and_the_newest_commit_of_its_leader() {
     let (edge, _) = edge(0);
     let known = Known { edge: welcome().edge, epoch: 1, commit: 5 };
     assert_eq!(edge.known(), Some(known));
-    edge.receive([Say::Durable { commit: 6 }]);
+    edge.receive([ToEdge::Durable { commit: 6 }]);
     edge.close_link();
     assert_eq!(edge.known(), Some(Known { commit: 6, ..known }));
     assert_eq!(Edge::new(Arc::default()).known(), None);
@@ -43,16 +43,16 @@ fn clients_that_have_spoken_are_closed_if_the_edge_gets_another_number() {
 fn clients_go_on_under_another_number_at_the_same_leader() {
     let (edge, mailboxes) = edge(1);
     visit(&edge, 1, &mut [open(), open()].into());
-    edge.receive([Say::Applied { client: there(1), count: 1 }, done(1, 6), done(1, 7)]);
+    edge.receive([ToEdge::Applied { client: there(1), count: 1 }, done(1, 6), done(1, 7)]);
     edge.close_link();
-    asks(&edge);
+    to_leader(&edge);
     let number = EdgeNumber::new(8).unwrap();
     edge.open_link(&Welcome { edge: number, reaches: 6, durable: 6, ..welcome() });
     assert!(!is_closed(&mailboxes[0]));
     let anew = ClientId(number.first_client().0 | 1);
-    assert!(asks(&edge).iter().filter_map(Ask::client).all(|client| client == anew));
+    assert!(to_leader(&edge).iter().filter_map(ToLeader::client).all(|client| client == anew));
     assert_eq!(mail(&edge, &mailboxes[0]), 1, "the numbers of commits go on");
-    edge.receive([Say::Durable { commit: 7 }]);
+    edge.receive([ToEdge::Durable { commit: 7 }]);
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
 }
 
@@ -62,7 +62,7 @@ fn an_edge_whose_leader_is_not_certain_is_not_ready() {
     assert_eq!(edge.health(), Health::Serving);
     edge.note_doubt();
     assert_eq!(edge.health(), Health::StoreFailed);
-    edge.receive([Say::Clock(clock::read())]);
+    edge.receive([ToEdge::Clock(clock::read())]);
     assert_eq!(edge.health(), Health::Serving);
 }
 
@@ -71,12 +71,12 @@ fn an_edge_whose_leader_is_not_certain_is_not_ready() {
 fn what_a_new_leader_gets_of_a_client_is_on_its_way_until_it_is_applied() {
     let (edge, mailboxes) = edge(1);
     visit(&edge, 1, &mut [open()].into());
-    edge.receive([Say::Applied { client: there(1), count: 1 }]);
+    edge.receive([ToEdge::Applied { client: there(1), count: 1 }]);
     edge.close_link();
     assert_eq!(mailboxes[0].unanswered(), 0);
     open_link(&edge, 7);
     assert_eq!(mailboxes[0].unanswered(), 1);
-    edge.receive([Say::Applied { client: there(1), count: 1 }]);
+    edge.receive([ToEdge::Applied { client: there(1), count: 1 }]);
     assert_eq!(mailboxes[0].unanswered(), 0);
 }
 
@@ -139,10 +139,10 @@ fn the_leader_learns_of_clients_that_go_unless_the_edge_stops() {
     for client in [1, 2] {
         visit(&edge, client, &mut [open()].into());
     }
-    asks(&edge);
-    assert!(edge.close(ClientId(3)) && asks(&edge).is_empty(), "the leader does not know it");
+    to_leader(&edge);
+    assert!(edge.close(ClientId(3)) && to_leader(&edge).is_empty(), "the leader does not know it");
     assert!(edge.close(ClientId(1)));
-    assert!(matches!(asks(&edge)[..], [Ask::Close { client }] if client == there(1)));
+    assert!(matches!(to_leader(&edge)[..], [ToLeader::Close { client }] if client == there(1)));
     edge.stop();
-    assert!(edge.close(ClientId(2)) && asks(&edge).is_empty());
+    assert!(edge.close(ClientId(2)) && to_leader(&edge).is_empty());
 }

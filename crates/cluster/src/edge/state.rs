@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashSet};
 use windlass_engine::{ClientId, Event, Refusal, Reply, Tag};
 use windlass_hub::broker::Visited;
 use windlass_hub::mailbox::{Mail, Mailbox};
-use windlass_link::{Ask, Bounds, Edge as EdgeNumber, Ledger};
+use windlass_link::{Bounds, Edge as EdgeNumber, Ledger, ToLeader};
 use windlass_session::{Item, Reason};
 
 /// The numbers from here on belong to the daemon's own questions, each of which is a client of its own.
@@ -43,7 +43,7 @@ pub(super) struct State {
     pub(super) clients: HashMap<ClientId, Member>,
     /// Mailboxes to ring for a commit, in order of commits.
     pub(super) waiting: VecDeque<(u64, Arc<Mailbox>)>,
-    pub(super) asks: Vec<Ask>,
+    pub(super) to_leader: Vec<ToLeader>,
     pub(super) under_way_bytes: usize,
     /// Clients with items that wait for the way to the leader.
     pub(super) blocked: Vec<ClientId>,
@@ -61,7 +61,7 @@ impl Default for State {
             ledger: Ledger::new(LEDGER),
             clients: HashMap::default(),
             waiting: VecDeque::new(),
-            asks: Vec::new(),
+            to_leader: Vec::new(),
             under_way_bytes: 0,
             blocked: Vec::new(),
             questions: HashMap::default(),
@@ -175,11 +175,11 @@ impl State {
                 if let Some(number) = self.at_leader(client) {
                     self.ledger.prove(number, &mut command);
                 }
-                self.ask_for(client, |client| Ask::Command { client, tag, command });
+                self.ask_for(client, |client| ToLeader::Command { client, tag, command });
             }
             Item::Forbidden(tag) => {
                 member.sent(size, &mut self.under_way_bytes);
-                self.ask_for(client, |client| Ask::Forbidden { client, tag });
+                self.ask_for(client, |client| ToLeader::Forbidden { client, tag });
             }
             // Nothing of the leader's is to come before it.
             Item::Bytes(bytes) if member.unanswered() == 0 => {
@@ -190,7 +190,7 @@ impl State {
             Item::Bytes(bytes) => {
                 member.kept.push_back(bytes);
                 member.count();
-                self.ask_for(client, |client| Ask::Words { client, count: 1 });
+                self.ask_for(client, |client| ToLeader::OwnBytes { client, count: 1 });
             }
             Item::Publish(to, bytes) => {
                 let to = to.iter().filter_map(|to| self.clients.get(to)).map(|to| Arc::clone(&to.mailbox));
@@ -201,20 +201,20 @@ impl State {
 
     /// Adds an item about a client, under the client's number at the leader. Without a way to the leader only the ledger
     /// learns of it: the next leader gets what the ledger has, and may know this daemon under another number.
-    pub(super) fn ask_for(&mut self, client: ClientId, ask: impl FnOnce(ClientId) -> Ask) {
+    pub(super) fn ask_for(&mut self, client: ClientId, item: impl FnOnce(ClientId) -> ToLeader) {
         let Some(number) = self.at_leader(client) else { return };
-        let ask = ask(number);
+        let item = item(number);
         // A question of the daemon's own is not asked again.
         if client.0 < OURSELVES {
-            self.ledger.asked(&ask);
+            self.ledger.sent(&item);
         }
         if self.link == LinkState::Open {
-            self.asks.push(ask);
+            self.to_leader.push(item);
         }
     }
 
     /// What the next leader must know of the clients. Those that the ledger had no room for are closed.
-    pub(super) fn claims(&mut self) -> Vec<Ask> {
+    pub(super) fn claims(&mut self) -> Vec<ToLeader> {
         let claims = self.ledger.claims();
         let known: HashSet<ClientId> = self.ledger.clients().map(|client| self.own(client)).collect();
         for (client, member) in &self.clients {
@@ -226,8 +226,8 @@ impl State {
     }
 
     /// A command that was asked before is on its way to another leader.
-    pub(super) fn note_sent_again(&mut self, ask: &Ask) {
-        let client = ask.client().map(|client| self.own(client)).filter(|_| ask.is_counted());
+    pub(super) fn note_sent_again(&mut self, item: &ToLeader) {
+        let client = item.client().map(|client| self.own(client)).filter(|_| item.is_counted());
         if let Some(member) = client.and_then(|client| self.clients.get_mut(&client)) {
             member.sent(0, &mut self.under_way_bytes);
         }
@@ -254,7 +254,7 @@ impl State {
     }
 
     pub(super) fn open(&mut self, client: ClientId) {
-        self.ask_for(client, |client| Ask::Open { client, room: ROOM_BYTES });
+        self.ask_for(client, |client| ToLeader::Open { client, room: ROOM_BYTES });
     }
 
     /// The leader's number of a client.

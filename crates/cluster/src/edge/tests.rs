@@ -45,7 +45,7 @@ pub(super) fn edge(clients: u64) -> (Edge, Vec<Arc<Mailbox>>) {
     });
     let mailboxes = mailboxes.collect();
     // That nothing is claimed.
-    assert!(matches!(asks(&edge)[..], [Ask::Claimed]));
+    assert!(matches!(to_leader(&edge)[..], [ToLeader::Claimed]));
     (edge, mailboxes)
 }
 
@@ -72,10 +72,10 @@ pub(super) fn open() -> Item {
     Item::Command(Tag(1), ClientCommand::Open(ClientInfo::default()).into())
 }
 
-pub(super) fn asks(edge: &Edge) -> Vec<Ask> {
-    let mut asks = Vec::new();
-    edge.take_asks(&mut asks);
-    asks
+pub(super) fn to_leader(edge: &Edge) -> Vec<ToLeader> {
+    let mut to_leader = Vec::new();
+    edge.take_outgoing(&mut to_leader);
+    to_leader
 }
 
 fn is_notified(edge: &Edge) -> bool {
@@ -88,8 +88,8 @@ pub(super) fn mail(edge: &Edge, mailbox: &Mailbox) -> usize {
     mail.len()
 }
 
-pub(super) fn done(client: u64, gate: u64) -> Say {
-    Say::Event { client: there(client), gate, event: Event::Reply(Tag(1), Reply::Done) }
+pub(super) fn done(client: u64, gate: u64) -> ToEdge {
+    ToEdge::Event { client: there(client), gate, event: Event::Reply(Tag(1), Reply::Done) }
 }
 
 #[test]
@@ -98,17 +98,17 @@ fn the_items_of_a_client_on_their_way_are_bounded() {
     let mut items: VecDeque<Item> = (0..ITEMS_MAX + 2).map(|_| open()).collect();
     assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
     assert_eq!((items.len(), mailboxes[0].unanswered()), (2, ITEMS_MAX));
-    assert_eq!(asks(&edge).len(), ITEMS_MAX + 1, "and the client");
+    assert_eq!(to_leader(&edge).len(), ITEMS_MAX + 1, "and the client");
     let _ = mailboxes[0].bell().look();
-    edge.receive([Say::Applied { client: there(1), count: 1 }]);
+    edge.receive([ToEdge::Applied { client: there(1), count: 1 }]);
     assert!(mailboxes[0].bell().look(), "it may go on");
     assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
     assert_eq!(items.len(), 1);
-    edge.receive([Say::Applied { client: there(1), count: u32::MAX }]);
+    edge.receive([ToEdge::Applied { client: there(1), count: u32::MAX }]);
     assert!(mailboxes[0].bell().look());
     assert_eq!(mailboxes[0].unanswered(), 0);
     assert_eq!(visit(&edge, 1, &mut items), Visited::All);
-    edge.receive([Say::Applied { client: there(1), count: 1 }]);
+    edge.receive([ToEdge::Applied { client: there(1), count: 1 }]);
     assert!(!mailboxes[0].bell().look(), "it has nothing that waits");
 }
 
@@ -123,20 +123,20 @@ fn the_bytes_on_their_way_are_bounded_by_client_and_for_all() {
     assert_eq!(edge.lock().under_way_bytes, UNDER_WAY_MAX);
     let rung = || mailboxes.iter().map(|mailbox| u8::from(mailbox.bell().look())).collect::<Vec<_>>();
     rung();
-    edge.receive([Say::Applied { client: there(5), count: 1 }]);
+    edge.receive([ToEdge::Applied { client: there(5), count: 1 }]);
     assert_eq!(rung(), [0; 6], "the way is still full");
-    edge.receive([Say::Applied { client: there(1), count: 1 }]);
+    edge.receive([ToEdge::Applied { client: there(1), count: 1 }]);
     assert_eq!(rung(), [1; 6], "all clients were blocked");
     assert_eq!(visit(&edge, 5, &mut all[4]), Visited::UntilRung);
     assert_eq!(all[4].len(), 4);
     // Below the limit of all, each client has its own.
-    edge.receive([Say::Applied { client: there(2), count: 4 }]);
+    edge.receive([ToEdge::Applied { client: there(2), count: 4 }]);
     rung();
     assert_eq!(visit(&edge, 5, &mut all[4]), Visited::UntilRung);
     assert_eq!(all[4].len(), 1);
-    edge.receive([Say::Applied { client: there(2), count: 4 }, Say::Applied { client: there(1), count: 3 }]);
+    edge.receive([ToEdge::Applied { client: there(2), count: 4 }, ToEdge::Applied { client: there(1), count: 3 }]);
     rung();
-    edge.receive([Say::Applied { client: there(5), count: 1 }]);
+    edge.receive([ToEdge::Applied { client: there(5), count: 1 }]);
     assert_eq!(rung(), [0, 0, 0, 0, 1, 0]);
     while !edge.close(ClientId(3)) {}
     assert_eq!(edge.lock().under_way_bytes, 7 * PART, "nothing more comes for a client that has gone");
@@ -150,13 +150,13 @@ fn bytes_for_a_peer_stand_behind_the_answers_before_them() {
     assert_eq!(mail(&edge, &mailboxes[0]), 1, "nothing is before them");
     visit(&edge, 1, &mut [open(), words(), words()].into());
     assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (0, 3));
-    edge.receive([Say::Applied { client: there(1), count: 1 }, done(1, 0)]);
+    edge.receive([ToEdge::Applied { client: there(1), count: 1 }, done(1, 0)]);
     assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (1, 2));
     visit(&edge, 1, &mut [words()].into());
     assert_eq!(mail(&edge, &mailboxes[0]), 0, "others are before them");
-    edge.receive([Say::Words { client: there(1), count: 2 }]);
+    edge.receive([ToEdge::OwnBytes { client: there(1), count: 2 }]);
     assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (2, 1));
-    edge.receive([Say::Words { client: there(1), count: 9 }]);
+    edge.receive([ToEdge::OwnBytes { client: there(1), count: 9 }]);
     assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (1, 0));
 }
 
@@ -169,10 +169,10 @@ fn mail_waits_for_its_commit() {
     edge.receive([done(1, 6), done(1, 7)]);
     assert_eq!(mail(&edge, &mailboxes[0]), 0);
     let _ = mailboxes[0].bell().look();
-    edge.receive([Say::Durable { commit: 6 }]);
+    edge.receive([ToEdge::Durable { commit: 6 }]);
     assert!(mailboxes[0].bell().look());
     assert_eq!((mail(&edge, &mailboxes[0]), edge.lock().waiting.len()), (1, 1));
-    edge.receive([Say::Failed(true)]);
+    edge.receive([ToEdge::Failed(true)]);
     assert!(mailboxes[0].bell().look(), "its outcome is unknown");
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
 }
@@ -186,12 +186,12 @@ fn the_link_is_notified_once_when_there_is_something_to_send() {
     assert!(is_notified(&edge));
     visit(&edge, 1, &mut [open()].into());
     assert!(!is_notified(&edge), "it has not taken all");
-    assert_eq!(asks(&edge).len(), 3);
+    assert_eq!(to_leader(&edge).len(), 3);
     let (mut items, mut visited) = ([open()].into(), Visited::Part);
     let batch = Batch { client: ClientId(1), items: &mut items, room: 1, visited: &mut visited };
     assert!(edge.visit_apart(&clock::read(), batch));
     assert!(is_notified(&edge));
-    assert_eq!((asks(&edge).len(), visited), (1, Visited::All));
+    assert_eq!((to_leader(&edge).len(), visited), (1, Visited::All));
 }
 
 /// The leader learns of the room that a session makes.
@@ -199,24 +199,24 @@ fn the_link_is_notified_once_when_there_is_something_to_send() {
 fn room_is_reported_to_the_leader_in_steps() {
     let (edge, mailboxes) = edge(1);
     visit(&edge, 1, &mut [open()].into());
-    asks(&edge);
+    to_leader(&edge);
     let taken = Taken { body: Bytes::from(vec![7; 1000]), ..windlass_hub::testing::taken() };
     let event = Event::Reply(Tag(1), Reply::Taken(Box::new(taken)));
     let bytes = event.bytes();
-    let one = Say::Event { client: there(1), gate: 0, event };
+    let one = ToEdge::Event { client: there(1), gate: 0, event };
     let many = ROOM_STEP.div_ceil(bytes);
     edge.receive((1..many).map(|_| one.clone()));
     assert_eq!(mail(&edge, &mailboxes[0]), many - 1);
-    assert!(asks(&edge).is_empty());
+    assert!(to_leader(&edge).is_empty());
     edge.receive([one.clone()]);
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
-    let told = asks(&edge);
+    let told = to_leader(&edge);
     assert!(
-        matches!(told[..], [Ask::Room { client, bytes: room }] if client == there(1) && room == (many * bytes) as u64)
+        matches!(told[..], [ToLeader::Room { client, bytes: room }] if client == there(1) && room == (many * bytes) as u64)
     );
     edge.receive([one]);
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
-    assert!(asks(&edge).is_empty());
+    assert!(to_leader(&edge).is_empty());
 }
 
 /// They have a bound in all, and no mailbox one of its own: its client has asked for each.
@@ -231,15 +231,15 @@ fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
     let taken = Taken { body: Bytes::from(vec![7; LARGE_BYTES]), ..windlass_hub::testing::taken() };
     let event = Event::Reply(Tag(1), Reply::Taken(Box::new(taken)));
     let room = edge.budget.room();
-    edge.receive((0..3).map(|_| Say::Event { client: there(1), gate: 0, event: event.clone() }));
+    edge.receive((0..3).map(|_| ToEdge::Event { client: there(1), gate: 0, event: event.clone() }));
     assert_eq!(room - edge.budget.room(), 3 * LARGE_BYTES as u64);
     assert!(!mailbox.overflowed());
-    asks(&edge);
+    to_leader(&edge);
     edge.sent_jobs(ClientId(1), 2);
-    assert!(matches!(asks(&edge)[..], [Ask::Sent { client, jobs: 2 }] if client == there(1)));
+    assert!(matches!(to_leader(&edge)[..], [ToLeader::Sent { client, jobs: 2 }] if client == there(1)));
     for (unsent, closed) in [(0, false), (LARGE_BYTES, true)] {
         mailbox.set_unsent(unsent, 0);
-        edge.receive([Say::Starved]);
+        edge.receive([ToEdge::Starved]);
         assert_eq!(mailbox.close_reason().is_some(), closed, "{unsent} bytes of jobs do not move");
     }
 }
@@ -254,17 +254,17 @@ fn the_daemons_own_questions_are_clients_of_their_own() {
             let asks_it = scope.spawn(|| edge.ask(question().into()));
             let mut asked = Vec::new();
             while asked.len() < 4 {
-                edge.take_asks(&mut asked);
+                edge.take_outgoing(&mut asked);
                 thread::yield_now();
             }
             assert!(matches!(
                 asked[..],
-                [Ask::Open { .. }, Ask::Command { .. }, Ask::Command { .. }, Ask::Close { .. }]
+                [ToLeader::Open { .. }, ToLeader::Command { .. }, ToLeader::Command { .. }, ToLeader::Close { .. }]
             ));
             let client = asked[0].client().unwrap();
             assert!(client.0 & (OURSELVES * 2 - 1) > OURSELVES);
             clients.insert(client);
-            edge.receive([Say::Event { client, gate: 0, event: Event::Reply(ASKED, reply.clone()) }]);
+            edge.receive([ToEdge::Event { client, gate: 0, event: Event::Reply(ASKED, reply.clone()) }]);
             asks_it.join().unwrap()
         });
         if let Reply::Refused(why) = reply {
@@ -283,9 +283,9 @@ fn the_daemons_own_questions_are_clients_of_their_own() {
 fn an_edge_serves_while_it_has_a_way_and_the_store_responds() {
     let (edge, _) = edge(0);
     assert_eq!(edge.health(), Health::Serving);
-    edge.receive([Say::Failed(true)]);
+    edge.receive([ToEdge::Failed(true)]);
     assert_eq!(edge.health(), Health::StoreFailed);
-    edge.receive([Say::Failed(false)]);
+    edge.receive([ToEdge::Failed(false)]);
     assert_eq!(edge.health(), Health::Serving);
     edge.close_link();
     assert_eq!(edge.health(), Health::StoreFailed);
@@ -300,7 +300,7 @@ fn clients_without_an_answer_stay_blocked_until_there_is_a_way_again() {
         let mut items: VecDeque<Item> = (0..=ITEMS_MAX).map(|_| open()).collect();
         assert_eq!(visit(&edge, client, &mut items), Visited::UntilRung);
     }
-    edge.receive([Say::Applied { client: there(1), count: 1 }]);
+    edge.receive([ToEdge::Applied { client: there(1), count: 1 }]);
     assert_eq!(edge.lock().blocked, [ClientId(2)]);
     edge.close_link();
     let _ = mailboxes[1].bell().look();

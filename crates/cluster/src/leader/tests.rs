@@ -30,20 +30,20 @@ impl Led {
         let rung = Arc::new(Notify::new());
         let edge = EdgeClients::new(Arc::clone(&hub), number(), 1 << 20, Arc::clone(&rung));
         let mut led = Self { hub, rung, edge };
-        led.edge.receive(Ask::Open { client: client(), room }).unwrap();
+        led.edge.receive(ToLeader::Open { client: client(), room }).unwrap();
         led
     }
 
     fn receive(&mut self, command: impl Into<Command>) {
-        self.edge.receive(Ask::Command { client: client(), tag: Tag(1), command: command.into() }).unwrap();
+        self.edge.receive(ToLeader::Command { client: client(), tag: Tag(1), command: command.into() }).unwrap();
     }
 
     /// Its items of a turn, without the time.
-    fn turn(&mut self) -> Vec<Say> {
-        let mut says = Vec::new();
-        self.edge.turn(&mut says);
-        says.retain(|say| !matches!(say, Say::Clock(_)));
-        says
+    fn turn(&mut self) -> Vec<ToEdge> {
+        let mut to_edge = Vec::new();
+        self.edge.turn(&mut to_edge);
+        to_edge.retain(|item| !matches!(item, ToEdge::Clock(_)));
+        to_edge
     }
 
     fn is_notified(&self) -> bool {
@@ -99,7 +99,7 @@ fn a_client_that_waits_for_the_disk_goes_on_when_it_has_room_too() {
     while led.hub.cut().map(|cut| led.hub.committed(cut.commit).iter().for_each(|it| it.ring())).is_some() {}
     led.edge.collect(&mut Vec::new());
     assert!(led.edge.ready.is_empty(), "it has no room");
-    led.edge.receive(Ask::Room { client: client(), bytes: ROOM }).unwrap();
+    led.edge.receive(ToLeader::Room { client: client(), bytes: ROOM }).unwrap();
     assert_eq!(led.edge.ready.len(), 1);
     led.turn();
     assert_eq!(jobs(&led), 2);
@@ -110,7 +110,7 @@ fn commands_without_answers_are_done_turn_after_turn() {
     let mut led = Led::new(ROOM);
     led.receive(open());
     for jobs in 1..=3 {
-        led.edge.receive(Ask::Command { client: client(), tag: Tag::NONE, command: push().into() }).unwrap();
+        led.edge.receive(ToLeader::Command { client: client(), tag: Tag::NONE, command: push().into() }).unwrap();
         led.turn();
         assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), jobs);
     }
@@ -121,13 +121,15 @@ fn a_turn_says_how_much_of_a_clients_commands_is_done_and_whether_there_is_more(
     let (mut led, body_bytes) = (Led::new(ROOM), ROOM_BYTES / 2);
     led.receive(open());
     led.receive(push_bytes(body_bytes));
-    let mut says = Vec::new();
-    assert!(!led.edge.turn(&mut says), "all is done");
+    let mut to_edge = Vec::new();
+    assert!(!led.edge.turn(&mut to_edge), "all is done");
     (0..5).for_each(|_| led.receive(Query::Job(JobRef::Id(JobId(1)))));
     let mut turn = || {
-        says.clear();
-        let more = led.edge.turn(&mut says);
-        let done = says.iter().filter_map(|say| if let Say::Applied { count, .. } = say { Some(*count) } else { None });
+        to_edge.clear();
+        let more = led.edge.turn(&mut to_edge);
+        let done = to_edge
+            .iter()
+            .filter_map(|item| if let ToEdge::Applied { count, .. } = item { Some(*count) } else { None });
         (more, done.sum::<u32>())
     };
     assert_eq!([turn(), turn(), turn()], [(true, 2), (true, 2), (false, 1)]);
@@ -137,18 +139,18 @@ fn a_turn_says_how_much_of_a_clients_commands_is_done_and_whether_there_is_more(
 fn an_edge_learns_the_time_with_all_that_it_takes_at_once_and_from_time_to_time() {
     let beat_ms = u64::try_from(BEAT.as_millis()).unwrap();
     let (mut clocks, mut led) = (clock::Clocks::new(), None::<Led>);
-    let mut turn = |after_ms: u64, asks: bool| {
+    let mut turn = |after_ms: u64, to_leader: bool| {
         let machine =
             simulated::Machine { boot: 1, since_boot_ms: 1_000_000 + after_ms, wall_ms: 9_000_000 + after_ms };
         simulated::on(machine, &mut clocks, || {
             let led = led.get_or_insert_with(|| Led::new(ROOM));
-            if asks {
+            if to_leader {
                 led.receive(open());
             }
-            let mut says = Vec::new();
-            led.edge.turn(&mut says);
-            let times = says.iter().filter(|say| matches!(say, Say::Clock(_))).count();
-            (times, matches!(says.last(), Some(Say::Clock(_))))
+            let mut to_edge = Vec::new();
+            led.edge.turn(&mut to_edge);
+            let times = to_edge.iter().filter(|item| matches!(item, ToEdge::Clock(_))).count();
+            (times, matches!(to_edge.last(), Some(ToEdge::Clock(_))))
         })
     };
     assert_eq!(turn(0, false), (0, false));
@@ -163,10 +165,10 @@ fn commands_are_counted_and_places_of_bytes_are_not() {
     let mut led = Led::new(ROOM);
     led.receive(open());
     led.receive(open());
-    led.edge.receive(Ask::Forbidden { client: client(), tag: Tag(2) }).unwrap();
-    assert!(matches!(led.turn()[0], Say::Applied { count: 3, .. }));
-    led.edge.receive(Ask::Words { client: client(), count: 2 }).unwrap();
-    assert!(matches!(led.turn()[..], [Say::Words { count: 1, .. }, Say::Words { count: 1, .. }]));
+    led.edge.receive(ToLeader::Forbidden { client: client(), tag: Tag(2) }).unwrap();
+    assert!(matches!(led.turn()[0], ToEdge::Applied { count: 3, .. }));
+    led.edge.receive(ToLeader::OwnBytes { client: client(), count: 2 }).unwrap();
+    assert!(matches!(led.turn()[..], [ToEdge::OwnBytes { count: 1, .. }, ToEdge::OwnBytes { count: 1, .. }]));
     assert!(led.turn().is_empty());
 }
 
@@ -178,9 +180,9 @@ fn a_client_without_room_waits_for_it() {
     assert!(led.turn().is_empty());
     assert!(led.edge.ready.is_empty(), "no turn can do anything");
     assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), 0);
-    led.edge.receive(Ask::Room { client: client(), bytes: 1 << 20 }).unwrap();
+    led.edge.receive(ToLeader::Room { client: client(), bytes: 1 << 20 }).unwrap();
     assert_eq!(led.edge.ready.len(), 1);
-    led.edge.receive(Ask::Room { client: client(), bytes: 1 }).unwrap();
+    led.edge.receive(ToLeader::Room { client: client(), bytes: 1 }).unwrap();
     assert_eq!(led.edge.ready.len(), 1, "each client once");
     led.turn();
     assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), 1);
@@ -192,8 +194,8 @@ fn an_edge_learns_of_each_commit_once_and_its_link_is_rung_for_those_it_waits_fo
     let mut led = Led::new(ROOM);
     led.receive(open());
     led.receive(push());
-    let gates = |says: Vec<Say>| {
-        says.into_iter().filter_map(|say| if let Say::Event { gate, .. } = say { Some(gate) } else { None })
+    let gates = |to_edge: Vec<ToEdge>| {
+        to_edge.into_iter().filter_map(|item| if let ToEdge::Event { gate, .. } = item { Some(gate) } else { None })
     };
     let gate = gates(led.turn()).max().unwrap();
     assert!(gate > led.hub.durable());
@@ -202,14 +204,14 @@ fn an_edge_learns_of_each_commit_once_and_its_link_is_rung_for_those_it_waits_fo
     while led.is_notified() {}
     assert_eq!(led.commit(), 1, "registered once");
     assert!(led.is_notified());
-    assert!(matches!(led.turn()[..], [Say::Durable { commit }] if commit == gate));
+    assert!(matches!(led.turn()[..], [ToEdge::Durable { commit }] if commit == gate));
     assert!(led.turn().is_empty());
     assert!(!led.is_notified(), "it waits for nothing more");
     led.hub.set_failed(true);
-    assert!(matches!(led.turn()[..], [Say::Failed(true)]));
+    assert!(matches!(led.turn()[..], [ToEdge::Failed(true)]));
     assert!(led.turn().is_empty());
     led.hub.set_failed(false);
-    assert!(matches!(led.turn()[..], [Say::Failed(false)]));
+    assert!(matches!(led.turn()[..], [ToEdge::Failed(false)]));
 }
 
 #[test]
@@ -217,11 +219,11 @@ fn a_client_that_closes_has_its_commands_done_first() {
     let mut led = Led::new(0);
     led.receive(open());
     led.receive(push());
-    led.edge.receive(Ask::Close { client: client() }).unwrap();
-    led.edge.receive(Ask::Close { client: client() }).unwrap();
-    let says = led.turn();
-    assert!(matches!(says[0], Say::Applied { count: 2, .. }));
-    assert_eq!(says.iter().filter(|say| matches!(say, Say::Closed { .. })).count(), 1);
+    led.edge.receive(ToLeader::Close { client: client() }).unwrap();
+    led.edge.receive(ToLeader::Close { client: client() }).unwrap();
+    let to_edge = led.turn();
+    assert!(matches!(to_edge[0], ToEdge::Applied { count: 2, .. }));
+    assert_eq!(to_edge.iter().filter(|item| matches!(item, ToEdge::Closed { .. })).count(), 1);
     assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), 1);
     assert!(led.hub.mailboxes().is_empty());
 }
@@ -230,7 +232,7 @@ fn a_client_that_closes_has_its_commands_done_first() {
 #[test]
 fn large_jobs_count_until_the_peers_of_an_edge_have_taken_them() {
     const LARGE_BYTES: usize = 100_000;
-    for (version, counted) in [(VERSION, LARGE_BYTES), (Ask::SENT_SINCE - 1, 0)] {
+    for (version, counted) in [(VERSION, LARGE_BYTES), (ToLeader::SENT_SINCE - 1, 0)] {
         let mut led = Led::new(ROOM);
         led.edge.version = version;
         let before = led.hub.budget.room();
@@ -243,9 +245,9 @@ fn large_jobs_count_until_the_peers_of_an_edge_have_taken_them() {
         led.turn();
         let expected = |jobs: usize| (jobs * counted) as u64;
         assert_eq!(counts(&led), expected(3), "version {version}");
-        led.edge.receive(Ask::Sent { client: client(), jobs: 1 }).unwrap();
+        led.edge.receive(ToLeader::Sent { client: client(), jobs: 1 }).unwrap();
         assert_eq!(counts(&led), expected(2));
-        led.edge.receive(Ask::Close { client: client() }).unwrap();
+        led.edge.receive(ToLeader::Close { client: client() }).unwrap();
         led.turn();
         assert_eq!(counts(&led), 0);
     }
@@ -260,12 +262,12 @@ fn an_edge_learns_that_workers_wait_for_room_once_a_beat() {
     led.hub.budget.limit(100_000);
     led.receive(take(Wait::Forever));
     led.receive(take(Wait::Forever));
-    let told = |led: &mut Led| led.turn().iter().filter(|say| matches!(say, Say::Starved)).count();
+    let told = |led: &mut Led| led.turn().iter().filter(|item| matches!(item, ToEdge::Starved)).count();
     assert_eq!(told(&mut led), 0, "the first job may exceed the room");
     led.hub.tick();
     assert_eq!([told(&mut led), told(&mut led)], [1, 0]);
     led.edge.starved_ms = 0;
-    led.edge.version = Say::STARVED_SINCE - 1;
+    led.edge.version = ToEdge::STARVED_SINCE - 1;
     assert_eq!(told(&mut led), 0, "its version has no word for it");
 }
 
@@ -298,14 +300,14 @@ fn what_clients_had_by_a_link_that_was_cut_is_theirs_by_the_next_one() {
     let protocol = Protocol::GEARMAN;
     let held = Held { token: lease.token, until: Timestamp::NEVER, protocol, queue, name: name(), key: name() };
     let claims = [
-        Ask::Open { client, room: ROOM },
-        Ask::Command { client, tag: Tag::NONE, command: open().into() },
-        Ask::Claim { client, claim: Claim::Holds { job: JobId(1), held } },
+        ToLeader::Open { client, room: ROOM },
+        ToLeader::Command { client, tag: Tag::NONE, command: open().into() },
+        ToLeader::Claim { client, claim: Claim::Holds { job: JobId(1), held } },
     ];
-    claims.into_iter().for_each(|ask| edge.receive(ask).unwrap());
+    claims.into_iter().for_each(|item| edge.receive(item).unwrap());
     edge.turn(&mut Vec::new());
     assert_eq!((holder(&hub).holder, edge.keeps()), (Holder::Connection(client), true));
-    edge.receive(Ask::Claimed).unwrap();
+    edge.receive(ToLeader::Claimed).unwrap();
     edge.turn(&mut Vec::new());
     assert_eq!((holder(&hub).holder, edge.keeps()), (Holder::Connection(client), false));
     assert_eq!(hub.mailboxes().len(), 1, "the client under its old number has ended");
@@ -315,7 +317,7 @@ fn what_clients_had_by_a_link_that_was_cut_is_theirs_by_the_next_one() {
 fn an_edge_may_not_act_for_clients_of_another_edge() {
     let mut led = Led::new(ROOM);
     let others = ClientId(EdgeNumber::new(8).unwrap().first_client().0 | 1);
-    for ask in [Ask::Open { client: others, room: 1 }, Ask::Close { client: others }, Ask::Bye] {
-        assert!(led.edge.receive(ask).is_err());
+    for item in [ToLeader::Open { client: others, room: 1 }, ToLeader::Close { client: others }, ToLeader::Bye] {
+        assert!(led.edge.receive(item).is_err());
     }
 }

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use windlass_engine::Reading;
-use windlass_link::{Ask, Hello, Linked, OLDEST, Say, VERSION, Welcome};
+use windlass_link::{Hello, Linked, OLDEST, ToEdge, ToLeader, VERSION, Welcome};
 use windlass_store::Holder;
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, set_up};
@@ -41,7 +41,7 @@ pub async fn follow<T>(
     view.follows(leader);
     let Err(why) = exchange(&mut wire, edge, (view, relay), &mut ends).await;
     if matches!(why, LinkError::Ours) {
-        wire.close(&Ask::Bye).await;
+        wire.close(&ToLeader::Bye).await;
     }
     Ok(why)
 }
@@ -58,7 +58,11 @@ fn compare_clocks(leader: &Reading) {
 }
 
 /// Connects to the leader, and greets it.
-async fn open(edge: &Edge, leader: &Holder, terms: &Terms) -> Result<(Wire<Say, Ask>, Box<Welcome>), LinkError> {
+async fn open(
+    edge: &Edge,
+    leader: &Holder,
+    terms: &Terms,
+) -> Result<(Wire<ToEdge, ToLeader>, Box<Welcome>), LinkError> {
     let address = leader.link.as_str();
     let hello = Hello {
         cluster: terms.cluster.clone(),
@@ -73,20 +77,20 @@ async fn open(edge: &Edge, leader: &Holder, terms: &Terms) -> Result<(Wire<Say, 
             Some(tls) => tls.connect(socket, address).await?,
             None => Box::new(socket) as Box<dyn Socket>,
         };
-        let mut wire = Wire::<Say, Ask>::new(socket);
+        let mut wire = Wire::<ToEdge, ToLeader>::new(socket);
         // A leader that has not recorded its version is older than this program.
         wire.encoder.speak(leader.speaks.map_or(OLDEST, |speaks| speaks.min(VERSION)));
-        wire.push(&Ask::Hello(Box::new(hello)))?;
+        wire.push(&ToLeader::Hello(Box::new(hello)))?;
         loop {
             match wire.next()? {
-                Some(Say::Welcome(welcome)) => return Ok((wire, welcome)),
-                Some(Say::Refused(why)) => return Err(LinkError::Refused(why)),
+                Some(ToEdge::Welcome(welcome)) => return Ok((wire, welcome)),
+                Some(ToEdge::Refused(why)) => return Err(LinkError::Refused(why)),
                 Some(_) => return Err(LinkError::Malformed("it does not begin with a greeting".to_owned())),
                 None => wire.step(std::future::pending()).await?,
             };
         }
     };
-    let (wire, welcome): (Wire<Say, Ask>, Box<Welcome>) =
+    let (wire, welcome): (Wire<ToEdge, ToLeader>, Box<Welcome>) =
         timeout(OPEN_MAX, open).await.map_err(|_| LinkError::Slow)??;
     let (epoch, number, version) = (welcome.epoch, welcome.edge.number(), wire.encoder.version());
     tracing::info!(leader = address, epoch, number, version, "linked to the leader");
@@ -94,47 +98,49 @@ async fn open(edge: &Edge, leader: &Holder, terms: &Terms) -> Result<(Wire<Say, 
 }
 
 async fn exchange<T>(
-    wire: &mut Wire<Say, Ask>,
+    wire: &mut Wire<ToEdge, ToLeader>,
     edge: &Edge,
     (view, relay): (&View, &Relay),
     ends: &mut watch::Receiver<T>,
 ) -> Result<Infallible, LinkError> {
-    let (mut asks, mut says, mut heard_at, mut is_over) = (Vec::new(), Vec::new(), Instant::now(), false);
+    let (mut to_leader, mut to_edge, mut received_at, mut is_over) = (Vec::new(), Vec::new(), Instant::now(), false);
     let rung = Arc::new(Notify::new());
     let published = relay.open(Route::Leader, Arc::clone(&rung));
     loop {
-        while let Some(say) = wire.next()? {
-            if matches!(say, Say::Bye) {
+        while let Some(item) = wire.next()? {
+            if matches!(item, ToEdge::Bye) {
                 return Err(LinkError::Over);
             }
-            if matches!(say, Say::Beat) {
+            if matches!(item, ToEdge::Beat) {
                 edge.note_doubt();
                 continue;
             }
-            if let Say::Edges(edges) = say {
+            if let ToEdge::Edges(edges) = item {
                 let edge = |it: Linked| view::Edge { link: it.link.into(), since: it.since };
                 view.leader_has(edges.into_iter().map(edge));
                 continue;
             }
-            if let Say::Published { protocol, message } = say {
+            if let ToEdge::Published { protocol, message } = item {
                 let (clients, bytes) = relay.receive(protocol, &message);
                 edge.publish_to(&clients, bytes);
                 continue;
             }
             // The last item of what belongs together.
-            let ends = matches!(say, Say::Clock(_));
-            says.push(say);
+            let ends = matches!(item, ToEdge::Clock(_));
+            to_edge.push(item);
             if ends {
-                edge.receive(says.drain(..));
+                edge.receive(to_edge.drain(..));
             }
         }
-        edge.take_asks(&mut asks);
+        edge.take_outgoing(&mut to_leader);
         let leader = wire.encoder.version();
-        for item in asks.drain(..).filter(|it| leader >= Ask::SENT_SINCE || !matches!(it, Ask::Sent { .. })) {
+        for item in
+            to_leader.drain(..).filter(|it| leader >= ToLeader::SENT_SINCE || !matches!(it, ToLeader::Sent { .. }))
+        {
             wire.push(&item)?;
         }
         for (protocol, message) in published.take() {
-            wire.push(&Ask::Publish { protocol, message })?;
+            wire.push(&ToLeader::Publish { protocol, message })?;
         }
         let rung = async {
             tokio::select! {
@@ -145,8 +151,8 @@ async fn exchange<T>(
             }
         };
         if wire.step(rung).await? {
-            heard_at = Instant::now();
-        } else if heard_at.elapsed() > SILENCE_MAX {
+            received_at = Instant::now();
+        } else if received_at.elapsed() > SILENCE_MAX {
             return Err(LinkError::Silent);
         }
         if is_over || ends.has_changed().unwrap_or(true) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
-use windlass_link::{Ask, Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, Linked, OLDEST, Rejection, Say, Welcome};
+use windlass_link::{Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, Linked, OLDEST, Rejection, ToEdge, ToLeader, Welcome};
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire};
 use crate::leader::EdgeClients;
@@ -121,7 +121,7 @@ pub fn welcome(
 
 /// The link of an edge that has greeted.
 pub struct Opened {
-    wire: Wire<Ask, Say>,
+    wire: Wire<ToLeader, ToEdge>,
     hello: Hello,
 }
 
@@ -137,10 +137,10 @@ pub async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, Link
             Some(tls) => tls.accept(socket).await?,
             None => Box::new(socket) as Box<dyn Socket>,
         };
-        let mut wire = Wire::<Ask, Say>::new(socket);
+        let mut wire = Wire::<ToLeader, ToEdge>::new(socket);
         let hello = loop {
             match wire.next()? {
-                Some(Ask::Hello(hello)) => break hello,
+                Some(ToLeader::Hello(hello)) => break hello,
                 Some(_) => return Err(LinkError::Malformed("it does not begin with a greeting".to_owned())),
                 None => wire.step(std::future::pending()).await?,
             };
@@ -151,7 +151,7 @@ pub async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, Link
     // Both sides speak the version of the edge's greeting.
     wire.encoder.speak(wire.decoder.version().unwrap_or(OLDEST));
     if hello.cluster != terms.cluster {
-        wire.push(&Say::Refused(Rejection::Cluster(terms.cluster.clone())))?;
+        wire.push(&ToEdge::Refused(Rejection::Cluster(terms.cluster.clone())))?;
         wire.step(sleep(BEAT)).await?;
         return Err(LinkError::Stranger(hello.cluster));
     }
@@ -177,7 +177,7 @@ pub async fn serve<T>(opened: Opened, leading: &Leading, mut ends: watch::Receiv
     if !welcome.same_settings {
         tracing::error!(edge = name, "the edge's limits, queues or schedules differ from this daemon's, which count");
     }
-    wire.push(&Say::Welcome(Box::new(welcome)))?;
+    wire.push(&ToEdge::Welcome(Box::new(welcome)))?;
     let known = Known::new(view, number, name);
     let rung = Arc::new(Notify::new());
     let clients = EdgeClients::new(Arc::clone(hub), number, terms.outbound_bytes_max, Arc::clone(&rung));
@@ -210,33 +210,33 @@ async fn keep<T>(kept: &Kept, number: EdgeNumber, mut ends: watch::Receiver<T>) 
 }
 
 async fn go_on<T>(
-    wire: &mut Wire<Ask, Say>,
+    wire: &mut Wire<ToLeader, ToEdge>,
     Leading { hub, relay, kept, view, .. }: &Leading,
     (number, published, rung): (EdgeNumber, &OpenRoute<'_>, &Notify),
     ends: &mut watch::Receiver<T>,
 ) -> Result<(), LinkError> {
-    let (mut says, mut has_unread, mut beat_at, mut is_over) = (Vec::new(), false, Instant::now(), false);
+    let (mut to_edge, mut has_unread, mut beat_at, mut is_over) = (Vec::new(), false, Instant::now(), false);
     let mut edges_sent = None;
     loop {
         let changes = Some(view.changes());
-        if edges_sent != changes && wire.encoder.version() >= Say::EDGES_SINCE {
+        if edges_sent != changes && wire.encoder.version() >= ToEdge::EDGES_SINCE {
             let linked = |it: Edge| Linked { link: it.link.into(), since: it.since };
-            wire.push(&Say::Edges(view.edges().into_iter().map(linked).collect()))?;
+            wire.push(&ToEdge::Edges(view.edges().into_iter().map(linked).collect()))?;
             edges_sent = changes;
         }
-        let more = hub.may_act() && kept.on(number, |it| it.turn(&mut says)).ok_or(LinkError::Replaced)?;
+        let more = hub.may_act() && kept.on(number, |it| it.turn(&mut to_edge)).ok_or(LinkError::Replaced)?;
         // Items that were decided while the lease held may leave only while it holds.
         let may_act = hub.may_act();
         if may_act {
-            for item in says.drain(..) {
+            for item in to_edge.drain(..) {
                 wire.push(&item)?;
             }
         } else if beat_at <= Instant::now() {
             beat_at = Instant::now() + BEAT;
-            wire.push(&Say::Beat)?;
+            wire.push(&ToEdge::Beat)?;
         }
         for (protocol, message) in published.take() {
-            wire.push(&Say::Published { protocol, message })?;
+            wire.push(&ToEdge::Published { protocol, message })?;
         }
         if wire.unsent() > UNSENT_MAX {
             return Err(LinkError::DoesNotRead);
@@ -252,20 +252,20 @@ async fn go_on<T>(
         };
         wire.step(rung).await?;
         if is_over || ends.has_changed().unwrap_or(true) {
-            wire.close(&Say::Bye).await;
+            wire.close(&ToEdge::Bye).await;
             return Err(LinkError::Ours);
         }
         has_unread = true;
         for _ in 0..ITEMS_MAX {
             match wire.next()? {
-                Some(Ask::Bye) => return Ok(()),
-                Some(Ask::Publish { protocol, message }) => {
+                Some(ToLeader::Bye) => return Ok(()),
+                Some(ToLeader::Publish { protocol, message }) => {
                     relay.send(Some(Route::to(number)), protocol, &message);
                     let (clients, bytes) = relay.receive(protocol, &message);
                     hub.publish(&clients, bytes);
                 }
-                Some(ask) => {
-                    let heard = kept.on(number, |it| it.receive(ask)).ok_or(LinkError::Replaced)?;
+                Some(item) => {
+                    let heard = kept.on(number, |it| it.receive(item)).ok_or(LinkError::Replaced)?;
                     heard.map_err(|why| LinkError::Malformed(why.to_owned()))?;
                 }
                 None => {

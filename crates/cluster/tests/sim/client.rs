@@ -247,7 +247,7 @@ impl Client {
             Notice::WorkAvailable => self.ask(self.take(Wait::No, From::Subscriptions), None),
             Notice::Ended { job, end } => {
                 tally.note("a listener hears the end");
-                laws.hears_end(self.who, job, &end);
+                laws.gets_end(self.who, job, &end);
             }
             _ => {}
         }

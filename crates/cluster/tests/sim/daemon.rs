@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use windlass_engine::ClientId;
-use windlass_link::{Ask, Decoder, Encoder, FRAME_BYTES_MAX, Hello, Say};
+use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, Hello, ToEdge, ToLeader};
 
 use super::as_ms;
 use super::client::{Client, Who};
@@ -68,11 +68,11 @@ enum Follow {
 #[derive(Debug)]
 struct Following {
     link: u64,
-    decoder: Decoder<Say>,
-    encoder: Encoder<Ask>,
-    says: Vec<Say>,
+    decoder: Decoder<ToEdge>,
+    encoder: Encoder<ToLeader>,
+    to_edge: Vec<ToEdge>,
     since: u64,
-    heard_at: u64,
+    received_at: u64,
     /// When the leader was certain last that it leads.
     certain_at: u64,
     is_welcome: bool,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use windlass_engine::{ClientId, Clock, Command, Engine, Event, JobId, Note, Notice, Reading, Tag, Timestamp};
-use windlass_link::{Ask, Edge as EdgeNumber, Say, Welcome};
+use windlass_link::{Edge as EdgeNumber, ToEdge, ToLeader, Welcome};
 use windlass_session::Item;
 use windlass_store::Journal;
 
@@ -45,7 +45,7 @@ fn a_daemon_that_leads_has_its_own_time() {
         edge.open_link(&welcome);
         assert_eq!(clock::now(), Timestamp(7));
         drop(edge.hand_over(2, 0));
-        edge.receive([Say::Clock(welcome.clock)]);
+        edge.receive([ToEdge::Clock(welcome.clock)]);
         edge.open_link(&welcome);
         assert_eq!(clock::now(), Timestamp(WALL_MS));
     });
@@ -70,15 +70,15 @@ fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
         let number = ClientId(EdgeNumber::new(1_025).unwrap().first_client().0 | client.0);
         let data = Note::Data(vec![0; 100_000].into());
         let event = Event::Notice(Notice::Progress { job: JobId(7), note: data });
-        edge.receive([Say::Event { client: number, gate: 0, event }]);
+        edge.receive([ToEdge::Event { client: number, gate: 0, event }]);
         edge.close_link();
         let mut mail = Vec::new();
         edge.mail(&mailbox, usize::MAX, &mut mail);
         assert!(!mail.is_empty());
         edge.open_link(&welcome(2_049));
-        let mut asks = Vec::new();
-        edge.take_asks(&mut asks);
-        assert!(asks.iter().all(|ask| matches!(ask, Ask::Claimed)), "{asks:?}");
+        let mut to_leader = Vec::new();
+        edge.take_outgoing(&mut to_leader);
+        assert!(to_leader.iter().all(|item| matches!(item, ToLeader::Claimed)), "{to_leader:?}");
     });
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_engine::{Claim, ClientCommand, ClientId, Command, Cursor, Holder, JobId, Query, Reply};
-use windlass_link::{Ask, Edge as EdgeNumber};
+use windlass_link::{Edge as EdgeNumber, ToLeader};
 
 use windlass_hub::broker::Broker as _;
 use windlass_hub::hub::Hub;
@@ -88,24 +88,24 @@ pub(super) fn engine_has(hub: &Hub) -> Has {
 }
 
 /// What a ledger claims.
-pub(super) fn ledger_has(asks: &[Ask]) -> Has {
+pub(super) fn ledger_has(to_leader: &[ToLeader]) -> Has {
     let mut has = Has::default();
     let mut served: BTreeMap<ClientId, usize> = BTreeMap::new();
     let mut waits: BTreeMap<ClientId, bool> = BTreeMap::new();
-    for ask in asks {
-        let Some(client) = ask.client() else { continue };
-        match ask {
-            Ask::Command { command: Command::Client(ClientCommand::Open(_)), .. } => {
+    for item in to_leader {
+        let Some(client) = item.client() else { continue };
+        match item {
+            ToLeader::Command { command: Command::Client(ClientCommand::Open(_)), .. } => {
                 waits.entry(client).or_default();
             }
-            Ask::Command { command: Command::Client(ClientCommand::Serve(subscription)), .. } => {
+            ToLeader::Command { command: Command::Client(ClientCommand::Serve(subscription)), .. } => {
                 let at = served.entry(client).or_default();
                 has.add(client, format!("{at} serves {}", subscription.queue.escape_ascii()));
                 *at += 1;
             }
-            Ask::Command { command: Command::Take(_), .. } => drop(waits.insert(client, true)),
-            Ask::Claim { claim: Claim::Holds { job, .. }, .. } => drop(has.held.insert((client, *job))),
-            Ask::Claim { claim: Claim::Hears { job } | Claim::Pushed { job, .. }, .. } => {
+            ToLeader::Command { command: Command::Take(_), .. } => drop(waits.insert(client, true)),
+            ToLeader::Claim { claim: Claim::Holds { job, .. }, .. } => drop(has.held.insert((client, *job))),
+            ToLeader::Claim { claim: Claim::Hears { job } | Claim::Pushed { job, .. }, .. } => {
                 has.add(client, format!("hears {}", job.0));
             }
             _ => {}

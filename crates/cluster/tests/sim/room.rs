@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use windlass_engine::{ClientId, Command, Context, Engine, Holder, JobId, Limits};
-use windlass_link::{Ask, Decoder, Edge as EdgeNumber, Encoder, FRAME_BYTES_MAX, Say};
+use windlass_link::{Decoder, Edge as EdgeNumber, Encoder, FRAME_BYTES_MAX, ToEdge, ToLeader};
 use windlass_store::{CheckpointLimits, Tenure as _, open_parts};
 use windlass_testkit::store::{MemoryLog, MemoryTable};
 
@@ -57,15 +57,15 @@ enum Commits {
 struct Served {
     link: u64,
     edge: Run,
-    decoder: Decoder<Ask>,
-    encoder: Encoder<Say>,
+    decoder: Decoder<ToLeader>,
+    encoder: Encoder<ToEdge>,
     /// `None` until the edge has greeted.
     clients: Option<EdgeClients>,
     /// The edge has another link, which has the clients.
     is_replaced: bool,
     since: u64,
     /// Collected, and not sent yet.
-    says: Vec<Say>,
+    to_edge: Vec<ToEdge>,
     /// The lease was certain when the thread looked: the collected items leave.
     has_looked: bool,
     /// The thread stands still until then.
@@ -282,7 +282,7 @@ impl Room {
                 clients: None,
                 is_replaced: false,
                 since: around.now,
-                says: Vec::new(),
+                to_edge: Vec::new(),
                 has_looked: false,
                 free_at: around.now,
             });
@@ -344,7 +344,7 @@ impl Room {
         if !self.hub.may_act() && !served.has_looked {
             served.beat(around);
         }
-        if !served.says.is_empty() && !served.has_looked {
+        if !served.to_edge.is_empty() && !served.has_looked {
             if !self.hub.may_act() {
                 return Some(());
             }
@@ -361,12 +361,12 @@ impl Room {
         }
         let served = &mut self.served[at];
         let ended = around.links.read(served.link, End::Leader, around.now, served.decoder.input()).unwrap_or(false);
-        self.hear_link(at, around)?;
+        self.read_link(at, around)?;
         let served = &mut self.served[at];
         if let Some(clients) = &mut served.clients {
             let (number, edge, kept) = (clients.number(), served.edge, clients.keeps());
             for _ in 0..8 {
-                if !clients.turn(&mut served.says) {
+                if !clients.turn(&mut served.to_edge) {
                     break;
                 }
             }
@@ -384,13 +384,13 @@ impl Room {
         (!ended).then_some(())
     }
 
-    fn hear_link(&mut self, at: usize, around: &mut Around) -> Option<()> {
+    fn read_link(&mut self, at: usize, around: &mut Around) -> Option<()> {
         let mut claims = Vec::new();
         let in_grace = self.is_in_grace();
-        while let Some(ask) = self.served[at].decoder.next().unwrap_or_else(|error| panic!("not a frame: {error}")) {
-            match (ask, self.served[at].clients.is_some()) {
-                (Ask::Bye, _) => return None,
-                (Ask::Hello(hello), false) => {
+        while let Some(item) = self.served[at].decoder.next().unwrap_or_else(|error| panic!("not a frame: {error}")) {
+            match (item, self.served[at].clients.is_some()) {
+                (ToLeader::Bye, _) => return None,
+                (ToLeader::Hello(hello), false) => {
                     self.links += 1;
                     let again = hello.known.filter(|known| known.epoch == self.hub.epoch());
                     let before = again.and_then(|known| self.take_kept(known.edge));
@@ -405,19 +405,19 @@ impl Room {
                         clients.succeed(before);
                     }
                     served.clients = Some(clients);
-                    served.says.push(Say::Welcome(Box::new(welcome)));
+                    served.to_edge.push(ToEdge::Welcome(Box::new(welcome)));
                 }
-                (ask, true) => {
-                    if let Ask::Claim { client, claim } = &ask {
+                (item, true) => {
+                    if let ToLeader::Claim { client, claim } = &item {
                         claims.push((*client, claim.clone()));
                     }
-                    if let Ask::Command { command: Command::Claim(_), .. } = &ask {
+                    if let ToLeader::Command { command: Command::Claim(_), .. } = &item {
                         panic!("a claim as a command");
                     }
-                    let heard = self.served[at].clients.as_mut().map_or(Ok(()), |clients| clients.receive(ask));
-                    heard.unwrap_or_else(|why| panic!("the leader refuses what its edge asks: {why}"));
+                    let heard = self.served[at].clients.as_mut().map_or(Ok(()), |clients| clients.receive(item));
+                    heard.unwrap_or_else(|why| panic!("the leader refuses what its edge to_leader: {why}"));
                 }
-                (ask, false) => panic!("it does not begin with a greeting: {ask:?}"),
+                (item, false) => panic!("it does not begin with a greeting: {item:?}"),
             }
         }
         for (client, claim) in claims {
@@ -458,14 +458,14 @@ impl Served {
     /// The leader lives, and is not certain that it leads.
     fn beat(&mut self, around: &mut Around) {
         if self.clients.is_some() {
-            self.encoder.push(&Say::Beat).unwrap();
+            self.encoder.push(&ToEdge::Beat).unwrap();
             around.links.send(self.link, End::Leader, self.encoder.take(), around.now, &mut around.rng);
         }
     }
 
     /// Sends the collected items.
     fn send(&mut self, around: &mut Around) {
-        self.says.drain(..).for_each(|say| self.encoder.push(&say).unwrap());
+        self.to_edge.drain(..).for_each(|item| self.encoder.push(&item).unwrap());
         self.has_looked = false;
         around.links.send(self.link, End::Leader, self.encoder.take(), around.now, &mut around.rng);
     }

@@ -34,10 +34,10 @@ pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Res
     state.clients.opened(call.client)?;
     match claim {
         Claim::Holds { job, held } => hold(state, call.client, job, held),
-        Claim::Hears { job } => hear(state, job, call),
+        Claim::Hears { job } => listen_again(state, job, call),
         Claim::Pushed { job, new } => {
             if state.jobs.slot(job).is_some() {
-                hear(state, job, call);
+                listen_again(state, job, call);
             } else if !state.grace.may_be_of_before(job)
                 || state.grace.has_returned(job)
                 || bring_back(state, call.client, job, &new, call.context).is_err()
@@ -142,7 +142,7 @@ pub(super) fn report(state: &mut State, mut report: LeaseCommand, call: &mut Cal
 // ---- listeners -----------------------------------------------------------------------------------------------------
 
 /// A client listens to a job. How a job ended that is not here, and was not kept for the client, is not known.
-fn hear(state: &mut State, job: JobId, call: &mut Call<'_>) {
+fn listen_again(state: &mut State, job: JobId, call: &mut Call<'_>) {
     let slot = state.jobs.slot(job);
     let is_over = slot.and_then(|slot| state.jobs.at(slot)).is_none_or(Job::is_over);
     let end = match slot {

@@ -58,18 +58,18 @@ impl EventmqSpeaker {
         if !talk.may(Right::Administer) {
             return refused(Refusal::NotPermitted);
         }
-        self.say(wire::Command::Reply { text: json.as_bytes(), of: None }, talk);
+        self.send(wire::Command::Reply { text: json.as_bytes(), of: None }, talk);
     }
 
     /// `DISCONNECT`. If the configuration allows it, this stops the daemon, which then sends `KBYE` to all peers.
     /// Otherwise it ends the sender's registration only.
     pub(super) fn disconnect(&mut self, id: &[u8], talk: &mut Talk<'_>) {
         if self.settings.section.disconnect && talk.may(Right::Administer) {
-            self.say(wire::Command::Ack { of: id }, talk);
+            self.send(wire::Command::Ack { of: id }, talk);
             talk.stop_daemon(Stop::Now);
         } else {
             self.quit(talk);
-            self.say(wire::Command::Kbye, talk);
+            self.send(wire::Command::Kbye, talk);
         }
     }
 }

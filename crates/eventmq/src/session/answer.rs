@@ -47,12 +47,12 @@ impl EventmqSpeaker {
         let by = extra.and_then(|extra| extra.result_by).unwrap_or(Protocol::EVENTMQ);
         let result = extra.and_then(|extra| extra.result.as_deref()).unwrap_or_default();
         let text = bridge::result(&self.settings.bridge, by, result);
-        self.say(Command::Reply { text: &text, of: Some(id) }, talk);
+        self.send(Command::Reply { text: &text, of: Some(id) }, talk);
     }
 
     /// A request or schedule is stored.
     fn accepted(&mut self, id: &[u8], talk: &mut Talk<'_>) {
-        self.say(Command::Reply { text: id, of: None }, talk);
+        self.send(Command::Reply { text: id, of: None }, talk);
     }
 
     /// A job has ended, and its client has requested a reply.
@@ -71,7 +71,7 @@ impl EventmqSpeaker {
             End::Expired => value_text(b"expired").into(),
             End::Cancelled => value_text(b"cancelled").into(),
         };
-        self.say(Command::Reply { text: &text, of: Some(&id) }, talk);
+        self.send(Command::Reply { text: &text, of: Some(&id) }, talk);
     }
 
     /// A refused command gets no reply. But removing an unknown schedule counts as done.

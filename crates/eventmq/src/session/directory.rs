@@ -71,7 +71,7 @@ struct Row {
     queues: Option<Vec<(i64, String)>>,
     client: u64,
     registered_ms: u64,
-    heard_ms: u64,
+    received_ms: u64,
     slots: u32,
     processed: u64,
 }
@@ -100,7 +100,7 @@ struct Entry {
     queues: Option<Vec<Queue>>,
     client: ClientId,
     registered_ms: u64,
-    heard_ms: AtomicU64,
+    received_ms: AtomicU64,
     slots: AtomicU32,
     processed: AtomicU64,
 }
@@ -141,7 +141,7 @@ impl Directory {
             queues,
             client,
             registered_ms: now.0,
-            heard_ms: AtomicU64::new(now.0),
+            received_ms: AtomicU64::new(now.0),
             slots: AtomicU32::new(0),
             processed: AtomicU64::new(0),
         });
@@ -261,7 +261,7 @@ impl Directory {
             for (weight, queue) in &queues {
                 report.queues.entry(queue.clone()).or_default().push((*weight, row.identity.clone()));
             }
-            let worker = Worker { queues, heard: seconds(row.heard_ms), available_slots: row.slots.into() };
+            let worker = Worker { queues, heard: seconds(row.received_ms), available_slots: row.slots.into() };
             report.workers.insert(row.identity, worker);
         }
         report.queues.values_mut().for_each(|served| served.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight)));
@@ -272,7 +272,7 @@ impl Directory {
     pub(super) fn report_schedulers(&self) -> Schedulers {
         let rows = self.lock().rows();
         let schedulers = rows.into_iter().filter(|row| row.queues.is_none());
-        Schedulers { schedulers: schedulers.map(|row| (row.identity, seconds(row.heard_ms))).collect() }
+        Schedulers { schedulers: schedulers.map(|row| (row.identity, seconds(row.received_ms))).collect() }
     }
 
     /// Adds the finished jobs to `STATUS`. The engine has the other counters.
@@ -327,7 +327,7 @@ impl Entry {
             queues: self.queues.as_ref().map(queues),
             client: self.client.0,
             registered_ms: self.registered_ms,
-            heard_ms: self.heard_ms.load(Ordering::Relaxed),
+            received_ms: self.received_ms.load(Ordering::Relaxed),
             slots: self.slots.load(Ordering::Relaxed),
             processed: self.processed.load(Ordering::Relaxed),
         }
@@ -336,8 +336,8 @@ impl Entry {
 
 impl Listed {
     /// Records a message.
-    pub(super) fn heard(&self, now: Timestamp) {
-        self.entry.heard_ms.store(now.0, Ordering::Relaxed);
+    pub(super) fn received(&self, now: Timestamp) {
+        self.entry.received_ms.store(now.0, Ordering::Relaxed);
     }
 
     /// Records how many more jobs it can take.

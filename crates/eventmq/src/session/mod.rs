@@ -135,13 +135,13 @@ impl EventmqSpeaker {
     // ---- shared ----------------------------------------------------------------------------------------------------
 
     /// Sends a message with a new identifier.
-    fn say(&mut self, command: Command<'_>, talk: &mut Talk<'_>) {
+    fn send(&mut self, command: Command<'_>, talk: &mut Talk<'_>) {
         let id = self.ids.next();
-        self.say_as(&id, command, talk);
+        self.send_as(&id, command, talk);
     }
 
     /// Sends a message with this identifier.
-    fn say_as(&mut self, id: &[u8], command: Command<'_>, talk: &mut Talk<'_>) {
+    fn send_as(&mut self, id: &[u8], command: Command<'_>, talk: &mut Talk<'_>) {
         match self.link.peer().send(Packet { id, command }.frames(), talk.bytes()) {
             Ok(()) | Err(Unsent::NotReady) => {}
             Err(Unsent::Full) => talk.end(Reason::Limit("outbound_bytes_max")),
@@ -150,19 +150,19 @@ impl EventmqSpeaker {
 
     fn heartbeat(&mut self, talk: &mut Talk<'_>) {
         if let Some(beat) = &mut self.beat {
-            beat.said(talk.now());
+            beat.sent(talk.now());
         }
         let time = unix_seconds(talk.wall(talk.now()).0);
-        self.say(Command::Heartbeat { time: time.as_bytes() }, talk);
+        self.send(Command::Heartbeat { time: time.as_bytes() }, talk);
     }
 
     /// Records a sign of life.
-    fn heard(&mut self, now: Timestamp, wall: Timestamp) {
+    fn received(&mut self, now: Timestamp, wall: Timestamp) {
         if let Some(beat) = &mut self.beat {
-            beat.heard(now);
+            beat.received(now);
         }
         if let Role::Worker(listed) | Role::Scheduler(listed) = &self.role {
-            listed.heard(wall);
+            listed.received(wall);
         }
     }
 
@@ -203,7 +203,7 @@ impl Speaker for EventmqSpeaker {
 
     fn has_read(&mut self, took: bool, talk: &mut Talk<'_>) {
         if took {
-            self.heard(talk.now(), talk.wall(talk.now()));
+            self.received(talk.now(), talk.wall(talk.now()));
         }
         self.lend_credits(talk);
     }
@@ -247,13 +247,13 @@ impl Speaker for EventmqSpeaker {
 
     fn reset_liveness(&mut self, now: Timestamp) {
         if let Some(beat) = &mut self.beat {
-            beat.heard(now);
+            beat.received(now);
         }
     }
 
     fn shutdown(&mut self, talk: &mut Talk<'_>) {
         if matches!(self.role, Role::Worker(_) | Role::Scheduler(_)) {
-            self.say(Command::Kbye, talk);
+            self.send(Command::Kbye, talk);
         }
     }
 

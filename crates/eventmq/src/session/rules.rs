@@ -20,7 +20,7 @@ impl Settings {
         NewJob {
             meta: message.view(headers.0),
             retry: self.retry(headers),
-            retry_default: !headers.says_retry(),
+            retry_default: !headers.is_retry(),
             lease_ms: headers
                 .timeout_secs()
                 .map(|s| s.saturating_mul(1_000).saturating_add(self.section.timeout_grace.as_ms())),

@@ -43,7 +43,7 @@ impl EventmqSpeaker {
         self.quit(talk);
         if queues.is_some() && !talk.may(Right::Work) {
             refused(Refusal::NotPermitted);
-            return self.say(wire::Command::Kbye, talk);
+            return self.send(wire::Command::Kbye, talk);
         }
         for queue in queues.iter().flatten() {
             talk.send(ClientCommand::Serve(self.subscription(queue)));
@@ -53,7 +53,7 @@ impl EventmqSpeaker {
         let listed = self.settings.directory.enter(identity, queues, talk.client(), talk.wall(talk.now()));
         self.role = if is_worker { Role::Worker(listed) } else { Role::Scheduler(listed) };
         self.beat = Some(Beat::new(talk.now()));
-        self.say(wire::Command::Ack { of: id }, talk);
+        self.send(wire::Command::Ack { of: id }, talk);
         // The stock JobManager starts its processes at the first heartbeat.
         self.heartbeat(talk);
     }
@@ -114,7 +114,7 @@ impl EventmqSpeaker {
         let id = if ours && !job.key.is_empty() { job.key.clone() } else { jid::jid_of(job.id.0).into() };
         let headers = Headers(if ours { &job.meta } else { b"" }).with_reply_requested();
         let request = Request { queue: &job.queue, headers: Headers(&headers), job: &body };
-        self.say_as(&id, wire::Command::Request(request), talk);
+        self.send_as(&id, wire::Command::Request(request), talk);
         self.held.insert(id, HeldJob { job: job.id, queue: job.queue, since: talk.now(), heard: job.heard });
     }
 

@@ -49,7 +49,7 @@ impl<'a> Headers<'a> {
 
     /// Whether a header concerns the job's failure.
     #[must_use]
-    pub fn says_retry(self) -> bool {
+    pub fn is_retry(self) -> bool {
         self.guarantee() || self.has(b"retry-count")
     }
 

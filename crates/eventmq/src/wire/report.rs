@@ -66,12 +66,12 @@ pub struct Worker {
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Schedulers {
     /// By identity: time of the last message, in Unix seconds.
-    #[serde(rename = "connected_schedulers", serialize_with = "heard")]
+    #[serde(rename = "connected_schedulers", serialize_with = "as_objects")]
     pub schedulers: BTreeMap<String, f64>,
 }
 
 /// Each as an object, like that of a worker.
-fn heard<S: serde::Serializer>(schedulers: &BTreeMap<String, f64>, to: S) -> Result<S::Ok, S::Error> {
+fn as_objects<S: serde::Serializer>(schedulers: &BTreeMap<String, f64>, to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(schedulers.iter().map(|(identity, heard)| (identity, BTreeMap::from([("hb", heard)]))))
 }
 

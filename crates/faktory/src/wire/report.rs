@@ -68,15 +68,15 @@ impl Failed {
         let backtrace = backtrace.into_iter().map(|line| cut(line, BACKTRACE_LINE_BYTES_MAX)).collect();
         Ok(Self {
             jid: json::text_or_empty(jid)?,
-            errtype: told(&json::text_or_empty(errtype)?, ERRTYPE_BYTES_MAX),
-            message: told(&json::text_or_empty(message)?, MESSAGE_BYTES_MAX),
+            errtype: readable(&json::text_or_empty(errtype)?, ERRTYPE_BYTES_MAX),
+            message: readable(&json::text_or_empty(message)?, MESSAGE_BYTES_MAX),
             backtrace,
         })
     }
 }
 
 /// Trims and cuts a text; "unknown" if it is empty.
-fn told(text: &str, bytes_max: usize) -> String {
+fn readable(text: &str, bytes_max: usize) -> String {
     let text = text.trim();
     cut(if text.is_empty() { UNKNOWN.to_owned() } else { text.to_owned() }, bytes_max)
 }
@@ -158,14 +158,14 @@ mod tests {
     #[test]
     fn failures_are_cut_to_their_limits() {
         let failed = |text: &str| Failed::parse(text).map(|f| (f.jid, f.errtype, f.message, f.backtrace.len()));
-        let told = |jid: &str, errtype: &str, message: &str, lines| {
+        let report = |jid: &str, errtype: &str, message: &str, lines| {
             Some((jid.to_owned(), errtype.to_owned(), message.to_owned(), lines))
         };
-        assert_eq!(failed("{}"), told("", "unknown", "unknown", 0));
-        assert_eq!(failed("null"), told("", "unknown", "unknown", 0));
+        assert_eq!(failed("{}"), report("", "unknown", "unknown", 0));
+        assert_eq!(failed("null"), report("", "unknown", "unknown", 0));
         assert_eq!(
             failed("{\"jid\":\"x\",\"errtype\":\"  E \",\"message\":\" m  m\",\"backtrace\":null}"),
-            told("x", "E", "m m".replace(' ', "  ").as_str(), 0)
+            report("x", "E", "m m".replace(' ', "  ").as_str(), 0)
         );
         for bad in
             ["", "[]", "nojson", "{\"backtrace\":\"str\"}", "{\"message\":1}", "{\"jid\":1}", "{\"jid\":\"x\"} x"]

@@ -22,7 +22,7 @@ impl GearmanSpeaker {
     }
 
     /// A schedule is known as long as it exists. It is never running; its jobs are.
-    pub(super) fn tell_status(
+    pub(super) fn send_status(
         &self,
         id: JobId,
         view: Option<&JobView>,
@@ -45,7 +45,7 @@ impl GearmanSpeaker {
         }
     }
 
-    pub(super) fn tell_status_unique(unique: &[u8], view: Option<&JobView>, talk: &mut Talk<'_>) {
+    pub(super) fn send_status_unique(unique: &[u8], view: Option<&JobView>, talk: &mut Talk<'_>) {
         let status = view.map(|view| status(&view.job)).unwrap_or_default();
         let clients = view.map_or(0, |view| view.job.listeners().len());
         let clients = u32::try_from(clients).unwrap_or(u32::MAX);

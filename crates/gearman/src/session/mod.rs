@@ -174,10 +174,10 @@ impl Speaker for GearmanSpeaker {
             (Ask::Grab(form), Reply::Taken(job)) => self.taken(form, &job, talk),
             (Ask::Grab(_), Reply::Empty) => Response::NoJob.encode(talk.bytes()),
             (Ask::Status(id), Reply::Looked { job, schedule }) => {
-                self.tell_status(id, job.as_deref(), schedule.as_deref(), talk);
+                self.send_status(id, job.as_deref(), schedule.as_deref(), talk);
             }
             (Ask::StatusUnique(unique), Reply::Looked { job, .. }) => {
-                Self::tell_status_unique(&unique, job.as_deref(), talk);
+                Self::send_status_unique(&unique, job.as_deref(), talk);
             }
             (Ask::Option(name), Reply::Looked { .. }) => self.option_set(&name, talk),
             (Ask::Admin, Reply::Looked { job, schedule }) => {
@@ -206,7 +206,7 @@ impl Speaker for GearmanSpeaker {
     fn notice(&mut self, notice: Notice, talk: &mut Talk<'_>) {
         match notice {
             Notice::WorkAvailable => Response::Noop.encode(self.unasked(talk)),
-            Notice::Progress { job, note } => self.told(job, &note, talk),
+            Notice::Progress { job, note } => self.progress(job, &note, talk),
             Notice::Ended { job, end } => self.job_ended(job, &end, talk),
             // Gearman has no credit.
             Notice::Delivered(_) | Notice::Collected { .. } | Notice::Watched(_) | Notice::Close => {}

@@ -52,7 +52,7 @@ impl GearmanSpeaker {
         let handle = self.handle(job);
         let created = Response::JobCreated { handle: &handle };
         if foreground {
-            talk.put_unhurried(|bytes| created.encode(bytes));
+            talk.put_deferred(|bytes| created.encode(bytes));
         } else {
             created.encode(talk.bytes());
         }

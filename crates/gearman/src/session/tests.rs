@@ -428,9 +428,9 @@ fn only_the_handle_of_a_foreground_job_is_in_no_hurry() {
         let (tag, _) = bench.command();
         let how = windlass_engine::Pushed::New;
         bench.event(Event::Reply(tag, Reply::Pushed { job: JobId(3), how, durable: background }));
-        let unhurried = bench.out.take_unhurried();
+        let deferred = bench.out.take_deferred();
         let said = bench.out.take_bytes().unwrap();
-        assert_eq!(unhurried, if background { 0 } else { said.len() }, "background {background}");
+        assert_eq!(deferred, if background { 0 } else { said.len() }, "background {background}");
         assert_eq!(said.escape_ascii().to_string(), response(&Response::JobCreated { handle: b"H:here:3" }));
     }
 }

@@ -28,15 +28,15 @@ impl GearmanSpeaker {
         let verbatim = numerator.len().max(denominator.len()) <= STATUS_NUMBER_BYTES_MAX;
         let raw = if verbatim { [numerator, b"\0", denominator].concat().into() } else { Bytes::new() };
         let (numerator, denominator) = (status_number(numerator), status_number(denominator));
-        self.tell(handle, RESULT, Note::Progress { numerator, denominator, raw }, talk);
+        self.report_progress(handle, RESULT, Note::Progress { numerator, denominator, raw }, talk);
     }
 
     pub(super) fn work_data(&self, handle: &[u8], data: &Bytes, talk: &mut Talk<'_>) {
-        self.tell(handle, DATA, Note::Data(talk.keep(data)), talk);
+        self.report_progress(handle, DATA, Note::Data(talk.keep(data)), talk);
     }
 
     pub(super) fn work_warning(&self, handle: &[u8], data: &Bytes, talk: &mut Talk<'_>) {
-        self.tell(handle, DATA, Note::Warning(talk.keep(data)), talk);
+        self.report_progress(handle, DATA, Note::Warning(talk.keep(data)), talk);
     }
 
     pub(super) fn work_complete(&self, handle: &[u8], data: &Bytes, talk: &mut Talk<'_>) {
@@ -69,7 +69,7 @@ impl GearmanSpeaker {
         });
     }
 
-    fn tell(&self, handle: &[u8], code: u64, note: Note, talk: &mut Talk<'_>) {
+    fn report_progress(&self, handle: &[u8], code: u64, note: Note, talk: &mut Talk<'_>) {
         self.report(handle, code, talk, |job| {
             Command::Lease(LeaseCommand::Progress { job, proof: Proof::Connection, note })
         });
@@ -87,7 +87,7 @@ impl GearmanSpeaker {
 
 /// Packets to a waiting client.
 impl GearmanSpeaker {
-    pub(super) fn told(&mut self, job: JobId, note: &Note, talk: &mut Talk<'_>) {
+    pub(super) fn progress(&mut self, job: JobId, note: &Note, talk: &mut Talk<'_>) {
         let handle: &[u8] = &self.handle(job);
         let out = self.unasked(talk);
         match note {

@@ -7,7 +7,7 @@ use windlass_engine::{Claim, ClientId, Command, Event, JobRef, Tag, Token};
 use super::effect::{Effect, FIXED_BYTES};
 use super::has::Has;
 use super::waits::Waits;
-use crate::ask::Ask;
+use crate::to_leader::ToLeader;
 
 /// One client.
 #[derive(Debug)]
@@ -108,12 +108,12 @@ impl Client {
         self.unanswered.drain(..)
     }
 
-    /// Everything that it has, as asks; its waits apart.
-    pub(super) fn claims(self, client: ClientId, turn: &mut u64, asks: &mut Vec<Ask>, waits: &mut Waits) {
+    /// Everything that it has, as items for the leader; its waits apart.
+    pub(super) fn claims(self, client: ClientId, turn: &mut u64, to_leader: &mut Vec<ToLeader>, waits: &mut Waits) {
         let Self { room, mut has, on_their_way, .. } = self;
         has.settle();
         on_their_way.into_iter().for_each(|effect| has.apply(effect, turn));
-        asks.push(Ask::Open { client, room });
-        has.claims(client, asks, waits);
+        to_leader.push(ToLeader::Open { client, room });
+        has.claims(client, to_leader, waits);
     }
 }

@@ -11,7 +11,7 @@ use windlass_engine::{
 
 use super::effect::{Effect, FIXED_BYTES, Push, new_weight, take_weight, weight};
 use super::waits::{Waits, command};
-use crate::ask::Ask;
+use crate::to_leader::ToLeader;
 
 /// What a client has.
 #[derive(Clone, Debug, Default)]
@@ -350,23 +350,23 @@ impl Has {
 
     // ---- a new leader ----------------------------------------------------------------------------------------------
 
-    /// Everything that it has, as asks; its waits apart.
-    pub(super) fn claims(self, client: ClientId, asks: &mut Vec<Ask>, waits: &mut Waits) {
-        let mut say = |said: Command| asks.push(command(client, Tag::NONE, said));
+    /// Everything that it has, as items for the leader; its waits apart.
+    pub(super) fn claims(self, client: ClientId, to_leader: &mut Vec<ToLeader>, waits: &mut Waits) {
+        let mut add = |has: Command| to_leader.push(command(client, Tag::NONE, has));
         let Some(info) = self.info else { return };
-        say(ClientCommand::Open(info).into());
+        add(ClientCommand::Open(info).into());
         if !self.name.is_empty() {
-            say(ClientCommand::SetName(self.name).into());
+            add(ClientCommand::SetName(self.name).into());
         }
         if let Some(Worker { name, about, state }) = self.worker {
-            say(WorkerCommand::Register { worker: name.clone(), about }.into());
+            add(WorkerCommand::Register { worker: name.clone(), about }.into());
             if state > WorkerState::Running {
-                say(WorkerCommand::SetState { worker: name, state }.into());
+                add(WorkerCommand::SetState { worker: name, state }.into());
             }
         }
-        self.subscriptions.into_iter().for_each(|subscription| say(ClientCommand::Serve(subscription).into()));
+        self.subscriptions.into_iter().for_each(|subscription| add(ClientCommand::Serve(subscription).into()));
         if let Some(Watch { queue, text, room }) = self.watch {
-            say(ClientCommand::Watch { queue, text, room }.into());
+            add(ClientCommand::Watch { queue, text, room }.into());
         }
         let held = self.held.into_iter().map(|(job, held)| Claim::Holds { job, held });
         let heard = self.heard.into_iter().flat_map(|(job, Heard { times, new })| {
@@ -374,7 +374,7 @@ impl Has {
             let more = times.saturating_sub(u32::from(pushed.is_some()));
             pushed.into_iter().chain((0..more).map(move |_| Claim::Hears { job }))
         });
-        asks.extend(held.chain(heard).map(|claim| Ask::Claim { client, claim }));
+        to_leader.extend(held.chain(heard).map(|claim| ToLeader::Claim { client, claim }));
         self.takes.into_iter().for_each(|(turn, tag, take)| waits.add(turn, client, tag, TakeCommand::Take(take)));
         if let Some(turn) = self.asleep {
             waits.add(turn, client, Tag::NONE, TakeCommand::WaitForWork);

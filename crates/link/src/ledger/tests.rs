@@ -23,14 +23,14 @@ const ONE: ClientId = ClientId(1);
 /// A step of a conversation with one client.
 enum Step {
     /// It sends a command.
-    Ask(u64, Command),
+    ToLeader(u64, Command),
     /// This many commands take effect.
     Applied(u32),
     Reply(u64, Reply),
     Notice(Notice),
 }
 
-use Step::{Applied, Ask as Asked, Reply as Replied};
+use Step::{Applied, Reply as Replied, ToLeader as Asked};
 
 fn ask(tag: u64, command: impl Into<Command>) -> Step {
     Asked(tag, command.into())
@@ -98,28 +98,28 @@ fn finish(job: JobRef) -> Command {
 
 fn ledger_of(steps: Vec<Step>) -> Ledger {
     let mut ledger = Ledger::new(BOUNDS);
-    ledger.asked(&Ask::Open { client: ONE, room: 1_000 });
+    ledger.sent(&ToLeader::Open { client: ONE, room: 1_000 });
     for step in steps {
-        let event = |event| Say::Event { client: ONE, gate: 0, event };
+        let event = |event| ToEdge::Event { client: ONE, gate: 0, event };
         match step {
-            Asked(tag, command) => ledger.asked(&Ask::Command { client: ONE, tag: Tag(tag), command }),
-            Applied(count) => ledger.heard(&Say::Applied { client: ONE, count }),
-            Replied(tag, reply) => ledger.heard(&event(Event::Reply(Tag(tag), reply))),
-            Step::Notice(notice) => ledger.heard(&event(Event::Notice(notice))),
+            Asked(tag, command) => ledger.sent(&ToLeader::Command { client: ONE, tag: Tag(tag), command }),
+            Applied(count) => ledger.received(&ToEdge::Applied { client: ONE, count }),
+            Replied(tag, reply) => ledger.received(&event(Event::Reply(Tag(tag), reply))),
+            Step::Notice(notice) => ledger.received(&event(Event::Notice(notice))),
         }
     }
     ledger
 }
 
 /// What is claimed, in short.
-fn claimed(asks: &[Ask]) -> Vec<String> {
-    asks.iter().map(short).collect()
+fn claimed(to_leader: &[ToLeader]) -> Vec<String> {
+    to_leader.iter().map(short).collect()
 }
 
-fn short(ask: &Ask) -> String {
-    match ask {
-        Ask::Open { room, .. } => format!("room {room}"),
-        Ask::Command { tag, command, .. } => {
+fn short(item: &ToLeader) -> String {
+    match item {
+        ToLeader::Open { room, .. } => format!("room {room}"),
+        ToLeader::Command { tag, command, .. } => {
             let command = match command {
                 Command::Client(ClientCommand::Open(_)) => "open".to_owned(),
                 Command::Client(ClientCommand::SetName(name)) => format!("name {}", name.escape_ascii()),
@@ -134,10 +134,10 @@ fn short(ask: &Ask) -> String {
             };
             if *tag == Tag::NONE { command } else { format!("{command} {}", tag.0) }
         }
-        Ask::Claim { claim: Claim::Holds { job, held }, .. } => format!("holds {}.{}", job.0, held.token.0),
-        Ask::Claim { claim: Claim::Hears { job }, .. } => format!("hears {}", job.0),
-        Ask::Claim { claim: Claim::Pushed { job, .. }, .. } => format!("pushed {}", job.0),
-        Ask::Claimed => "claimed".to_owned(),
+        ToLeader::Claim { claim: Claim::Holds { job, held }, .. } => format!("holds {}.{}", job.0, held.token.0),
+        ToLeader::Claim { claim: Claim::Hears { job }, .. } => format!("hears {}", job.0),
+        ToLeader::Claim { claim: Claim::Pushed { job, .. }, .. } => format!("pushed {}", job.0),
+        ToLeader::Claimed => "claimed".to_owned(),
         other => format!("{other:?}"),
     }
 }
@@ -329,15 +329,15 @@ fn what_a_client_has_is_claimed() {
     ];
     for (name, steps, expected) in table {
         let mut ledger = ledger_of([vec![open_one(), Applied(1)], steps].concat_steps());
-        let asks = ledger.claims();
-        let words = claimed(&asks);
+        let to_leader = ledger.claims();
+        let words = claimed(&to_leader);
         let inner = words[2..words.len() - 1].join(", ");
         assert_eq!(inner, expected, "{name}: {words:?}");
         assert!(words[0].starts_with("room") && words[1] == "open" && words.last().unwrap() == "claimed", "{words:?}");
         // The ledger has exactly what was claimed.
         let again = ledger.claims();
-        assert_eq!(format!("{again:?}"), format!("{asks:?}"), "{name}, again");
-        ledger.asked(&Ask::Close { client: ONE });
+        assert_eq!(format!("{again:?}"), format!("{to_leader:?}"), "{name}, again");
+        ledger.sent(&ToLeader::Close { client: ONE });
         assert_eq!(ledger.bytes(), 0, "{name}: everything is counted");
     }
 }
@@ -360,19 +360,20 @@ fn waits_are_claimed_in_their_order() {
     let credit = Command::from(TakeCommand::Credit { credits: 2, select: Select::Weighted });
     let waits = [(3, take(Wait::Forever)), (1, TakeCommand::WaitForWork.into()), (2, credit), (3, take(Wait::Forever))];
     for client in 1..=3 {
-        ledger.asked(&Ask::Open { client: ClientId(client), room: 0 });
-        ledger.asked(&command(ClientId(client), Tag::NONE, ClientCommand::Open(ClientInfo::default())));
-        ledger.heard(&Say::Applied { client: ClientId(client), count: 1 });
+        ledger.sent(&ToLeader::Open { client: ClientId(client), room: 0 });
+        ledger.sent(&command(ClientId(client), Tag::NONE, ClientCommand::Open(ClientInfo::default())));
+        ledger.received(&ToEdge::Applied { client: ClientId(client), count: 1 });
     }
     for (tag, (client, wait)) in (1..).zip(waits) {
-        ledger.asked(&command(ClientId(client), Tag(tag), wait));
-        ledger.heard(&Say::Applied { client: ClientId(client), count: 1 });
+        ledger.sent(&command(ClientId(client), Tag(tag), wait));
+        ledger.received(&ToEdge::Applied { client: ClientId(client), count: 1 });
     }
     // A client goes behind its equals when it has got a job.
     let event = Event::Notice(Notice::Delivered(taken(7, true)));
-    ledger.heard(&Say::Event { client: ClientId(2), gate: 0, event });
-    let asks = ledger.claims();
-    let order: Vec<_> = asks.iter().rev().skip(1).take(4).map(|ask| (ask.client().unwrap().0, short(ask))).collect();
+    ledger.received(&ToEdge::Event { client: ClientId(2), gate: 0, event });
+    let to_leader = ledger.claims();
+    let order: Vec<_> =
+        to_leader.iter().rev().skip(1).take(4).map(|item| (item.client().unwrap().0, short(item))).collect();
     let expected = [(2, "credit 1"), (3, "take 4"), (1, "sleep"), (3, "take 1")];
     assert_eq!(order, expected.map(|(client, wait)| (client, wait.to_owned())));
 }
@@ -382,7 +383,7 @@ fn room_is_what_is_left() {
     let listing = Replied(4, Reply::Taken(taken(7, false)));
     let bytes = Event::Reply(Tag(4), Reply::Taken(taken(7, false))).bytes() as u64;
     let mut ledger = ledger_of(vec![open_one(), listing]);
-    ledger.asked(&Ask::Room { client: ONE, bytes: 1 });
+    ledger.sent(&ToLeader::Room { client: ONE, bytes: 1 });
     assert_eq!(short(&ledger.claims()[0]), format!("room {}", 1_001 - bytes));
 }
 
@@ -399,7 +400,7 @@ fn commands_without_an_answer_yet_are_known() {
         Applied(4),
         pushed(4, 8, Pushed::New, true),
     ]);
-    ledger.asked(&Ask::Forbidden { client: ONE, tag: Tag(9) });
+    ledger.sent(&ToLeader::Forbidden { client: ONE, tag: Tag(9) });
     assert_eq!(ledger.unanswered(), [6, 8, 9].map(|tag| (ONE, Tag(tag))));
     assert_eq!(ledger.unanswered(), []);
 }
@@ -409,9 +410,9 @@ fn a_client_that_has_too_much_is_lost() {
     let bounds = Bounds { client_bytes_max: 2_000, bytes_max: 5_000 };
     let mut ledger = Ledger::new(bounds);
     let fill = |ledger: &mut Ledger, client: ClientId, bytes: usize| {
-        ledger.asked(&Ask::Open { client, room: 0 });
-        ledger.asked(&command(client, Tag::NONE, ClientCommand::Open(ClientInfo::default())));
-        ledger.asked(&command(client, Tag::NONE, ClientCommand::SetName(vec![b'n'; bytes].into())));
+        ledger.sent(&ToLeader::Open { client, room: 0 });
+        ledger.sent(&command(client, Tag::NONE, ClientCommand::Open(ClientInfo::default())));
+        ledger.sent(&command(client, Tag::NONE, ClientCommand::SetName(vec![b'n'; bytes].into())));
     };
     fill(&mut ledger, ClientId(1), 1_000);
     fill(&mut ledger, ClientId(2), 2_000);
@@ -419,11 +420,11 @@ fn a_client_that_has_too_much_is_lost() {
     (3..10).for_each(|client| fill(&mut ledger, ClientId(client), 1_000));
     assert!(ledger.bytes() <= bounds.bytes_max && ledger.clients().count() >= 2);
     let kept: Vec<_> = ledger.clients().collect();
-    let asks = ledger.claims();
-    let claimed: BTreeSet<_> = asks.iter().filter_map(Ask::client).collect();
+    let to_leader = ledger.claims();
+    let claimed: BTreeSet<_> = to_leader.iter().filter_map(ToLeader::client).collect();
     assert_eq!(claimed.into_iter().collect::<Vec<_>>(), kept);
     for client in 1..10 {
-        ledger.asked(&Ask::Close { client: ClientId(client) });
+        ledger.sent(&ToLeader::Close { client: ClientId(client) });
     }
     assert_eq!(ledger.bytes(), 0);
 }
@@ -433,12 +434,12 @@ fn claims_survive_the_link() {
     let delivered = Step::Notice(Notice::Delivered(taken(7, true)));
     let mut ledger =
         ledger_of(vec![open_one(), push(4, false), Applied(2), pushed(4, 8, Pushed::New, false), delivered]);
-    let asks = ledger.claims();
-    let (mut encoder, mut decoder) = (crate::Encoder::new(1 << 20), crate::Decoder::<Ask>::new(1 << 20));
-    asks.iter().for_each(|ask| encoder.push(ask).unwrap());
+    let to_leader = ledger.claims();
+    let (mut encoder, mut decoder) = (crate::Encoder::new(1 << 20), crate::Decoder::<ToLeader>::new(1 << 20));
+    to_leader.iter().for_each(|item| encoder.push(item).unwrap());
     decoder.input().extend_from_slice(&encoder.take());
-    let read: Vec<Ask> = std::iter::from_fn(|| decoder.next().unwrap()).collect();
-    assert_eq!(format!("{read:?}"), format!("{asks:?}"));
+    let read: Vec<ToLeader> = std::iter::from_fn(|| decoder.next().unwrap()).collect();
+    assert_eq!(format!("{read:?}"), format!("{to_leader:?}"));
     let held = Held {
         token: Token(3),
         until: Timestamp(99),
@@ -447,7 +448,7 @@ fn claims_survive_the_link() {
         name: "name".into(),
         key: "key".into(),
     };
-    assert!(matches!(&read[2], Ask::Claim { claim: Claim::Holds { held: read, .. }, .. } if *read == held));
+    assert!(matches!(&read[2], ToLeader::Claim { claim: Claim::Holds { held: read, .. }, .. } if *read == held));
 }
 
 /// A link was cut and made again.
@@ -456,14 +457,14 @@ fn an_edge_with_another_number_claims_the_same_under_that_number() {
     let claims = |number: Option<u32>| {
         let mut ledger = Ledger::new(BOUNDS);
         let one = ClientId(Edge::new(7).unwrap().first_client().0 | 1);
-        ledger.asked(&Ask::Open { client: one, room: 9 });
+        ledger.sent(&ToLeader::Open { client: one, room: 9 });
         for command in [ClientCommand::Open(ClientInfo::default()), ClientCommand::Serve(subscription("q"))] {
-            ledger.asked(&Ask::Command { client: one, tag: Tag::NONE, command: command.into() });
+            ledger.sent(&ToLeader::Command { client: one, tag: Tag::NONE, command: command.into() });
         }
-        ledger.heard(&Say::Applied { client: one, count: 2 });
+        ledger.received(&ToEdge::Applied { client: one, count: 2 });
         number.into_iter().for_each(|number| ledger.renumber(Edge::new(number).unwrap()));
         let claims = ledger.claims();
-        let clients: BTreeSet<_> = claims.iter().filter_map(Ask::client).collect();
+        let clients: BTreeSet<_> = claims.iter().filter_map(ToLeader::client).collect();
         (claims.len(), clients.into_iter().map(|it| (it.daemon(), it.0 & 0xff)).collect::<Vec<_>>())
     };
     assert_eq!((claims(None), claims(Some(8))), ((4, vec![(7, 1)]), (4, vec![(8, 1)])));

@@ -10,14 +10,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_link::{Ask, Decoder, Encoder, FRAME_BYTES_MAX, Say, VERSION};
+use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, ToEdge, ToLeader, VERSION};
 
 use crate::dice::each_variant;
 
 /// The enums of which each variant has an item of its own.
 const KINDS: &[&str] = &[
-    "Ask",
-    "Say",
+    "ToLeader",
+    "ToEdge",
     "Claim",
     "Rejection",
     "Command",
@@ -47,7 +47,7 @@ const KINDS: &[&str] = &[
 ];
 
 /// The enums of a job's fields, whose variants only a push has.
-const FIELDS: &[&str] = &["Ask", "Say", "Command", "JobCommand", "Listen", "Expiry"];
+const FIELDS: &[&str] = &["ToLeader", "ToEdge", "Command", "JobCommand", "Listen", "Expiry"];
 
 /// An item's bytes as hex, and how it looks.
 type Golden = BTreeMap<String, (String, String)>;
@@ -99,11 +99,11 @@ fn check<T: Serialize + DeserializeOwned + Debug>(direction: &str) {
 }
 
 #[test]
-fn golden_asks() {
-    check::<Ask>("ask");
+fn golden_to_leader() {
+    check::<ToLeader>("to_leader");
 }
 
 #[test]
-fn golden_says() {
-    check::<Say>("say");
+fn golden_to_edge() {
+    check::<ToEdge>("to_edge");
 }

@@ -4,14 +4,14 @@ use std::fmt::Debug;
 
 use serde::de::DeserializeOwned;
 use windlass_engine::{ClientId, Expiry, JobCommand, NewJob, Protocol, Tag, Timestamp};
-use windlass_link::{Ask, Item, Say};
+use windlass_link::{Item, ToEdge, ToLeader};
 
 use crate::dice::each_variant;
 
 /// The enums on the way to what is new, and those that are new.
 const KINDS: &[&str] = &[
-    "Ask",
-    "Say",
+    "ToLeader",
+    "ToEdge",
     "Claim",
     "Command",
     "JobCommand",
@@ -41,21 +41,21 @@ fn check<T: Item + DeserializeOwned + Debug>() -> usize {
 
 #[test]
 fn an_older_peer_gets_nothing_that_is_new() {
-    let (asks, says) = (check::<Ask>(), check::<Say>());
-    assert!(asks >= 5 && says >= 4, "{asks} and {says}");
+    let (to_leader, to_edge) = (check::<ToLeader>(), check::<ToEdge>());
+    assert!(to_leader >= 5 && to_edge >= 4, "{to_leader} and {to_edge}");
 }
 
 #[test]
 fn a_span_becomes_a_moment_of_the_calendar() {
     let new =
         NewJob { expires: Expiry::By(Timestamp(70_000)), ..NewJob::new(Protocol::FAKTORY, "q".into(), "".into()) };
-    let push = |new: &NewJob| Ask::Command {
+    let push = |new: &NewJob| ToLeader::Command {
         client: ClientId(1),
         tag: Tag(1),
         command: JobCommand::Push(Box::new(new.clone())).into(),
     };
-    let mut ask = push(&new);
-    ask.make_older(-5_000);
+    let mut item = push(&new);
+    item.make_older(-5_000);
     let expected = push(&NewJob { expires: Expiry::At(Timestamp(65_000)), ..new });
-    assert_eq!(format!("{ask:?}"), format!("{expected:?}"));
+    assert_eq!(format!("{item:?}"), format!("{expected:?}"));
 }

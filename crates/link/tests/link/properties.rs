@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_link::{Ask, Decoder, Encoder, FRAME_BYTES_MAX, Say};
+use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, ToEdge, ToLeader};
 
 use crate::dice::Dice;
 
@@ -61,8 +61,8 @@ fn stay<T: Serialize + DeserializeOwned + Debug>(seeds: &[u64], changes: &[(Inde
 proptest! {
     #[test]
     fn what_was_sent_arrives(seeds in vec(any::<u64>(), 0..20), cuts in vec(any::<Index>(), 0..5)) {
-        come_back::<Ask>(&seeds, &cuts);
-        come_back::<Say>(&seeds, &cuts);
+        come_back::<ToLeader>(&seeds, &cuts);
+        come_back::<ToEdge>(&seeds, &cuts);
     }
 
     #[test]
@@ -71,10 +71,10 @@ proptest! {
         changes in vec((any::<Index>(), any::<u8>()), 0..6),
         noise in vec(any::<u8>(), 0..200),
     ) {
-        stay::<Ask>(&seeds, &changes);
-        stay::<Say>(&seeds, &changes);
+        stay::<ToLeader>(&seeds, &changes);
+        stay::<ToEdge>(&seeds, &changes);
         let framed = [&(u32::try_from(noise.len()).unwrap() + 1).to_le_bytes()[..], &[windlass_link::VERSION], &noise].concat();
-        decoded::<Ask>(&framed, &[]);
-        decoded::<Say>(&framed, &[]);
+        decoded::<ToLeader>(&framed, &[]);
+        decoded::<ToEdge>(&framed, &[]);
     }
 }

@@ -289,14 +289,14 @@ impl Old for OldEventmq {
             self.emqp.send(unique_name()?.as_bytes(), Command::Ready).await?;
             self.has_credit = true;
         }
-        self.hear(WAIT).await?;
+        self.read_for(WAIT).await?;
         self.emqp.check_silence()?;
         self.emqp.beat().await?;
         Ok(self.unasked.pop_front())
     }
 
     async fn beat(&mut self) -> Result<(), Trouble> {
-        self.hear(Duration::ZERO).await?;
+        self.read_for(Duration::ZERO).await?;
         self.emqp.beat().await
     }
 
@@ -314,7 +314,7 @@ impl Old for OldEventmq {
     async fn leave(&mut self) -> Vec<Job> {
         let goodbye = async {
             self.emqp.send(unique_name()?.as_bytes(), Command::Kbye).await?;
-            self.hear(LEAVE).await
+            self.read_for(LEAVE).await
         };
         // The connection may be over: then no more jobs come.
         let _ = goodbye.await;
@@ -329,7 +329,7 @@ impl Old for OldEventmq {
 
 impl OldEventmq {
     /// Reads messages for this long, or until a job has come.
-    async fn hear(&mut self, time: Duration) -> Result<(), Trouble> {
+    async fn read_for(&mut self, time: Duration) -> Result<(), Trouble> {
         let end = Instant::now() + time;
         while self.unasked.is_empty() || time.is_zero() {
             let Some(message) = self.emqp.message_until(end).await? else { return Ok(()) };

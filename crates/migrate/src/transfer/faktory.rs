@@ -293,7 +293,7 @@ impl Old for OldFaktory {
             Reply::Simple(ok) if &ok[..] == b"OK" => {}
             // An operator of the old Faktory has asked for it.
             Reply::Bulk(state) if is_state(&state, "quiet") || is_state(&state, "terminate") => {
-                self.tally.say("the old Faktory asks its workers to stop");
+                self.tally.print("the old Faktory asks its workers to stop");
                 self.tally.stop();
             }
             other => return Err(other.unexpected()),

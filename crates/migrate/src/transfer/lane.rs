@@ -190,7 +190,7 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
                 Ok(Answer::Known) => return Ok((Outcome::Moved, false)),
                 Ok(Answer::Never(why)) => return Err(why),
                 Ok(Answer::NotNow(why)) => {
-                    self.tally.say(&format!("{} refuses a job for now: {why}", self.tally.to));
+                    self.tally.print(&format!("{} refuses a job for now: {why}", self.tally.to));
                     why
                 }
                 Err(why) => {
@@ -251,7 +251,7 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
                 Err(why) => self.lost_old(why).await,
             }
         }
-        self.tally.say(&format!(
+        self.tally.print(&format!(
             "{}: jobs that are here could not be acknowledged there, and will come again",
             self.tally.from
         ));

@@ -215,7 +215,7 @@ where
     let all = async { while set.join_next().await.is_some() {} };
     tokio::select! {
         () = all => {}
-        () = stopped_twice(tally) => tally.say("stopped at once; jobs in hand stay with the old broker"),
+        () = stopped_twice(tally) => tally.print("stopped at once; jobs in hand stay with the old broker"),
     }
 }
 

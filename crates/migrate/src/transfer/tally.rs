@@ -144,7 +144,7 @@ impl Tally {
     /// A connection to this place is of no more use. Returns why.
     pub(super) fn lost(&self, at: &Place, why: Trouble) -> String {
         match &why {
-            Trouble::Lost(why) => self.say(&format!("{at}: {why}")),
+            Trouble::Lost(why) => self.print(&format!("{at}: {why}")),
             Trouble::Fatal(why) => self.fail(format!("{at}: {why}")),
         }
         why.into_text()
@@ -153,7 +153,7 @@ impl Tally {
     // ---- people ----------------------------------------------------------------------------------------------------------
 
     /// Writes a line to standard error, unless it has been written lately.
-    pub(super) fn say(&self, text: &str) {
+    pub(super) fn print(&self, text: &str) {
         let mut said = self.said.borrow_mut();
         said.retain(|(_, at)| at.elapsed() < REPEAT_AFTER);
         if said.iter().any(|(before, _)| before == text) || said.len() >= TEXTS_MAX {

@@ -323,7 +323,7 @@ fn bytes_of_the_session_stand_behind_its_commands() {
 fn answers_do_not_wait_for_commands_that_follow_from_other_mail() {
     let mut it = InHand::open(Script { asks: 1, ..Script::default() });
     *it.desk.goes.lock().unwrap() = Visited::Part;
-    (0..2).for_each(|_| it.tells_of_a_reply());
+    (0..2).for_each(|_| it.has_a_reply());
     it.turn(2000);
     assert_eq!((it.connection.commands(), &it.wire().written[..]), (1, &b"!"[..]));
 }

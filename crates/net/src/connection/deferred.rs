@@ -54,14 +54,14 @@ mod tests {
 
     #[test]
     fn an_output_waits_while_all_of_it_may() {
-        let mut unhurried = Deferred::default();
-        assert!(!unhurried.is_all_of(0));
-        unhurried.add(10);
-        assert_eq!([0, 1, 10, 11].map(|output| unhurried.is_all_of(output)), [false, true, true, false]);
-        unhurried.add(5);
-        assert_eq!([15, 16].map(|output| unhurried.is_all_of(output)), [true, false]);
-        unhurried.written(16);
-        assert!(!unhurried.is_all_of(1));
+        let mut deferred = Deferred::default();
+        assert!(!deferred.is_all_of(0));
+        deferred.add(10);
+        assert_eq!([0, 1, 10, 11].map(|output| deferred.is_all_of(output)), [false, true, true, false]);
+        deferred.add(5);
+        assert_eq!([15, 16].map(|output| deferred.is_all_of(output)), [true, false]);
+        deferred.written(16);
+        assert!(!deferred.is_all_of(1));
     }
 
     #[test]
@@ -69,20 +69,20 @@ mod tests {
         /// What follows bytes that wait, and whether the next ones wait.
         type Case = (&'static str, fn(&mut Deferred), bool);
         let table: [Case; 3] = [
-            ("more", |unhurried| unhurried.written(11), true),
+            ("more", |deferred| deferred.written(11), true),
             ("nothing", Deferred::end, false),
-            ("nothing, but they were written", |unhurried| unhurried.written(10), false),
+            ("nothing, but they were written", |deferred| deferred.written(10), false),
         ];
         for (name, follows, waits) in table {
-            let mut unhurried = Deferred::default();
-            unhurried.add(10);
-            follows(&mut unhurried);
-            unhurried.add(0);
-            unhurried.add(10);
-            assert_eq!(unhurried.is_all_of(10), waits, "{name}");
-            unhurried.written(20);
-            unhurried.add(10);
-            assert!(unhurried.is_all_of(10), "{name}");
+            let mut deferred = Deferred::default();
+            deferred.add(10);
+            follows(&mut deferred);
+            deferred.add(0);
+            deferred.add(10);
+            assert_eq!(deferred.is_all_of(10), waits, "{name}");
+            deferred.written(20);
+            deferred.add(10);
+            assert!(deferred.is_all_of(10), "{name}");
         }
     }
 
@@ -91,15 +91,15 @@ mod tests {
         let table: [(&str, Happens, &str); 7] = [
             ("nothing", |_| (), ""),
             ("bytes of the peer", |it| it.arrives("x"), ""),
-            ("another such answer", |it| it.tells_of_a_reply(), ""),
-            ("other answers", |it| (0..2).for_each(|_| it.tells_of_a_reply()), "??!"),
+            ("another such answer", |it| it.has_a_reply(), ""),
+            ("other answers", |it| (0..2).for_each(|_| it.has_a_reply()), "??!"),
             ("its moment has passed", |it| it.connection.hold_no_longer(), "?"),
             ("the peer's end", |it| it.arrives(""), "?"),
             ("the daemon stops", |it| it.stopping = true, "?"),
         ];
         for (name, happens, written) in table {
-            let mut it = InHand::open(Script { unhurried: 2, ..Script::default() });
-            it.tells_of_a_reply();
+            let mut it = InHand::open(Script { deferred: 2, ..Script::default() });
+            it.has_a_reply();
             assert_eq!(it.turn(2000), "no time");
             assert_eq!(it.connection.holds_back(), Some(BOUNDS.hold_max));
             assert!(it.wire().written.is_empty());
@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn without_a_time_nothing_waits() {
         let bounds = Bounds { hold_max: Duration::ZERO, ..BOUNDS };
-        let mut it = InHand::new(bounds, Script { unhurried: 1, ..Script::default() });
+        let mut it = InHand::new(bounds, Script { deferred: 1, ..Script::default() });
         it.turn(1000);
-        it.tells_of_a_reply();
+        it.has_a_reply();
         it.turn(2000);
         assert_eq!((it.connection.holds_back(), &*it.wire().written), (None, &b"?"[..]));
     }

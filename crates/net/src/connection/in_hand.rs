@@ -112,7 +112,7 @@ pub(super) struct Script {
     /// It consumes one byte at a time, and answers nothing.
     pub(super) sips: bool,
     /// Its answer to this many events is in no hurry.
-    pub(super) unhurried: usize,
+    pub(super) deferred: usize,
     /// Its answer to this many events is a command.
     pub(super) asks: usize,
     pub(super) needs_bytes: usize,
@@ -155,9 +155,9 @@ impl Session for Scripted {
             script.asks -= 1;
             return out.command(Tag(1), ClientCommand::Open(ClientInfo::default()));
         }
-        if script.unhurried > 0 {
-            script.unhurried -= 1;
-            return out.put_unhurried(|bytes| bytes.extend_from_slice(b"?"));
+        if script.deferred > 0 {
+            script.deferred -= 1;
+            return out.put_deferred(|bytes| bytes.extend_from_slice(b"?"));
         }
         out.bytes().extend_from_slice(b"!");
     }
@@ -357,7 +357,7 @@ impl InHand {
     }
 
     /// A reply of the engine is in the mailbox.
-    pub(super) fn tells_of_a_reply(&self) {
+    pub(super) fn has_a_reply(&self) {
         self.desk.mailbox().push(0, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None);
     }
 

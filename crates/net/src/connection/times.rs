@@ -33,7 +33,7 @@ fn a_silent_peer_is_disconnected_after_idle_max() {
     it.arrives("x");
     assert_eq!(it.turn(62_000), "122000", "bytes that waited in the socket count first");
     it.takes(usize::MAX);
-    it.tells_of_a_reply();
+    it.has_a_reply();
     assert_eq!(it.turn(100_000), "122000", "what it is sent does not count");
     assert_eq!(it.wire().written, b"!");
     assert_eq!(it.turn(122_000), "timed out: idle");

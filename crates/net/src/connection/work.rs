@@ -130,7 +130,7 @@ impl Connection {
                     }
                     self.begin_hand_out(&event);
                     self.session.on_event(self.now, event, &mut self.outbox);
-                    let deferred = self.outbox.take_unhurried();
+                    let deferred = self.outbox.take_deferred();
                     if self.outbox.is_empty_but_bytes() {
                         self.outgoing.deferred.add(deferred);
                     } else {

@@ -61,7 +61,7 @@ mod tests {
         }
 
         fn on_event(&mut self, _: Timestamp, _: Event, out: &mut Outbox) {
-            out.put_unhurried(|bytes| bytes.extend_from_slice(b"!"));
+            out.put_deferred(|bytes| bytes.extend_from_slice(b"!"));
         }
     }
 

@@ -287,7 +287,7 @@ impl Serving {
     // ---- the turn --------------------------------------------------------------------------------------------------
 
     fn turn(&mut self, reading: &Reading) {
-        self.hear(reading);
+        self.begin_turns(reading);
         self.commits.begin_turn(self.turn.iter().filter(|member| member.connection.has_read()).count());
         if let Some(sharing) = &mut self.sharing {
             sharing.add_turn(&mut self.turn);
@@ -298,7 +298,7 @@ impl Serving {
             self.commits.add(duty);
         }
         self.take_due();
-        self.hear(reading);
+        self.begin_turns(reading);
         for member in &mut self.turn {
             member.guard(Connection::answer);
         }
@@ -312,7 +312,7 @@ impl Serving {
     }
 
     /// All connections that are ready join the turn.
-    fn hear(&mut self, reading: &Reading) {
+    fn begin_turns(&mut self, reading: &Reading) {
         if self.ready.is_empty() {
             return;
         }

@@ -41,11 +41,11 @@ impl SpiderqSpeaker {
         if !matches!(reply, Reply::Trouble(_) | Reply::StatsGot(..)) {
             counters.count(*what);
         }
-        self.say(envelope, &reply, talk);
+        self.send(envelope, &reply, talk);
     }
 
     /// Sends a reply without counting it.
-    pub(super) fn say(&mut self, envelope: &Envelope, reply: &Reply<'_>, talk: &mut Talk<'_>) {
+    pub(super) fn send(&mut self, envelope: &Envelope, reply: &Reply<'_>, talk: &mut Talk<'_>) {
         if let Err(reason) = self.transport.write(envelope, reply, talk) {
             talk.end(reason);
         }

@@ -150,7 +150,7 @@ impl SpiderqSpeaker {
     }
 
     fn fault(&mut self, fault: Fault, frame: Frame<'_>, talk: &mut Talk<'_>) {
-        self.say(&frame.envelope(), &Reply::Error(fault), talk);
+        self.send(&frame.envelope(), &Reply::Error(fault), talk);
     }
 
     // ---- requests --------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ impl SpiderqSpeaker {
         match request {
             Request::Ping => {
                 self.settings.counters.count(What::Ping);
-                self.say(&frame.envelope(), &Reply::Pong, talk);
+                self.send(&frame.envelope(), &Reply::Pong, talk);
             }
             Request::Count => Self::ask(What::Count, frame, Query::Queue { queue: self.queue() }, talk),
             Request::Add { key, value, mode } => {
@@ -226,7 +226,7 @@ impl SpiderqSpeaker {
 
     fn terminate(&mut self, frame: Frame<'_>, talk: &mut Talk<'_>) {
         if self.settings.section.terminate && talk.may(Right::Administer) {
-            self.say(&frame.envelope(), &Reply::Terminated, talk);
+            self.send(&frame.envelope(), &Reply::Terminated, talk);
             talk.stop_daemon(Stop::Gracefully);
         } else {
             self.fault(Request::NO_TERMINATE, frame, talk);

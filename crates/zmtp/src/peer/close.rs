@@ -86,7 +86,7 @@ pub enum Close {
 impl Close {
     /// The reason in ERROR; `None` if the peer has no use for it. Without blanks: "error-reason = short-size
     /// 0*255VCHAR".
-    pub(super) const fn told(&self) -> Option<&'static [u8]> {
+    pub(super) const fn error_reason(&self) -> Option<&'static [u8]> {
         match self {
             // libzmq reads three digits as a status code of RFC 27.
             Self::Credentials => Some(b"400"),

@@ -114,7 +114,7 @@ impl Peer {
                     curve.secured.insert(secured).ready(&ours, out);
                 }
                 self.stage = Stage::Traffic;
-                self.heart.heard(now);
+                self.heart.received(now);
                 Ok(Some(ready))
             }
             Step::NullReady | Step::PlainHello | Step::PlainInitiate { .. } => Ok(None),

@@ -79,7 +79,7 @@ impl Peer {
             Command::Ready(metadata).encode(out);
         }
         self.stage = Stage::Traffic;
-        self.heart.heard(now);
+        self.heart.received(now);
         Ok(Some(ready))
     }
 

@@ -15,7 +15,7 @@ use crate::wire::Command;
 #[derive(Debug, Default)]
 pub(super) struct Heart {
     began_at: Timestamp,
-    heard_at: Timestamp,
+    received_at: Timestamp,
     /// When our PING was sent, while it is unanswered.
     pinged_at: Option<Timestamp>,
     /// The time to live from the peer's last PING, in milliseconds: the peer is gone if it is silent for longer; 0 = no
@@ -34,11 +34,11 @@ enum Due {
 impl Heart {
     pub(super) const fn begin(&mut self, now: Timestamp) {
         self.began_at = now;
-        self.heard_at = now;
+        self.received_at = now;
     }
 
-    pub(super) const fn heard(&mut self, now: Timestamp) {
-        self.heard_at = now;
+    pub(super) const fn received(&mut self, now: Timestamp) {
+        self.received_at = now;
         self.pinged_at = None;
     }
 
@@ -49,11 +49,11 @@ impl Heart {
 
     /// The next deadline and its action, once the handshake is done.
     fn next(&self, settings: &Settings, pings: bool) -> Option<(Timestamp, Due)> {
-        let ttl = (self.ttl_ms > 0).then(|| (self.heard_at.after_ms(self.ttl_ms), Due::TtlExpired));
+        let ttl = (self.ttl_ms > 0).then(|| (self.received_at.after_ms(self.ttl_ms), Due::TtlExpired));
         let ping = match self.pinged_at {
             Some(at) => Some((at.after_ms(settings.ping_timeout_ms), Due::PingTimeout)),
             None if pings && settings.ping_idle_ms > 0 => {
-                Some((self.heard_at.after_ms(settings.ping_idle_ms), Due::Ping))
+                Some((self.received_at.after_ms(settings.ping_idle_ms), Due::Ping))
             }
             None => None,
         };
@@ -63,8 +63,8 @@ impl Heart {
 
 impl Peer {
     /// When the peer last sent bytes; before that, when the connection opened.
-    pub(crate) const fn heard_at(&self) -> Timestamp {
-        self.heart.heard_at
+    pub(crate) const fn received_at(&self) -> Timestamp {
+        self.heart.received_at
     }
 
     /// When [`Peer::tick`] must be called next; `None` if never.
@@ -106,6 +106,6 @@ impl Peer {
     /// a driver that stops reading from a peer that does not read its answers. Call it when reading begins again, and
     /// before a tick meanwhile.
     pub const fn reset_liveness(&mut self, now: Timestamp) {
-        self.heart.heard(now);
+        self.heart.received(now);
     }
 }

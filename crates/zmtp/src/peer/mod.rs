@@ -161,7 +161,7 @@ impl Peer {
     /// The connection is over. Further calls return the same error.
     pub fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
         if input.len() > self.left_bytes {
-            self.heart.heard(now);
+            self.heart.received(now);
         }
         let (is_ready, before) = (self.is_ready(), out.len());
         let found = if is_ready { self.traffic(input, out) } else { self.next(now, input, out) };
@@ -275,7 +275,7 @@ impl Peer {
 
     /// Ends the connection. A peer in the handshake receives an ERROR, if the protocol has one for the reason.
     fn end(&mut self, close: &Close, out: &mut BytesMut) {
-        if let (Stage::Handshake(_), Some(reason)) = (&self.stage, close.told()) {
+        if let (Stage::Handshake(_), Some(reason)) = (&self.stage, close.error_reason()) {
             Command::Error(reason).encode(out);
         }
         self.stage = Stage::Over(close.clone());

@@ -48,7 +48,7 @@ impl Peer {
         let ready = self.introduced(Metadata { socket_type, identity, ..Metadata::default() }, None)?;
         self.stage = Stage::Traffic;
         self.commands = false;
-        self.heart.heard(now);
+        self.heart.received(now);
         Ok(Some(ready))
     }
 }

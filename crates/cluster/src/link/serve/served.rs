@@ -42,9 +42,9 @@ async fn operators_see_an_edge_while_it_is_linked() {
     let opened = Opened { wire: Wire::new(Box::new(socket)), hello };
     let (_task, ends) = watch::channel(());
     let edge = async {
-        let mut wire = Wire::<Say, Ask>::new(Box::new(far));
+        let mut wire = Wire::<ToEdge, ToLeader>::new(Box::new(far));
         let welcome = loop {
-            if let Some(Say::Welcome(welcome)) = wire.next().unwrap() {
+            if let Some(ToEdge::Welcome(welcome)) = wire.next().unwrap() {
                 break welcome;
             }
             wire.step(std::future::pending()).await.unwrap();
@@ -56,14 +56,14 @@ async fn operators_see_an_edge_while_it_is_linked() {
         leading.view.has_edge(9, "edge:2");
         while sent.len() < 2 {
             match wire.next().unwrap() {
-                Some(Say::Edges(edges)) => sent = edges.into_iter().map(|edge| edge.link).collect(),
+                Some(ToEdge::Edges(edges)) => sent = edges.into_iter().map(|edge| edge.link).collect(),
                 Some(_) => {}
                 None => drop(wire.step(std::future::pending()).await.unwrap()),
             }
         }
         assert_eq!(sent.iter().map(|link| &**link).collect::<Vec<_>>(), ["edge:1", "edge:2"]);
         leading.view.lost_edge(9);
-        wire.push(&Ask::Bye).unwrap();
+        wire.push(&ToLeader::Bye).unwrap();
         while wire.step(std::future::pending()).await.is_ok() {}
     };
     let (served, ()) = tokio::join!(serve(opened, &leading, ends), edge);
@@ -107,22 +107,22 @@ async fn a_leader_whose_lease_is_uncertain_says_that_it_lives() {
         opened.wire.encoder.speak(version);
         let (_task, ends) = watch::channel(());
         let edge = async {
-            let mut wire = Wire::<Say, Ask>::new(Box::new(far));
+            let mut wire = Wire::<ToEdge, ToLeader>::new(Box::new(far));
             let mut heard = Vec::new();
-            while !matches!(heard.last(), Some(Say::Clock(_))) {
-                lease.0.store(heard.iter().any(|say| matches!(say, Say::Beat)), Ordering::Relaxed);
+            while !matches!(heard.last(), Some(ToEdge::Clock(_))) {
+                lease.0.store(heard.iter().any(|item| matches!(item, ToEdge::Beat)), Ordering::Relaxed);
                 wire.step(sleep(2 * BEAT)).await.unwrap();
-                while let Some(say) = wire.next().unwrap() {
-                    heard.push(say);
+                while let Some(item) = wire.next().unwrap() {
+                    heard.push(item);
                 }
             }
-            wire.push(&Ask::Bye).unwrap();
+            wire.push(&ToLeader::Bye).unwrap();
             while wire.step(std::future::pending()).await.is_ok() {}
             heard
         };
         let (served, heard) = tokio::join!(serve(opened, &leading, ends), edge);
         served.unwrap();
-        assert!(matches!(heard.first(), Some(Say::Welcome(_))), "{heard:?}");
-        assert!(heard.iter().any(|say| matches!(say, Say::Beat)), "{version}: {heard:?}");
+        assert!(matches!(heard.first(), Some(ToEdge::Welcome(_))), "{heard:?}");
+        assert!(heard.iter().any(|item| matches!(item, ToEdge::Beat)), "{version}: {heard:?}");
     }
 }

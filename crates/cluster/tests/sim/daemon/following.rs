@@ -46,15 +46,15 @@ impl Daemon {
                 let mut encoder = Encoder::new(FRAME_BYTES_MAX);
                 let known = self.broker.edge().known();
                 let hello = Hello { cluster: "sim".into(), name: "edge".into(), settings: SETTINGS, known };
-                encoder.push(&Ask::Hello(Box::new(hello))).unwrap();
+                encoder.push(&ToLeader::Hello(Box::new(hello))).unwrap();
                 let link = around.links.connect(self.run(), leader);
                 Follow::Links(Box::new(Following {
                     link,
                     decoder: Decoder::new(FRAME_BYTES_MAX),
                     encoder,
-                    says: Vec::new(),
+                    to_edge: Vec::new(),
                     since: around.now,
-                    heard_at: around.now,
+                    received_at: around.now,
                     certain_at: around.now,
                     is_welcome: false,
                 }))
@@ -68,42 +68,42 @@ impl Daemon {
         let (edge, now) = (self.broker.edge(), around.now);
         let read = around.links.read(following.link, End::Edge, now, following.decoder.input());
         if read.is_some() {
-            following.heard_at = now;
+            following.received_at = now;
         }
-        while let Some(say) = following.decoder.next().unwrap_or_else(|error| panic!("not a frame: {error}")) {
-            match say {
-                Say::Bye | Say::Refused(_) => return None,
-                Say::Welcome(welcome) => {
+        while let Some(item) = following.decoder.next().unwrap_or_else(|error| panic!("not a frame: {error}")) {
+            match item {
+                ToEdge::Bye | ToEdge::Refused(_) => return None,
+                ToEdge::Welcome(welcome) => {
                     around.note(|| format!("{} follows epoch {} as {}", self.index, welcome.epoch, welcome.edge));
                     around.tally.note(if edge.known().is_some() { "an edge comes back" } else { "an edge is new" });
                     edge.open_link(&welcome);
                     following.is_welcome = true;
                     following.certain_at = now;
                 }
-                Say::Beat => edge.note_doubt(),
-                say => {
+                ToEdge::Beat => edge.note_doubt(),
+                item => {
                     // The last item of what belongs together.
-                    let ends = matches!(say, Say::Clock(_));
-                    following.says.push(say);
+                    let ends = matches!(item, ToEdge::Clock(_));
+                    following.to_edge.push(item);
                     if ends {
-                        edge.receive(following.says.drain(..));
+                        edge.receive(following.to_edge.drain(..));
                         following.certain_at = now;
                     }
                 }
             }
         }
-        let mut asks = Vec::new();
+        let mut to_leader = Vec::new();
         if following.is_welcome {
-            edge.take_asks(&mut asks);
+            edge.take_outgoing(&mut to_leader);
         }
-        asks.iter().for_each(|ask| following.encoder.push(ask).unwrap());
+        to_leader.iter().for_each(|item| following.encoder.push(item).unwrap());
         around.links.send(following.link, End::Edge, following.encoder.take(), now, &mut around.rng);
         // It looks in the database then.
         let doubts = now > following.certain_at + SILENCE_MS;
         if doubts && edge.known().is_some_and(|known| !around.is_leader(known.epoch)) {
             return None;
         }
-        let since = if following.is_welcome { following.heard_at + SILENCE_MS } else { following.since + OPEN_MS };
+        let since = if following.is_welcome { following.received_at + SILENCE_MS } else { following.since + OPEN_MS };
         (read != Some(true) && now <= since).then_some(())
     }
 

@@ -37,7 +37,7 @@ impl Laws {
         job.lasting = None;
         let given_up = job.holders.extract_if(.., |holder| holder.who == who);
         job.given_up.extend(given_up.map(|holder| (holder.who, holder.token)));
-        self.note(serial, || format!("{who:?} asks for its end: {for_good}"));
+        self.note(serial, || format!("{who:?} to_leader for its end: {for_good}"));
     }
 
     /// A client reports on whichever lease the job has.
@@ -91,7 +91,7 @@ impl Laws {
     }
 
     /// A listener learns that its job has ended.
-    pub(crate) fn hears_end(&mut self, who: Who, number: JobId, end: &End) {
+    pub(crate) fn gets_end(&mut self, who: Who, number: JobId, end: &End) {
         if self.gone.contains(&who) {
             return;
         }

@@ -36,8 +36,8 @@ struct Broker {
     ledger: Ledger,
     engine: Engine,
     context: Context,
-    to_leader: VecDeque<Ask>,
-    to_edge: VecDeque<Say>,
+    to_leader: VecDeque<ToLeader>,
+    to_edge: VecDeque<ToEdge>,
     open: BTreeSet<ClientId>,
     next_client: u64,
     tag: u64,
@@ -58,12 +58,12 @@ impl Broker {
         }
     }
 
-    fn send(&mut self, mut ask: Ask) {
-        if let Ask::Command { client, command, .. } = &mut ask {
+    fn send(&mut self, mut item: ToLeader) {
+        if let ToLeader::Command { client, command, .. } = &mut item {
             self.ledger.prove(*client, command);
         }
-        self.ledger.asked(&ask);
-        self.to_leader.push_back(ask);
+        self.ledger.sent(&item);
+        self.to_leader.push_back(item);
     }
 
     /// The leader does an item, and reports behind it in the same visit. It counts commands before the events that answer
@@ -75,13 +75,15 @@ impl Broker {
         self.report();
         let most = usize::try_from(1 + self.rng.below(4)).unwrap();
         for at in 0..most {
-            let Some(ask) = self.to_leader.pop_front_if(|ask| at == 0 || is_report(ask)) else { break };
-            match ask {
-                Ask::Command { client, tag, command } => {
-                    self.to_edge.push_back(Say::Applied { client, count: 1 });
+            let Some(item) = self.to_leader.pop_front_if(|item| at == 0 || is_report(item)) else { break };
+            match item {
+                ToLeader::Command { client, tag, command } => {
+                    self.to_edge.push_back(ToEdge::Applied { client, count: 1 });
                     self.engine.apply(client, tag, command, &mut self.context);
                 }
-                Ask::Close { client } => self.engine.apply(client, Tag::NONE, ClientCommand::Close, &mut self.context),
+                ToLeader::Close { client } => {
+                    self.engine.apply(client, Tag::NONE, ClientCommand::Close, &mut self.context)
+                }
                 _ => {}
             }
         }
@@ -90,20 +92,20 @@ impl Broker {
 
     fn report(&mut self) {
         let events = self.context.events.drain(..);
-        self.to_edge.extend(events.map(|(client, event)| Say::Event { client, gate: 0, event }));
+        self.to_edge.extend(events.map(|(client, event)| ToEdge::Event { client, gate: 0, event }));
     }
 
     /// The edge gets one item.
-    fn hear(&mut self) {
-        if let Some(say) = self.to_edge.pop_front() {
-            self.ledger.heard(&say);
+    fn receive(&mut self) {
+        if let Some(item) = self.to_edge.pop_front() {
+            self.ledger.received(&item);
         }
     }
 
     fn step(&mut self) {
         match self.rng.below(10) {
             0..4 => self.lead(),
-            4..7 => self.hear(),
+            4..7 => self.receive(),
             _ => self.act(),
         }
     }
@@ -113,7 +115,7 @@ impl Broker {
             let client = ClientId(self.next_client);
             self.next_client += 1;
             self.open.insert(client);
-            self.send(Ask::Open { client, room: 1 << 20 });
+            self.send(ToLeader::Open { client, room: 1 << 20 });
             let info = ClientInfo { protocol: Some(Protocol::GEARMAN), ..ClientInfo::default() };
             self.send(command(client, Tag::NONE, ClientCommand::Open(info)));
             return;
@@ -122,7 +124,7 @@ impl Broker {
         let client = self.rng.one_of(&open);
         if self.rng.below(40) == 0 {
             self.open.remove(&client);
-            return self.send(Ask::Close { client });
+            return self.send(ToLeader::Close { client });
         }
         let said = self.command();
         self.tag += 1;
@@ -200,7 +202,7 @@ impl Broker {
             self.lead();
         }
         while !self.to_edge.is_empty() {
-            self.hear();
+            self.receive();
         }
     }
 
@@ -254,7 +256,7 @@ impl Broker {
     }
 
     /// An engine with what a journal has of this one, and what the clients claim then.
-    fn successor(&mut self, asks: &[Ask]) -> Engine {
+    fn successor(&mut self, to_leader: &[ToLeader]) -> Engine {
         let mut engine = Engine::new(Limits::default(), 2);
         engine.recall_meta(self.engine.meta().clone(), false);
         self.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
@@ -265,10 +267,10 @@ impl Broker {
         }
         engine.wake_up();
         engine.succeed(&mut self.context);
-        for ask in asks {
-            match ask.clone() {
-                Ask::Command { client, tag, command } => engine.apply(client, tag, command, &mut self.context),
-                Ask::Claim { client, claim } => {
+        for item in to_leader {
+            match item.clone() {
+                ToLeader::Command { client, tag, command } => engine.apply(client, tag, command, &mut self.context),
+                ToLeader::Claim { client, claim } => {
                     engine.apply(client, Tag::NONE, Command::Claim(Box::new(claim)), &mut self.context);
                 }
                 _ => {}
@@ -279,25 +281,25 @@ impl Broker {
         engine
     }
 
-    fn ledger_has(&mut self, asks: &[Ask]) -> BTreeMap<ClientId, BTreeSet<String>> {
+    fn ledger_has(&mut self, to_leader: &[ToLeader]) -> BTreeMap<ClientId, BTreeSet<String>> {
         let mut all: BTreeMap<ClientId, BTreeSet<String>> = BTreeMap::new();
         let mut served: BTreeMap<ClientId, usize> = BTreeMap::new();
         let mut times: BTreeMap<(ClientId, JobId), u32> = BTreeMap::new();
-        for ask in asks {
-            let Some(client) = ask.client() else { continue };
+        for item in to_leader {
+            let Some(client) = item.client() else { continue };
             let has = all.entry(client).or_default();
-            match ask {
-                Ask::Open { .. } | Ask::Command { command: Command::Client(ClientCommand::Open(_)), .. } => {}
-                Ask::Command { command: Command::Client(ClientCommand::Serve(_)), .. } => {
+            match item {
+                ToLeader::Open { .. } | ToLeader::Command { command: Command::Client(ClientCommand::Open(_)), .. } => {}
+                ToLeader::Command { command: Command::Client(ClientCommand::Serve(_)), .. } => {
                     let at = served.entry(client).or_default();
-                    has.insert(format!("{at} {}", short(ask)));
+                    has.insert(format!("{at} {}", short(item)));
                     *at += 1;
                 }
-                Ask::Command { command: Command::Take(_), .. } => drop(has.insert("waits".to_owned())),
-                Ask::Claim { claim: Claim::Holds { held, .. }, .. } => {
-                    has.insert(format!("{} until {:?}", short(ask), held.until));
+                ToLeader::Command { command: Command::Take(_), .. } => drop(has.insert("waits".to_owned())),
+                ToLeader::Claim { claim: Claim::Holds { held, .. }, .. } => {
+                    has.insert(format!("{} until {:?}", short(item), held.until));
                 }
-                Ask::Claim { claim: Claim::Hears { job } | Claim::Pushed { job, .. }, .. } => {
+                ToLeader::Claim { claim: Claim::Hears { job } | Claim::Pushed { job, .. }, .. } => {
                     *times.entry((client, *job)).or_default() += 1;
                 }
                 other => drop(has.insert(short(other))),
@@ -312,8 +314,8 @@ impl Broker {
 
 /// Whether a worker reports on a job: the ledger knows what came first, the report or what its client got in the same
 /// visit.
-const fn is_report(ask: &Ask) -> bool {
-    matches!(ask, Ask::Command { command: Command::Lease(_), .. })
+const fn is_report(item: &ToLeader) -> bool {
+    matches!(item, ToLeader::Command { command: Command::Lease(_), .. })
 }
 
 /// Without waits, and without leases of these jobs.
@@ -333,10 +335,10 @@ fn the_ledger_is_what_the_engine_has() {
         for round in 0..6 {
             (0..60).for_each(|_| broker.step());
             broker.quiet();
-            let asks = broker.ledger.claims();
-            let (engine, ledger) = (broker.engine_has(), broker.ledger_has(&asks));
+            let to_leader = broker.ledger.claims();
+            let (engine, ledger) = (broker.engine_has(), broker.ledger_has(&to_leader));
             assert_eq!(ledger, engine, "seed {seed}, round {round}");
-            let successor = broker.successor(&asks);
+            let successor = broker.successor(&to_leader);
             // Those whose listeners have left end with their lease, or with the leader.
             let (kept, gone): (Vec<_>, Vec<_>) =
                 broker.engine.jobs().partition(|job| job.durable || !job.listeners().is_empty());
@@ -354,7 +356,9 @@ fn the_ledger_is_what_the_engine_has() {
             broker.engine = earlier;
             // The claims are new commands, which the engine has not applied: here they count as applied.
             let clients: Vec<_> = broker.ledger.clients().collect();
-            clients.iter().for_each(|client| broker.ledger.heard(&Say::Applied { client: *client, count: u32::MAX }));
+            clients
+                .iter()
+                .for_each(|client| broker.ledger.received(&ToEdge::Applied { client: *client, count: u32::MAX }));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What an edge sends to the leader.
 //!
-//! **Order.** A stream begins with [`Ask::Hello`]. To a new leader the edge then sends [`Ask::Open`] for its clients,
-//! their claims, and [`Ask::Claimed`] , even if there are none. After that anything follows in the order in which it
+//! **Order.** A stream begins with [`ToLeader::Hello`]. To a new leader the edge then sends [`ToLeader::Open`] for its clients,
+//! their claims, and [`ToLeader::Claimed`] , even if there are none. After that anything follows in the order in which it
 //! takes effect; the items of one client, from its `Open` to its `Close`, are done in their order.
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crate::number::Edge;
 
 /// One item from an edge. A new kind comes last: a kind is its index here.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub enum Ask {
+pub enum ToLeader {
     /// What the edge is. Answer: `Welcome` or `Refused`.
     Hello(Box<Hello>),
     /// A client has connected. Its first command follows, which opens it in the engine.
@@ -38,8 +38,8 @@ pub enum Ask {
         /// The answer repeats it.
         tag: Tag,
     },
-    /// Stands for this many pieces of bytes for the client's peer, which the edge keeps. They come back as `Words`.
-    Words {
+    /// Stands for this many pieces of bytes for the client's peer, which the edge keeps. They come back as `OwnBytes`.
+    OwnBytes {
         /// The client.
         client: ClientId,
         /// How many.
@@ -54,14 +54,14 @@ pub enum Ask {
         message: Bytes,
     },
     /// Answers of this many more bytes have room: the client's session has taken as many. While a client has none, its
-    /// asks wait.
+    /// items wait.
     Room {
         /// The client.
         client: ClientId,
         /// More bytes.
         bytes: u64,
     },
-    /// A client's connection has ended. The client ends when its earlier asks are done. Answer: `Closed`.
+    /// A client's connection has ended. The client ends when its earlier items are done. Answer: `Closed`.
     Close {
         /// The client.
         client: ClientId,
@@ -78,7 +78,7 @@ pub enum Ask {
     /// The edge ends the stream. Its clients are gone.
     Bye,
     /// The client's peer has taken this many more of the jobs that count as on their way. Since version
-    /// [`Ask::SENT_SINCE`].
+    /// [`ToLeader::SENT_SINCE`].
     Sent {
         /// The client.
         client: ClientId,
@@ -111,8 +111,8 @@ pub struct Known {
     pub commit: u64,
 }
 
-impl Ask {
-    /// The first version with [`Ask::Sent`].
+impl ToLeader {
+    /// The first version with [`ToLeader::Sent`].
     pub const SENT_SINCE: u8 = 5;
 
     /// The client that the item is about, if it is about one.
@@ -122,7 +122,7 @@ impl Ask {
             Self::Open { client, .. }
             | Self::Command { client, .. }
             | Self::Forbidden { client, .. }
-            | Self::Words { client, .. }
+            | Self::OwnBytes { client, .. }
             | Self::Room { client, .. }
             | Self::Close { client }
             | Self::Claim { client, .. }
@@ -131,7 +131,7 @@ impl Ask {
         }
     }
 
-    /// Whether [`Say::Applied`](crate::Say::Applied) counts the item.
+    /// Whether [`ToEdge::Applied`](crate::ToEdge::Applied) counts the item.
     #[must_use]
     pub const fn is_counted(&self) -> bool {
         matches!(self, Self::Command { .. } | Self::Forbidden { .. })

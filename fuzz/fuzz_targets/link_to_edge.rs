@@ -6,13 +6,13 @@
 mod stream;
 
 use libfuzzer_sys::fuzz_target;
-use windlass_link::Say;
+use windlass_link::ToEdge;
 
-const GOLDEN: &str = include_str!("../../crates/link/golden/say.txt");
+const GOLDEN: &str = include_str!("../../crates/link/golden/to_edge.txt");
 
 fuzz_target!(|input: stream::Input| {
-    for say in stream::items::<Say>(&input.bytes(GOLDEN)) {
-        if let Say::Event { mut event, .. } = say {
+    for item in stream::items::<ToEdge>(&input.bytes(GOLDEN)) {
+        if let ToEdge::Event { mut event, .. } = item {
             let bytes = event.bytes();
             assert!(event.large_body(1).is_none_or(|body| !body.is_empty()), "{bytes} bytes");
             event.queue_names_mut(|name| name.clear());

@@ -1,7 +1,7 @@
 //! What the leader sends to an edge.
 //!
-//! **Order.** A stream begins with [`Say::Welcome`], or ends with [`Say::Refused`]. Then the events and words of one
-//! client come in the order in which the client's session must get them. [`Say::Clock`] ends the items of one turn of
+//! **Order.** A stream begins with [`ToEdge::Welcome`], or ends with [`ToEdge::Refused`]. Then the events and bytes of one
+//! client come in the order in which the client's session must get them. [`ToEdge::Clock`] ends the items of one turn of
 //! the leader: an edge takes them together.
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crate::number::Edge;
 
 /// One item from the leader. A new kind comes last: a kind is its index here.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub enum Say {
+pub enum ToEdge {
     /// The edge is accepted.
     Welcome(Box<Welcome>),
     /// An event for a client.
@@ -25,9 +25,9 @@ pub enum Say {
         /// The event.
         event: Event,
     },
-    /// Here the edge's own bytes for a client have their place: as many pieces as [`Ask::Words`](crate::Ask::Words)
+    /// Here the edge's own bytes for a client have their place: as many pieces as [`ToLeader::OwnBytes`](crate::ToLeader::OwnBytes)
     /// counted.
-    Words {
+    OwnBytes {
         /// The client.
         client: ClientId,
         /// How many.
@@ -47,7 +47,7 @@ pub enum Say {
     Clock(Reading),
     /// Whether the store does not respond: then nothing is acknowledged, and what waits for a commit is unknown.
     Failed(bool),
-    /// This many more of a client's asks take effect here ([`Ask::is_counted`](crate::Ask::is_counted)): after all
+    /// This many more of a client's items take effect here ([`ToLeader::is_counted`](crate::ToLeader::is_counted)): after all
     /// events before this item, and before the events that answer them.
     Applied {
         /// The client.
@@ -69,17 +69,17 @@ pub enum Say {
     /// The leader lives, but its right to lead is uncertain: nothing else comes until it is certain again.
     Beat,
     /// Workers wait because too many bytes of jobs are on their way: the edge closes connections that take nothing of
-    /// theirs. Since version [`Say::STARVED_SINCE`].
+    /// theirs. Since version [`ToEdge::STARVED_SINCE`].
     Starved,
     /// All daemons that are linked to the leader. Comes first of all, and after each change. Since version
-    /// [`Say::EDGES_SINCE`].
+    /// [`ToEdge::EDGES_SINCE`].
     Edges(Vec<Linked>),
 }
 
-impl Say {
-    /// The first version with [`Say::Starved`].
+impl ToEdge {
+    /// The first version with [`ToEdge::Starved`].
     pub const STARVED_SINCE: u8 = 5;
-    /// The first version with [`Say::Edges`].
+    /// The first version with [`ToEdge::Edges`].
     pub const EDGES_SINCE: u8 = 5;
 }
 
