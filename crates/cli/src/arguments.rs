@@ -282,25 +282,47 @@ pub(crate) enum Command {
 
 /// The command to run, or clap's error, help or version text. Options may stand before their command.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
-    let words: Vec<OsString> = words.into_iter().collect();
-    let parsed = Arguments::try_parse_from(&words).or_else(|error| {
-        let moved = commands_first(&words).find_map(|words| Arguments::try_parse_from(words).ok());
-        moved.ok_or(error)
-    });
+    let parsed = Arguments::try_parse_from(command_first(words.into_iter().collect()));
     parsed.map(|Arguments { command, serve }| command.unwrap_or(Command::Serve(serve)))
 }
 
-/// The words with a command in front of the options before it, for each word that may be the command.
-fn commands_first(words: &[OsString]) -> impl Iterator<Item = Vec<&OsString>> {
-    let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
-    let options_first = words.get(1).is_some_and(is_option);
+/// The words with the command, and its own command if it has some, in front of the options before them.
+fn command_first(mut words: Vec<OsString>) -> Vec<OsString> {
     let grammar = grammar();
-    let is_command = move |word: &OsString| grammar.get_subcommands().any(|command| word == command.get_name());
-    let commands = words.iter().enumerate().skip(2).filter(move |(_, word)| options_first && is_command(word));
-    commands.map(|(at, command)| {
-        let others = words.iter().enumerate().skip(1).filter(|(index, _)| *index != at).map(|(_, word)| word);
-        words.first().into_iter().chain([command]).chain(others).collect()
-    })
+    let (mut place, mut command) = (1, &grammar);
+    while let Some(found) = words.iter().enumerate().skip(place).find_map(is_no_option(&grammar)) {
+        let word = words.remove(found);
+        let known = word.to_str().and_then(|name| command.find_subcommand(name));
+        words.insert(place, word);
+        place += 1;
+        match known.filter(|known| known.has_subcommands()) {
+            Some(known) => command = known,
+            None => break,
+        }
+    }
+    words
+}
+
+/// Finds the place of the first word that is neither an option nor an option's value.
+fn is_no_option(grammar: &clap::Command) -> impl FnMut((usize, &OsString)) -> Option<usize> {
+    let mut is_value = false;
+    move |(place, word)| {
+        let word = word.to_string_lossy();
+        let is_option = word.starts_with('-');
+        let found = !is_option && !is_value;
+        is_value = is_option && !is_value && takes_value(grammar, &word);
+        found.then_some(place)
+    }
+}
+
+/// Whether the word is an option of any command whose value is the next word.
+fn takes_value(grammar: &clap::Command, word: &str) -> bool {
+    let is_it = |option: &clap::Arg| match (word.strip_prefix("--"), word.strip_prefix('-')) {
+        (Some(long), _) => option.get_long() == Some(long),
+        (None, short) => option.get_short().map(String::from).as_deref() == short,
+    };
+    grammar.get_arguments().any(|option| is_it(option) && option.get_action().takes_values())
+        || grammar.get_subcommands().any(|command| takes_value(command, word))
 }
 
 /// The grammar, for completions and manual pages.
@@ -372,7 +394,31 @@ mod tests {
         {
             assert!(matches!(parsed(line), Ok(Command::Operate(_))), "{line}");
         }
+        for line in ["windlass -c f cron", "windlass cron -c f", "windlass --set a=b schedules"] {
+            assert!(matches!(parsed(line), Ok(Command::Operate(_))), "{line}");
+        }
         assert!(matches!(parsed("windlass --data-dir status"), Ok(Command::Serve(_))), "a value");
+        #[cfg(feature = "migrate")]
+        assert!(matches!(parsed("windlass --data-dir d import jsonl f"), Ok(Command::Import(_))));
+    }
+
+    #[test]
+    fn a_mistake_behind_options_is_named() {
+        let table = [
+            ("windlass -c f job abc", "invalid value 'abc' for '<ID>'"),
+            ("windlass -c f pause", "<QUEUES>..."),
+            ("windlass -c f jobs --limt 3", "'--limit'"),
+            ("windlass --url http://127.0.0.1:7420 jobs --limt 3", "'--limit'"),
+            ("windlass -c f stauts", "'status'"),
+            ("windlass --set=a=b stauts", "'status'"),
+            ("windlass --data-dir data top --help", "Usage: windlass top"),
+            ("windlass -c f pause -h", "Usage: windlass pause"),
+            ("windlass --json cron --help", "Usage: windlass schedules"),
+        ];
+        for (line, expected) in table {
+            let text = parsed(line).expect_err(line).render().to_string();
+            assert!(text.contains(expected), "{line}: {text}");
+        }
     }
 
     #[test]
