@@ -112,7 +112,8 @@ fn queues_are_paused_and_cleared_but_not_by_accident() {
     assert_eq!(operator.says("quiet --all"), "");
 
     let socket = dir.path().join("data/operator.sock");
-    assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600, "only its owner may use it");
+    assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o660, "the directory decides who may use it");
+    assert_eq!(dir.path().join("data").metadata().unwrap().permissions().mode() & 0o777, 0o700);
     drop(daemon);
     let said = operator.refused("status");
     assert!(said.contains("operator.sock") && said.contains("--data-dir"), "{said}");

@@ -143,7 +143,7 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(
     name = "windlass",
-    version,
+    version = env!("BUILD"),
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true,
     after_help = AFTER_HELP,

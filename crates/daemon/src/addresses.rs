@@ -1,7 +1,8 @@
-//! The bound addresses, for a program that starts an ephemeral daemon.
+//! The bound addresses: for a person at the terminal, the log, and a program that starts an ephemeral daemon.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 
 use crate::failure::Failure;
 use windlass_net::listen::Bound;
@@ -15,6 +16,26 @@ impl Addresses {
     pub(crate) fn note(&mut self, name: &'static str, bound: &Bound) {
         let address = || bound.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
         self.0.entry(name).or_insert_with(address);
+    }
+
+    /// Where the pages are, if HTTP has an address of TCP.
+    pub(crate) fn pages(&self) -> Option<String> {
+        let address = self.0.get("http").filter(|address| address.parse::<SocketAddr>().is_ok())?;
+        Some(format!("http://{address}/"))
+    }
+
+    /// Welcomes a person who has started the daemon on a terminal.
+    pub(crate) fn welcome(&self, data: &str) {
+        if !io::stderr().is_terminal() {
+            return;
+        }
+        let row = |name: &str, value: &str| format!("  {name:<18} {value}\n");
+        let rows: String = self.0.iter().filter(|(name, _)| **name != "http").map(|(name, at)| row(name, at)).collect();
+        let pages = self.pages().map(|pages| row("pages", &pages)).unwrap_or_default();
+        let data = row("data", data);
+        let hint = "  Ctrl-C stops it. `windlass status` in another terminal looks at it.";
+        // A terminal that has gone is no error.
+        drop(writeln!(io::stderr(), "Windlass {} serves\n{pages}{rows}{data}{hint}", env!("CARGO_PKG_VERSION")));
     }
 
     /// Prints all of them as one line of JSON.

@@ -113,8 +113,14 @@ async fn serve(
     }
     if config.ephemeral {
         addresses.print()?;
+    } else {
+        let database = config.remote.as_ref().map(|remote| remote.name());
+        addresses.welcome(&database.map_or_else(|| config.data_dir.display().to_string(), |name| name.to_string()));
     }
-    tracing::info!("ready");
+    match addresses.pages() {
+        Some(pages) => tracing::info!(pages, "ready"),
+        None => tracing::info!("ready"),
+    }
     notify::ready();
     let reloader = Reloader::new((config, &in_force, values), (&served, &ports), &acceptor, reread);
     let mut events = MainEvents { signals, control, requests, acceptor: &acceptor, reloader };

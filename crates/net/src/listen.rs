@@ -258,10 +258,10 @@ fn bind_one(address: &Address, server: &Server) -> io::Result<Bound> {
     }
 }
 
-/// Binds a Unix socket that only the daemon's user may use.
+/// Binds a Unix socket for the daemon's user and its group, if they may enter the directory.
 pub fn bind_private(path: &Path, server: &Server) -> io::Result<Bound> {
     clear_stale(path)?;
-    bind_unix(path, Some(0o600), server.backlog)
+    bind_unix(path, Some(0o660), server.backlog)
 }
 
 /// Sets the permissions before any client can connect.

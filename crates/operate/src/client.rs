@@ -2,7 +2,9 @@
 
 use std::fmt::Display;
 use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,11 +21,21 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use windlass_daemon::Failure;
+use windlass_daemon::config::Config;
 use windlass_http::SOCKET;
 
 use crate::arguments::Ask;
 use crate::settings::Settings;
 use crate::tls::{Identity, Tls};
+
+/// The data directory of the installed package.
+const PACKAGED: &str = "/var/lib/windlass";
+
+/// The address of HTTP, unless it is configured.
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
+
+/// How long to wait for that address.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// Finds the data directory of the configuration: which sections that has, the caller knows.
 pub type DataDir = fn(&Settings) -> Result<PathBuf, Failure>;
@@ -35,6 +47,15 @@ pub(crate) enum Daemon {
     Directory(PathBuf),
     /// Its address, or that of a proxy before it, with the files for `https`.
     Url(Uri, Files),
+    /// Nothing names it, and none answers at the usual places.
+    Nowhere {
+        /// The directory that a daemon would have which is started here.
+        here: PathBuf,
+        /// Each place that was tried, and why there is no daemon.
+        tried: String,
+        /// The user may not use a daemon's socket.
+        is_denied: bool,
+    },
 }
 
 /// Files for TLS.
@@ -74,7 +95,10 @@ impl Ask {
                 let identity = self.client_certificate.clone().zip(self.client_key.clone());
                 Daemon::at(url, Files { ca: self.ca.clone(), identity })
             }
-            None => data_dir(&self.settings).map(Daemon::Directory),
+            None => data_dir(&self.settings).map(|named| match named == Config::default().data_dir {
+                true => Daemon::find(named),
+                false => Daemon::Directory(named),
+            }),
         }
     }
 
@@ -92,6 +116,28 @@ impl Ask {
 }
 
 impl Daemon {
+    /// The daemon at a usual place: the data directory here, that of the package, or the address of HTTP.
+    fn find(here: PathBuf) -> Self {
+        let (mut tried, mut is_denied) = (Vec::new(), false);
+        for directory in [&here, Path::new(PACKAGED)] {
+            let socket = directory.join(SOCKET);
+            match std::os::unix::net::UnixStream::connect(&socket) {
+                Ok(_) => return Self::Directory(directory.to_owned()),
+                Err(why) => {
+                    is_denied |= why.kind() == ErrorKind::PermissionDenied;
+                    tried.push(format!("{} ({})", socket.display(), plain(&why)));
+                }
+            }
+        }
+        let url = format!("http://{LOOPBACK}");
+        match (std::net::TcpStream::connect_timeout(&LOOPBACK, CONNECT_MAX), Self::at(&url, Files::default())) {
+            (Ok(_), Ok(daemon)) => return daemon,
+            (Err(why), _) => tried.push(format!("{url} ({})", plain(&why))),
+            (Ok(_), Err(_)) => {}
+        }
+        Self::Nowhere { here, tried: tried.join(", "), is_denied }
+    }
+
     /// Reads an address: `http://localhost:7420`, `https://queue.example/windlass`.
     pub(crate) fn at(url: &str, files: Files) -> Result<Self, Failure> {
         let wrong = || failure(format!("--url {url}: http://HOST:PORT or https://HOST/PATH expected"));
@@ -108,6 +154,7 @@ impl Daemon {
 
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         match self {
+            Self::Nowhere { tried, is_denied, .. } => Err(nowhere(tried, *is_denied)),
             Self::Directory(directory) => {
                 let path = directory.join(SOCKET);
                 let stream = UnixStream::connect(&path).await.map_err(|error| no_daemon(&path, &error))?;
@@ -139,9 +186,25 @@ impl Files {
     }
 }
 
+/// An error of the system, without its number.
+fn plain(why: &std::io::Error) -> String {
+    let text = why.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+/// Who may use a daemon's socket.
+const WHO_MAY: &str = "Only the daemon's user and its group may use this socket; --url and --login are for others";
+
+fn nowhere(tried: &str, is_denied: bool) -> Failure {
+    let advice =
+        if is_denied { WHO_MAY } else { "Name its data directory with --data-dir or -c, or its address with --url" };
+    let reason = format!("no daemon answers at {tried}. {advice}");
+    if is_denied { Failure::Source { file: PACKAGED.into(), reason } } else { failure(reason) }
+}
+
 fn no_daemon(path: &Path, error: &std::io::Error) -> Failure {
     if error.kind() == ErrorKind::PermissionDenied {
-        let reason = format!("{error}. Only the daemon's user may use this socket; --url and --login are for others");
+        let reason = format!("{error}. {WHO_MAY}");
         return Failure::Source { file: path.to_owned(), reason };
     }
     failure(format!(

@@ -35,11 +35,11 @@ impl Export {
         let named = |why| failure(format!("{}: {why}", output.unwrap_or(Path::new("-")).display()));
         let mut lines = Lines::open(output).map_err(named)?;
         match &daemon {
-            Daemon::Directory(directory) if !is_served(directory) => {
+            Daemon::Directory(directory) | Daemon::Nowhere { here: directory, .. } if !is_served(directory) => {
                 let config = Config { data_dir: directory.clone(), ..Config::default() };
                 windlass_daemon::export::export(&config, &mut lines)?;
             }
-            Daemon::Directory(_) | Daemon::Url(..) => {
+            Daemon::Directory(_) | Daemon::Url(..) | Daemon::Nowhere { .. } => {
                 runtime()?.block_on(fetch(&self.ask, &daemon, &mut lines))?;
             }
         }
