@@ -111,16 +111,7 @@ async fn serve(
     for late in late {
         tokio::spawn(late.serve(config.server.clone(), Arc::clone(&acceptor), entrances.clone()));
     }
-    if config.ephemeral {
-        addresses.print()?;
-    } else {
-        let database = config.remote.as_ref().map(|remote| remote.name());
-        addresses.welcome(&database.map_or_else(|| config.data_dir.display().to_string(), |name| name.to_string()));
-    }
-    match addresses.pages() {
-        Some(pages) => tracing::info!(pages, "ready"),
-        None => tracing::info!("ready"),
-    }
+    announce(&addresses, config)?;
     notify::ready();
     let reloader = Reloader::new((config, &in_force, values), (&served, &ports), &acceptor, reread);
     let mut events = MainEvents { signals, control, requests, acceptor: &acceptor, reloader };
@@ -156,6 +147,21 @@ async fn serve(
     }
     drop(threads);
     roles.finish().await
+}
+
+/// Prints where the daemon serves, for whoever has started it.
+fn announce(addresses: &Addresses, config: &Config) -> Result<(), Failure> {
+    if config.ephemeral {
+        addresses.print()?;
+    } else {
+        let database = config.remote.as_ref().map(|remote| remote.name());
+        addresses.welcome(&database.map_or_else(|| config.data_dir.display().to_string(), |name| name.to_string()));
+    }
+    match addresses.pages() {
+        Some(pages) => tracing::info!(pages, "ready"),
+        None => tracing::info!("ready"),
+    }
+    Ok(())
 }
 
 /// Accepts connections of the protocols from now on. Returns the addresses.
