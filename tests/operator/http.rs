@@ -609,7 +609,7 @@ fn a_job_tells_why_it_does_not_run() {
     let push = |queue: &str, terms: &str| pushed(&http.post(&format!("/api/v1/queues/{queue}/jobs{terms}"), "x"));
 
     let id = push("q", "");
-    assert_eq!(why(id), ("unserved".into(), "no worker serves q or waits there".into()));
+    assert_eq!(why(id), ("unserved".into(), "no worker serves q".into()));
     gearman.can_do("q").unwrap();
     gearman.listing("status").unwrap();
     let text = "only workers of gearman serve q, and they do not see this job of http";

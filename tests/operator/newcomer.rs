@@ -20,7 +20,7 @@ use crate::common::{Peer, submission, wait_until};
 const STUCK: [(u64, &str, &str); 6] = [
     (1, "paused", "the queue paused is paused since 2"),
     (3, "throttled", "jobs in progress hold all slots of the throttle of throttled"),
-    (4, "unserved", "no worker serves nobody or waits there"),
+    (4, "unserved", "no worker serves nobody"),
     (5, "leased", "the worker wid-1 has it, since 2"),
     (6, "scheduled", "it is due at 2"),
     (7, "dead", "the last: disk on fire"),

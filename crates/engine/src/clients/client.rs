@@ -24,6 +24,10 @@ pub(crate) struct Client {
     pub(super) credit: Credit,
     /// The number of the worker to which it belongs.
     pub(super) worker: Option<u64>,
+    /// The queues of its last take by name, with their birth numbers.
+    pub(crate) takes_from: Vec<(QueueId, u64)>,
+    /// When that was.
+    pub(crate) took_at: Timestamp,
     /// The birth number of the queue that gave it its last job, for round robin.
     last_queue: Option<u64>,
 }

@@ -11,6 +11,7 @@ use super::ends::{bury, discard, notify_end};
 use super::queues::show;
 use super::requeue::make_ready;
 use super::scope::Scope;
+use super::serving::workers;
 use super::state::State;
 use crate::clients::{Client, Worker};
 use crate::condition::Condition;
@@ -84,7 +85,7 @@ fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
         slots_held: queue.slots_held(),
         ready: queue.ready().counts(ready),
         places: queue.states(scope),
-        workers: queue.workers_of(scope),
+        workers: workers(state, queue, scope),
         oldest_ready_at: oldest.map(|job| job.ready_at),
     }
 }

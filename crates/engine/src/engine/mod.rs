@@ -30,6 +30,7 @@ mod room;
 mod schedules;
 mod scope;
 mod serve;
+mod serving;
 mod state;
 mod stats;
 mod subscriptions;

@@ -6,6 +6,7 @@ use super::call::Call;
 use super::failures::lose_job;
 use super::place::{count, remove_job};
 use super::serve::serve;
+use super::serving::forget_takes;
 use super::state::{State, own};
 use super::take::unwait;
 use super::workers::forget_worker;
@@ -38,6 +39,7 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
     state.watchers.forget(id);
     unwait(state, id, context);
     unsubscribe(state, id, |_| true, context);
+    forget_takes(state, id);
     if state.clients.get(id).is_none() {
         return;
     }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::call::Call;
 use super::deliver::{choose, first, first_unclaimed, hand_out};
 use super::serve::{serve, wake};
+use super::serving::note_take;
 use super::state::State;
 use super::warnings::warn_unserved;
 use crate::clients::Served;
@@ -80,6 +81,7 @@ fn take_from(
     quiet: bool,
     call: &mut Call<'_>,
 ) {
+    note_take(state, call.client, sources);
     let own = state.clients.protocol_of(call.client);
     let first = |served: &Served| first(&state.queues, (call.client, own), served, &worker);
     match choose(state, call.client, sources, select, first).filter(|_| !quiet) {

@@ -3,6 +3,7 @@
 use super::call::Call;
 use super::checks::find;
 use super::scope::Scope;
+use super::serving::{is_worked_on, serve_it};
 use super::state::State;
 use crate::clients::Client;
 use crate::event::Reply;
@@ -87,9 +88,12 @@ fn waits(state: &State, job: &Job) -> Why {
     if !queue.has_work() {
         return Why::Throttled { holders: queue.slot_holders().take(HOLDERS_MAX).collect() };
     }
-    let serving = queue.consumers().filter(|consumers| consumers.are_there());
+    let serving = queue.consumers().filter(|consumers| serve_it(state, queue, consumers));
     let (seeing, others): (Vec<_>, Vec<_>) = serving.partition(|consumers| sees(consumers, queue, job));
-    if seeing.is_empty() && state.queues.unclaimed_subscriptions(job.protocol) == 0 {
+    if seeing.is_empty()
+        && !is_worked_on(queue, job.protocol)
+        && state.queues.unclaimed_subscriptions(job.protocol) == 0
+    {
         return Why::Unserved { others: others.into_iter().filter_map(Consumers::protocol).collect() };
     }
     behind(state, queue, job)

@@ -1,7 +1,7 @@
 //! The consumers of a queue by protocol: how many clients serve it, and which of them wait there.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{ClientId, Protocol};
 
@@ -14,6 +14,8 @@ pub(crate) struct Consumers {
     workers: u32,
     /// Sleepers that were woken for the queue and have not asked for work since.
     woken: u32,
+    /// Clients whose last take by name was from the queue, too.
+    taking: BTreeSet<ClientId>,
     /// Clients that are handed jobs: blocked takes and clients with credits.
     takers: BTreeMap<WaitKey, ClientId>,
     /// Clients that sleep until woken.
@@ -62,6 +64,18 @@ impl Consumers {
 
     pub(crate) const fn woken(&self) -> u32 {
         self.woken
+    }
+
+    pub(crate) const fn taking(&self) -> &BTreeSet<ClientId> {
+        &self.taking
+    }
+
+    pub(super) fn set_taker(&mut self, client: ClientId, takes: bool) {
+        if takes {
+            self.taking.insert(client);
+        } else {
+            self.taking.remove(&client);
+        }
     }
 
     pub(crate) const fn waiting(&self, role: WaitsAs) -> &BTreeMap<WaitKey, ClientId> {

@@ -373,6 +373,13 @@ impl Queues {
         }
     }
 
+    /// A client begins or ends to take from a queue by name.
+    pub(crate) fn set_taker(&mut self, id: QueueId, own: Option<Protocol>, (client, takes): (ClientId, bool)) {
+        if let Some(consumers) = self.consumers_mut(id, own) {
+            consumers.set_taker(client, takes);
+        }
+    }
+
     /// The figures of a queue, to change them.
     pub(crate) fn figures_mut(&mut self, id: QueueId) -> Option<&mut QueueFigures> {
         self.at_mut(id).map(|queue| &mut **queue.figures.get_or_insert_default())

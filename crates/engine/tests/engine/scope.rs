@@ -101,7 +101,7 @@ fn queries() -> Vec<Row> {
         (Shared::Yes, || Query::Job(by_name("n")).into(), "sees j2 ready in q", "sees nothing"),
         (Shared::Yes, || Query::Job(by_keyed_name()).into(), "sees j2 ready in q", "sees nothing"),
         (Shared::Yes, || look(3), "sees s3 in q at 61000", "sees nothing"),
-        (Shared::Yes, || Query::Why(id(2)).into(), "Unserved { others: [] }", UNKNOWN_JOB),
+        (Shared::Yes, || Query::Why(id(2)).into(), "Behind { jobs: 0, more: false }", UNKNOWN_JOB),
         (Shared::Yes, || Query::Queue { queue: name("q") }.into(), "queues q", "queues"),
         (Shared::Yes, list_queues, "queues q", "queues"),
         (Shared::Yes, || list_jobs(all()), "jobs j1 j2", "jobs"),

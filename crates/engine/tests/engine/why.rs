@@ -5,7 +5,7 @@ use windlass_engine::{
     LeaseHolder, LeaseTerms, OnExpiry, Proof, Protocol, Query, QueueCommand, Reply, Subscription, Timestamp, Why,
 };
 
-use crate::common::{Broker, Push, credit, fail, finish, pause, push, serve, take, throttle};
+use crate::common::{Broker, Push, credit, fail, finish, finish_by, pause, push, serve, take, throttle};
 
 #[track_caller]
 fn why(broker: &mut Broker, job: u64) -> Why {
@@ -88,6 +88,37 @@ fn only_clients_that_see_the_job_serve_it() {
     assert_eq!(why(&mut broker, 1), Why::Unserved { others: vec![Protocol::FAKTORY] });
     broker.hear(1, faktory("q"));
     assert_eq!(why(&mut broker, 2), behind(0), "jobs of another protocol are not before it");
+}
+
+/// A worker that takes by name serves the queue while it works, and for a minute after its last take.
+#[test]
+fn a_busy_worker_serves_its_queue() {
+    let workers = |broker: &mut Broker| {
+        let events = broker.hear(1, Query::Queue { queue: "q".into() });
+        let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+        rows[0].workers
+    };
+    let mut broker = Broker::new();
+    for _ in 0..3 {
+        broker.hear(1, push("q"));
+    }
+    broker.says(2, take(["other", "q"]), ["2 took j1.1"]);
+    broker.says(3, take(["q"]), ["3 took j2.1"]);
+    assert_eq!((why(&mut broker, 3), workers(&mut broker)), (behind(0), 2));
+    broker.at(70_000, []);
+    assert_eq!(workers(&mut broker), 2, "they work");
+    broker.says(2, finish(1), ["2 finished j1"]);
+    assert_eq!((why(&mut broker, 3), workers(&mut broker)), (behind(0), 1), "its last take was long ago");
+    broker.says(3, take(["other"]), ["3 empty"]);
+    assert_eq!(workers(&mut broker), 0, "it serves the queues of its last take");
+    broker.says(2, take(["q"]).for_ms(90_000, OnExpiry::Fail), ["2 took j3.1 until 160000"]);
+    broker.hear(1, push("q"));
+    broker.hear(2, ClientCommand::Close);
+    assert_eq!((why(&mut broker, 4), workers(&mut broker)), (behind(0), 0), "it works on without its connection");
+    broker.says(3, finish(2), ["3 finished j2"]);
+    broker.hear(4, finish_by(3, Proof::AnyLease));
+    assert_eq!(why(&mut broker, 4), Why::Unserved { others: vec![] });
+    broker.engine.check();
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! One job: everything about it, and why it does not run, as one code and one sentence.
 
 use windlass_bridge::Job as Crossing;
-use windlass_engine::{Expiry, Holder, JobState, JobView, LeaseHolder, OnExpiry, Protocol, Why};
+use windlass_engine::{
+    Expiry, Holder, JobState, JobStateKind, JobView, LeaseHolder, OnExpiry, Protocol, QueueRow, Why,
+};
 
 use super::trace::traceparent;
 use super::view::view;
@@ -12,13 +14,13 @@ use crate::time::moment_text;
 
 view! {
     /// Everything about a job.
-    JobDetail(view: &JobView, reason: Option<Why>, app: &App, now: Now) with {
+    JobDetail(view: &JobView, reason: Option<(Why, Option<&QueueRow>)>, app: &App, now: Now) with {
         let (mut row, job) = (Job::of(view, app, now), &view.job);
         let extra = job.extra.as_deref();
         if let (Some(shown), Some(failure)) = (&mut row.failure, extra.and_then(|extra| extra.failure.as_deref())) {
             shown.backtrace = failure.backtrace.iter().map(|line| text(line)).collect();
         }
-        if let (Some(lease), Some(Why::Leased(holder))) = (&mut row.lease, &reason) {
+        if let (Some(lease), Some(Why::Leased(holder))) = (&mut row.lease, reason.as_ref().map(|(why, _)| why)) {
             lease.worker = lease.worker.take().or_else(|| Name::of(&holder.worker));
         }
         let (body, body_base64) = body(job.body());
@@ -70,8 +72,9 @@ view! {
 
 view! {
     /// Why a job does not run.
-    Reason(why: Why, view: &JobView, app: &App, now: Now) with {
-        let (code, sentence) = sentence(&why, view, app, now);
+    Reason(reason: (Why, Option<&QueueRow>), view: &JobView, app: &App, now: Now) with {
+        let (why, queue) = reason;
+        let (code, sentence) = sentence((&why, queue), view, app, now);
         let misfits = if matches!(code, "unserved" | "waiting") { misfits(view, app) } else { Vec::new() };
     } {
         /// `leased`, `scheduled`, `retrying`, `dead`, `parked`, `done`, `paused`, `throttled`, `unserved` or `waiting`.
@@ -88,7 +91,7 @@ view! {
     }
 }
 
-fn sentence(why: &Why, view: &JobView, app: &App, now: Now) -> (&'static str, String) {
+fn sentence((why, row): (&Why, Option<&QueueRow>), view: &JobView, app: &App, now: Now) -> (&'static str, String) {
     let queue = Name(view.queue.clone());
     match why {
         Why::Leased(holder) => ("leased", leased(holder, view, app, now)),
@@ -98,19 +101,29 @@ fn sentence(why: &Why, view: &JobView, app: &App, now: Now) -> (&'static str, St
             ("paused", format!("the queue {queue} is paused{since}"))
         }
         Why::Throttled { .. } => ("throttled", format!("jobs in progress hold all slots of the throttle of {queue}")),
-        Why::Unserved { others } if others.is_empty() => {
-            ("unserved", format!("no worker serves {queue} or waits there"))
-        }
+        Why::Unserved { others } if others.is_empty() => ("unserved", format!("no worker serves {queue}")),
         Why::Unserved { others } => {
             let others: Vec<_> = others.iter().map(|protocol| app.protocol_name(*protocol)).collect();
             let (others, own) = (others.join(" and "), app.protocol_name(view.job.protocol));
             ("unserved", format!("only workers of {others} serve {queue}, and they do not see this job of {own}"))
         }
-        Why::Behind { jobs: 0, .. } => ("waiting", format!("it is the next job of {queue}")),
+        Why::Behind { jobs: 0, .. } => ("waiting", format!("it is the next job of {queue}{}", busy(row))),
+        Why::Behind { jobs: 1, .. } => ("waiting", format!("1 job of {queue} is before it{}", busy(row))),
         Why::Behind { jobs, more } => {
             let least = if *more { "at least " } else { "" };
-            ("waiting", format!("{least}{jobs} jobs of {queue} are before it"))
+            ("waiting", format!("{least}{jobs} jobs of {queue} are before it{}", busy(row)))
         }
+    }
+}
+
+/// What the workers of the queue do.
+fn busy(row: Option<&QueueRow>) -> String {
+    let in_hand = |row: &QueueRow| row.places.get(JobStateKind::Leased as usize).copied().unwrap_or_default();
+    match row.map(|row| (row.workers, in_hand(row))) {
+        None | Some((_, 0)) => String::new(),
+        Some((0 | 1, jobs @ 0..=1)) if jobs == 1 => "; its worker is busy".to_owned(),
+        Some((workers, jobs)) if jobs >= workers => format!("; all {} of its workers are busy", workers.max(1)),
+        Some((workers, jobs)) => format!("; {jobs} of its {workers} workers are busy"),
     }
 }
 

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 use windlass_engine::{
-    BulkCommand, Cursor, Filter, JobId, JobRef, JobView, LeaseCommand, Mutation, Proof, Query, Reply,
+    BulkCommand, Cursor, Filter, JobId, JobRef, JobView, LeaseCommand, Mutation, Proof, Query, Reply, Why,
 };
 
 use super::detail::JobDetail;
@@ -73,7 +73,15 @@ pub(crate) async fn get(State(app): State<Arc<App>>, Segments(id): Segments<u64>
         Ok(Reply::Why(why)) => Some(why),
         Ok(_) | Err(_) => None,
     };
-    Ok(Json(JobDetail::of(&view, why, &app, app.now())))
+    let queue = match why {
+        Some(Why::Behind { .. }) => app.ask(Query::Queue { queue: view.queue.clone() }).await.ok(),
+        _ => None,
+    };
+    let queue = match &queue {
+        Some(Reply::Queues { rows, .. }) => rows.first(),
+        _ => None,
+    };
+    Ok(Json(JobDetail::of(&view, why.map(|why| (why, queue)), &app, app.now())))
 }
 
 /// The bytes of a job's body

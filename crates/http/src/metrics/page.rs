@@ -97,7 +97,11 @@ const GAUGES: [(&str, &str, Value); 4] = [
         Duration::from_millis(ms).as_secs_f64()
     }),
     ("queue_paused", "Whether the queue is paused", |it, _| count(it.paused)),
-    ("queue_workers", "Registrations of workers for the queue", |it, _| count(it.workers)),
+    (
+        "queue_workers",
+        "Workers that serve the queue: registered, waiting, busy, or there within the last minute",
+        |it, _| count(it.workers),
+    ),
     ("queue_throttle_slots_in_use", "Slots of the queue's throttle that jobs in progress hold", |it, _| {
         count(it.slots_held)
     }),

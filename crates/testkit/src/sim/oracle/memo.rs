@@ -222,6 +222,8 @@ pub(crate) struct ClientMemo {
     pub(crate) select: Select,
     pub(crate) worker: Option<u64>,
     pub(crate) last_queue: Option<QueueId>,
+    /// The queues of its last take by name, and when it was.
+    pub(crate) takes_from: (Vec<QueueId>, Timestamp),
 }
 
 impl ClientMemo {
@@ -237,6 +239,7 @@ impl ClientMemo {
             select: Select::BestPriority,
             worker: None,
             last_queue: None,
+            takes_from: (Vec::new(), Timestamp(0)),
         }
     }
 
@@ -247,6 +250,10 @@ impl ClientMemo {
     }
 
     /// Its blocked takes.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.waiting, Waiting::Jobs(_) | Waiting::Asleep { .. }) || self.credits > 0
+    }
+
     pub(crate) fn blocked(&self) -> &[Blocked] {
         if let Waiting::Jobs(takes) = &self.waiting { takes } else { &[] }
     }

@@ -179,7 +179,7 @@ impl Oracle {
             slots_held: self.slots_held(queue.number),
             ready,
             places: JobStateKind::ALL.map(|state| self.count(queue.number, scope, state)),
-            workers: self.workers_of(queue.number, scope),
+            workers: self.workers_of(queue.number, scope) + self.taking_from(queue.number, scope),
             oldest_ready_at: line.first().and_then(|id| Some(self.job(*id)?.job.ready_at)),
         }
     }
@@ -196,6 +196,18 @@ impl Oracle {
         let sees = |client: &&super::ClientMemo| of.is_none() || client.info.protocol.is_none_or(|own| Some(own) == of);
         let subscriptions = self.clients.iter().filter(sees).flat_map(|client| &client.subscriptions);
         u32::try_from(subscriptions.filter(|served| served.queue == queue).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Clients that take from the queue by name: their last take was a minute ago at most, or they wait, or have a job.
+    fn taking_from(&self, queue: windlass_engine::QueueId, of: Option<Protocol>) -> u32 {
+        let sees = |client: &&super::ClientMemo| of.is_none() || client.info.protocol.is_none_or(|own| Some(own) == of);
+        let takes = |client: &&super::ClientMemo| {
+            let (queues, at) = &client.takes_from;
+            let holds = || self.jobs.iter().any(|memo| memo.connection() == Some(client.id));
+            let subscribes = client.subscriptions.iter().any(|served| served.queue == queue);
+            queues.contains(&queue) && !subscribes && (at.after_ms(60_000) > self.now || client.waits() || holds())
+        };
+        u32::try_from(self.clients.iter().filter(sees).filter(takes).count()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn list_workers(&mut self, after: Cursor, limit: u32) -> Answer {

@@ -33,6 +33,10 @@ impl Oracle {
                 vec![Served { queue, weight: 0, lease: *lease, unclaimed: None }]
             }
         };
+        if !matches!(take.from, From::Subscriptions) {
+            let takes_from = (from.iter().map(|served| served.queue).collect(), self.now);
+            self.open_client(client)?.takes_from = takes_from;
+        }
         let quiet = self.may_not_take(client, &take.worker);
         if let Some((served, job)) = self.choose(client, &from, take.select, &take.worker).filter(|_| !quiet) {
             self.hand_out(client, tag, job, &served, &take.worker);
