@@ -6,7 +6,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use memchr::memmem;
+use memchr::memchr2_iter;
 use serde::{Deserialize, Serialize};
 
 use crate::glob::Glob;
@@ -29,13 +29,14 @@ pub enum Condition {
     ReadyUntil(Timestamp),
     /// It became ready, or was created, at this time (wall clock) or later.
     ReadyFrom(Timestamp),
-    /// These bytes are in the first [`BODY_READ_MAX`] bytes of its body.
+    /// These bytes are in the first [`BODY_READ_MAX`] bytes of its body, whatever the case of ASCII letters.
     Body(Bytes),
-    /// These bytes are in the kind or in the message of its last failure.
+    /// These bytes are in the kind or in the message of its last failure, whatever the case of ASCII letters. With a `*`,
+    /// which stands for any text, they are all of it: the kind and the message, with `: ` between them.
     Failure(Bytes),
     /// It calls this ([`JobReader::calls`]).
     Calls {
-        /// The name of what is called.
+        /// The name of what is called. With a `*`, which stands for any text, the case of ASCII letters does not matter.
         name: Box<str>,
         /// A job that calls its queue counts, too, if its queue has this name.
         or_queue: bool,
@@ -87,12 +88,17 @@ impl Condition {
             Self::Body(text) => contains(job.body().get(..BODY_READ_MAX).unwrap_or(job.body()), text),
             Self::Failure(text) => {
                 job.extra.as_deref().and_then(|extra| extra.failure.as_deref()).is_some_and(|failure| {
-                    [&failure.kind, &failure.message].into_iter().any(|said| contains(said, text))
+                    let parts = [&failure.kind[..], &failure.message[..]];
+                    match text.contains(&b'*') {
+                        true if parts.iter().any(|part| part.is_empty()) => is_like(&parts.concat(), text),
+                        true => is_like(&parts.join(&b": "[..]), text),
+                        false => parts.into_iter().any(|part| contains(part, text)),
+                    }
                 })
             }
             Self::Calls { name, or_queue } => reader.is_some_and(|reader| match reader.calls(job) {
-                Calls::Named(called) => called == **name,
-                Calls::Queue => *or_queue && queue == name.as_bytes(),
+                Calls::Named(called) => is_like(called.as_bytes(), name.as_bytes()),
+                Calls::Queue => *or_queue && is_like(queue, name.as_bytes()),
                 Calls::Unknown => false,
             }),
             Self::Type(name) => reader.is_some_and(|reader| reader.has_type(job, name)),
@@ -111,7 +117,35 @@ fn is_held(job: &Job, by: impl FnOnce(&Holder) -> bool) -> bool {
 }
 
 fn contains(bytes: &[u8], text: &[u8]) -> bool {
-    memmem::find(bytes, text).is_some()
+    find(bytes, text).is_some()
+}
+
+/// Where a text begins in these bytes, whatever the case of ASCII letters.
+fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    let Some(first) = text.first() else { return Some(0) };
+    let begins = memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), bytes);
+    let mut begins = begins.take_while(|at| bytes.len() - at >= text.len());
+    begins.find(|at| bytes.get(*at..at + text.len()).is_some_and(|part| part.eq_ignore_ascii_case(text)))
+}
+
+/// Whether a name is the one that is looked for, or like it.
+fn is_like(name: &[u8], pattern: &[u8]) -> bool {
+    let mut parts = pattern.split(|byte| *byte == b'*');
+    let (first, last) = (parts.next().unwrap_or_default(), parts.next_back());
+    let Some(last) = last else { return name == pattern };
+    if name.len() < first.len() + last.len() {
+        return false;
+    }
+    let (begin, rest) = name.split_at(first.len());
+    let (mut rest, end) = rest.split_at(rest.len() - last.len());
+    let in_order = parts.all(|part| match find(rest, part) {
+        Some(at) => {
+            rest = rest.get(at + part.len()..).unwrap_or_default();
+            true
+        }
+        None => false,
+    });
+    begin.eq_ignore_ascii_case(first) && end.eq_ignore_ascii_case(last) && in_order
 }
 
 #[cfg(test)]
@@ -188,16 +222,18 @@ mod tests {
             (Condition::ReadyFrom(Timestamp(1_000)), &plain, true),
             (Condition::ReadyFrom(Timestamp(1_001)), &plain, false),
             (Condition::Body("at".into()), &plain, true),
-            (Condition::Body("AT".into()), &plain, false),
+            (Condition::Body("AT".into()), &plain, true),
+            (Condition::Body("ta".into()), &plain, false),
             (Condition::Body("late".into()), &job(None, b"", &long), false),
             (Condition::Failure("Err".into()), &plain, true),
-            (Condition::Failure("route".into()), &plain, true),
+            (Condition::Failure("ROUTE".into()), &plain, true),
             (Condition::Failure("Error no".into()), &plain, false),
             (Condition::Failure("Err".into()), &Job { extra: None, ..plain.clone() }, false),
             (calls("cat", false), &plain, true),
             (calls("queue", true), &plain, false),
             (calls("queue", true), &job(None, b"", b""), true),
             (calls("que", true), &job(None, b"", b""), false),
+            (calls("*UE", true), &job(None, b"", b""), true),
             (calls("queue", false), &job(None, b"", b""), false),
             (calls("queue", true), &job(None, b"", b"\xff"), false),
             (Condition::Type("cat".into()), &plain, true),
@@ -213,6 +249,26 @@ mod tests {
                 expected && !needs_reader,
                 "without a reader: {condition:?}"
             );
+        }
+    }
+
+    #[test]
+    fn patterns_of_names() {
+        let table = [
+            ("WelcomeMail", "WelcomeMail", true),
+            ("WelcomeMail", "welcomemail", false),
+            ("WelcomeMail", "*", true),
+            ("WelcomeMail", "welcome*", true),
+            ("WelcomeMail", "*come*", true),
+            ("WelcomeMail", "w*COME*l", true),
+            ("WelcomeMail", "*l*m*l", true),
+            ("WelcomeMail", "*mail*mail", false),
+            ("WelcomeMail", "*come", false),
+            ("aba", "ab*ba", false),
+            ("", "*", true),
+        ];
+        for (name, pattern, expected) in table {
+            assert_eq!(is_like(name.as_bytes(), pattern.as_bytes()), expected, "{name} {pattern}");
         }
     }
 }

@@ -284,8 +284,9 @@ impl Deref for Scoped<'_> {
     }
 }
 
-/// A page of matching jobs, and where to go on. Numbers and names lead directly to their jobs. A timed state is read in
-/// order of time, the ready jobs of a queue in their order, anything else in slab order, which is arbitrary.
+/// A page of matching jobs, and where to go on. Numbers and names lead directly to their jobs. Jobs that wait for a
+/// time come in its order, dead and done jobs the last one first, the ready jobs of a queue in the order in which they
+/// run, and anything else the newest first.
 pub(super) fn matching(
     state: &State,
     filter: &Filter,
@@ -300,18 +301,22 @@ pub(super) fn matching(
     if !filter.names.is_empty() {
         return matching_names(state, filter, after, limit);
     }
-    if let Some(set) = filter.state.and_then(|kind| state.jobs.timed(kind)) {
+    if let Some((kind, set)) = filter.state.and_then(|kind| Some((kind, state.jobs.timed(kind)?))) {
+        let row = |(at, id): &(Timestamp, JobId)| (Cursor(at.0, id.0), state.jobs.slot(*id), LOOKED_UP);
         let from = (Timestamp(after.0), JobId(after.1));
-        let rows = set.range(from..).map(|(at, id)| (Cursor(at.0, id.0), state.jobs.slot(*id), LOOKED_UP));
-        return page_of(state, filter, rows, limit);
+        return match (kind, after == Cursor::default()) {
+            (JobStateKind::Dead | JobStateKind::Done, true) => page_of(state, filter, set.iter().rev().map(row), limit),
+            (JobStateKind::Dead | JobStateKind::Done, false) => {
+                page_of(state, filter, set.range(..=from).rev().map(row), limit)
+            }
+            (_, _) => page_of(state, filter, set.range(from..).map(row), limit),
+        };
     }
     match (&filter.queue, filter.state) {
         (Some(name), Some(JobStateKind::Ready)) => matching_ready(state, filter, name, after, limit),
         (Some(_) | None, _) => {
-            let first = u32::try_from(after.0).unwrap_or(u32::MAX);
-            let rows = state.jobs.slots_from(first).map(|(state, job)| {
-                (Cursor(state.0.into(), 0), job.map(|_| state), if job.is_some() { STEP * 4 } else { STEP })
-            });
+            let from = if after == Cursor::default() { JobId(u64::MAX) } else { JobId(after.0) };
+            let rows = state.jobs.newest_from(from).map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4));
             page_of(state, filter, rows, limit)
         }
     }

@@ -1,19 +1,17 @@
 //! A map by job number, for numbers that come in order and are mostly removed again.
 //!
 //! The numbers of young jobs are close together, so they live in pages with a place for each number. A page that has
-//! become sparse moves to a hash table, and so does an old page far behind the others: a job that outlives a thousand
-//! others must not keep their places.
+//! become sparse moves to a tree, and so does an old page far behind the others: a job that outlives a thousand others
+//! must not keep their places.
 
-use std::collections::VecDeque;
-
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::JobId;
 
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
-/// The cost of an entry of the hash table, in bytes. It decides when a sparse page is larger than the table.
+/// The cost of an entry of the tree, in bytes. It decides when a sparse page is larger than its entries there.
 const SPARSE_BYTES: usize = 32;
 /// How many pages may be missing between the oldest and the newest, and how many more for each page present.
 const GAPS_MAX: u64 = 64;
@@ -36,7 +34,7 @@ pub struct Numbered<T> {
     /// The number of pages present.
     dense: u64,
     /// The entries that are in no page.
-    sparse: HashMap<u64, T, FixedState>,
+    sparse: BTreeMap<u64, T>,
     len: usize,
     none: T,
 }
@@ -48,16 +46,15 @@ struct Page<T> {
 }
 
 impl<T: Copy + PartialEq> Numbered<T> {
-    /// Numbers per page.
+    /// Numbers in a page.
     const PAGE: usize = PAGE_BYTES / size_of::<T>();
-    /// A page with fewer entries than this moves to the hash table.
+    /// A page with fewer entries than this moves to the tree.
     const PAGE_MIN: usize = PAGE_BYTES / SPARSE_BYTES;
 
     /// An empty map. `none` stands for "no value" and is never stored.
     #[must_use]
     pub fn new(none: T) -> Self {
-        let sparse = HashMap::with_hasher(FixedState::default());
-        Self { pages: VecDeque::new(), first: 0, dense: 0, sparse, len: 0, none }
+        Self { pages: VecDeque::new(), first: 0, dense: 0, sparse: BTreeMap::new(), len: 0, none }
     }
 
     /// The number of values.
@@ -108,9 +105,6 @@ impl<T: Copy + PartialEq> Numbered<T> {
         let Some(Some(page)) = self.pages.get_mut(index) else {
             let value = self.sparse.remove(&id.0)?;
             self.len -= 1;
-            if self.sparse.capacity() > 4096 && self.sparse.len() < self.sparse.capacity() / 16 {
-                self.sparse.shrink_to(self.sparse.len() * 4);
-            }
             return Some(value);
         };
         let value = std::mem::replace(page.values.get_mut(at)?, self.none);
@@ -123,6 +117,29 @@ impl<T: Copy + PartialEq> Numbered<T> {
             self.give_up(index);
         }
         Some(value)
+    }
+
+    /// The values of jobs up to this number, those of higher numbers first.
+    pub fn down_from(&self, id: JobId) -> impl Iterator<Item = (JobId, T)> {
+        let (none, size) = (self.none, Self::PAGE as u64);
+        let pages = self.pages.iter().enumerate().rev().filter_map(|(index, page)| Some((index, page.as_ref()?)));
+        let dense = pages.flat_map(move |(index, page)| {
+            let first = (self.first + index as u64) * size;
+            // Of a page above the number, nothing is looked at.
+            let values = page.values.iter().take(if first > id.0 { 0 } else { Self::PAGE });
+            values.enumerate().rev().map(move |(at, value)| (first + at as u64, *value))
+        });
+        let mut dense = dense.filter(move |(number, value)| *number <= id.0 && *value != none).peekable();
+        let mut sparse = self.sparse.range(..=id.0).rev().map(|(number, value)| (*number, *value)).peekable();
+        let next = move || {
+            let first = |entry: Option<&(u64, T)>| entry.map(|(number, _)| Reverse(*number));
+            match (first(dense.peek()), first(sparse.peek())) {
+                (Some(one), Some(other)) if other < one => sparse.next(),
+                (Some(_), _) => dense.next(),
+                (None, _) => sparse.next(),
+            }
+        };
+        std::iter::from_fn(next).map(|(number, value)| (JobId(number), value))
     }
 
     /// Begins a new page. The page before it is now complete, and stays only if it is full enough.
@@ -200,6 +217,13 @@ mod tests {
                 }
                 assert_eq!(map.len(), oracle.len(), "seed {seed}");
             }
+            for from in [born + 9, born - 3_000, 0] {
+                let mut expected: Vec<_> = oracle.iter().filter(|(id, _)| **id <= from).collect();
+                expected.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(**id));
+                let found: Vec<_> = map.down_from(JobId(from)).collect();
+                let expected: Vec<_> = expected.into_iter().map(|(id, value)| (JobId(*id), *value)).collect();
+                assert_eq!(found, expected, "seed {seed}, from {from}");
+            }
             for id in 0..=born + 1 {
                 assert_eq!(map.get(JobId(id)), oracle.get(&id).copied(), "seed {seed}, {id}");
             }
@@ -207,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn sparse_pages_move_to_the_hash_table() {
+    fn sparse_pages_move_to_the_tree() {
         let mut map = Numbered::new(0_u64);
         for id in 1..=100_000 {
             map.set(JobId(id), 9);
@@ -237,24 +261,5 @@ mod tests {
         map.set(JobId(u64::MAX / 2), 3);
         assert_eq!((map.pages.len(), map.dense, map.len() as u64), (1, 1, 3 * PAGE + 1));
         assert_eq!(map.get(JobId(u64::MAX / 2)), Some(3));
-    }
-
-    #[test]
-    fn the_hash_table_gives_memory_back_when_a_sixteenth_is_used_and_keeps_room_for_four_times_that() {
-        const PAGE: u64 = Numbered::<u64>::PAGE as u64;
-        let mut map = Numbered::new(0_u64);
-        // One value a page, so all pages but the last move to the hash table.
-        (0..60_000).for_each(|page| assert_eq!(map.set(JobId(page * PAGE), 1), None));
-        let full = map.sparse.capacity();
-        let mut pages = 0_u64..;
-        let mut leave = |map: &mut Numbered<u64>, values: usize| {
-            while map.sparse.len() > values {
-                pages.next().and_then(|page| map.remove(JobId(page * PAGE)));
-            }
-            map.sparse.capacity()
-        };
-        assert!(leave(&mut map, full / 15) > full / 2);
-        let kept = leave(&mut map, full / 17);
-        assert!((full / 5..full / 2).contains(&kept), "{full}, {kept}");
     }
 }

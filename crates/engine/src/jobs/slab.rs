@@ -96,18 +96,4 @@ impl Slab {
             jobs.filter_map(move |(i, job)| Some((Slot(u32::try_from(n * PAGE + i).ok()?), job.as_ref()?)))
         })
     }
-
-    /// Slots from `first` on, in order, with their jobs. Of a freed page only the first slot.
-    pub(super) fn slots_from(&self, first: u32) -> impl Iterator<Item = (Slot, Option<&Job>)> {
-        let first = first as usize;
-        let pages = self.pages.iter().enumerate().skip(first / PAGE);
-        pages.flat_map(move |(n, page)| {
-            let from = if n == first / PAGE { first % PAGE } else { 0 };
-            let jobs = page.as_ref().and_then(|page| page.jobs.get(from..));
-            let gone = jobs.is_none().then_some(None);
-            let jobs = jobs.unwrap_or_default().iter().map(Option::as_ref).chain(gone);
-            let slot = move |(i, job)| Some((Slot(u32::try_from(n * PAGE + from + i).ok()?), job));
-            jobs.enumerate().filter_map(slot)
-        })
-    }
 }

@@ -82,9 +82,9 @@ impl Jobs {
         self.slab.iter()
     }
 
-    /// Slots from `first` on, in order, with their jobs. Of a range of unused slots possibly only the first.
-    pub(crate) fn slots_from(&self, first: u32) -> impl Iterator<Item = (Slot, Option<&Job>)> {
-        self.slab.slots_from(first)
+    /// The jobs up to a number, newest first.
+    pub(crate) fn newest_from(&self, id: JobId) -> impl Iterator<Item = (JobId, Slot)> {
+        self.by_id.down_from(id)
     }
 
     /// The jobs in states of this kind by the time of their state, if such states have a time.

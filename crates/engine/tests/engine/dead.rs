@@ -26,7 +26,8 @@ fn die(broker: &mut Broker, many: u64, bytes: usize) {
 fn dead(broker: &mut Broker) -> Vec<u64> {
     let events = broker.hear(1, list_jobs(placed(JobStateKind::Dead)));
     let [(_, Event::Reply(_, Reply::Jobs { rows, next: None, .. }))] = events.as_slice() else { panic!("{events:?}") };
-    rows.iter().map(|row| row.job.id.0).collect()
+    // The last one that died is listed first.
+    rows.iter().rev().map(|row| row.job.id.0).collect()
 }
 
 /// Ticks until nothing is due, and returns the changes of each tick.

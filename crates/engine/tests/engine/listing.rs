@@ -121,9 +121,8 @@ fn pages_show_every_row_once_and_in_order() {
         assert_eq!(walk(&mut broker, &in_queue("c", JobStateKind::Ready), limit), by_three(3), "cycle, {limit}");
         assert_eq!(walk(&mut broker, &placed(JobStateKind::Scheduled), limit), latest_first, "scheduled, {limit}");
         assert_eq!(walk(&mut broker, &with_names(["even"]), limit), evens, "by name, {limit}");
-        let mut everything = walk(&mut broker, &all(), limit);
-        everything.sort_unstable();
-        assert_eq!(everything, (1..=180).collect::<Vec<_>>(), "all, {limit}");
+        let newest_first: Vec<u64> = (1..=180).rev().collect();
+        assert_eq!(walk(&mut broker, &all(), limit), newest_first, "all, {limit}");
     }
 }
 
@@ -137,7 +136,7 @@ fn a_page_is_never_longer_than_the_limit() {
     broker.says(
         1,
         Command::Query(Query::Jobs { filter: all().into(), after: Cursor::default(), limit: 0 }),
-        ["1 jobs j1 and more"],
+        ["1 jobs j5 and more"],
     );
 }
 

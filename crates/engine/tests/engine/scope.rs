@@ -104,7 +104,7 @@ fn queries() -> Vec<Row> {
         (Shared::Yes, || Query::Why(id(2)).into(), "Behind { jobs: 0, more: false }", UNKNOWN_JOB),
         (Shared::Yes, || Query::Queue { queue: name("q") }.into(), "queues q", "queues"),
         (Shared::Yes, list_queues, "queues q", "queues"),
-        (Shared::Yes, || list_jobs(all()), "jobs j1 j2", "jobs"),
+        (Shared::Yes, || list_jobs(all()), "jobs j2 j1", "jobs"),
         (Shared::Yes, || list_jobs(in_queue("q", JobStateKind::Ready)), "jobs j2", "jobs"),
         (Shared::Yes, || list_jobs(with_names(["n"])), "jobs j2", "jobs"),
         (Shared::Yes, || preview(Mutation::Cancel), "counted 2", "counted 0"),
@@ -158,7 +158,7 @@ fn a_command_reaches_what_its_protocol_has_made_and_what_is_bridged() {
                 let what = format!("{protocol:?} {:?}, bridged: {bridged}", command());
                 assert_eq!(said, format!("{client} {expected}"), "{what}");
                 if expected == other {
-                    assert_eq!(words(&broker.hear(1, list_jobs(all()))), ["1 jobs j1 j2"], "{what}");
+                    assert_eq!(words(&broker.hear(1, list_jobs(all()))), ["1 jobs j2 j1"], "{what}");
                     assert_eq!(broker.place(1), "leased", "{what}");
                 }
             }

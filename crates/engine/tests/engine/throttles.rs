@@ -47,7 +47,7 @@ fn no_more_is_handed_out_than_there_are_slots() {
 
 #[test]
 fn the_first_waiting_client_is_served_when_a_slot_becomes_free() {
-    let flush = || Command::Bulk(BulkCommand::Flush { protocol: Protocol::GEARMAN, after: Cursor(1, 0), limit: 1 });
+    let flush = || Command::Bulk(BulkCommand::Flush { protocol: Protocol::GEARMAN, after: Cursor(1, 1), limit: 1 });
     let cancel = || Command::Job(JobCommand::Cancel(id(1)));
     let requeue = || mutate(placed(JobStateKind::Leased), Mutation::Requeue);
     let close = || Command::Client(ClientCommand::Close);

@@ -138,14 +138,14 @@ fn a_hundred_thousand_jobs() {
 }
 
 #[test]
-fn a_nearly_empty_slab_is_read_in_parts() {
+fn jobs_that_are_left_of_many_are_listed_with_little_work() {
     let mut broker = limited();
     (0..50_000).for_each(|_| drop(broker.hear(1, push("q"))));
     for n in (1..=50_000).filter(|n| n % 1_000 != 0) {
         broker.hear(1, JobCommand::Cancel(common::id(n)));
     }
     let (visits, most) = walk(&mut broker, |after| list(all(), after));
-    assert!(visits > 1 && most <= WORK_MAX, "{visits} visits of {most}");
+    assert!(visits == 1 && most <= WORK_MAX, "{visits} visits of {most}");
 }
 
 #[test]

@@ -24,15 +24,17 @@ pub(crate) struct Conditions {
     state: Option<State>,
     /// Of this protocol: `faktory`, `gearman`, `spiderq`, `eventmq` or `http`.
     protocol: Option<String>,
-    /// With this kind: FWP's jobtype, EventMQ's path and callable. The kind of any other job is its queue.
+    /// With this kind: FWP's jobtype, EventMQ's path and callable. The kind of any other job is its queue. A `*` stands
+    /// for any text; then the case of letters does not matter.
     kind: Option<String>,
     /// With this coalescing key.
     key: Option<Name>,
     /// With this name (FWP's jid, EventMQ's message id).
     name: Option<Name>,
-    /// With this text in the first MiB of the body, letter for letter.
+    /// With this text in the first MiB of the body, whatever the case of letters.
     text: Option<String>,
-    /// With this text in the class or the message of the last failure, letter for letter.
+    /// With this text in the class or the message of the last failure, whatever the case of letters. With a `*`, which
+    /// stands for any text, it is all of it: `CLASS: MESSAGE`.
     error: Option<String>,
     /// That this worker has, under a lease that outlasts its connections (FWP, HTTP).
     worker: Option<Name>,

@@ -5,6 +5,7 @@ mod bulk;
 mod cluster;
 pub(crate) mod connections;
 pub(crate) mod control;
+pub(crate) mod dead;
 pub(crate) mod detail;
 mod events;
 mod export;
@@ -91,6 +92,7 @@ fn reading() -> OpenApiRouter<Arc<App>> {
         throttles: list;
         jobs: list, get, body;
         bulk: count;
+        dead: groups;
         events: events;
         workers: list;
         schedules: list;

@@ -55,11 +55,9 @@ view! {
         /// The protocol of its producer.
         protocol: &'static str = app.protocol_name(job.protocol),
         /// What it calls: FWP's jobtype, EventMQ's path and callable, otherwise its queue.
-        kind: Option<String> = match app.daemon.bridge.calls(job.protocol, job.body()) {
-            Calls::Named(name) => Some(name),
-            Calls::Queue => Some(Name(view.queue.clone()).to_string()),
-            Calls::Unknown => None,
-        },
+        kind: Option<String> = kind(view, app),
+        /// The beginning of its body, if it is text; of FWP's jobs, of their `args`.
+        summary: Option<String> = summary(view),
         /// Its state.
         #[schema(value_type = State)]
         state: &'static str = state_name(job.state.kind()),
@@ -216,6 +214,39 @@ impl Failure {
         let parts = [self.kind.as_str(), self.message.as_str()];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
     }
+}
+
+/// What a job calls.
+pub(super) fn kind(view: &JobView, app: &App) -> Option<String> {
+    match app.daemon.bridge.calls(view.job.protocol, view.job.body()) {
+        Calls::Named(name) => Some(name),
+        Calls::Queue => Some(Name(view.queue.clone()).to_string()),
+        Calls::Unknown => None,
+    }
+}
+
+/// What a person recognizes a job by.
+fn summary(view: &JobView) -> Option<String> {
+    const READ_MAX: usize = 64 << 10;
+    const CHARACTERS_MAX: usize = 160;
+    #[derive(serde::Deserialize)]
+    struct Args<'a> {
+        #[serde(borrow)]
+        args: &'a serde_json::value::RawValue,
+    }
+    let body = view.job.body();
+    let args = || serde_json::from_slice::<Args<'_>>(body).ok().map(|it| it.args.get());
+    let is_faktorys = view.job.protocol == Protocol::FAKTORY && body.len() <= READ_MAX;
+    // A character may be cut in two at the end of what is read.
+    let beginning = body.get(..4 * CHARACTERS_MAX).unwrap_or(body);
+    let beginning = || match std::str::from_utf8(beginning) {
+        Ok(text) => Some(text),
+        Err(error) if error.error_len().is_none() => std::str::from_utf8(beginning.get(..error.valid_up_to())?).ok(),
+        Err(_) => None,
+    };
+    let text = if is_faktorys { args() } else { None }.or_else(beginning)?;
+    let shown: String = text.chars().take(CHARACTERS_MAX).map(|it| if it.is_control() { ' ' } else { it }).collect();
+    Some(if shown.len() < text.len() { shown + "…" } else { shown }).filter(|text| !text.is_empty())
 }
 
 /// A body as text, else in base64; neither if it is too long.

@@ -1,5 +1,7 @@
 //! Operations on one job by reference, queues, listings, bulk changes.
 
+use std::cmp::Reverse;
+
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
@@ -387,14 +389,24 @@ impl Oracle {
             JobState::Ready | JobState::Leased(_) | JobState::Parked => None,
         };
         let ordered = match filter.state {
-            Some(_) if !filter.names.is_empty() => false,
+            Some(_) if !filter.names.is_empty() || !filter.ids.is_empty() => false,
             Some(JobStateKind::Ready) if filter.queue.is_some() => {
                 found.sort_by_key(|memo| memo.sort_key());
                 true
             }
-            Some(JobStateKind::Scheduled | JobStateKind::Retrying | JobStateKind::Dead | JobStateKind::Done) => {
+            Some(JobStateKind::Scheduled | JobStateKind::Retrying) => {
                 found.sort_by_key(|memo| (by_time(&memo.job.state), memo.job.id));
                 true
+            }
+            Some(JobStateKind::Dead | JobStateKind::Done) => {
+                found.sort_by_key(|memo| Reverse((by_time(&memo.job.state), memo.job.id)));
+                true
+            }
+            Some(JobStateKind::Ready | JobStateKind::Leased | JobStateKind::Parked) | None
+                if filter.names.is_empty() =>
+            {
+                found.sort_by_key(|memo| Reverse(memo.job.id));
+                filter.ids.is_empty()
             }
             Some(JobStateKind::Ready | JobStateKind::Leased | JobStateKind::Parked) | None => false,
         };

@@ -1,0 +1,213 @@
+//! Dead letters by their error: a thousand dead jobs are often a few errors.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+use windlass_engine::{Cursor, JobStateKind, JobView, Query, Reply, Timestamp};
+
+use super::filter::Conditions;
+use super::pace::Pace;
+use super::views::{Failure, kind};
+use crate::app::App;
+use crate::name::Name;
+use crate::params::Params;
+use crate::problem::{Outcome, Problem};
+use crate::time::moment_text;
+
+/// The most groups in an answer. Jobs of more errors are counted together.
+const GROUPS_MAX: usize = 200;
+
+/// Jobs of one look at the engine.
+const PAGE: u32 = 500;
+
+/// How long one answer may take.
+const TIME_MAX: Duration = Duration::from_millis(500);
+
+/// Characters of an error by which jobs are grouped.
+const PATTERN_MAX: usize = 160;
+
+/// Dead jobs by error.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeadGroups {
+    /// The groups, those of most jobs first.
+    pub(crate) groups: Vec<DeadGroup>,
+    /// All jobs in these groups.
+    pub(crate) jobs: u64,
+    /// Jobs of further errors.
+    pub(crate) other_jobs: u64,
+    /// Whether all dead jobs were looked at. If not, these are those that died last.
+    pub(crate) is_complete: bool,
+}
+
+/// Dead jobs with the same error.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeadGroup {
+    /// The error: its class and message, with `*` for numbers, names in quotes and the like. As the parameter `error` of
+    /// a listing or a change it stands for these jobs.
+    pub(crate) error: String,
+    /// How many.
+    pub(crate) jobs: u64,
+    /// When the first of them died, or failed for the last time.
+    pub(crate) first_at: Option<String>,
+    /// When the last one did.
+    pub(crate) last_at: Option<String>,
+    /// One of the queues.
+    pub(crate) queue: Name,
+    /// How many queues there are.
+    pub(crate) queues: usize,
+    /// The kind of one of the jobs, as far as its body shows it.
+    pub(crate) kind: Option<String>,
+    /// The number of the job that died last.
+    pub(crate) example: u64,
+}
+
+/// What a group is made from.
+#[derive(Debug)]
+struct Group {
+    jobs: u64,
+    first: Timestamp,
+    last: Timestamp,
+    queues: BTreeMap<bytes::Bytes, ()>,
+    kind: Option<String>,
+    example: u64,
+}
+
+/// Dead jobs by error
+///
+/// Conditions narrow the search. A search that takes long ends early.
+#[utoipa::path(get, path = "/api/v1/dead", tag = "jobs", operation_id = "dead_groups", params(Conditions), responses(
+    (status = 200, body = DeadGroups), (status = 400, body = Problem)
+))]
+pub(crate) async fn groups(
+    State(app): State<Arc<App>>,
+    Params(conditions): Params<Conditions>,
+) -> Outcome<Json<DeadGroups>> {
+    let mut filter = conditions.filter(&app).await?;
+    filter.state = Some(JobStateKind::Dead);
+    let (mut client, pace, mut after) = (app.client(), Pace::new(TIME_MAX), Some(Cursor::default()));
+    let (mut groups, mut other_jobs) = (BTreeMap::new(), 0);
+    while let Some(page) = after.take() {
+        let query = Query::Jobs { filter: filter.clone().into(), after: page, limit: PAGE };
+        let Reply::Jobs { rows, next } = client.ask(query).await? else { return Err(Problem::unexpected()) };
+        rows.iter().for_each(|view| other_jobs += add(&mut groups, view, &app));
+        after = next;
+        if !pace.goes_on().await {
+            break;
+        }
+    }
+    let mut groups: Vec<DeadGroup> = groups.into_iter().map(|(error, group)| group.shown(error)).collect();
+    groups.sort_by(|one, other| other.jobs.cmp(&one.jobs).then_with(|| one.error.cmp(&other.error)));
+    let jobs = groups.iter().map(|group| group.jobs).sum();
+    Ok(Json(DeadGroups { groups, jobs, other_jobs, is_complete: after.is_none() }))
+}
+
+/// Adds a job to its group. Returns 1 if there is no room for another group.
+fn add(groups: &mut BTreeMap<String, Group>, view: &JobView, app: &App) -> u64 {
+    let failure = view.job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
+    let error = failure.map(|failure| pattern(&Failure::of(failure).text())).unwrap_or_default();
+    let at = failure.map_or(view.job.ready_at, |failure| failure.at);
+    let is_full = groups.len() >= GROUPS_MAX;
+    let group = match groups.entry(error) {
+        Entry::Occupied(group) => group.into_mut(),
+        Entry::Vacant(_) if is_full => return 1,
+        Entry::Vacant(place) => {
+            let (queues, kind) = (BTreeMap::new(), kind(view, app));
+            place.insert(Group { jobs: 0, first: at, last: at, queues, kind, example: view.job.id.0 })
+        }
+    };
+    group.jobs += 1;
+    group.first = group.first.min(at);
+    if at > group.last {
+        (group.last, group.example) = (at, view.job.id.0);
+    }
+    if group.queues.len() < GROUPS_MAX {
+        group.queues.insert(view.queue.clone(), ());
+    }
+    0
+}
+
+impl Group {
+    fn shown(self, error: String) -> DeadGroup {
+        let Self { jobs, first, last, queues, kind, example } = self;
+        let (many, queue) = (queues.len(), queues.into_keys().next().unwrap_or_default());
+        let (first_at, last_at) = (moment_text(first), moment_text(last));
+        DeadGroup { error, jobs, first_at, last_at, queue: Name(queue), queues: many, kind, example }
+    }
+}
+
+/// The first line of an error, with `*` for what differs from job to job: words with digits, and what is in quotes.
+fn pattern(error: &str) -> String {
+    let (line, is_cut) = match error.split_once('\n') {
+        Some((line, _)) => (line, true),
+        None => (error, false),
+    };
+    let mut pattern = String::new();
+    let mut rest = line;
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '"' | '\'' | '`' => quoted(rest, first),
+            _ if is_word(first) => rest.find(|it: char| !is_word(it)).unwrap_or(rest.len()),
+            _ => first.len_utf8(),
+        };
+        let (part, behind) = rest.split_at_checked(length).unwrap_or((rest, ""));
+        rest = behind;
+        if length > 1 && !is_word(first) || part.contains(|it: char| it.is_ascii_digit() || it == '*') {
+            if !pattern.ends_with('*') {
+                pattern.push('*');
+            }
+        } else {
+            pattern.push_str(part);
+        }
+        if pattern.len() > PATTERN_MAX {
+            rest = "";
+            pattern.push('*');
+        }
+    }
+    if is_cut && !pattern.ends_with('*') {
+        pattern.push('*');
+    }
+    pattern
+}
+
+/// Of what kind of words numbers, addresses and names of files are.
+fn is_word(it: char) -> bool {
+    it.is_alphanumeric() || matches!(it, '-' | '_' | '.' | '@' | '/' | '*')
+}
+
+/// The length of the text in quotes, or of the first one if nothing closes it. An apostrophe within a word is none.
+fn quoted(text: &str, quote: char) -> usize {
+    let inner = text.get(1..).unwrap_or_default();
+    inner.find(quote).map_or(1, |end| end + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_that_differ_in_numbers_and_names_are_one() {
+        let table = [
+            ("", ""),
+            ("Timeout: no answer after 3000 ms", "Timeout: no answer after * ms"),
+            ("Stripe::CardError: card 4242 of 'Ann' was declined", "Stripe::CardError: card * of * was declined"),
+            ("KeyError: \"user_id\"", "KeyError: *"),
+            ("cannot open /tmp/x1/y.csv: no such file", "cannot open *: no such file"),
+            ("can't find it", "can't find it"),
+            ("one\ntwo", "one*"),
+            ("id 1 2 3", "id * * *"),
+            ("*", "*"),
+            ("ümlaut 7", "ümlaut *"),
+        ];
+        for (error, expected) in table {
+            assert_eq!(pattern(error), expected, "{error}");
+        }
+        assert!(pattern(&"word ".repeat(1_000)).len() <= PATTERN_MAX + 8);
+        assert_eq!(pattern(&"word ".repeat(1_000)).matches('*').count(), 1);
+    }
+}
