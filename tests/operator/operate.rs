@@ -63,7 +63,7 @@ fn a_job_from_push_to_done() {
     assert!(said.contains("why           the worker shell has it, since 2"), "{said}");
     let lease = taken["lease"].as_str().unwrap();
     assert_eq!(operator.says(&format!("done {lease} fine")), "");
-    assert_eq!(operator.refused("job 1"), "windlass: job unknown\n");
+    assert_eq!(operator.refused("job 1"), "windlass: there is no job 1: a job that has ended is forgotten\n");
     let said = operator.says("take mails");
     assert!(said.contains("body      from standard input\n"), "{said}");
     let lease = said.split_whitespace().nth(1).unwrap();

@@ -35,6 +35,14 @@ pub fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|reason| Error::Unreadable { path: path.to_owned(), reason })
 }
 
+/// A library's message without the types of our language.
+pub(crate) fn plain(message: &str) -> String {
+    let types = [("usize", ""), ("u64", ""), ("u32", " below 2^32"), ("u16", " below 65536"), ("u8", " below 256")];
+    types.into_iter().fold(message.to_owned(), |text, (name, limit)| {
+        text.replace(&format!("expected {name}"), &format!("expected a whole number{limit}"))
+    })
+}
+
 /// Reads a configuration from the text of a file; the path is for messages only. Checks only the form.
 ///
 /// # Errors
@@ -43,6 +51,6 @@ pub fn read(path: &Path) -> Result<String, Error> {
 pub fn parse<C: DeserializeOwned>(path: &Path, text: &str) -> Result<C, Error> {
     toml::from_str(text).map_err(|error| {
         let range = error.span().unwrap_or_default();
-        Misplaced { range, message: error.message().to_owned() }.within(path, text)
+        Misplaced { range, message: plain(error.message()) }.within(path, text)
     })
 }

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use crate::Error;
+use crate::file::plain;
 use crate::secret::{is_secret, shown_bytes};
 
 /// The prefix of all our variables.
@@ -114,7 +115,7 @@ pub fn with<C: Document>(config: C, overrides: impl IntoIterator<Item = Override
         let is_hidden = has_secret(&value.to_string());
         put(&mut table, &key, value);
         table.try_into().map_err(|error: toml::de::Error| {
-            let message = error.message().trim();
+            let message = plain(error.message().trim());
             // A wrong value is in the message.
             let is_hidden = is_hidden && message.starts_with("invalid");
             let reason = if is_hidden { "invalid value".to_owned() } else { message.replace('\n', "; ") };

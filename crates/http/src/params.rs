@@ -79,7 +79,7 @@ pub(crate) fn names<T: IntoParams>() -> Vec<String> {
 }
 
 fn parsed<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
-    let query = Query::try_from_uri(uri).map_err(|error| Problem::bad_request(error.body_text()))?;
+    let query = Query::try_from_uri(uri).map_err(|error| Problem::bad_request(plain(&error.body_text())))?;
     Ok(query.0)
 }
 
@@ -87,8 +87,9 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segment
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Path(segments) =
-            Path::from_request_parts(parts, state).await.map_err(|error| Problem::bad_request(error.body_text()))?;
+        let Path(segments) = Path::from_request_parts(parts, state)
+            .await
+            .map_err(|error| Problem::bad_request(plain(&error.body_text())))?;
         Ok(Self(segments))
     }
 }
@@ -99,6 +100,20 @@ impl FromRequest<Arc<App>> for Body {
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
         app.bodies.read(request).await.map(Self)
     }
+}
+
+/// A library's error in words for people.
+fn plain(text: &str) -> String {
+    let text = text.trim_start_matches("Failed to deserialize query string: ").trim_start_matches("Invalid URL: ");
+    if let Some((value, _)) = text.strip_prefix("Cannot parse `").and_then(|rest| rest.split_once("` to a `")) {
+        return format!("`{value}` is not a number");
+    }
+    text.replace("invalid digit found in string", "a whole number is expected")
+        .replace("provided string was not `true` or `false`", "true or false is expected")
+        .replace("unknown variant", "there is no")
+        .replace("unknown field", "there is no parameter")
+        .replace(", expected one of", "; there are")
+        .replace(", expected", "; there is")
 }
 
 /// The rows of a page.

@@ -85,12 +85,14 @@ pub(crate) enum Command {
     },
     /// List queues with their jobs, age and workers.
     Queues,
-    /// List jobs.
+    /// List jobs: the newest first, what runs next of the ready jobs of a queue, the last that died of dead ones.
     Jobs(Jobs),
+    /// Show dead jobs by their error. `retry --state dead --error ERROR` retries a group.
+    Dead(Conditions),
     /// Show everything about a job, and why it does not run.
     Job {
-        /// Its number.
-        id: u64,
+        /// Its number; or FWP's jid, Gearman's handle or unique id, spiderq's key, EventMQ's message id.
+        id: String,
         /// Write only its body, as it is.
         #[arg(long)]
         body: bool,
@@ -206,13 +208,13 @@ pub(crate) struct Conditions {
     /// In this queue.
     #[arg(long)]
     pub(super) queue: Option<String>,
-    /// In this state: ready, leased, scheduled, retrying, dead, parked or done.
-    #[arg(long)]
+    /// In this state.
+    #[arg(long, value_parser = ["ready", "leased", "scheduled", "retrying", "dead", "parked", "done"])]
     pub(super) state: Option<String>,
     /// Of this protocol.
-    #[arg(long)]
+    #[arg(long, value_parser = ["faktory", "gearman", "spiderq", "eventmq", "http"])]
     pub(super) protocol: Option<String>,
-    /// With this kind: FWP's jobtype, EventMQ's path and callable, otherwise the queue.
+    /// With this kind: FWP's jobtype, EventMQ's path and callable, otherwise the queue. A * stands for any text.
     #[arg(long)]
     pub(super) kind: Option<String>,
     /// With this coalescing key.
@@ -233,10 +235,10 @@ pub(crate) struct Conditions {
     /// Ready, or created, at most this long ago.
     #[arg(long, value_name = "TIME")]
     pub(super) newer_than: Option<String>,
-    /// With this text in the body.
+    /// With this text in the body, whatever the case.
     #[arg(long)]
     pub(super) text: Option<String>,
-    /// With this text in the class or the message of the last failure.
+    /// With this text in the class or the message of the last failure, whatever the case; with a *, like all of it.
     #[arg(long)]
     pub(super) error: Option<String>,
 }

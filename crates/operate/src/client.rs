@@ -300,6 +300,24 @@ impl Client {
         self.send(method, path, Bytes::new()).await.map_err(|why| failure(format!("{thing}: {why}")))
     }
 
+    /// The number of a job that has this number, or is known by this name. A name that is given twice is refused.
+    pub(crate) async fn job(&mut self, name: &str) -> Result<u64, Failure> {
+        if let Ok(number) = name.parse() {
+            return Ok(number);
+        }
+        let found = self.get(&format!("/search?q={}", encoded(name))).await?;
+        let jobs: Vec<u64> =
+            found.get("jobs").and_then(|it| serde_json::from_value(it.clone()).ok()).unwrap_or_default();
+        match jobs.as_slice() {
+            [] => Err(failure(format!("there is no job {name}: a job that has ended is forgotten"))),
+            [one] => Ok(*one),
+            many => {
+                let many: Vec<String> = many.iter().map(u64::to_string).collect();
+                Err(failure(format!("several jobs are called {name}: {}", many.join(", "))))
+            }
+        }
+    }
+
     /// All rows of a listing, as far as `rows_max`. The answers have the listing's name for them.
     pub(crate) async fn rows(&mut self, path: &str, rows_max: usize) -> Result<Vec<Value>, Failure> {
         const PAGE_MAX: usize = 1_000;

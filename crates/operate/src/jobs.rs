@@ -8,7 +8,7 @@ use windlass_daemon::progress::Counter;
 use crate::arguments::{Conditions, Jobs, LosingJobs, SomeJobs};
 use crate::client::{Client, failure, with_query};
 use crate::operator::Operator;
-use crate::show::{JOBS, at};
+use crate::show::{DEAD, JOBS, at};
 use crate::terminal::confirm;
 
 /// Jobs that one request changes, so that a long change can be followed and stopped.
@@ -36,6 +36,17 @@ impl Conditions {
             ("error", error),
         ];
         given.into_iter().map(|(name, value)| (name, value.clone())).collect()
+    }
+
+    /// Shows dead jobs by their error.
+    pub(super) async fn dead(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
+        let found = operator.client.get(&with_query("/dead", &self.parameters())).await?;
+        let groups = at(&found, "/groups").as_array().cloned().unwrap_or_default();
+        operator.rows(DEAD, &groups)?;
+        if *at(&found, "/is_complete") == false {
+            eprintln!("there are more: these are the errors of the jobs that died last");
+        }
+        Ok(())
     }
 
     fn is_empty(&self) -> bool {

@@ -57,8 +57,13 @@ impl Operator<'_> {
             Command::Queues => self.list(QUEUES, "/queues").await,
             Command::Workers => self.list(WORKERS, "/workers").await,
             Command::Jobs(jobs) => jobs.run(self).await,
-            Command::Job { id, body: false } => self.object(&format!("/jobs/{id}"), show::job).await,
+            Command::Dead(conditions) => conditions.dead(self).await,
+            Command::Job { id, body: false } => {
+                let id = self.client.job(id).await?;
+                self.object(&format!("/jobs/{id}"), show::job).await
+            }
             Command::Job { id, body: true } => {
+                let id = self.client.job(id).await?;
                 print_bytes(&self.client.send(Method::GET, &format!("/jobs/{id}/body"), Bytes::new()).await?.body)
             }
             Command::Retry(jobs) => jobs.change(self, "retry").await,

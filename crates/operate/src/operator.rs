@@ -6,7 +6,7 @@ use windlass_daemon::Failure;
 use crate::arguments::Ask;
 use crate::client::Client;
 use crate::show::{Column, table};
-use crate::terminal::print;
+use crate::terminal::{print, width};
 
 /// A connection, and the options of the command.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Operator<'_> {
 
     pub(crate) fn rows(&self, columns: &[Column], rows: &[Value]) -> Result<(), Failure> {
         let lines = || rows.iter().map(|row| format!("{row}\n")).collect();
-        print(&if self.ask.json { lines() } else { table(columns, rows) })
+        print(&if self.ask.json { lines() } else { table(columns, rows, width()) })
     }
 
     /// Asks for one object and prints it.

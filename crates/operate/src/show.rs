@@ -8,13 +8,13 @@ pub(super) struct Column(pub(super) &'static str, pub(super) fn(&Value) -> Strin
 
 pub(super) const QUEUES: &[Column] = &[
     Column("QUEUE", |row| text(at(row, "/name"))),
-    Column("READY", |row| text(at(row, "/states/ready"))),
-    Column("LEASED", |row| text(at(row, "/states/leased"))),
-    Column("SCHEDULED", |row| text(at(row, "/states/scheduled"))),
-    Column("RETRYING", |row| text(at(row, "/states/retrying"))),
-    Column("DEAD", |row| text(at(row, "/states/dead"))),
+    Column("READY", |row| number(at(row, "/states/ready"))),
+    Column("LEASED", |row| number(at(row, "/states/leased"))),
+    Column("SCHEDULED", |row| number(at(row, "/states/scheduled"))),
+    Column("RETRYING", |row| number(at(row, "/states/retrying"))),
+    Column("DEAD", |row| number(at(row, "/states/dead"))),
     Column("OLDEST", |row| age(at(row, "/oldest_ready_seconds").as_f64().unwrap_or_default())),
-    Column("WORKERS", |row| text(at(row, "/workers"))),
+    Column("WORKERS", |row| number(at(row, "/workers"))),
     Column("NOTES", |row| {
         let since = at(row, "/paused_at").as_str().map_or_else(String::new, |at| format!(" since {at}"));
         let parts = at(row, "/ready_by_protocol").as_object();
@@ -52,6 +52,20 @@ pub(super) const JOBS: &[Column] = &[
     Column("READY AT", |row| text(at(row, "/ready_at"))),
     Column("NAME", |row| text(at(row, "/name"))),
     Column("LAST FAILURE", |row| first_line(at(row, "/failure/message"))),
+    Column("SUMMARY", |row| text(at(row, "/summary"))),
+];
+
+pub(super) const DEAD: &[Column] = &[
+    Column("JOBS", |row| number(at(row, "/jobs"))),
+    Column("FIRST", |row| text(at(row, "/first_at"))),
+    Column("LAST", |row| text(at(row, "/last_at"))),
+    Column("QUEUE", |row| match at(row, "/queues").as_u64() {
+        Some(queues @ 2..) => format!("{} and {} more", text(at(row, "/queue")), queues - 1),
+        Some(_) | None => text(at(row, "/queue")),
+    }),
+    Column("KIND", |row| text(at(row, "/kind"))),
+    Column("LAST JOB", |row| text(at(row, "/example"))),
+    Column("ERROR", |row| text(at(row, "/error"))),
 ];
 
 pub(super) const WORKERS: &[Column] = &[
@@ -64,7 +78,7 @@ pub(super) const WORKERS: &[Column] = &[
     Column("MEMORY", |row| {
         at(row, "/memory_bytes").as_u64().map_or_else(String::new, |it| format!("{} MiB", it >> 20))
     }),
-    Column("JOBS", |row| text(at(row, "/jobs"))),
+    Column("JOBS", |row| number(at(row, "/jobs"))),
     Column("CONNECTIONS", |row| text(at(row, "/connections"))),
     Column("LAST SIGN", |row| text(at(row, "/beat_at"))),
 ];
@@ -84,9 +98,9 @@ pub(super) const SCHEDULES: &[Column] = &[
 
 pub(super) const BATCHES: &[Column] = &[
     Column("BATCH", |row| text(at(row, "/name"))),
-    Column("JOBS", |row| text(at(row, "/total"))),
-    Column("PENDING", |row| text(at(row, "/pending"))),
-    Column("FAILED", |row| text(at(row, "/failed"))),
+    Column("JOBS", |row| number(at(row, "/total"))),
+    Column("PENDING", |row| number(at(row, "/pending"))),
+    Column("FAILED", |row| number(at(row, "/failed"))),
     Column("COMMITTED", |row| text(at(row, "/committed"))),
     Column("COMPLETE", |row| text(at(row, "/complete"))),
     Column("SUCCESS", |row| text(at(row, "/success"))),
@@ -99,20 +113,47 @@ pub(super) const CONNECTIONS: &[Column] = &[
     Column("PROTOCOL", |row| text(at(row, "/protocol"))),
     Column("ADDRESS", |row| text(at(row, "/address"))),
     Column("NAME", |row| text(at(row, "/name"))),
-    Column("JOBS", |row| text(at(row, "/jobs"))),
+    Column("JOBS", |row| number(at(row, "/jobs"))),
     Column("WAITS", |row| text(at(row, "/waits"))),
     Column("QUEUES", |row| first_line(&Value::from(list(row, "/queues", text).join(", ")))),
 ];
 
-/// A table with a title for each column, without lines.
-pub(super) fn table(columns: &[Column], rows: &[Value]) -> String {
+/// A table with a title for each column, without lines. If it is wider than the terminal, its last columns are left out,
+/// and what is still too long ends in `…`: names come first and stay whole.
+pub(super) fn table(columns: &[Column], rows: &[Value], width_max: usize) -> String {
+    let width = |Column(title, value): &Column| {
+        let rows = rows.iter().map(|row| value(row).chars().count());
+        rows.chain([title.chars().count()]).max().unwrap_or_default() + 2
+    };
+    let mut left = width_max + 2;
+    let fits = |column: &&Column| {
+        let is_in = left >= width(column);
+        left = left.saturating_sub(width(column));
+        is_in
+    };
+    let shown = columns.iter().take_while(fits).count();
+    // The first of the others is cut if a readable part of it fits.
+    let left = width_max.saturating_sub(columns.iter().take(shown).map(width).sum());
+    let is_cut = left >= CUT_MIN && shown < columns.len();
+    let lines = whole_table(columns.get(..(shown + usize::from(is_cut)).max(1)).unwrap_or(columns), rows);
+    let cut = |line: &str| match line.char_indices().nth(width_max) {
+        Some(_) => line.chars().take(width_max.saturating_sub(1)).chain(['…']).collect(),
+        None => line.to_owned(),
+    };
+    lines.iter().map(|line| cut(line) + "\n").collect()
+}
+
+/// Characters of a column that are worth being shown.
+const CUT_MIN: usize = 16;
+
+fn whole_table(columns: &[Column], rows: &[Value]) -> Vec<String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(columns.iter().map(|Column(title, _)| *title));
     for row in rows {
         table.add_row(columns.iter().map(|Column(_, value)| printable(&value(row))));
     }
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
     for (index, Column(_, value)) in columns.iter().enumerate() {
         if let Some(column) = table.column_mut(index) {
             column.set_padding((0, 2));
@@ -121,8 +162,7 @@ pub(super) fn table(columns: &[Column], rows: &[Value]) -> String {
             }
         }
     }
-    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    lines.join("\n") + "\n"
+    table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// The daemon as a whole.
@@ -132,11 +172,15 @@ pub(super) fn status(status: &Value) -> String {
         ("drain", if at(status, "/drain").is_null() { String::new() } else { drain(at(status, "/drain")) }),
         ("started", text(at(status, "/started_at"))),
         ("jobs", counts(at(status, "/states"))),
-        ("memory", format!("{} bytes of jobs", text(at(status, "/bytes")))),
-        ("queues", text(at(status, "/queues"))),
+        ("memory", format!("{} of jobs", size(at(status, "/bytes").as_u64().unwrap_or_default()))),
+        ("queues", number(at(status, "/queues"))),
         (
             "clients",
-            format!("{} connections, {} named workers", text(at(status, "/connections")), text(at(status, "/workers"))),
+            format!(
+                "{} connections, {} named workers",
+                number(at(status, "/connections")),
+                number(at(status, "/workers"))
+            ),
         ),
         ("kept", format!("{} schedules, {} batches", text(at(status, "/schedules")), text(at(status, "/batches")))),
         ("so far", counts(at(status, "/totals"))),
@@ -150,7 +194,7 @@ pub(super) fn status(status: &Value) -> String {
 /// Counts that are not 0.
 pub(super) fn counts(part: &Value) -> String {
     let counts = part.as_object().into_iter().flatten().filter(|(_, count)| **count != 0);
-    let counts: Vec<String> = counts.map(|(name, count)| format!("{count} {name}")).collect();
+    let counts: Vec<String> = counts.map(|(name, count)| format!("{} {name}", number(count))).collect();
     if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
 }
 
@@ -287,6 +331,32 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
+/// A whole number with separators; other values as they are.
+pub(super) fn number(value: &Value) -> String {
+    let text = text(value);
+    if value.as_u64().is_none() {
+        return text;
+    }
+    let before = text.len() % 3;
+    let (first, rest) = text.split_at_checked(before).unwrap_or((&text, ""));
+    let groups = rest.as_bytes().chunks(3).map(|digits| String::from_utf8_lossy(digits).into_owned());
+    let groups: Vec<String> = Some(first.to_owned()).filter(|it| !it.is_empty()).into_iter().chain(groups).collect();
+    groups.join(",")
+}
+
+/// Bytes in the largest unit that fits.
+fn size(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let unit = UNITS.into_iter().find(|(_, unit)| bytes >= *unit);
+    unit.map_or_else(
+        || format!("{bytes} bytes"),
+        |(name, unit)| {
+            let tenths = u128::from(bytes) * 10 / u128::from(unit);
+            format!("{}.{} {name}", tenths / 10, tenths % 10)
+        },
+    )
+}
+
 fn first_line(value: &Value) -> String {
     const CHARS_MAX: usize = 60;
     let text = text(value);
@@ -335,7 +405,7 @@ mod tests {
     fn a_table_is_aligned_and_harmless() {
         let row =
             |id: u64, queue: &str| json!({"id": id, "state": "dead", "queue": queue, "failure": {"message": "a\nb"}});
-        let shown = table(JOBS, &[row(7, "\u{1b}[2Jq"), row(1234, "mails")]);
+        let shown = table(JOBS, &[row(7, "\u{1b}[2Jq"), row(1234, "mails")], usize::MAX / 2);
         let lines: Vec<&str> = shown.lines().collect();
         assert!(lines[0].starts_with("  ID  STATE  QUEUE"), "{shown}");
         assert!(lines[1].starts_with("   7  dead   \u{fffd}[2Jq"), "{shown}");
@@ -343,8 +413,26 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_terminal_shows_the_first_columns_whole() {
+        let rows = [json!({"name": "a-long-name-of-a-queue", "states": {"ready": 1234567}, "workers": 3})];
+        let shown = |width| table(QUEUES, &rows, width);
+        assert!(shown(200).lines().next().is_some_and(|line| line.ends_with("NOTES")), "{}", shown(200));
+        assert_eq!(shown(34), "QUEUE                       READY\na-long-name-of-a-queue  1,234,567\n");
+        assert_eq!(shown(10).lines().last(), Some("a-long-na…"), "a name alone is cut at last");
+    }
+
+    #[test]
+    fn numbers_and_sizes_are_for_people() {
+        let table = [(0_u64, "0", "0 bytes"), (999, "999", "999 bytes"), (1_234_567, "1,234,567", "1.1 MiB")];
+        for (value, shown, bytes) in table {
+            assert_eq!((number(&json!(value)).as_str(), size(value).as_str()), (shown, bytes));
+        }
+    }
+
+    #[test]
     fn workers_show_their_labels() {
-        let shown = table(WORKERS, &[json!({"name": "wid-1", "labels": ["golang", "blue"], "jobs": 2})]);
+        let shown =
+            table(WORKERS, &[json!({"name": "wid-1", "labels": ["golang", "blue"], "jobs": 2})], usize::MAX / 2);
         assert!(shown.contains("LABELS") && shown.contains("golang blue"), "{shown}");
     }
 

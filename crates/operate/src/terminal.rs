@@ -20,6 +20,14 @@ pub(crate) fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
     if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(failure("nothing is changed")) }
 }
 
+/// The characters of a line: no limit where there is no terminal.
+pub(crate) fn width() -> usize {
+    match rustix::termios::tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_col > 0 => size.ws_col.into(),
+        Ok(_) | Err(_) => usize::MAX / 2,
+    }
+}
+
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }

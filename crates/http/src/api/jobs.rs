@@ -170,5 +170,5 @@ async fn look(app: &App, id: u64) -> Outcome<Box<JobView>> {
     let Reply::Looked { job, .. } = app.ask(Query::Job(JobRef::Id(JobId(id)))).await? else {
         return Err(Problem::unexpected());
     };
-    job.ok_or_else(|| Problem::not_found("job unknown"))
+    job.ok_or_else(|| Problem::not_found(format!("there is no job {id}: a job that has ended is forgotten")))
 }

@@ -20,6 +20,7 @@ pub(crate) mod pages;
 mod push;
 pub(crate) mod queues;
 pub(crate) mod schedules;
+pub(crate) mod search;
 pub(crate) mod status;
 mod take;
 pub(crate) mod throttles;
@@ -93,6 +94,7 @@ fn reading() -> OpenApiRouter<Arc<App>> {
         jobs: list, get, body;
         bulk: count;
         dead: groups;
+        search: search;
         events: events;
         workers: list;
         schedules: list;

@@ -117,7 +117,7 @@ fn wrong_variables_are_named() {
         ("WINDLASS_SERVER_THREADS", "many", "`many` is not a TOML integer"),
         ("WINDLASS_SERVER_THREADS", "1\nlog.level = \"info\"", "`1\\nlog.level = \\\"info\\\"` is more than one value"),
         ("WINDLASS_SERVER_THREADS", "", "`` is not a TOML integer"),
-        ("WINDLASS_SERVER_THREADS", "\"2\"", "invalid type: string \"2\", expected usize"),
+        ("WINDLASS_SERVER_THREADS", "\"2\"", "invalid type: string \"2\", expected a whole number"),
         ("WINDLASS_GEARMAN_EXCEPTIONS", "yes", "`yes` is not a TOML boolean"),
         ("WINDLASS_GEARMAN_LISTEN", "[4730]", "invalid type: integer `4730`, expected an address, or a table"),
         ("WINDLASS_GEARMAN_LISTEN", "[\"4730\"", "bad address `[\"4730\"`: no port"),
@@ -158,7 +158,7 @@ fn wrong_assignments_are_named() {
         ("spiderq.more=[{password=\"hunter2]", "--set spiderq.more: the value is not a TOML array"),
         ("spiderq.more=[{user=\"u\",password=5}]", "--set spiderq.more: invalid value"),
         ("spiderq.more=[{password=\"hunter2\",usr=\"u\"}]", "--set spiderq.more: unknown field `usr`"),
-        ("server.threads=-1", "--set server.threads=-1: invalid value: integer `-1`, expected usize"),
+        ("server.threads=-1", "--set server.threads=-1: invalid value: integer `-1`, expected a whole number"),
     ];
     for (text, expected) in table {
         let outcome = Override::from_assignment::<Config>(text).and_then(|set| Config::default().with([set]));

@@ -1,0 +1,76 @@
+//! One search box: a number, a jid, a handle, a unique id, a message id, or the name of a queue.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use windlass_engine::{Cursor, Filter, JobId, JobRef, Protocol, Query, Reply};
+
+use crate::app::App;
+use crate::name::Name;
+use crate::params::Params;
+use crate::problem::{Outcome, Problem};
+
+/// The most jobs of one name that are found.
+const JOBS_MAX: u32 = 20;
+
+/// What is looked for.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Wanted {
+    /// A job's number, FWP's jid, Gearman's handle or unique id, spiderq's key, EventMQ's message id, or a queue's name.
+    pub(crate) q: String,
+}
+
+/// What was found.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Found {
+    /// The numbers of the jobs, the oldest first.
+    pub(crate) jobs: Vec<u64>,
+    /// The queue of this name, if there is one.
+    pub(crate) queue: Option<Name>,
+}
+
+/// Jobs and queues by whatever name people know
+#[utoipa::path(get, path = "/api/v1/search", tag = "jobs", operation_id = "search", params(Wanted), responses(
+    (status = 200, body = Found), (status = 400, body = Problem)
+))]
+pub(crate) async fn search(State(app): State<Arc<App>>, Params(wanted): Params<Wanted>) -> Outcome<Json<Found>> {
+    let text = wanted.q.trim();
+    let name = Name::try_from(text.to_owned()).map_err(Problem::bad_request)?.0;
+    let mut jobs = Vec::new();
+    if !text.is_empty() {
+        // A Gearman handle ends in the job's number: H:HOST:17.
+        let number = text.strip_prefix("H:").and_then(|handle| handle.rsplit(':').next()).unwrap_or(text);
+        if let Ok(number) = number.parse() {
+            jobs.extend(job(&app, JobRef::Id(JobId(number))).await?);
+        }
+        jobs.extend(named(&app, name.clone()).await?);
+        for protocol in Protocol::ALL {
+            let key = JobRef::KeyAnywhere { protocol: protocol.id, key: name.clone() };
+            jobs.extend(job(&app, key).await?);
+        }
+        jobs.sort_unstable();
+        jobs.dedup();
+    }
+    let Reply::Queues { rows, .. } = app.ask(Query::Queue { queue: name }).await? else {
+        return Err(Problem::unexpected());
+    };
+    Ok(Json(Found { jobs, queue: rows.into_iter().next().map(|row| Name(row.name)) }))
+}
+
+async fn job(app: &App, which: JobRef) -> Outcome<Option<u64>> {
+    let Reply::Looked { job, .. } = app.ask(Query::Job(which)).await? else { return Err(Problem::unexpected()) };
+    Ok(job.map(|view| view.job.id.0))
+}
+
+async fn named(app: &App, name: Bytes) -> Outcome<Vec<u64>> {
+    let filter = Filter { names: vec![name], ..Filter::default() };
+    let query = Query::Jobs { filter: filter.into(), after: Cursor::default(), limit: JOBS_MAX };
+    let Reply::Jobs { rows, .. } = app.ask(query).await? else { return Err(Problem::unexpected()) };
+    Ok(rows.into_iter().map(|view| view.job.id.0).collect())
+}
