@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use windlass_testkit::daemon::Daemon;
 
-use crate::client::{python, run};
+use crate::client::{installed, python, run};
 use crate::common;
 use crate::common::Peer;
 use crate::common::http::Http;
@@ -16,6 +16,29 @@ use crate::common::http::Http;
 fn plays(scene: &str, address: &str) {
     let (succeeded, said) = run(python("interop/pages_peer.py").args([scene, address]));
     assert!(succeeded, "{scene}: {said}");
+}
+
+/// A scene that speaks to Faktory's port, too.
+#[track_caller]
+fn plays_with_faktory(scene: &str, others: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let faktory = daemon.address("faktory").port().to_string();
+    let address = at(&daemon);
+    let words = [&[scene, &address, &faktory], others].concat();
+    let (succeeded, said) = run(python("interop/pages_peer.py").args(words));
+    assert!(succeeded, "{scene}: {said}");
+}
+
+#[test]
+fn every_page_is_accessible_at_every_width() {
+    let axe = installed("node/node_modules/axe-core/axe.min.js");
+    plays_with_faktory("looks", &[axe.to_str().unwrap()]);
+}
+
+#[test]
+fn keys_lead_everywhere_and_a_lost_daemon_is_shown() {
+    plays_with_faktory("keys", &[]);
 }
 
 fn at(daemon: &Daemon) -> String {

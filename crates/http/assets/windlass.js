@@ -8,9 +8,13 @@ const EVERY_MS = 5000;
 
 // ---- messages and questions
 
+let fades;
+
 function say(text, failed = false) {
   const message = document.getElementById("message");
   message.textContent = text;
+  clearTimeout(fades);
+  if (!failed) fades = setTimeout(() => { message.hidden = true; }, 8000);
   message.classList.toggle("failed", failed);
   message.hidden = text === "";
 }
@@ -27,8 +31,8 @@ function ask(question) {
 
 // ---- requests
 
-async function send(method, path) {
-  const response = await fetch(api(path), { method });
+async function send(method, path, body) {
+  const response = await fetch(api(path), { method, body });
   if (response.status === 401) location.reload();
   const text = await response.text();
   const isJson = (response.headers.get("Content-Type") ?? "").includes("json");
@@ -81,8 +85,9 @@ async function many(change, query, isDryRun, each) {
 
 // What the daemon sent last, before moments were put in the reader's own time: only what has changed since is replaced.
 const shown = [...document.querySelectorAll("[data-live]")].map((part) => part.innerHTML);
+let seenAt = new Date();
 
-const isBusy = () => document.querySelector("dialog[open]") !== null || document.querySelector("[data-id]:checked") !== null;
+const isBusy = () => document.querySelector("dialog[open], .menu[open]") !== null || document.querySelector("[data-id]:checked") !== null;
 
 async function refresh() {
   const headers = { Accept: "text/html", "X-Windlass-Refresh": "1" };
@@ -99,16 +104,75 @@ async function refresh() {
     shown[index] = fresh[index].innerHTML;
     old.innerHTML = shown[index];
   });
+  for (const count of document.querySelectorAll("[data-count-of]")) {
+    count.textContent = page.querySelector(`[data-count-of=${count.dataset.countOf}]`)?.textContent ?? "";
+  }
   tidy();
 }
 
-// Moments in the reader's own time; the exact one is in the title.
+// Shows whether the daemon answers. Figures that it does not confirm are grey.
+function reach(isThere) {
+  if (isThere) seenAt = new Date();
+  document.body.classList.toggle("stale", !isThere);
+  let lost = document.querySelector(".lost");
+  if (isThere) return lost?.remove();
+  if (lost === null) {
+    lost = document.createElement("p");
+    lost.className = "lost";
+    lost.setAttribute("role", "alert");
+    document.body.prepend(lost);
+  }
+  lost.textContent = `No answer since ${seenAt.toLocaleTimeString("sv")}`;
+}
+
+// The daemon's events say when to look again, once a second at most. Without them the page looks every few seconds.
+let isDue = false;
+let lookedAt = Date.now();
+let isLooking = false;
+
+let events = null;
+
+// A browser has few connections for one place: a page that nobody sees gives its own away.
+function follow() {
+  events?.close();
+  events = null;
+  if (document.hidden) return;
+  events = new EventSource(api("/events"));
+  for (const kind of ["job", "queue", "worker", "missed"]) events.addEventListener(kind, () => { isDue = true; });
+  events.onopen = () => { isDue = document.body.classList.contains("stale"); };
+  // The browser tries again by itself; the next look shows whether the daemon is there.
+  events.onerror = () => { isDue = true; };
+}
+
+async function look() {
+  const since = Date.now() - lookedAt;
+  const isWanted = (isDue && since >= 1000) || since >= EVERY_MS;
+  if (isLooking || !isWanted || document.hidden || !document.getElementById("live")?.checked || isBusy()) return;
+  [isLooking, isDue, lookedAt] = [true, false, Date.now()];
+  try {
+    await refresh();
+    reach(true);
+  } catch {
+    reach(false);
+  }
+  isLooking = false;
+}
+
+// Moments as spans from now in words; the exact one, in the reader's own zone, is in the title.
+const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+
+function span(seconds) {
+  const [unit, size] = UNITS.find(([, size]) => Math.abs(seconds) >= size) ?? ["s", 1];
+  const text = `${Math.floor(Math.abs(seconds) / size)} ${unit}`;
+  return seconds > 0 ? `in ${text}` : `${text} ago`;
+}
+
 function tidy() {
   for (const time of document.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
     if (!Number.isNaN(at.valueOf())) {
-      time.title = time.dateTime;
-      time.textContent = at.toLocaleString();
+      time.title = at.toLocaleString("sv", { timeZoneName: "short" });
+      time.textContent = span((at - Date.now()) / 1000);
     }
   }
   count();
@@ -134,14 +198,17 @@ async function countMatches() {
   const { jobs, is_complete: isComplete } = await send("GET", `/jobs/count?${bulk.dataset.bulk}`);
   const number = jobs.toLocaleString("en");
   bulk.querySelector("[data-matching]").textContent = isComplete ? `all ${number} that match` : `all that match, at least ${number}`;
+  const total = document.querySelector("[data-total]");
+  if (total !== null) total.textContent = `${isComplete ? "" : "at least "}${number} jobs,`;
   count();
 }
 
 async function changeMany(button) {
   const bulk = button.closest("[data-bulk]");
-  const change = button.dataset.change;
-  const matches = bulk.querySelector("[data-match]").checked;
-  const query = matches ? bulk.dataset.bulk : new URLSearchParams({ ids: selected().join(",") }).toString();
+  const change = button.dataset.change ?? button.dataset.many;
+  const matches = bulk === null || bulk.querySelector("[data-match]").checked;
+  const all = bulk === null ? button.dataset.query : bulk.dataset.bulk;
+  const query = matches ? all : new URLSearchParams({ ids: selected().join(",") }).toString();
   const verb = button.textContent;
   let jobs;
   try {
@@ -164,7 +231,7 @@ async function changeMany(button) {
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button");
-  if (button?.dataset.change !== undefined) return changeMany(button);
+  if (button?.dataset.change !== undefined || button?.dataset.many !== undefined) return changeMany(button);
   if (button?.dataset.send === undefined) return;
   const [method, path] = button.dataset.send.split(" ");
   if (button.dataset.confirm !== undefined && !(await ask(button.dataset.confirm))) return;
@@ -181,23 +248,93 @@ document.addEventListener("change", (event) => {
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
+  const fields = new FormData(form);
+  const given = (values) => new URLSearchParams([...values].filter(([, value]) => value !== ""));
+  if (form.dataset.push !== undefined) {
+    event.preventDefault();
+    const [queue, body] = [fields.get("queue"), fields.get("body")];
+    ["queue", "body"].forEach((name) => fields.delete(name));
+    run(async () => {
+      const { id } = await send("POST", `/queues/${encodeURIComponent(queue)}/jobs?${given(fields)}`, body);
+      location.assign(`${prefix}/jobs/${id}`);
+    });
+  }
   if (form.dataset.queue === undefined) return;
   event.preventDefault();
-  const fields = new FormData(form);
   // The page of one queue has its name; elsewhere it is a field.
   const queue = encodeURIComponent(form.dataset.queue || fields.get("queue"));
   fields.delete("queue");
   const [method, setting] = event.submitter.dataset.set.split(" ");
   // Only a PUT has values.
-  const values = method === "PUT" ? new URLSearchParams([...fields].filter(([, value]) => value !== "")) : "";
+  const values = method === "PUT" ? given(fields) : "";
   run(async () => outcome(await send(method, `/queues/${queue}/${setting}?${values}`)));
 });
 
-const links = [...document.querySelectorAll("header nav a")];
+// ---- keys
+
+const rows = () => [...document.querySelectorAll("tr[data-row]")];
+
+function move(by) {
+  const all = rows();
+  const at = all.findIndex((row) => row.classList.contains("current"));
+  const next = all[Math.min(Math.max(at + by, 0), all.length - 1)];
+  all[at]?.classList.remove("current");
+  next?.classList.add("current");
+  next?.scrollIntoView({ block: "nearest" });
+  next?.querySelector("a")?.focus({ preventScroll: true });
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input:not([type=checkbox]), select, textarea, dialog") !== null) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const current = document.querySelector("tr.current");
+  const actions = {
+    "/": () => document.querySelector("[role=search] input").focus(),
+    "?": () => document.getElementById("keys").showModal(),
+    j: () => move(1),
+    k: () => move(-1),
+    x: () => current?.querySelector("[data-id]")?.click(),
+  };
+  if (actions[event.key] === undefined) return;
+  event.preventDefault();
+  actions[event.key]();
+});
+
+// ---- plots: the values under the pointer
+
+document.addEventListener("pointermove", (event) => {
+  document.querySelectorAll(".cursor, .tip").forEach((it) => it.remove());
+  const plot = event.target.closest?.(".plot");
+  if (plot === null || plot === undefined) return;
+  const { names, values, times } = JSON.parse(plot.dataset.plot);
+  const box = plot.querySelector("svg").getBoundingClientRect();
+  const part = (event.clientX - box.left) / box.width;
+  if (part < 0 || part > 1 || times.length === 0) return;
+  const index = Math.round(part * (times.length - 1));
+  const x = box.left - plot.getBoundingClientRect().left + (index / Math.max(times.length - 1, 1)) * box.width;
+  const cursor = Object.assign(document.createElement("span"), { className: "cursor" });
+  const tip = Object.assign(document.createElement("span"), { className: "tip" });
+  tip.textContent = [times[index], ...names.map((name, line) => `${name} ${values[line][index]}`)].join(" · ");
+  plot.append(cursor, tip);
+  cursor.style.left = `${x}px`;
+  tip.style.left = `${Math.max(0, Math.min(x + 8, plot.clientWidth - tip.clientWidth - 4))}px`;
+});
+
+// ---- the beginning
+
+const links = [...document.querySelectorAll("nav a")];
 const current = links.find((link) => link.getAttribute("href") === here) ?? links.find((link) => link.getAttribute("href") === location.pathname);
 current?.setAttribute("aria-current", "page");
 tidy();
 countMatches().catch(() => {});
-setInterval(() => {
-  if (document.getElementById("live").checked && !document.hidden && !isBusy()) refresh().catch(() => {});
-}, EVERY_MS);
+if (document.querySelector("[data-goes-on]") !== null) document.querySelector("a[rel=next]")?.click();
+if (document.querySelector("[data-live]") !== null) {
+  follow();
+  document.addEventListener("visibilitychange", follow);
+  addEventListener("pagehide", () => events?.close());
+  addEventListener("pageshow", (event) => event.persisted && follow());
+  setInterval(look, 500);
+}

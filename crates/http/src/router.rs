@@ -23,7 +23,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     }
     router
         .merge(site::routes())
-        .fallback(async || Problem::not_found("no such page"))
+        .fallback(site::nowhere)
         .method_not_allowed_fallback(async || {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "not with this method")
         })

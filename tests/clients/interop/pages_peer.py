@@ -1,15 +1,33 @@
 """A person with a browser: Chromium, driven over its own protocol. `pages_peer.py SCENE ADDRESS`."""
 
+import json
+import socket
 import sys
 import urllib.parse
 import urllib.request
 
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 PATIENCE_S = 60
+# The pages of the navigation, with their headings.
+PAGES = {
+    "/queues": "Queues",
+    "/jobs": "Jobs",
+    "/dead": "Dead letters",
+    "/workers": "Workers",
+    "/schedules": "Schedules",
+    "/batches": "Batches",
+    "/throttles": "Throttles",
+    "/connections": "Connections",
+    "/cluster": "Cluster",
+    "/": "Overview",
+}
+WIDTHS = [390, 1024, 1920]
 # A queue's name and a body that a careless page would run.
 EVIL = "<img src=x onerror=document.title='run'>\"'&/"
 
@@ -65,6 +83,17 @@ class Person:
         self.press("#answer")
         return question
 
+    def emulate(self, command, **terms):
+        self.browser.execute_cdp_cmd(command, terms)
+
+    def type(self, *keys):
+        for key in keys:
+            ActionChains(self.browser).send_keys(key).perform()
+
+    def job(self, state):
+        with urllib.request.urlopen(f"{self.address}/api/v1/jobs?state={state}&limit=1") as answer:
+            return json.load(answer)["jobs"][0]["id"]
+
     def complaints(self):
         # A page that is not found is one of the scenes.
         return [it["message"] for it in self.browser.get_log("browser") if "404" not in it["message"]]
@@ -86,11 +115,12 @@ def tour(person):
     push(person.address, "mails", "needle in a body")
     push(person.address, "mails", "another")
     person.go("/")
-    for page, heading in [("Queues", "Queues"), ("Jobs", "Jobs"), ("Dead letters", "Jobs"), ("Workers", "Workers"), ("Schedules", "Schedules"), ("Batches", "Batches"), ("Throttles", "Throttles"), ("Connections", "Connections"), ("Overview", "Overview")]:
-        person.click(page, "nav")
-        person.wait(page, lambda: (person.text("h1"), person.text("nav [aria-current]")) == (heading, page))
+    for path, heading in PAGES.items():
+        person.press(f"nav a[href='{path}']")
+        person.wait(heading, lambda: person.text("h1").startswith(heading) and person.text("nav [aria-current]").startswith(heading))
 
-    person.go("/queues")
+    person.go("/queues?sort=ready")
+    assert person.text("tbody th a") == "mails", person.text("table")
     person.press("[data-send='POST /queues/mails/pause']")
     person.wait("a paused queue", lambda: "mails paused" in person.text("table"))
     person.go("/queues/mails")
@@ -116,7 +146,7 @@ def tour(person):
     person.wait("a job that is gone", lambda: "404" in person.text("h1"))
     for path in ["/", "/queues", "/jobs"]:
         person.go(path)
-        assert person.all("img") == [] and person.browser.title != "run", path
+        assert person.all("main img") == [] and person.browser.title != "run", path
 
     person.go("/throttles")
     person.one("[name=queue]").send_keys("mails")
@@ -130,12 +160,14 @@ def tour(person):
     person.wait("no throttle", lambda: "No queue has a throttle." in person.text())
 
     person.go("/queues")
+    person.press("details.fold summary")
     person.one("[name=queue]").send_keys("soon")
     person.one("[name=jobs]").send_keys("7")
     person.click("Limit")
     person.wait("a new queue", lambda: "soon is new" in person.text("#message") and "soon" in person.text("table"))
     person.go("/queues/soon")
     assert "With 7 jobs it takes no more" in person.text("main")
+    person.press(".menu summary")
     person.click("Remove")
     assert "soon" in person.confirm()
     # Its page leads to the list, as Faktory's does.
@@ -150,6 +182,90 @@ def tour(person):
     push(person.address, "mails", "while the page is open")
     person.wait("a page that stays current", lambda: jobs() == before + 1)
     assert person.complaints() == [], person.complaints()
+
+
+def looks(person, axe):
+    """Every page in both themes at three widths: no violation of accessibility, and nothing beside the screen."""
+    fill(person.address)
+    script = open(axe).read()
+    job = person.job("dead")
+    paths = [*PAGES, "/jobs?state=dead", "/jobs?error=x", f"/jobs/{job}", f"/push?job={job}", "/queues/mails", "/search?q=nothing", "/nowhere", "/jobs/None"]
+    found = []
+    for theme in ["light", "dark"]:
+        person.emulate("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        for width in WIDTHS:
+            person.emulate("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
+            for path in paths:
+                person.go(path)
+                person.wait("the page", lambda: person.text("h1") != "")
+                beside = person.browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                # The rules are about content and colours; the width changes only what stands beside the screen.
+                if width == WIDTHS[0]:
+                    person.browser.execute_script(script)
+                    seen = person.browser.execute_async_script("axe.run().then((it) => arguments[0](it.violations))")
+                    found += [(path, width, theme, it["id"], it["nodes"][0]["html"][:120]) for it in seen]
+                found += [(path, width, theme, f"{beside} px beside the screen")] if beside > 0 else []
+    assert found == [], "\n".join(map(str, found))
+
+
+def keys(person):
+    """Search, rows and selections without a mouse; and a daemon that does not answer."""
+    fill(person.address)
+    person.go("/jobs?state=dead")
+    person.type("j", "j")
+    assert len(person.all("tr.current")) == 1
+    second = person.text("tr.current th a")
+    person.type("x")
+    person.wait("a selection", lambda: person.text("[data-count]") == "1 selected")
+    person.type("x", "?")
+    person.wait("the keys", lambda: person.one("#keys").is_displayed())
+    person.type(Keys.ESCAPE)
+    person.wait("no list", lambda: not person.one("#keys").is_displayed())
+    person.browser.switch_to.active_element.send_keys("/")
+    person.browser.switch_to.active_element.send_keys("jid-0000" + Keys.ENTER)
+    person.wait("the job of this name", lambda: person.text("h1").startswith("Job ") and "jid-0000" in person.text("h1"))
+    person.go(f"/search?q={second}")
+    person.wait("the job of this number", lambda: person.text("h1").startswith(f"Job {second}"))
+    person.go("/search?q=mails")
+    person.wait("the queue of this name", lambda: person.text("h1") == "mails")
+
+    # The errors of dead jobs are a few, and a group is retried.
+    person.go("/dead")
+    assert "Timeout: no answer after * ms" in person.text("table") and len(person.all("tbody tr")) == 1, person.text("table")
+    person.click("Retry", "tbody")
+    assert person.confirm() == "Retry all 3 jobs that match?"
+    person.wait("no dead job", lambda: "No job is dead." in person.text())
+
+    person.go("/")
+    person.wait("a page that follows", lambda: person.text(".badge") == "ready")
+    person.emulate("Network.enable")
+    person.emulate("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+    person.wait("what is lost", lambda: person.text(".lost").startswith("No answer since "))
+    assert person.all("body.stale") != []
+    person.emulate("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+    person.wait("it is back", lambda: person.all(".lost") == [] and person.all("body.stale") == [])
+
+
+def fill(address):
+    """Three dead jobs of one error, and jobs that wait."""
+    with socket.create_connection(("127.0.0.1", int(FAKTORY))) as peer:
+        lines = peer.makefile("rwb")
+        lines.readline()
+
+        def ask(verb, value):
+            lines.write(f"{verb} {value if isinstance(value, str) else json.dumps(value)}\r\n".encode())
+            lines.flush()
+            answer = lines.readline()
+            return json.loads(lines.read(int(answer[1:]) + 2)) if answer.startswith(b"$") and answer[1:2] != b"-" else answer
+
+        ask("HELLO", {"v": 2, "hostname": "host", "wid": "worker-1", "pid": 1, "labels": ["ruby"]})
+        for number in range(3):
+            job = {"jid": f"jid-000{number}", "queue": "mails", "jobtype": "Welcome", "args": [number], "retry": -1}
+            assert ask("PUSH", job) == b"+OK\r\n"
+        for number in range(3):
+            jid = ask("FETCH", "mails")["jid"]
+            ask("FAIL", {"jid": jid, "errtype": "Timeout", "message": f"no answer after {3000 + number} ms", "backtrace": ["a.rb:1"]})
+        ask("PUSH", {"jid": "jid-waits", "queue": "mails", "jobtype": "Welcome", "args": ["x" * 400]})
 
 
 def bulk(person):
@@ -211,9 +327,10 @@ def reader(person):
 
 
 if __name__ == "__main__":
-    scene, address = sys.argv[1:]
+    scene, address, *others = sys.argv[1:]
+    FAKTORY = others.pop(0) if others else ""
     person = Person(address)
     try:
-        {"tour": tour, "bulk": bulk, "reader": reader}[scene](person)
+        {"tour": tour, "bulk": bulk, "reader": reader, "looks": looks, "keys": keys}[scene](person, *others)
     finally:
         person.browser.quit()

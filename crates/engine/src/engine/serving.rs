@@ -65,13 +65,20 @@ pub(super) fn is_worked_on(queue: &Queue, protocol: Protocol) -> bool {
     queue.states(scope).get(JobStateKind::Leased as usize).is_some_and(|leased| *leased > 0)
 }
 
+/// Whether the client, or its worker, has a job in hand.
+fn holds(state: &State, id: ClientId, client: &Client) -> bool {
+    let worker = client.worker().and_then(|number| state.workers.from(number).next());
+    let by_worker = worker.is_some_and(|(_, it)| !state.jobs.holders().held_by_worker(it.name()).is_empty());
+    by_worker || !state.jobs.holders().held_by(id).is_empty()
+}
+
 fn taking<'a>(state: &'a State, queue: &Queue, consumers: &'a Consumers) -> impl Iterator<Item = ClientId> + 'a {
     state.work.spend(STEP * consumers.taking().len() as u64);
     let queue = queue.image().id;
     let lately = |at: Timestamp| at.after_ms(LATELY_MS) > state.now;
     let serves = move |id: ClientId, client: &Client| {
         !client.subscriptions().iter().any(|served| served.queue == queue)
-            && (lately(client.took_at) || client.waits() || !state.jobs.holders().held_by(id).is_empty())
+            && (lately(client.took_at) || client.waits() || holds(state, id, client))
     };
     let taking = consumers.taking().iter().copied();
     taking.filter(move |id| state.clients.get(*id).is_some_and(|client| serves(*id, client)))

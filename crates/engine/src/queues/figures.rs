@@ -24,12 +24,16 @@ pub struct Histogram {
     pub counts: [u64; Histogram::BOUNDS_MS.len() + 1],
     /// All durations together, in milliseconds.
     pub sum_ms: u64,
+    /// The longest one, in milliseconds.
+    pub max_ms: u64,
 }
 
 impl Histogram {
-    /// The bounds of the counts, in milliseconds.
-    pub const BOUNDS_MS: [u64; 14] =
-        [5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 10_000, 60_000, 300_000, 3_600_000, 86_400_000];
+    /// The bounds of the counts, in milliseconds. None is more than twice the one before.
+    pub const BOUNDS_MS: [u64; 28] = [
+        1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 30_000, 60_000, 120_000, 240_000,
+        480_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 28_800_000, 57_600_000, 86_400_000,
+    ];
 
     /// All durations.
     #[must_use]
@@ -38,12 +42,31 @@ impl Histogram {
     }
 
     pub(crate) fn observe(&mut self, ms: u64) {
-        // From the front: most durations are short.
-        let index = Self::BOUNDS_MS.iter().position(|bound| ms <= *bound).unwrap_or(Self::BOUNDS_MS.len());
+        let index = Self::BOUNDS_MS.partition_point(|bound| *bound < ms);
         if let Some(count) = self.counts.get_mut(index) {
             *count += 1;
         }
         self.sum_ms = self.sum_ms.saturating_add(ms);
+        self.max_ms = self.max_ms.max(ms);
+    }
+
+    /// The duration, in milliseconds, that this part of all durations (per thousand) does not exceed: interpolated
+    /// between two bounds, and never above the longest one. 0 if there are none.
+    #[must_use]
+    pub fn quantile_ms(&self, per_mille: u64) -> u64 {
+        let wanted = self.count().saturating_mul(per_mille).div_ceil(1_000).max(1);
+        let lower = [0].into_iter().chain(Self::BOUNDS_MS);
+        let upper = Self::BOUNDS_MS.into_iter().chain([u64::MAX]);
+        let mut seen = 0;
+        for ((lower, upper), count) in lower.zip(upper).zip(self.counts) {
+            if count > 0 && seen + count >= wanted {
+                let upper = upper.min(self.max_ms).max(lower);
+                let part = u128::from(upper - lower) * u128::from(wanted - seen) / u128::from(count);
+                return (lower + u64::try_from(part).unwrap_or(u64::MAX)).min(self.max_ms);
+            }
+            seen += count;
+        }
+        0
     }
 }
 
@@ -66,11 +89,29 @@ mod tests {
     #[test]
     fn a_duration_counts_at_its_bound() {
         let mut histogram = Histogram::default();
-        for ms in [0, 5, 6, 86_400_000, 86_400_001] {
+        for ms in [0, 4, 5, 86_400_000, 86_400_001] {
             histogram.observe(ms);
         }
         let mut expected = [0; Histogram::BOUNDS_MS.len() + 1];
-        (expected[0], expected[1], expected[13], expected[14]) = (2, 1, 1, 1);
-        assert_eq!((histogram.counts, histogram.count(), histogram.sum_ms), (expected, 5, 172_800_012));
+        (expected[0], expected[2], expected[3], expected[27], expected[28]) = (1, 1, 1, 1, 1);
+        assert_eq!((histogram.counts, histogram.count(), histogram.sum_ms), (expected, 5, 172_800_010));
+        assert_eq!(histogram.max_ms, 86_400_001);
+    }
+
+    #[test]
+    fn quantiles_lie_between_two_bounds_and_below_the_longest() {
+        let of = |durations: &[u64]| {
+            let mut histogram = Histogram::default();
+            durations.iter().for_each(|ms| histogram.observe(*ms));
+            [500, 950, 990].map(|per_mille| histogram.quantile_ms(per_mille))
+        };
+        assert_eq!(of(&[]), [0; 3]);
+        assert_eq!(of(&[3_700]), [3_700; 3]);
+        assert_eq!(of(&[100; 9]), [84, 100, 100]);
+        let even: Vec<u64> = (1..=1_000).collect();
+        let [half, most, nearly] = of(&even);
+        assert!((495..=505).contains(&half) && (940..=960).contains(&most) && (980..=1_000).contains(&nearly));
+        assert_eq!(of(&[1, 1, 90_000_000]), [1, 90_000_000, 90_000_000]);
+        assert!(Histogram::BOUNDS_MS.windows(2).all(|pair| pair[1] <= 2 * pair[0]));
     }
 }

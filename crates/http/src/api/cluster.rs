@@ -54,7 +54,7 @@ view! {
 #[utoipa::path(get, path = "/api/v1/cluster", tag = "status", operation_id = "cluster", responses(
     (status = 200, body = Membership)
 ))]
-pub(super) async fn show(State(app): State<Arc<App>>) -> Json<Membership> {
+pub(crate) async fn show(State(app): State<Arc<App>>) -> Json<Membership> {
     Json(Membership::of(app.control.role()))
 }
 

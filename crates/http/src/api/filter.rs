@@ -64,6 +64,16 @@ impl Conditions {
         Self { queue: Some(queue), ..Self::default() }
     }
 
+    /// Of these, those that workers have.
+    pub(crate) fn leased(self) -> Self {
+        Self { state: Some(State::Leased), ..self }
+    }
+
+    /// Of these, those that wait to be taken.
+    pub(crate) fn ready(self) -> Self {
+        Self { state: Some(State::Ready), ..self }
+    }
+
     /// Whether there is no condition: the filter matches all jobs.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -2,7 +2,7 @@
 
 pub(crate) mod batches;
 mod bulk;
-mod cluster;
+pub(crate) mod cluster;
 pub(crate) mod connections;
 pub(crate) mod control;
 pub(crate) mod dead;

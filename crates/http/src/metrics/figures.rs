@@ -133,7 +133,7 @@ fn fallen(last: &QueueFigures, now: &QueueFigures) -> QueueFigures {
 pub(crate) fn merged_histogram(one: &Histogram, other: &Histogram, merge: fn(u64, u64) -> u64) -> Histogram {
     let mut counts = one.counts;
     counts.iter_mut().zip(other.counts).for_each(|(count, other)| *count = merge(*count, other));
-    Histogram { counts, sum_ms: merge(one.sum_ms, other.sum_ms) }
+    Histogram { counts, sum_ms: merge(one.sum_ms, other.sum_ms), max_ms: one.max_ms.max(other.max_ms) }
 }
 
 /// A count as a gauge's value: exact below 2^53.

@@ -44,7 +44,7 @@ struct OneJob {
     shell: Shell,
     detail: JobDetail,
     body: Shown,
-    timeline: Vec<(&'static str, String)>,
+    timeline: Vec<(&'static str, String, &'static str)>,
 }
 
 /// A body in three forms.
@@ -97,6 +97,23 @@ impl JobsPage {
         self.given(name) == value
     }
 
+    /// The query without one of its conditions.
+    fn without(&self, name: &str) -> String {
+        let mut given = self.given.clone();
+        given.remove(name);
+        encoded(&given)
+    }
+
+    /// In which order the jobs come.
+    fn order(&self) -> &'static str {
+        match (self.given("state"), self.given("queue")) {
+            ("scheduled" | "retrying", _) => "what is due next comes first",
+            ("dead" | "done", _) => "the last one comes first",
+            ("ready", queue) if !queue.is_empty() => "in the order in which they run",
+            (_, _) => "the newest first",
+        }
+    }
+
     /// The names of all protocols, those that share queues first.
     fn protocols() -> Vec<&'static str> {
         let mut rows = Protocol::ALL;
@@ -113,23 +130,46 @@ pub(super) async fn show(shell: Shell, State(app): State<Arc<App>>, id: Segments
 }
 
 /// What is known of a job's past and future, in order.
-fn timeline(job: &Job) -> Vec<(&'static str, String)> {
+fn timeline(job: &Job) -> Vec<(&'static str, String, &'static str)> {
     let failure = job.failure.as_ref();
     let until = match job.lease {
         Some(_) => "its lease ends, if nothing happens",
         None => "it leaves this state by itself",
     };
     let moments = [
-        ("ready, or created", job.ready_at.as_ref()),
-        ("failed first", failure.and_then(|failure| failure.first_at.as_ref())),
-        ("failed last", failure.and_then(|failure| failure.at.as_ref())),
-        ("taken by its worker", job.lease.as_ref().and_then(|lease| lease.since.as_ref())),
-        (until, job.until.as_ref()),
+        ("ready, or created", job.ready_at.as_ref(), ""),
+        ("failed first", failure.and_then(|failure| failure.first_at.as_ref()), "bad"),
+        ("failed last", failure.and_then(|failure| failure.at.as_ref()), "bad"),
+        ("taken by its worker", job.lease.as_ref().and_then(|lease| lease.since.as_ref()), ""),
+        (until, job.until.as_ref(), "soon"),
     ];
-    let mut moments: Vec<_> = moments.into_iter().filter_map(|(what, at)| Some((what, at?.clone()))).collect();
+    let known = |(what, at, kind): (_, Option<&String>, _)| Some((what, at?.clone(), kind));
+    let mut moments: Vec<_> = moments.into_iter().filter_map(known).collect();
     // All have the same form, so their order as texts is that in time.
-    moments.sort_by(|(_, one), (_, other)| one.cmp(other));
+    moments.sort_by(|(_, one, _), (_, other, _)| one.cmp(other));
     moments
+}
+
+impl OneJob {
+    /// Whether a change is possible in the job's state.
+    fn may(&self, change: &str) -> bool {
+        let state = self.detail.job.state;
+        match change {
+            "retry" => matches!(state, "dead" | "scheduled" | "retrying"),
+            "kill" => matches!(state, "ready" | "scheduled" | "retrying"),
+            "requeue" => state == "leased",
+            _ => state != "leased",
+        }
+    }
+}
+
+impl Job {
+    /// Since when it is in its state, as far as that is known.
+    pub(super) fn since(&self) -> Option<&String> {
+        let taken = self.lease.as_ref().and_then(|lease| lease.since.as_ref());
+        let died = self.failure.as_ref().and_then(|failure| failure.at.as_ref()).filter(|_| self.state == "dead");
+        taken.or(died).or(self.ready_at.as_ref())
+    }
 }
 
 impl Shown {

@@ -1,4 +1,4 @@
-//! Pages that are one listing of the API: queues, workers, schedules, batches, throttles, connections.
+//! Pages that are one listing of the API: workers, schedules, batches, throttles, connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::shell::{Age, Shell, page};
 use crate::api::listing::Page;
 use crate::api::throttles::Throttled;
 use crate::api::views::Throttle;
-use crate::api::{batches, connections, queues, schedules, throttles, workers};
+use crate::api::{batches, connections, schedules, throttles, workers};
 use crate::app::App;
 use crate::params::{Known, Params};
 use crate::problem::Outcome;
@@ -36,7 +36,6 @@ macro_rules! lists {
 }
 
 lists! {
-    queues: QueuePage, "queues.html";
     workers: WorkerPage, "workers.html";
     schedules: SchedulePage, "schedules.html";
     batches: BatchPage, "batches.html";

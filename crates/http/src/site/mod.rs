@@ -8,13 +8,18 @@
 //! Reading order: `shell` (what all pages share) · `overview` with `history` and `plot` · `queues` · `jobs` · `lists`
 //! (everything else).
 
+mod attention;
+mod cluster;
+mod dead;
 pub(crate) mod history;
 mod jobs;
 mod lists;
 mod login;
 mod overview;
 mod plot;
+mod push;
 mod queues;
+mod search;
 mod shell;
 
 use std::sync::Arc;
@@ -27,6 +32,7 @@ use axum::routing::{get, post};
 
 pub(crate) use self::overview::watch;
 use self::shell::Shell;
+pub(crate) use self::shell::nowhere;
 use crate::access::demand;
 use crate::app::App;
 use crate::login::Role;
@@ -37,7 +43,7 @@ use crate::prefix::{LOGIN, to_path};
 pub(crate) const FAKTORYS: [(&str, &str); 8] = [
     ("/retries", "/jobs?state=retrying"),
     ("/scheduled", "/jobs?state=scheduled"),
-    ("/morgue", "/jobs?state=dead"),
+    ("/morgue", "/dead"),
     ("/retries/{job}", "/jobs?name="),
     ("/scheduled/{job}", "/jobs?name="),
     ("/morgue/{job}", "/jobs?name="),
@@ -58,8 +64,12 @@ fn inside() -> Router<Arc<App>> {
     });
     faktorys
         .route("/", get(overview::show))
-        .route("/queues", get(lists::queues))
+        .route("/queues", get(queues::list))
         .route("/queues/{queue}", get(queues::show))
+        .route("/search", get(search::show))
+        .route("/push", get(push::show))
+        .route("/dead", get(dead::show))
+        .route("/cluster", get(cluster::show))
         .route("/jobs", get(jobs::list))
         .route("/jobs/{id}", get(jobs::show))
         .route("/workers", get(lists::workers))

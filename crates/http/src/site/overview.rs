@@ -1,5 +1,6 @@
-//! The overview: the daemon's state, jobs by state, and rates over time, or counters by day.
+//! The overview: what needs attention, jobs by state, and figures over time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
@@ -8,8 +9,9 @@ use axum::response::Html;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::history::{EVERY, Point, Reading, real};
-use super::plot::{Plot, Series, figure};
+use super::attention::{self, Concern};
+use super::history::{EVERY, Point, Reading, part, real};
+use super::plot::{Look, Plot, Series, figure};
 use super::shell::{Age, Shell, page};
 use crate::api::history::{self, Day};
 use crate::api::status::{self, Status};
@@ -22,12 +24,12 @@ use crate::problem::Outcome;
 struct Overview {
     shell: Shell,
     status: Status,
-    /// The spans: value, label, and whether it is shown.
-    spans: [(&'static str, &'static str, bool); 4],
+    concerns: Vec<Concern>,
+    spans: [(&'static str, &'static str, bool); 5],
     plots: Vec<Plot>,
 }
 
-/// Which time.
+/// The time that the plots show.
 #[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct Which {
     #[serde(default)]
@@ -35,28 +37,47 @@ pub(super) struct Which {
     span: Span,
 }
 
-/// How far back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Span {
     #[default]
+    Minutes,
     Hour,
     Day,
     Month,
     Half,
 }
 
-const SPANS: [(Span, &str, &str); 4] = [
-    (Span::Hour, "hour", "One hour"),
-    (Span::Day, "day", "One day"),
+const SPANS: [(Span, &str, &str); 5] = [
+    (Span::Minutes, "minutes", "5 min"),
+    (Span::Hour, "hour", "1 h"),
+    (Span::Day, "day", "24 h"),
     (Span::Month, "month", "30 days"),
     (Span::Half, "half", "180 days"),
 ];
 
-const RATES: [Series<Point>; 3] =
-    [("pushed", |it: &Point| it.pushed), ("done", |it| it.succeeded), ("failed", |it| it.failed)];
-const WAITING: [Series<Point>; 2] = [("ready", |it: &Point| it.ready), ("leased", |it| it.leased)];
-const LATENCY: [Series<Point>; 2] = [("waited", |it: &Point| it.waited), ("ran", |it| it.ran)];
+/// Points of five minutes.
+const MINUTES: usize = 60;
+
+/// The states in the order of a job's life.
+const LIFE: [&str; 6] = ["scheduled", "ready", "leased", "retrying", "dead", "parked"];
+
+const DONE: [Series<Point>; 5] = [
+    ("Faktory", |it: &Point| part(&it.done, 0)),
+    ("Gearman", |it| part(&it.done, 1)),
+    ("spiderq", |it| part(&it.done, 2)),
+    ("EventMQ", |it| part(&it.done, 3)),
+    ("HTTP", |it| part(&it.done, 4)),
+];
+const FLOW: [Series<Point>; 2] = [("pushed", |it: &Point| it.pushed), ("failed", |it| it.failed)];
+const BACKLOG: [Series<Point>; 2] = [("ready", |it: &Point| it.ready), ("in hand", |it| it.leased)];
+const WAITED: [Series<Point>; 3] = [
+    ("half", |it: &Point| part(&it.waited, 0)),
+    ("95 %", |it| part(&it.waited, 1)),
+    ("99 %", |it| part(&it.waited, 2)),
+];
+const RAN: [Series<Point>; 3] =
+    [("half", |it: &Point| part(&it.ran, 0)), ("95 %", |it| part(&it.ran, 1)), ("99 %", |it| part(&it.ran, 2))];
 const COUNTS: [Series<Day>; 4] = [
     ("pushed", |it: &Day| real(it.count("pushed"))),
     ("done", |it| real(it.count("succeeded"))),
@@ -70,18 +91,21 @@ pub(super) async fn show(
     Known(which): Known<Which>,
 ) -> Outcome<Html<String>> {
     let [hour, day] = app.history.points();
+    let by_seconds: fn(usize) -> String = |index| ago(index as u64 * EVERY.as_secs());
     let plots = match which.span {
-        Span::Hour => rates(&hour, 720, "60 min"),
-        Span::Day => rates(&day, 1_440, "24 h"),
-        Span::Month => counts(&app, 30, "30 days").await?,
-        Span::Half => counts(&app, history::DAYS_MAX, "180 days").await?,
+        Span::Minutes => rates(hour.get(..MINUTES).unwrap_or(&hour), by_seconds),
+        Span::Hour => rates(&hour, by_seconds),
+        Span::Day => rates(&day, |index| ago(index as u64 * 60)),
+        Span::Month => counts(&app, 30).await?,
+        Span::Half => counts(&app, history::DAYS_MAX).await?,
     };
     let spans = SPANS.map(|(span, value, label)| (value, label, span == which.span));
+    let concerns = attention::look(&app).await;
     let status = status::status(State(app)).await?.0;
-    page(&Overview { shell, status, spans, plots })
+    page(&Overview { shell, status, concerns, spans, plots })
 }
 
-/// Reads the figures again and again.
+/// Adds a point to the history every few seconds, until the daemon stops.
 pub(crate) async fn watch(app: Arc<App>) {
     let mut before = None;
     loop {
@@ -96,17 +120,50 @@ pub(crate) async fn watch(app: Arc<App>) {
     }
 }
 
-fn rates(points: &[Point], room: u32, span: &'static str) -> Vec<Plot> {
-    let age = |seconds| Age::of_seconds(seconds).to_string();
+impl Status {
+    fn life(&self) -> Vec<(&'static str, u64)> {
+        life(&self.states)
+    }
+
+    /// All jobs that are done.
+    fn done(&self) -> u64 {
+        self.totals.get("succeeded").copied().unwrap_or_default()
+    }
+}
+
+/// The states in the order of a job's life, with their counts. One that is rare is left out while it is empty.
+pub(super) fn life(states: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
+    let count = |state| states.get(state).copied().unwrap_or_default();
+    LIFE.into_iter().map(|state| (state, count(state))).filter(|it| it.0 != "parked" || it.1 > 0).collect()
+}
+
+fn ago(seconds: u64) -> String {
+    if seconds == 0 { "now".to_owned() } else { format!("{} ago", Age::of_seconds(real(seconds))) }
+}
+
+fn rates(points: &[Point], time: fn(usize) -> String) -> Vec<Plot> {
+    let (count, age) = (
+        Look { show: figure, time, stacked: false },
+        Look { show: |seconds| Age::of_seconds(seconds).to_string(), time, stacked: false },
+    );
+    // A protocol without jobs is no line.
+    let done: Vec<_> = DONE.into_iter().filter(|(_, value)| points.iter().any(|point| value(point) > 0.0)).collect();
+    let done = if done.is_empty() { DONE.into_iter().take(1).collect() } else { done };
     vec![
-        Plot::new(("Jobs per second", span), points, room, &RATES, figure),
-        Plot::new(("Jobs", span), points, room, &WAITING, figure),
-        Plot::new(("95 % of jobs waited, and ran, at most", span), points, room, &LATENCY, age),
+        Plot::new("Done, per second", points, &done, Look { stacked: true, ..count }),
+        Plot::new("Pushed and failed, per second", points, &FLOW, count),
+        Plot::new("Backlog", points, &BACKLOG, count),
+        Plot::new("Wait", points, &WAITED, age),
+        Plot::new("Run time", points, &RAN, age),
     ]
 }
 
-async fn counts(app: &Arc<App>, days: u32, span: &'static str) -> Outcome<Vec<Plot>> {
+async fn counts(app: &Arc<App>, days: u32) -> Outcome<Vec<Plot>> {
     let which = Params(history::Which { days: Some(days) });
     let days_back = history::history(State(Arc::clone(app)), which).await?.0.days;
-    Ok(vec![Plot::new(("Jobs per day (UTC), today so far", span), &days_back, days, &COUNTS, figure)])
+    // The days before the first job are left out.
+    let first = days_back.iter().rposition(|day| COUNTS.iter().any(|(_, value)| value(day) > 0.0)).unwrap_or_default();
+    let known = days_back.get(..=first).unwrap_or(&days_back);
+    let time: fn(usize) -> String = |index| if index == 0 { "today".to_owned() } else { format!("{index} days ago") };
+    Ok(vec![Plot::new("Jobs per day (UTC)", known, &COUNTS, Look { show: figure, time, stacked: false })])
 }

@@ -1,60 +1,133 @@
-//! Lines over time as SVG: a polyline for each series, in the classes of the stylesheet.
+//! Values over time as SVG: lines, or areas one on the other, in the classes of the stylesheet. The values themselves are
+//! in the page, for the script that shows them under the pointer.
 
 use std::fmt::Write as _;
 
+use serde_json::json;
+
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 140.0;
+
+/// The number of the stylesheet's red.
+const RED: usize = 3;
+
+/// A plot begins with at least this many places, so that the first values are no wide steps.
+const PLACES_MIN: usize = 12;
+
+/// A few high values do not set the scale if they are this many times what nearly all values stay below.
+const OUTLIER: f64 = 4.0;
 
 /// A plot.
 #[derive(Clone, Debug)]
 pub(super) struct Plot {
     pub(super) title: &'static str,
-    /// The value at the top.
-    pub(super) top: String,
+    /// The scale: its top, its middle, and nothing.
+    pub(super) labels: [String; 3],
     pub(super) lines: Vec<Line>,
-    /// The time at the left end.
-    pub(super) span: &'static str,
+    /// When it begins.
+    pub(super) from: String,
+    /// Names, values and times, the oldest first, as JSON.
+    pub(super) data: String,
 }
 
-/// One series of a plot.
+/// A line of a plot.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) name: &'static str,
-    /// Its newest value.
+    /// The number of its colour in the stylesheet.
+    pub(super) colour: usize,
     pub(super) now: String,
-    /// `x,y` pairs.
+    /// The points of the line.
     pub(super) points: String,
+    /// The points of the area between it and the line below, if areas stand one on the other.
+    pub(super) area: Option<String>,
 }
 
-/// A series: its name, and its value at a point.
+/// A series: its name, and its value of a point.
 pub(super) type Series<P> = (&'static str, fn(&P) -> f64);
 
+/// How a plot shows its values.
+#[derive(Clone, Copy)]
+pub(super) struct Look {
+    /// The value for people.
+    pub(super) show: fn(f64) -> String,
+    /// The time of a point; 0 is the newest.
+    pub(super) time: fn(usize) -> String,
+    /// Areas stand one on the other.
+    pub(super) stacked: bool,
+}
+
+/// A series: its values, and between which heights it stands.
+struct Heights {
+    values: Vec<f64>,
+    tops: Vec<f64>,
+    bottoms: Vec<f64>,
+}
+
 impl Plot {
-    /// A plot of the newest `room` points, newest first.
-    pub(super) fn new<P>(
-        (title, span): (&'static str, &'static str),
-        points: &[P],
-        room: u32,
-        series: &[Series<P>],
-        show: fn(f64) -> String,
-    ) -> Self {
-        let values = points.iter().flat_map(|point| series.iter().map(move |(_, value)| value(point)));
-        let top = round_up(values.fold(0.0, f64::max));
-        let step = WIDTH / f64::from(room.saturating_sub(1).max(1));
-        let lines = series.iter().map(|(name, value)| {
-            let mut text = String::new();
-            for (index, point) in (0_u32..room).zip(points) {
-                let (x, y) = (WIDTH - f64::from(index) * step, HEIGHT - value(point) / top * HEIGHT);
-                // Writing to a string cannot fail.
-                let _ = write!(text, "{x:.1},{y:.1} ");
-            }
-            Line { name, now: show(points.first().map_or(0.0, value)), points: text }
+    /// `points`: the newest first.
+    pub(super) fn new<P>(title: &'static str, points: &[P], series: &[Series<P>], look: Look) -> Self {
+        let places = points.len().max(PLACES_MIN);
+        let mut below = vec![0.0; points.len()];
+        let mut all = Vec::new();
+        for (_, value) in series {
+            let values: Vec<f64> = points.iter().map(value).collect();
+            let tops: Vec<f64> = match look.stacked {
+                true => values.iter().zip(&below).map(|(value, below)| value + below).collect(),
+                false => values.clone(),
+            };
+            let bottoms = if look.stacked { std::mem::replace(&mut below, tops.clone()) } else { Vec::new() };
+            all.push(Heights { values, tops, bottoms });
+        }
+        let top = scale(all.iter().flat_map(|it| it.tops.iter().copied()));
+        let place = |index: usize, value: f64| {
+            let step = WIDTH / real(places - 1);
+            (WIDTH - real(index) * step, HEIGHT - value.min(top) / top * HEIGHT)
+        };
+        let lines = series.iter().zip(&all).enumerate().map(|(index, ((name, _), it))| {
+            let points = path(it.tops.iter().enumerate().map(|(index, value)| place(index, *value)));
+            let back = path(it.bottoms.iter().enumerate().rev().map(|(index, value)| place(index, *value)));
+            let area = look.stacked.then(|| format!("{points}{back}"));
+            // What is bad is red on every plot.
+            let colour = if matches!(*name, "failed" | "dead" | "99 %") { RED } else { index + 1 };
+            let now = (look.show)(it.values.first().copied().unwrap_or_default());
+            Line { name, colour, now, points, area }
         });
-        Self { title, top: show(top), lines: lines.collect(), span }
+        let lines = lines.collect();
+        let names: Vec<_> = series.iter().map(|(name, _)| *name).collect();
+        let times: Vec<_> = (0..places).rev().map(look.time).collect();
+        let shown = |it: &Heights| {
+            // The empty places before the first value have no values.
+            let empty = std::iter::repeat_n(String::new(), places - it.values.len());
+            empty.chain(it.values.iter().rev().map(|value| (look.show)(*value))).collect::<Vec<_>>()
+        };
+        let values: Vec<_> = all.iter().map(shown).collect();
+        let data = json!({"names": names, "values": values, "times": times}).to_string();
+        let labels = [top, top / 2.0, 0.0].map(look.show);
+        Self { title, labels, lines, from: (look.time)(places - 1), data }
     }
 }
 
-/// 1, 2 or 5 times a power of ten: the next one that is not less.
+fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
+    let mut text = String::new();
+    for (x, y) in points {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{x:.1},{y:.1} ");
+    }
+    text
+}
+
+/// The top of a scale that shows nearly all values well.
+fn scale(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let largest = values.last().copied().unwrap_or_default();
+    let usual = values.get(values.len().saturating_sub(1) * 97 / 100).copied().unwrap_or_default();
+    let has_outliers = usual > 0.0 && largest > usual * OUTLIER;
+    round_up(if has_outliers { usual * 1.5 } else { largest })
+}
+
+/// The next of 1, 2, 5, 10, 20, …
 fn round_up(value: f64) -> f64 {
     if !value.is_finite() || value <= 0.0 {
         return 1.0;
@@ -64,10 +137,15 @@ fn round_up(value: f64) -> f64 {
     steps.into_iter().find(|step| *step >= value).unwrap_or(value)
 }
 
-/// A count or a rate for people.
+#[expect(clippy::cast_precision_loss, reason = "a plot has fewer places")]
+const fn real(index: usize) -> f64 {
+    index as f64
+}
+
+/// A figure with two or three digits.
 pub(super) fn figure(value: f64) -> String {
     match value {
-        0.0 => "0".to_owned(),
+        _ if value < 10.0 && value.fract() == 0.0 => format!("{value:.0}"),
         _ if value < 10.0 => format!("{value:.1}"),
         _ if value < 10_000.0 => format!("{value:.0}"),
         _ if value < 1e6 => format!("{:.0} k", value / 1e3),
@@ -79,17 +157,34 @@ pub(super) fn figure(value: f64) -> String {
 mod tests {
     use super::*;
 
+    const LOOK: Look = Look { show: figure, time: |index| format!("-{index}"), stacked: false };
+
     #[test]
     fn a_line_runs_from_the_right_and_fits() {
-        let plot = Plot::new(("Jobs", "an hour"), &[8.0, 0.0, 4.0], 721, &[("pushed", |it| *it)], figure);
-        assert_eq!((plot.top.as_str(), plot.lines[0].now.as_str()), ("10", "8.0"));
-        assert_eq!(plot.lines[0].points, "720.0,28.0 719.0,140.0 718.0,84.0 ");
-        let empty = Plot::new(("Jobs", "an hour"), &[], 720, &[("pushed", |it| *it)], figure);
-        assert_eq!((empty.top.as_str(), empty.lines[0].points.as_str()), ("1.0", ""));
+        let points: Vec<f64> = [8.0, 0.0, 4.0].into_iter().chain([0.0; 18]).collect();
+        let plot = Plot::new("Jobs", &points, &[("pushed", |it| *it)], LOOK);
+        assert_eq!((plot.labels[0].as_str(), plot.lines[0].now.as_str()), ("10", "8"));
+        assert!(plot.lines[0].points.starts_with("720.0,28.0 684.0,140.0 648.0,84.0 "), "{plot:?}");
+        assert!(plot.data.contains("\"names\":[\"pushed\"]") && plot.data.contains("\"4\",\"0\",\"8\"]"), "{plot:?}");
+        let empty = Plot::new("Jobs", &[], &[("pushed", |it: &f64| *it)], LOOK);
+        assert_eq!((empty.labels[0].as_str(), empty.lines[0].points.as_str()), ("1", ""));
+        assert_eq!(empty.from, "-11");
     }
 
     #[test]
-    fn tops_and_figures_are_round() {
+    fn areas_stand_one_on_the_other() {
+        let look = Look { stacked: true, ..LOOK };
+        let plot = Plot::new("Jobs", &[(3.0, 7.0)], &[("one", |it: &(f64, f64)| it.0), ("two", |it| it.1)], look);
+        assert_eq!(plot.labels[0], "10");
+        assert_eq!(plot.lines[1].points, "720.0,0.0 ");
+        assert_eq!(plot.lines[1].area.as_deref(), Some("720.0,0.0 720.0,98.0 "));
+    }
+
+    #[test]
+    fn one_high_value_does_not_flatten_the_rest() {
+        let mut values = vec![10.0; 99];
+        values.push(5_000.0);
+        assert!((scale(values.into_iter()) - 20.0).abs() < 1e-9);
         for (value, top) in [(0.0, 1.0), (0.3, 0.5), (1.0, 1.0), (11.0, 20.0), (501.0, 1_000.0)] {
             assert!((round_up(value) - top).abs() < 1e-9, "{value}");
         }

@@ -1,33 +1,143 @@
-//! One queue with its jobs.
+//! All queues, in the order that the reader wants; and one queue with its jobs.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{Html, IntoResponse as _, Response};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
+use super::overview::life;
 use super::shell::{Age, Shell, page};
 use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage};
 use crate::api::listing::Page;
-use crate::api::queues;
+use crate::api::queues::{self, QueuePage};
 use crate::api::views::Queue;
 use crate::app::App;
 use crate::name::Name;
-use crate::params::{Known, Segments, TwoParams};
+use crate::params::{Known, Params, Segments, TwoParams};
 use crate::prefix::to_path;
 use crate::problem::Outcome;
+
+/// How long the page collects queues before it sorts them.
+const COLLECT_MAX: Duration = Duration::from_millis(300);
+
+/// Queues of one page of the list.
+const ROWS: usize = 100;
+
+/// The columns that sort the list: the parameter, and the title.
+const COLUMNS: [(&str, &str); 6] = [
+    ("name", "Queue"),
+    ("ready", "Ready"),
+    ("leased", "In hand"),
+    ("dead", "Dead"),
+    ("oldest", "Oldest"),
+    ("workers", "Workers"),
+];
+
+/// Which queues, and in which order.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+pub(super) struct Wanted {
+    /// A part of the name, whatever the case.
+    #[param(value_type = Option<String>)]
+    q: String,
+    /// The column.
+    #[param(value_type = Option<String>)]
+    sort: String,
+    /// From 0.
+    #[param(value_type = Option<usize>)]
+    page: usize,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "queues.html")]
+struct List {
+    shell: Shell,
+    wanted: Wanted,
+    queues: Vec<Queue>,
+    /// How many match.
+    found: usize,
+    /// Whether all queues were looked at.
+    is_complete: bool,
+}
+
+/// The list of queues.
+pub(super) async fn list(
+    shell: Shell,
+    State(app): State<Arc<App>>,
+    Known(wanted): Known<Wanted>,
+) -> Outcome<Html<String>> {
+    let (begun, mut cursor, mut all) = (Instant::now(), None, Vec::new());
+    let is_complete = loop {
+        let which = Page { cursor, limit: Some(1_000) };
+        let QueuePage { queues, next } = queues::list(State(Arc::clone(&app)), Params(which)).await?.0;
+        let part = wanted.q.to_lowercase();
+        all.extend(queues.into_iter().filter(|it| it.name.to_string().to_lowercase().contains(&part)));
+        cursor = next;
+        if cursor.is_none() || begun.elapsed() > COLLECT_MAX {
+            break cursor.is_none();
+        }
+    };
+    let by_count = |count: fn(&Queue) -> u64| move |it: &Queue| Reverse(count(it));
+    match wanted.sort.as_str() {
+        "ready" => all.sort_by_key(by_count(|it| it.count("ready"))),
+        "leased" => all.sort_by_key(by_count(|it| it.count("leased"))),
+        "dead" => all.sort_by_key(by_count(|it| it.count("dead"))),
+        "workers" => all.sort_by_key(by_count(|it| it.workers.into())),
+        "oldest" => all.sort_by(|one, other| other.oldest_ready_seconds.total_cmp(&one.oldest_ready_seconds)),
+        "name" => all.sort_by_cached_key(|it| it.name.to_string()),
+        // As they were first used.
+        _ => {}
+    }
+    let found = all.len();
+    let queues = all.into_iter().skip(wanted.page.saturating_mul(ROWS)).take(ROWS).collect();
+    page(&List { shell, wanted, queues, found, is_complete })
+}
+
+impl List {
+    /// The address of the list in this order, at this page.
+    fn to(&self, sort: &str, page: usize) -> String {
+        let page = page.to_string();
+        let pairs = [("q", self.wanted.q.as_str()), ("sort", sort), ("page", page.as_str())];
+        let given = pairs.into_iter().filter(|(_, value)| !value.is_empty() && *value != "0");
+        form_urlencoded::Serializer::new(String::new()).extend_pairs(given).finish()
+    }
+
+    /// Jobs that wait for a time.
+    #[expect(clippy::unused_self, reason = "templates reach functions through what they show")]
+    fn later(&self, queue: &Queue) -> u64 {
+        queue.count("scheduled") + queue.count("retrying")
+    }
+
+    /// Whether there are more pages.
+    fn has_more(&self) -> bool {
+        self.wanted.page.saturating_add(1).saturating_mul(ROWS) < self.found
+    }
+}
 
 #[derive(Debug, Template)]
 #[template(path = "queue.html")]
 struct OneQueue {
     shell: Shell,
     queue: Queue,
+    /// What workers have in hand.
+    running: JobPage,
+    /// What runs next, or the newest jobs.
     list: JobPage,
+    /// Whether the list has what runs next.
+    is_next: bool,
     /// The jobs' condition as a query.
     query: String,
 }
+
+/// Jobs of one kind on the page of a queue.
+const FEW: u32 = 20;
 
 pub(super) async fn show(
     shell: Shell,
@@ -41,15 +151,26 @@ pub(super) async fn show(
         Err(problem) if problem.status == StatusCode::NOT_FOUND => return Ok(to_path(&shell.prefix, "/queues")),
         Err(problem) => return Err(problem),
     };
-    let list = jobs::list(State(app), TwoParams(Conditions::of_queue(name), which)).await?.0;
+    let of = |conditions, which| jobs::list(State(Arc::clone(&app)), TwoParams(conditions, which));
+    let first = || Page { cursor: None, limit: Some(FEW) };
+    let running = of(Conditions::of_queue(name.clone()).leased(), first()).await?.0;
+    let is_next = queue.count("ready") > 0 && which.cursor.is_none();
+    let list = match is_next {
+        true => of(Conditions::of_queue(name).ready(), first()).await?.0,
+        false => of(Conditions::of_queue(name), which).await?.0,
+    };
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("queue", &queue.name.to_string()).finish();
-    page(&OneQueue { shell, queue, list, query }).map(|page| page.into_response())
+    page(&OneQueue { shell, queue, running, list, is_next, query }).map(|page| page.into_response())
 }
 
 impl Queue {
     /// How many of its jobs are in a state.
     pub(super) fn count(&self, state: &str) -> u64 {
         self.states.get(state).copied().unwrap_or_default()
+    }
+
+    fn life(&self) -> Vec<(&'static str, u64)> {
+        life(&self.states)
     }
 
     /// Whether it could be removed.

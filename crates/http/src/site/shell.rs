@@ -1,6 +1,7 @@
 //! What all pages share: the frame, the prefix of their addresses, errors as pages.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
@@ -11,7 +12,10 @@ use axum::http::{Extensions, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 
+use windlass_engine::{JobStateKind, Stats};
+
 use crate::access::Visitor;
+use crate::app::App;
 use crate::login::Role;
 use crate::prefix::Prefix;
 use crate::problem::{Outcome, Problem};
@@ -38,6 +42,8 @@ pub(super) struct Shell {
     pub(super) login: Option<String>,
     /// The reader has logged in with the form, and may log out.
     pub(super) has_session: bool,
+    /// What there is, beside the links to it.
+    pub(super) counts: Option<Box<Stats>>,
 }
 
 /// An error as a page.
@@ -49,11 +55,14 @@ struct ErrorPage {
     detail: String,
 }
 
-impl<S: Sync> FromRequestParts<S> for Shell {
+impl FromRequestParts<Arc<App>> for Shell {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        parts.extensions.get().cloned().ok_or_else(Problem::unexpected)
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        let shell: Self = parts.extensions.get().cloned().ok_or_else(Problem::unexpected)?;
+        // A page without them is better than none.
+        let counts = if shell.is_inside { app.stats().await.ok() } else { None };
+        Ok(Self { counts, ..shell })
     }
 }
 
@@ -69,7 +78,39 @@ impl Shell {
             is_inside: true,
             login: named.map(|visitor| format!("{} ({role})", visitor.identity.name)),
             has_session: visitor.is_some_and(|visitor| visitor.has_session),
+            counts: None,
         }
+    }
+
+    /// How many of something there are; nothing if there are none.
+    pub(super) fn count(&self, what: &str) -> String {
+        let Some(stats) = self.counts.as_deref() else { return String::new() };
+        let dead = stats.places.get(JobStateKind::Dead as usize).copied().unwrap_or_default();
+        let count = match what {
+            "queues" => stats.queues.into(),
+            "jobs" => stats.jobs,
+            "dead" => dead,
+            "workers" => stats.workers.into(),
+            "schedules" => stats.schedules.into(),
+            "batches" => stats.batches.into(),
+            // One is this request's own.
+            _ => stats.clients.saturating_sub(1).into(),
+        };
+        if count == 0 { String::new() } else { self.number(&count) }
+    }
+
+    /// A whole number with separators.
+    #[expect(clippy::unused_self, reason = "templates reach functions through what they show")]
+    pub(super) fn number<N: fmt::Display>(&self, number: &N) -> String {
+        let digits = number.to_string();
+        let mut text = String::new();
+        for (index, digit) in digits.chars().enumerate() {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
+                text.push(',');
+            }
+            text.push(digit);
+        }
+        text
     }
 }
 
@@ -84,11 +125,27 @@ pub(super) async fn dress(mut request: Request, next: Next) -> Response {
     let shell = Shell::of(request.extensions());
     request.extensions_mut().insert(shell.clone());
     let response = next.run(request).await;
+    as_page(shell, response).await
+}
+
+/// Makes a page of an error, and restricts what a browser may load.
+async fn as_page(shell: Shell, response: Response) -> Response {
     let is_problem =
         response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
     let mut response = if is_problem { error_page(shell, response).await } else { response };
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, POLICY);
     response
+}
+
+/// An address without a page: a page for a browser, a problem for a program.
+pub(crate) async fn nowhere(request: Request) -> Response {
+    let problem = Problem::not_found("there is no such page").into_response();
+    let accepted = request.headers().get(header::ACCEPT).and_then(|kinds| kinds.to_str().ok());
+    let is_browser = accepted.is_some_and(|kinds| kinds.contains("text/html"));
+    match is_browser && !request.uri().path().starts_with("/api/") {
+        true => as_page(Shell::of(request.extensions()), problem).await,
+        false => problem,
+    }
 }
 
 async fn error_page(shell: Shell, response: Response) -> Response {

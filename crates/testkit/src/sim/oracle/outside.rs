@@ -205,7 +205,8 @@ impl Oracle {
         let sees = |client: &&super::ClientMemo| of.is_none() || client.info.protocol.is_none_or(|own| Some(own) == of);
         let takes = |client: &&super::ClientMemo| {
             let (queues, at) = &client.takes_from;
-            let holds = || self.jobs.iter().any(|memo| memo.connection() == Some(client.id));
+            let by_worker = |memo: &super::JobMemo| client.worker.is_some() && memo.lease_worker == client.worker;
+            let holds = || self.jobs.iter().any(|memo| memo.connection() == Some(client.id) || by_worker(memo));
             let subscribes = client.subscriptions.iter().any(|served| served.queue == queue);
             queues.contains(&queue) && !subscribes && (at.after_ms(60_000) > self.now || client.waits() || holds())
         };

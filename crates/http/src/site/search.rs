@@ -1,0 +1,39 @@
+//! The search box: the job or the queue that it names, or a choice.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+
+use super::shell::{Shell, page};
+use crate::api::search::{self, Found, Wanted};
+use crate::app::App;
+use crate::params::Params;
+use crate::prefix::to_path;
+use crate::problem::Outcome;
+
+#[derive(Debug, Template)]
+#[template(path = "search.html")]
+struct Choice {
+    shell: Shell,
+    q: String,
+    found: Found,
+}
+
+pub(super) async fn show(
+    shell: Shell,
+    State(app): State<Arc<App>>,
+    Params(wanted): Params<Wanted>,
+) -> Outcome<Response> {
+    let q = wanted.q.clone();
+    let found = search::search(State(app), Params(wanted)).await?.0;
+    match (found.jobs.as_slice(), &found.queue) {
+        ([job], None) => Ok(to_path(&shell.prefix, &format!("/jobs/{job}"))),
+        ([], Some(queue)) => {
+            let queue: String = form_urlencoded::byte_serialize(queue.to_string().as_bytes()).collect();
+            Ok(to_path(&shell.prefix, &format!("/queues/{}", queue.replace('+', "%20"))))
+        }
+        (_, _) => page(&Choice { shell, q, found }).map(|page| page.into_response()),
+    }
+}
