@@ -233,7 +233,7 @@ mod tests {
             (calls("queue", true), &plain, false),
             (calls("queue", true), &job(None, b"", b""), true),
             (calls("que", true), &job(None, b"", b""), false),
-            (calls("*UE", true), &job(None, b"", b""), true),
+            (calls("*EUE", true), &job(None, b"", b""), true),
             (calls("queue", false), &job(None, b"", b""), false),
             (calls("queue", true), &job(None, b"", b"\xff"), false),
             (Condition::Type("cat".into()), &plain, true),
