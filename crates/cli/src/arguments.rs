@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn a_mistake_behind_options_is_named() {
         let table = [
-            ("windlass -c f job abc", "invalid value 'abc' for '<ID>'"),
+            ("windlass -c f retry abc", "invalid value 'abc' for '[IDS]...'"),
             ("windlass -c f pause", "<QUEUES>..."),
             ("windlass -c f jobs --limit2 3", "'--limit'"),
             ("windlass --url http://127.0.0.1:7420 jobs --limit2 3", "'--limit'"),
