@@ -51,7 +51,7 @@ async function run(change) {
     say(error.message, true);
   }
   // A daemon that has been drained is gone.
-  await refresh().catch(() => {});
+  await refresh(true).catch(() => {});
   await countMatches().catch(() => {});
 }
 
@@ -89,15 +89,19 @@ let seenAt = new Date();
 
 const isBusy = () => document.querySelector("dialog[open], .menu[open]") !== null || document.querySelector("[data-id]:checked") !== null;
 
-async function refresh() {
+// Fails if the daemon does not answer in time, or a proxy answers for it. Parts that a person has at hand stay, unless forced.
+async function refresh(isForced = false) {
   const headers = { Accept: "text/html", "X-Windlass-Refresh": "1" };
-  const response = await fetch(location.origin + here, { headers, redirect: "manual" });
+  const signal = AbortSignal.timeout(EVERY_MS);
+  const response = await fetch(location.origin + here, { headers, redirect: "manual", signal });
+  if (response.status >= 500) throw new Error(`${response.status} ${response.statusText}`);
   if (!response.ok) {
     // The session has ended, and the answer leads to the form.
     if (response.status === 404 || response.status === 401 || response.type === "opaqueredirect") location.reload();
     return;
   }
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  if (isBusy() && !isForced) return;
   const fresh = page.querySelectorAll("[data-live]");
   document.querySelectorAll("[data-live]").forEach((old, index) => {
     if (fresh[index] === undefined || shown[index] === fresh[index].innerHTML) return;
@@ -140,18 +144,20 @@ function follow() {
   events = new EventSource(api("/events"));
   for (const kind of ["job", "queue", "worker", "missed"]) events.addEventListener(kind, () => { isDue = true; });
   events.onopen = () => { isDue = document.body.classList.contains("stale"); };
-  // The browser tries again by itself; the next look shows whether the daemon is there.
-  events.onerror = () => { isDue = true; };
+  // The browser tries a lost connection again by itself; the next look shows whether the daemon is there.
+  events.onerror = ({ target }) => { if (target.readyState === EventSource.CONNECTING) isDue = true; };
 }
 
 async function look() {
   const since = Date.now() - lookedAt;
-  const isWanted = (isDue && since >= 1000) || since >= EVERY_MS;
-  if (isLooking || !isWanted || document.hidden || !document.getElementById("live")?.checked || isBusy()) return;
+  const isWanted = (isDue && since >= 1000 && !isBusy()) || since >= EVERY_MS;
+  if (isLooking || !isWanted || document.hidden || !document.getElementById("live")?.checked) return;
   [isLooking, isDue, lookedAt] = [true, false, Date.now()];
   try {
     await refresh();
     reach(true);
+    // A stream that was refused is not tried again by the browser.
+    if (events?.readyState === EventSource.CLOSED) follow();
   } catch {
     reach(false);
   }

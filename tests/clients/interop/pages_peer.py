@@ -240,14 +240,17 @@ def keys(person):
     assert person.confirm() == "Retry all 3 jobs that match?"
     person.wait("no dead job", lambda: "No job is dead." in person.text())
 
-    person.go("/")
-    person.wait("a page that follows", lambda: person.text(".badge") == "ready")
+    # A daemon that is gone, and one that hangs; with a selected row, too, which stays selected.
     person.emulate("Network.enable")
-    person.emulate("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1)
-    person.wait("what is lost", lambda: person.text(".lost").startswith("No answer since "))
-    assert person.all("body.stale") != []
-    person.emulate("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1)
-    person.wait("it is back", lambda: person.all(".lost") == [] and person.all("body.stale") == [])
+    for terms in [{"offline": True, "latency": 0}, {"offline": False, "latency": 600_000}]:
+        person.go("/jobs?state=ready")
+        person.press("[data-id]")
+        person.emulate("Network.emulateNetworkConditions", downloadThroughput=-1, uploadThroughput=-1, **terms)
+        person.wait("what is lost", lambda: person.text(".lost").startswith("No answer since "))
+        assert person.all("body.stale") != []
+        person.emulate("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+        person.wait("it is back", lambda: person.all(".lost") == [] and person.all("body.stale") == [])
+        assert len(person.all("[data-id]:checked")) == 1
 
 
 def fill(address):
