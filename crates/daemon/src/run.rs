@@ -149,7 +149,7 @@ async fn serve(
     roles.finish().await
 }
 
-/// Prints where the daemon serves, for whoever has started it.
+/// Prints where the daemon serves, for the person or the script that has started it.
 fn announce(addresses: &Addresses, config: &Config) -> Result<(), Failure> {
     if config.ephemeral {
         addresses.print()?;

@@ -104,7 +104,7 @@ proptest! {
     #[test]
     fn where_a_bare_stream_is_cut_does_not_matter(seeds in seeds(), pieces in vec(1..30usize, 1..9), noise in vec(any::<u8>(), 0..30)) {
         let mut stream = BytesMut::new();
-        // A Ping is counted as soon as it is read, before a Stats in the same piece is answered.
+        // A Ping counts as soon as it is read, before a Stats in the same piece is answered.
         let said = seeds.iter().filter(|seed| seed.0 != 10);
         said.for_each(|seed| client::encode(&request(seed), &mut stream));
         stream.extend(noise.iter().filter(|byte| **byte != 0x0B));
