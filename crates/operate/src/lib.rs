@@ -32,7 +32,7 @@ use self::client::{Answer, encoded, failure, runtime, with_query};
 pub use self::live::{check, not_checked};
 use self::operator::Operator;
 pub use self::settings::Settings;
-use self::show::{BATCHES, CONNECTIONS, QUEUES, SCHEDULES, WORKERS, at, text};
+use self::show::{BATCHES, CONNECTIONS, QUEUES, SCHEDULES, WORKERS, at, number};
 use self::terminal::{confirm, print_bytes};
 
 /// Runs a command.
@@ -181,15 +181,15 @@ impl LosingQueue {
     async fn clear(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let path = format!("/queues/{}", encoded(&self.queue));
         let row = operator.client.get(&path).await?;
-        confirm(self.yes, &format!("Remove the {} ready jobs of {}?", at(&row, "/states/ready"), self.queue))?;
+        confirm(self.yes, &format!("Remove the {} ready jobs of {}?", number(at(&row, "/states/ready")), self.queue))?;
         let changed: Value = operator.client.post(&format!("{path}/clear")).await?.json()?;
-        operator.show(&changed, |it| format!("{} jobs removed\n", at(it, "/changed")))
+        operator.show(&changed, |it| format!("{} jobs removed\n", number(at(it, "/changed"))))
     }
 
     async fn remove(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let path = format!("/queues/{}", encoded(&self.queue));
         let row = operator.client.get(&path).await?;
-        let dead = text(at(&row, "/states/dead"));
+        let dead = number(at(&row, "/states/dead"));
         confirm(self.yes, &format!("Remove the queue {}? Its {dead} dead jobs stay.", self.queue))?;
         operator.client.send(Method::DELETE, &path, Bytes::new()).await.map(drop)
     }
