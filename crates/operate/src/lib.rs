@@ -1,11 +1,13 @@
 //! Commands for operators: they ask the running daemon through its HTTP API (`client`) and show the answers (`show`).
-//! Their options: `arguments`. `export` and `live` (`windlass check --live`) have conclusions of their own.
+//! Their options: `arguments`. `export` and `live` (`windlass check --live`) have conclusions of their own. `complete` has
+//! the daemon's names for a shell.
 //!
-//! The daemon has a Unix socket in its data directory that only its owner may use: the owner of the directory is
-//! the operator.
+//! The daemon has a Unix socket in its data directory. Its owner may use it, and its group if the directory admits the
+//! group.
 
 mod arguments;
 mod client;
+mod complete;
 mod export;
 mod jobs;
 mod live;
@@ -29,6 +31,7 @@ pub use self::arguments::{Ask, Check, Export, Operate};
 use self::arguments::{ClusterAction, Command, LosingQueue, Push, ScheduleAction, SomeQueues, Take, Throttle, Worker};
 pub use self::client::DataDir;
 use self::client::{Answer, encoded, failure, runtime, with_query};
+pub use self::complete::names;
 pub use self::live::{check, not_checked};
 use self::operator::Operator;
 pub use self::settings::Settings;
