@@ -5,6 +5,7 @@
 mod client;
 #[path = "../common/mod.rs"]
 mod common;
+mod examples;
 mod fleet;
 mod interop;
 mod interop_curve;

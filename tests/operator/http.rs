@@ -367,7 +367,7 @@ fn faktorys_addresses_lead_to_the_pages_that_show_the_same() {
     let table = [
         ("/retries", "/jobs?state=retrying"),
         ("/scheduled?page=2", "/jobs?state=scheduled"),
-        ("/morgue", "/jobs?state=dead"),
+        ("/morgue", "/dead"),
         ("/morgue/2026-11-25T10:00:00Z%7Cjid-1%262", "/jobs?name=jid-1%262"),
         ("/busy", "/workers"),
         ("/debug", "/"),

@@ -151,7 +151,7 @@ fn a_new_operator_asks_and_acts_by_command_and_by_page() {
     for part in ["1 dead", "2 leased", "3 ready", "1 scheduled"] {
         assert!(status.contains(part), "{part}: {status}");
     }
-    assert!(newcomer.sees("/").contains(&format!("<b>{JOBS}</b> jobs")));
+    assert!(newcomer.sees("/").contains(&format!("<b data-jobs>{JOBS}</b>")));
     assert_eq!(newcomer.count(), JOBS);
 
     // Why does this one not run, and who has it?
@@ -180,7 +180,7 @@ fn a_new_operator_asks_and_acts_by_command_and_by_page() {
     newcomer.says("retry 7");
     assert!(newcomer.says("job 7").contains("ready"));
     newcomer.presses("/jobs/6", "Retry now");
-    assert!(newcomer.sees("/jobs/6").contains("<dd>ready"));
+    assert!(newcomer.sees("/jobs/6").contains("state-ready\">ready"));
 
     // Take it back from the worker that is silent.
     newcomer.presses("/jobs/5", "Take back");
@@ -368,7 +368,7 @@ fn the_pages_of_a_long_queue() {
             let begun = Instant::now();
             let page = newcomer.sees(&at);
             times.push(begun.elapsed());
-            if path.contains("many") {
+            if path.contains("queue=many") {
                 assert_eq!(page.matches("data-id=").count(), 100, "{at}");
             }
             if let Some(query) = next(&page) {

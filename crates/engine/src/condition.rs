@@ -9,6 +9,7 @@ use bytes::Bytes;
 use memchr::memchr2_iter;
 use serde::{Deserialize, Serialize};
 
+use crate::error_group::error_group;
 use crate::glob::Glob;
 use crate::ids::{ClientId, Timestamp};
 use crate::jobs::{Holder, Job};
@@ -49,6 +50,8 @@ pub enum Condition {
     HeldBy(Bytes),
     /// This connection has it, under a lease that ends with the connection.
     HeldOn(ClientId),
+    /// Its last failure is of this group ([`error_group`]); empty = it has none. Daemons of version 5 of the link know it.
+    FailedLike(Box<str>),
 }
 
 /// What protocols read in their jobs. Pure functions of the job.
@@ -105,6 +108,10 @@ impl Condition {
             Self::Text(glob) => {
                 let text = reader.and_then(|reader| reader.text(job, skew_ms));
                 text.is_some_and(|text| glob.matches(&text))
+            }
+            Self::FailedLike(group) => {
+                let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
+                failure.map(error_group).unwrap_or_default() == **group
             }
             Self::HeldBy(worker) => is_held(job, |it| matches!(it, Holder::Named(name) if **name == **worker)),
             Self::HeldOn(client) => is_held(job, |it| *it == Holder::Connection(*client)),
@@ -226,6 +233,8 @@ mod tests {
             (Condition::Body("ta".into()), &plain, false),
             (Condition::Body("late".into()), &job(None, b"", &long), false),
             (Condition::Failure("Err".into()), &plain, true),
+            (Condition::FailedLike("IOError: no route".into()), &plain, true),
+            (Condition::FailedLike("Error: no".into()), &plain, false),
             (Condition::Failure("ROUTE".into()), &plain, true),
             (Condition::Failure("Error no".into()), &plain, false),
             (Condition::Failure("Err".into()), &Job { extra: None, ..plain.clone() }, false),

@@ -330,7 +330,9 @@ const current = links.find((link) => link.getAttribute("href") === here) ?? link
 current?.setAttribute("aria-current", "page");
 tidy();
 countMatches().catch(() => {});
-if (document.querySelector("[data-goes-on]") !== null) document.querySelector("a[rel=next]")?.click();
+// The way back leads to the page before the search.
+const next = document.querySelector("[data-goes-on]") === null ? null : document.querySelector("a[rel=next]");
+if (next !== null) location.replace(next.href);
 if (document.querySelector("[data-live]") !== null) {
   follow();
   document.addEventListener("visibilitychange", follow);

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 use windlass_engine::{
-    BatchCommand, Claim, Command, Event, Expiry, JobCommand, JobView, Listen, NewJob, Reply, ScheduleCommand,
+    BatchCommand, BulkCommand, Claim, Command, Condition, Event, Expiry, JobCommand, JobView, Listen, NewJob, Query,
+    Reply, ScheduleCommand,
 };
 
 use crate::to_edge::ToEdge;
@@ -18,6 +19,10 @@ impl Item for ToLeader {
     fn make_older(&mut self, skew_ms: i64) {
         if let Self::Command { client, tag, command: Command::Job(JobCommand::Collect { .. }) } = *self {
             // It is answered by a refusal.
+            *self = Self::Forbidden { client, tag };
+        } else if let Self::Command { client, tag, ref command } = *self
+            && has_new_condition(command)
+        {
             *self = Self::Forbidden { client, tag };
         } else if let Self::Command { command, .. } = self {
             make_command_older(command, skew_ms);
@@ -39,6 +44,16 @@ impl Item for ToEdge {
             rows.iter_mut().for_each(|row| make_job_older(&mut row.job, 0));
         }
     }
+}
+
+/// Whether a filter asks what only version 5 knows.
+fn has_new_condition(command: &Command) -> bool {
+    let (Command::Bulk(BulkCommand::Mutate { filter, .. })
+    | Command::Query(Query::Jobs { filter, .. } | Query::Preview { filter, .. })) = command
+    else {
+        return false;
+    };
+    filter.conditions.iter().any(|condition| matches!(condition, Condition::FailedLike(_)))
 }
 
 fn make_command_older(command: &mut Command, skew_ms: i64) {

@@ -87,7 +87,7 @@ pub(crate) enum Command {
     Queues,
     /// List jobs: the newest first, what runs next of the ready jobs of a queue, the last that died of dead ones.
     Jobs(Jobs),
-    /// Show dead jobs by their error. `retry --state dead --error ERROR` retries a group.
+    /// Show dead jobs by their error. `retry --state dead --error-group ERROR` retries a group.
     Dead(Conditions),
     /// Show everything about a job, and why it does not run.
     Job {
@@ -241,6 +241,9 @@ pub(crate) struct Conditions {
     /// With this text in the class or the message of the last failure, whatever the case; with a *, like all of it.
     #[arg(long)]
     pub(super) error: Option<String>,
+    /// Whose last failure is of this group, as `dead` shows it.
+    #[arg(long, value_name = "ERROR")]
+    pub(super) error_group: Option<String>,
 }
 
 /// How to list jobs.

@@ -19,8 +19,21 @@ const IDS_MAX: usize = 500;
 
 impl Conditions {
     fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
-        let Self { queue, state, protocol, kind, key, name, worker, connection, older_than, newer_than, text, error } =
-            self;
+        let Self {
+            queue,
+            state,
+            protocol,
+            kind,
+            key,
+            name,
+            worker,
+            connection,
+            older_than,
+            newer_than,
+            text,
+            error,
+            error_group,
+        } = self;
         let given = [
             ("queue", queue),
             ("state", state),
@@ -34,6 +47,7 @@ impl Conditions {
             ("newer_than", newer_than),
             ("text", text),
             ("error", error),
+            ("error_group", error_group),
         ];
         given.into_iter().map(|(name, value)| (name, value.clone())).collect()
     }

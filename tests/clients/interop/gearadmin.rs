@@ -60,16 +60,16 @@ fn jobs() {
     peer.grab().unwrap().unwrap();
     assert_eq!(admin(stage.address(), &["--status"]), "paint\t3\t1\t1\n.\n");
     assert_eq!(admin(stage.address(), &["--priority-status"]), "paint\t0\t2\t0\t1\n.\n");
-    let rows: String = handles.iter().map(|handle| format!("{handle}\t0\t0\t1\n")).collect();
+    let rows: String = handles.iter().rev().map(|handle| format!("{handle}\t0\t0\t1\n")).collect();
     assert_eq!(admin(stage.address(), &["--show-jobs"]), rows + ".\n");
-    assert_eq!(admin(stage.address(), &["--show-unique-jobs"]), "red\ngreen\nblue\n.\n");
+    assert_eq!(admin(stage.address(), &["--show-unique-jobs"]), "blue\ngreen\nred\n.\n");
     assert_eq!(admin(stage.address(), &["--cancel-job", &handles[2]]), "OK\n");
-    assert_eq!(admin(stage.address(), &["--show-unique-jobs"]), "red\ngreen\n.\n");
+    assert_eq!(admin(stage.address(), &["--show-unique-jobs"]), "green\nred\n.\n");
     assert_eq!(refused(&stage, &["--cancel-job", &handles[2]]), "Error: UNKNOWN_JOB");
     // After its worker is gone, the job waits again, and the output shows that it was delivered before.
     drop(peer);
     wait_until("the job waits again", || {
-        admin(stage.address(), &["--show-jobs"]) == format!("{}\t1\t0\t1\n{}\t0\t0\t1\n.\n", handles[0], handles[1])
+        admin(stage.address(), &["--show-jobs"]) == format!("{}\t0\t0\t1\n{}\t1\t0\t1\n.\n", handles[1], handles[0])
     });
     assert_eq!(admin(stage.address(), &["--priority-status"]), "paint\t0\t2\t0\t0\n.\n");
 }

@@ -229,8 +229,12 @@ def keys(person):
     person.go("/search?q=mails")
     person.wait("the queue of this name", lambda: person.text("h1") == "mails")
 
-    # The errors of dead jobs are a few, and a group is retried.
-    person.go("/dead")
+    # The errors of dead jobs are a few, and a group is retried: those of the page's queue, and of exactly this error.
+    person.go("/dead?queue=elsewhere")
+    assert "No job is dead." in person.text()
+    person.go("/dead?queue=mails")
+    href = person.one("tbody th a").get_attribute("href")
+    assert "queue=mails" in href and "error_group=Timeout" in href, href
     assert "Timeout: no answer after * ms" in person.text("table") and len(person.all("tbody tr")) == 1, person.text("table")
     person.click("Retry", "tbody")
     assert person.confirm() == "Retry all 3 jobs that match?"

@@ -226,8 +226,8 @@ pub fn administration(stock: &Stock) {
     let workers = client.admin("workers");
     let capable = workers.iter().find(|row| ["echo", "hold", "note"].iter().all(|name| row.contains(name)));
     assert!(capable.is_some_and(|row| row.contains(" 127.0.0.1 ")), "{workers:?}");
-    assert_eq!(client.admin("jobs"), [format!("{long} 0 0 0"), format!("{later} 0 0 1")]);
-    assert_eq!(client.admin("uniques"), ["one", "two"]);
+    assert_eq!(client.admin("jobs"), [format!("{later} 0 0 1"), format!("{long} 0 0 0")]);
+    assert_eq!(client.admin("uniques"), ["two", "one"]);
     assert_eq!(client.admin(&format!("cancel {later}")), ["OK"]);
     assert_eq!(client.admin("uniques"), ["one"]);
     assert_eq!(client.admin(&format!("cancel {long}")), ["OK"]);

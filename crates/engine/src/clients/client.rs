@@ -24,12 +24,22 @@ pub(crate) struct Client {
     pub(super) credit: Credit,
     /// The number of the worker to which it belongs.
     pub(super) worker: Option<u64>,
-    /// The queues of its last take by name, with their birth numbers.
-    pub(crate) takes_from: Vec<(QueueId, u64)>,
-    /// When that was.
+    /// The queues that it takes from by name.
+    pub(crate) takes_from: Vec<TakesFrom>,
+    /// When it last did.
     pub(crate) took_at: Timestamp,
     /// The birth number of the queue that gave it its last job, for round robin.
     last_queue: Option<u64>,
+}
+
+/// A queue that a client takes from by name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakesFrom {
+    pub(crate) queue: QueueId,
+    /// The queue's birth number.
+    pub(crate) birth: u64,
+    /// When it last did.
+    pub(crate) at: Timestamp,
 }
 
 /// A queue that a client serves.

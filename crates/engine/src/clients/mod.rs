@@ -7,7 +7,7 @@ mod waiters;
 mod watchers;
 mod workers;
 
-pub(crate) use client::{Client, Served};
+pub(crate) use client::{Client, Served, TakesFrom};
 pub(crate) use table::Clients;
 pub(crate) use waiters::{Waiters, check as check_waiters};
 pub(crate) use watchers::Watchers;

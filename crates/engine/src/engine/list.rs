@@ -104,9 +104,12 @@ pub(super) fn page_of_queues<T>(
         if left == 0 {
             return (page, Some(id.into()));
         }
+        let before = state.work.spent();
         state.work.spend(STEP);
-        left = left.saturating_sub(STEP);
-        let Some(row) = what(QueueId(id)) else { continue };
+        let row = what(QueueId(id));
+        // A row costs more with many workers.
+        left = left.saturating_sub(state.work.spent().wrapping_sub(before));
+        let Some(row) = row else { continue };
         if page.len() == limit {
             return (page, Some(id.into()));
         }

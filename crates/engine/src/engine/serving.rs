@@ -2,8 +2,8 @@
 //! last ones serve it from their take on, for a minute and as long as they wait or have a job in hand.
 
 use super::state::State;
-use crate::clients::{Client, Served};
-use crate::ids::{ClientId, Protocol, QueueId, Timestamp};
+use crate::clients::{Client, Served, TakesFrom};
+use crate::ids::{ClientId, Protocol, Timestamp};
 use crate::jobs::JobStateKind;
 use crate::queues::{Consumers, Queue};
 use crate::work::STEP;
@@ -11,37 +11,48 @@ use crate::work::STEP;
 /// How long a client serves the queues of its last take, if it neither waits nor works.
 const LATELY_MS: u64 = 60_000;
 
+/// Queues that a client is known to take from, beside those of its last take.
+const TAKES_MAX: usize = 64;
+
 /// Notes the queues from which a client takes by name.
 pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
-    let born = |served: &Served| state.queues.at(served.queue).map(|queue| (served.queue, queue.birth()));
-    let takes_from = || sources.iter().filter_map(born);
-    let Some(client) = state.clients.get(id) else { return };
-    let new = (!takes_from().eq(client.takes_from.iter().copied())).then(|| takes_from().collect::<Vec<_>>());
-    if let Some(new) = new {
-        forget_takes(state, id);
-        set_taker(state, id, &new, true);
-        if let Some(client) = state.clients.get_mut(id) {
-            client.takes_from = new;
+    let State { clients, queues, now, .. } = state;
+    let Some(client) = clients.get_mut(id) else { return };
+    let own = client.protocol();
+    client.took_at = *now;
+    for (index, served) in sources.iter().enumerate() {
+        let Some(birth) = queues.at(served.queue).map(Queue::birth) else { continue };
+        let is_it = |take: &TakesFrom| (take.queue, take.birth) == (served.queue, birth);
+        // A client asks for the same queues again and again, in the same order.
+        let known = match client.takes_from.get(index).is_some_and(is_it) {
+            true => Some(index),
+            false => client.takes_from.iter().position(is_it),
+        };
+        match known.and_then(|at| client.takes_from.get_mut(at)) {
+            Some(take) => take.at = *now,
+            None => {
+                queues.set_taker(served.queue, own, (id, true));
+                client.takes_from.push(TakesFrom { queue: served.queue, birth, at: *now });
+            }
         }
     }
-    let now = state.now;
-    if let Some(client) = state.clients.get_mut(id) {
-        client.took_at = now;
+    while client.takes_from.len() > TAKES_MAX.max(sources.len()) {
+        let oldest = client.takes_from.iter().enumerate().min_by_key(|(_, take)| take.at).map(|(at, _)| at);
+        let Some(take) = oldest.map(|at| client.takes_from.swap_remove(at)) else { break };
+        if queues.at(take.queue).is_some_and(|queue| queue.birth() == take.birth) {
+            queues.set_taker(take.queue, own, (id, false));
+        }
     }
 }
 
 /// The client serves the queues of its takes no longer.
 pub(super) fn forget_takes(state: &mut State, id: ClientId) {
-    let takes_from = state.clients.get_mut(id).map(|client| std::mem::take(&mut client.takes_from));
-    set_taker(state, id, &takes_from.unwrap_or_default(), false);
-}
-
-fn set_taker(state: &mut State, id: ClientId, takes_from: &[(QueueId, u64)], takes: bool) {
-    let own = state.clients.protocol_of(id);
-    for (queue, birth) in takes_from {
+    let State { clients, queues, .. } = state;
+    let Some(client) = clients.get_mut(id) else { return };
+    for take in std::mem::take(&mut client.takes_from) {
         // A queue that was dropped meanwhile may have given its number to another one.
-        if state.queues.at(*queue).is_some_and(|queue| queue.birth() == *birth) {
-            state.queues.set_taker(*queue, own, (id, takes));
+        if queues.at(take.queue).is_some_and(|queue| queue.birth() == take.birth) {
+            queues.set_taker(take.queue, client.protocol(), (id, false));
         }
     }
 }
@@ -72,13 +83,19 @@ fn holds(state: &State, id: ClientId, client: &Client) -> bool {
     by_worker || !state.jobs.holders().held_by(id).is_empty()
 }
 
+/// The clients that take from the queue by name: within the last minute, or with their last take, which waits or has
+/// brought what they have in hand.
 fn taking<'a>(state: &'a State, queue: &Queue, consumers: &'a Consumers) -> impl Iterator<Item = ClientId> + 'a {
     state.work.spend(STEP * consumers.taking().len() as u64);
-    let queue = queue.image().id;
+    let (queue, birth) = (queue.image().id, queue.birth());
     let lately = |at: Timestamp| at.after_ms(LATELY_MS) > state.now;
     let serves = move |id: ClientId, client: &Client| {
+        let take = client.takes_from.iter().find(|take| (take.queue, take.birth) == (queue, birth));
         !client.subscriptions().iter().any(|served| served.queue == queue)
-            && (lately(client.took_at) || client.waits() || holds(state, id, client))
+            && take.is_some_and(|take| {
+                let is_last = take.at == client.took_at;
+                lately(take.at) || is_last && (client.waits() || holds(state, id, client))
+            })
     };
     let taking = consumers.taking().iter().copied();
     taking.filter(move |id| state.clients.get(*id).is_some_and(|client| serves(*id, client)))

@@ -18,7 +18,10 @@ pub struct QueueFigures {
 }
 
 /// How often a duration was at most each of [`Histogram::BOUNDS_MS`], but not at most the one before.
+///
+/// Daemons send it to each other with the fewer bounds of the first versions ([`Coarse`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(from = "Coarse", into = "Coarse")]
 pub struct Histogram {
     /// By bound. The last has no bound.
     pub counts: [u64; Histogram::BOUNDS_MS.len() + 1],
@@ -70,6 +73,46 @@ impl Histogram {
     }
 }
 
+/// What one daemon sends another: a count for each of these bounds, and one beyond.
+#[derive(Deserialize, Serialize)]
+struct Coarse {
+    counts: [u64; Coarse::BOUNDS_MS.len() + 1],
+    sum_ms: u64,
+}
+
+impl Coarse {
+    const BOUNDS_MS: [u64; 14] =
+        [5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 10_000, 60_000, 300_000, 3_600_000, 86_400_000];
+}
+
+impl From<Histogram> for Coarse {
+    fn from(fine: Histogram) -> Self {
+        let mut coarse = Self { counts: Default::default(), sum_ms: fine.sum_ms };
+        for (bound, count) in Histogram::BOUNDS_MS.into_iter().chain([u64::MAX]).zip(fine.counts) {
+            let at = Self::BOUNDS_MS.partition_point(|coarse| *coarse < bound);
+            coarse.counts.get_mut(at).into_iter().for_each(|sum| *sum = sum.saturating_add(count));
+        }
+        coarse
+    }
+}
+
+impl From<Coarse> for Histogram {
+    /// Each count stands at the highest of its own bounds within the coarse one.
+    fn from(coarse: Coarse) -> Self {
+        let mut fine = Self { sum_ms: coarse.sum_ms, ..Self::default() };
+        for (bound, count) in Coarse::BOUNDS_MS.into_iter().chain([u64::MAX]).zip(coarse.counts) {
+            let beyond = Self::BOUNDS_MS.partition_point(|fine| *fine <= bound);
+            let at = if bound == u64::MAX { beyond } else { beyond.saturating_sub(1) };
+            fine.counts.get_mut(at).into_iter().for_each(|place| *place = count);
+            if count > 0 {
+                fine.max_ms =
+                    if bound == u64::MAX { Self::BOUNDS_MS.last().copied().unwrap_or_default() } else { bound };
+            }
+        }
+        fine
+    }
+}
+
 impl QueueFigures {
     pub(crate) fn count(&mut self, protocol: Protocol, add: impl Fn(&mut Totals)) {
         let index = self.totals.iter().position(|(other, _)| *other == protocol).unwrap_or_else(|| {
@@ -96,6 +139,17 @@ mod tests {
         (expected[0], expected[2], expected[3], expected[27], expected[28]) = (1, 1, 1, 1, 1);
         assert_eq!((histogram.counts, histogram.count(), histogram.sum_ms), (expected, 5, 172_800_010));
         assert_eq!(histogram.max_ms, 86_400_001);
+    }
+
+    #[test]
+    fn what_another_daemon_gets_is_the_same_for_it() {
+        let mut histogram = Histogram::default();
+        [0, 3, 7, 300, 40_000, 90_000_000].into_iter().for_each(|ms| histogram.observe(ms));
+        let there = Histogram::from(Coarse::from(histogram));
+        assert_eq!((there.count(), there.sum_ms, there.max_ms), (6, histogram.sum_ms, 86_400_000));
+        let again = Coarse::from(there).counts;
+        assert_eq!(again, Coarse::from(histogram).counts);
+        assert_eq!(again.iter().sum::<u64>(), 6);
     }
 
     #[test]

@@ -209,7 +209,7 @@ fn queues_and_their_figures() {
     let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
     let [q, c, _] = rows.as_slice() else { panic!("{rows:?}") };
     // Ready, leased, scheduled, retrying, dead, shelved, done.
-    assert_eq!((q.kind, q.places, q.live(), q.workers), (QueueKind::Work, [1, 1, 1, 1, 1, 0, 1], 4, 1));
+    assert_eq!((q.kind, q.places, q.live(), q.workers), (QueueKind::Work, [1, 1, 1, 1, 1, 0, 1], 4, 2));
     assert_eq!((c.kind, c.places, c.live(), c.workers), (QueueKind::Cycle, [0, 0, 0, 0, 0, 1, 0], 0, 1));
     assert_eq!((q.ready[4], q.oldest_ready_at.map(|at| at.0), c.oldest_ready_at), (1, Some(1_000), None));
 }

@@ -110,8 +110,15 @@ fn a_busy_worker_serves_its_queue() {
     broker.says(2, finish(1), ["2 finished j1"]);
     assert_eq!((why(&mut broker, 3), workers(&mut broker)), (behind(0), 1), "its last take was long ago");
     broker.says(3, take(["other"]), ["3 empty"]);
-    assert_eq!(workers(&mut broker), 0, "it serves the queues of its last take");
-    broker.says(2, take(["q"]).for_ms(90_000, OnExpiry::Fail), ["2 took j3.1 until 160000"]);
+    // Queues that it takes from in turn are served, too.
+    broker.says(3, take(["other"]), ["3 empty"]);
+    assert_eq!(workers(&mut broker), 0, "its last take from there was long ago, and it asks elsewhere now");
+    broker.says(4, take(["q"]).for_ms(1, OnExpiry::Requeue), ["4 took j3.1 until 70001"]);
+    broker.says(4, take(["other"]), ["4 empty"]);
+    assert_eq!(workers(&mut broker), 1, "it was there a moment ago");
+    broker.hear(4, ClientCommand::Close);
+    broker.at(70_001, []);
+    broker.says(2, take(["q"]).for_ms(90_000, OnExpiry::Fail), ["2 took j3.2 until 160001"]);
     broker.hear(1, push("q"));
     broker.hear(2, ClientCommand::Close);
     assert_eq!((why(&mut broker, 4), workers(&mut broker)), (behind(0), 0), "it works on without its connection");

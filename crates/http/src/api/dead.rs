@@ -9,11 +9,11 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
-use windlass_engine::{Cursor, JobStateKind, JobView, Query, Reply, Timestamp};
+use windlass_engine::{Cursor, JobStateKind, JobView, Query, Reply, Timestamp, error_group};
 
 use super::filter::Conditions;
 use super::pace::Pace;
-use super::views::{Failure, kind};
+use super::views::kind;
 use crate::app::App;
 use crate::name::Name;
 use crate::params::Params;
@@ -28,9 +28,6 @@ const PAGE: u32 = 500;
 
 /// How long one answer may take.
 const TIME_MAX: Duration = Duration::from_millis(500);
-
-/// Characters of an error by which jobs are grouped.
-const PATTERN_MAX: usize = 160;
 
 /// Dead jobs by error.
 #[derive(Debug, Serialize, ToSchema)]
@@ -48,8 +45,8 @@ pub(crate) struct DeadGroups {
 /// Dead jobs with the same error.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeadGroup {
-    /// The error: its class and message, with `*` for numbers, names in quotes and the like. As the parameter `error` of
-    /// a listing or a change it stands for these jobs.
+    /// The error: its class and message, with `*` for numbers, names in quotes and the like. As the parameter
+    /// `error_group` of a listing or a change it stands for exactly these jobs.
     pub(crate) error: String,
     /// How many.
     pub(crate) jobs: u64,
@@ -110,7 +107,7 @@ pub(crate) async fn groups(
 /// Adds a job to its group. Returns 1 if there is no room for another group.
 fn add(groups: &mut BTreeMap<String, Group>, view: &JobView, app: &App) -> u64 {
     let failure = view.job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
-    let error = failure.map(|failure| pattern(&Failure::of(failure).text())).unwrap_or_default();
+    let error = failure.map(error_group).unwrap_or_default();
     let at = failure.map_or(view.job.ready_at, |failure| failure.at);
     let is_full = groups.len() >= GROUPS_MAX;
     let group = match groups.entry(error) {
@@ -138,76 +135,5 @@ impl Group {
         let (many, queue) = (queues.len(), queues.into_keys().next().unwrap_or_default());
         let (first_at, last_at) = (moment_text(first), moment_text(last));
         DeadGroup { error, jobs, first_at, last_at, queue: Name(queue), queues: many, kind, example }
-    }
-}
-
-/// The first line of an error, with `*` for what differs from job to job: words with digits, and what is in quotes.
-fn pattern(error: &str) -> String {
-    let (line, is_cut) = match error.split_once('\n') {
-        Some((line, _)) => (line, true),
-        None => (error, false),
-    };
-    let mut pattern = String::new();
-    let mut rest = line;
-    while let Some(first) = rest.chars().next() {
-        let length = match first {
-            '"' | '\'' | '`' => quoted(rest, first),
-            _ if is_word(first) => rest.find(|it: char| !is_word(it)).unwrap_or(rest.len()),
-            _ => first.len_utf8(),
-        };
-        let (part, behind) = rest.split_at_checked(length).unwrap_or((rest, ""));
-        rest = behind;
-        if length > 1 && !is_word(first) || part.contains(|it: char| it.is_ascii_digit() || it == '*') {
-            if !pattern.ends_with('*') {
-                pattern.push('*');
-            }
-        } else {
-            pattern.push_str(part);
-        }
-        if pattern.len() > PATTERN_MAX {
-            rest = "";
-            pattern.push('*');
-        }
-    }
-    if is_cut && !pattern.ends_with('*') {
-        pattern.push('*');
-    }
-    pattern
-}
-
-/// Of what kind of words numbers, addresses and names of files are.
-fn is_word(it: char) -> bool {
-    it.is_alphanumeric() || matches!(it, '-' | '_' | '.' | '@' | '/' | '*')
-}
-
-/// The length of the text in quotes, or of the first one if nothing closes it. An apostrophe within a word is none.
-fn quoted(text: &str, quote: char) -> usize {
-    let inner = text.get(1..).unwrap_or_default();
-    inner.find(quote).map_or(1, |end| end + 2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_that_differ_in_numbers_and_names_are_one() {
-        let table = [
-            ("", ""),
-            ("Timeout: no answer after 3000 ms", "Timeout: no answer after * ms"),
-            ("Stripe::CardError: card 4242 of 'Ann' was declined", "Stripe::CardError: card * of * was declined"),
-            ("KeyError: \"user_id\"", "KeyError: *"),
-            ("cannot open /tmp/x1/y.csv: no such file", "cannot open *: no such file"),
-            ("can't find it", "can't find it"),
-            ("one\ntwo", "one*"),
-            ("id 1 2 3", "id * * *"),
-            ("*", "*"),
-            ("ümlaut 7", "ümlaut *"),
-        ];
-        for (error, expected) in table {
-            assert_eq!(pattern(error), expected, "{error}");
-        }
-        assert!(pattern(&"word ".repeat(1_000)).len() <= PATTERN_MAX + 8);
-        assert_eq!(pattern(&"word ".repeat(1_000)).matches('*').count(), 1);
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Conditions {
     /// With this text in the class or the message of the last failure, whatever the case of letters. With a `*`, which
     /// stands for any text, it is all of it: `CLASS: MESSAGE`.
     error: Option<String>,
+    /// Whose last failure is of this group: `error` of `GET /dead`.
+    error_group: Option<String>,
     /// That this worker has, under a lease that outlasts its connections (FWP, HTTP).
     worker: Option<Name>,
     /// That this connection has, under a lease that ends with it (Gearman, EventMQ).
@@ -104,7 +106,8 @@ impl Conditions {
 
     /// The conditions besides those that lead the engine to the jobs, the cheap ones first.
     fn others(self, app: &App) -> Vec<Condition> {
-        let Self { kind, key, name, text, error, worker, connection, older_than, newer_than, ids, .. } = self;
+        let Self { kind, key, name, text, error, error_group, worker, connection, older_than, newer_than, ids, .. } =
+            self;
         let wall = app.now().wall;
         let since = |period: Period| Timestamp(wall.0.saturating_sub(period.as_ms()));
         let calls = |name: String| Condition::Calls { name: name.into(), or_queue: true };
@@ -118,6 +121,7 @@ impl Conditions {
             name.filter(|_| ids.is_some()).map(|name| Condition::Named(name.0)),
             text.map(|text| Condition::Body(text.into())),
             error.map(|error| Condition::Failure(error.into())),
+            error_group.map(|group| Condition::FailedLike(group.into())),
             kind.map(calls),
         ];
         conditions.into_iter().flatten().collect()

@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use utoipa::OpenApi;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -146,15 +147,27 @@ pub fn openapi() -> String {
 }
 
 /// The text of the document. Each response must have a description; one without gets the name of its status. Every
-/// path but a probe's may lack a place, or an answer of the engine in time.
+/// path but a probe's may lack a place, or an answer of the engine in time, and needs a login if there are logins.
 pub(crate) fn text(mut document: utoipa::openapi::OpenApi) -> String {
     let late = ResponseBuilder::new().content("application/json", Content::new(Some(Ref::from_schema_name("Problem"))));
     let late = RefOr::T(late.build());
+    let stranger =
+        ResponseBuilder::new().content("application/json", Content::new(Some(Ref::from_schema_name("Problem"))));
+    let stranger = RefOr::T(stranger.description("There are logins, and the request has none of them").build());
+    let schemes = document.components.get_or_insert_default();
+    let scheme = |kind| SecurityScheme::Http(Http::new(kind));
+    schemes.add_security_scheme("token", scheme(HttpAuthScheme::Bearer));
+    schemes.add_security_scheme("password", scheme(HttpAuthScheme::Basic));
+    // Without logins (`http.logins`) a request needs none of them.
+    let none = SecurityRequirement::default();
+    let either = ["token", "password"].map(|name| SecurityRequirement::new(name, [""; 0]));
+    document.security = Some([none].into_iter().chain(either).collect());
     for (name, path) in &mut document.paths.paths {
         let operations = [&mut path.get, &mut path.put, &mut path.post, &mut path.delete].into_iter().flatten();
         for answers in operations.map(|operation| &mut operation.responses.responses) {
             if !OPEN.contains(&&**name) {
                 answers.entry("503".to_owned()).or_insert_with(|| late.clone());
+                answers.entry("401".to_owned()).or_insert_with(|| stranger.clone());
             }
             for (status, response) in answers {
                 if let RefOr::T(response) = response

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::response::Html;
 
 use super::shell::{Shell, page};
 use crate::api::dead::{self, DeadGroup, DeadGroups};
 use crate::api::filter::Conditions;
 use crate::app::App;
-use crate::params::{Known, Params};
+use crate::params::{Known, Params, names};
 use crate::problem::Outcome;
 
 #[derive(Debug, Template)]
@@ -18,23 +18,29 @@ use crate::problem::Outcome;
 struct Dead {
     shell: Shell,
     found: DeadGroups,
+    /// The conditions as they were given.
+    given: Vec<(String, String)>,
 }
 
 pub(super) async fn show(
     shell: Shell,
     app: State<Arc<App>>,
+    RawQuery(query): RawQuery,
     Known(conditions): Known<Conditions>,
 ) -> Outcome<Html<String>> {
-    page(&Dead { shell, found: dead::groups(app, Params(conditions)).await?.0 })
+    let given = form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes()).into_owned();
+    let known = names::<Conditions>();
+    let is_kept = |(name, value): &(String, String)| known.contains(name) && name != "state" && !value.is_empty();
+    let given = given.filter(is_kept).collect();
+    page(&Dead { shell, found: dead::groups(app, Params(conditions)).await?.0, given })
 }
 
 impl Dead {
-    /// The jobs of a group, as a query.
+    /// The jobs of a group, as a query with the conditions of the page.
     fn jobs_of(&self, group: &DeadGroup) -> String {
-        // A pattern matches the whole error; a text without numbers is one, too.
-        let error = if group.error.contains('*') { group.error.clone() } else { format!("{}*", group.error) };
-        let pairs = [("state", "dead"), ("error", error.as_str())];
-        let pairs = pairs.into_iter().filter(|(name, _)| *name == "state" || !group.error.is_empty());
-        form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+        let own = [("state", "dead"), ("error_group", group.error.as_str())];
+        let given = self.given.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let given = given.filter(|(name, _)| *name != "error_group");
+        form_urlencoded::Serializer::new(String::new()).extend_pairs(own.into_iter().chain(given)).finish()
     }
 }

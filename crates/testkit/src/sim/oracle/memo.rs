@@ -222,8 +222,8 @@ pub(crate) struct ClientMemo {
     pub(crate) select: Select,
     pub(crate) worker: Option<u64>,
     pub(crate) last_queue: Option<QueueId>,
-    /// The queues of its last take by name, and when it was.
-    pub(crate) takes_from: (Vec<QueueId>, Timestamp),
+    /// The queues that it has taken from by name, and when; and when it last did.
+    pub(crate) takes_from: (Vec<(QueueId, Timestamp)>, Timestamp),
 }
 
 impl ClientMemo {

@@ -204,11 +204,12 @@ impl Oracle {
     fn taking_from(&self, queue: windlass_engine::QueueId, of: Option<Protocol>) -> u32 {
         let sees = |client: &&super::ClientMemo| of.is_none() || client.info.protocol.is_none_or(|own| Some(own) == of);
         let takes = |client: &&super::ClientMemo| {
-            let (queues, at) = &client.takes_from;
+            let (queues, last) = &client.takes_from;
+            let Some((_, at)) = queues.iter().find(|(taken, _)| *taken == queue) else { return false };
             let by_worker = |memo: &super::JobMemo| client.worker.is_some() && memo.lease_worker == client.worker;
             let holds = || self.jobs.iter().any(|memo| memo.connection() == Some(client.id) || by_worker(memo));
             let subscribes = client.subscriptions.iter().any(|served| served.queue == queue);
-            queues.contains(&queue) && !subscribes && (at.after_ms(60_000) > self.now || client.waits() || holds())
+            !subscribes && (at.after_ms(60_000) > self.now || at == last && (client.waits() || holds()))
         };
         u32::try_from(self.clients.iter().filter(sees).filter(takes).count()).unwrap_or(u32::MAX)
     }

@@ -34,8 +34,11 @@ impl Oracle {
             }
         };
         if !matches!(take.from, From::Subscriptions) {
-            let takes_from = (from.iter().map(|served| served.queue).collect(), self.now);
-            self.open_client(client)?.takes_from = takes_from;
+            let now = self.now;
+            let (queues, last) = &mut self.open_client(client)?.takes_from;
+            queues.retain(|(queue, _)| !from.iter().any(|served| served.queue == *queue));
+            queues.extend(from.iter().map(|served| (served.queue, now)));
+            *last = now;
         }
         let quiet = self.may_not_take(client, &take.worker);
         if let Some((served, job)) = self.choose(client, &from, take.select, &take.worker).filter(|_| !quiet) {
