@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::arguments::grammar;
 
-    /// Who completes the line, with `COMMAND.ARGUMENT` as the daemon's only name.
+    /// The words that are offered. The daemon has one name: `COMMAND.ARGUMENT`.
     fn found(line: &str) -> Vec<String> {
         let mut grammar = grammar();
         grammar.build();
