@@ -49,6 +49,48 @@ fn started(dir: &Path) -> Daemon {
     common::daemon(dir).set("[http]\nlisten = []\n").start()
 }
 
+/// What bash makes of the line's last word.
+fn completed(dir: &Path, line: &str) -> Vec<String> {
+    const ASK: &str = r#"
+        source <("$1" completions bash)
+        COMP_LINE=$2 COMP_POINT=${#2}
+        _windlass "$1"
+        ((${#COMPREPLY[@]})) && printf '%s\n' "${COMPREPLY[@]}""#;
+    let line = format!("windlass --data-dir {} {line}", dir.join("data").display());
+    let words = ["-c", ASK, "bash", env!("CARGO_BIN_EXE_windlass"), &line];
+    let output = Command::new("bash").args(words).output().unwrap();
+    assert!(output.stderr.is_empty(), "{line}: {output:?}");
+    let mut found: Vec<String> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_shell_completes_what_the_daemon_has_and_no_name_that_it_would_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = started(dir.path());
+    let operator = Operator(dir.path());
+    for queue in ["mails", "app:mails", "$(id)"] {
+        operator.says(&format!("push {queue} hello"));
+    }
+    operator.says("kill 2");
+    let table: [(&str, &[&str]); 8] = [
+        ("pau", &["pause"]),
+        ("pause ", &["app:mails", "mails", "spiderq"]),
+        ("pause app:m", &["mails"]),
+        ("jobs --queue m", &["mails"]),
+        ("jobs --queue=m", &["mails"]),
+        ("jobs --state de", &["dead"]),
+        ("job ", &["1", "2", "3"]),
+        ("retry ", &["2"]),
+    ];
+    for (line, expected) in table {
+        assert_eq!(completed(dir.path(), line), expected, "{line}");
+    }
+    drop(daemon);
+    assert_eq!(completed(dir.path(), "pause ma"), [] as [&str; 0], "without the daemon");
+}
+
 #[test]
 fn a_job_from_push_to_done() {
     let dir = tempfile::tempdir().unwrap();

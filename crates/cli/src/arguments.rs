@@ -5,13 +5,13 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use clap_complete::Shell;
 use windlass_bench::Alone;
 use windlass_http::Role;
 #[cfg(feature = "migrate")]
 use windlass_migrate::{Bridge, Import};
 use windlass_operate::{Check, Export, Operate};
 
+use crate::completion::Shell;
 use crate::settings::Settings;
 
 const AFTER_HELP: &str = "\
@@ -258,6 +258,13 @@ pub(crate) enum Command {
         /// The shell.
         shell: Shell,
     },
+    /// Print the words that may stand next on a command line, for the scripts of shells.
+    #[command(hide = true)]
+    Complete {
+        /// The words behind the program's name, up to the one that is being typed.
+        #[arg(last = true)]
+        words: Vec<String>,
+    },
     /// Write the manual pages to a directory.
     Man {
         /// The directory; it is created if it does not exist.
@@ -310,19 +317,19 @@ fn is_no_option(grammar: &clap::Command) -> impl FnMut((usize, &OsString)) -> Op
         let word = word.to_string_lossy();
         let is_option = word.starts_with('-');
         let found = !is_option && !is_value;
-        is_value = is_option && !is_value && takes_value(grammar, &word);
+        is_value = is_option && !is_value && valued(grammar, &word).is_some();
         found.then_some(place)
     }
 }
 
-/// Whether the word is an option of any command whose value is the next word.
-fn takes_value(grammar: &clap::Command, word: &str) -> bool {
-    let is_it = |option: &clap::Arg| match (word.strip_prefix("--"), word.strip_prefix('-')) {
+/// The option of this command, or of any below it, that the word is, if its value is the next word.
+pub(crate) fn valued<'a>(command: &'a clap::Command, word: &str) -> Option<&'a clap::Arg> {
+    let is_it = |option: &&clap::Arg| match (word.strip_prefix("--"), word.strip_prefix('-')) {
         (Some(long), _) => option.get_long() == Some(long),
         (None, short) => option.get_short().map(String::from).as_deref() == short,
     };
-    grammar.get_arguments().any(|option| is_it(option) && option.get_action().takes_values())
-        || grammar.get_subcommands().any(|command| takes_value(command, word))
+    let own = command.get_arguments().find(|option| is_it(option) && option.get_action().takes_values());
+    own.or_else(|| command.get_subcommands().find_map(|command| valued(command, word)))
 }
 
 /// The grammar, for completions and manual pages.

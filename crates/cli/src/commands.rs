@@ -14,6 +14,7 @@ use windlass_session::protocol::Listener;
 
 use crate::arguments::{Command, Move, Serve, Stored, grammar};
 use crate::call::Call;
+use crate::completion::{Line, candidates};
 use crate::config::{Config, DEFAULTS};
 use crate::explain::explain;
 use crate::settings::{Settings, resolve};
@@ -33,7 +34,8 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Salvage(stored) => salvage(&on(&stored)?),
         Command::Move(how) => move_store(&how),
         Command::Explain { code } => print(&explain(code.as_deref())?),
-        Command::Completions { shell } => print_bytes(&manual::completions(grammar(), shell)),
+        Command::Completions { shell } => print(shell.script()),
+        Command::Complete { words } => complete(&words),
         Command::Man { directory } => manual::write(grammar(), &directory),
         #[cfg(feature = "migrate")]
         Command::Import(import) => {
@@ -66,6 +68,18 @@ fn serve(Serve { settings, accept_loss, ephemeral }: &Serve) -> Result<(), Failu
     }
     let reread = || Ok(resolve(settings, env::vars_os())?.for_server());
     windlass_daemon::run(&config.for_server(), reread, || Ok(()))
+}
+
+/// Prints what may stand in the place of the last word, each with a tab and its meaning.
+fn complete(words: &[String]) -> Result<(), Failure> {
+    let mut grammar = grammar();
+    grammar.build();
+    let names = |line: &Line<'_>, command: &str, argument: &str| match line.asker(&grammar) {
+        Some(asker) => windlass_operate::names(&asker, command, argument, data_dir),
+        None => Vec::new(),
+    };
+    let found = candidates(&grammar, words, names);
+    print(&found.iter().map(|(word, meaning)| format!("{word}\t{meaning}\n")).collect::<String>())
 }
 
 /// Where a daemon with these settings keeps its data.

@@ -3,6 +3,7 @@
 mod arguments;
 mod call;
 mod commands;
+mod completion;
 mod config;
 mod explain;
 mod faktory;

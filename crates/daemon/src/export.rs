@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use windlass_hub::checkpoints::Requests;
-use windlass_store::{Checkpointer, ExportError, Picture};
+use windlass_store::{Checkpointer, ExportError, Exported, Picture};
 
 use crate::config::Config;
 use crate::data::{self, about};
@@ -134,8 +134,8 @@ impl Request {
         // Before the reader sees the end: it may begin another export then.
         drop(place);
         match outcome {
-            Ok(exported) => {
-                tracing::info!(commit = picture.commit(), ?exported, "exported");
+            Ok(Exported { jobs, queues, schedules, batches, .. }) => {
+                tracing::info!(commit = picture.commit(), jobs, queues, schedules, batches, "exported");
                 drop(chunks.to.blocking_send(Ok(Bytes::new())));
             }
             Err(ExportError::Writer(_)) => tracing::info!("an export has ended early: its reader is gone"),

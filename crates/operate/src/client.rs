@@ -187,7 +187,7 @@ impl Files {
 }
 
 /// An error of the system, without its number.
-fn plain(why: &std::io::Error) -> String {
+pub(crate) fn plain(why: &std::io::Error) -> String {
     let text = why.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }

@@ -16,7 +16,7 @@ use windlass_daemon::progress::Counter;
 use windlass_http::SOCKET;
 
 use crate::arguments::{Ask, Export};
-use crate::client::{Daemon, DataDir, failure, runtime};
+use crate::client::{Daemon, DataDir, failure, plain, runtime};
 use crate::show::at;
 
 /// Bytes of output that are kept to find the last line. The line that ends an export is shorter.
@@ -32,7 +32,8 @@ impl Export {
     pub fn run(&self, data_dir: DataDir) -> Result<(), Failure> {
         let daemon = self.ask.daemon(data_dir)?;
         let output = self.output.as_deref();
-        let named = |why| failure(format!("{}: {why}", output.unwrap_or(Path::new("-")).display()));
+        let named =
+            |why: io::Error| failure(format!("{}: {}", output.unwrap_or(Path::new("-")).display(), plain(&why)));
         let mut lines = Lines::open(output).map_err(named)?;
         match &daemon {
             Daemon::Directory(directory) | Daemon::Nowhere { here: directory, .. } if !is_served(directory) => {
@@ -96,8 +97,10 @@ impl Lines {
             }
             Some(path) => {
                 let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                folder.metadata()?;
                 let (prefix, mut builder) = (path.file_name().unwrap_or_default(), tempfile::Builder::new());
-                let file = builder.prefix(prefix).suffix(".part").tempfile_in(folder)?;
+                // Its error has a path that the user has not typed.
+                let file = builder.prefix(prefix).suffix(".part").tempfile_in(folder).map_err(|why| why.kind())?;
                 (Box::new(file.as_file().try_clone()?), Some((file, path.to_owned())))
             }
         };
@@ -146,5 +149,22 @@ impl Write for Lines {
 
     fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_no_path_that_the_user_has_not_typed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let folders = [(dir.path().join("missing"), "no such file or directory"), (file, "not a directory")];
+        for (folder, expected) in folders {
+            let error = Lines::open(Some(&folder.join("e.jsonl"))).err().unwrap();
+            assert_eq!(plain(&error), expected);
+        }
     }
 }

@@ -8,7 +8,7 @@ use windlass_daemon::progress::Counter;
 use crate::arguments::{Conditions, Jobs, LosingJobs, SomeJobs};
 use crate::client::{Client, failure, with_query};
 use crate::operator::Operator;
-use crate::show::{DEAD, JOBS, at};
+use crate::show::{DEAD, JOBS, at, number};
 use crate::terminal::confirm;
 
 /// Jobs that one request changes, so that a long change can be followed and stopped.
@@ -134,7 +134,7 @@ impl SomeJobs {
 }
 
 fn shown_change(answer: &Value) -> String {
-    let changed = at(answer, "/changed");
+    let changed = number(at(answer, "/changed"));
     match at(answer, "/dry_run").as_bool() {
         Some(true) => format!("{changed} jobs would change\n"),
         _ => format!("{changed} jobs changed\n"),
@@ -153,7 +153,7 @@ impl LosingJobs {
             (false, true) => 0,
             (false, false) => jobs.change_many(&mut operator.client, action, true).await?,
         };
-        confirm(self.yes, &format!("Remove {many} jobs?"))?;
+        confirm(self.yes, &format!("Remove {} jobs?", number(&many.into())))?;
         if !jobs.is_list() {
             return jobs.change(operator, action).await;
         }

@@ -1,11 +1,13 @@
 //! Commands for operators: they ask the running daemon through its HTTP API (`client`) and show the answers (`show`).
-//! Their options: `arguments`. `export` and `live` (`windlass check --live`) have conclusions of their own.
+//! Their options: `arguments`. `export` and `live` (`windlass check --live`) have conclusions of their own. `complete` has
+//! the daemon's names for a shell.
 //!
-//! The daemon has a Unix socket in its data directory that only its owner may use: the owner of the directory is
-//! the operator.
+//! The daemon has a Unix socket in its data directory. Its owner may use it, and its group if the directory admits the
+//! group.
 
 mod arguments;
 mod client;
+mod complete;
 mod export;
 mod jobs;
 mod live;
@@ -29,10 +31,11 @@ pub use self::arguments::{Ask, Check, Export, Operate};
 use self::arguments::{ClusterAction, Command, LosingQueue, Push, ScheduleAction, SomeQueues, Take, Throttle, Worker};
 pub use self::client::DataDir;
 use self::client::{Answer, encoded, failure, runtime, with_query};
+pub use self::complete::names;
 pub use self::live::{check, not_checked};
 use self::operator::Operator;
 pub use self::settings::Settings;
-use self::show::{BATCHES, CONNECTIONS, QUEUES, SCHEDULES, WORKERS, at, text};
+use self::show::{BATCHES, CONNECTIONS, QUEUES, SCHEDULES, WORKERS, at, number};
 use self::terminal::{confirm, print_bytes};
 
 /// Runs a command.
@@ -181,15 +184,15 @@ impl LosingQueue {
     async fn clear(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let path = format!("/queues/{}", encoded(&self.queue));
         let row = operator.client.get(&path).await?;
-        confirm(self.yes, &format!("Remove the {} ready jobs of {}?", at(&row, "/states/ready"), self.queue))?;
+        confirm(self.yes, &format!("Remove the {} ready jobs of {}?", number(at(&row, "/states/ready")), self.queue))?;
         let changed: Value = operator.client.post(&format!("{path}/clear")).await?.json()?;
-        operator.show(&changed, |it| format!("{} jobs removed\n", at(it, "/changed")))
+        operator.show(&changed, |it| format!("{} jobs removed\n", number(at(it, "/changed"))))
     }
 
     async fn remove(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let path = format!("/queues/{}", encoded(&self.queue));
         let row = operator.client.get(&path).await?;
-        let dead = text(at(&row, "/states/dead"));
+        let dead = number(at(&row, "/states/dead"));
         confirm(self.yes, &format!("Remove the queue {}? Its {dead} dead jobs stay.", self.queue))?;
         operator.client.send(Method::DELETE, &path, Bytes::new()).await.map(drop)
     }

@@ -75,9 +75,7 @@ pub(super) const WORKERS: &[Column] = &[
     Column("HOST", |row| text(at(row, "/host"))),
     Column("PID", |row| text(at(row, "/pid"))),
     Column("LABELS", |row| list(row, "/labels", text).join(" ")),
-    Column("MEMORY", |row| {
-        at(row, "/memory_bytes").as_u64().map_or_else(String::new, |it| format!("{} MiB", it >> 20))
-    }),
+    Column("MEMORY", |row| at(row, "/memory_bytes").as_u64().map_or_else(String::new, size)),
     Column("JOBS", |row| number(at(row, "/jobs"))),
     Column("CONNECTIONS", |row| text(at(row, "/connections"))),
     Column("LAST SIGN", |row| text(at(row, "/beat_at"))),
@@ -123,15 +121,9 @@ pub(super) const CONNECTIONS: &[Column] = &[
 pub(super) fn table(columns: &[Column], rows: &[Value], width_max: usize) -> String {
     let width = |Column(title, value): &Column| {
         let rows = rows.iter().map(|row| value(row).chars().count());
-        rows.chain([title.chars().count()]).max().unwrap_or_default() + 2
+        rows.chain([title.chars().count()]).max().unwrap_or_default() + GAP
     };
-    let mut left = width_max + 2;
-    let fits = |column: &&Column| {
-        let is_in = left >= width(column);
-        left = left.saturating_sub(width(column));
-        is_in
-    };
-    let shown = columns.iter().take_while(fits).count();
+    let shown = fitting(columns.iter().map(width), width_max);
     // The first of the others is cut if a readable part of it fits.
     let left = width_max.saturating_sub(columns.iter().take(shown).map(width).sum());
     let is_cut = left >= CUT_MIN && shown < columns.len();
@@ -145,6 +137,19 @@ pub(super) fn table(columns: &[Column], rows: &[Value], width_max: usize) -> Str
 
 /// Characters of a column that are worth being shown.
 const CUT_MIN: usize = 16;
+
+/// Characters between two columns.
+pub(super) const GAP: usize = 2;
+
+/// How many of the first columns fit into a line. Their widths include the gap behind them.
+pub(super) fn fitting(widths: impl IntoIterator<Item = usize>, width_max: usize) -> usize {
+    let mut end = 0_usize;
+    let is_in = |width: &usize| {
+        end = end.saturating_add(*width);
+        end <= width_max.saturating_add(GAP)
+    };
+    widths.into_iter().take_while(is_in).count()
+}
 
 fn whole_table(columns: &[Column], rows: &[Value]) -> Vec<String> {
     let mut table = Table::new();
@@ -182,7 +187,7 @@ pub(super) fn status(status: &Value) -> String {
                 number(at(status, "/workers"))
             ),
         ),
-        ("kept", format!("{} schedules, {} batches", text(at(status, "/schedules")), text(at(status, "/batches")))),
+        ("kept", format!("{} schedules, {} batches", number(at(status, "/schedules")), number(at(status, "/batches")))),
         ("so far", counts(at(status, "/totals"))),
     ];
     let names = list(status, "/protocols", |it| text(at(it, "/protocol")));
@@ -202,7 +207,7 @@ pub(super) fn counts(part: &Value) -> String {
 pub(super) fn drain(drain: &Value) -> String {
     let until = text(at(drain, "/until"));
     let until = if until.is_empty() { until } else { format!(" until {until}") };
-    let held = |it: &Value| format!("{} jobs of {} workers", text(at(it, "/jobs")), text(at(it, "/protocol")));
+    let held = |it: &Value| format!("{} jobs of {} workers", number(at(it, "/jobs")), text(at(it, "/protocol")));
     let held = list(drain, "/held", held);
     if held.is_empty() { "stopping\n".to_owned() } else { format!("waiting{until} for {}\n", held.join(", ")) }
 }
@@ -258,7 +263,7 @@ pub(super) fn job(job: &Value) -> String {
         ("result", text(at(job, "/result"))),
         ("trace", text(at(job, "/traceparent"))),
     ];
-    let bytes = text(at(job, "/body_bytes"));
+    let bytes = number(at(job, "/body_bytes"));
     match (at(job, "/body"), at(job, "/body_base64")) {
         (Value::String(body), _) => lines.push(("body", body.clone())),
         (_, Value::String(body)) => lines.push(("body", format!("{bytes} bytes, in base64: {body}"))),
@@ -345,7 +350,7 @@ pub(super) fn number(value: &Value) -> String {
 }
 
 /// Bytes in the largest unit that fits.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let unit = UNITS.into_iter().find(|(_, unit)| bytes >= *unit);
     unit.map_or_else(

@@ -251,7 +251,8 @@ impl Logins {
         if state.logged_at.is_none_or(|at| now.duration_since(at) >= LOOK_EVERY) {
             state.logged_at = Some(now);
             let name: String = name.chars().take(64).collect();
-            tracing::warn!(?name, ?address, "http: a login is wrong");
+            let address = address.map(tracing::field::display);
+            tracing::warn!(?name, address, "http: a login is wrong");
         }
     }
 

@@ -8,10 +8,7 @@ use ratatui::widgets::{Paragraph, Row, Sparkline, Table, TableState};
 use serde_json::Value;
 
 use super::view::{Tab, View};
-use crate::show::{self, Column, QUEUES, WORKERS, at, text};
-
-/// Columns between two columns.
-const GAP: u16 = 2;
+use crate::show::{self, Column, GAP, QUEUES, WORKERS, at, number, size, text};
 
 /// Draws everything.
 pub(super) fn draw(view: &View, frame: &mut Frame<'_>) {
@@ -34,11 +31,11 @@ fn draw_head(view: &View, frame: &mut Frame<'_>, area: Rect) {
     let first = Line::from_iter([
         bold(format!("windlass {}", of("/version"))),
         Span::raw(format!(
-            "  {}  {} connections, {} named workers, {} bytes of jobs",
+            "  {}  {} connections, {} named workers, {} of jobs",
             of("/state"),
-            of("/connections"),
-            of("/workers"),
-            of("/bytes")
+            number(at(status, "/connections")),
+            number(at(status, "/workers")),
+            size(at(status, "/bytes").as_u64().unwrap_or_default())
         )),
     ]);
     let rates = View::COUNTERS.map(|counter| format!("{counter} {:.0}/s", view.rate(counter)));
@@ -64,15 +61,17 @@ fn draw_list(view: &View, frame: &mut Frame<'_>, area: Rect) {
             cells.insert(2, change(view.growth(&text(at(row, "/name")))));
         }
     }
-    let widths = (0..titles.len()).map(|column| {
+    let width = |column: usize| {
         let all = std::iter::once(&titles).chain(&cells).filter_map(|row| row.get(column));
-        Constraint::Length(
-            all.map(|cell| u16::try_from(cell.chars().count()).unwrap_or(u16::MAX)).max().unwrap_or_default(),
-        )
-    });
+        all.map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    // The last columns go first, names never: they are cut only if they alone are too long.
+    let fitting = show::fitting((0..titles.len()).map(|column| width(column) + GAP), area.width.into());
+    let columns = 0..fitting.max(1);
+    let widths = columns.map(|column| Constraint::Length(u16::try_from(width(column)).unwrap_or(u16::MAX)));
     let table = Table::new(cells.iter().map(|row| Row::new(row.iter().map(String::as_str))), widths)
         .header(Row::new(titles.iter().map(String::as_str)).style(Style::new().add_modifier(Modifier::BOLD)))
-        .column_spacing(GAP)
+        .column_spacing(u16::try_from(GAP).unwrap_or_default())
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(view.chosen_at()));
 }
@@ -102,7 +101,9 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+    use serde_json::json;
 
+    use super::super::view::Seen;
     use super::super::view::tests::seen;
     use super::*;
     use crate::failure;
@@ -127,6 +128,22 @@ mod tests {
         assert!(screen[5].starts_with("c      14     +11/s   2"), "{screen:?}");
         assert!(screen[6].contains("paused") && screen[7].contains("1m"), "{screen:?}");
         assert_eq!(screen[9], "q quit  ↑↓ choose  p pause or resume  s sorted by ready  Tab workers");
+    }
+
+    #[test]
+    fn a_narrow_screen_leaves_out_columns_and_keeps_names() {
+        let mut view = View::default();
+        let name = "a-queue-with-a-long-name";
+        let queues =
+            vec![json!({"name": name, "states": {"ready": 1_234_567, "leased": 2}, "oldest_ready_seconds": 0.5})];
+        view.update(Seen { queues, ..seen(Instant::now(), 0, 100, [1, 2, 3]) });
+        assert_eq!(
+            screen(&view, 43)[4..6],
+            ["QUEUE                     READY      CHANGE", &format!("{name}  1,234,567")]
+        );
+        assert_eq!(screen(&view, 42)[4..6], ["QUEUE                     READY", &format!("{name}  1,234,567")]);
+        assert_eq!(screen(&view, 24)[4..6], ["QUEUE", name]);
+        assert_eq!(screen(&view, 10)[5], "a-queue-wi", "a name alone is cut at last");
     }
 
     #[test]

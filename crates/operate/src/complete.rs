@@ -1,0 +1,78 @@
+//! The names that a running daemon has for the next word of a command line.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::arguments::{Ask, Operate};
+use crate::client::{DataDir, runtime};
+use crate::show::{at, printable, text};
+
+/// How long a shell waits for names.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Rows of a listing that are looked at.
+const ROWS_MAX: usize = 10_000;
+
+/// Where names are: a listing, the place of the name in a row, and the places of what explains it.
+type Source = (&'static str, &'static str, &'static [&'static str]);
+
+/// Where the names for an argument of a command are.
+fn source(command: &str, argument: &str) -> Option<Source> {
+    const JOB: &[&str] = &["/state", "/queue", "/kind"];
+    Some(match (command, argument) {
+        (_, "queue" | "queues") => ("/queues", "/name", &[]),
+        (_, "worker") => ("/workers", "/name", &["/state", "/host"]),
+        (_, "batch") => ("/batches", "/name", &["/description"]),
+        ("schedule", "ids") => ("/schedules", "/id", &["/name", "/queue", "/when"]),
+        ("disconnect", "ids") => ("/connections", "/id", &["/protocol", "/address", "/name"]),
+        ("retry", "ids") => ("/jobs?state=dead", "/id", JOB),
+        ("requeue", "ids") => ("/jobs?state=leased", "/id", JOB),
+        ("job", "id") | (_, "ids") => ("/jobs", "/id", JOB),
+        _ => return None,
+    })
+}
+
+/// The names for an argument of a command, each with an explanation; none if the daemon that `asker` asks does not answer
+/// soon.
+#[must_use]
+pub fn names(asker: &Operate, command: &str, argument: &str, data_dir: DataDir) -> Vec<(String, String)> {
+    let Some((path, name, about)) = source(command, argument) else { return Vec::new() };
+    let found = runtime().map(|runtime| {
+        runtime.block_on(async { tokio::time::timeout(WAIT_MAX, rows(&asker.ask, path, data_dir)).await })
+    });
+    let rows = found.ok().and_then(Result::ok).unwrap_or_default();
+    let named = |row: &Value| {
+        let about = about.iter().map(|place| printable(&text(at(row, place))));
+        (text(at(row, name)), about.filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" "))
+    };
+    rows.iter().map(named).filter(|(name, _)| is_plain(name)).collect()
+}
+
+async fn rows(ask: &Ask, path: &str, data_dir: DataDir) -> Vec<Value> {
+    match ask.connect(data_dir).await {
+        Ok(mut client) => client.rows(path, ROWS_MAX).await.unwrap_or_default(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Whether a name means nothing to any shell, and is no option. Clients choose names: a shell must not run them.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+,".contains(&byte);
+    !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_gets_only_names_that_mean_nothing_to_it() {
+        for name in ["mails", "app:mails", "a/b.c", "worker-05@host", "7"] {
+            assert!(is_plain(name), "{name}");
+        }
+        for name in ["", "a b", "$(id)", "`id`", "-x", "a;b", "a\nb", "~root", "*", "a'b", "ü", "a\tb", "{a,b}"] {
+            assert!(!is_plain(name), "{name}");
+        }
+    }
+}
