@@ -23,7 +23,8 @@ fn pattern(error: &str) -> String {
     let mut rest = line;
     while let Some(first) = rest.chars().next() {
         let length = match first {
-            '"' | '\'' | '`' => quoted(rest, first),
+            '"' | '`' => quoted(rest, first),
+            '\'' if !pattern.ends_with(char::is_alphanumeric) => quoted(rest, first),
             _ if is_word(first) => rest.find(|it: char| !is_word(it)).unwrap_or(rest.len()),
             _ => first.len_utf8(),
         };
@@ -71,6 +72,7 @@ mod tests {
             ("KeyError: \"user_id\"", "KeyError: *"),
             ("cannot open /tmp/x1/y.csv: no such file", "cannot open *: no such file"),
             ("can't find it", "can't find it"),
+            ("Couldn't find Order with 'id'=17", "Couldn't find Order with *=*"),
             ("one\ntwo", "one*"),
             ("id 1 2 3", "id * * *"),
             ("*", "*"),

@@ -102,7 +102,10 @@ async fn limits(app: &App) -> Vec<Concern> {
     for (protocol, ends_at) in snapshot.certificates_end_at {
         let left = ends_at.saturating_sub(now);
         if left < CERTIFICATE {
-            let text = format!("The certificate of {protocol} ends in {} days", left / 86_400);
+            let text = match left {
+                0 => format!("The certificate of {protocol} has ended"),
+                left => format!("The certificate of {protocol} ends in {} days", left / 86_400),
+            };
             concerns.push(hint(text, "", true));
         }
     }
