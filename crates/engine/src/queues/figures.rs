@@ -19,7 +19,7 @@ pub struct QueueFigures {
 
 /// How often a duration was at most each of [`Histogram::BOUNDS_MS`], but not at most the one before.
 ///
-/// Daemons send it to each other with the fewer bounds of the first versions ([`Coarse`]).
+/// Daemons send it to each other with the fewer bounds of the first versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(from = "Coarse", into = "Coarse")]
 pub struct Histogram {
