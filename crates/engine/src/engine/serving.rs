@@ -5,7 +5,7 @@ use super::state::State;
 use crate::clients::{Client, Served, TakesFrom};
 use crate::ids::{ClientId, Protocol, Timestamp};
 use crate::jobs::JobStateKind;
-use crate::queues::{Consumers, Queue};
+use crate::queues::{Consumers, Queue, Queues};
 use crate::work::STEP;
 
 /// How long a client serves the queues of its last take, if it neither waits nor works.
@@ -39,9 +39,7 @@ pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
     while client.takes_from.len() > TAKES_MAX.max(sources.len()) {
         let oldest = client.takes_from.iter().enumerate().min_by_key(|(_, take)| take.at).map(|(at, _)| at);
         let Some(take) = oldest.map(|at| client.takes_from.swap_remove(at)) else { break };
-        if queues.at(take.queue).is_some_and(|queue| queue.birth() == take.birth) {
-            queues.set_taker(take.queue, own, (id, false));
-        }
+        end_take(queues, take, (id, own));
     }
 }
 
@@ -49,11 +47,15 @@ pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
 pub(super) fn forget_takes(state: &mut State, id: ClientId) {
     let State { clients, queues, .. } = state;
     let Some(client) = clients.get_mut(id) else { return };
-    for take in std::mem::take(&mut client.takes_from) {
-        // A queue that was dropped meanwhile may have given its number to another one.
-        if queues.at(take.queue).is_some_and(|queue| queue.birth() == take.birth) {
-            queues.set_taker(take.queue, client.protocol(), (id, false));
-        }
+    let own = client.protocol();
+    std::mem::take(&mut client.takes_from).into_iter().for_each(|take| end_take(queues, take, (id, own)));
+}
+
+/// The client takes no longer from this queue, if there still is one: a queue that was dropped meanwhile may have given
+/// its number to another one.
+fn end_take(queues: &mut Queues, take: TakesFrom, (client, own): (ClientId, Option<Protocol>)) {
+    if queues.at(take.queue).is_some_and(|queue| queue.birth() == take.birth) {
+        queues.set_taker(take.queue, own, (client, false));
     }
 }
 

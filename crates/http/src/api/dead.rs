@@ -1,7 +1,7 @@
 //! Dead letters by their error: a thousand dead jobs are often a few errors.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ struct Group {
     jobs: u64,
     first: Timestamp,
     last: Timestamp,
-    queues: BTreeMap<bytes::Bytes, ()>,
+    queues: BTreeSet<bytes::Bytes>,
     kind: Option<String>,
     example: u64,
 }
@@ -114,7 +114,7 @@ fn add(groups: &mut BTreeMap<String, Group>, view: &JobView, app: &App) -> u64 {
         Entry::Occupied(group) => group.into_mut(),
         Entry::Vacant(_) if is_full => return 1,
         Entry::Vacant(place) => {
-            let (queues, kind) = (BTreeMap::new(), kind(view, app));
+            let (queues, kind) = (BTreeSet::new(), kind(view, app));
             place.insert(Group { jobs: 0, first: at, last: at, queues, kind, example: view.job.id.0 })
         }
     };
@@ -124,7 +124,7 @@ fn add(groups: &mut BTreeMap<String, Group>, view: &JobView, app: &App) -> u64 {
         (group.last, group.example) = (at, view.job.id.0);
     }
     if group.queues.len() < GROUPS_MAX {
-        group.queues.insert(view.queue.clone(), ());
+        group.queues.insert(view.queue.clone());
     }
     0
 }
@@ -132,7 +132,7 @@ fn add(groups: &mut BTreeMap<String, Group>, view: &JobView, app: &App) -> u64 {
 impl Group {
     fn shown(self, error: String) -> DeadGroup {
         let Self { jobs, first, last, queues, kind, example } = self;
-        let (many, queue) = (queues.len(), queues.into_keys().next().unwrap_or_default());
+        let (many, queue) = (queues.len(), queues.into_iter().next().unwrap_or_default());
         let (first_at, last_at) = (moment_text(first), moment_text(last));
         DeadGroup { error, jobs, first_at, last_at, queue: Name(queue), queues: many, kind, example }
     }
