@@ -35,6 +35,7 @@
 //!   those that had a conversion error for its protocol ([`Unfit`]).
 
 mod batches;
+mod bodies;
 mod change;
 mod claim;
 mod clients;
@@ -59,6 +60,7 @@ mod query;
 mod queues;
 mod refusal;
 mod request;
+mod residency;
 mod rights;
 mod schedules;
 mod starved;

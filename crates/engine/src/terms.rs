@@ -8,6 +8,7 @@ use crate::command::{
     BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, LeaseCommand, QueueCommand, ScheduleCommand,
     TakeCommand, WorkerCommand,
 };
+use crate::condition::Condition;
 use crate::ids::Tag;
 use crate::query::Query;
 use crate::request::{From, JobRef, NewJob, Proof};
@@ -106,6 +107,18 @@ impl Command {
     #[must_use]
     pub const fn new_job(&self) -> Option<&NewJob> {
         if let Self::Job(JobCommand::Push(job)) = self { Some(job) } else { None }
+    }
+
+    /// Whether the command asks what is in jobs' bodies, so that it may have to wait for some
+    /// ([`crate::Context::missing`]).
+    #[must_use]
+    pub fn reads_bodies(&self) -> bool {
+        let filter = match self {
+            Self::Bulk(BulkCommand::Mutate { filter, .. })
+            | Self::Query(Query::Jobs { filter, .. } | Query::Preview { filter, .. }) => filter,
+            _ => return false,
+        };
+        filter.conditions.iter().any(Condition::reads_body)
     }
 
     /// Whether a worker reports with this command that it has ended a job.

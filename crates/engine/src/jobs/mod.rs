@@ -1,6 +1,6 @@
 //! Jobs. [`Jobs`] owns all of them with every index that depends on a job alone.
 //!
-//! Reading order: `job`, `state`, `extra`, `payload` (the data) · `table` (the owner) · its parts: `slab` (memory),
+//! Reading order: `job`, `state`, `extra`, `payload`, `stored` (the data) · `table` (the owner) · its parts: `slab` (memory),
 //! `by_state`, `keys`, `names`, `timed`, `holders`, `counts` (indexes), `numbered` (a map by job number).
 
 mod by_state;
@@ -15,6 +15,7 @@ mod numbered;
 mod payload;
 mod slab;
 mod state;
+mod stored;
 mod table;
 mod timed;
 
@@ -25,4 +26,5 @@ pub use numbered::Numbered;
 pub use payload::Payload;
 pub(crate) use slab::Slot;
 pub use state::*;
+pub use stored::Stored;
 pub(crate) use table::Jobs;

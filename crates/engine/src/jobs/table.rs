@@ -16,6 +16,7 @@ use super::keys::Keys;
 use super::numbered::Numbered;
 use super::slab::{Slab, Slot};
 use super::state::{JobState, JobStateKind, Lease};
+use super::stored::Stored;
 use crate::ids::{ClientId, JobId, Protocol, QueueId, Timestamp};
 use crate::timers::{Timer, Timers};
 
@@ -28,7 +29,38 @@ pub(crate) struct Jobs {
     keys: Keys,
     by_state: ByState,
     bytes: u64,
+    elsewhere: Elsewhere,
 }
+
+/// Bodies that are not in memory.
+#[derive(Debug, Default)]
+struct Elsewhere {
+    jobs: u64,
+    bytes: u64,
+    /// Places whose bodies no job needs any more.
+    freed: Vec<Stored>,
+}
+
+impl Elsewhere {
+    /// A job's body was here before, and is there now.
+    fn moved(&mut self, before: Option<Stored>, now: Option<Stored>) {
+        if before == now {
+            return;
+        }
+        if let Some(gone) = before {
+            self.jobs -= 1;
+            self.bytes -= u64::from(gone.len);
+            self.freed.push(gone);
+        }
+        if let Some(new) = now {
+            self.jobs += 1;
+            self.bytes += u64::from(new.len);
+        }
+    }
+}
+
+/// A job without its body takes this much less of the fixed bytes that [`Job::weight_bytes`] counts.
+const SAVED_BYTES: u64 = 90;
 
 impl Jobs {
     pub(crate) fn new(seed: u64) -> Self {
@@ -39,6 +71,7 @@ impl Jobs {
             keys: Keys::new(hasher.clone()),
             by_state: ByState::new(hasher),
             bytes: 0,
+            elsewhere: Elsewhere::default(),
         }
     }
 
@@ -50,6 +83,21 @@ impl Jobs {
 
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes in memory.
+    pub(crate) const fn resident_bytes(&self) -> u64 {
+        self.bytes - self.elsewhere.bytes - SAVED_BYTES * self.elsewhere.jobs
+    }
+
+    /// Jobs whose bodies are not in memory, and the bytes of these bodies.
+    pub(crate) const fn stored(&self) -> (u64, u64) {
+        (self.elsewhere.jobs, self.elsewhere.bytes)
+    }
+
+    /// The places whose bodies no job needs any more.
+    pub(crate) fn take_freed(&mut self) -> Vec<Stored> {
+        std::mem::take(&mut self.elsewhere.freed)
     }
 
     pub(crate) const fn dead_bytes(&self) -> u64 {
@@ -145,6 +193,7 @@ impl Jobs {
     pub(crate) fn insert(&mut self, mut job: Job, timers: &mut Timers) -> Slot {
         let (id, has_key) = (job.id, job.payload.has_key());
         self.bytes += job.weight_bytes();
+        self.elsewhere.moved(None, job.payload.stored());
         let (expires_at, timer) = expiry_of(&job);
         timers.set(expires_at, timer);
         self.by_state.names.insert(&job);
@@ -170,6 +219,7 @@ impl Jobs {
         job.listeners().iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
         self.by_state.holders.remove_collector(&job);
         self.bytes -= job.weight_bytes();
+        self.elsewhere.moved(job.payload.stored(), None);
         timers.cancel(expiry_of(&job).0);
         if self.by_id.is_empty() {
             self.slab.shrink_empty();
@@ -210,7 +260,9 @@ impl Jobs {
     fn change<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
         let job = self.slab.at_mut(slot)?;
         let (before, was_dead, was_kept) = (job.weight_bytes(), job.dead_bytes(), job.uncollected_bytes());
+        let stored = job.payload.stored();
         let out = change(job);
+        self.elsewhere.moved(stored, job.payload.stored());
         self.bytes = self.bytes - before + job.weight_bytes();
         self.by_state.dead_bytes = self.by_state.dead_bytes - was_dead + job.dead_bytes();
         self.by_state.uncollected_bytes = self.by_state.uncollected_bytes - was_kept + job.uncollected_bytes();
