@@ -1,5 +1,5 @@
-//! Every setting of Faktory, and its effect here, as text. `-h`, warnings and the table in `docs/replace/faktory.md` use
-//! this text.
+//! Every setting of Faktory, and its effect here, as text. `-h`, warnings and the table in
+//! `docs/replace/faktory.md` use this text.
 
 use crate::foreign::Fate::{self, Ignored, Mapped, Ours};
 use crate::foreign::{self, Item};
