@@ -13,9 +13,10 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -32,8 +33,12 @@ const STEP_BYTES: u64 = 1 << 20;
 const READ_BYTES: u64 = 8 << 20;
 /// How long a body that cannot be read is tried again, before its client is told.
 const TRIED_FOR: Duration = Duration::from_secs(2);
-/// The pause between two tries, and after bodies could not be written.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The pause after memory could not be relieved, at first and at most.
+const STUCK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Places that are freed before more bodies leave memory.
+const FREED_MAX: usize = 1_024;
 
 /// Somebody waits for a body, or will soon.
 #[derive(Clone, Debug)]
@@ -63,6 +68,13 @@ struct Todo {
     /// Those who have jobs for which memory has no room now.
     for_room: Vec<Arc<Mailbox>>,
     is_short: bool,
+}
+
+impl Todo {
+    /// Whether somebody waits, or the file grows for nothing.
+    fn comes_first(&self) -> bool {
+        !self.loads.is_empty() || self.freed.len() > FREED_MAX
+    }
 }
 
 /// Figures for metrics.
@@ -112,8 +124,8 @@ impl Loading {
 
     /// Memory is short.
     pub(crate) fn make_room(&self) {
-        if self.makes_room() {
-            self.add(|todo| todo.is_short = true);
+        if self.makes_room() && !std::mem::replace(&mut self.lock().is_short, true) {
+            self.add(|_| {});
         }
     }
 
@@ -140,7 +152,7 @@ impl Loading {
 /// The handle on the thread.
 #[derive(Debug)]
 pub struct Loader {
-    thread: JoinHandle<()>,
+    thread: Thread,
     stop: Arc<AtomicBool>,
 }
 
@@ -153,10 +165,20 @@ impl Loader {
     pub fn start(hub: Arc<Hub>, file: BodyFile) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let _ = hub.loading.reader.set(file.reader());
-        let work = Work { hub: Arc::clone(&hub), file, again: Vec::new(), stop: Arc::clone(&stop) };
-        let thread = thread::Builder::new().name("bodies".into()).spawn(move || work.run())?;
-        let _ = hub.loading.thread.set(thread.thread().clone());
-        thread.thread().unpark();
+        let work = Work { hub: Arc::clone(&hub), file, again: Vec::new(), stuck: None, stop: Arc::clone(&stop) };
+        let run = move || {
+            if catch_unwind(AssertUnwindSafe(|| work.run())).is_err() {
+                // Clients would wait for their jobs for ever. The log lacks nothing that was acknowledged.
+                tracing::error!(
+                    "the thread that loads bodies panicked: exiting, so that the daemon restarts from its journal"
+                );
+                std::process::exit(1);
+            }
+        };
+        let thread = thread::Builder::new().name("bodies".into()).spawn(run)?;
+        let thread = thread.thread().clone();
+        let _ = hub.loading.thread.set(thread.clone());
+        thread.unpark();
         Ok(Self { thread, stop })
     }
 }
@@ -165,7 +187,7 @@ impl Drop for Loader {
     /// Ends the thread. Nobody may wait for a body any more.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.thread.thread().unpark();
+        self.thread.unpark();
     }
 }
 
@@ -174,6 +196,8 @@ struct Work {
     file: BodyFile,
     /// Bodies that could not be read, and since when.
     again: Vec<(Load, Instant)>,
+    /// Memory could not be relieved: until when it is not tried again, and the next such pause.
+    stuck: Option<(Instant, Duration)>,
     stop: Arc<AtomicBool>,
 }
 
@@ -181,6 +205,10 @@ impl Work {
     fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
             let Todo { loads, for_room, is_short, freed } = std::mem::take(&mut *self.hub.loading.lock());
+            let is_short = match self.stuck {
+                Some((until, _)) => Instant::now() >= until,
+                None => is_short,
+            };
             let is_idle = loads.is_empty() && !is_short;
             self.load(loads);
             self.free(freed);
@@ -190,9 +218,18 @@ impl Work {
             for_room.iter().for_each(|mailbox| mailbox.ring());
             self.hub.loading.figures.disk_bytes.store(self.file.disk_bytes(), Ordering::Relaxed);
             if is_idle {
-                let waits = !self.again.is_empty() || !self.hub.loading.lock().freed.is_empty();
-                if waits { thread::park_timeout(PAUSE) } else { thread::park() }
+                self.rest();
             }
+        }
+    }
+
+    /// Waits until there is something to do.
+    fn rest(&self) {
+        let is_pending = !self.again.is_empty() || !self.hub.loading.lock().freed.is_empty();
+        let stuck = self.stuck.map(|(until, _)| until.saturating_duration_since(Instant::now()));
+        match is_pending.then_some(PAUSE).into_iter().chain(stuck).min() {
+            Some(pause) => thread::park_timeout(pause),
+            None => thread::park(),
         }
     }
 
@@ -207,8 +244,10 @@ impl Work {
         let mut all = all.into_iter().peekable();
         while all.peek().is_some() {
             let (mut part, mut bytes) = (Vec::new(), 0);
+            let is_waited_for = |(load, _): &(Load, Instant)| load.who.is_some();
+            let first = all.peek().is_some_and(is_waited_for);
             while bytes < READ_BYTES
-                && let Some(next) = all.next()
+                && let Some(next) = all.next_if(|next| is_waited_for(next) == first)
             {
                 bytes += u64::from(next.0.from.len);
                 part.push(next);
@@ -271,7 +310,7 @@ impl Work {
     fn make_room(&mut self) {
         let mut in_vain = 0;
         while self.hub.is_short_of_memory() && !self.stop.load(Ordering::Acquire) {
-            if !self.hub.loading.lock().loads.is_empty() {
+            if self.hub.loading.lock().comes_first() {
                 return self.hub.loading.add(|todo| todo.is_short = true);
             }
             let (bodies, looks) = self.hub.cool(STEP_BYTES);
@@ -286,21 +325,22 @@ impl Work {
                 return self.is_stuck(&error.to_string());
             }
         }
+        self.stuck = None;
         self.hub.loading.is_stuck.store(false, Ordering::Release);
     }
 
-    /// Memory cannot be relieved now: what does not fit is refused, until it can.
-    fn is_stuck(&self, why: &str) {
+    /// Memory cannot be relieved for a while: what does not fit is refused.
+    fn is_stuck(&mut self, why: &str) {
+        let (_, pause) = self.stuck.unwrap_or((Instant::now(), STUCK.0));
+        self.stuck = Some((Instant::now() + pause, (pause * 2).min(STUCK.1)));
         let reason = "memory cannot be relieved";
         crate::warn_limited!(
             reason,
             why,
-            "memory is nearly full (limits.memory) and cannot be relieved: new jobs may be refused"
+            "memory for jobs is three quarters full (limits.memory), and bodies cannot leave it now"
         );
         self.hub.loading.is_stuck.store(true, Ordering::Release);
         let waiting = std::mem::take(&mut self.hub.loading.lock().for_room);
         waiting.iter().for_each(|mailbox| mailbox.ring());
-        thread::park_timeout(PAUSE);
-        self.hub.loading.is_stuck.store(false, Ordering::Release);
     }
 }

@@ -14,6 +14,7 @@ use super::holders::Holders;
 use super::job::{Job, Unfit};
 use super::keys::Keys;
 use super::numbered::Numbered;
+use super::payload::Payload;
 use super::slab::{Slab, Slot};
 use super::state::{JobState, JobStateKind, Lease};
 use super::stored::Stored;
@@ -29,32 +30,59 @@ pub(crate) struct Jobs {
     keys: Keys,
     by_state: ByState,
     bytes: u64,
-    elsewhere: Elsewhere,
+    bodies: Bodies,
 }
 
-/// Bodies that are not in memory.
+/// Bodies in memory, and those that are not.
 #[derive(Debug, Default)]
-struct Elsewhere {
+struct Bodies {
+    here_bytes: u64,
+    /// Jobs whose bodies are stored, and the bytes of these bodies.
     jobs: u64,
     bytes: u64,
     /// Places whose bodies no job needs any more.
     freed: Vec<Stored>,
 }
 
-impl Elsewhere {
-    /// A job's body was here before, and is there now.
-    fn moved(&mut self, before: Option<Stored>, now: Option<Stored>) {
-        if before == now {
-            return;
+impl Bodies {
+    fn add(&mut self, payload: &Payload) {
+        match payload.stored() {
+            None => self.here_bytes += payload.body().len() as u64,
+            Some(new) => {
+                self.jobs += 1;
+                self.bytes += u64::from(new.len);
+            }
         }
-        if let Some(gone) = before {
-            self.jobs -= 1;
-            self.bytes -= u64::from(gone.len);
-            self.freed.push(gone);
+    }
+
+    /// A job has gone, or has another body.
+    fn remove(&mut self, payload: &Payload) {
+        match payload.stored() {
+            None => self.here_bytes -= payload.body().len() as u64,
+            Some(gone) => {
+                self.jobs -= 1;
+                self.bytes -= u64::from(gone.len);
+                self.freed.push(gone);
+            }
         }
-        if let Some(new) = now {
-            self.jobs += 1;
-            self.bytes += u64::from(new.len);
+    }
+
+    /// A job's payload was replaced.
+    fn replace(&mut self, (stored, bytes): (Option<Stored>, usize), payload: &Payload) {
+        let now = payload.stored();
+        match (stored, now) {
+            (None, None) => self.here_bytes = self.here_bytes - bytes as u64 + payload.body().len() as u64,
+            (before, now) if before == now => {}
+            (Some(gone), _) => {
+                self.jobs -= 1;
+                self.bytes -= u64::from(gone.len);
+                self.freed.push(gone);
+                self.add(payload);
+            }
+            (None, Some(_)) => {
+                self.here_bytes -= bytes as u64;
+                self.add(payload);
+            }
         }
     }
 }
@@ -71,7 +99,7 @@ impl Jobs {
             keys: Keys::new(hasher.clone()),
             by_state: ByState::new(hasher),
             bytes: 0,
-            elsewhere: Elsewhere::default(),
+            bodies: Bodies::default(),
         }
     }
 
@@ -87,17 +115,22 @@ impl Jobs {
 
     /// Bytes in memory.
     pub(crate) const fn resident_bytes(&self) -> u64 {
-        self.bytes - self.elsewhere.bytes - SAVED_BYTES * self.elsewhere.jobs
+        self.bytes - self.bodies.bytes - SAVED_BYTES * self.bodies.jobs
+    }
+
+    /// Bytes of bodies in memory.
+    pub(crate) const fn bodies_here(&self) -> u64 {
+        self.bodies.here_bytes
     }
 
     /// Jobs whose bodies are not in memory, and the bytes of these bodies.
     pub(crate) const fn stored(&self) -> (u64, u64) {
-        (self.elsewhere.jobs, self.elsewhere.bytes)
+        (self.bodies.jobs, self.bodies.bytes)
     }
 
     /// The places whose bodies no job needs any more.
     pub(crate) fn take_freed(&mut self) -> Vec<Stored> {
-        std::mem::take(&mut self.elsewhere.freed)
+        std::mem::take(&mut self.bodies.freed)
     }
 
     pub(crate) const fn dead_bytes(&self) -> u64 {
@@ -193,7 +226,7 @@ impl Jobs {
     pub(crate) fn insert(&mut self, mut job: Job, timers: &mut Timers) -> Slot {
         let (id, has_key) = (job.id, job.payload.has_key());
         self.bytes += job.weight_bytes();
-        self.elsewhere.moved(None, job.payload.stored());
+        self.bodies.add(&job.payload);
         let (expires_at, timer) = expiry_of(&job);
         timers.set(expires_at, timer);
         self.by_state.names.insert(&job);
@@ -219,7 +252,7 @@ impl Jobs {
         job.listeners().iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
         self.by_state.holders.remove_collector(&job);
         self.bytes -= job.weight_bytes();
-        self.elsewhere.moved(job.payload.stored(), None);
+        self.bodies.remove(&job.payload);
         timers.cancel(expiry_of(&job).0);
         if self.by_id.is_empty() {
             self.slab.shrink_empty();
@@ -260,9 +293,9 @@ impl Jobs {
     fn change<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
         let job = self.slab.at_mut(slot)?;
         let (before, was_dead, was_kept) = (job.weight_bytes(), job.dead_bytes(), job.uncollected_bytes());
-        let stored = job.payload.stored();
+        let body = (job.payload.stored(), job.payload.body_len());
         let out = change(job);
-        self.elsewhere.moved(stored, job.payload.stored());
+        self.bodies.replace(body, &job.payload);
         self.bytes = self.bytes - before + job.weight_bytes();
         self.by_state.dead_bytes = self.by_state.dead_bytes - was_dead + job.dead_bytes();
         self.by_state.uncollected_bytes = self.by_state.uncollected_bytes - was_kept + job.uncollected_bytes();

@@ -15,12 +15,17 @@ use crate::mailbox::Mailbox;
 /// Bodies begin to leave memory when this part of it is in use, in eighths.
 const SHORT_EIGHTHS: u64 = 6;
 
+/// Bodies of less than this part of it are left alone.
+const BODIES_PART: u64 = 64;
+
 /// Jobs that one look of the engine for bodies passes, less than [`Hub::cool`] assumes.
 const JOBS_PER_LOOK: usize = 4_096;
 
 impl Core {
+    /// Whether memory is short, and bodies are a part of it that is worth the search.
     pub(super) fn is_short_of_memory(&self) -> bool {
-        self.engine.resident_bytes() > self.engine.limits().memory_max / 8 * SHORT_EIGHTHS
+        let most = self.engine.limits().memory_max;
+        self.engine.resident_bytes() > most / 8 * SHORT_EIGHTHS && self.engine.bodies_here() > most / BODIES_PART
     }
 
     /// Whether a job must wait until other bodies have left memory. If so, the client's mailbox is rung then.
