@@ -53,7 +53,7 @@ fn has_new_condition(command: &Command) -> bool {
     else {
         return false;
     };
-    filter.conditions.iter().any(|condition| matches!(condition, Condition::FailedLike(_)))
+    filter.conditions.iter().any(|condition| matches!(condition, Condition::FailedLike(_) | Condition::InBatch(_)))
 }
 
 fn make_command_older(command: &mut Command, skew_ms: i64) {

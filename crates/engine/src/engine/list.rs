@@ -14,7 +14,7 @@ use super::scope::Scope;
 use super::serving::workers;
 use super::state::State;
 use crate::clients::{Client, Worker};
-use crate::condition::Condition;
+use crate::condition::{Condition, Subject};
 use crate::context::Context;
 use crate::event::{QueueChange, Reply};
 use crate::ids::{ClientId, JobId, Protocol, Protocols, QueueId, Timestamp};
@@ -412,7 +412,9 @@ fn matches(state: &State, filter: Scoped<'_>, slot: Slot) -> (bool, u64) {
         return (may_match, 0);
     }
     let queue = state.queues.at(job.queue).map_or(&[][..], |queue| &queue.image().name);
-    let holds = |condition: &Condition| condition.holds((job, queue), state.skew_ms, state.reader.as_deref());
+    let batch = job.member().and_then(|member| state.batches.at(member.batch)).map(|batch| &batch.name[..]);
+    let subject = Subject { job, queue, batch };
+    let holds = |condition: &Condition| condition.holds(subject, state.skew_ms, state.reader.as_deref());
     let hold = filter.conditions.iter().all(holds);
     (hold, TEST + job.body().len() as u64 / TEST_BYTES)
 }

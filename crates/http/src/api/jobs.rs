@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 use windlass_engine::{
-    BulkCommand, Cursor, Filter, JobId, JobRef, JobView, LeaseCommand, Mutation, Proof, Query, Reply, Why,
+    BulkCommand, Condition, Cursor, Filter, JobId, JobRef, JobView, LeaseCommand, Mutation, Proof, Query, Reply, Why,
 };
 
 use super::detail::JobDetail;
@@ -20,6 +20,7 @@ use super::pace::Pace;
 use super::views::{Job, state_name};
 use crate::app::App;
 use crate::cursor::CursorText;
+use crate::name::Name;
 use crate::params::{Body, Segments, TwoParams, rows};
 use crate::problem::{Outcome, Problem};
 
@@ -81,7 +82,23 @@ pub(crate) async fn get(State(app): State<Arc<App>>, Segments(id): Segments<u64>
         Some(Reply::Queues { rows, .. }) => rows.first(),
         _ => None,
     };
-    Ok(Json(JobDetail::of(&view, why.map(|why| (why, queue)), &app, app.now())))
+    let batch = batch_of(&app, &view).await;
+    Ok(Json(JobDetail::of(&view, why.map(|why| (why, queue)), batch, &app, app.now())))
+}
+
+/// The name of a job's batch. A batch that is forgotten has none.
+async fn batch_of(app: &App, view: &JobView) -> Option<Name> {
+    let member = view.job.extra.as_deref()?.member?;
+    let batches = Query::Batches { after: Cursor(member.batch.0, 0), limit: 1 };
+    let Ok(Reply::Batches { rows, .. }) = app.ask(batches).await else { return None };
+    // The first batch from that number on: its own one, or a later one.
+    let name = rows.into_iter().next()?.name;
+    let conditions = vec![Condition::InBatch(name.clone())];
+    let filter = Box::new(Filter { ids: vec![view.job.id], conditions, ..Filter::default() });
+    let Ok(Reply::Jobs { rows, .. }) = app.ask(Query::Jobs { filter, after: Cursor::default(), limit: 1 }).await else {
+        return None;
+    };
+    (!rows.is_empty()).then_some(Name(name))
 }
 
 /// The bytes of a job's body

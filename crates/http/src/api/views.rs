@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use utoipa::ToSchema;
 use windlass_engine::{
-    BODY_READ_MAX, Calls, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow,
+    BODY_READ_MAX, Calls, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow, Role,
 };
 
 use super::view::view;
@@ -81,6 +81,12 @@ view! {
         ready_at: Option<String> = moment_text(job.ready_at),
         /// Its coalescing key.
         key: Option<Name> = job.key().and_then(Name::of),
+        /// What it is in its batch: a `job`, or the callback `complete` or `success`.
+        batch_role: Option<&'static str> = job.extra.as_deref().and_then(|extra| extra.member).map(|it| match it.role {
+            Role::Job => "job",
+            Role::Complete => "complete",
+            Role::Success => "success",
+        }),
         /// The length of its body.
         body_bytes: usize = job.body().len(),
         /// Its last failure.

@@ -70,18 +70,23 @@ pub(super) async fn list(
     let is_asked = |(name, value): &(String, String)| known.contains(name) && !value.is_empty();
     let mut given: BTreeMap<String, String> = given.into_owned().filter(is_asked).collect();
     let asked: Uri = format!("/?{}", encoded(&given)).parse().map_err(Problem::bad_request)?;
-    let TwoParams(conditions, mut which): TwoParams<Conditions, Page> = TwoParams::of(&asked)?;
-    let (begun, limit) = (Instant::now(), which.limit);
-    let list = loop {
-        let list = jobs::list(State(Arc::clone(&app)), TwoParams(conditions.clone(), which)).await?.0;
-        if !list.jobs.is_empty() || list.next.is_none() || begun.elapsed() > SEARCH_MAX {
-            break list;
-        }
-        which = Page { cursor: list.next, limit };
-    };
+    let TwoParams(conditions, which): TwoParams<Conditions, Page> = TwoParams::of(&asked)?;
+    let list = search(&app, &conditions, which).await?;
     given.retain(|name, _| name != "cursor" && name != "limit");
     let query = encoded(&given);
     page(&JobsPage { shell, given, query, list })
+}
+
+/// A page of jobs, or an empty one if the first job is far away.
+pub(super) async fn search(app: &Arc<App>, conditions: &Conditions, mut which: Page) -> Outcome<JobPage> {
+    let (begun, limit) = (Instant::now(), which.limit);
+    loop {
+        let list = jobs::list(State(Arc::clone(app)), TwoParams(conditions.clone(), which)).await?.0;
+        if !list.jobs.is_empty() || list.next.is_none() || begun.elapsed() > SEARCH_MAX {
+            return Ok(list);
+        }
+        which = Page { cursor: list.next, limit };
+    }
 }
 
 fn encoded(pairs: &BTreeMap<String, String>) -> String {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView, Mutation,
     Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply, ScheduleRef, Stats,
-    Thing, Unfit, WorkerRow,
+    Subject, Thing, Unfit, WorkerRow,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
@@ -379,7 +379,7 @@ impl Oracle {
             && filter.queue.as_ref().is_none_or(|name| self.queue(job.queue).name == name)
             && filter.protocol.is_none_or(|protocol| job.protocol == protocol)
             && (filter.names.is_empty() || filter.names.iter().any(|name| !name.is_empty() && name == job.name()))
-            && filter.conditions.iter().all(|condition| condition.holds((job, &[]), 0, None))
+            && filter.conditions.iter().all(|it| it.holds(Subject { job, queue: &[], batch: None }, 0, None))
     }
 
     /// All matching jobs, in the order that a listing must have, where it must have one.
