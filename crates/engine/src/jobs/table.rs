@@ -87,6 +87,11 @@ impl Jobs {
         self.by_id.down_from(id)
     }
 
+    /// The jobs from a number on, oldest first.
+    pub(crate) fn oldest_from(&self, id: JobId) -> impl Iterator<Item = (JobId, Slot)> {
+        self.by_id.up_from(id)
+    }
+
     /// The jobs in states of this kind by the time of their state, if such states have a time.
     pub(crate) const fn timed(&self, kind: JobStateKind) -> Option<&BTreeSet<(Timestamp, JobId)>> {
         self.by_state.timed.of(kind)

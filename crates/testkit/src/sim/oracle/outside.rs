@@ -183,6 +183,7 @@ impl Oracle {
             places: JobStateKind::ALL.map(|state| self.count(queue.number, scope, state)),
             workers: self.workers_of(queue.number, scope) + self.taking_from(queue.number, scope),
             oldest_ready_at: line.first().and_then(|id| Some(self.job(*id)?.job.ready_at)),
+            waiting: None,
         }
     }
 
@@ -227,6 +228,8 @@ impl Oracle {
             memory_bytes: worker.memory_bytes,
             connections: count(self.clients.iter().filter(|client| client.worker == Some(worker.number)).count()),
             held: count(self.jobs.iter().filter(|memo| memo.lease_worker == Some(worker.number)).count()),
+            waiting: None,
+            jobs: Vec::new(),
         };
         let rows = listed.iter().take(limit).map(row).collect();
         let next = listed.get(limit).map(|worker| Cursor(worker.number, 0));
