@@ -275,6 +275,22 @@ fn jobs_are_found_by_every_condition() {
     for (conditions, count) in table {
         assert_eq!(found(conditions), count, "{conditions}");
     }
+    // In each order that is asked for, a page at a time.
+    let names = |conditions: &str| {
+        let page = ok(&http.get(&format!("/api/v1/jobs?{conditions}&limit=2")));
+        let name = |job: &Value| job["name"].as_str().unwrap_or("unnamed").to_owned();
+        (page["jobs"].as_array().unwrap().iter().map(name).collect::<Vec<_>>(), page["next"].clone())
+    };
+    let (first, next) = names("order=oldest");
+    assert_eq!(first, ["jid-00000001", "jid-00000002"]);
+    let (rest, next) = names(&format!("order=oldest&cursor={}", next.as_str().unwrap()));
+    assert_eq!((rest, next), (vec!["jid-00000003".to_owned(), "unnamed".to_owned()], Value::Null));
+    assert_eq!(names("order=newest&queue=default").0, ["jid-00000003", "jid-00000002"]);
+    assert_eq!(names("order=next&queue=default").0, ["jid-00000001", "jid-00000002"]);
+    assert_eq!(names("order=next&state=scheduled").0, ["jid-00000003"]);
+    for conditions in ["order=next", "order=next&state=ready", "order=next&state=dead&queue=default", "order=none"] {
+        refused(&http.get(&format!("/api/v1/jobs?{conditions}")), 400, "bad_request");
+    }
     let job = &ok(&http.get("/api/v1/jobs?name=jid-00000001"))["jobs"][0];
     assert_eq!((&job["kind"], &job["name"]), (&json!("Mail"), &json!("jid-00000001")));
     let detail = ok(&http.get(&format!("/api/v1/jobs/{}", job["id"])));

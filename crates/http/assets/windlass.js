@@ -205,7 +205,7 @@ async function countMatches() {
   const number = jobs.toLocaleString("en");
   bulk.querySelector("[data-matching]").textContent = isComplete ? `all ${number} that match` : `all that match, at least ${number}`;
   const total = document.querySelector("[data-total]");
-  if (total !== null) total.textContent = `${isComplete ? "" : "at least "}${number} jobs,`;
+  if (total !== null) total.textContent = `${isComplete ? "" : "at least "}${number} jobs:`;
   count();
 }
 

@@ -261,6 +261,9 @@ conditions! {
 pub(crate) struct Jobs {
     #[command(flatten)]
     pub(super) conditions: Conditions,
+    /// The order [default: what runs next, where that is known; else the newest first].
+    #[arg(long, value_parser = ["newest", "oldest", "next"])]
+    pub(super) order: Option<String>,
     /// The most jobs to list; 0 = all.
     #[arg(long, default_value_t = 100)]
     pub(super) limit: usize,

@@ -36,7 +36,8 @@ impl Conditions {
 
 impl Jobs {
     pub(super) async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
-        let path = with_query("/jobs", &self.conditions.parameters());
+        let parameters = [self.conditions.parameters(), vec![("order", self.order.clone())]].concat();
+        let path = with_query("/jobs", &parameters);
         let rows_max = if self.limit == 0 { usize::MAX } else { self.limit };
         let rows = operator.client.rows(&path, rows_max).await?;
         operator.rows(JOBS, &rows)

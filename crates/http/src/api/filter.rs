@@ -83,6 +83,17 @@ impl Conditions {
         Self { state: Some(State::Ready), ..self }
     }
 
+    /// The same jobs, if it is known in which order they run.
+    pub(super) fn in_turn(self) -> Outcome<Self> {
+        match (self.state, &self.queue) {
+            (Some(State::Scheduled | State::Retrying), _) | (Some(State::Ready), Some(_)) => Ok(self),
+            (None, Some(_)) => Ok(self.ready()),
+            (..) => Err(Problem::bad_request(
+                "order=next is for the ready jobs of one queue, and for state=scheduled and state=retrying",
+            )),
+        }
+    }
+
     /// Whether there is no condition: the filter matches all jobs.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()

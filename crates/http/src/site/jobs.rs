@@ -16,8 +16,7 @@ use windlass_engine::Protocol;
 use super::shell::{Shell, page};
 use crate::api::detail::JobDetail;
 use crate::api::filter::Conditions;
-use crate::api::jobs::{self, JobPage};
-use crate::api::listing::Page;
+use crate::api::jobs::{self, JobPage, Which};
 use crate::api::views::{Job, STATES};
 use crate::app::App;
 use crate::params::{Segments, TwoParams, names};
@@ -33,8 +32,10 @@ struct JobsPage {
     shell: Shell,
     /// The conditions as they were given.
     given: BTreeMap<String, String>,
-    /// The same as a query, without the page.
+    /// The same as a query, without the order and the page.
     query: String,
+    /// The order, as it was given.
+    order: String,
     list: JobPage,
 }
 
@@ -66,26 +67,27 @@ pub(super) async fn list(
 ) -> Outcome<Html<String>> {
     // A form sends its empty fields, too.
     let given = form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes());
-    let known = [names::<Conditions>(), names::<Page>()].concat();
+    let known = [names::<Conditions>(), names::<Which>()].concat();
     let is_asked = |(name, value): &(String, String)| known.contains(name) && !value.is_empty();
     let mut given: BTreeMap<String, String> = given.into_owned().filter(is_asked).collect();
     let asked: Uri = format!("/?{}", encoded(&given)).parse().map_err(Problem::bad_request)?;
-    let TwoParams(conditions, which): TwoParams<Conditions, Page> = TwoParams::of(&asked)?;
+    let TwoParams(conditions, which): TwoParams<Conditions, Which> = TwoParams::of(&asked)?;
     let list = search(&app, &conditions, which).await?;
+    let order = given.remove("order").unwrap_or_default();
     given.retain(|name, _| name != "cursor" && name != "limit");
     let query = encoded(&given);
-    page(&JobsPage { shell, given, query, list })
+    page(&JobsPage { shell, given, query, order, list })
 }
 
 /// A page of jobs, or an empty one if the first job is far away.
-pub(super) async fn search(app: &Arc<App>, conditions: &Conditions, mut which: Page) -> Outcome<JobPage> {
-    let (begun, limit) = (Instant::now(), which.limit);
+pub(super) async fn search(app: &Arc<App>, conditions: &Conditions, mut which: Which) -> Outcome<JobPage> {
+    let (begun, limit, order) = (Instant::now(), which.limit, which.order);
     loop {
         let list = jobs::list(State(Arc::clone(app)), TwoParams(conditions.clone(), which)).await?.0;
         if !list.jobs.is_empty() || list.next.is_none() || begun.elapsed() > SEARCH_MAX {
             return Ok(list);
         }
-        which = Page { cursor: list.next, limit };
+        which = Which { cursor: list.next, limit, order };
     }
 }
 
@@ -109,14 +111,30 @@ impl JobsPage {
         encoded(&given)
     }
 
-    /// In which order the jobs come.
-    fn order(&self) -> &'static str {
-        match (self.given("state"), self.given("queue")) {
-            ("scheduled" | "retrying", _) => "what is due next comes first",
-            ("dead" | "done", _) => "the last one comes first",
-            ("ready", queue) if !queue.is_empty() => "in the order in which they run",
-            (_, _) => "the newest first",
-        }
+    /// The orders in which these jobs can come: each with its title, and whether it is the present one.
+    fn orders(&self) -> Vec<(&'static str, &'static str, bool)> {
+        let (state, has_queue) = (self.given("state"), !self.given("queue").is_empty());
+        let next = match state {
+            "scheduled" | "retrying" => Some("due next first"),
+            "" | "ready" if has_queue => Some("next to run first"),
+            _ => None,
+        };
+        let (newest, oldest) = match state {
+            "dead" | "done" => ("last ended first", "first ended first"),
+            _ => ("newest first", "oldest first"),
+        };
+        let first = if next.is_some() && !state.is_empty() { "next" } else { "newest" };
+        let present = if self.order.is_empty() { first } else { self.order.as_str() };
+        let known = [("newest", Some(newest)), ("oldest", Some(oldest)), ("next", next)];
+        known.into_iter().filter_map(|(order, title)| Some((order, title?, order == present))).collect()
+    }
+
+    /// The address of these jobs in an order, from a page on.
+    fn to(&self, order: &str, cursor: &str) -> String {
+        let mut pairs = self.given.clone();
+        let more = [("order", order), ("cursor", cursor)].into_iter().filter(|(_, value)| !value.is_empty());
+        pairs.extend(more.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        encoded(&pairs)
     }
 
     /// The names of all protocols, those that share queues first.

@@ -11,7 +11,7 @@ use super::jobs::search;
 use super::shell::{Age, Shell, page};
 use crate::api::batches::Batch;
 use crate::api::filter::Conditions;
-use crate::api::jobs::JobPage;
+use crate::api::jobs::{JobPage, Which};
 use crate::api::listing::Page;
 use crate::api::throttles::Throttled;
 use crate::api::views::Throttle;
@@ -63,7 +63,7 @@ pub(super) async fn batch(
     shell: Shell,
     State(app): State<Arc<App>>,
     Segments(name): Segments<Name>,
-    Known(which): Known<Page>,
+    Known(which): Known<Which>,
 ) -> Outcome<Html<String>> {
     let batch = batches::get(State(Arc::clone(&app)), Segments(name.clone())).await?.0;
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("batch", &name.to_string()).finish();

@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use super::overview::life;
 use super::shell::{Age, Shell, page};
 use crate::api::filter::Conditions;
-use crate::api::jobs::{self, JobPage};
+use crate::api::jobs::{self, JobPage, Which};
 use crate::api::listing::Page;
 use crate::api::queues::{self, QueuePage};
 use crate::api::views::Queue;
@@ -143,7 +143,7 @@ pub(super) async fn show(
     shell: Shell,
     State(app): State<Arc<App>>,
     Segments(name): Segments<Name>,
-    Known(which): Known<Page>,
+    Known(which): Known<Which>,
 ) -> Outcome<Response> {
     let queue = match queues::get(State(Arc::clone(&app)), Segments(name.clone())).await {
         Ok(queue) => queue.0,
@@ -152,7 +152,7 @@ pub(super) async fn show(
         Err(problem) => return Err(problem),
     };
     let of = |conditions, which| jobs::list(State(Arc::clone(&app)), TwoParams(conditions, which));
-    let first = || Page { cursor: None, limit: Some(FEW) };
+    let first = || Which { limit: Some(FEW), ..Which::default() };
     let running = of(Conditions::of_queue(name.clone()).leased(), first()).await?.0;
     let is_next = queue.count("ready") > 0 && which.cursor.is_none();
     let list = match is_next {
