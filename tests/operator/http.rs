@@ -318,10 +318,13 @@ fn jobs_are_found_by_every_condition() {
         assert_eq!(found(conditions), count, "{conditions}");
     }
     assert_eq!(found("worker=wid-1&state=ready"), 0);
-    let pages = [("/workers", "/jobs?worker=wid-1"), ("/connections", &*format!("/jobs?{on}"))];
-    for (path, link) in pages {
+    let worker = &ok(&http.get("/api/v1/workers"))["workers"][0];
+    assert_eq!((&worker["name"], &worker["jobs"], &worker["waiting"]), (&json!("wid-1"), &json!(1), &json!(0)));
+    assert_eq!((&worker["doing"][0]["job"], &worker["doing"][0]["queue"]), (&json!(2), &json!("default")));
+    let on_page = [("/workers", "/jobs/2", "2"), ("/workers", "/jobs?worker=wid-1", "wid-1")];
+    for (path, link, text) in on_page.into_iter().chain([("/connections", &*format!("/jobs?{on}"), "1")]) {
         let page = http.request("GET", path, &[("Accept", "text/html")], b"");
-        assert!(page.text().contains(&format!("<a href=\"{link}\">1</a>")), "{path}: {page:?}");
+        assert!(page.text().contains(&format!("<a href=\"{link}\">{text}</a>")), "{path}: {page:?}");
         assert!(http.get(link).text().contains("leased"), "{link}");
     }
 }
@@ -728,7 +731,7 @@ fn workers_are_listed_and_asked_to_end() {
     assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1"}"#), "+OK");
     assert_eq!(workers()[0]["memory_bytes"], 2 << 20, "the last figure");
     let page = http.get("/workers").text().to_owned();
-    assert!(page.contains("<td class=\"n\">2</td>"), "{page}");
+    assert!(page.contains(">2 MiB</td>"), "{page}");
     assert_eq!(http.post("/api/v1/workers/wid-1/quiet", "").status, 204);
     assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1"}"#), r#"{"state":"quiet"}"#);
     assert_eq!(http.post("/api/v1/workers/stop", "").status, 204);

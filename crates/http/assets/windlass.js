@@ -332,8 +332,12 @@ document.addEventListener("pointermove", (event) => {
 // ---- the beginning
 
 const links = [...document.querySelectorAll("nav a")];
-const current = links.find((link) => link.getAttribute("href") === here) ?? links.find((link) => link.getAttribute("href") === location.pathname);
+const path = location.pathname;
+const at = (link) => link.getAttribute("href");
+const current = links.find((link) => at(link) === path) ?? links.find((link) => at(link) !== `${prefix}/` && path.startsWith(`${at(link)}/`));
 current?.setAttribute("aria-current", "page");
+// On narrow screens the links are one line, which scrolls.
+if (current !== undefined) current.parentElement.scrollLeft = current.offsetLeft - 40;
 tidy();
 countMatches().catch(() => {});
 // The way back leads to the page before the search.

@@ -160,8 +160,11 @@ view! {
         states: BTreeMap<&'static str, u64> = counts(&row.places),
         /// Ready jobs by priority, 1 to 9; only those there are.
         ready_by_priority: BTreeMap<u8, u32> = by_priority(&row.ready).filter(|(_, count)| *count > 0).collect(),
-        /// How often a worker has registered for it. Workers that name queues only when they ask for jobs do not count.
+        /// Workers that serve it: registered for it, waiting there, with a job of it in hand, or with one taken from it within
+        /// the last minute. One that has registered twice counts twice.
         workers: u32 = row.workers,
+        /// Of these, those that wait there for a job; null at a daemon of a cluster that does not lead.
+        waiting: Option<u32> = row.waiting,
         /// When its oldest ready job became ready.
         oldest_ready_at: Option<String> = row.oldest_ready_at.and_then(moment_text),
         /// The age of its oldest ready job.

@@ -173,6 +173,18 @@ impl Queue {
         life(&self.states)
     }
 
+    /// What its workers do.
+    fn work(&self) -> String {
+        let working = |waiting| self.workers.saturating_sub(waiting);
+        match (self.workers, self.waiting) {
+            (workers, None) => workers.to_string(),
+            (0, _) => "0".to_owned(),
+            (_, Some(0)) => format!("{} working", self.workers),
+            (_, Some(waiting)) if working(waiting) == 0 => format!("{waiting} waiting"),
+            (_, Some(waiting)) => format!("{} working, {waiting} waiting", working(waiting)),
+        }
+    }
+
     /// Whether it could be removed.
     fn is_removable(&self) -> bool {
         self.workers == 0 && ["ready", "leased", "scheduled", "retrying"].iter().all(|state| self.count(state) == 0)
