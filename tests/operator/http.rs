@@ -80,6 +80,44 @@ fn a_job_is_pushed_taken_and_done_without_a_client_library() {
 }
 
 #[test]
+fn a_work_unit_is_pushed_as_by_faktorys_clients() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let (http, mut fwp) = (http(&daemon), Fwp::connect(daemon.address("faktory")));
+    let push = |terms: &str, unit: &str| http.post(&format!("/api/v1/queues/mails/jobs?protocol=faktory{terms}"), unit);
+    let unit = r#"{"jobtype":"Mail","args":[12345678901234567890],"custom":{"locale":"fr"},"priority":7,"reserve_for":60}"#;
+    let id = pushed(&push("", unit));
+    let job = ok(&http.get(&format!("/api/v1/jobs/{id}")));
+    assert_eq!((&job["protocol"], &job["kind"], &job["priority"]), (&json!("faktory"), &json!("Mail"), &json!(7)));
+    let name = job["name"].as_str().unwrap();
+    assert_eq!(name.len(), 24, "a jid is made");
+    let got = fwp.ask("FETCH mails");
+    for part in [name, "12345678901234567890", r#""queue":"mails""#, r#""locale":"fr""#, r#""reserve_for":60"#] {
+        assert!(got.contains(part), "{part}: {got}");
+    }
+    let later = r#"{"jid":"my-own-jid","queue":"mails","jobtype":"Mail","args":[],"at":"2999-01-01T00:00:00Z"}"#;
+    let job = ok(&http.get(&format!("/api/v1/jobs/{}", pushed(&push("", later)))));
+    assert_eq!((&job["name"], &job["state"]), (&json!("my-own-jid"), &json!("scheduled")));
+
+    let table = [
+        ("", "{}", "jobs must have a jobtype parameter"),
+        ("", r#"{"jobtype":"Mail"}"#, "jobs must have an args parameter"),
+        ("", r#"{"jobtype":"Mail","args":1}"#, "invalid JSON"),
+        ("", r#"["jobtype"]"#, "a work unit is an object in JSON"),
+        ("", r#"{"jobtype":"Mail","args":[],"queue":"other"}"#, "the work unit names the queue other, not mails"),
+        ("&priority=7", unit, "with protocol, the body has all terms of the job"),
+    ];
+    for (terms, unit, reason) in table {
+        let answer = push(terms, unit);
+        refused(&answer, 400, "bad_request");
+        assert!(answer.json()["detail"].as_str().unwrap().contains(reason), "{answer:?}");
+    }
+    let gearman = http.post("/api/v1/queues/mails/jobs?protocol=gearman", "x");
+    assert!(gearman.json()["detail"].as_str().unwrap().contains("by its own clients alone"), "{gearman:?}");
+    refused(&http.post("/api/v1/queues/a%20b/jobs?protocol=faktory", unit), 400, "bad_request");
+}
+
+#[test]
 fn a_job_may_be_for_the_year_9999() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = common::daemon(dir.path()).start();
