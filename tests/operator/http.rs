@@ -85,7 +85,8 @@ fn a_work_unit_is_pushed_as_by_faktorys_clients() {
     let daemon = common::daemon(dir.path()).start();
     let (http, mut fwp) = (http(&daemon), Fwp::connect(daemon.address("faktory")));
     let push = |terms: &str, unit: &str| http.post(&format!("/api/v1/queues/mails/jobs?protocol=faktory{terms}"), unit);
-    let unit = r#"{"jobtype":"Mail","args":[12345678901234567890],"custom":{"locale":"fr"},"priority":7,"reserve_for":60}"#;
+    let unit =
+        r#"{"jobtype":"Mail","args":[12345678901234567890],"custom":{"locale":"fr"},"priority":7,"reserve_for":60}"#;
     let id = pushed(&push("", unit));
     let job = ok(&http.get(&format!("/api/v1/jobs/{id}")));
     assert_eq!((&job["protocol"], &job["kind"], &job["priority"]), (&json!("faktory"), &json!("Mail"), &json!(7)));

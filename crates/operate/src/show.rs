@@ -13,6 +13,8 @@ pub(super) const QUEUES: &[Column] = &[
     Column("SCHEDULED", |row| number(at(row, "/states/scheduled"))),
     Column("RETRYING", |row| number(at(row, "/states/retrying"))),
     Column("DEAD", |row| number(at(row, "/states/dead"))),
+    Column("IN/S", |row| rate(at(row, "/rates/pushed"))),
+    Column("OUT/S", |row| rate(at(row, "/rates/done"))),
     Column("OLDEST", |row| age(at(row, "/oldest_ready_seconds").as_f64().unwrap_or_default())),
     Column("WORKERS", |row| number(at(row, "/workers"))),
     Column("WAITING", |row| number(at(row, "/waiting"))),
@@ -366,6 +368,11 @@ pub(super) fn size(bytes: u64) -> String {
             format!("{}.{} {name}", tenths / 10, tenths % 10)
         },
     )
+}
+
+/// A rate with one digit behind the point.
+fn rate(value: &Value) -> String {
+    value.as_f64().map_or_else(String::new, |rate| format!("{rate:.1}"))
 }
 
 fn first_line(value: &Value) -> String {

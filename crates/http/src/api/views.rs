@@ -165,6 +165,8 @@ view! {
         workers: u32 = row.workers,
         /// Of these, those that wait there for a job; null at a daemon of a cluster that does not lead.
         waiting: Option<u32> = row.waiting,
+        /// Its jobs of the last minute; null of a queue that is not among the 100 with the most traffic.
+        rates: Option<Rates> = app.history.rates(&row.name).map(Rates::of),
         /// When its oldest ready job became ready.
         oldest_ready_at: Option<String> = row.oldest_ready_at.and_then(moment_text),
         /// The age of its oldest ready job.
@@ -175,6 +177,20 @@ view! {
         jobs_max: BTreeMap<u8, u32> = jobs_max.filter_map(|(value, max)| Some((value, max?))).collect(),
         /// The protocol whose jobs have that limit; null if the limit is for all jobs together.
         jobs_max_protocol: Option<&'static str> = row.jobs_max_of.map(|protocol| app.protocol_name(protocol)),
+    }
+}
+
+view! {
+    /// Jobs of a queue, a second.
+    Rates(rates: [f64; 3]) with {
+        let [came, done, failed] = rates;
+    } {
+        /// Pushed.
+        pushed: f64 = came,
+        /// Done.
+        done: f64 = done,
+        /// Failed.
+        failed: f64 = failed,
     }
 }
 
