@@ -160,7 +160,7 @@ impl Command {
                 batch.complete.iter_mut().chain(&mut batch.success).for_each(|job| each(&mut job.queue));
             }
             Self::Bulk(BulkCommand::Mutate { filter, .. })
-            | Self::Query(Query::Jobs { filter, .. } | Query::Preview { filter, .. }) => {
+            | Self::Query(Query::Jobs { filter, .. } | Query::JobsBy { filter, .. } | Query::Preview { filter, .. }) => {
                 filter.queue.iter_mut().for_each(each);
             }
             Self::Claim(claim) => match &mut **claim {

@@ -21,7 +21,7 @@ impl Item for ToLeader {
             // It is answered by a refusal.
             *self = Self::Forbidden { client, tag };
         } else if let Self::Command { client, tag, ref command } = *self
-            && has_new_condition(command)
+            && is_new_search(command)
         {
             *self = Self::Forbidden { client, tag };
         } else if let Self::Command { command, .. } = self {
@@ -47,13 +47,16 @@ impl Item for ToEdge {
 }
 
 /// Whether a filter asks what only version 5 knows.
-fn has_new_condition(command: &Command) -> bool {
+fn is_new_search(command: &Command) -> bool {
+    if let Command::Query(Query::JobsBy { .. }) = command {
+        return true;
+    }
     let (Command::Bulk(BulkCommand::Mutate { filter, .. })
     | Command::Query(Query::Jobs { filter, .. } | Query::Preview { filter, .. })) = command
     else {
         return false;
     };
-    filter.conditions.iter().any(|condition| matches!(condition, Condition::FailedLike(_)))
+    filter.conditions.iter().any(|condition| matches!(condition, Condition::FailedLike(_) | Condition::InBatch(_)))
 }
 
 fn make_command_older(command: &mut Command, skew_ms: i64) {

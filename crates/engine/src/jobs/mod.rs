@@ -1,8 +1,9 @@
 //! Jobs. [`Jobs`] owns all of them with every index that depends on a job alone.
 //!
 //! Reading order: `job`, `state`, `extra`, `payload`, `stored` (the data) · `table` (the owner) · its parts: `slab` (memory),
-//! `by_state`, `keys`, `names`, `timed`, `holders`, `counts` (indexes), `numbered` (a map by job number).
+//! `bodies`, `by_state`, `keys`, `names`, `timed`, `holders`, `counts` (indexes), `numbered` (a map by job number).
 
+mod bodies;
 mod by_state;
 mod counts;
 mod extra;

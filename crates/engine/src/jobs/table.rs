@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 
+use super::bodies::Bodies;
 use super::by_state::ByState;
 use super::counts::StateCounts;
 use super::extra::{Expiry, Role};
@@ -14,7 +15,6 @@ use super::holders::Holders;
 use super::job::{Job, Unfit};
 use super::keys::Keys;
 use super::numbered::Numbered;
-use super::payload::Payload;
 use super::slab::{Slab, Slot};
 use super::state::{JobState, JobStateKind, Lease};
 use super::stored::Stored;
@@ -32,63 +32,6 @@ pub(crate) struct Jobs {
     bytes: u64,
     bodies: Bodies,
 }
-
-/// Bodies in memory, and those that are not.
-#[derive(Debug, Default)]
-struct Bodies {
-    here_bytes: u64,
-    /// Jobs whose bodies are stored, and the bytes of these bodies.
-    jobs: u64,
-    bytes: u64,
-    /// Places whose bodies no job needs any more.
-    freed: Vec<Stored>,
-}
-
-impl Bodies {
-    fn add(&mut self, payload: &Payload) {
-        match payload.stored() {
-            None => self.here_bytes += payload.body().len() as u64,
-            Some(new) => {
-                self.jobs += 1;
-                self.bytes += u64::from(new.len);
-            }
-        }
-    }
-
-    /// A job has gone, or has another body.
-    fn remove(&mut self, payload: &Payload) {
-        match payload.stored() {
-            None => self.here_bytes -= payload.body().len() as u64,
-            Some(gone) => {
-                self.jobs -= 1;
-                self.bytes -= u64::from(gone.len);
-                self.freed.push(gone);
-            }
-        }
-    }
-
-    /// A job's payload was replaced.
-    fn replace(&mut self, (stored, bytes): (Option<Stored>, usize), payload: &Payload) {
-        let now = payload.stored();
-        match (stored, now) {
-            (None, None) => self.here_bytes = self.here_bytes - bytes as u64 + payload.body().len() as u64,
-            (before, now) if before == now => {}
-            (Some(gone), _) => {
-                self.jobs -= 1;
-                self.bytes -= u64::from(gone.len);
-                self.freed.push(gone);
-                self.add(payload);
-            }
-            (None, Some(_)) => {
-                self.here_bytes -= bytes as u64;
-                self.add(payload);
-            }
-        }
-    }
-}
-
-/// A job without its body takes this much less of the fixed bytes that [`Job::weight_bytes`] counts.
-const SAVED_BYTES: u64 = 90;
 
 impl Jobs {
     pub(crate) fn new(seed: u64) -> Self {
@@ -115,22 +58,22 @@ impl Jobs {
 
     /// Bytes in memory.
     pub(crate) const fn resident_bytes(&self) -> u64 {
-        self.bytes - self.bodies.bytes - SAVED_BYTES * self.bodies.jobs
+        self.bytes - self.bodies.saved_bytes()
     }
 
     /// Bytes of bodies in memory.
     pub(crate) const fn bodies_here(&self) -> u64 {
-        self.bodies.here_bytes
+        self.bodies.here_bytes()
     }
 
     /// Jobs whose bodies are not in memory, and the bytes of these bodies.
     pub(crate) const fn stored(&self) -> (u64, u64) {
-        (self.bodies.jobs, self.bodies.bytes)
+        self.bodies.stored()
     }
 
     /// The places whose bodies no job needs any more.
     pub(crate) fn take_freed(&mut self) -> Vec<Stored> {
-        std::mem::take(&mut self.bodies.freed)
+        self.bodies.take_freed()
     }
 
     pub(crate) const fn dead_bytes(&self) -> u64 {
@@ -166,6 +109,11 @@ impl Jobs {
     /// The jobs up to a number, newest first.
     pub(crate) fn newest_from(&self, id: JobId) -> impl Iterator<Item = (JobId, Slot)> {
         self.by_id.down_from(id)
+    }
+
+    /// The jobs from a number on, oldest first.
+    pub(crate) fn oldest_from(&self, id: JobId) -> impl Iterator<Item = (JobId, Slot)> {
+        self.by_id.up_from(id)
     }
 
     /// The jobs in states of this kind by the time of their state, if such states have a time.

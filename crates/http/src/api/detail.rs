@@ -14,7 +14,7 @@ use crate::time::moment_text;
 
 view! {
     /// Everything about a job.
-    JobDetail(view: &JobView, reason: Option<(Why, Option<&QueueRow>)>, app: &App, now: Now) with {
+    JobDetail(view: &JobView, reason: Option<(Why, Option<&QueueRow>)>, of: Option<Name>, app: &App, now: Now) with {
         let (mut row, job) = (Job::of(view, app, now), &view.job);
         let extra = job.extra.as_deref();
         if let (Some(shown), Some(failure)) = (&mut row.failure, extra.and_then(|extra| extra.failure.as_deref())) {
@@ -35,6 +35,8 @@ view! {
         body: Option<String> = body,
         /// Its body, if it is not UTF-8 and not longer than 1 MiB.
         body_base64: Option<String> = body_base64,
+        /// Its batch, if it is in one that is known.
+        batch: Option<Name> = of,
         /// Retries after failures: 0 discards the job at its first failure, -1 makes it dead.
         retries: i32 = job.retry.failures_max,
         /// When it is discarded unless it was taken before.
