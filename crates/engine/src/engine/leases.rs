@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::away::come_back;
 use super::call::Call;
 use super::checks::{check_body, is_holder, leased, left, must_be};
 use super::ends::{keep_done, notify_end, uncollected_keep_ms};
@@ -207,6 +208,9 @@ pub(super) fn move_lease_end(state: &mut State, slot: Slot, until: Timestamp, on
 
 fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mut Call<'_>) -> Result<(), Refusal> {
     let slot = leased(state, call.client, job, proof)?;
+    if proof == Proof::Connection {
+        come_back(state, slot, call.client, call.context);
+    }
     if let Note::Progress { numerator, denominator, .. } = note {
         // The worker's bytes are for listeners of its own protocol, and no sentence.
         let progress = Progress { numerator, denominator, text: Bytes::new() };

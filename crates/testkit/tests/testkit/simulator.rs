@@ -72,14 +72,14 @@ fn everything_happens(tally: &Tally) {
              BatchGone DayBegan Meta",
         ),
         ("Daemon", "Crashed Restarted"),
-        ("Away", "Left Reports NotBack"),
+        ("Away", "Left Reports Returns NotBack"),
     ];
     let mut rare = Vec::new();
     for (kind, names) in table {
         for name in names.split_whitespace() {
             let count = tally.counts.get(&format!("{kind}::{name}")).copied().unwrap_or_default();
             // Few lives have a stop with a connection at work.
-            let least = if kind == "Away" { 10 } else { 75 };
+            let least = if kind == "Away" { 5 } else { 75 };
             rare.extend((count < least).then(|| format!("{kind}::{name} happened {count} times")));
         }
     }

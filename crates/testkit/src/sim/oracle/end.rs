@@ -347,6 +347,9 @@ impl Oracle {
 
     pub(super) fn tell(&mut self, client: ClientId, claim: Claim, note: &Note) -> Answer {
         let (id, now) = (self.claimed(client, claim)?, self.wall());
+        if claim.1 == Proof::Connection {
+            self.come_back(client, id);
+        }
         let memo = self.job_mut(id);
         if let Note::Progress { numerator, denominator, .. } = note {
             let progress = Progress { numerator: *numerator, denominator: *denominator, text: Bytes::new() };
