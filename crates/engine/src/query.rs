@@ -115,6 +115,8 @@ pub enum Query {
     Days,
     /// Return what the clients of the asker's daemon have. Answer: `WorkLeft`.
     WorkLeft,
+    /// Return the past deliveries of a job that did not succeed. Refused if the job does not exist. Answer: `Attempts`.
+    Attempts(JobRef),
 }
 
 /// One job in a listing or an answer to `Look`.

@@ -134,7 +134,7 @@ impl Command {
             Self::Client(ClientCommand::Unserve { queue, .. }) | Self::Query(Query::Queue { queue }) => each(queue),
             Self::Job(JobCommand::Push(job)) => each(&mut job.queue),
             Self::Job(JobCommand::Track { job, .. } | JobCommand::Replace { job, .. } | JobCommand::Cancel(job))
-            | Self::Query(Query::Job(job) | Query::Why(job)) => job.queue_name_mut(each),
+            | Self::Query(Query::Job(job) | Query::Why(job) | Query::Attempts(job)) => job.queue_name_mut(each),
             Self::Take(TakeCommand::Take(take)) => match &mut take.from {
                 From::Subscriptions => {}
                 From::Listed { queues, .. } => queues.iter_mut().for_each(each),

@@ -21,7 +21,7 @@ impl Item for ToLeader {
             // It is answered by a refusal.
             *self = Self::Forbidden { client, tag };
         } else if let Self::Command { client, tag, ref command } = *self
-            && has_new_condition(command)
+            && is_new(command)
         {
             *self = Self::Forbidden { client, tag };
         } else if let Self::Command { command, .. } = self {
@@ -46,8 +46,11 @@ impl Item for ToEdge {
     }
 }
 
-/// Whether a filter asks what only version 5 knows.
-fn has_new_condition(command: &Command) -> bool {
+/// Whether a query, or a filter, asks what only version 5 knows.
+fn is_new(command: &Command) -> bool {
+    if let Command::Query(Query::Attempts(_)) = command {
+        return true;
+    }
     let (Command::Bulk(BulkCommand::Mutate { filter, .. })
     | Command::Query(Query::Jobs { filter, .. } | Query::Preview { filter, .. })) = command
     else {

@@ -3,6 +3,7 @@
 //! Reading order: `job`, `state`, `extra`, `payload` (the data) · `table` (the owner) · its parts: `slab` (memory),
 //! `by_state`, `keys`, `names`, `timed`, `holders`, `counts` (indexes), `numbered` (a map by job number).
 
+mod attempts;
 mod by_state;
 mod counts;
 mod extra;
@@ -18,6 +19,7 @@ mod state;
 mod table;
 mod timed;
 
+pub use attempts::{Attempt, AttemptEnd, AttemptError, Attempts};
 pub(crate) use counts::StateCounts;
 pub use extra::*;
 pub use job::*;

@@ -35,7 +35,7 @@ fn everything_happens(tally: &Tally) {
         ("Job", "Push Track Replace Cancel Collect"),
         ("Take", "Take WaitForWork Credit Unwait"),
         ("Lease", "Finish Fail Unconvertible Release Extend Repay Progress"),
-        ("Query", "Job Batch Queue Queues Jobs Workers Clients Schedules Stats Days"),
+        ("Query", "Job Attempts Batch Queue Queues Jobs Workers Clients Schedules Stats Days"),
         ("Queue", "Create Remove Pause Limit Throttle SetRules Bridge"),
         ("Schedule", "Set Remove"),
         ("Batch", "New Open Commit"),
@@ -44,7 +44,7 @@ fn everything_happens(tally: &Tally) {
         (
             "Reply",
             "Pushed Taken Empty Finished Failed Done Settled Refused Looked ScheduleSet Schedules Batch Queues Workers Clients \
-             Stats Days Mutated Counted Beaten",
+             Stats Days Mutated Counted Beaten Attempts",
         ),
         ("Notice", "Delivered WorkAvailable Progress Ended Collected Close"),
         ("Refusal", "NotUnique NotHeld InUse WrongKind OutOfPlace NeverDue"),
@@ -65,6 +65,7 @@ fn everything_happens(tally: &Tally) {
         ("Dead", "Dropped MadeWay"),
         ("OnDead", "Pushed Refused"),
         ("Part", "Done"),
+        ("Attempt", "Failed Lost TimedOut Released TakenBack Unconvertible"),
         ("Loss", "Pauses Dies"),
         (
             "Change",

@@ -1,8 +1,8 @@
 //! Workers known by name.
 
 use windlass_engine::{
-    ClientId, Holder, JobId, JobState, Lease, LeaseTerms, Notice, OnExpiry, Protocol, Refusal, Reply, Thing,
-    WorkerState,
+    AttemptEnd, ClientId, Holder, JobId, JobState, Lease, LeaseTerms, Notice, OnExpiry, Protocol, Refusal, Reply,
+    Thing, WorkerState,
 };
 
 use super::{Answer, JobMemo, Oracle, WorkerMemo, id_of};
@@ -173,6 +173,9 @@ impl Oracle {
         if others > 0 {
             self.see("Worker::GivesBack");
         }
-        back.into_iter().for_each(|job| self.lose(job));
+        for job in back {
+            self.end_attempt(job, AttemptEnd::Lost);
+            self.lose(job);
+        }
     }
 }
