@@ -5,6 +5,7 @@ use windlass_engine::{
     Expiry, Holder, JobState, JobStateKind, JobView, LeaseHolder, OnExpiry, Protocol, QueueRow, Why,
 };
 
+use super::attempts::Attempt;
 use super::trace::traceparent;
 use super::view::view;
 use super::views::{Failure, Job, body, state_name, text};
@@ -14,7 +15,7 @@ use crate::time::moment_text;
 
 view! {
     /// Everything about a job.
-    JobDetail(view: &JobView, reason: Option<(Why, Option<&QueueRow>)>, app: &App, now: Now) with {
+    JobDetail(view: &JobView, reason: Option<(Why, Option<&QueueRow>)>, attempts: &[windlass_engine::Attempt], app: &App, now: Now) with {
         let (mut row, job) = (Job::of(view, app, now), &view.job);
         let extra = job.extra.as_deref();
         if let (Some(shown), Some(failure)) = (&mut row.failure, extra.and_then(|extra| extra.failure.as_deref())) {
@@ -45,6 +46,8 @@ view! {
         },
         /// Workers lost with it.
         losses: u32 = extra.map_or(0, |extra| extra.losses),
+        /// Its last deliveries that did not succeed, oldest first: 25 at most.
+        history: Vec<Attempt> = attempts.iter().map(Attempt::of).collect(),
         /// What its worker last reported.
         progress: Option<Progress> = extra.and_then(|extra| extra.progress.as_ref()).map(Progress::of),
         /// The result of a done job, if it is UTF-8.

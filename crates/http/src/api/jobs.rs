@@ -81,7 +81,11 @@ pub(crate) async fn get(State(app): State<Arc<App>>, Segments(id): Segments<u64>
         Some(Reply::Queues { rows, .. }) => rows.first(),
         _ => None,
     };
-    Ok(Json(JobDetail::of(&view, why.map(|why| (why, queue)), &app, app.now())))
+    let attempts = match app.ask(Query::Attempts(JobRef::Id(JobId(id)))).await {
+        Ok(Reply::Attempts(attempts)) => attempts,
+        Ok(_) | Err(_) => Vec::new(),
+    };
+    Ok(Json(JobDetail::of(&view, why.map(|why| (why, queue)), &attempts, &app, app.now())))
 }
 
 /// The bytes of a job's body
