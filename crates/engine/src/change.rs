@@ -11,7 +11,7 @@ pub enum Change {
     /// A job is new, or a field outside [`Change::JobMoved`] changed.
     JobPut(JobId),
     /// A job's state changed: its place, sort key, position in a cycle, time of becoming ready, attempts, failures,
-    /// last failure, lost workers or progress.
+    /// last failure, past attempts, lost workers or progress.
     JobMoved(JobId),
     /// A job was removed.
     JobGone(JobId),

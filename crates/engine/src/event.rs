@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, Protocol, Tag, Timestamp};
-use crate::jobs::{Failure, JobStateKind};
+use crate::jobs::{Attempt, Failure, JobStateKind};
 use crate::outcome::{End, Fate, Pushed, Taken};
 use crate::query::{
     BatchView, ClientRow, FiguresRow, JobView, QueueRow, Stats, ThrottleRow, Totals, Why, WorkLeft, WorkerRow,
@@ -156,6 +156,8 @@ pub enum Reply {
     Beaten(WorkerState),
     /// What the clients of one daemon have.
     WorkLeft(Box<WorkLeft>),
+    /// Past deliveries of a job that did not succeed, oldest first, each with its error if it has one.
+    Attempts(Vec<Attempt>),
 }
 
 /// A message that answers no command.
@@ -376,6 +378,7 @@ impl Reply {
             | Self::Days(_)
             | Self::Counted { .. }
             | Self::WorkLeft(_)
+            | Self::Attempts(_)
             | Self::Beaten(_) => false,
         }
     }
@@ -403,6 +406,7 @@ impl Reply {
             Self::Figures { rows, .. } => rows.len() * 2 * ROW_BYTES,
             Self::Stats(_) | Self::Why(_) | Self::WorkLeft(_) => ROW_BYTES,
             Self::Days(days) => days.len() * ROW_BYTES,
+            Self::Attempts(rows) => rows.len() * 2 * ROW_BYTES,
             Self::Pushed { .. }
             | Self::Empty
             | Self::Finished(_)

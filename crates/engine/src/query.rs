@@ -127,6 +127,8 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
+    /// Return the past deliveries of a job that did not succeed. Refused if the job does not exist. Answer: `Attempts`.
+    Attempts(JobRef),
 }
 
 /// An order of jobs. Dead and done jobs go by the time of their end, all others by number. Jobs that a filter selects by

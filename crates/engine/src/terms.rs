@@ -115,7 +115,9 @@ impl Command {
     pub fn reads_bodies(&self) -> bool {
         let filter = match self {
             Self::Bulk(BulkCommand::Mutate { filter, .. })
-            | Self::Query(Query::Jobs { filter, .. } | Query::Preview { filter, .. }) => filter,
+            | Self::Query(Query::Jobs { filter, .. } | Query::JobsBy { filter, .. } | Query::Preview { filter, .. }) => {
+                filter
+            }
             _ => return false,
         };
         filter.conditions.iter().any(Condition::reads_body)
@@ -147,7 +149,7 @@ impl Command {
             Self::Client(ClientCommand::Unserve { queue, .. }) | Self::Query(Query::Queue { queue }) => each(queue),
             Self::Job(JobCommand::Push(job)) => each(&mut job.queue),
             Self::Job(JobCommand::Track { job, .. } | JobCommand::Replace { job, .. } | JobCommand::Cancel(job))
-            | Self::Query(Query::Job(job) | Query::Why(job)) => job.queue_name_mut(each),
+            | Self::Query(Query::Job(job) | Query::Why(job) | Query::Attempts(job)) => job.queue_name_mut(each),
             Self::Take(TakeCommand::Take(take)) => match &mut take.from {
                 From::Subscriptions => {}
                 From::Listed { queues, .. } => queues.iter_mut().for_each(each),

@@ -21,7 +21,7 @@ impl Item for ToLeader {
             // It is answered by a refusal.
             *self = Self::Forbidden { client, tag };
         } else if let Self::Command { client, tag, ref command } = *self
-            && is_new_search(command)
+            && is_new(command)
         {
             *self = Self::Forbidden { client, tag };
         } else if let Self::Command { command, .. } = self {
@@ -46,9 +46,9 @@ impl Item for ToEdge {
     }
 }
 
-/// Whether a filter asks what only version 5 knows.
-fn is_new_search(command: &Command) -> bool {
-    if let Command::Query(Query::JobsBy { .. }) = command {
+/// Whether a query, or a filter, asks what only version 5 knows.
+fn is_new(command: &Command) -> bool {
+    if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. }) = command {
         return true;
     }
     let (Command::Bulk(BulkCommand::Mutate { filter, .. })

@@ -268,6 +268,7 @@ pub(super) fn job(job: &Value) -> String {
         ("leased since", text(at(lease, "/since"))),
         ("progress", progress(at(job, "/progress"))),
         ("failure", failure(at(job, "/failure"))),
+        ("history", list(job, "/history", attempt).join("\n")),
         ("result", text(at(job, "/result"))),
         ("trace", text(at(job, "/traceparent"))),
     ];
@@ -320,6 +321,20 @@ fn failure(failure: &Value) -> String {
     let head =
         format!("{} {}: {}", text(at(failure, "/at")), text(at(failure, "/kind")), text(at(failure, "/message")));
     [vec![head], list(failure, "/backtrace", text)].concat().join("\n")
+}
+
+/// A delivery that did not succeed, in one line.
+fn attempt(attempt: &Value) -> String {
+    let field = |path| text(at(attempt, path));
+    let times = format!("{} to {}", field("/began_at"), field("/ended_at"));
+    let parts = [field("/worker"), field("/kind"), field("/message").lines().next().unwrap_or_default().to_owned()];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    format!(
+        "{} {} {times}{}",
+        field("/number"),
+        field("/end"),
+        parts.iter().map(|part| format!(", {part}")).collect::<String>()
+    )
 }
 
 /// One line for each field that has a value; further lines of a value are indented.

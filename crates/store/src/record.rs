@@ -6,6 +6,7 @@
 //! disk. A record marks its own end; `frame` handles the bytes around records. The formats here must stay readable for
 //! ever: the files in `golden/` verify it. A record that must change gets a new kind, and the old kind stays readable.
 
+mod attempts;
 mod batch;
 mod job;
 mod moved;

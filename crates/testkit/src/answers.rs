@@ -54,5 +54,6 @@ fn answer(query: &Query) -> fn(&Reply) -> bool {
         Query::Stats => |reply| matches!(reply, Reply::Stats(_)),
         Query::Days => |reply| matches!(reply, Reply::Days(_)),
         Query::WorkLeft => |reply| matches!(reply, Reply::WorkLeft(_)),
+        Query::Attempts(_) => |reply| matches!(reply, Reply::Attempts(_)),
     }
 }

@@ -55,6 +55,7 @@ events! {
     Stats: R(_, Reply::Stats(_)), false, R(TAG, Reply::Stats(Box::default()));
     Days: R(_, Reply::Days(_)), false, R(TAG, Reply::Days(BTreeMap::new()));
     WorkLeft: R(_, Reply::WorkLeft(_)), false, R(TAG, Reply::WorkLeft(Box::default()));
+    Attempts: R(_, Reply::Attempts(_)), false, R(TAG, Reply::Attempts(Vec::new()));
     Mutated: R(_, Reply::Mutated { .. }), true, R(TAG, Reply::Mutated { changed: 1, next: None });
     Counted: R(_, Reply::Counted { .. }), false, R(TAG, Reply::Counted { jobs: 1, next: None });
     Beaten: R(_, Reply::Beaten(_)), false, R(TAG, Reply::Beaten(WorkerState::Running));

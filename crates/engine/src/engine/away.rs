@@ -5,11 +5,12 @@
 //! [`Holder::Away`]: a client of the worker's protocol, over whatever connection. A daemon that is killed leaves no such
 //! leases, and its jobs are ready at once.
 
+use super::deliver::{lease_end, terms_of};
 use super::place::{move_job, remember_move};
 use super::requeue::make_ready;
 use super::state::State;
 use crate::context::Context;
-use crate::ids::JobId;
+use crate::ids::{ClientId, JobId};
 use crate::jobs::{Holder, Job, JobState, Lease, OnExpiry, Slot};
 
 /// A job of a worker whose connection ends because the daemon stops.
@@ -33,6 +34,16 @@ pub(super) fn await_return(state: &mut State, context: &mut Context) {
             remember_move(state, slot, context);
         }
     }
+}
+
+/// A client of the worker's protocol reports that it works on the job: it has the job on its own connection now.
+pub(super) fn come_back(state: &mut State, slot: Slot, client: ClientId, context: &mut Context) {
+    let Some(job) = state.jobs.at(slot) else { return };
+    let Some(&Lease { holder: Holder::Away(_), token, taken_at, .. }) = job.lease() else { return };
+    let (until, on_expiry) = lease_end(state, terms_of(state, client, job), job);
+    let lease = Lease::new(Holder::Connection(client), token, taken_at, until, on_expiry);
+    move_job(state, slot, JobState::Leased(Box::new(lease)));
+    remember_move(state, slot, context);
 }
 
 /// No worker has come back in time. The job returns to its own position, and counts no lost worker.

@@ -13,6 +13,7 @@
 //! - A job that clients brought back and that has ended since does not come back again.
 
 use super::call::Call;
+use super::deliver::{lease_end, terms_of};
 use super::place::move_job;
 use super::push::{bring_back, listen};
 use super::state::State;
@@ -23,10 +24,9 @@ use crate::context::Context;
 use crate::event::{Notice, Reply};
 use crate::grace::Expected;
 use crate::ids::{ClientId, JobId, Tag, Timestamp};
-use crate::jobs::{Holder, Job, JobState, Lease, OnExpiry, Slot};
+use crate::jobs::{Holder, Job, JobState, Lease, Slot};
 use crate::outcome::End;
 use crate::refusal::Refusal;
-use crate::request::LeaseTerms;
 use crate::work::COMMAND;
 
 /// A client claims what it had.
@@ -105,7 +105,7 @@ fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
 /// Leases a job under a claimed lease.
 fn lease_again(state: &mut State, client: ClientId, slot: Slot, held: &Held) {
     let Some(job) = state.jobs.at(slot) else { return };
-    let (is_cycle, on_expiry) = (job.cycle().is_some(), terms(state, client, job));
+    let (is_cycle, on_expiry) = (job.cycle().is_some(), lease_end(state, terms_of(state, client, job), job).1);
     let attempts = match job.lease() {
         Some(lease) if lease.token == held.token => job.attempts,
         _ if is_cycle => job.attempts.saturating_add(1),
@@ -118,17 +118,6 @@ fn lease_again(state: &mut State, client: ClientId, slot: Slot, held: &Held) {
     };
     let lease = Lease::new(Holder::Connection(client), held.token, state.now, until, on_expiry);
     move_job(state, slot, JobState::Leased(Box::new(lease)));
-}
-
-/// What happens when the lease runs out, by the client's terms for the job's queue.
-fn terms(state: &State, client: ClientId, job: &Job) -> OnExpiry {
-    let served = state.clients.get(client).and_then(|known| {
-        let mut served = known.subscriptions().iter();
-        served.find(|served| served.queue == job.queue)
-    });
-    let terms = served.map_or(LeaseTerms::CONNECTION, |served| served.lease);
-    let has_wish = job.extra.as_deref().is_some_and(|extra| extra.lease_ms.is_some());
-    terms.wish.filter(|_| has_wish).unwrap_or(terms.on_expiry)
 }
 
 /// A worker reports on a job. If the job is to come back, the report waits for it.

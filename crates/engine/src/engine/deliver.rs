@@ -11,7 +11,7 @@ use crate::clients::{Client, Served};
 use crate::context::Context;
 use crate::event::{Notice, Reply};
 use crate::ids::{ClientId, Protocol, Tag, Timestamp, Token};
-use crate::jobs::{Holder, Job, JobState, Lease, Slot};
+use crate::jobs::{Holder, Job, JobState, Lease, OnExpiry, Slot};
 use crate::outcome::Taken;
 use crate::queues::{Queue, Queues, SortKey, Whose};
 use crate::request::{LeaseTerms, Select};
@@ -119,16 +119,25 @@ fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms,
         true => Holder::Connection(client),
         false => Holder::Named(worker.into()),
     };
-    let wish = terms.wish.and_then(|on_expiry| Some((job.extra.as_deref()?.lease_ms?, on_expiry)));
-    let (lease_ms, on_expiry) = wish.map_or((terms.lease_ms, terms.on_expiry), |(ms, on_expiry)| (Some(ms), on_expiry));
-    let until = match lease_ms {
-        // At least 1 ms: a lease that ends at once would loop while a client has credits.
-        Some(ms) => now.after_ms(ms.min(state.limits.lease_ms_max).max(1)),
-        None => Timestamp::NEVER,
-    };
+    let (until, on_expiry) = lease_end(state, terms, job);
     let lease = Lease::new(holder, token, now, until, on_expiry);
     move_job(state, slot, JobState::Leased(Box::new(lease)));
     token
+}
+
+/// When a lease on these terms ends that begins now, and what happens then.
+pub(super) fn lease_end(state: &State, terms: LeaseTerms, job: &Job) -> (Timestamp, OnExpiry) {
+    let wish = terms.wish.and_then(|on_expiry| Some((job.extra.as_deref()?.lease_ms?, on_expiry)));
+    let (lease_ms, on_expiry) = wish.map_or((terms.lease_ms, terms.on_expiry), |(ms, on_expiry)| (Some(ms), on_expiry));
+    // At least 1 ms: a lease that ends at once would loop while a client has credits.
+    let until = |ms: u64| state.now.after_ms(ms.min(state.limits.lease_ms_max).max(1));
+    (lease_ms.map_or(Timestamp::NEVER, until), on_expiry)
+}
+
+/// A client's terms for the queue of a job.
+pub(super) fn terms_of(state: &State, client: ClientId, job: &Job) -> LeaseTerms {
+    let mut served = state.clients.get(client).into_iter().flat_map(Client::subscriptions);
+    served.find(|served| served.queue == job.queue).map_or(LeaseTerms::CONNECTION, |served| served.lease)
 }
 
 fn taken(state: &State, job: &Job, token: Token) -> Option<Taken> {

@@ -2,7 +2,9 @@
 
 use super::call::Call;
 use super::state::State;
-use super::{batches, claims, collect, edit, flush, list, push, queues, schedules, stats, subscriptions, why, workers};
+use super::{
+    attempts, batches, claims, collect, edit, flush, list, push, queues, schedules, stats, subscriptions, why, workers,
+};
 use crate::command::{
     BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, QueueCommand, ScheduleCommand, WorkerCommand,
 };
@@ -114,6 +116,7 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Result<(), Refusa
         Query::Clients { after, limit } => Ok(list::list_clients(state, (after, limit), call)),
         Query::Workers { after, limit } => Ok(list::list_workers(state, (after, limit), call)),
         Query::Why(job) => why::explain(state, &job, call),
+        Query::Attempts(job) => attempts::list_attempts(state, &job, call),
         Query::Figures { after, limit } => Ok(list::list_figures(state, (after, limit), call)),
         Query::Stats => Ok(stats::stats(state, call)),
         Query::Days => Ok(stats::days(state, call)),

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::attempts::end_attempt;
 use super::away::not_back;
 use super::ends::{bury_if_durable, give_up, notify_end};
 use super::place::{count, count_run, move_job, remember_move};
@@ -10,7 +11,7 @@ use super::state::{State, own};
 use super::warnings::warn_job;
 use crate::context::Context;
 use crate::ids::JobId;
-use crate::jobs::{Backoff, Failure, Holder, JobState, Lease, OnExpiry, Slot};
+use crate::jobs::{AttemptEnd, Backoff, Failure, Holder, JobState, Lease, OnExpiry, Slot};
 use crate::outcome::{End, Fate};
 use crate::warning::WarningKind;
 
@@ -120,11 +121,13 @@ fn pause_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context)
 pub(super) fn expire_lease(state: &mut State, slot: Slot, context: &mut Context) {
     let Some(job) = state.jobs.at(slot) else { return };
     if job.lease().is_some_and(|lease| matches!(lease.holder, Holder::Away(_))) {
+        end_attempt(state, slot, AttemptEnd::Lost);
         return not_back(state, slot, context);
     }
     let (id, on_expiry) = (job.id, job.lease().map(|lease| lease.on_expiry));
     let is_held = job.lease().is_some_and(Lease::connection_bound);
     let has_limit = job.retry.losses_max > 0 || state.limits.losses_max > 0;
+    end_attempt(state, slot, AttemptEnd::TimedOut);
     count(state, slot, |totals| totals.timed_out += u64::from(on_expiry.is_some()));
     match on_expiry {
         None => {}

@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use super::attempts::{end_attempt, take_back};
+use super::away::come_back;
 use super::call::Call;
 use super::checks::{check_body, is_holder, leased, left, must_be};
 use super::ends::{keep_done, notify_end, uncollected_keep_ms};
@@ -14,7 +16,7 @@ use crate::command::LeaseCommand;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
 use crate::ids::{Protocol, Timestamp};
-use crate::jobs::{Failure, Job, JobState, Progress, Slot};
+use crate::jobs::{AttemptEnd, Failure, Job, JobState, Progress, Slot};
 use crate::outcome::End;
 use crate::queues::Queue;
 use crate::refusal::{Refusal, Thing};
@@ -76,6 +78,7 @@ fn fail(
     must_be(state, slot, QueueKind::Work)?;
     let id = state.jobs.at(slot).map(|job| job.id).ok_or(Refusal::NotFound(Thing::Job))?;
     let end = End::Failed(failure.clone());
+    end_attempt(state, slot, AttemptEnd::Failed);
     observe_run(state, slot);
     let fate = fail_job(state, slot, failure, &end, call.context);
     call.acknowledge(Reply::Failed { job: id, fate });
@@ -113,6 +116,7 @@ fn unconvertible(
 ) -> Result<(), Refusal> {
     let slot = leased(state, call.client, job, proof)?;
     must_be(state, slot, QueueKind::Work)?;
+    end_attempt(state, slot, AttemptEnd::Unconvertible);
     count(state, slot, |totals| totals.misfits += 1);
     let waits = mark_unfit(state, slot, state.clients.protocol_of(call.client));
     warn_unfit(state, slot, why, !waits, call.context);
@@ -143,10 +147,12 @@ fn release(state: &mut State, job: &JobRef, proof: Proof, front: bool, call: &mu
     // The daemon returns what its client has never got, of either kind.
     if !matches!(proof, Proof::Token(_)) {
         must_be(state, slot, QueueKind::Work)?;
-    }
-    let is_own = |job: &Job| job.lease().is_some_and(|lease| is_holder(state, call.client, &lease.holder));
-    if proof == Proof::AnyLease && !state.jobs.at(slot).is_some_and(is_own) {
-        state.jobs.update(slot, |job| job.extra_mut().taken_back = true);
+        let is_own = |job: &Job| job.lease().is_some_and(|lease| is_holder(state, call.client, &lease.holder));
+        if proof == Proof::AnyLease && !state.jobs.at(slot).is_some_and(is_own) {
+            take_back(state, slot);
+        } else {
+            end_attempt(state, slot, AttemptEnd::Released);
+        }
     }
     void_token(state, slot, call.context);
     let rank = front.then(|| state.meta.rank(true));
@@ -207,6 +213,9 @@ pub(super) fn move_lease_end(state: &mut State, slot: Slot, until: Timestamp, on
 
 fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mut Call<'_>) -> Result<(), Refusal> {
     let slot = leased(state, call.client, job, proof)?;
+    if proof == Proof::Connection {
+        come_back(state, slot, call.client, call.context);
+    }
     if let Note::Progress { numerator, denominator, .. } = note {
         // The worker's bytes are for listeners of its own protocol, and no sentence.
         let progress = Progress { numerator, denominator, text: Bytes::new() };

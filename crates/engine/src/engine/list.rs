@@ -5,6 +5,7 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 
+use super::attempts::take_back;
 use super::call::Call;
 use super::edit::view;
 use super::ends::{bury, discard, notify_end};
@@ -256,7 +257,7 @@ fn mutate_one(state: &mut State, slot: Slot, action: Mutation, context: &mut Con
             make_ready(state, slot, Some(rank), context);
         }
         Mutation::Release => {
-            state.jobs.update(slot, |job| job.extra_mut().taken_back = true);
+            take_back(state, slot);
             make_ready(state, slot, None, context);
         }
     }

@@ -4,6 +4,7 @@
 //! them.
 
 mod adopt;
+mod attempts;
 mod away;
 mod batches;
 mod call;

@@ -7,6 +7,7 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
+use super::attempts::lose_attempt;
 use super::claims;
 use super::failures::lose_job;
 use super::push::push_caused;
@@ -50,6 +51,7 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
         }
         forget_last_subscriptions(state, client, limit, context);
         let held: Vec<JobId> = state.jobs.holders().held_by(client).iter().copied().take(limit).collect();
+        held.iter().for_each(|job| lose_attempt(state, *job));
         held.into_iter().for_each(|job| lose_job(state, job, context));
         push_caused(state, context);
     } else {

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::attempts::lose_attempt;
 use super::call::Call;
 use super::failures::lose_job;
 use super::place::{count, remove_job};
@@ -43,12 +44,13 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
     if state.clients.get(id).is_none() {
         return;
     }
+    let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().copied().collect();
+    held.iter().for_each(|job| lose_attempt(state, *job));
     // Remove it from the table first, so that it is given no more jobs.
     let worker = state.clients.close(id);
     // Stop listening before its jobs are lost: a job that lives only for its listeners must not be tried again.
     let heard: Vec<JobId> = state.jobs.holders().listened_by(id).iter().copied().collect();
     heard.into_iter().for_each(|job| stop_listening(state, job, id, context));
-    let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().copied().collect();
     held.into_iter().for_each(|job| lose_job(state, job, context));
     state.jobs.forget_client(id);
     if let Some(worker) = worker
@@ -180,6 +182,7 @@ fn give_back(state: &mut State, id: ClientId, queue: Option<QueueId>, context: &
     let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().copied().collect();
     for job in held {
         if queue.is_none() || state.jobs.get(job).map(|job| job.queue) == queue {
+            lose_attempt(state, job);
             lose_job(state, job, context);
         }
     }

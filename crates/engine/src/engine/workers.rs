@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::attempts::lose_attempt;
 use super::call::Call;
 use super::failures::lose_job;
 use super::serve::serve;
@@ -164,6 +165,7 @@ pub(super) fn forget_worker(state: &mut State, number: u64, context: &mut Contex
     for id in held {
         let is_foreign = |own| state.jobs.get(id).is_some_and(|job| job.protocol != own && job.cycle().is_none());
         if all || worker.protocol().is_some_and(is_foreign) {
+            lose_attempt(state, id);
             lose_job(state, id, context);
         }
     }

@@ -1,8 +1,11 @@
 //! Fields that most jobs lack.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::attempts::{Attempt, Attempts};
 use crate::ids::{ClientId, JobId, Protocol, Timestamp};
 
 /// Optional fields of a job. Boxed, so a job without them pays only eight bytes.
@@ -20,6 +23,9 @@ pub struct Extra {
     pub losses: u32,
     /// The last failure.
     pub failure: Option<Box<Failure>>,
+    /// Past deliveries that did not succeed, if there are any. Daemons do not send them to each other with the job.
+    #[serde(skip)]
+    pub attempts: Option<Arc<Attempts>>,
     /// The last progress reported.
     pub progress: Option<Progress>,
     /// How long the result is kept after the end, in milliseconds; 0 = not kept.
@@ -175,9 +181,17 @@ impl KeyUntil {
 }
 
 impl Extra {
+    /// Records a delivery that did not succeed.
+    pub(crate) fn end_attempt(&mut self, attempt: Attempt) {
+        let attempts = Arc::make_mut(self.attempts.get_or_insert_default());
+        self.failure.iter().for_each(|failure| attempts.explain(failure));
+        attempts.push(attempt);
+    }
+
     pub(super) fn weight_bytes(&self) -> usize {
         let told = self.progress.as_ref().map_or(0, |progress| progress.text.len());
         let result = self.result.as_ref().map_or(0, Bytes::len);
-        200 + self.meta.len() + self.collector.len() + told + result
+        let attempts = self.attempts.as_deref().map_or(0, Attempts::weight_bytes);
+        200 + self.meta.len() + self.collector.len() + told + result + attempts
     }
 }

@@ -227,8 +227,8 @@ impl Job {
         self.extra.get_or_insert_default()
     }
 
-    /// Bytes counted for this job in memory limits: its payload, metadata, progress and result, without failures, plus
-    /// a fixed amount.
+    /// Bytes counted for this job in memory limits: its payload, metadata, progress, result and past attempts, without
+    /// the last failure, plus a fixed amount.
     #[must_use]
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 250;

@@ -3,6 +3,7 @@
 //! Reading order: `job`, `state`, `extra`, `payload`, `stored` (the data) · `table` (the owner) · its parts: `slab` (memory),
 //! `bodies`, `by_state`, `keys`, `names`, `timed`, `holders`, `counts` (indexes), `numbered` (a map by job number).
 
+mod attempts;
 mod bodies;
 mod by_state;
 mod counts;
@@ -20,6 +21,7 @@ mod stored;
 mod table;
 mod timed;
 
+pub use attempts::{Attempt, AttemptEnd, AttemptError, Attempts};
 pub(crate) use counts::StateCounts;
 pub use extra::*;
 pub use job::*;

@@ -1,11 +1,13 @@
 //! An orderly stop: jobs that workers have over connections wait for them until the daemon has started again.
 
 use windlass_engine::{
-    ClientCommand, ClientInfo, Context, Event, JobId, JobRef, LeaseHolder, Limits, Proof, Protocol, Query, Reply,
-    Timestamp, Why,
+    ClientCommand, ClientInfo, Context, Event, JobId, JobRef, LeaseHolder, LeaseTerms, Limits, Note, Proof, Protocol,
+    Query, Reply, Timestamp, Why,
 };
 
-use crate::common::{Broker, credit, data, fail, finish, finish_by, list_jobs, placed, push, serve, take, tell};
+use crate::common::{
+    Broker, credit, data, fail, finish, finish_by, list_jobs, name, placed, push, serve, serve_on, take, tell,
+};
 
 /// A client of a protocol.
 fn open(broker: &mut Broker, client: u64, protocol: Protocol) {
@@ -122,4 +124,37 @@ fn only_what_the_journal_has_waits_for_its_worker() {
     let mut left: Vec<String> = context.changes.iter().map(|change| format!("{change:?}")).collect();
     left.sort_unstable();
     assert_eq!(left, ["JobMoved(JobId(1))", "JobMoved(JobId(2))"]);
+}
+
+#[test]
+fn a_worker_that_reports_progress_has_its_job_over_its_new_connection() {
+    let status = Note::Progress { numerator: 1, denominator: 2, raw: name("half") };
+    for note in [status, data("half")] {
+        let mut broker = two_in_hand();
+        restart(&mut broker, 5_000);
+        broker.says(13, tell(1, note.clone()), ["13 refused: job unknown"]);
+        broker.says(12, tell(1, note), ["12 done"]);
+        // Only the time of the other job still runs.
+        assert_eq!([1, 2].map(|job| broker.place(job)), ["leased", "leased until 66000"]);
+        broker.at(66_000, []);
+        broker.says(11, finish(1), ["11 refused: lease not held"]);
+        broker.says(11, take(["q"]).until(90_000), []);
+        // A kill loses the lease, as that of any job over a connection.
+        let mut killed = two_in_hand();
+        restart(&mut killed, 5_000);
+        killed.hear(12, tell(1, data("half")));
+        killed.restart(Limits::default());
+        assert_eq!(killed.place(1), "ready");
+        // A connection that closes gives the job back.
+        broker.says(12, ClientCommand::Close, ["11 took j1.4294967298"]);
+    }
+}
+
+#[test]
+fn a_job_that_has_its_worker_again_has_the_terms_of_the_workers_subscription() {
+    let mut broker = two_in_hand();
+    restart(&mut broker, 5_000);
+    broker.hear(12, serve_on("q", 0, LeaseTerms { lease_ms: Some(30_000), ..LeaseTerms::CONNECTION }));
+    broker.says(12, tell(1, data("half")), ["12 done"]);
+    assert_eq!(broker.place(1), "leased until 91000");
 }

@@ -64,9 +64,9 @@ fn the_oldest_dead_are_dropped_when_there_are_too_many() {
 
 #[test]
 fn the_oldest_dead_are_dropped_when_they_have_too_many_bytes() {
-    let mut broker = Broker::limited(|limits| limits.dead_bytes_max = 3 * 950);
+    let mut broker = Broker::limited(|limits| limits.dead_bytes_max = 3 * 1_014);
     die(&mut broker, 5, 500);
-    // Each counts as 250 and 200 bytes in addition to its body, because it has failed.
+    // Each counts as 250 bytes in addition to its body, and because it has failed once as 200 and 64.
     assert_eq!(dead(&mut broker), [3, 4, 5]);
     // A job that alone exceeds the limit is not kept, nor is any older one.
     die(&mut broker, 1, 4_000);
@@ -110,7 +110,7 @@ fn dead_jobs_make_room_for_a_push() {
 
 #[test]
 fn dead_jobs_stay_until_all_jobs_exceed_their_bytes() {
-    for (bytes_max, kept, made_way) in [(2 * 950, vec![1, 2], 0), (2 * 950 - 1, vec![2], 1)] {
+    for (bytes_max, kept, made_way) in [(2 * 1_014, vec![1, 2], 0), (2 * 1_014 - 1, vec![2], 1)] {
         let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = bytes_max);
         die(&mut broker, 2, 500);
         assert_eq!(dead(&mut broker), kept, "{bytes_max}");

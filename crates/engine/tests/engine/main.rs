@@ -3,6 +3,7 @@
 
 mod acknowledges;
 mod adopt;
+mod attempts;
 mod away;
 mod batches;
 mod claims;

@@ -120,7 +120,11 @@ pub(crate) async fn get(State(app): State<Arc<App>>, Segments(id): Segments<u64>
         _ => None,
     };
     let batch = batch_of(&app, &view).await;
-    Ok(Json(JobDetail::of(&view, why.map(|why| (why, queue)), batch, &app, app.now())))
+    let attempts = match app.ask(Query::Attempts(JobRef::Id(JobId(id)))).await {
+        Ok(Reply::Attempts(attempts)) => attempts,
+        Ok(_) | Err(_) => Vec::new(),
+    };
+    Ok(Json(JobDetail::of(&view, why.map(|why| (why, queue)), (batch, &attempts), &app, app.now())))
 }
 
 /// The name of a job's batch. A batch that is forgotten has none.

@@ -10,6 +10,7 @@ use windlass_engine::{
     Stored, Track, Unfit,
 };
 
+use super::attempts::{put_attempts, read_attempts};
 use super::standing::{
     Standing, failed_before, has, has_next_at, is_bound, put_losses, put_standing, put_tagged_time, put_told,
     read_losses, read_standing, read_told,
@@ -99,6 +100,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
         | bit(extra.losses > 0, has::LOSSES)
         | bit(matches!(extra.expires, Expiry::By(_)), has::EXPIRES_BY)
         | bit(!extra.collector.is_empty(), has::COLLECTOR)
+        | bit(extra.attempts.is_some(), has::ATTEMPTS)
 }
 
 pub(super) fn put_retry(retry: Retry, out: &mut Vec<u8>) {
@@ -151,6 +153,7 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
     if !extra.collector.is_empty() {
         put_bytes(out, &extra.collector);
     }
+    put_attempts(extra.attempts.as_deref(), out);
 }
 
 /// Writes nothing for the most common end.
@@ -258,6 +261,9 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
         extra.expires = Expiry::By(from.time()?);
     }
     extra.collector = owned_if(from, has(has::COLLECTOR))?.unwrap_or_default();
+    if has(has::ATTEMPTS) {
+        extra.attempts = Some(read_attempts(from)?);
+    }
     Ok(extra)
 }
 

@@ -1,12 +1,15 @@
 //! The bytes of only the part of a job that changes.
 //!
 //! ```text
-//! moved = 2 id bits standing [cycle] [failure] [progress] [updated-at] [losses]
+//! moved = 2 id bits standing [cycle] [failure] [progress] [updated-at] [losses] [attempts]
 //!         one of its bits: whether its batch has counted the job
 //! ```
 
-use windlass_engine::{Cycle, Failure, Job, JobId, JobState, Progress, Timestamp};
+use std::sync::Arc;
 
+use windlass_engine::{Attempts, Cycle, Failure, Job, JobId, JobState, Progress, Timestamp};
+
+use super::attempts::{put_attempts, read_attempts};
 use super::standing::{
     Standing, Told, failed_before, has, has_next_at, is_bound, put_losses, put_standing, put_told, read_losses,
     read_standing, read_told,
@@ -41,6 +44,8 @@ pub struct Moved {
     pub updated_at: Option<Timestamp>,
     /// Number of workers lost with it.
     pub losses: u32,
+    /// Its past attempts.
+    pub history: Option<Arc<Attempts>>,
 }
 
 impl Moved {
@@ -48,12 +53,12 @@ impl Moved {
     pub(crate) fn apply(self, job: &mut Job) {
         (job.state, job.rank, job.ready_at) = (self.state, self.rank, self.ready_at);
         (job.attempts, job.failures) = (self.attempts, self.failures);
-        let plain = self.cycle.is_none() && self.failure.is_none() && self.progress.is_none() && self.losses == 0;
-        if job.extra.is_none() && plain {
+        let plain = self.cycle.is_none() && self.failure.is_none() && self.progress.is_none();
+        if job.extra.is_none() && plain && self.losses == 0 && self.history.is_none() {
             return;
         }
         let extra = job.extra.get_or_insert_default();
-        extra.losses = self.losses;
+        (extra.losses, extra.attempts) = (self.losses, self.history);
         (extra.cycle, extra.failure, extra.progress) = (self.cycle, self.failure, self.progress);
         extra.member.iter_mut().for_each(|member| member.ran = self.ran);
         if let (Some(track), Some(at)) = (&mut extra.track, self.updated_at) {
@@ -70,7 +75,7 @@ impl Moved {
             failures: self.failures,
         };
         let told = (self.cycle, self.failure.as_deref(), self.progress.as_ref());
-        put_moved(self.job, &standing, told, (self.ran, self.updated_at, self.losses), out);
+        put_moved(self.job, &standing, told, (self.ran, self.updated_at, self.losses, self.history.as_deref()), out);
     }
 }
 
@@ -82,18 +87,20 @@ pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
     let ran = extra.and_then(|e| e.member).is_some_and(|member| member.ran);
     let updated_at = extra.and_then(|e| e.track).map(|track| track.updated_at);
     let losses = extra.map_or(0, |extra| extra.losses);
-    put_moved(job.id, &Standing::of(job), told, (ran, updated_at, losses), out);
+    let history = extra.and_then(|extra| extra.attempts.as_deref());
+    put_moved(job.id, &Standing::of(job), told, (ran, updated_at, losses, history), out);
 }
 
-/// Whether its batch has counted a job, the time of its last visible change, and the number of workers lost with it.
-type Seen = (bool, Option<Timestamp>, u32);
+/// Whether its batch has counted a job, the time of its last visible change, the number of workers lost with it, and its
+/// past attempts.
+type Seen<'a> = (bool, Option<Timestamp>, u32, Option<&'a Attempts>);
 
-fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen, out: &mut Vec<u8>) {
+fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen<'_>, out: &mut Vec<u8>) {
     let bit = |there: bool, bit: u64| if there { bit } else { 0 };
     out.push(MOVED);
     put_u64(out, id.0);
     let (cycle, failure, progress) = (told.0.is_some(), told.1.is_some(), told.2.is_some());
-    let (ran, updated_at, losses) = seen;
+    let (ran, updated_at, losses, history) = seen;
     let bits = bit(cycle, has::CYCLE)
         | bit(failure, has::FAILURE)
         | bit(failed_before(told.1), has::FAILED_BEFORE)
@@ -101,7 +108,8 @@ fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen, out
         | bit(progress, has::PROGRESS)
         | bit(ran, has::RAN)
         | bit(updated_at.is_some(), has::TRACK)
-        | bit(losses > 0, has::LOSSES);
+        | bit(losses > 0, has::LOSSES)
+        | bit(history.is_some(), has::ATTEMPTS);
     put_u64(out, bits);
     put_standing(standing, out);
     put_told(told, out);
@@ -109,6 +117,7 @@ fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen, out
         put_time(out, at);
     }
     put_losses(losses, out);
+    put_attempts(history, out);
 }
 
 pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {
@@ -119,7 +128,8 @@ pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> 
         | has::PROGRESS
         | has::RAN
         | has::TRACK
-        | has::LOSSES;
+        | has::LOSSES
+        | has::ATTEMPTS;
     let job = JobId(from.below("a job's number", COUNT_MAX)?);
     let bits = from.u64()?;
     if bits & !KNOWN != 0 {
@@ -130,5 +140,20 @@ pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> 
     let ran = bits & has::RAN != 0;
     let updated_at = if bits & has::TRACK == 0 { None } else { Some(from.time()?) };
     let losses = read_losses(from, bits)?;
-    Ok(Moved { job, state, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at, losses })
+    let history = if bits & has::ATTEMPTS == 0 { None } else { Some(read_attempts(from)?) };
+    Ok(Moved {
+        job,
+        state,
+        rank,
+        ready_at,
+        attempts,
+        failures,
+        cycle,
+        failure,
+        progress,
+        ran,
+        updated_at,
+        losses,
+        history,
+    })
 }

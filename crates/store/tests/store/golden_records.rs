@@ -1,11 +1,13 @@
 //! The records of the golden files.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Batch, BatchProgress, Clash, Clock, Codec, Cron, Cycle, DayBegin, EngineMeta, Expiry, Extra, Failure,
-    Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress,
-    Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, RunEnd, Schedule, Stage,
-    Throttle, Timestamp, Token, Totals, Track, Unique, Zone,
+    Attempt, AttemptEnd, AttemptError, Backoff, Batch, BatchProgress, Clash, Clock, Codec, Cron, Cycle, DayBegin,
+    EngineMeta, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease, Member, NewJob,
+    OnExpiry, Payload, Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence,
+    Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp, Token, Totals, Track, Unique, Zone,
 };
 use windlass_store::{BatchMoved, MetaRecord, Moved, NextRun, Record};
 
@@ -46,6 +48,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
             key_until: KeyUntil::StartOr(Timestamp(1_750_000_000_000)),
             cycle: Some(Cycle { priority: 41, boost: 3 }),
             failure: Some(Box::new(failure.clone())),
+            attempts: None,
             progress: Some(Progress { numerator: 3, denominator: 4, text: Bytes::from_static(b"most") }),
             result_keep_ms: 60_000,
             lease_ms: Some(1_800_000),
@@ -75,6 +78,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         ran: false,
         updated_at: None,
         losses: 0,
+        history: None,
     };
     let queue = QueueImage {
         id: QueueId(3),
@@ -182,7 +186,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
     };
     let member =
         Extra { member: Some(Member { batch: JobId(300), role: Role::Success, ran: true }), ..Extra::default() };
-    let moved_ran = moved.clone();
+    let (moved_ran, moved_tried) = (moved.clone(), moved.clone());
     let result = Extra {
         result_keep_ms: 60_000,
         result: Some(Bytes::from_static(b"{\"value\": 1}")),
@@ -202,6 +206,29 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         Schedule { job: NewJob { track_ms: 1_800_000, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
     let silent_schedule =
         Schedule { job: NewJob { retry_default: true, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
+    let error = AttemptError {
+        kind: b"IOError"[..].into(),
+        message: b"no such file \xff"[..].into(),
+        backtrace: b"a.rs:1\nb.rs:22"[..].into(),
+    };
+    let attempt = |number, ms, end, error: Option<&AttemptError>| Attempt {
+        number,
+        worker: if number == 3 { Box::default() } else { b"worker-7"[..].into() },
+        began_at: at,
+        ended_at: Timestamp(at.0.wrapping_add_signed(ms)),
+        end,
+        error: error.cloned().map(Arc::new),
+    };
+    let history = jobs::attempts([
+        attempt(1, 300, AttemptEnd::Failed, Some(&error)),
+        attempt(2, -1_000, AttemptEnd::TimedOut, Some(&error)),
+        attempt(3, 1, AttemptEnd::Lost, None),
+        attempt(4, 2, AttemptEnd::Released, None),
+        attempt(5, 3, AttemptEnd::Unconvertible, Some(&AttemptError { backtrace: Box::default(), ..error.clone() })),
+        attempt(6, 4, AttemptEnd::TakenBack, None),
+        attempt(300, 70_000, AttemptEnd::Failed, None),
+    ]);
+    let tried = Extra { failure: Some(Box::new(failure.clone())), attempts: Some(history.clone()), ..Extra::default() };
     let again = Failure { first_at: Timestamp(1_600_000_000_000), ..failure.clone() };
     let retried = Failure { next_at: Some(Timestamp(1_700_000_015_000)), ..failure.clone() };
     let retried_extra = Extra { failure: Some(Box::new(retried.clone())), ..Extra::default() };
@@ -294,6 +321,8 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         ("moved_failed_again", Record::Moved(Moved { failure: Some(Box::new(again)), ..moved_ran.clone() })),
         ("moved_to_be_retried", Record::Moved(Moved { failure: Some(Box::new(retried)), ..moved_ran })),
         ("put_to_be_retried", Record::Put(Job { extra: Some(Box::new(retried_extra)), ..jobs::plain() })),
+        ("put_attempts", Record::Put(Job { extra: Some(Box::new(tried)), attempts: 300, ..jobs::plain() })),
+        ("moved_attempts", Record::Moved(Moved { losses: 1, history: Some(history), ..moved_tried })),
         ("queue_gone", Record::QueueGone(QueueId(3))),
         ("day", Record::Day(DayBegin { number: 300, day: 20_000, totals: totals() })),
         ("head_plain", Record::Meta(MetaRecord { meta: old_meta(), clean: false })),

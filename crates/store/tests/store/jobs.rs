@@ -1,13 +1,15 @@
 //! Jobs, queues and schedules of every shape, for tests.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchProgress, Clash, Codec, Cron, Cycle, Expiry, Extra, Failure, Holder, Job, JobId, JobState,
-    KeyUntil, LastRun, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, Protocols, QueueId,
-    QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp, Token,
-    Track, Unfit, Unique, Zone,
+    Attempt, AttemptEnd, AttemptError, Attempts, Backoff, Batch, BatchProgress, Clash, Codec, Cron, Cycle, Expiry,
+    Extra, Failure, Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease, Member, NewJob, OnExpiry, Payload,
+    Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role,
+    RunEnd, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique, Zone,
 };
 
 /// The plainest job.
@@ -267,6 +269,31 @@ fn any_retry() -> impl Strategy<Value = Retry> {
     })
 }
 
+/// The history that these attempts make.
+pub(crate) fn attempts(list: impl IntoIterator<Item = Attempt>) -> Arc<Attempts> {
+    let mut attempts = Attempts::default();
+    list.into_iter().for_each(|attempt| attempts.push(attempt));
+    Arc::new(attempts)
+}
+
+/// Errors are often the same, and some texts are too long.
+fn any_attempt() -> impl Strategy<Value = Attempt> {
+    use AttemptEnd::{Failed, Lost, Released, TakenBack, TimedOut, Unconvertible};
+    let text = || any_bytes().prop_map(|text| text.as_ref().into());
+    let error =
+        (text(), text(), text()).prop_map(|(kind, message, backtrace)| AttemptError { kind, message, backtrace });
+    let plain = ["one", "other"].map(|message| AttemptError {
+        kind: Box::default(),
+        message: message.as_bytes().into(),
+        backtrace: b"line"[..].into(),
+    });
+    let error = prop_oneof![1 => error, 3 => prop::sample::select(plain.to_vec())].prop_map(Arc::new);
+    let end = prop::sample::select(vec![Failed, Lost, TimedOut, Released, TakenBack, Unconvertible]);
+    (any::<u32>(), text(), any_time(), any_time(), end, option::of(error)).prop_map(
+        |(number, worker, began_at, ended_at, end, error)| Attempt { number, worker, began_at, ended_at, end, error },
+    )
+}
+
 fn any_extra() -> impl Strategy<Value = Extra> {
     let key_until = any_key_until();
     let cycle = (0..1u64 << 63, 0u32..64).prop_map(|(priority, boost)| Cycle { priority, boost });
@@ -277,12 +304,13 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             Box::new(Failure { at, first_at, next_at, kind, message, backtrace })
         },
     );
+    let history = (prop::collection::vec(any_attempt(), 1..30)).prop_map(attempts);
     let progress = (any::<u32>(), any::<u32>(), any_bytes()).prop_map(|(numerator, denominator, text)| Progress {
         numerator,
         denominator,
         text,
     });
-    let told = (option::of(cycle), option::of(failure), option::of(progress));
+    let told = (option::of(cycle), option::of(failure), option::of(history), option::of(progress));
     let expiry = prop_oneof![Just(Expiry::Never), any_time().prop_map(Expiry::At), any_time().prop_map(Expiry::By)];
     let track = (any::<u64>(), any_time()).prop_map(|(keep_ms, updated_at)| Track { keep_ms, updated_at });
     let rest = (
@@ -296,7 +324,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             meta,
             expires,
             key_until,
-            (cycle, failure, progress),
+            (cycle, failure, attempts, progress),
             ((result_keep_ms, collector), lease_ms, (result, result_by), (member, track, losses)),
         )| Extra {
             meta,
@@ -304,6 +332,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             key_until,
             cycle,
             failure,
+            attempts,
             progress,
             result_keep_ms,
             lease_ms,

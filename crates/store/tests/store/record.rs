@@ -65,6 +65,7 @@ fn any_moved() -> impl Strategy<Value = Moved> {
             ran: extra.member.is_some_and(|member| member.ran),
             updated_at: extra.track.map(|track| track.updated_at),
             losses: extra.losses,
+            history: extra.attempts,
         }
     })
 }
@@ -191,7 +192,7 @@ fn values_that_the_engine_never_writes_are_refused() {
         ("place 7", job(&[7])),
         ("a worker of a protocol without a number", job(&[1, 0, 9, 0, 0, 3, 0, 1, 0, 0, 0, 0, 0])),
         ("rank 0", job(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 0, 0])),
-        ("bits of a later version", one(&[1, 5, 0, 0x80, 0x80, 1, 2, 5, 0])),
+        ("bits of a later version", one(&[1, 5, 0, 0x80, 0x80, 0x80, 1, 2, 5, 0])),
         ("no run left", one(&[8, 5, 1, 1])),
         ("a schedule's bits of a later version", one(&[7, 5, 0x80, 0x40, 2, 5, 0])),
         ("a body that is not there", job(&[0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f])),

@@ -181,7 +181,7 @@ fn move_image(kept: &mut Job, now: &Job) {
     if let Some(extra) = now.extra.as_deref() {
         let kept = kept.extra.get_or_insert_default();
         (kept.cycle, kept.failure, kept.progress) = (extra.cycle, extra.failure.clone(), extra.progress.clone());
-        kept.losses = extra.losses;
+        (kept.losses, kept.attempts) = (extra.losses, extra.attempts.clone());
         if let (Some(kept), Some(now)) = (&mut kept.track, extra.track) {
             kept.updated_at = now.updated_at;
         }

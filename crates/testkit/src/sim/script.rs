@@ -158,6 +158,7 @@ impl Script<'_> {
 
     fn query(&mut self, kind: Kind) -> Query {
         match kind {
+            Kind::Look if self.rng.chance(30) => Query::Attempts(self.job_ref()),
             Kind::Look => Query::Job(if self.rng.chance(40) { self.key_anywhere() } else { self.job_ref() }),
             Kind::ListSchedules => {
                 let protocol = self.rng.one_of([None, None, Some(Protocol::GEARMAN)]);
@@ -219,7 +220,12 @@ impl Script<'_> {
         let (client, job) = (holder.unwrap_or(client), self.ref_to(id));
         let command = match kind {
             Kind::Fail => {
-                let failure = Failure { kind: self.bytes(4), message: self.bytes(8), ..Failure::default() };
+                let failure = Failure {
+                    kind: self.bytes(4),
+                    message: self.bytes(1),
+                    backtrace: self.lines(),
+                    ..Failure::default()
+                };
                 Command::Lease(LeaseCommand::Fail { job, proof, failure: Box::new(failure) })
             }
             Kind::Unconvertible => Command::Lease(LeaseCommand::Unconvertible { job, proof, why: self.bytes(8) }),
@@ -281,6 +287,10 @@ impl Script<'_> {
         let stale = Token(token.0.saturating_sub(1));
         let right = Proof::Token(token);
         self.rng.one_of([right, right, right, Proof::Token(stale), Proof::Connection, Proof::AnyLease, Proof::Late])
+    }
+
+    fn lines(&mut self) -> Vec<Bytes> {
+        (0..self.rng.below(3)).map(|_| self.bytes(1)).collect()
     }
 
     fn note(&mut self) -> Note {

@@ -35,7 +35,7 @@ fn everything_happens(tally: &Tally) {
         ("Job", "Push Track Replace Cancel Collect"),
         ("Take", "Take WaitForWork Credit Unwait"),
         ("Lease", "Finish Fail Unconvertible Release Extend Repay Progress"),
-        ("Query", "Job Batch Queue Queues Jobs Workers Clients Schedules Stats Days"),
+        ("Query", "Job Attempts Batch Queue Queues Jobs Workers Clients Schedules Stats Days"),
         ("Queue", "Create Remove Pause Limit Throttle SetRules Bridge"),
         ("Schedule", "Set Remove"),
         ("Batch", "New Open Commit"),
@@ -44,7 +44,7 @@ fn everything_happens(tally: &Tally) {
         (
             "Reply",
             "Pushed Taken Empty Finished Failed Done Settled Refused Looked ScheduleSet Schedules Batch Queues Workers Clients \
-             Stats Days Mutated Counted Beaten",
+             Stats Days Mutated Counted Beaten Attempts",
         ),
         ("Notice", "Delivered WorkAvailable Progress Ended Collected Close"),
         ("Refusal", "NotUnique NotHeld InUse WrongKind OutOfPlace NeverDue"),
@@ -65,6 +65,7 @@ fn everything_happens(tally: &Tally) {
         ("Dead", "Dropped MadeWay"),
         ("OnDead", "Pushed Refused"),
         ("Part", "Done"),
+        ("Attempt", "Failed Lost TimedOut Released TakenBack Unconvertible"),
         ("Loss", "Pauses Dies"),
         (
             "Change",
@@ -72,14 +73,14 @@ fn everything_happens(tally: &Tally) {
              BatchGone DayBegan Meta",
         ),
         ("Daemon", "Crashed Restarted"),
-        ("Away", "Left Reports NotBack"),
+        ("Away", "Left Reports Returns NotBack"),
     ];
     let mut rare = Vec::new();
     for (kind, names) in table {
         for name in names.split_whitespace() {
             let count = tally.counts.get(&format!("{kind}::{name}")).copied().unwrap_or_default();
             // Few lives have a stop with a connection at work.
-            let least = if kind == "Away" { 10 } else { 75 };
+            let least = if kind == "Away" { 5 } else { 75 };
             rare.extend((count < least).then(|| format!("{kind}::{name} happened {count} times")));
         }
     }

@@ -1,8 +1,8 @@
 //! Events as lines of text.
 
-use bytes::Bytes;
 use windlass_engine::{
-    ClientId, Cursor, End, Event, Fate, JobView, Note, Notice, Pushed, Reply, Schedule, Taken, Timestamp, Watched,
+    Attempt, ClientId, Cursor, End, Event, Fate, JobView, Note, Notice, Pushed, Reply, Schedule, Taken, Timestamp,
+    Watched,
 };
 
 /// One line per event: the client it is for, and its content.
@@ -67,6 +67,7 @@ fn word(event: &Event) -> String {
             listed("clients", rows.iter().map(|row| text(&row.label)), *next)
         }
         Event::Reply(_, Reply::Stats(stats)) => format!("stats {} jobs", stats.jobs),
+        Event::Reply(_, Reply::Attempts(rows)) => listed("attempts", rows.iter().map(attempt_words), None),
         Event::Reply(_, Reply::Days(days)) => format!("{} days", days.len()),
         Event::Reply(_, Reply::WorkLeft(left)) => format!("left {:?}", left.jobs),
         Event::Reply(_, Reply::Mutated { changed, next, .. }) => {
@@ -134,6 +135,15 @@ fn listed(what: &str, rows: impl Iterator<Item = String>, next: Option<Cursor>) 
     format!("{}{more}", rows.join(" "))
 }
 
-fn text(bytes: &Bytes) -> String {
+fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Number, worker, times, end, and the error with its stack trace.
+fn attempt_words(attempt: &Attempt) -> String {
+    let Attempt { number, worker, began_at, ended_at, end, error } = attempt;
+    let error = error
+        .iter()
+        .map(|error| format!(" {}: {} [{}]", text(&error.kind), text(&error.message), text(&error.backtrace)));
+    format!("{number} {} {}-{} {end:?}{}", text(worker), began_at.0, ended_at.0, error.collect::<String>())
 }

@@ -78,6 +78,7 @@ impl Oracle {
     fn ask_about(&mut self, client: ClientId, command: &Command) -> Answer {
         match command {
             Command::Query(Query::Job(job)) => self.look(client, job),
+            Command::Query(Query::Attempts(job)) => self.list_attempts(client, job),
             Command::Query(Query::Schedules { protocol, after, limit }) => {
                 self.list_schedules(client, *protocol, (*after, *limit))
             }

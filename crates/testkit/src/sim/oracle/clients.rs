@@ -1,7 +1,7 @@
 //! Connections open, declare queues, and close.
 
 use bytes::Bytes;
-use windlass_engine::{Capacity, ClientId, ClientInfo, JobId, QueueId, QueueKind, Refusal, Subscription};
+use windlass_engine::{AttemptEnd, Capacity, ClientId, ClientInfo, JobId, QueueId, QueueKind, Refusal, Subscription};
 
 use super::memo::Served;
 use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting, id_of};
@@ -22,6 +22,9 @@ impl Oracle {
         }
         self.unwait(id)?;
         let worker = self.client(id).and_then(|client| client.worker);
+        for job in self.jobs_where(|memo| memo.connection() == Some(id)) {
+            self.end_attempt(job, AttemptEnd::Lost);
+        }
         self.clients.retain(|client| client.id != id);
         // Listeners first: a closing client receives nothing more.
         for job in self.jobs_where(|memo| memo.job.listeners().contains(&id)) {
@@ -95,6 +98,7 @@ impl Oracle {
         }
         if requeue {
             for job in self.jobs_where(|memo| memo.connection() == Some(id) && queues.contains(&memo.job.queue)) {
+                self.end_attempt(job, AttemptEnd::Lost);
                 self.lose(job);
             }
         }

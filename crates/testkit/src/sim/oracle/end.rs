@@ -1,9 +1,9 @@
-//! The end of work on a job, and its worker's progress reports.
+//! The end of work on a job.
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, ClientId, Cycle, End, Expiry, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind, LOSSES, Note,
-    Notice, OnDead as _, OnExpiry, Progress, Proof, Protocol, QueueKind, Refusal, RepayTo, Reply, Timestamp, Token,
+    AttemptEnd, Backoff, ClientId, Cycle, End, Expiry, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind,
+    LOSSES, Notice, OnDead as _, OnExpiry, Proof, Protocol, QueueKind, Refusal, RepayTo, Reply, Timestamp, Token,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -13,7 +13,7 @@ pub(super) type Claim<'a> = (&'a JobRef, Proof);
 
 impl Oracle {
     /// The job, if it is leased and the claim is valid.
-    fn claimed(&self, client: ClientId, (job, proof): Claim) -> Result<JobId, Refusal> {
+    pub(super) fn claimed(&self, client: ClientId, (job, proof): Claim) -> Result<JobId, Refusal> {
         let holder = |holder: &Holder| match holder {
             Holder::Connection(holder) => self.protocol_of(*holder),
             Holder::Named(name) => self.workers.iter().find(|worker| worker.name == **name)?.protocol,
@@ -122,6 +122,7 @@ impl Oracle {
             _ => self.claimed_of(client, claim, QueueKind::Work)?,
         };
         let end = End::Failed(Box::new(failure.clone()));
+        self.end_attempt(id, AttemptEnd::Failed);
         let fate = self.fail_job(id, failure.clone(), &end);
         Ok(Some(Reply::Failed { job: id, fate }))
     }
@@ -245,6 +246,9 @@ impl Oracle {
         if claim.1 == Proof::AnyLease && !own {
             self.see("Release::TakenBack");
             self.job_mut(id).extra().taken_back = true;
+            self.end_attempt(id, AttemptEnd::TakenBack);
+        } else if !by_token {
+            self.end_attempt(id, AttemptEnd::Released);
         }
         self.void_token(id);
         let rank = front.then(|| self.rank(true));
@@ -258,7 +262,7 @@ impl Oracle {
         Ok(Some(Reply::Done))
     }
 
-    fn move_end(&mut self, id: JobId, until: Timestamp, only_later: bool) {
+    pub(super) fn move_end(&mut self, id: JobId, until: Timestamp, only_later: bool) {
         let (now, longest) = (self.now, self.now.after_ms(self.limits.lease_ms_max));
         let until = until.min(longest);
         let memo = self.job_mut(id);
@@ -268,35 +272,6 @@ impl Oracle {
             lease.until = until;
             memo.lease_due = until.max(now);
         }
-    }
-
-    pub(super) fn track(
-        &mut self,
-        client: ClientId,
-        job: &JobRef,
-        (so_far, text): (Option<(u32, u32)>, Option<&Bytes>),
-        until: Option<Timestamp>,
-    ) -> Answer {
-        let (id, now) = (self.find(client, job)?, self.wall());
-        if let Some(until) = until {
-            self.move_end(id, until, true);
-        }
-        let memo = self.job_mut(id);
-        memo.touch(now);
-        if so_far.is_some() || text.is_some() {
-            let progress = memo.extra().progress.get_or_insert_default();
-            (progress.numerator, progress.denominator) = so_far.unwrap_or((progress.numerator, progress.denominator));
-            progress.text = text.cloned().unwrap_or_else(|| progress.text.clone());
-            let Progress { numerator, denominator, text: raw } = progress.clone();
-            let leased = memo.job.lease().is_some();
-            for listener in memo.job.listeners().to_vec().into_iter().filter(|_| leased) {
-                self.notify(
-                    listener,
-                    Notice::Progress { job: id, note: Note::Progress { numerator, denominator, raw: raw.clone() } },
-                );
-            }
-        }
-        Ok(Some(Reply::Done))
     }
 
     pub(super) fn repay(&mut self, client: ClientId, claim: Claim, body: &Bytes, to: RepayTo) -> Answer {
@@ -343,20 +318,6 @@ impl Oracle {
         if is_cycle {
             self.next_serial(queue);
         }
-    }
-
-    pub(super) fn tell(&mut self, client: ClientId, claim: Claim, note: &Note) -> Answer {
-        let (id, now) = (self.claimed(client, claim)?, self.wall());
-        let memo = self.job_mut(id);
-        if let Note::Progress { numerator, denominator, .. } = note {
-            let progress = Progress { numerator: *numerator, denominator: *denominator, text: Bytes::new() };
-            memo.extra().progress = Some(progress);
-            memo.touch(now);
-        }
-        for listener in memo.job.listeners().to_vec() {
-            self.notify(listener, Notice::Progress { job: id, note: note.clone() });
-        }
-        Ok(Some(Reply::Done))
     }
 
     /// Ends a delivery whose worker is gone.
@@ -422,11 +383,13 @@ impl Oracle {
     }
 
     pub(super) fn lease_due(&mut self, id: JobId) {
+        let is_away = self.job_mut(id).is_away();
+        self.end_attempt(id, if is_away { AttemptEnd::Lost } else { AttemptEnd::TimedOut });
         let memo = self.job_mut(id);
         let Some(lease) = memo.job.lease() else { return };
         let (on_expiry, is_held, own) = (lease.on_expiry, lease.connection_bound(), memo.job.retry.losses_max);
         let cycle = memo.job.cycle();
-        if memo.is_away() {
+        if is_away {
             memo.job.extra.iter_mut().for_each(|extra| extra.progress = None);
             self.see("Away::NotBack");
             return self.make_ready(id, None);

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView, Mutation,
-    Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply, ScheduleRef, Stats,
-    Subject, Thing, Unfit, WorkerRow,
+    AttemptEnd, ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView,
+    Mutation, Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply,
+    ScheduleRef, Stats, Subject, Thing, Unfit, WorkerRow,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
@@ -434,6 +434,7 @@ impl Oracle {
                 self.make_ready(id, Some(rank));
             }
             Mutation::Release => {
+                self.end_attempt(id, AttemptEnd::TakenBack);
                 self.job_mut(id).extra().taken_back = true;
                 self.make_ready(id, None);
             }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Bridge, Capacity, ClientId, End, JobId, MISFIT, NewJob, Protocol, Protocols, QueueId, QueueKind, QueueRules,
-    Refusal, Reply, Retry, Unfit,
+    AttemptEnd, Bridge, Capacity, ClientId, End, JobId, MISFIT, NewJob, Protocol, Protocols, QueueId, QueueKind,
+    QueueRules, Refusal, Reply, Retry, Unfit,
 };
 
 use super::end::Claim;
@@ -126,6 +126,7 @@ impl Oracle {
 
     pub(super) fn misfit(&mut self, client: ClientId, claim: Claim, why: &Bytes) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Work)?;
+        self.end_attempt(id, AttemptEnd::Unconvertible);
         self.count_total(id, |totals| totals.misfits += 1);
         let own = self.client(client).and_then(|client| client.info.protocol);
         let queue = self.job_mut(id).job.queue;

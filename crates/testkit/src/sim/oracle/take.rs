@@ -9,7 +9,7 @@ use windlass_engine::{
 };
 
 use super::memo::{Blocked, Served};
-use super::{Answer, Oracle, Waiting};
+use super::{Answer, JobMemo, Oracle, Waiting};
 
 impl Oracle {
     pub(super) fn take(&mut self, client: ClientId, tag: Tag, take: &Take) -> Answer {
@@ -142,7 +142,7 @@ impl Oracle {
 
     pub(super) fn hand_out(&mut self, client: ClientId, tag: Tag, id: JobId, served: &Served, worker: &Bytes) {
         let terms = served.lease;
-        let (now, lease_ms_max) = (self.now, self.limits.lease_ms_max);
+        let now = self.now;
         let queue = self.job_mut(id).job.queue;
         if self.ready_queue(queue).first() != Some(&id) {
             self.see("Isolation::Passed");
@@ -154,11 +154,6 @@ impl Oracle {
         let attempts = u64::from(memo.job.attempts);
         let is_cycle = memo.job.cycle().is_some();
         let token = Token(if is_cycle { serial + starts * (1 << 44) } else { attempts + starts * (1 << 32) });
-        let wish = memo.job.extra.as_deref().and_then(|extra| extra.lease_ms);
-        let (lease_ms, on_expiry) = match (wish, terms.wish) {
-            (Some(ms), Some(on_expiry)) => (Some(ms), on_expiry),
-            _ => (terms.lease_ms, terms.on_expiry),
-        };
         let own = self.protocol_of(client);
         let protocol = self.job_mut(id).job.protocol;
         let foreign = !is_cycle && own.is_some_and(|own| own != protocol);
@@ -171,7 +166,7 @@ impl Oracle {
             true => Holder::Connection(client),
             false => Holder::Named(worker.as_ref().into()),
         };
-        let until = lease_ms.map_or(Timestamp::NEVER, |ms| now.after_ms(ms.min(lease_ms_max).max(1)));
+        let (until, on_expiry) = self.lease_end(terms, self.job(id).expect("it is handed out"));
         self.put(id, JobState::Leased(Box::new(Lease::new(holder, token, now, until, on_expiry))));
         if !by_connection {
             self.job_mut(id).lease_worker = self.worker_named(worker).map(|worker| worker.number);
@@ -185,6 +180,17 @@ impl Oracle {
             Tag::NONE => self.notify(client, Notice::Delivered(job)),
             tag => self.reply(client, tag, Reply::Taken(job)),
         }
+    }
+
+    /// When a lease that begins now ends by itself, and what follows.
+    pub(super) fn lease_end(&self, terms: LeaseTerms, memo: &JobMemo) -> (Timestamp, OnExpiry) {
+        let wish = memo.job.extra.as_deref().and_then(|extra| extra.lease_ms);
+        let (lease_ms, on_expiry) = match (wish, terms.wish) {
+            (Some(ms), Some(on_expiry)) => (Some(ms), on_expiry),
+            _ => (terms.lease_ms, terms.on_expiry),
+        };
+        let longest = self.limits.lease_ms_max;
+        (lease_ms.map_or(Timestamp::NEVER, |ms| self.now.after_ms(ms.min(longest).max(1))), on_expiry)
     }
 
     fn taken(&self, id: JobId, token: Token, until: Timestamp) -> Taken {

@@ -1,7 +1,8 @@
 //! Workers known by name.
 
 use windlass_engine::{
-    ClientId, Holder, JobId, JobState, Lease, Notice, OnExpiry, Protocol, Refusal, Reply, Thing, WorkerState,
+    AttemptEnd, ClientId, Holder, JobId, JobState, Lease, LeaseTerms, Notice, OnExpiry, Protocol, Refusal, Reply,
+    Thing, WorkerState,
 };
 
 use super::{Answer, JobMemo, Oracle, WorkerMemo, id_of};
@@ -101,6 +102,19 @@ impl Oracle {
         self.freed.clear();
     }
 
+    /// A worker's report on a job that it had before the stop: it has the job over its connection again.
+    pub(super) fn come_back(&mut self, client: ClientId, id: JobId) {
+        let memo = self.job(id).expect("it was just found");
+        let Some(Lease { token, taken_at, holder: Holder::Away(_), .. }) = memo.job.lease().cloned() else { return };
+        let mut served = self.client(client).expect("it has sent a command").subscriptions.iter();
+        let served = served.find(|served| served.queue == memo.job.queue);
+        let terms = served.map_or(LeaseTerms::CONNECTION, |served| served.lease);
+        let (until, on_expiry) = self.lease_end(terms, memo);
+        let lease = Lease::new(Holder::Connection(client), token, taken_at, until, on_expiry);
+        self.see("Away::Returns");
+        self.put(id, JobState::Leased(Box::new(lease)));
+    }
+
     /// The daemon begins: the workers that had jobs over connections before may come back.
     pub(super) fn await_return(&mut self) {
         let until = self.now.after_ms(self.limits.return_ms);
@@ -159,6 +173,9 @@ impl Oracle {
         if others > 0 {
             self.see("Worker::GivesBack");
         }
-        back.into_iter().for_each(|job| self.lose(job));
+        for job in back {
+            self.end_attempt(job, AttemptEnd::Lost);
+            self.lose(job);
+        }
     }
 }

@@ -1,0 +1,287 @@
+//! The past deliveries of a job that did not succeed: the last ones, each cut to a few hundred bytes.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::extra::Failure;
+use crate::ids::Timestamp;
+
+/// One delivery that did not succeed. Times are by the wall clock.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Attempt {
+    /// Which delivery of the job it was, from 1.
+    pub number: u32,
+    /// The worker's name, or else its address; empty if neither is known.
+    pub worker: Box<[u8]>,
+    /// When the worker got the job.
+    pub began_at: Timestamp,
+    /// When the worker had it no more.
+    pub ended_at: Timestamp,
+    /// How it ended.
+    pub end: AttemptEnd,
+    /// The reported error. The last attempt has none while the job's own [`Failure`] is its error.
+    #[serde(with = "shared")]
+    pub error: Option<Arc<AttemptError>>,
+}
+
+/// How a delivery ended that did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub enum AttemptEnd {
+    /// The worker reported a failure.
+    Failed,
+    /// The worker was lost: its connection or its heartbeat ended, or it did not come back after a restart.
+    Lost,
+    /// The lease ran out.
+    TimedOut,
+    /// The worker gave the job back.
+    Released,
+    /// An operator, or another client, took the job back.
+    TakenBack,
+    /// The job has no form in the worker's protocol.
+    Unconvertible,
+}
+
+/// An error, cut.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct AttemptError {
+    /// Its class.
+    pub kind: Box<[u8]>,
+    /// Its message.
+    pub message: Box<[u8]>,
+    /// The first lines of its stack trace, each but the last with a line feed. Only the last attempts have one.
+    pub backtrace: Box<[u8]>,
+}
+
+/// The last attempts of a job that did not succeed, oldest first. Equal errors that follow each other share memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attempts(Vec<Attempt>);
+
+impl Attempts {
+    /// How many are kept.
+    pub const MAX: usize = 25;
+    /// How many of the last attempts keep the stack traces of their errors.
+    const BACKTRACES_MAX: usize = 8;
+    /// Bytes of a worker's name, and of an error's class.
+    const NAME_BYTES_MAX: usize = 64;
+    const MESSAGE_BYTES_MAX: usize = 160;
+    const BACKTRACE_BYTES_MAX: usize = 512;
+
+    /// Oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Attempt> {
+        self.0.iter()
+    }
+
+    /// Adds an attempt and cuts what is too long. The oldest gives way if there are [`Attempts::MAX`].
+    pub fn push(&mut self, attempt: Attempt) {
+        let Attempt { worker, error, .. } = &attempt;
+        let (worker, error) = (cut(worker, Self::NAME_BYTES_MAX), error.as_deref().map(AttemptError::cut));
+        if self.0.len() >= Self::MAX {
+            self.0.remove(0);
+        }
+        self.0.push(Attempt { worker, error: None, ..attempt });
+        self.set_error(self.0.len() - 1, error);
+        let old = self.0.len().checked_sub(Self::BACKTRACES_MAX + 1);
+        if let Some((old, error)) = old.and_then(|old| Some((old, self.0.get(old)?.error.as_deref()?))) {
+            self.set_error(old, Some(AttemptError { backtrace: Box::default(), ..error.clone() }));
+        }
+    }
+
+    /// The last attempt gets the job's failure as its error, if it has ended with that.
+    pub(crate) fn explain(&mut self, failure: &Failure) {
+        use AttemptEnd::{Failed, TimedOut, Unconvertible};
+        if let Some(last) = self.0.last()
+            && last.error.is_none()
+            && last.ended_at == failure.at
+            && matches!(last.end, Failed | TimedOut | Unconvertible)
+        {
+            self.set_error(self.0.len() - 1, Some(AttemptError::of(failure)));
+        }
+    }
+
+    fn set_error(&mut self, at: usize, error: Option<AttemptError>) {
+        let before = at.checked_sub(1).and_then(|before| self.0.get(before)?.error.clone());
+        let same = before.filter(|before| error.as_ref() == Some(before));
+        if let Some(attempt) = self.0.get_mut(at) {
+            attempt.error = same.or_else(|| error.map(Arc::new));
+        }
+    }
+
+    /// Bytes counted for them in memory limits.
+    pub(super) fn weight_bytes(&self) -> usize {
+        const FIXED: usize = 64;
+        let before = std::iter::once(None).chain(self.iter().map(|attempt| attempt.error.as_deref()));
+        let errors = self.iter().map(|attempt| attempt.error.as_deref()).zip(before);
+        let errors = errors.filter(|(error, before)| error != before).filter_map(|(error, _)| error);
+        let texts = errors.map(|error| FIXED + error.kind.len() + error.message.len() + error.backtrace.len());
+        self.iter().map(|attempt| FIXED + attempt.worker.len()).chain(texts).sum()
+    }
+}
+
+impl AttemptError {
+    fn of(failure: &Failure) -> Self {
+        Self {
+            kind: cut(&failure.kind, Attempts::NAME_BYTES_MAX),
+            message: cut(&failure.message, Attempts::MESSAGE_BYTES_MAX),
+            backtrace: first_lines(failure.backtrace.iter().map(AsRef::as_ref), Attempts::BACKTRACE_BYTES_MAX),
+        }
+    }
+
+    fn cut(&self) -> Self {
+        Self {
+            kind: cut(&self.kind, Attempts::NAME_BYTES_MAX),
+            message: cut(&self.message, Attempts::MESSAGE_BYTES_MAX),
+            backtrace: cut(&self.backtrace, Attempts::BACKTRACE_BYTES_MAX),
+        }
+    }
+}
+
+/// The first bytes of a text, with `…` behind them if there were more. No character of UTF-8 is split.
+fn cut(text: &[u8], bytes_max: usize) -> Box<[u8]> {
+    const MORE: &[u8] = "…".as_bytes();
+    if text.len() <= bytes_max {
+        return text.into();
+    }
+    let longest = bytes_max.saturating_sub(MORE.len());
+    let is_begin = |at: &usize| text.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80);
+    let end = (longest.saturating_sub(3)..=longest).rev().find(is_begin).unwrap_or(longest);
+    [text.get(..end).unwrap_or_default(), MORE].concat().into()
+}
+
+/// Lines with a line feed between them, cut. Reads no more lines than are kept.
+fn first_lines<'a>(lines: impl Iterator<Item = &'a [u8]>, bytes_max: usize) -> Box<[u8]> {
+    let mut text = Vec::new();
+    for (index, line) in lines.enumerate() {
+        text.extend((index > 0).then_some(b'\n'));
+        text.extend_from_slice(line.get(..=bytes_max).unwrap_or(line));
+        if text.len() > bytes_max {
+            break;
+        }
+    }
+    cut(&text, bytes_max)
+}
+
+/// An error as daemons send it to each other.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::AttemptError;
+
+    pub(super) fn serialize<S: Serializer>(error: &Option<Arc<AttemptError>>, to: S) -> Result<S::Ok, S::Error> {
+        error.as_deref().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<AttemptError>>, D::Error> {
+        Ok(Option::deserialize(from)?.map(Arc::new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(number: u32, error: Option<AttemptError>) -> Attempt {
+        let (began_at, ended_at) = (Timestamp(1), Timestamp(number.into()));
+        Attempt {
+            number,
+            worker: b"w".as_slice().into(),
+            began_at,
+            ended_at,
+            end: AttemptEnd::Failed,
+            error: error.map(Arc::new),
+        }
+    }
+
+    fn error(message: &str, backtrace: &str) -> AttemptError {
+        AttemptError {
+            kind: Box::default(),
+            message: message.as_bytes().into(),
+            backtrace: backtrace.as_bytes().into(),
+        }
+    }
+
+    #[test]
+    fn the_last_attempts_are_kept_and_the_last_of_these_keep_their_backtraces() {
+        let mut attempts = Attempts::default();
+        (1..=40).for_each(|number| attempts.push(attempt(number, Some(error(&number.to_string(), "line")))));
+        let numbers: Vec<u32> = attempts.iter().map(|attempt| attempt.number).collect();
+        assert_eq!(numbers, (16..=40).collect::<Vec<_>>());
+        let traced = |attempt: &&Attempt| !attempt.error.as_deref().unwrap().backtrace.is_empty();
+        let traced: Vec<u32> = attempts.iter().filter(traced).map(|attempt| attempt.number).collect();
+        assert_eq!(traced, (33..=40).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn attempts_stay_below_15_kib() {
+        let mut attempts = Attempts::default();
+        for number in 1..=40 {
+            let long = |text: u8| vec![text; 10_000].into_boxed_slice();
+            let letter = if number % 2 == 0 { b'a' } else { b'b' };
+            let long = AttemptError { kind: long(letter), message: long(b'm'), backtrace: long(b'\n') };
+            attempts.push(Attempt { worker: vec![b'w'; 10_000].into(), ..attempt(number, Some(long)) });
+            assert!(attempts.weight_bytes() < 15 << 10, "{}", attempts.weight_bytes());
+        }
+    }
+
+    #[test]
+    fn equal_errors_that_follow_each_other_share_memory() {
+        let mut attempts = Attempts::default();
+        (1..=12).for_each(|number| attempts.push(attempt(number, Some(error("no such file", "line")))));
+        let errors: Vec<_> = attempts.iter().map(|attempt| attempt.error.clone().unwrap()).collect();
+        let shared: Vec<bool> = errors.windows(2).map(|pair| Arc::ptr_eq(&pair[0], &pair[1])).collect();
+        // The first four have lost their backtraces.
+        assert_eq!(shared, [true, true, true, false, true, true, true, true, true, true, true]);
+        let one = |text: &str| 64 + "no such file".len() + text.len();
+        assert_eq!(attempts.weight_bytes(), 12 * 65 + one("") + one("line"));
+        attempts.push(attempt(13, None));
+        attempts.push(attempt(14, Some(error("no such file", "line"))));
+        let errors: Vec<_> = attempts.iter().map(|attempt| attempt.error.clone()).collect();
+        assert!(errors[12].is_none() && errors[11] == errors[13]);
+    }
+
+    #[test]
+    fn a_failure_explains_the_attempt_that_ended_with_it() {
+        let failure = Failure { at: Timestamp(7), message: "late".into(), ..Failure::default() };
+        for (ended_at, end, is_explained) in [
+            (7, AttemptEnd::Failed, true),
+            (7, AttemptEnd::TimedOut, true),
+            (7, AttemptEnd::Unconvertible, true),
+            (7, AttemptEnd::Released, false),
+            (7, AttemptEnd::Lost, false),
+            (8, AttemptEnd::Failed, false),
+        ] {
+            let mut attempts = Attempts::default();
+            attempts.push(Attempt { ended_at: Timestamp(ended_at), end, ..attempt(1, None) });
+            attempts.explain(&failure);
+            let message = |attempts: &Attempts| {
+                let error = attempts.iter().next().unwrap().error.clone();
+                error.map(|error| String::from_utf8(error.message.to_vec()).unwrap())
+            };
+            assert_eq!(message(&attempts), is_explained.then(|| "late".to_owned()), "{end:?}");
+            // The first one counts.
+            attempts.explain(&Failure { message: "other".into(), ..failure.clone() });
+            assert_eq!(message(&attempts).as_deref() == Some("late"), is_explained, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        let table = [
+            ("abc", 3, "abc"),
+            ("abcdefg", 6, "abc…"),
+            ("abcéfghi", 8, "abcé…"),
+            ("abcéfghi", 7, "abc…"),
+            ("éé", 3, "…"),
+        ];
+        for (text, bytes_max, expected) in table {
+            assert_eq!(String::from_utf8(cut(text.as_bytes(), bytes_max).into()).unwrap(), expected, "{text}");
+        }
+        // Bytes that are no text are cut anywhere.
+        assert_eq!(*cut(&[0x80; 20], 10), [&[0x80; 7][..], "…".as_bytes()].concat());
+        let lines: Vec<&[u8]> = vec![b"one", b"two", b"three"];
+        assert_eq!(*first_lines(lines.iter().copied(), 100), *b"one\ntwo\nthree");
+        assert_eq!(*first_lines(lines.iter().copied(), 9), *"one\ntw…".as_bytes());
+    }
+}
